@@ -1,0 +1,1 @@
+"""HTTP in, envelopes out; and the reads."""

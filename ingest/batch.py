@@ -1,0 +1,20 @@
+"""What one request brought, summed per counter, before it is an envelope."""
+
+from dataclasses import dataclass, field
+
+from shared.words import Increment
+
+
+@dataclass(slots=True)
+class Batch:
+    """Sums and counts of the increments without an id; those with one, kept apart."""
+
+    sums: dict[str, int] = field(default_factory=dict)
+    counts: dict[str, int] = field(default_factory=dict)
+    """Where not 1."""
+    keyed: list[Increment] = field(default_factory=list)
+    increments: int = 0
+
+    def entries(self) -> int:
+        """What it takes of the room in an envelope."""
+        return len(self.sums) + len(self.keyed)

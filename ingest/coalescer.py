@@ -1,0 +1,138 @@
+"""Owns the increments that wait for a publish: sums them per counter into envelopes that fit into one commit.
+
+Pure: the publishing loop decides when to `take`.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from itertools import islice
+from typing import Final
+
+from ingest.batch import Batch
+from shared.words import MAX_SUM, Envelope, Increment
+
+MAX_ENTRIES: Final = 1_000
+"""Counters and ids in one envelope: with its receipts, shards and configs it fits into one commit of any store."""
+OWN_DRAFT: Final = 100
+"""A batch of that many entries is not merged with its neighbours: summing it again would cost more than it saves."""
+
+
+class Draft:
+    """An envelope that is still being filled, and the increments in it."""
+
+    __slots__ = ("batch", "id", "retried")
+
+    def __init__(self, envelope_id: str, batch: Batch, *, retried: bool = False) -> None:
+        self.id = envelope_id
+        self.batch = batch
+        self.retried = retried
+
+    def close(self, created: int) -> Envelope:
+        batch = self.batch
+        return Envelope(self.id, batch.sums, batch.counts, tuple(batch.keyed), created, self.retried)
+
+
+class Coalescer:
+    """Adds to the newest draft and opens another where that one is full. Takes them in order of arrival."""
+
+    def __init__(self, mint: Callable[[], str], max_entries: int = MAX_ENTRIES) -> None:
+        self._mint = mint
+        self._max_entries = max_entries
+        self._closed: deque[Draft] = deque()
+        self._open: Draft | None = None
+        self.waiting = 0
+        """Increments that have not been taken."""
+
+    def __bool__(self) -> bool:
+        return self._open is not None or bool(self._closed)
+
+    def add(self, counter: str, total: int, count: int = 1) -> Draft:
+        """`count` increments without an id that sum to `total`."""
+        draft = self._open
+        if draft is None or draft.batch.entries() >= self._max_entries:
+            draft = self._next()
+        batch = draft.batch
+        there = batch.sums.get(counter)
+        if there is not None:
+            if -MAX_SUM <= there + total <= MAX_SUM:
+                batch.counts[counter] = batch.counts.get(counter, 1) + count
+                total += there
+            else:
+                draft = self._next()
+                batch = draft.batch
+                there = None
+        if there is None and count != 1:
+            batch.counts[counter] = count
+        batch.sums[counter] = total
+        batch.increments += count
+        self.waiting += count
+        return draft
+
+    def add_keyed(self, item: Increment) -> Draft:
+        """One increment with an id."""
+        draft = self._open
+        if draft is None or draft.batch.entries() >= self._max_entries:
+            draft = self._next()
+        draft.batch.keyed.append(item)
+        draft.batch.increments += 1
+        self.waiting += 1
+        return draft
+
+    def add_batch(self, batch: Batch) -> list[Draft]:
+        """All of it; the drafts that hold it."""
+        if batch.entries() > self._max_entries:
+            return [self._adopt(Draft(self._mint(), part)) for part in self._divide(batch)]
+        if batch.entries() >= OWN_DRAFT:
+            return [self._adopt(Draft(self._mint(), batch))]
+        drafts: dict[str, Draft] = {}
+        for counter, total in batch.sums.items():
+            draft = self.add(counter, total, batch.counts.get(counter, 1))
+            drafts[draft.id] = draft
+        for item in batch.keyed:
+            draft = self.add_keyed(item)
+            drafts[draft.id] = draft
+        return list(drafts.values())
+
+    def add_whole(self, batch: Batch, envelope_id: str) -> Draft:
+        """All of it as one envelope, under the id that its client gave it. It must fit."""
+        assert batch.entries() <= self._max_entries, "the door must refuse it"  # noqa: S101
+        return self._adopt(Draft(envelope_id, batch, retried=True))
+
+    def fits(self, batch: Batch) -> bool:
+        return batch.entries() <= self._max_entries
+
+    def take(self, limit: int) -> list[Draft]:
+        """Up to `limit` drafts, oldest first."""
+        if len(self._closed) < limit:
+            self._seal()
+        taken = [self._closed.popleft() for _ in range(min(limit, len(self._closed)))]
+        self.waiting -= sum(draft.batch.increments for draft in taken)
+        return taken
+
+    def _divide(self, batch: Batch) -> list[Batch]:
+        parts = []
+        sums, keyed = iter(batch.sums.items()), iter(batch.keyed)
+        while True:
+            part = Batch(dict(islice(sums, self._max_entries)))
+            part.counts = {name: batch.counts[name] for name in part.sums if name in batch.counts}
+            part.keyed.extend(islice(keyed, self._max_entries - len(part.sums)))
+            if not part.entries():
+                return parts
+            part.increments = part.entries() + sum(part.counts.values()) - len(part.counts)
+            parts.append(part)
+
+    def _adopt(self, draft: Draft) -> Draft:
+        self._seal()
+        self._closed.append(draft)
+        self.waiting += draft.batch.increments
+        return draft
+
+    def _next(self) -> Draft:
+        self._seal()
+        self._open = draft = Draft(self._mint(), Batch())
+        return draft
+
+    def _seal(self) -> None:
+        if self._open is not None:
+            self._closed.append(self._open)
+            self._open = None

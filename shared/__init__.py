@@ -1,0 +1,1 @@
+"""What ingest and flusher both need: words, codec, ports, settings, and the adapters behind the ports."""

@@ -1,0 +1,47 @@
+"""Every error of ours. The docstring of each is what it means; adapters translate vendors' errors into these."""
+
+from collections.abc import Set
+
+
+class CountersinkError(Exception):
+    """Something went wrong that has a name."""
+
+
+class SettingsError(CountersinkError):
+    """A setting or an argument is wrong; the message names it and says what would be right."""
+
+
+class UnreadableError(CountersinkError):
+    """A message can't be decoded; the message says why. It belongs with the dead letters."""
+
+
+class TransientError(CountersinkError):
+    """It may work later, and may even have happened. Try again with the same ids."""
+
+
+class OverloadedError(TransientError):
+    """A limit is reached and nothing was taken. Come back after `retry_after` seconds."""
+
+    def __init__(self, message: str, retry_after: float = 1.0) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
+
+
+class StorageFullError(TransientError):
+    """The disk is full and nothing was taken. Free some space; nothing accepted is lost."""
+
+
+class RefusedError(CountersinkError):
+    """The store refuses this commit as invalid and will refuse it again; nothing of it was applied."""
+
+
+class AlreadyAppliedError(CountersinkError):
+    """A receipt of the commit exists; nothing was applied. Look the receipts up and commit what is left."""
+
+
+class ShardFullError(CountersinkError):
+    """These (counter, shard) hold so much that another sum might overflow them; nothing was applied. Use others."""
+
+    def __init__(self, shards: Set[tuple[str, int]]) -> None:
+        super().__init__(f"full: {sorted(shards)}")
+        self.shards = shards

@@ -1,0 +1,137 @@
+"""A broker in memory, and its pending messages as an overlay."""
+
+import asyncio
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from shared.clock import Clock
+from shared.codec import decode
+from shared.errors import OverloadedError, UnreadableError
+from shared.overlay import Pending
+from shared.words import Delivery, Message, View
+
+
+@dataclass
+class _Held:
+    message: Message
+    published: int
+    until: float = 0.0
+    attempt: int = 0
+    buried: str | None = None
+
+
+class MemoryBroker:
+    """Publisher and subscription on one dict; what lives longer than the processes that use it."""
+
+    def __init__(self, clock: Clock, lease: float = 60.0, max_pending_bytes: int = 2**26) -> None:
+        self._clock = clock
+        self._lease = lease
+        self._max_pending_bytes = max_pending_bytes
+        self._messages: dict[int, _Held] = {}
+        self._last = 0
+        self._arrived = asyncio.Event()
+        self.pending = Pending()
+
+    async def publish(self, messages: Sequence[Message]) -> None:
+        size = sum(len(held.message.data) for held in self._messages.values())
+        if size and size + sum(len(message.data) for message in messages) > self._max_pending_bytes:
+            raise OverloadedError(f"{size} bytes wait to be applied: is a flusher running?")
+        there = {held.message.once for held in self._messages.values() if held.buried is None}
+        for message in messages:
+            if message.once is not None and message.once in there:
+                continue
+            there.add(message.once)
+            self._last += 1
+            self._messages[self._last] = held = _Held(message, int(self._clock.now() * 1000))
+            try:
+                self.pending.add(self._last, decode(_delivery(self._last, held), "memory"))
+            except UnreadableError:
+                continue
+        self._arrived.set()
+
+    async def pull(self, limit: int, max_bytes: int, wait: float) -> Sequence[Delivery]:
+        if not self._free() and wait > 0:
+            self._arrived.clear()
+            try:
+                async with asyncio.timeout(wait):
+                    await self._arrived.wait()
+            except TimeoutError:
+                return ()
+        deliveries = []
+        for number in self._free()[:limit]:
+            held = self._messages[number]
+            max_bytes -= len(held.message.data)
+            if max_bytes < 0 and deliveries:
+                break
+            held.attempt += 1
+            held.until = self._clock.now() + self._lease
+            deliveries.append(_delivery(number, held))
+        return deliveries
+
+    async def extend(self, tokens: Sequence[str], seconds: float) -> None:
+        for held in map(self._leased, tokens):
+            if held:
+                held.until = self._clock.now() + seconds
+
+    async def ack(self, tokens: Sequence[str], floor: int) -> None:
+        done = [_number(token) for token in tokens if self._leased(token)]
+        for number in done:
+            del self._messages[number]
+        if done:
+            self.pending.remove(done, floor)
+
+    async def give_back(self, tokens: Sequence[str]) -> None:
+        for held in map(self._leased, tokens):
+            if held:
+                held.until = 0.0
+        self._arrived.set()
+
+    async def bury(self, token: str, message: Message, reason: str) -> None:
+        held = self._leased(token)
+        if held:
+            held.buried = reason
+            held.until = 0.0
+
+    def buried(self) -> dict[str, str]:
+        """Message ids and reasons."""
+        return {str(number): held.buried for number, held in self._messages.items() if held.buried}
+
+    def expire_leases(self) -> None:
+        """As if every lease had run out."""
+        for held in self._messages.values():
+            held.until = min(held.until, self._clock.now())
+
+    def _free(self) -> list[int]:
+        now = self._clock.now()
+        return [n for n, held in self._messages.items() if held.until <= now and held.buried is None]
+
+    def _leased(self, token: str) -> _Held | None:
+        number, attempt = token.split(".")
+        held = self._messages.get(int(number))
+        return held if held and held.attempt == int(attempt) and held.until > 0 else None
+
+
+class MemoryOverlay:
+    """The pending messages of a `MemoryBroker`."""
+
+    exact = True
+
+    def __init__(self, broker: MemoryBroker) -> None:
+        self._pending = broker.pending
+
+    async def view(self, counters: Sequence[str]) -> Mapping[str, View]:
+        return {counter: self._pending.view(counter) for counter in counters}
+
+    async def names(self, prefix: str) -> Sequence[str]:
+        return self._pending.names(prefix)
+
+    async def holds(self, keys: Collection[str]) -> Collection[str]:
+        return self._pending.holds(keys)
+
+
+def _delivery(number: int, held: _Held) -> Delivery:
+    return Delivery(f"{number}.{held.attempt}", held.message, str(number), held.published, held.attempt)
+
+
+def _number(token: str) -> int:
+    return int(token.partition(".")[0])

@@ -1,0 +1,70 @@
+"""Owns, in memory, the entries of accepted envelopes that have not been acknowledged, per counter. Pure."""
+
+from collections.abc import Collection, Sequence
+
+from shared.parts import parts_of
+from shared.words import Entry, Envelope, View
+
+
+class Pending:
+    """A broker's pending messages as an overlay: a message there is an entry there.
+
+    One floor serves all counters: an ack voids every base, which costs a read of each counter that is being read.
+    """
+
+    def __init__(self, floor: int = 0) -> None:
+        self._floor = floor
+        self._entries: dict[str, dict[int, tuple[Entry, ...]]] = {}
+        self._messages: dict[int, tuple[Collection[str], Collection[str]]] = {}
+        self._keys: dict[str, int] = {}
+        self._views: dict[str, View] = {}
+        self._version = 0
+
+    def add(self, number: int, envelope: Envelope) -> None:
+        """Message `number` is there. Numbers rise in the order in which envelopes are to win."""
+        by_counter: dict[str, tuple[Entry, ...]] = {}
+        keys = []
+        for part in parts_of(envelope):
+            keys.append(part.key)
+            self._keys[part.key] = self._keys.get(part.key, 0) + 1
+            for counter, entry in part.entries():
+                by_counter[counter] = (*by_counter.get(counter, ()), entry)
+        for counter, entries in by_counter.items():
+            self._entries.setdefault(counter, {})[number] = entries
+            self._views.pop(counter, None)
+        self._messages[number] = (by_counter.keys(), keys)
+
+    def remove(self, numbers: Sequence[int], floor: int) -> None:
+        """These messages are known to be applied at `floor`."""
+        for number in numbers:
+            counters, keys = self._messages.pop(number, ((), ()))
+            for counter in counters:
+                entries = self._entries[counter]
+                del entries[number]
+                if not entries:
+                    del self._entries[counter]
+            for key in keys:
+                self._keys[key] -= 1
+                if not self._keys[key]:
+                    del self._keys[key]
+        if floor > self._floor:
+            self._floor = floor
+        self._views.clear()
+
+    def view(self, counter: str) -> View:
+        view = self._views.get(counter)
+        if view is None:
+            self._version += 1
+            entries = self._entries.get(counter, {})
+            flat = tuple(entry for number in sorted(entries) for entry in entries[number])
+            self._views[counter] = view = View(flat, self._floor, self._version)
+        return view
+
+    def names(self, prefix: str) -> list[str]:
+        return [counter for counter in self._entries if counter.startswith(prefix)]
+
+    def holds(self, keys: Collection[str]) -> set[str]:
+        return {key for key in keys if key in self._keys}
+
+    def __len__(self) -> int:
+        return len(self._messages)

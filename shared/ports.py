@@ -1,0 +1,126 @@
+"""The ports: what the core needs of a broker, a store and an overlay, and may rely on from every adapter.
+
+Each is held to these sentences by one contract suite (tests/contracts), which every adapter passes.
+All methods raise `TransientError` when the outcome is unknown or a later try may succeed.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from typing import Protocol
+
+from shared.words import Commit, Delivery, Message, Receipts, Total, View
+
+
+class Publisher(Protocol):
+    """Hands messages to the broker."""
+
+    async def publish(self, messages: Sequence[Message]) -> None:
+        """Return when all messages are durable.
+
+        After an error any of them may have been published, at once or later, so a retry can publish twice.
+        `OverloadedError` and `StorageFullError`: none was, and none will be.
+        """
+        ...
+
+
+class Subscription(Protocol):
+    """Leases messages to flushers: at least once, in no promised order, to one holder at a time."""
+
+    async def pull(self, limit: int, max_bytes: int, wait: float) -> Sequence[Delivery]:
+        """Lease at least one message, waiting up to `wait` seconds; none if none came.
+
+        At most `limit` of them, and of `max_bytes` together unless the first alone is larger. A message whose lease
+        ran out, or that was given back, is delivered again with a new token and a higher `attempt`.
+        """
+        ...
+
+    async def extend(self, tokens: Sequence[str], seconds: float) -> None:
+        """Have these leases end `seconds` from now. A lease that was lost stays lost; that is no error."""
+        ...
+
+    async def ack(self, tokens: Sequence[str], floor: int) -> None:
+        """Done: forget these messages. A lease that was lost stays lost, and its message will come again.
+
+        `floor` is the store's time at which all of them are known to be applied; an overlay that lives in the broker
+        drops their entries and raises the floor of their counters in the same step.
+        """
+        ...
+
+    async def give_back(self, tokens: Sequence[str]) -> None:
+        """End these leases now: the messages are delivered again at once."""
+        ...
+
+    async def bury(self, token: str, message: Message, reason: str) -> None:
+        """Put the message among the dead letters with the reason, then forget it. Safe to do twice."""
+        ...
+
+
+class Snapshot(Protocol):
+    """The store at one instant."""
+
+    time: int
+    """The store's time of it: larger is later. Comparable with what `Store.apply` returns, and with floors."""
+    as_of: float
+    """The same instant in seconds since 1970."""
+
+    async def read(
+        self, counters: Sequence[str], receipts: Collection[str]
+    ) -> tuple[Mapping[str, Total], Collection[str]]:
+        """Totals of all the counters, and those of the receipt keys that are `applied`: all at this instant."""
+        ...
+
+
+class Store(Protocol):
+    """Holds shards, configs and receipts."""
+
+    async def apply(self, commit: Commit) -> int:
+        """Insert all receipts and add to all shards, or do nothing; the store's time at which it is done.
+
+        Raises `AlreadyAppliedError` if any receipt exists, in whatever state; `ShardFullError` if a shard is too near
+        the end of int64; `RefusedError` if the store will never take the commit. A config is made or raised with
+        its shard, never lowered.
+        """
+        ...
+
+    def snapshot(self) -> AbstractAsyncContextManager[Snapshot]:
+        """One instant, not before any `apply` that returned before this was entered."""
+        ...
+
+    async def receipts(self, keys: Collection[str]) -> Receipts:
+        """Those of the receipts that exist; the look is not earlier than the call."""
+        ...
+
+    async def shards(self, counters: Sequence[str]) -> Mapping[str, int]:
+        """`num_shards` of those of the counters that have a config."""
+        ...
+
+    async def raise_shards(self, counter: str, num_shards: int) -> int:
+        """Have at least that many shards, never fewer than before; the number now."""
+        ...
+
+    async def names(self, prefix: str, after: str, limit: int) -> Sequence[str]:
+        """Counters that have a config, start with `prefix` and come after `after`, in the order of their UTF-8 bytes."""
+        ...
+
+    async def sweep(self, now: int, limit: int) -> int:
+        """Delete up to `limit` receipts that expired before `now` (ms) and are not needed; how many it deleted."""
+        ...
+
+
+class Overlay(Protocol):
+    """Accepted envelopes that are not known to be applied."""
+
+    exact: bool
+    """Whether it sees the accepted envelopes of every process, so that reads may say `exact`."""
+
+    async def view(self, counters: Sequence[str]) -> Mapping[str, View]:
+        """Entries and floor of each of the counters, all at one instant within the call."""
+        ...
+
+    async def names(self, prefix: str) -> Sequence[str]:
+        """Counters with an entry that start with the prefix, in any order."""
+        ...
+
+    async def holds(self, keys: Collection[str]) -> Collection[str]:
+        """Those of the envelopes' receipt keys that have an entry."""
+        ...

@@ -1,0 +1,31 @@
+"""Receipt keys and how long a receipt must live."""
+
+from hashlib import sha256
+from typing import Final
+
+HOUR: Final = 3_600_000
+DAY: Final = 24 * HOUR
+CLIENT_IDS_REMEMBERED: Final = 8 * DAY
+"""A client's id counts once for at least so long after its first use."""
+
+
+def key_of_envelope(envelope_id: str) -> str:
+    return "e" + sha256(envelope_id.encode()).hexdigest()
+
+
+def key_of_increment(counter: str, client_id: str) -> str:
+    """The counter's length keeps ('a', 'bc') and ('ab', 'c') apart."""
+    return "i" + sha256(f"{len(counter)}:{counter}{client_id}".encode()).hexdigest()
+
+
+def lifetime(retention: int, *, of_client: bool) -> int:
+    """Milliseconds a receipt lives: longer than the broker can deliver what it stands for again.
+
+    A client's id lives 8 days longer: a retry accepted on its last day is flushed after it.
+    """
+    return retention + DAY + (CLIENT_IDS_REMEMBERED if of_client else 0)
+
+
+def too_old(created: int, now: int, retention: int) -> bool:
+    """Whether the receipt of such an envelope may already be gone, so that it can't be told from a second copy."""
+    return now - created > retention + DAY - HOUR

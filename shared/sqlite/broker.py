@@ -1,0 +1,184 @@
+"""The broker in a SQLite file: a table of messages, with leases and redelivery as Pub/Sub has them."""
+
+import asyncio
+import sqlite3
+from collections.abc import Sequence
+from typing import Any, Final
+
+import orjson
+
+from shared.clock import Clock
+from shared.errors import OverloadedError
+from shared.sqlite.database import Database
+from shared.words import Delivery, Message
+
+POLL: Final = 0.01
+"""Seconds between two looks for messages of other processes; a look is a few microseconds."""
+ACKS_KEPT: Final = 10_000
+"""Followers further behind than that read the pending messages anew."""
+
+
+_INSERT: Final = "INSERT OR IGNORE INTO messages (data, attributes, published, once) VALUES (?, ?, ?, ?)"
+
+
+class SqlitePublisher:
+    """Durable when `publish` returns: the transaction is synced."""
+
+    def __init__(self, database: Database, clock: Clock, max_pending_bytes: int) -> None:
+        self._database = database
+        self._clock = clock
+        self._max_pending_bytes = max_pending_bytes
+
+    async def publish(self, messages: Sequence[Message]) -> None:
+        now = int(self._clock.now() * 1000)
+        rows = [(m.data, orjson.dumps(m.attributes).decode(), now, m.once) for m in messages]
+        size = sum(len(row[0]) + len(row[1]) for row in rows)
+
+        def insert(db: sqlite3.Connection) -> None:
+            (pending,) = db.execute("SELECT bytes FROM broker").fetchone()
+            if pending and pending + size > self._max_pending_bytes:
+                raise OverloadedError(
+                    f"{pending} bytes wait to be applied, COUNTERSINK_MAX_PENDING_BYTES allows"
+                    f" {self._max_pending_bytes}: is a flusher running?",
+                    retry_after=2.0,
+                )
+            taken = 0
+            for row in rows:
+                if db.execute(_INSERT, row).rowcount:
+                    taken += len(row[0]) + len(row[1])
+            db.execute("UPDATE broker SET bytes = bytes + ?", (taken,))
+
+        await self._database.write(insert)
+
+
+class SqliteSubscription:
+    """Leases for a number of seconds. The token of a lease is the message and the attempt."""
+
+    def __init__(self, database: Database, clock: Clock, lease: float) -> None:
+        self._database = database
+        self._reader = database.reader()
+        self._clock = clock
+        self._lease = lease
+
+    async def pull(self, limit: int, max_bytes: int, wait: float) -> Sequence[Delivery]:
+        until = self._clock.monotonic() + wait
+        while not self._any():
+            if self._clock.monotonic() >= until:
+                return ()
+            await asyncio.sleep(POLL)
+        now = self._now()
+        lease = int(self._lease * 1000)
+        return await self._database.write(lambda db: _lease(db, now, lease, limit, max_bytes))
+
+    def _any(self) -> bool:
+        (found,) = self._reader.execute(
+            "SELECT EXISTS (SELECT 1 FROM leases WHERE until <= ?) OR EXISTS ("
+            "SELECT 1 FROM messages, broker WHERE seq > head)",
+            (self._now(),),
+        ).fetchone()
+        return bool(found)
+
+    async def extend(self, tokens: Sequence[str], seconds: float) -> None:
+        until = self._now() + int(seconds * 1000)
+        await self._set_until(tokens, until)
+
+    async def give_back(self, tokens: Sequence[str]) -> None:
+        await self._set_until(tokens, 0)
+
+    async def _set_until(self, tokens: Sequence[str], until: int) -> None:
+        rows = [(until, *_lease_of(token)) for token in tokens]
+
+        def update(db: sqlite3.Connection) -> None:
+            db.executemany("UPDATE leases SET until = ? WHERE seq = ? AND attempt = ? AND until > 0", rows)
+
+        await self._database.write(update)
+
+    async def ack(self, tokens: Sequence[str], floor: int) -> None:
+        leases = [_lease_of(token) for token in tokens]
+
+        def forget(db: sqlite3.Connection) -> None:
+            done = [lease[0] for lease in leases if _end_lease(db, lease)]
+            if not done:
+                return
+            seqs = orjson.dumps(done).decode()
+            sizes = db.execute(
+                "DELETE FROM messages WHERE seq IN (SELECT value FROM json_each(?))"
+                " RETURNING length(data) + length(attributes)",
+                (seqs,),
+            )
+            size = sum(row[0] for row in sizes)
+            db.execute("UPDATE broker SET bytes = bytes - ?, floor = max(floor, ?)", (size, floor))
+            db.execute("INSERT INTO acks (seqs) VALUES (?)", (seqs,))
+            db.execute("DELETE FROM acks WHERE number <= (SELECT max(number) FROM acks) - ?", (ACKS_KEPT,))
+
+        await self._database.write(forget)
+
+    async def bury(self, token: str, message: Message, reason: str) -> None:
+        """The row stays, so that readers go on to count it; it is not delivered any more."""
+        lease = _lease_of(token)
+
+        def mark(db: sqlite3.Connection) -> None:
+            if _end_lease(db, lease):
+                db.execute("UPDATE messages SET buried = ? WHERE seq = ?", (reason, lease[0]))
+
+        await self._database.write(mark)
+
+    def _now(self) -> int:
+        return int(self._clock.now() * 1000)
+
+
+def _lease(db: sqlite3.Connection, now: int, lease: int, limit: int, max_bytes: int) -> list[Delivery]:
+    columns = "m.seq, data, attributes, published"
+    again = db.execute(
+        f"SELECT {columns}, attempt + 1 FROM leases l JOIN messages m ON m.seq = l.seq"  # noqa: S608 (constant)
+        " WHERE until <= ? ORDER BY until, l.seq LIMIT ?",
+        (now, limit),
+    )
+    deliveries, last = _fitting(again, limit, max_bytes)
+    if len(deliveries) < limit and last is None:
+        size = sum(len(d.message.data) for d in deliveries)
+        new = db.execute(
+            f"SELECT {columns}, 1 FROM messages m, broker WHERE m.seq > head ORDER BY m.seq LIMIT ?",  # noqa: S608 (constant)
+            (limit - len(deliveries),),
+        )
+        more, _ = _fitting(new, limit - len(deliveries), max_bytes - size, first=not deliveries)
+        if more:
+            db.execute("UPDATE broker SET head = ?", (int(more[-1].message_id),))
+        deliveries += more
+    db.executemany(
+        "INSERT OR REPLACE INTO leases (seq, until, attempt) VALUES (?, ?, ?)",
+        [(int(d.message_id), now + lease, d.attempt) for d in deliveries],
+    )
+    return deliveries
+
+
+def _fitting(
+    rows: sqlite3.Cursor, limit: int, max_bytes: int, *, first: bool = True
+) -> tuple[list[Delivery], Delivery | None]:
+    """As many as `max_bytes` allow, but one at least if it would be the `first`; and the one that did not fit."""
+    deliveries: list[Delivery] = []
+    for seq, data, attributes, published, attempt in rows:
+        delivery = Delivery(
+            token=f"{seq}.{attempt}",
+            message=Message(data, orjson.loads(attributes)),
+            message_id=str(seq),
+            published=published,
+            attempt=attempt,
+        )
+        max_bytes -= len(data)
+        if max_bytes < 0 and (deliveries or not first):
+            return deliveries, delivery
+        deliveries.append(delivery)
+    return deliveries, None
+
+
+def _end_lease(db: sqlite3.Connection, lease: tuple[int, int]) -> bool:
+    return (
+        db.execute("DELETE FROM leases WHERE seq = ? AND attempt = ? AND until > 0", lease).rowcount > 0
+    )
+
+
+def _lease_of(token: str) -> tuple[int, int]:
+    seq, _, attempt = token.partition(".")
+    return int(seq), int(attempt)
+

@@ -1,0 +1,156 @@
+"""Owns one SQLite file: the thread that writes it, with group commit, and the connections that read it."""
+
+import asyncio
+import fcntl
+import os
+import queue
+import sqlite3
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final, NamedTuple, TypeVar
+
+from shared.errors import CountersinkError, SettingsError, StorageFullError, TransientError
+from shared.sqlite.schema import migrate
+
+T = TypeVar("T")
+Work = Callable[[sqlite3.Connection], T]
+
+_MOST_IN_A_GROUP: Final = 256
+_MIN_SQLITE: Final = (3, 38, 0)
+"""RETURNING and json_each."""
+
+
+class _Order(NamedTuple):
+    work: Work[Any]
+    done: "asyncio.Future[Any]"
+
+
+class Database:
+    """What waits for the writer while it syncs goes together into the next transaction: one fsync for all of it.
+
+    Reads run on the event loop's thread: in WAL mode they wait for nobody, and one costs a few microseconds, less
+    than handing it to a thread. Keep each of them short.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._loop = asyncio.get_running_loop()
+        self._orders: queue.SimpleQueue[_Order | None] = queue.SimpleQueue()
+        self._readers: list[sqlite3.Connection] = []
+        self._db = _prepare(path)
+        # SQLite's own waiting for the write lock polls and sleeps; a lock on a file beside it wakes at once.
+        self._turn = os.open(f"{path}-turn", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        self._thread = threading.Thread(target=self._write, name=f"writer of {path}", daemon=True)
+        self._thread.start()
+
+    def reader(self) -> sqlite3.Connection:
+        """A connection for reads on the event loop's thread; closed with the database."""
+        connection = _connect(self.path)
+        self._readers.append(connection)
+        return connection
+
+    async def write(self, work: Work[T]) -> T:
+        """Run `work` in a transaction; its result once that is durable.
+
+        It may be run again, alone, when a neighbour in its group failed: it must do all through its connection.
+        """
+        done: asyncio.Future[T] = self._loop.create_future()
+        self._orders.put(_Order(work, done))
+        return await done
+
+    async def close(self) -> None:
+        """After all that was ordered."""
+        self._orders.put(None)
+        await asyncio.to_thread(self._thread.join)
+        for connection in self._readers:
+            connection.close()
+        os.close(self._turn)
+
+    def _write(self) -> None:
+        """The thread."""
+        orders = self._orders
+        ended = False
+        while not ended:
+            order = orders.get()
+            group: list[_Order] = []
+            while True:
+                if order is None:
+                    ended = True
+                    break
+                group.append(order)
+                if len(group) == _MOST_IN_A_GROUP or orders.empty():
+                    break
+                order = orders.get()
+            if group:
+                self._loop.call_soon_threadsafe(_tell, group, self._commit(group))
+        self._db.close()
+
+    def _commit(self, group: list[_Order]) -> list[Any]:
+        """A result or an exception for each. What fails together is tried one by one."""
+        try:
+            return self._transact(group)
+        except Exception as error:
+            if len(group) == 1:
+                return [translate(error, self.path)]
+        return [self._commit([order])[0] for order in group]
+
+    def _transact(self, group: list[_Order]) -> list[Any]:
+        db = self._db
+        fcntl.flock(self._turn, fcntl.LOCK_EX)
+        try:
+            db.execute("BEGIN IMMEDIATE")
+            results = [order.work(db) for order in group]
+            db.execute("COMMIT")
+        finally:
+            if db.in_transaction:
+                db.execute("ROLLBACK")
+            fcntl.flock(self._turn, fcntl.LOCK_UN)
+        return results
+
+
+def _tell(group: list[_Order], results: list[Any]) -> None:
+    for order, result in zip(group, results, strict=True):
+        if order.done.done():
+            continue  # nobody waits any more
+        if isinstance(result, BaseException):
+            order.done.set_exception(result)
+        else:
+            order.done.set_result(result)
+
+
+def translate(error: BaseException, path: Path) -> BaseException:
+    """A vendor's error as one of ours."""
+    if isinstance(error, CountersinkError) or not isinstance(error, sqlite3.Error):
+        return error
+    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    ours: CountersinkError
+    if code == sqlite3.SQLITE_FULL:
+        ours = StorageFullError(f"the disk of {path} is full: free some space")
+    else:
+        ours = TransientError(f"{path}: {error}")
+    ours.__cause__ = error
+    return ours
+
+
+def _prepare(path: Path) -> sqlite3.Connection:
+    if sqlite3.sqlite_version_info < _MIN_SQLITE:
+        raise SettingsError(f"SQLite {sqlite3.sqlite_version} is too old: 3.38 or later is needed")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        db = _connect(path)
+        db.execute("PRAGMA journal_mode = WAL")
+        migrate(db, path)
+    except OSError as error:
+        raise SettingsError(f"can't make the folder {path.parent}: {error.strerror}") from error
+    except sqlite3.Error as error:
+        raise SettingsError(
+            f"can't use {path} as the database: {error}. Choose a folder on a local disk that can be written"
+        ) from error
+    return db
+
+
+def _connect(path: Path) -> sqlite3.Connection:
+    db = sqlite3.connect(path, timeout=10, isolation_level=None, check_same_thread=False)
+    db.execute("PRAGMA synchronous = FULL")
+    return db

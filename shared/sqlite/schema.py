@@ -1,0 +1,92 @@
+"""The tables, and how a file of an older version becomes one of this version."""
+
+import sqlite3
+from pathlib import Path
+from typing import Final
+
+from shared.errors import SettingsError
+
+APPLICATION_ID: Final = 0x434F554E
+"""'COUN', in the file's header: tells our files from others."""
+
+MIGRATIONS: Final = (
+    # Version 1
+    """
+    CREATE TABLE messages (
+        seq INTEGER PRIMARY KEY AUTOINCREMENT,
+        data BLOB NOT NULL,
+        attributes TEXT NOT NULL,
+        published INTEGER NOT NULL,
+        once TEXT,
+        buried TEXT
+    );
+    CREATE UNIQUE INDEX messages_once ON messages (once) WHERE once IS NOT NULL AND buried IS NULL;
+
+    -- Beside the messages, so that a lease does not write their data again.
+    CREATE TABLE leases (seq INTEGER PRIMARY KEY, until INTEGER NOT NULL, attempt INTEGER NOT NULL);
+    CREATE INDEX leases_until ON leases (until);
+
+    -- Which messages went, for those who keep the pending ones in memory.
+    CREATE TABLE acks (number INTEGER PRIMARY KEY AUTOINCREMENT, seqs TEXT NOT NULL);
+
+    CREATE TABLE broker (only INTEGER PRIMARY KEY CHECK (only = 1), head INTEGER, bytes INTEGER, floor INTEGER);
+    INSERT INTO broker VALUES (1, 0, 0, 0);
+
+    CREATE TABLE configs (counter TEXT PRIMARY KEY, num_shards INTEGER NOT NULL) WITHOUT ROWID;
+    -- An overflowing sum would become REAL: the check makes it an error.
+    CREATE TABLE shards (
+        counter TEXT NOT NULL,
+        shard INTEGER NOT NULL,
+        count INTEGER NOT NULL CHECK (typeof(count) = 'integer'),
+        PRIMARY KEY (counter, shard)
+    ) WITHOUT ROWID;
+    CREATE TABLE receipts (
+        key TEXT PRIMARY KEY, expires INTEGER NOT NULL, state TEXT NOT NULL, time INTEGER NOT NULL
+    ) WITHOUT ROWID;
+    CREATE INDEX receipts_expires ON receipts (expires);
+    CREATE TABLE store (only INTEGER PRIMARY KEY CHECK (only = 1), time INTEGER);
+    INSERT INTO store VALUES (1, 0);
+    """,
+)
+
+
+def migrate(db: sqlite3.Connection, path: Path, migrations: tuple[str, ...] = MIGRATIONS) -> None:
+    """Bring the file to this version, in one transaction; an empty one is made."""
+    if _version(db) == len(migrations):
+        return
+    db.execute("BEGIN IMMEDIATE")
+    try:
+        version = _version(db)
+        (application,) = db.execute("PRAGMA application_id").fetchone()
+        (tables,) = db.execute("SELECT count(*) FROM sqlite_schema").fetchone()
+        if tables and application != APPLICATION_ID:
+            raise SettingsError(f"{path} is a database of another program: choose another file")
+        if version > len(migrations):
+            raise SettingsError(
+                f"{path} has schema {version}, this Countersink knows up to {len(migrations)}: use a newer one"
+            )
+        for script in migrations[version:]:
+            for statement in _statements(script):
+                db.execute(statement)
+        db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+        db.execute(f"PRAGMA user_version = {len(migrations)}")
+        db.execute("COMMIT")
+    finally:
+        if db.in_transaction:
+            db.execute("ROLLBACK")
+
+
+def _version(db: sqlite3.Connection) -> int:
+    (version,) = db.execute("PRAGMA user_version").fetchone()
+    return int(version)
+
+
+def _statements(script: str) -> list[str]:
+    """One by one, since `executescript` would commit first."""
+    statements, text = [], ""
+    for line in script.splitlines(keepends=True):
+        text += line
+        if sqlite3.complete_statement(text):
+            statements.append(text)
+            text = ""
+    return statements

@@ -1,0 +1,154 @@
+"""The store in a SQLite file: configs, shards and receipts as tables; a commit is one transaction."""
+
+import sqlite3
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Final
+
+import orjson
+
+from shared.clock import Clock
+from shared.errors import AlreadyAppliedError, ShardFullError
+from shared.sqlite.database import Database, translate
+from shared.words import MAX_SUM, Commit, Receipt, Receipts, Total
+
+_LAST: Final = "\U0010ffff" * 101
+"""Behind every name of at most 400 bytes."""
+_INSERT_RECEIPT: Final = "INSERT INTO receipts (key, expires, state, time) VALUES (?, ?, ?, ?)"
+
+
+class SqliteStore:
+    """Its time is the number of commits so far. Shards are kept, so that the data is what it would be elsewhere."""
+
+    def __init__(self, database: Database, clock: Clock) -> None:
+        self._database = database
+        self._reader = database.reader()
+        self._clock = clock
+        self._idle = [database.reader()]
+
+    async def apply(self, commit: Commit) -> int:
+        return await self._database.write(lambda db: _apply(db, commit))
+
+    @asynccontextmanager
+    async def snapshot(self) -> AsyncIterator["SqliteSnapshot"]:
+        db = self._idle.pop() if self._idle else self._database.reader()
+        try:
+            db.execute("BEGIN")
+            (time,) = db.execute("SELECT time FROM store").fetchone()
+            yield SqliteSnapshot(db, time, self._clock.now())
+        except sqlite3.Error as error:
+            raise translate(error, self._database.path) from error
+        finally:
+            if db.in_transaction:
+                db.execute("ROLLBACK")
+            self._idle.append(db)
+
+    async def receipts(self, keys: Collection[str]) -> Receipts:
+        async with self.snapshot() as snapshot:
+            return Receipts(snapshot.time, snapshot.receipts(keys))
+
+    async def shards(self, counters: Sequence[str]) -> Mapping[str, int]:
+        return dict(
+            self._reader.execute(
+                "SELECT counter, num_shards FROM configs WHERE counter IN (SELECT value FROM json_each(?))",
+                (orjson.dumps(counters).decode(),),
+            )
+        )
+
+    async def raise_shards(self, counter: str, num_shards: int) -> int:
+        def work(db: sqlite3.Connection) -> int:
+            _raise_shards(db, counter, num_shards)
+            (now,) = db.execute("SELECT num_shards FROM configs WHERE counter = ?", (counter,)).fetchone()
+            return int(now)
+
+        return await self._database.write(work)
+
+    async def names(self, prefix: str, after: str, limit: int) -> Sequence[str]:
+        rows = self._reader.execute(
+            "SELECT counter FROM configs WHERE counter >= ? AND counter > ? AND counter < ?"
+            " ORDER BY counter LIMIT ?",
+            (prefix, after, prefix + _LAST, limit),
+        )
+        return [counter for (counter,) in rows]
+
+    async def sweep(self, now: int, limit: int) -> int:
+        return await self._database.write(lambda db: _sweep(db, now, limit))
+
+
+class SqliteSnapshot:
+    """A read transaction: WAL mode keeps what it saw first."""
+
+    def __init__(self, db: sqlite3.Connection, time: int, as_of: float) -> None:
+        self._db = db
+        self.time = time
+        self.as_of = as_of
+
+    async def read(
+        self, counters: Sequence[str], receipts: Collection[str]
+    ) -> tuple[Mapping[str, Total], Collection[str]]:
+        totals = {}
+        for counter in counters:
+            config = self._db.execute(
+                "SELECT num_shards FROM configs WHERE counter = ?", (counter,)
+            ).fetchone()
+            num_shards = config[0] if config else 0
+            counts = self._db.execute(
+                "SELECT count FROM shards WHERE counter = ? AND shard < ?", (counter, num_shards)
+            )
+            # Summed here: sum() in SQL fails beyond int64, where a total may be though no shard is.
+            totals[counter] = Total(sum(count for (count,) in counts), num_shards)
+        found = self.receipts(receipts)
+        return totals, {key for key, receipt in found.items() if receipt.state == "applied"}
+
+    def receipts(self, keys: Collection[str]) -> dict[str, Receipt]:
+        if not keys:
+            return {}
+        rows = self._db.execute(
+            "SELECT key, expires, state FROM receipts WHERE key IN (SELECT value FROM json_each(?))",
+            (orjson.dumps(list(keys)).decode(),),
+        )
+        return {row[0]: Receipt(*row) for row in rows}
+
+
+def _apply(db: sqlite3.Connection, commit: Commit) -> int:
+    (time,) = db.execute("UPDATE store SET time = time + 1 RETURNING time").fetchone()
+    try:
+        db.executemany(_INSERT_RECEIPT, [(*receipt, time) for receipt in commit.receipts])
+    except sqlite3.IntegrityError:
+        raise AlreadyAppliedError("a receipt of this commit exists") from None
+    full = set()
+    for counter, shard, delta, num_shards in commit.adds:
+        there = db.execute(
+            "SELECT count FROM shards WHERE counter = ? AND shard = ?", (counter, shard)
+        ).fetchone()
+        if there is None:
+            db.execute("INSERT INTO shards (counter, shard, count) VALUES (?, ?, ?)", (counter, shard, delta))
+            _raise_shards(db, counter, num_shards)
+        elif not -MAX_SUM <= there[0] <= MAX_SUM:
+            full.add((counter, shard))
+        else:
+            db.execute(
+                "UPDATE shards SET count = count + ? WHERE counter = ? AND shard = ?", (delta, counter, shard)
+            )
+    if full:
+        raise ShardFullError(full)
+    return int(time)
+
+
+def _raise_shards(db: sqlite3.Connection, counter: str, num_shards: int) -> None:
+    db.execute(
+        "INSERT INTO configs (counter, num_shards) VALUES (?, ?)"
+        " ON CONFLICT (counter) DO UPDATE SET num_shards = max(num_shards, excluded.num_shards)",
+        (counter, num_shards),
+    )
+
+
+def _sweep(db: sqlite3.Connection, now: int, limit: int) -> int:
+    """Messages do not expire in this broker, so neither may the receipt of one that was applied and not yet forgotten:
+    none is deleted that is younger than the oldest message.
+    """
+    (oldest,) = db.execute("SELECT published FROM messages ORDER BY seq LIMIT 1").fetchone() or (now,)
+    return db.execute(
+        "DELETE FROM receipts WHERE key IN (SELECT key FROM receipts WHERE expires < ? LIMIT ?)",
+        (min(now, oldest), limit),
+    ).rowcount

@@ -1,0 +1,199 @@
+"""The words of the domain, and which values of them are allowed."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+MAX_NAME_BYTES: Final = 400
+MAX_ID_BYTES: Final = 1_000
+MAX_DELTA: Final = 2**53 - 1
+"""The largest |delta| of one increment: what every JSON client can say exactly."""
+MAX_SUM: Final = 2**62 - 1
+"""The largest |sum| an envelope, a commit or a shard that is still chosen may hold; two of them add up to less than int64 holds."""
+
+_CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f]")
+
+
+def flaw_of_name(name: object) -> str | None:
+    """Why this can't be a counter name; None if it can."""
+    if type(name) is not str:
+        return "must be a string"
+    if not name:
+        return "must not be empty"
+    if not (name.isascii() and name.isprintable()):
+        try:
+            size = len(name.encode())
+        except UnicodeEncodeError:
+            return "must be valid Unicode: it holds a lone surrogate"
+        if _CONTROLS.search(name):
+            return "must not hold control characters"
+    else:
+        size = len(name)
+    if size > MAX_NAME_BYTES:
+        return f"must be at most {MAX_NAME_BYTES} bytes of UTF-8, is {size}"
+    if name in {".", ".."} or (len(name) >= 4 and name.startswith("__") and name.endswith("__")):  # noqa: PLR2004 (____)
+        return "must not be '.', '..' or of the form '__…__': these are reserved"
+    return None
+
+
+def flaw_of_delta(delta: object) -> str | None:
+    """Why this can't be the delta of one increment; None if it can."""
+    if type(delta) is not int:
+        return "must be an integer"
+    if not -MAX_DELTA <= delta <= MAX_DELTA:
+        return f"must be between -{MAX_DELTA} and {MAX_DELTA}"
+    return None
+
+
+def flaw_of_id(value: object) -> str | None:
+    """Why this can't be the id of an increment or a batch; None if it can."""
+    if type(value) is not str:
+        return "must be a string"
+    try:
+        size = len(value.encode())
+    except UnicodeEncodeError:
+        return "must be valid Unicode: it holds a lone surrogate"
+    if not 1 <= size <= MAX_ID_BYTES:
+        return f"must be 1 to {MAX_ID_BYTES} bytes of UTF-8, is {size}"
+    return None
+
+
+class Increment(NamedTuple):
+    """One thing that happened: `delta` more of `counter`. With an `id` it counts once however often it is sent."""
+
+    counter: str
+    delta: int = 1
+    id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Envelope:
+    """What travels as one message: sums per counter, and, kept apart, the increments with an id of their own."""
+
+    id: str
+    """Its identity for ever: the receipt is made from it. Unique per envelope, equal for each copy of it."""
+    sums: Mapping[str, int]
+    counts: Mapping[str, int] = field(default_factory=dict)
+    """How many increments stand in a sum, where that is not 1."""
+    keyed: tuple[Increment, ...] = ()
+    created: int = 0
+    """Milliseconds since 1970, when it was made."""
+    retried: bool = False
+    """Its id is a client's, so another envelope of this id may have been published before."""
+
+    def increments(self) -> int:
+        """How many increments it carries."""
+        return len(self.sums) + sum(self.counts.values()) - len(self.counts) + len(self.keyed)
+
+    def counters(self) -> set[str]:
+        return {*self.sums, *(item.counter for item in self.keyed)}
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """What a broker carries: bytes and attributes."""
+
+    data: bytes
+    attributes: Mapping[str, str] = field(default_factory=dict)
+    once: str | None = None
+    """A broker that can, drops a second message of the same `once` while the first is still there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """A message on lease to one flusher."""
+
+    token: str
+    """Names this lease for ack, extend and give back. A later lease of the same message has another token."""
+    message: Message
+    message_id: str
+    """The broker's own name of the message."""
+    published: int
+    """Milliseconds since 1970, by the broker's clock."""
+    attempt: int = 1
+
+
+class Receipt(NamedTuple):
+    """Proof that an envelope, or an increment with an id, has been applied (or given up: `dead`)."""
+
+    key: str
+    expires: int
+    """Milliseconds since 1970. Later than anything of this id can come back."""
+    state: str = "applied"
+
+
+class Receipts(NamedTuple):
+    """Receipts that were found, and the store's time of the look."""
+
+    time: int
+    found: Mapping[str, Receipt]
+
+
+class ShardAdd(NamedTuple):
+    """Add `delta` to one shard of a counter, and have readers look at `num_shards` shards at least."""
+
+    counter: str
+    shard: int
+    delta: int
+    num_shards: int
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """All or nothing: insert the receipts and add to the shards."""
+
+    receipts: tuple[Receipt, ...]
+    adds: tuple[ShardAdd, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Total:
+    """One counter in a snapshot of the store."""
+
+    value: int
+    shards: int
+    """Its `num_shards`; 0 when there is no config."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """What the overlay holds of one accepted envelope for one counter."""
+
+    key: str
+    """Receipt key of the envelope."""
+    delta: int
+    keyed: tuple[tuple[str, int], ...] = ()
+    """Receipt key and delta of each increment with an id."""
+    late: bool = False
+    """The envelope or one of its ids may have been published earlier, too."""
+    confirmed: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """The overlay of one counter, read in one go."""
+
+    entries: tuple[Entry, ...] = ()
+    floor: int = 0
+    """Bases and snapshots of an earlier time are void: an entry that they needed may be gone."""
+    version: int = 0
+    """Equal versions of two views of this process mean equal views."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """The answer to a read. `value` = `applied` + `pending`."""
+
+    name: str
+    applied: int
+    pending: int
+    exact: bool
+    as_of: float
+    """Seconds since 1970: the instant of the applied part."""
+    shards: int
+    exists: bool
+
+    @property
+    def value(self) -> int:
+        return self.applied + self.pending
