@@ -4,7 +4,7 @@ Pure: the publishing loop decides when to `take`.
 """
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import Final
 
@@ -20,12 +20,14 @@ OWN_DRAFT: Final = 100
 class Draft:
     """An envelope that is still being filled, and the increments in it."""
 
-    __slots__ = ("batch", "id", "retried")
+    __slots__ = ("batch", "id", "retried", "weight")
 
     def __init__(self, envelope_id: str, batch: Batch, *, retried: bool = False) -> None:
         self.id = envelope_id
         self.batch = batch
         self.retried = retried
+        self.weight = 0
+        """Sum of the |deltas| of the increments with an id."""
 
     def close(self, created: int) -> Envelope:
         batch = self.batch
@@ -71,8 +73,10 @@ class Coalescer:
     def add_keyed(self, item: Increment) -> Draft:
         """One increment with an id."""
         draft = self._open
-        if draft is None or draft.batch.entries() >= self._max_entries:
+        weight = abs(item.delta)
+        if draft is None or draft.batch.entries() >= self._max_entries or draft.weight + weight > MAX_SUM:
             draft = self._next()
+        draft.weight += weight
         draft.batch.keyed.append(item)
         draft.batch.increments += 1
         self.waiting += 1
@@ -80,22 +84,22 @@ class Coalescer:
 
     def add_batch(self, batch: Batch) -> list[Draft]:
         """All of it; the drafts that hold it."""
-        if batch.entries() > self._max_entries:
-            return [self._adopt(Draft(self._mint(), part)) for part in self._divide(batch)]
-        if batch.entries() >= OWN_DRAFT:
-            return [self._adopt(Draft(self._mint(), batch))]
         drafts: dict[str, Draft] = {}
-        for counter, total in batch.sums.items():
-            draft = self.add(counter, total, batch.counts.get(counter, 1))
-            drafts[draft.id] = draft
+        if len(batch.sums) >= OWN_DRAFT:
+            for part in self._divide(batch):
+                draft = self._adopt(Draft(self._mint(), part))
+                drafts[draft.id] = draft
+        else:
+            for counter, total in batch.sums.items():
+                draft = self.add(counter, total, batch.counts.get(counter, 1))
+                drafts[draft.id] = draft
         for item in batch.keyed:
             draft = self.add_keyed(item)
             drafts[draft.id] = draft
         return list(drafts.values())
 
     def add_whole(self, batch: Batch, envelope_id: str) -> Draft:
-        """All of it as one envelope, under the id that its client gave it. It must fit."""
-        assert batch.entries() <= self._max_entries, "the door must refuse it"  # noqa: S101
+        """All of it as one envelope, under the id that its client gave it. Ask `fits` before."""
         return self._adopt(Draft(envelope_id, batch, retried=True))
 
     def fits(self, batch: Batch) -> bool:
@@ -109,17 +113,11 @@ class Coalescer:
         self.waiting -= sum(draft.batch.increments for draft in taken)
         return taken
 
-    def _divide(self, batch: Batch) -> list[Batch]:
-        parts = []
-        sums, keyed = iter(batch.sums.items()), iter(batch.keyed)
-        while True:
-            part = Batch(dict(islice(sums, self._max_entries)))
-            part.counts = {name: batch.counts[name] for name in part.sums if name in batch.counts}
-            part.keyed.extend(islice(keyed, self._max_entries - len(part.sums)))
-            if not part.entries():
-                return parts
-            part.increments = part.entries() + sum(part.counts.values()) - len(part.counts)
-            parts.append(part)
+    def _divide(self, batch: Batch) -> Iterator[Batch]:
+        sums = iter(batch.sums.items())
+        while some := dict(islice(sums, self._max_entries)):
+            counts = {name: batch.counts[name] for name in some if name in batch.counts}
+            yield Batch(some, counts, [], len(some) + sum(counts.values()) - len(counts))
 
     def _adopt(self, draft: Draft) -> Draft:
         self._seal()

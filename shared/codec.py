@@ -1,6 +1,5 @@
 """Envelopes to messages and back, ours and those of foreign publishers. Version 1."""
 
-import base64
 from typing import Any, Final
 
 import orjson
@@ -34,7 +33,7 @@ def encode(envelope: Envelope) -> Message:
         data["retried"] = True
     attributes = {
         "ce-specversion": "1.0",
-        "ce-id": _ascii(envelope.id),
+        "ce-id": envelope.id,
         "ce-source": SOURCE,
         "ce-type": TYPE,
         "content-type": "application/json",
@@ -147,7 +146,7 @@ def _own_id(message: Message) -> str:
     envelope_id = message.attributes.get("ce-id", "")
     if not envelope_id:
         raise UnreadableError("an envelope needs the attribute 'ce-id'")
-    return _unascii(envelope_id)
+    return envelope_id
 
 
 def _foreign_id(delivery: Delivery, topic: str) -> str:
@@ -157,19 +156,3 @@ def _foreign_id(delivery: Delivery, topic: str) -> str:
     if source and its_id:
         return f"ce:{len(source)}:{source}{its_id}"
     return f"msg:{topic}:{delivery.message_id}:{delivery.published}"
-
-
-def _ascii(text: str) -> str:
-    """Ids of clients may hold anything; attributes travel best as ASCII without controls."""
-    if text.isascii() and text.isprintable() and not text.startswith("b64:"):
-        return text
-    return "b64:" + base64.urlsafe_b64encode(text.encode()).decode()
-
-
-def _unascii(text: str) -> str:
-    if not text.startswith("b64:"):
-        return text
-    try:
-        return base64.urlsafe_b64decode(text[4:]).decode()
-    except ValueError:
-        raise UnreadableError("the attribute 'ce-id' is not what its b64: prefix says") from None

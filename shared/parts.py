@@ -6,7 +6,9 @@ from itertools import islice
 from typing import Final
 
 from shared.receipts import key_of_envelope, key_of_increment
-from shared.words import Entry, Envelope, Increment
+from shared.words import MAX_SUM, Entry, Envelope, Increment
+
+_Keyed = tuple[tuple[str, Increment], ...]
 
 PART_ENTRIES: Final = 1_000
 """Constant for ever: the parts of a large foreign envelope must be the same on each delivery."""
@@ -18,13 +20,9 @@ class Part:
 
     key: str
     sums: Mapping[str, int]
-    keyed: tuple[tuple[str, Increment], ...]
+    keyed: _Keyed
     """Each with its receipt key."""
     retried: bool
-
-    def size(self) -> int:
-        """How many receipts and shards it takes of a commit, at most."""
-        return 1 + len(self.sums) + 2 * len(self.keyed)
 
     def entries(self) -> Iterator[tuple[str, Entry]]:
         """What the overlay holds of it, by counter."""
@@ -42,16 +40,31 @@ class Part:
 
 def parts_of(envelope: Envelope) -> Iterator[Part]:
     """The envelope as one part, or divided in a way that depends on nothing but itself."""
-    keyed = tuple((key_of_increment(item.counter, item.id or ""), item) for item in envelope.keyed)
-    if len(envelope.sums) + len(keyed) <= PART_ENTRIES:
+    keyed = tuple([(key_of_increment(item.counter, item.id or ""), item) for item in envelope.keyed])
+    if len(envelope.sums) + len(keyed) <= PART_ENTRIES and _weight(keyed) <= MAX_SUM:
         yield Part(key_of_envelope(envelope.id), envelope.sums, keyed, envelope.retried)
         return
-    sums, items = iter(sorted(envelope.sums.items())), iter(keyed)
-    number = 0
-    while True:
-        some = dict(islice(sums, PART_ENTRIES))
-        more = tuple(islice(items, PART_ENTRIES - len(some)))
-        if not some and not more:
-            return
-        yield Part(key_of_envelope(f"{envelope.id}/{number}"), some, more, envelope.retried)
-        number += 1
+    divided = (*((sums, ()) for sums in _divide(envelope.sums)), *(({}, ids) for ids in _divide_keyed(keyed)))
+    for number, (sums, ids) in enumerate(divided):
+        yield Part(key_of_envelope(f"{envelope.id}/{number}"), sums, ids, envelope.retried)
+
+
+def _divide(sums: Mapping[str, int]) -> Iterator[dict[str, int]]:
+    items = iter(sorted(sums.items()))
+    while some := dict(islice(items, PART_ENTRIES)):
+        yield some
+
+
+def _divide_keyed(keyed: _Keyed) -> Iterator[_Keyed]:
+    begin = weight = 0
+    for index, (_, item) in enumerate(keyed):
+        weight += abs(item.delta)
+        if index - begin == PART_ENTRIES or weight > MAX_SUM:
+            yield keyed[begin:index]
+            begin, weight = index, abs(item.delta)
+    if keyed:
+        yield keyed[begin:]
+
+
+def _weight(keyed: _Keyed) -> int:
+    return sum([abs(item.delta) for _, item in keyed])

@@ -22,6 +22,10 @@ class Publisher(Protocol):
         """
         ...
 
+    async def check(self) -> None:
+        """Raise what a publish would raise now."""
+        ...
+
 
 class Subscription(Protocol):
     """Leases messages to flushers: at least once, in no promised order, to one holder at a time."""

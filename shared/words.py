@@ -9,8 +9,12 @@ MAX_NAME_BYTES: Final = 400
 MAX_ID_BYTES: Final = 1_000
 MAX_DELTA: Final = 2**53 - 1
 """The largest |delta| of one increment: what every JSON client can say exactly."""
-MAX_SUM: Final = 2**62 - 1
-"""The largest |sum| an envelope, a commit or a shard that is still chosen may hold; two of them add up to less than int64 holds."""
+MAX_SUM: Final = 2**61
+"""The largest |sum| of the increments without an id of one counter in an envelope, and the largest sum of the |deltas|
+of those with one in what is applied together: at most 2^62 together.
+"""
+SHARD_FULL: Final = 2**62 - 1
+"""A shard of a larger |count| is not added to any more, so that it can't leave int64."""
 
 _CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f]")
 
@@ -72,7 +76,7 @@ class Envelope:
     """What travels as one message: sums per counter, and, kept apart, the increments with an id of their own."""
 
     id: str
-    """Its identity for ever: the receipt is made from it. Unique per envelope, equal for each copy of it."""
+    """Its identity for ever: the receipt is made from it. Equal for each copy. Ours are printable ASCII."""
     sums: Mapping[str, int]
     counts: Mapping[str, int] = field(default_factory=dict)
     """How many increments stand in a sum, where that is not 1."""

@@ -33,9 +33,7 @@ class MemoryBroker:
         self.pending = Pending()
 
     async def publish(self, messages: Sequence[Message]) -> None:
-        size = sum(len(held.message.data) for held in self._messages.values())
-        if size and size + sum(len(message.data) for message in messages) > self._max_pending_bytes:
-            raise OverloadedError(f"{size} bytes wait to be applied: is a flusher running?")
+        self._admit(sum(len(message.data) for message in messages))
         there = {held.message.once for held in self._messages.values() if held.buried is None}
         for message in messages:
             if message.once is not None and message.once in there:
@@ -48,6 +46,14 @@ class MemoryBroker:
             except UnreadableError:
                 continue
         self._arrived.set()
+
+    async def check(self) -> None:
+        self._admit(1)
+
+    def _admit(self, size: int) -> None:
+        pending = sum(len(held.message.data) for held in self._messages.values())
+        if pending and pending + size > self._max_pending_bytes:
+            raise OverloadedError(f"{pending} bytes wait to be applied: is a flusher running?")
 
     async def pull(self, limit: int, max_bytes: int, wait: float) -> Sequence[Delivery]:
         if not self._free() and wait > 0:

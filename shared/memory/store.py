@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 
 from shared.clock import Clock
 from shared.errors import AlreadyAppliedError, ShardFullError
-from shared.words import MAX_SUM, Commit, Receipt, Receipts, Total
+from shared.words import SHARD_FULL, Commit, Receipt, Receipts, Total
 
 
 class MemoryStore:
@@ -25,7 +25,7 @@ class MemoryStore:
         full = {
             (add.counter, add.shard)
             for add in commit.adds
-            if not -MAX_SUM <= self._shards.get((add.counter, add.shard), 0) <= MAX_SUM
+            if not -SHARD_FULL <= self._shards.get((add.counter, add.shard), 0) <= SHARD_FULL
         }
         if full:
             raise ShardFullError(full)

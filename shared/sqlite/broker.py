@@ -35,13 +35,7 @@ class SqlitePublisher:
         size = sum(len(row[0]) + len(row[1]) for row in rows)
 
         def insert(db: sqlite3.Connection) -> None:
-            (pending,) = db.execute("SELECT bytes FROM broker").fetchone()
-            if pending and pending + size > self._max_pending_bytes:
-                raise OverloadedError(
-                    f"{pending} bytes wait to be applied, COUNTERSINK_MAX_PENDING_BYTES allows"
-                    f" {self._max_pending_bytes}: is a flusher running?",
-                    retry_after=2.0,
-                )
+            self._admit(db, size)
             taken = 0
             for row in rows:
                 if db.execute(_INSERT, row).rowcount:
@@ -49,6 +43,22 @@ class SqlitePublisher:
             db.execute("UPDATE broker SET bytes = bytes + ?", (taken,))
 
         await self._database.write(insert)
+
+    async def check(self) -> None:
+        def touch(db: sqlite3.Connection) -> None:
+            self._admit(db, 1)
+            db.execute("UPDATE broker SET bytes = bytes")
+
+        await self._database.write(touch)
+
+    def _admit(self, db: sqlite3.Connection, size: int) -> None:
+        (pending,) = db.execute("SELECT bytes FROM broker").fetchone()
+        if pending and pending + size > self._max_pending_bytes:
+            raise OverloadedError(
+                f"{pending} bytes wait to be applied, COUNTERSINK_MAX_PENDING_BYTES allows"
+                f" {self._max_pending_bytes}: is a flusher running?",
+                retry_after=2.0,
+            )
 
 
 class SqliteSubscription:

@@ -10,7 +10,7 @@ import orjson
 from shared.clock import Clock
 from shared.errors import AlreadyAppliedError, ShardFullError
 from shared.sqlite.database import Database, translate
-from shared.words import MAX_SUM, Commit, Receipt, Receipts, Total
+from shared.words import SHARD_FULL, Commit, Receipt, Receipts, Total
 
 _LAST: Final = "\U0010ffff" * 101
 """Behind every name of at most 400 bytes."""
@@ -124,7 +124,7 @@ def _apply(db: sqlite3.Connection, commit: Commit) -> int:
         if there is None:
             db.execute("INSERT INTO shards (counter, shard, count) VALUES (?, ?, ?)", (counter, shard, delta))
             _raise_shards(db, counter, num_shards)
-        elif not -MAX_SUM <= there[0] <= MAX_SUM:
+        elif not -SHARD_FULL <= there[0] <= SHARD_FULL:
             full.add((counter, shard))
         else:
             db.execute(

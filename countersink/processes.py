@@ -1,0 +1,86 @@
+"""Runs ingest and flusher, together or apart, until SIGTERM or Ctrl-C; then drains them."""
+
+import asyncio
+import contextlib
+import signal
+import socket
+import sys
+from collections.abc import AsyncIterator, Callable
+
+from countersink import __version__
+from flusher.service import make_flusher
+from flusher.worker import Flusher
+from ingest.service import Ingest
+from shared.settings import Settings
+from shared.supervise import Stop
+from shared.wiring import Parts, connect
+
+Say = Callable[[str], None]
+
+
+async def ingest(settings: Settings, sock: socket.socket, say: Say) -> None:
+    async with _running(settings) as (parts, stop):
+        service = _ingest(parts, settings)
+        await service.start(sock)
+        say(f"countersink ingest listens on {url_of(sock)}")
+        await stop.wait()
+        await service.stop()
+
+
+async def flusher(settings: Settings, say: Say) -> None:
+    async with _running(settings) as (parts, stop):
+        say(f"countersink flusher applies {settings.broker}")
+        await _flusher(parts, settings).run(stop, settings.drain_timeout)
+
+
+async def up(settings: Settings, sock: socket.socket, say: Say) -> None:
+    """Both in one process. The flusher stops last, so that it applies what ingest has just accepted."""
+    async with _running(settings) as (parts, stop):
+        service = _ingest(parts, settings)
+        last = Stop()
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(_flusher(parts, settings).run(last, settings.drain_timeout), name="flusher")
+            await service.start(sock)
+            say(f"countersink is up on {url_of(sock)}, its data in {settings.broker}")
+            await stop.wait()
+            say("countersink drains")
+            await service.stop()
+            last.set()
+
+
+def _ingest(parts: Parts, settings: Settings) -> Ingest:
+    return Ingest(parts.publisher, parts.store, parts.overlay, parts.clock, settings, __version__)
+
+
+def _flusher(parts: Parts, settings: Settings) -> Flusher:
+    return make_flusher(
+        parts.subscription, parts.store, parts.clock, settings, topic=parts.topic, ages=parts.ages
+    )
+
+
+@contextlib.asynccontextmanager
+async def _running(settings: Settings) -> AsyncIterator[tuple[Parts, Stop]]:
+    stop = Stop()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    parts = connect(settings)
+    try:
+        yield parts, stop
+    finally:
+        await parts.close()
+
+
+def url_of(sock: socket.socket) -> str:
+    host, port = sock.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def run(main: "asyncio.Coroutine[object, object, None]") -> None:
+    """On uvloop where it is installed."""
+    try:
+        import uvloop
+    except ImportError:
+        asyncio.run(main)
+    else:
+        uvloop.run(main)

@@ -1,0 +1,149 @@
+"""Owns one window from the time it is closed until all its messages are settled: commit, then ack."""
+
+import logging
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+
+from flusher.shardbook import ShardBook
+from flusher.window import APPLIED, DEAD, Held, Plan, Window
+from shared import metrics
+from shared.backoff import Backoff
+from shared.clock import Clock
+from shared.errors import AlreadyAppliedError, RefusedError, ShardFullError, TransientError
+from shared.parts import Part
+from shared.ports import Store, Subscription
+from shared.receipts import lifetime
+from shared.words import Commit, Receipt
+
+_log = logging.getLogger(__name__)
+
+ACKS_AT_ONCE = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Tools:
+    """What a flush works with."""
+
+    store: Store
+    subscription: Subscription
+    book: ShardBook
+    clock: Clock
+    retention: int
+    """Milliseconds."""
+    backoff: Callable[[], Backoff]
+
+
+class Flush:
+    """Repeats with the same ids until the receipts of all parts are known, whatever fails; a crash is always safe."""
+
+    def __init__(self, window: Window, tools: Tools) -> None:
+        self.window = window
+        self._tools = tools
+        self._most_parts = 1 << 30
+        self._floor = 0
+        self._why: dict[str, str] = {}
+
+    async def run(self) -> None:
+        """Return when all messages are acknowledged or buried; an exception leaves them to be delivered again."""
+        backoff = self._tools.backoff()
+        while self.window.unsettled():
+            try:
+                await self._step()
+            except TransientError as error:
+                metrics.FLUSH_RETRIES.labels(type(error).__name__).inc()
+                _log.warning("a commit failed and is tried again: %s", error)
+                await backoff.wait()
+            else:
+                backoff.reset()
+        await self._settle()
+
+    async def _step(self) -> None:
+        """Whatever is to be done next: give up what came too late, or commit what is left."""
+        for held in self.window.held:
+            if held.late is not None:
+                for part in held.parts:
+                    if part.key not in self.window.known:
+                        await self._give_up(part, held.late)
+        plan = self.window.plan(self._most_parts)
+        if plan.parts:
+            await self._commit(plan)
+
+    async def _commit(self, plan: Plan) -> None:
+        tools = self._tools
+        begun = tools.clock.monotonic()
+        adds = await tools.book.adds(plan.sums)
+        now = int(tools.clock.now() * 1000)
+        receipts = tuple(
+            Receipt(key, now + lifetime(tools.retention, of_client=of_client))
+            for key, of_client in plan.receipts.items()
+        )
+        try:
+            time = await tools.store.apply(Commit(receipts, adds))
+        except AlreadyAppliedError:
+            metrics.FLUSH_RETRIES.labels("receipts exist").inc()
+            await self._look_up(plan.receipts, {part.key for part in plan.parts})
+        except ShardFullError as error:
+            tools.book.full(error.shards)
+        except RefusedError as error:
+            await self._refused(plan, error)
+        else:
+            tools.book.done(adds)
+            metrics.FLUSHES.inc()
+            metrics.FLUSH_SECONDS.observe(tools.clock.monotonic() - begun)
+            self._floor = max(self._floor, time)
+            self.window.learn(plan.receipts, APPLIED)
+            self._count(plan)
+            self._most_parts *= 2
+
+    async def _look_up(self, keys: Collection[str], parts: Collection[str]) -> None:
+        """Never take it that all of them exist. What does not is committed again."""
+        time, found = await self._tools.store.receipts(keys)
+        self._floor = max(self._floor, time)
+        for key, receipt in found.items():
+            self.window.learn([key], receipt.state)
+            if key in parts and receipt.state == APPLIED:
+                metrics.ALREADY_APPLIED.inc()
+
+    async def _refused(self, plan: Plan, error: RefusedError) -> None:
+        """Halve the commit until the guilty part is alone; all others are counted."""
+        if len(plan.parts) > 1:
+            self._most_parts = len(plan.parts) // 2
+        else:
+            await self._give_up(plan.parts[0], str(error))
+
+    async def _give_up(self, part: Part, why: str) -> None:
+        """A receipt that says so, before anything is published: a second flusher must not apply it meanwhile."""
+        now = int(self._tools.clock.now() * 1000)
+        expires = now + lifetime(self._tools.retention, of_client=part.retried)
+        try:
+            await self._tools.store.apply(Commit((Receipt(part.key, expires, DEAD),), ()))
+        except AlreadyAppliedError:
+            await self._look_up([part.key], {part.key})
+        else:
+            self._why[part.key] = why
+            self.window.learn([part.key], DEAD)
+
+    async def _settle(self) -> None:
+        done, dead = self.window.settled()
+        for held in dead:
+            why = next((self._why[part.key] for part in held.parts if part.key in self._why), "given up before")
+            metrics.DEAD.labels("refused").inc()
+            _log.error("message %s is among the dead letters: %s", held.delivery.message_id, why)
+            await self._tools.subscription.bury(held.delivery.token, held.delivery.message, why)
+        for begin in range(0, len(done), ACKS_AT_ONCE):
+            await self._ack(done[begin : begin + ACKS_AT_ONCE])
+
+    async def _ack(self, done: Sequence[Held]) -> None:
+        """An ack that fails is not repeated: the message comes again, and its receipt tells."""
+        try:
+            await self._tools.subscription.ack([held.delivery.token for held in done], self._floor)
+        except TransientError as error:
+            _log.warning("an ack failed, %d messages will come again: %s", len(done), error)
+
+    def _count(self, plan: Plan) -> None:
+        applied = {part.key for part in plan.parts}
+        increments = sum(
+            held.increments for held in self.window.held if any(part.key in applied for part in held.parts)
+        )
+        metrics.APPLIED.inc(increments - plan.increments_dropped)
+        metrics.DEDUPLICATED.inc(plan.increments_dropped)

@@ -1,0 +1,28 @@
+"""One flusher: its parts, made in one visible order."""
+
+from flusher.flush import Tools
+from flusher.policy import FlushPolicy
+from flusher.shardbook import ShardBook
+from flusher.worker import Flusher
+from shared.backoff import Backoff
+from shared.clock import Clock
+from shared.ports import Store, Subscription
+from shared.settings import Settings
+
+MOST_COUNTERS = 20_000
+"""In one window."""
+
+
+def make_flusher(
+    subscription: Subscription, store: Store, clock: Clock, settings: Settings, *, topic: str, ages: bool
+) -> Flusher:
+    tools = Tools(
+        store=store,
+        subscription=subscription,
+        book=ShardBook(store, clock, settings.shards),
+        clock=clock,
+        retention=settings.retention * 1000,
+        backoff=Backoff,
+    )
+    policy = FlushPolicy(settings.flush_interval, MOST_COUNTERS, settings.max_window_bytes)
+    return Flusher(tools, policy, topic=topic, lease=settings.lease, ages=ages)

@@ -1,0 +1,152 @@
+"""Owns what one flusher holds: pulls, fills a window, flushes it, extends the leases meanwhile, and drains.
+
+Each `…_once` is a step that the tests take one by one; `run` takes them for ever.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Iterator
+from typing import Final
+
+from flusher.flush import Flush, Tools
+from flusher.policy import FlushPolicy
+from flusher.window import Window
+from shared import metrics
+from shared.codec import decode
+from shared.errors import TransientError, UnreadableError
+from shared.receipts import too_old
+from shared.supervise import Stop, forever
+from shared.words import Delivery, Envelope
+
+_log = logging.getLogger(__name__)
+
+MOST_PULLED: Final = 1_000
+PULL_WAIT: Final = 1.0
+SWEEP_INTERVAL: Final = 10.0
+MOST_SWEPT: Final = 20_000
+LOOK: Final = 0.01
+"""Seconds between two looks whether the window is due."""
+
+
+class Flusher:
+    """While one window is being flushed the next one fills; when that is full too, pulling stops."""
+
+    def __init__(self, tools: Tools, policy: FlushPolicy, *, topic: str, lease: float, ages: bool) -> None:
+        self._tools = tools
+        self._policy = policy
+        self._topic = topic
+        self._lease = lease
+        self._ages = ages
+        """Whether receipts expire by the clock alone, so that old envelopes can't be judged any more."""
+        self._window = Window()
+        self._begun = 0.0
+        self._flushing: Window | None = None
+        self._draining = False
+
+    async def pull_once(self, wait: float = PULL_WAIT) -> int:
+        """Lease what there is room for; how many messages came."""
+        room = self._policy.max_bytes - self._window.bytes
+        deliveries = await self._tools.subscription.pull(MOST_PULLED, max(room, 1), wait)
+        if deliveries and not self._window:
+            self._begun = self._tools.clock.monotonic()
+        # All are held before anything is awaited: what is not held would not be extended or given back.
+        unreadable = [(d, why) for d in deliveries if (why := self._take(d)) is not None]
+        metrics.PULLED.inc(len(deliveries))
+        for delivery, why in unreadable:
+            metrics.DEAD.labels("unreadable").inc()
+            _log.error("message %s is among the dead letters: %s", delivery.message_id, why)
+            await self._tools.subscription.bury(delivery.token, delivery.message, why)
+        return len(deliveries)
+
+    def _take(self, delivery: Delivery) -> str | None:
+        """Into the window; or why not."""
+        if delivery.attempt > 1:
+            metrics.REDELIVERED.inc()
+        try:
+            envelope = decode(delivery, self._topic)
+        except UnreadableError as error:
+            return str(error)
+        self._window.add(delivery, envelope, self._too_late(envelope))
+        return None
+
+    def _too_late(self, envelope: Envelope) -> str | None:
+        now = int(self._tools.clock.now() * 1000)
+        if self._ages and too_old(envelope.created, now, self._tools.retention):
+            return "it is older than receipts are kept, so nobody can say whether it has been applied"
+        return None
+
+    def due(self) -> bool:
+        if self._flushing is not None:
+            return False
+        if self._draining:
+            return bool(self._window)
+        return self._policy.due(self._window, self._begun, self._tools.clock.monotonic())
+
+    async def flush_once(self) -> None:
+        """Close the window and settle all of it."""
+        self._flushing, self._window = self._window, Window()
+        await Flush(self._flushing, self._tools).run()
+        self._flushing = None
+
+    async def extend_once(self) -> None:
+        tokens = [delivery.token for delivery in self._held()]
+        metrics.HELD.set(len(tokens))
+        if tokens:
+            await self._tools.subscription.extend(tokens, self._lease)
+
+    async def sweep_once(self) -> None:
+        """Delete some receipts that have expired."""
+        await self._tools.store.sweep(int(self._tools.clock.now() * 1000), MOST_SWEPT)
+
+    async def give_back(self) -> None:
+        """What is not settled, to others."""
+        tokens = [delivery.token for delivery in self._held()]
+        self._window = Window()
+        if tokens:
+            await self._tools.subscription.give_back(tokens)
+
+    def _held(self) -> Iterator[Delivery]:
+        for window in (self._flushing, self._window):
+            if window is not None:
+                for held in window.held:
+                    yield held.delivery
+
+    async def run(self, stop: Stop, drain_timeout: float) -> None:
+        """Until `stop`; then finish what is held, for `drain_timeout` seconds at most, and give the rest back."""
+        async with asyncio.TaskGroup() as tasks:
+            puller = tasks.create_task(self._pull(stop), name="pull")
+            extender = tasks.create_task(forever(self.extend_once, self._lease / 3), name="extend leases")
+            sweeper = tasks.create_task(forever(self.sweep_once, SWEEP_INTERVAL), name="sweep")
+            flusher = tasks.create_task(self._flush(), name="flush")
+            await stop.wait()
+            await puller
+            self._draining = True
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(drain_timeout):
+                    while self._window or self._flushing:
+                        await asyncio.sleep(LOOK)
+            for task in (flusher, extender, sweeper):
+                task.cancel()
+        await self.give_back()
+
+    async def _pull(self, stop: Stop) -> None:
+        backoff = self._tools.backoff()
+        while not stop.is_set():
+            if self._policy.full(self._window):
+                await asyncio.sleep(LOOK)
+                continue
+            try:
+                await self.pull_once()
+            except TransientError as error:
+                _log.warning("pulling failed and is tried again: %s", error)
+                await backoff.wait()
+            else:
+                backoff.reset()
+
+    async def _flush(self) -> None:
+        while True:
+            if self.due():
+                await self.flush_once()
+            else:
+                await asyncio.sleep(LOOK)

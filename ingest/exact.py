@@ -1,0 +1,57 @@
+"""The arithmetic of exact reads: a cached snapshot and the overlay make one value, or say that they can't. Pure.
+
+An accepted increment is in the base or in the overlay, never in both: what the base found applied is skipped in the
+overlay; and a base that could miss something is void (its time is below the floor) or stale (it has not asked for the
+receipts of an entry that may have been applied before the entry was made).
+"""
+
+from collections.abc import Collection
+from typing import NamedTuple
+
+from shared.words import Total, View
+
+
+class Base(NamedTuple):
+    """What one snapshot of a counter found."""
+
+    time: int
+    as_of: float
+    total: Total
+    asked: Collection[str]
+    """Receipt keys it looked for."""
+    applied: Collection[str]
+    """Those of them that it found."""
+    born: float
+    """On the monotonic clock."""
+
+
+def keys_of(view: View) -> list[str]:
+    """The receipts a snapshot has to ask for: of all entries and of the client ids in them, unconfirmed ones too."""
+    keys = []
+    for entry in view.entries:
+        keys.append(entry.key)
+        keys.extend(key for key, _ in entry.keyed)
+    return keys
+
+
+def pending(base: Base, view: View) -> int | None:
+    """What is accepted and not in the base; None if this base can't say."""
+    if base.time < view.floor:
+        return None
+    total = 0
+    applied, asked = base.applied, base.asked
+    counted: set[str] = set()
+    for entry in view.entries:
+        if not entry.confirmed:
+            continue
+        if entry.late and not (entry.key in asked and all(key in asked for key, _ in entry.keyed)):
+            return None
+        if entry.key in applied or entry.key in counted:
+            continue
+        counted.add(entry.key)
+        total += entry.delta
+        for key, delta in entry.keyed:
+            if key not in applied and key not in counted:
+                counted.add(key)
+                total += delta
+    return total

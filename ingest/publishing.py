@@ -1,0 +1,144 @@
+"""Owns what is on its way to the broker: coalesces, publishes, and tells those who wait.
+
+Natural batching: nothing waits while the broker is idle; what arrives while a publish is under way goes together, for
+the linger at most if the broker can take another publish beside it.
+"""
+
+import asyncio
+from typing import Final
+
+from ingest.batch import Batch
+from ingest.coalescer import Coalescer, Draft
+from shared import metrics
+from shared.clock import Clock
+from shared.codec import encode
+from shared.errors import OverloadedError
+from shared.ids import mint
+from shared.ports import Publisher
+from shared.words import Increment
+
+MOST_MESSAGES: Final = 100
+"""Envelopes in one publish."""
+
+
+class Publishing:
+    """`add…` returns what it takes to wait: a future that ends when the increment is durable, or fails."""
+
+    def __init__(
+        self, publisher: Publisher, clock: Clock, *, linger: float, max_waiting: int, side_by_side: int = 1
+    ) -> None:
+        self._publisher = publisher
+        self._clock = clock
+        self._linger = linger
+        self._max_waiting = max_waiting
+        self._side_by_side = side_by_side
+        self._coalescer = Coalescer(mint)
+        self._waiters: dict[str, list[asyncio.Future[None]]] = {}
+        self._flights: set[asyncio.Task[None]] = set()
+        self._wake: asyncio.Handle | None = None
+        self._lingering: asyncio.TimerHandle | None = None
+        self._loop = asyncio.get_running_loop()
+
+    def add(self, counter: str, delta: int) -> Draft:
+        """One increment. Wait for its draft with `durable`, in the same step."""
+        self._admit(1)
+        draft = self._coalescer.add(counter, delta)
+        self._schedule()
+        return draft
+
+    def add_keyed(self, item: Increment) -> Draft:
+        self._admit(1)
+        draft = self._coalescer.add_keyed(item)
+        self._schedule()
+        return draft
+
+    def add_batch(self, batch: Batch) -> list[Draft]:
+        self._admit(batch.increments)
+        drafts = self._coalescer.add_batch(batch)
+        self._schedule()
+        return drafts
+
+    def add_whole(self, batch: Batch, envelope_id: str) -> Draft:
+        """Under its client's id. Check `fits` before."""
+        self._admit(batch.increments)
+        draft = self._coalescer.add_whole(batch, envelope_id)
+        self._schedule()
+        return draft
+
+    def fits(self, batch: Batch) -> bool:
+        return self._coalescer.fits(batch)
+
+    def durable(self, draft: Draft) -> asyncio.Future[None]:
+        """Ends when the draft is durable; the error of the publish if it is not known to be."""
+        future: asyncio.Future[None] = self._loop.create_future()
+        self._waiters.setdefault(draft.id, []).append(future)
+        return future
+
+    async def drain(self) -> None:
+        """Return when all that was added has been published, or has failed."""
+        while self._coalescer or self._flights:
+            self._start()
+            await asyncio.wait(self._flights)
+
+    def _admit(self, increments: int) -> None:
+        waiting = self._coalescer.waiting
+        if waiting and waiting + increments > self._max_waiting:
+            raise OverloadedError(
+                f"{waiting} increments wait to be published, COUNTERSINK_MAX_WAITING allows {self._max_waiting}"
+            )
+
+    def _schedule(self) -> None:
+        """After this turn of the loop, so that all that arrived in one turn goes together."""
+        if self._wake is None and len(self._flights) < self._side_by_side:
+            if not self._flights:
+                self._wake = self._loop.call_soon(self._start)
+            elif self._lingering is None:
+                self._lingering = self._loop.call_later(self._linger, self._start)
+
+    def _start(self) -> None:
+        for handle in (self._wake, self._lingering):
+            if handle is not None:
+                handle.cancel()
+        self._wake = self._lingering = None
+        drafts = self._coalescer.take(MOST_MESSAGES)
+        if drafts:
+            flight = self._loop.create_task(self._publish(drafts), name="publish")
+            self._flights.add(flight)
+            flight.add_done_callback(self._landed)
+
+    def _landed(self, flight: asyncio.Task[None]) -> None:
+        self._flights.discard(flight)
+        if not flight.cancelled():
+            flight.result()  # it tells its waiters of errors; anything else is a mistake of ours
+        if self._coalescer and not self._flights:
+            self._start()
+
+    async def _publish(self, drafts: list[Draft]) -> None:
+        created = int(self._clock.now() * 1000)
+        begun = self._clock.monotonic()
+        failure: BaseException | None = None
+        try:
+            await self._publisher.publish([encode(draft.close(created)) for draft in drafts])
+        except BaseException as error:
+            failure = error
+            if not isinstance(error, Exception):
+                raise
+        else:
+            metrics.PUBLISH_SECONDS.observe(self._clock.monotonic() - begun)
+            metrics.PUBLISHED.inc(len(drafts))
+            metrics.ACCEPTED.inc(sum(draft.batch.increments for draft in drafts))
+        finally:
+            metrics.WAITING.set(self._coalescer.waiting)
+            for draft in drafts:
+                for waiter in self._waiters.pop(draft.id, ()):
+                    if not waiter.done():
+                        _end(waiter, failure)
+
+
+def _end(waiter: asyncio.Future[None], failure: BaseException | None) -> None:
+    if failure is None:
+        waiter.set_result(None)
+    elif isinstance(failure, Exception):
+        waiter.set_exception(failure)
+    else:
+        waiter.cancel()

@@ -1,0 +1,134 @@
+"""Owns the cached bases, and reads counters exactly: one lookup in flight per counter, however many readers."""
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple
+
+from ingest.exact import Base, keys_of, pending
+from shared import metrics
+from shared.clock import Clock
+from shared.ports import Overlay, Store
+from shared.words import Reading, View
+
+MOST_BASES: Final = 20_000
+LONGEST_AGE: Final = 60.0
+_LOOKED_UP = metrics.READS.labels("looked up")
+_CACHED = metrics.READS.labels("cached")
+
+
+class _Answer(NamedTuple):
+    """A reading, and of which base and view it is."""
+
+    base: Base
+    version: int
+    reading: Reading
+
+
+class Reader:
+    """`max_age` is the age in seconds up to which a base will do; what is pending is always of this moment."""
+
+    def __init__(self, store: Store, overlay: Overlay, clock: Clock, cache_ttl: float) -> None:
+        self._store = store
+        self._overlay = overlay
+        self._clock = clock
+        self._cache_ttl = cache_ttl
+        self._answers: OrderedDict[str, _Answer] = OrderedDict()
+        self._flights: dict[str, asyncio.Task[Mapping[str, Reading]]] = {}
+
+    async def read(self, counters: Sequence[str], max_age: float | None = None) -> list[Reading]:
+        """One reading for each, in order. All `exact` if the overlay is."""
+        age = self._cache_ttl if max_age is None else min(max_age, LONGEST_AGE)
+        views = await self._overlay.view(counters)
+        found = {name: self._cached(name, view, age) for name, view in views.items()}
+        missing = [name for name, reading in found.items() if reading is None]
+        if missing:
+            found |= await self._look_up(missing, age)
+            _LOOKED_UP.inc(len(missing))
+        _CACHED.inc(len(views) - len(missing))
+        return [found[name] for name in counters]  # type: ignore[misc] # all were found
+
+    def _cached(self, name: str, view: View, age: float) -> Reading | None:
+        """What the cached base says together with the view; None if there is none or it will not do."""
+        answer = self._answers.get(name)
+        if answer is None or self._clock.monotonic() - answer.base.born > age:
+            return None
+        if answer.version == view.version:
+            return answer.reading
+        return self._combine(name, answer.base, view)
+
+    def _combine(self, name: str, base: Base, view: View) -> Reading | None:
+        more = pending(base, view)
+        if more is None:
+            return None
+        shards = base.total.shards
+        reading = Reading(
+            name=name,
+            applied=base.total.value,
+            pending=more,
+            exact=self._overlay.exact,
+            as_of=base.as_of,
+            shards=shards,
+            exists=shards > 0 or any(entry.confirmed for entry in view.entries),
+        )
+        self._answers[name] = _Answer(base, view.version, reading)
+        self._answers.move_to_end(name)
+        if len(self._answers) > MOST_BASES:
+            self._answers.popitem(last=False)
+        return reading
+
+    async def _look_up(self, names: Sequence[str], age: float) -> Mapping[str, Reading]:
+        """Wait for the lookups in flight, since they may do; look up what is still missing together.
+
+        A flight that began before this read does only together with a view of now. One that began after it does as it
+        is: its view is of an instant within this read, so two flights are the most that a read waits for.
+        """
+        found: dict[str, Reading] = {}
+        earlier = {self._flights[name] for name in names if name in self._flights}
+        if earlier:
+            await asyncio.wait(earlier)
+            views = await self._overlay.view(names)
+            found = {
+                name: reading
+                for name, view in views.items()
+                if (reading := self._cached(name, view, age)) is not None
+            }
+        later = {self._flights[name] for name in names if name not in found and name in self._flights}
+        own = [name for name in names if name not in found and name not in self._flights]
+        if own:
+            later.add(self._take_off(own))
+        for flight in later:
+            found |= await asyncio.shield(flight)
+        return found
+
+    def _take_off(self, names: Sequence[str]) -> asyncio.Task[Mapping[str, Reading]]:
+        flight = asyncio.create_task(self._snapshot(names), name=f"lookup of {names[0]}")
+
+        def landed(flight: asyncio.Task[Mapping[str, Reading]]) -> None:
+            for name in names:
+                del self._flights[name]
+            if not flight.cancelled():
+                flight.exception()  # seen: whoever waits gets it, and perhaps nobody waits any more
+
+        for name in names:
+            self._flights[name] = flight
+        flight.add_done_callback(landed)
+        return flight
+
+    async def _snapshot(self, names: Sequence[str]) -> Mapping[str, Reading]:
+        """Choose the instant; then read the overlay; then, at that instant, totals and receipts of all its entries."""
+        while True:
+            born = self._clock.monotonic()
+            async with self._store.snapshot() as snapshot:
+                views = await self._overlay.view(names)
+                if any(snapshot.time < view.floor for view in views.values()):
+                    continue
+                asked = frozenset(key for view in views.values() for key in keys_of(view))
+                totals, applied = await snapshot.read(names, asked)
+                found = {}
+                for name in names:
+                    base = Base(snapshot.time, snapshot.as_of, totals[name], asked, applied, born)
+                    reading = self._combine(name, base, views[name])
+                    assert reading is not None, "the view's floor and receipts were asked for"  # noqa: S101
+                    found[name] = reading
+                return found

@@ -1,0 +1,122 @@
+"""What a handler reads of a request: body, query, names in the path."""
+
+import asyncio
+import math
+import re
+from typing import Final
+from urllib.parse import parse_qsl, unquote
+
+import aiohttp
+from aiohttp import web
+
+from ingest.problems import Problem
+from shared.words import flaw_of_id, flaw_of_name
+
+_BAD_ESCAPE: Final = re.compile("%(?![0-9a-fA-F]{2})")
+
+
+async def body_of(request: web.BaseRequest, limit: int, timeout: float) -> bytes:
+    """All of it, decompressed; usually it came with the head of the request and is there."""
+    content = request.content
+    try:
+        if content.is_eof():
+            body = content.read_nowait(-1)
+        else:
+            if (request.content_length or 0) > limit:
+                raise _too_large(limit)
+            chunks: list[bytes] = []
+            size = 0
+            async with asyncio.timeout(timeout):
+                while not content.at_eof():
+                    chunk = await content.readany()
+                    chunks.append(chunk)
+                    size += len(chunk)
+                    if size > limit:
+                        raise _too_large(limit)
+            return b"".join(chunks)
+    except TimeoutError:
+        raise Problem(408, f"the body did not arrive within {timeout:g} seconds", close=True) from None
+    except (aiohttp.ClientError, aiohttp.http.HttpProcessingError, web.RequestPayloadError) as error:
+        raise Problem(400, f"the body can't be read: {error}", close=True) from None
+    if len(body) > limit:
+        raise _too_large(limit)
+    return body
+
+
+def _too_large(limit: int) -> Problem:
+    return Problem(413, f"the body is larger than {limit} bytes: send several requests", close=True)
+
+
+class Query:
+    """The query of a request. Each handler asks for what it knows, then says `done`: the rest is a mistake."""
+
+    def __init__(self, text: str) -> None:
+        self._values: dict[str, list[str]] = {}
+        if not text:
+            return
+        try:
+            pairs = parse_qsl(text, keep_blank_values=True, errors="strict")
+        except ValueError:
+            raise Problem(400, "the query is not valid percent-encoded UTF-8", field="query") from None
+        for name, value in pairs:
+            self._values.setdefault(name, []).append(value)
+
+    def all(self, name: str) -> list[str]:
+        return self._values.pop(name, [])
+
+    def one(self, name: str) -> str | None:
+        values = self._values.pop(name, None)
+        if values is None:
+            return None
+        if len(values) > 1:
+            raise Problem(422, f"'{name}' stands {len(values)} times in the query: say it once", field=name)
+        return values[0]
+
+    def choice(self, name: str, *choices: str) -> str | None:
+        value = self.one(name)
+        if value is not None and value not in choices:
+            raise Problem(422, f"'{name}' must be {' or '.join(map(repr, choices))}", field=name)
+        return value
+
+    def seconds(self, name: str, most: float) -> float | None:
+        """A number of seconds; more than `most` means `most`."""
+        value = self.one(name)
+        if value is None:
+            return None
+        try:
+            number = float(value)
+        except ValueError:
+            number = math.nan
+        if not number >= 0:
+            raise Problem(422, f"'{name}' must be a number of seconds, 0 or more", field=name)
+        return min(number, most)
+
+    def done(self) -> None:
+        for name in self._values:
+            raise Problem(422, f"unknown parameter {name[:100]!r} in the query", field=name)
+
+
+def name_of(segment: str) -> str:
+    """The counter that a segment of the path names."""
+    name = unescape(segment, "name")
+    if flaw := flaw_of_name(name):
+        raise Problem(422, f"the counter's name {flaw}", field="name")
+    return name
+
+
+def unescape(segment: str, field: str) -> str:
+    if "%" not in segment:
+        return segment
+    try:
+        if _BAD_ESCAPE.search(segment):
+            raise ValueError
+        return unquote(segment, errors="strict")
+    except ValueError:
+        raise Problem(400, f"the {field} in the path is not valid percent-encoded UTF-8", field=field) from None
+
+
+def idempotency_key_of(request: web.BaseRequest) -> str | None:
+    key = request.headers.get("Idempotency-Key")
+    if key is not None and (flaw := flaw_of_id(key)):
+        raise Problem(422, f"the header Idempotency-Key {flaw}", field="Idempotency-Key")
+    return key

@@ -1,0 +1,117 @@
+"""Which handler answers which request; everything that goes wrong becomes a problem document."""
+
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+import orjson
+from aiohttp import web
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+
+from ingest import openapi
+from ingest.problems import Problem, of_error
+from ingest.reads import Reads
+from ingest.requests import Query, body_of, name_of
+from ingest.shards import Shards
+from ingest.writes import JSON, Writes
+from shared import metrics
+from shared.errors import CountersinkError
+from shared.ports import Publisher
+
+_COUNTERS: Final = "/v1/counters/"
+_RECEIPTS: Final = "/v1/receipts/"
+
+_log = logging.getLogger(__name__)
+
+Answer = Awaitable[web.Response]
+
+
+class Routes:
+    """A plain function of the request: the paths are few, and a router's regular expressions would cost more than
+    the answer.
+    """
+
+    def __init__(
+        self, writes: Writes, reads: Reads, shards: Shards, publisher: Publisher, version: str
+    ) -> None:
+        self._writes = writes
+        self._reads = reads
+        self._shards = shards
+        self._publisher = publisher
+        self._version = version
+        self._fixed: dict[str, dict[str, Callable[[web.BaseRequest, Query], Answer]]] = {
+            "/v1/increments": {"POST": writes.many},
+            "/v1/counters": {"GET": lambda _, query: reads.several(query)},
+            "/healthz": {"GET": self._healthz},
+            "/readyz": {"GET": self._readyz},
+            "/metrics": {"GET": self._metrics},
+            "/version": {"GET": self._show_version},
+            "/openapi.json": {"GET": self._openapi},
+        }
+
+    async def __call__(self, request: web.BaseRequest) -> web.Response:
+        try:
+            return await self._dispatch(request)
+        except Problem as problem:
+            return problem.response()
+        except CountersinkError as error:
+            metrics.OVERLOADED.inc()
+            return of_error(error).response()
+        except Exception:
+            _log.exception("a request failed in a way that nobody thought of")
+            return Problem(500, "a mistake of ours; the log has more").response()
+
+    def _dispatch(self, request: web.BaseRequest) -> Answer:
+        path, _, text = request.raw_path.partition("?")
+        if not path.startswith("/"):  # absolute form, as proxies send it
+            path, text = request.rel_url.raw_path, request.rel_url.raw_query_string
+        method = request.method
+        if method == "HEAD":
+            method = "GET"
+        query = Query(text)
+        if path.startswith(_COUNTERS):
+            return self._counter(request, method, path[len(_COUNTERS) :], query)
+        if path.startswith(_RECEIPTS):
+            _allow(method, "GET")
+            return self._reads.receipt(path[len(_RECEIPTS) :], query)
+        handlers = self._fixed.get(path)
+        if handlers is None:
+            raise Problem(404, "there is nothing here; /openapi.json lists what there is")
+        _allow(method, *handlers)
+        return handlers[method](request, query)
+
+    def _counter(self, request: web.BaseRequest, method: str, rest: str, query: Query) -> Answer:
+        segment, slash, part = rest.partition("/")
+        name = name_of(segment)
+        if not slash:
+            _allow(method, "GET", "POST")
+            if method == "POST":
+                return self._writes.one(request, name, query)
+            return self._reads.one(name, query)
+        if part == "shards":
+            _allow(method, "PUT")
+            return self._shards.put(request, name, query)
+        raise Problem(404, "there is nothing here; a '/' in a counter's name must be written %2F")
+
+    async def _healthz(self, _: web.BaseRequest, query: Query) -> web.Response:
+        return web.Response(body=b'{"status":"alive"}', headers=JSON)
+
+    async def _readyz(self, _: web.BaseRequest, query: Query) -> web.Response:
+        await self._publisher.check()
+        return web.Response(body=b'{"status":"ready"}', headers=JSON)
+
+    async def _metrics(self, _: web.BaseRequest, query: Query) -> web.Response:
+        body = generate_latest(metrics.REGISTRY)
+        return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE_LATEST})
+
+    async def _show_version(self, _: web.BaseRequest, query: Query) -> web.Response:
+        return web.Response(body=orjson.dumps({"version": self._version}), headers=JSON)
+
+    async def _openapi(self, _: web.BaseRequest, query: Query) -> web.Response:
+        return web.Response(body=openapi.document(self._version), headers=JSON)
+
+
+def _allow(method: str, *methods: str) -> None:
+    if method not in methods:
+        allowed = ", ".join(methods)
+        raise Problem(405, f"use {' or '.join(methods)} here", headers={"Allow": allowed})

@@ -1,0 +1,55 @@
+"""One ingest: its parts, made in one visible order, and how it stops."""
+
+import socket
+
+from aiohttp import web
+
+from ingest.publishing import Publishing
+from ingest.reader import Reader
+from ingest.reads import Reads
+from ingest.routes import Routes
+from ingest.server import serve
+from ingest.shards import Shards
+from ingest.tracking import Tracking
+from ingest.writes import Writes
+from shared.clock import Clock
+from shared.ports import Overlay, Publisher, Store
+from shared.settings import Settings
+
+
+class Ingest:
+    """HTTP in, envelopes out; and the reads."""
+
+    def __init__(
+        self,
+        publisher: Publisher,
+        store: Store,
+        overlay: Overlay,
+        clock: Clock,
+        settings: Settings,
+        version: str,
+    ) -> None:
+        self._settings = settings
+        self._runner: web.ServerRunner | None = None
+        self.publishing = Publishing(
+            publisher, clock, linger=settings.linger_ms / 1000, max_waiting=settings.max_waiting
+        )
+        self.reader = Reader(store, overlay, clock, settings.cache_ttl)
+        tracking = Tracking(store, overlay, clock)
+        self.routes = Routes(
+            Writes(self.publishing, tracking, self.reader, settings),
+            Reads(self.reader, tracking, store, overlay),
+            Shards(store, settings),
+            publisher,
+            version,
+        )
+
+    async def start(self, sock: socket.socket) -> None:
+        """Answer requests on a bound socket."""
+        self._runner = await serve(self.routes, sock, self._settings.drain_timeout)
+
+    async def stop(self) -> None:
+        """Take no more; answer what was taken; publish what was answered at once with ack=none."""
+        if self._runner is not None:
+            await self._runner.cleanup()
+        await self.publishing.drain()

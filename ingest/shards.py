@@ -1,0 +1,39 @@
+"""The route that raises a counter's number of shards."""
+
+import orjson
+from aiohttp import web
+
+from ingest.problems import Problem
+from ingest.requests import Query, body_of
+from ingest.writes import JSON
+from shared import strict_json
+from shared.ports import Store
+from shared.settings import Settings
+
+
+class Shards:
+    """Never fewer: an increment might be on its way to the highest one."""
+
+    def __init__(self, store: Store, settings: Settings) -> None:
+        self._store = store
+        self._settings = settings
+
+    async def put(self, request: web.BaseRequest, name: str, query: Query) -> web.Response:
+        """PUT /v1/counters/{name}/shards"""
+        query.done()
+        body = await body_of(request, self._settings.max_body_bytes, self._settings.body_timeout)
+        try:
+            data = strict_json.loads(body)
+        except strict_json.JsonError as error:
+            raise Problem(400, f"the body is {error}") from None
+        if type(data) is not dict or data.keys() != {"shards"}:
+            raise Problem(422, 'the body must be {"shards": n}', field="shards")
+        shards = data["shards"]
+        if type(shards) is not int or not 1 <= shards <= self._settings.max_shards:
+            raise Problem(
+                422,
+                f"'shards' must be a whole number from 1 to {self._settings.max_shards} (COUNTERSINK_MAX_SHARDS)",
+                field="shards",
+            )
+        now = await self._store.raise_shards(name, shards)
+        return web.Response(body=orjson.dumps({"name": name, "shards": now}), headers=JSON)

@@ -1,0 +1,129 @@
+"""The routes that count: one increment, or many."""
+
+import asyncio
+from typing import Final
+
+import orjson
+from aiohttp import web
+
+from ingest import parse
+from ingest.batch import Batch
+from ingest.coalescer import MAX_ENTRIES, Draft
+from ingest.problems import Problem
+from ingest.publishing import Publishing
+from ingest.reader import Reader
+from ingest.requests import Query, body_of, idempotency_key_of
+from ingest.tracking import Tracking
+from shared import metrics
+from shared.ids import of_key
+from shared.settings import Settings
+from shared.words import Increment
+
+JSON: Final = {"Content-Type": "application/json"}
+LONGEST_WAIT: Final = 300.0
+DEFAULT_WAIT: Final = 10.0
+
+
+class Writes:
+    """202 means durable. Before it, the increment may be lost or not: the client sends it again with the same id."""
+
+    def __init__(self, publishing: Publishing, tracking: Tracking, reader: Reader, settings: Settings) -> None:
+        self._publishing = publishing
+        self._tracking = tracking
+        self._reader = reader
+        self._settings = settings
+
+    async def one(self, request: web.BaseRequest, name: str, query: Query) -> web.Response:
+        """POST /v1/counters/{name}"""
+        body = await body_of(request, self._settings.max_body_bytes, self._settings.body_timeout)
+        by = query.one("by")
+        how = _How(query)
+        try:
+            delta, client_id = parse.single(body, by)
+        except parse.BodyError as error:
+            raise _refused(error) from None
+        if client_id is None:
+            client_id = idempotency_key_of(request)
+        if client_id is None:
+            draft = self._publishing.add(name, delta)
+        else:
+            draft = self._publishing.add_keyed(Increment(name, delta, client_id))
+        if how.undurable:
+            metrics.UNDURABLE.inc()
+            return _accepted(b'{"accepted":1,"durable":false,"receipt":"%b"}' % draft.id.encode())
+        await self._publishing.durable(draft)
+        if how.wait is not None and await self._tracking.applied([draft.id], how.wait):
+            (reading,) = await self._reader.read([name])
+            answer = f'{{"accepted":1,"receipt":"{draft.id}","value":{reading.value}}}'
+            return web.Response(body=answer.encode(), headers=JSON)
+        return _accepted(b'{"accepted":1,"receipt":"%b"}' % draft.id.encode())
+
+    async def many(self, request: web.BaseRequest, query: Query) -> web.Response:
+        """POST /v1/increments"""
+        body = await body_of(request, self._settings.max_body_bytes, self._settings.body_timeout)
+        how = _How(query)
+        key = idempotency_key_of(request)
+        try:
+            parsed = parse.batch(body)
+        except parse.BodyError as error:
+            raise _refused(error) from None
+        finally:
+            del body
+        if parsed.rejected:
+            metrics.REJECTED.inc(len(parsed.rejected))
+        accepted = parsed.batch.increments
+        drafts = self._add(parsed.batch, key)
+        receipt = ".".join([draft.id for draft in drafts])
+        answer = {"accepted": accepted, "rejected": parsed.rejected, "receipt": receipt}
+        if how.undurable:
+            metrics.UNDURABLE.inc(accepted)
+            return _accepted(orjson.dumps(answer | {"durable": False}))
+        durable = [self._publishing.durable(draft) for draft in drafts]
+        if len(durable) == 1:
+            await durable[0]
+        else:
+            for outcome in await asyncio.gather(*durable, return_exceptions=True):
+                if outcome is not None:
+                    raise outcome
+        if how.wait is not None and await self._tracking.applied([draft.id for draft in drafts], how.wait):
+            return web.Response(body=orjson.dumps(answer), headers=JSON)
+        return _accepted(orjson.dumps(answer))
+
+    def _add(self, batch: Batch, key: str | None) -> list[Draft]:
+        """Under a key, the items without an id of their own are one envelope: its receipt lets the first body win."""
+        if key is None or not batch.sums:
+            return self._publishing.add_batch(batch)
+        plain = Batch(batch.sums, batch.counts, [], batch.increments - len(batch.keyed))
+        if not self._publishing.fits(plain):
+            raise Problem(
+                413,
+                f"a batch under an Idempotency-Key may name at most {MAX_ENTRIES} counters, this one names"
+                f" {len(plain.sums)}: send several, each under a key of its own",
+                field="Idempotency-Key",
+            )
+        drafts = [self._publishing.add_whole(plain, of_key(key))]
+        if batch.keyed:
+            drafts += self._publishing.add_batch(Batch(keyed=batch.keyed, increments=len(batch.keyed)))
+        return drafts
+
+
+class _How:
+    """When to answer."""
+
+    def __init__(self, query: Query) -> None:
+        waits = query.choice("wait", "applied") is not None
+        timeout = query.seconds("timeout", LONGEST_WAIT)
+        self.undurable = query.choice("ack", "none") is not None
+        self.wait = (DEFAULT_WAIT if timeout is None else timeout) if waits else None
+        if waits and self.undurable:
+            raise Problem(422, "'ack=none' answers at once and can't go with 'wait'", field="ack")
+        query.done()
+
+
+def _accepted(body: bytes) -> web.Response:
+    return web.Response(status=202, body=body, headers=JSON)
+
+
+def _refused(error: parse.BodyError) -> Problem:
+    metrics.REJECTED.inc()
+    return Problem(error.status, error.detail, field=error.field)

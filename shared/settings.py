@@ -1,0 +1,107 @@
+"""The settings: one frozen object, read once from the environment; each field knows its variable and its help."""
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from shared.errors import SettingsError
+
+PREFIX = "COUNTERSINK_"
+
+
+def _setting(default: Any, read: Callable[[str], Any], help_: str, shown: str = "") -> Any:
+    return field(default=default, metadata={"read": read, "help": help_, "shown": shown or str(default)})
+
+
+def _text(value: str) -> str:
+    if not value:
+        raise ValueError("must not be empty")
+    return value
+
+
+def _whole(least: int, most: int) -> Callable[[str], int]:
+    def read(value: str) -> int:
+        try:
+            number = int(value)
+        except ValueError:
+            raise ValueError("must be a whole number") from None
+        if not least <= number <= most:
+            raise ValueError(f"must be from {least} to {most}")
+        return number
+
+    return read
+
+
+def _number(least: float, most: float) -> Callable[[str], float]:
+    def read(value: str) -> float:
+        try:
+            number = float(value)
+        except ValueError:
+            raise ValueError("must be a number") from None
+        if not (math.isfinite(number) and least <= number <= most):
+            raise ValueError(f"must be from {least:g} to {most:g}")
+        return number
+
+    return read
+
+
+_DEFAULT_FILE = "sqlite:///.countersink/countersink.db"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """What can be set. Every field is the variable COUNTERSINK_ + its name in capitals."""
+
+    broker: str = _setting(_DEFAULT_FILE, _text, "where envelopes wait: sqlite:///FILE")
+    store: str = _setting("", _text, "where counters live: sqlite:///FILE", "the broker's file")
+    overlay: str = _setting("memory://", _text, "what is accepted and not applied yet; a SQLite broker is its own")
+    linger_ms: int = _setting(20, _whole(0, 10_000), "longest wait of an increment for others to travel with, ms")
+    flush_interval: float = _setting(1.0, _number(0.0, 60.0), "longest age of a flusher's window, seconds")
+    cache_ttl: float = _setting(1.0, _number(0.0, 60.0), "longest age of the cached part of a read, seconds")
+    shards: int = _setting(1, _whole(1, 10_000), "shards of a new counter")
+    max_shards: int = _setting(100, _whole(1, 10_000), "most shards of a counter")
+    retention: int = _setting(
+        604_800, _whole(600, 2_678_400), "longest time the broker keeps a message, seconds; receipts live a day longer"
+    )
+    lease: float = _setting(60.0, _number(1.0, 600.0), "seconds a flusher may hold a message without a word")
+    max_pending_bytes: int = _setting(
+        67_108_864, _whole(1_024, 2**50), "unapplied bytes in the broker at which ingest answers 503"
+    )
+    max_waiting: int = _setting(
+        100_000, _whole(1, 10_000_000), "increments waiting in one ingest process at which it answers 503"
+    )
+    max_body_bytes: int = _setting(8_388_608, _whole(1_024, 2**30), "largest request body, bytes")
+    body_timeout: float = _setting(10.0, _number(0.1, 600.0), "seconds a client may take to send a body")
+    max_window_bytes: int = _setting(16_777_216, _whole(1_024, 2**30), "most bytes a flusher holds at once")
+    drain_timeout: float = _setting(10.0, _number(0.0, 600.0), "seconds for finishing work after SIGTERM")
+
+    @classmethod
+    def read(cls, environment: Mapping[str, str]) -> "Settings":
+        """From the environment; `SettingsError` names the variable that is wrong, or that nobody knows."""
+        known = {variable(item.name): item for item in fields(cls)}
+        values: dict[str, Any] = {}
+        for name, text in environment.items():
+            if not name.startswith(PREFIX) or name in _OTHERS:
+                continue
+            if name not in known:
+                raise SettingsError(f"{name} is not a setting of Countersink; see countersink --help")
+            item = known[name]
+            try:
+                values[item.name] = item.metadata["read"](text.strip())
+            except ValueError as error:
+                raise SettingsError(f"{name}={text!r}: {error}") from None
+        return cls(**values)
+
+
+_OTHERS = frozenset({"COUNTERSINK_URL", "COUNTERSINK_REQUIRE_ALL"})
+"""Variables of the client and of the tests."""
+
+
+def variable(name: str) -> str:
+    return PREFIX + name.upper()
+
+
+def table() -> list[tuple[str, str, str]]:
+    """Variable, default and help of each setting, for --help and the README."""
+    return [(variable(f.name), f.metadata["shown"], f.metadata["help"]) for f in fields(Settings)]
