@@ -1,0 +1,85 @@
+# Everything here works on a clean checkout with Python >= 3.11; `make` alone lists the targets.
+
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.SUFFIXES:
+
+# Name one with `make PYTHON=/path/to/python3.12 ...`; otherwise the first of these that is new enough.
+PYTHON ?= python3
+PYTHONS := $(PYTHON) $(if $(filter python3,$(PYTHON)),python3.13 python3.12 python3.11)
+UV ?= uv
+LOCK := $(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header
+
+# All paths are relative, so that the checkout may stand in a folder with spaces in its name.
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
+# Packages by the lock alone, with hashes; ours without looking for anything else.
+INSTALL_OURS := $(PIP) install --no-deps --no-build-isolation --editable .
+
+.PHONY: help up install dev test lint format bench lock clean
+
+help: ## list the targets
+	@grep -E '^[a-z]+:.*## ' Makefile | while IFS=: read -r name rest; do printf '  make %-8s %s\n' "$$name" "$${rest#*## }"; done
+
+up: install ## start everything in one process on http://127.0.0.1:8080 (ARGS='--port 9000')
+	@exec $(BIN)/countersink up $(ARGS)
+
+install: $(VENV)/.installed ## make .venv with the countersink command and nothing else
+
+dev: $(VENV)/.installed-dev # what the tests and linters need, too
+
+test: $(VENV)/.installed-dev ## run every test this machine can run (ARGS='-k name')
+	$(BIN)/pytest -n auto $(ARGS)
+
+lint: $(VENV)/.installed-dev ## ruff, mypy and the layers
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(VENV)/.installed-dev ## have ruff mend what it can
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(VENV)/.installed-dev ## measure (ARGS are passed on)
+	$(BIN)/python -m bench $(ARGS)
+
+lock: ## renew requirements*.txt (ARGS=--upgrade for newer versions); needs uv
+	@command -v '$(UV)' >/dev/null || { echo 'make lock needs uv, see its documentation, or name it: make lock UV=...' >&2; exit 1; }
+	$(LOCK) pyproject.toml --group build $(ARGS) --output-file requirements.txt
+	$(LOCK) pyproject.toml --group build --group dev --constraints requirements.txt $(ARGS) --output-file requirements-dev.txt
+	@for file in requirements.txt requirements-dev.txt; do \
+	    { echo '# Every package with its hashes, for pip --require-hashes. Made by `make lock`: do not edit.'; cat "$$file"; } >"$$file.new" \
+	    && mv "$$file.new" "$$file" || exit 1; \
+	done
+
+clean: ## remove what was made here, but no data
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# The stamps: newer than the files they depend on as long as nothing has to be installed again.
+$(VENV)/.made:
+	@for python in $(PYTHONS); do \
+	    "$$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && break; python=; \
+	done; \
+	if [ -z "$$python" ]; then \
+	    echo 'Countersink needs Python 3.11 or later, and none was found. Name one: make PYTHON=/path/to/python3.11' >&2; exit 1; \
+	fi; \
+	"$$python" -c 'import ensurepip, venv' 2>/dev/null || { \
+	    echo "$$python lacks the module venv or ensurepip (on Debian: apt-get install python3-venv)" >&2; exit 1; }; \
+	echo "making $(VENV) with $$("$$python" --version)"; \
+	"$$python" -m venv --clear $(VENV)
+	@touch $@
+
+$(VENV)/.installed: $(VENV)/.made requirements.txt pyproject.toml
+	@echo 'installing the packages of requirements.txt'
+	@$(PIP) install --require-hashes --requirement requirements.txt
+	@$(INSTALL_OURS)
+	@touch $@
+
+$(VENV)/.installed-dev: $(VENV)/.installed requirements-dev.txt
+	@echo 'installing the packages of requirements-dev.txt'
+	@$(PIP) install --require-hashes --requirement requirements-dev.txt
+	@touch $@
