@@ -1,0 +1,1 @@
+"""The whole path from an increment to an exact read."""

@@ -1,0 +1,179 @@
+"""A network between the parts and the fakes, on which the test decides what arrives, when, and what is lost."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from shared.errors import TransientError
+from shared.memory.broker import MemoryBroker, MemoryOverlay
+from shared.memory.store import MemoryStore
+from shared.ports import Snapshot
+from shared.words import Commit, Delivery, Message, Receipts, Total, View
+
+
+@dataclass(eq=False)
+class Call:
+    """A request on its way. It may arrive although its caller has given up, or is dead."""
+
+    owner: str
+    name: str
+    effect: Callable[[], Awaitable[Any]]
+    answer: "asyncio.Future[Any] | None"
+
+
+@dataclass
+class Network:
+    """`calls` are those that have not arrived."""
+
+    calls: list[Call] = field(default_factory=list)
+
+    async def call(self, owner: str, name: str, effect: Callable[[], Awaitable[Any]]) -> Any:
+        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self.calls.append(Call(owner, name, effect, answer))
+        return await answer
+
+    async def arrive(self, call: Call, *, lose_answer: bool = False, again: bool = False) -> None:
+        """It happens now; `again`: and will once more, later."""
+        self.calls.remove(call)
+        if again:
+            self.calls.append(Call(call.owner, call.name, call.effect, None))
+        try:
+            result = await call.effect()
+        except Exception as error:  # noqa: BLE001 (it is the caller's)
+            self._answer(call, error)
+        else:
+            self._answer(call, TransientError("no answer") if lose_answer else result)
+
+    def lose(self, call: Call, *, for_good: bool) -> None:
+        """Its caller is told that it failed; unless `for_good`, it will arrive later."""
+        self.calls.remove(call)
+        if not for_good:
+            self.calls.append(Call(call.owner, call.name, call.effect, None))
+        self._answer(call, TransientError("connection lost"))
+
+    def orphan(self, owner: str) -> None:
+        """The owner is dead; what it sent is still under way."""
+        for call in self.calls:
+            if call.owner == owner:
+                call.answer = None
+
+    @staticmethod
+    def _answer(call: Call, result: Any) -> None:
+        if call.answer is None or call.answer.done():
+            return
+        if isinstance(result, Exception):
+            call.answer.set_exception(result)
+        else:
+            call.answer.set_result(result)
+
+
+class RemoteBroker:
+    """Publisher and subscription of one process."""
+
+    def __init__(self, network: Network, owner: str, broker: MemoryBroker) -> None:
+        self._network, self._owner, self._broker = network, owner, broker
+
+    async def publish(self, messages: Sequence[Message]) -> None:
+        await self._network.call(self._owner, "publish", lambda: self._broker.publish(messages))
+
+    async def check(self) -> None:
+        await self._network.call(self._owner, "check", self._broker.check)
+
+    async def pull(self, limit: int, max_bytes: int, wait: float) -> Sequence[Delivery]:
+        pulled: Sequence[Delivery] = await self._network.call(
+            self._owner, "pull", lambda: self._broker.pull(limit, max_bytes, 0)
+        )
+        return pulled
+
+    async def extend(self, tokens: Sequence[str], seconds: float) -> None:
+        await self._network.call(self._owner, "extend", lambda: self._broker.extend(tokens, seconds))
+
+    async def ack(self, tokens: Sequence[str], floor: int) -> None:
+        await self._network.call(self._owner, "ack", lambda: self._broker.ack(tokens, floor))
+
+    async def give_back(self, tokens: Sequence[str]) -> None:
+        await self._network.call(self._owner, "give back", lambda: self._broker.give_back(tokens))
+
+    async def bury(self, token: str, message: Message, reason: str) -> None:
+        await self._network.call(self._owner, "bury", lambda: self._broker.bury(token, message, reason))
+
+
+class RemoteOverlay:
+    """The overlay as one process sees it."""
+
+    exact = True
+
+    def __init__(self, network: Network, owner: str, overlay: MemoryOverlay) -> None:
+        self._network, self._owner, self._overlay = network, owner, overlay
+
+    async def view(self, counters: Sequence[str]) -> Mapping[str, View]:
+        views: Mapping[str, View] = await self._network.call(
+            self._owner, "view", lambda: self._overlay.view(counters)
+        )
+        return views
+
+    async def names(self, prefix: str) -> Sequence[str]:
+        return await self._overlay.names(prefix)
+
+    async def holds(self, keys: Collection[str]) -> Collection[str]:
+        return await self._overlay.holds(keys)
+
+
+class RemoteSnapshot:
+    """Its instant is chosen; what is read of it arrives when the network lets it."""
+
+    def __init__(self, network: Network, owner: str, snapshot: Snapshot) -> None:
+        self._network, self._owner, self._snapshot = network, owner, snapshot
+        self.time = snapshot.time
+        self.as_of = snapshot.as_of
+
+    async def read(
+        self, counters: Sequence[str], receipts: Collection[str]
+    ) -> tuple[Mapping[str, Total], Collection[str]]:
+        read: tuple[Mapping[str, Total], Collection[str]] = await self._network.call(
+            self._owner, "read", lambda: self._snapshot.read(counters, receipts)
+        )
+        return read
+
+
+class RemoteStore:
+    """The store as one process sees it."""
+
+    def __init__(self, network: Network, owner: str, store: MemoryStore) -> None:
+        self._network, self._owner, self._store = network, owner, store
+
+    async def apply(self, commit: Commit) -> int:
+        time: int = await self._network.call(self._owner, "apply", lambda: self._store.apply(commit))
+        return time
+
+    @asynccontextmanager
+    async def snapshot(self) -> AsyncIterator[Snapshot]:
+        async def choose() -> Snapshot:
+            async with self._store.snapshot() as snapshot:
+                return snapshot
+
+        chosen = await self._network.call(self._owner, "snapshot", choose)
+        yield RemoteSnapshot(self._network, self._owner, chosen)
+
+    async def receipts(self, keys: Collection[str]) -> Receipts:
+        found: Receipts = await self._network.call(
+            self._owner, "receipts", lambda: self._store.receipts(keys)
+        )
+        return found
+
+    async def shards(self, counters: Sequence[str]) -> Mapping[str, int]:
+        numbers: Mapping[str, int] = await self._network.call(
+            self._owner, "shards", lambda: self._store.shards(counters)
+        )
+        return numbers
+
+    async def raise_shards(self, counter: str, num_shards: int) -> int:
+        return await self._store.raise_shards(counter, num_shards)
+
+    async def names(self, prefix: str, after: str, limit: int) -> Sequence[str]:
+        return await self._store.names(prefix, after, limit)
+
+    async def sweep(self, now: int, limit: int) -> int:
+        return await self._store.sweep(now, limit)

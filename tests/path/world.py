@@ -1,0 +1,364 @@
+"""Several ingests and flushers on one broker and one store, moved step by step, and what must be true of them.
+
+Each increment has a delta of its own, a power of four: the digits of a total say which increments it holds, and a digit
+of 2 that one was counted twice.
+"""
+
+import asyncio
+import contextlib
+import random
+from collections.abc import Callable, Coroutine
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import Any
+
+from flusher.flush import Tools
+from flusher.policy import FlushPolicy
+from flusher.shardbook import ShardBook
+from flusher.worker import Flusher
+from ingest.batch import Batch
+from ingest.coalescer import Draft
+from ingest.publishing import Publishing
+from ingest.reader import Reader
+from shared.backoff import Backoff
+from shared.clock import ManualClock
+from shared.errors import CountersinkError, RefusedError, TransientError
+from shared.ids import of_key
+from shared.memory.broker import MemoryBroker, MemoryOverlay
+from shared.memory.store import MemoryStore
+from shared.receipts import DAY
+from shared.words import Commit, Increment, Message, Reading
+from tests.path.network import Network, RemoteBroker, RemoteOverlay, RemoteStore
+
+COUNTERS = ("a", "b")
+POISON = "poison"
+MOST = 26
+"""Powers of four below 2^53."""
+
+
+class ShuffledBroker(MemoryBroker):
+    """Delivers in any order."""
+
+    def __init__(self, clock: ManualClock, seed: int) -> None:
+        super().__init__(clock)
+        self._random = random.Random(seed)
+
+    def _free(self) -> list[int]:
+        free = super()._free()
+        self._random.shuffle(free)
+        return free[: self._random.randint(1, 4)]
+
+
+class PickyStore(MemoryStore):
+    """Refuses one counter for ever."""
+
+    async def apply(self, commit: Commit) -> int:
+        if any(add.counter == POISON for add in commit.adds):
+            raise RefusedError("poison")
+        return await super().apply(commit)
+
+
+@dataclass
+class Truth:
+    """Of one counter: what was tried, what was answered 202, what some reader has seen; bit masks of increments."""
+
+    tried: int = 0
+    answered: int = 0
+    seen: int = 0
+    count: int = 0
+
+    def next(self) -> tuple[int, int]:
+        """Bit and delta of a new increment."""
+        bit, delta = 1 << self.count, 4**self.count
+        self.count += 1
+        self.tried |= bit
+        return bit, delta
+
+
+def digits(value: int) -> int:
+    """The increments in a total, as a mask."""
+    mask, bit = 0, 1
+    while value:
+        value, digit = divmod(value, 4)
+        assert digit < 2, "an increment was counted twice"
+        mask |= bit * digit
+        bit <<= 1
+    return mask
+
+
+OWNER: ContextVar[str] = ContextVar("owner", default="nobody")
+"""The process that a task belongs to; tasks inherit it from those who start them."""
+
+
+@dataclass
+class Process:
+    """What a crash ends."""
+
+    owner: str
+
+
+@dataclass
+class IngestProcess(Process):
+    publishing: Publishing = field(kw_only=True)
+    reader: Reader = field(kw_only=True)
+
+
+@dataclass
+class FlusherProcess(Process):
+    flusher: Flusher = field(kw_only=True)
+    pulling: bool = False
+    flushing: bool = False
+
+
+class World:
+    """Everything, and a loop of its own that only runs when told to."""
+
+    def __init__(self, seed: int, ingests: int = 2, flushers: int = 2) -> None:
+        self.loop = asyncio.new_event_loop()
+        self.loop.set_task_factory(self._tagged)
+        self.tasks: dict[asyncio.Future[Any], str] = {}
+        self.clock = ManualClock()
+        self.network = Network()
+        self.truths = {counter: Truth() for counter in (*COUNTERS, POISON)}
+        self.random = random.Random(seed)
+        self.named: dict[tuple[str, str], tuple[int, int]] = {}
+        self.mistakes: list[BaseException] = []
+        self.reads_checked = True
+        self.born = 0
+
+        async def build() -> None:
+            self.broker = ShuffledBroker(self.clock, seed)
+            self.store = PickyStore(self.clock)
+            self.overlay = MemoryOverlay(self.broker)
+            self.ingests = [self._ingest() for _ in range(ingests)]
+            self.flushers = [self._flusher() for _ in range(flushers)]
+
+        self.loop.run_until_complete(build())
+
+    def _ingest(self) -> IngestProcess:
+        owner = self._name("ingest")
+        broker = RemoteBroker(self.network, owner, self.broker)
+        store = RemoteStore(self.network, owner, self.store)
+        overlay = RemoteOverlay(self.network, owner, self.overlay)
+        return IngestProcess(
+            owner,
+            publishing=Publishing(broker, self.clock, linger=0, max_waiting=1000),
+            reader=Reader(store, overlay, self.clock, cache_ttl=1.0),
+        )
+
+    def _flusher(self) -> FlusherProcess:
+        owner = self._name("flusher")
+        store = RemoteStore(self.network, owner, self.store)
+
+        async def pause(_: float) -> None:
+            await self.network.call(owner, "backoff", _nothing)
+
+        tools = Tools(
+            store=store,
+            subscription=RemoteBroker(self.network, owner, self.broker),
+            book=ShardBook(store, self.clock, 1, self.random.randrange),
+            clock=self.clock,
+            retention=7 * DAY,
+            backoff=lambda: Backoff(sleep=pause, jitter=lambda: 0.0),
+        )
+        flusher = Flusher(tools, FlushPolicy(1.0, 100, 10**6), topic="memory", lease=60.0, ages=False)
+        return FlusherProcess(owner, flusher=flusher)
+
+    def _name(self, kind: str) -> str:
+        self.born += 1
+        return f"{kind}-{self.born}"
+
+    def settle(self) -> None:
+        """Run until everybody waits for the network."""
+
+        async def turns() -> None:
+            for _ in range(12):
+                await asyncio.sleep(0)
+
+        self.loop.run_until_complete(turns())
+
+    def run(self, coroutine: Coroutine[Any, Any, Any]) -> None:
+        self.loop.run_until_complete(coroutine)
+        self.settle()
+
+    def _tagged(self, loop: asyncio.AbstractEventLoop, coroutine: Any, **options: Any) -> Any:
+        task = asyncio.Task(coroutine, loop=loop, **options)
+        self.tasks[task] = OWNER.get()
+        task.add_done_callback(self._ended)
+        return task
+
+    def _ended(self, task: "asyncio.Future[Any]") -> None:
+        owner = self.tasks.pop(task)
+        if owner != "nobody" and not task.cancelled() and (error := task.exception()) is not None:
+            if not isinstance(error, TransientError):  # whoever waits for it deals with it
+                self.mistakes.append(error)
+
+    def start(self, process: Process, coroutine: Coroutine[Any, Any, None]) -> None:
+        """A task of the process."""
+        token = OWNER.set(process.owner)
+        self.loop.create_task(coroutine)
+        OWNER.reset(token)
+        self.settle()
+
+    def raise_mistakes(self) -> None:
+        """What failed in a task that nobody waits for."""
+        for error in self.mistakes:
+            raise error
+
+    def accept(self, ingest: IngestProcess, counter: str, bit: int, add: Callable[[], Draft]) -> None:
+        """A client's request, and what it knows at the end of it."""
+
+        async def request() -> None:
+            try:
+                await ingest.publishing.durable(add())
+            except CountersinkError:
+                return
+            self.truths[counter].answered |= bit
+
+        self.start(ingest, request())
+
+    def increment(self, ingest: IngestProcess, counter: str) -> None:
+        bit, delta = self.truths[counter].next()
+        self.accept(ingest, counter, bit, lambda: ingest.publishing.add(counter, delta))
+
+    def send_keyed(self, ingest: IngestProcess, counter: str, client_id: str) -> None:
+        """The first time it is new, after that it is a retry."""
+        bit, delta = self._named(counter, client_id)
+        item = Increment(counter, delta, client_id)
+        self.accept(ingest, counter, bit, lambda: ingest.publishing.add_keyed(item))
+
+    def send_batch(self, ingest: IngestProcess, counter: str, key: str) -> None:
+        """The same."""
+        bit, delta = self._named(counter, key)
+        batch = Batch({counter: delta}, {}, [], 1)
+        self.accept(ingest, counter, bit, lambda: ingest.publishing.add_whole(batch, of_key(counter + key)))
+
+    def _named(self, counter: str, name: str) -> tuple[int, int]:
+        if (counter, name) not in self.named:
+            self.named[counter, name] = self.truths[counter].next()
+        return self.named[counter, name]
+
+    def foreign(self, counter: str, ce_id: str | None) -> None:
+        """Somebody publishes without us, and again under the same id; accepted when it is in the broker."""
+        truth = self.truths[counter]
+        bit, delta = self._named(counter, ce_id) if ce_id else truth.next()
+        attributes = {"ce-source": "test", "ce-id": counter + ce_id} if ce_id else {}
+        message = Message(b'{"counter":"%b","delta":%d}' % (counter.encode(), delta), attributes)
+        self.run(self.broker.publish([message]))
+        truth.answered |= bit
+
+    def pull(self, index: int) -> None:
+        """One at a time, as a flusher does."""
+        process = self.flushers[index]
+        if not process.pulling:
+            process.pulling = True
+            self.start(process, self._pull(process))
+
+    async def _pull(self, process: FlusherProcess) -> None:
+        await self.survive(process.flusher.pull_once(0))
+        process.pulling = False
+
+    def flush(self, index: int) -> None:
+        process = self.flushers[index]
+        if not process.flushing:
+            process.flushing = True
+            self.start(process, self._flush(process))
+
+    async def _flush(self, process: FlusherProcess) -> None:
+        await self.survive(process.flusher.flush_once())
+        process.flushing = False
+
+    @staticmethod
+    async def survive(step: Coroutine[Any, Any, Any]) -> None:
+        with contextlib.suppress(TransientError):
+            await step
+
+    async def grow(self, counter: str, num_shards: int) -> None:
+        await self.store.raise_shards(counter, num_shards)
+
+    def read(self, ingest: IngestProcess, counters: list[str], max_age: float | None) -> None:
+        """Exact: all answered before it began, none twice, nothing that was never tried, nothing unseen again."""
+        before = {name: (self.truths[name].answered, self.truths[name].seen) for name in counters}
+
+        async def request() -> None:
+            try:
+                readings = await ingest.reader.read(counters, max_age)
+            except CountersinkError:
+                return
+            for reading in readings:
+                self.check(reading, *before[reading.name])
+
+        self.start(ingest, request())
+
+    def check(self, reading: Reading, answered: int, seen: int) -> None:
+        if not self.reads_checked:
+            return
+        truth = self.truths[reading.name]
+        assert reading.exact
+        assert reading.value == reading.applied + reading.pending
+        mask = digits(reading.value)
+        assert answered & ~mask == 0, "an increment that was answered 202 is missing"
+        assert mask & ~truth.tried == 0, "something was counted that nobody sent"
+        assert seen & ~mask == 0, "an increment that a reader has seen is gone"
+        truth.seen |= mask
+
+    def crash(self, process: Process) -> None:
+        """Its tasks and memory are gone; what it sent may still arrive."""
+        self.network.orphan(process.owner)
+        for task in [task for task, owner in self.tasks.items() if owner == process.owner]:
+            task.cancel()
+        self.settle()
+
+    def crash_ingest(self, index: int) -> None:
+        self.crash(self.ingests[index])
+        self.run(self._replace(self.ingests, index, self._ingest))
+
+    def crash_flusher(self, index: int) -> None:
+        self.crash(self.flushers[index])
+        self.run(self._replace(self.flushers, index, self._flusher))
+
+    async def _replace(self, processes: list[Any], index: int, make: Callable[[], Any]) -> None:
+        processes[index] = make()
+
+    def deliver_all(self) -> None:
+        while self.network.calls:
+            self.run(self.network.arrive(self.network.calls[0]))
+
+    def arrives_of(self, owner: str, but: str = "") -> None:
+        """All that this process sends arrives, and what it sends then."""
+        while calls := [call for call in self.network.calls if call.owner == owner and call.name != but]:
+            self.run(self.network.arrive(calls[0]))
+
+    def round_of(self, index: int, *, acks: bool) -> None:
+        """A flusher applies what it gets, undisturbed."""
+        owner = self.flushers[index].owner
+        for step in (self.pull, self.flush):
+            self.arrives_of(owner)
+            step(index)
+        self.arrives_of(owner, "" if acks else "ack")
+
+    def finish(self) -> None:
+        """Let everything arrive, apply everything, and compare."""
+        self.deliver_all()
+        for _ in range(300):
+            if not self.broker.unburied():
+                break
+            self.broker.expire_leases()
+            self.pull(0)
+            self.deliver_all()
+            self.flush(0)
+            self.deliver_all()
+        else:
+            raise AssertionError("messages stay in the broker")
+        self.reads_checked = True
+        for name in self.truths:
+            self.read(self.ingests[0], [name], 0)
+            self.deliver_all()
+        self.raise_mistakes()
+        for process in (*self.ingests, *self.flushers):
+            self.crash(process)
+        self.loop.close()
+
+
+async def _nothing() -> None:
+    """What a pause does."""
