@@ -56,7 +56,7 @@ class Flusher:
         for delivery, why in unreadable:
             metrics.DEAD.labels("unreadable").inc()
             _log.error("message %s is among the dead letters: %s", delivery.message_id, why)
-            await self._tools.subscription.bury(delivery.token, delivery.message, why)
+            await self._tools.subscription.bury(delivery, why)
         return len(deliveries)
 
     def _take(self, delivery: Delivery) -> str | None:
@@ -124,7 +124,7 @@ class Flusher:
             self._draining = True
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(drain_timeout):
-                    while self._window or self._flushing:
+                    while self._window or self._flushing:  # noqa: ASYNC110 (the window is no event)
                         await asyncio.sleep(LOOK)
             for task in (flusher, extender, sweeper):
                 task.cancel()

@@ -26,9 +26,7 @@ def encode(envelope: Envelope) -> Message:
     if envelope.counts:
         data["counts"] = envelope.counts
     if envelope.keyed:
-        data["keyed"] = [
-            {"id": item.id, "counter": item.counter, "delta": item.delta} for item in envelope.keyed
-        ]
+        data["keyed"] = [{"id": item.id, "counter": item.counter, "delta": item.delta} for item in envelope.keyed]
     if envelope.retried:
         data["retried"] = True
     attributes = {
@@ -46,17 +44,20 @@ def decode(delivery: Delivery, topic: str) -> Envelope:
     message = delivery.message
     ours = message.attributes.get("ce-type") == TYPE
     data = _data(message)
-    if not ours:
-        for name in ("created", "retried", "counts"):
+    if ours:
+        envelope_id, retried = _own_id(message), data.get("retried") is True
+    else:
+        envelope_id, retried = _foreign_id(delivery, topic)
+        for name in ("created", "counts"):
             data.pop(name, None)
     sums, keyed = _increments(data, MAX_SUM if ours else None)
     return Envelope(
-        id=_own_id(message) if ours else _foreign_id(delivery, topic),
+        id=envelope_id,
         sums=sums,
         counts=_counts(data.get("counts", {}), sums),
         keyed=keyed,
         created=_created(data.get("created", delivery.published)),
-        retried=data.get("retried") is True,
+        retried=retried,
     )
 
 
@@ -129,9 +130,7 @@ def _flaw_of_sum(value: object, max_sum: int) -> str | None:
 
 
 def _counts(counts: Any, sums: dict[str, int]) -> dict[str, int]:
-    if type(counts) is not dict or any(
-        name not in sums or type(n) is not int or n < 0 for name, n in counts.items()
-    ):
+    if type(counts) is not dict or any(name not in sums or type(n) is not int or n < 0 for name, n in counts.items()):
         raise UnreadableError("'counts' must say of names in 'counters' how many increments they stand for")
     return counts
 
@@ -149,10 +148,10 @@ def _own_id(message: Message) -> str:
     return envelope_id
 
 
-def _foreign_id(delivery: Delivery, topic: str) -> str:
+def _foreign_id(delivery: Delivery, topic: str) -> tuple[str, bool]:
     """What its publisher called it, which holds for a retry too; failing that, what the broker called it."""
     attributes = delivery.message.attributes
     source, its_id = attributes.get("ce-source"), attributes.get("ce-id")
     if source and its_id:
-        return f"ce:{len(source)}:{source}{its_id}"
-    return f"msg:{topic}:{delivery.message_id}:{delivery.published}"
+        return f"ce:{len(source)}:{source}{its_id}", True
+    return f"msg:{topic}:{delivery.message_id}:{delivery.published}", False

@@ -1,6 +1,6 @@
 """Every error of ours. The docstring of each is what it means; adapters translate vendors' errors into these."""
 
-from collections.abc import Set
+from collections.abc import Collection
 
 
 class CountersinkError(Exception):
@@ -42,6 +42,6 @@ class AlreadyAppliedError(CountersinkError):
 class ShardFullError(CountersinkError):
     """These (counter, shard) hold so much that another sum might overflow them; nothing was applied. Use others."""
 
-    def __init__(self, shards: Set[tuple[str, int]]) -> None:
+    def __init__(self, shards: Collection[tuple[str, int]]) -> None:
         super().__init__(f"full: {sorted(shards)}")
         self.shards = shards

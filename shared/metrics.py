@@ -7,11 +7,10 @@ REGISTRY = CollectorRegistry()
 ACCEPTED = Counter(
     "countersink_accepted_increments", "Increments answered 2xx after they were durable.", registry=REGISTRY
 )
-REJECTED = Counter(
-    "countersink_rejected_increments", "Increments refused as invalid (4xx).", registry=REGISTRY
-)
+REJECTED = Counter("countersink_rejected_increments", "Increments refused as invalid (4xx).", registry=REGISTRY)
 UNDURABLE = Counter(
-    "countersink_undurable_increments", "Increments taken with ack=none: answered before they were durable.",
+    "countersink_undurable_increments",
+    "Increments taken with ack=none: answered before they were durable.",
     registry=REGISTRY,
 )
 OVERLOADED = Counter(
@@ -19,7 +18,9 @@ OVERLOADED = Counter(
 )
 PUBLISHED = Counter("countersink_published_envelopes", "Envelopes handed to the broker.", registry=REGISTRY)
 PUBLISH_SECONDS = Histogram(
-    "countersink_publish_seconds", "Time until a publish was durable.", registry=REGISTRY,
+    "countersink_publish_seconds",
+    "Time until a publish was durable.",
+    registry=REGISTRY,
     buckets=(0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10),
 )
 WAITING = Gauge("countersink_waiting_increments", "Increments not yet handed to the broker.", registry=REGISTRY)
@@ -35,20 +36,22 @@ DEDUPLICATED = Counter(
     registry=REGISTRY,
 )
 ALREADY_APPLIED = Counter(
-    "countersink_already_applied_envelopes", "Redelivered envelopes that a receipt proved to be applied.",
+    "countersink_already_applied_envelopes",
+    "Redelivered envelopes that a receipt proved to be applied.",
     registry=REGISTRY,
 )
 DEAD = Counter(
     "countersink_dead_lettered_messages",
     "Messages put among the dead letters: NOT counted until they are replayed. Alert on any.",
-    ["why"], registry=REGISTRY,
+    ["why"],
+    registry=REGISTRY,
 )
 FLUSHES = Counter("countersink_flushes", "Commits to the store.", registry=REGISTRY)
-FLUSH_RETRIES = Counter(
-    "countersink_flush_retries", "Commits tried again.", ["why"], registry=REGISTRY
-)
+FLUSH_RETRIES = Counter("countersink_flush_retries", "Commits tried again.", ["why"], registry=REGISTRY)
 FLUSH_SECONDS = Histogram(
-    "countersink_flush_seconds", "Time of a commit.", registry=REGISTRY,
+    "countersink_flush_seconds",
+    "Time of a commit.",
+    registry=REGISTRY,
     buckets=(0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10),
 )
 HELD = Gauge("countersink_held_messages", "Messages this flusher holds and has not acknowledged.", registry=REGISTRY)

@@ -47,8 +47,7 @@ class Pending:
                 self._keys[key] -= 1
                 if not self._keys[key]:
                     del self._keys[key]
-        if floor > self._floor:
-            self._floor = floor
+        self._floor = max(self._floor, floor)
         self._views.clear()
 
     def view(self, counter: str) -> View:

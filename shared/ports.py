@@ -54,7 +54,7 @@ class Subscription(Protocol):
         """End these leases now: the messages are delivered again at once."""
         ...
 
-    async def bury(self, token: str, message: Message, reason: str) -> None:
+    async def bury(self, delivery: Delivery, reason: str) -> None:
         """Put the message among the dead letters with the reason, then forget it. Safe to do twice."""
         ...
 
@@ -103,7 +103,7 @@ class Store(Protocol):
         ...
 
     async def names(self, prefix: str, after: str, limit: int) -> Sequence[str]:
-        """Counters that have a config, start with `prefix` and come after `after`, in the order of their UTF-8 bytes."""
+        """Counters with a config that start with `prefix` and come after `after`, in the order of their UTF-8 bytes."""
         ...
 
     async def sweep(self, now: int, limit: int) -> int:

@@ -62,7 +62,9 @@ class Settings:
     shards: int = _setting(1, _whole(1, 10_000), "shards of a new counter")
     max_shards: int = _setting(100, _whole(1, 10_000), "most shards of a counter")
     retention: int = _setting(
-        604_800, _whole(600, 2_678_400), "longest time the broker keeps a message, seconds; receipts live a day longer"
+        604_800,
+        _whole(600, 2_678_400),
+        "longest time the broker keeps a message, seconds; receipts live a day longer",
     )
     lease: float = _setting(60.0, _number(1.0, 600.0), "seconds a flusher may hold a message without a word")
     max_pending_bytes: int = _setting(

@@ -1,6 +1,7 @@
 """JSON as we accept it: UTF-8, no NaN, and no name twice in one object."""
 
 import json
+from itertools import pairwise
 from typing import Any
 
 import orjson
@@ -25,39 +26,33 @@ def _surely_unique(text: bytes, value: Any) -> bool:
     """Cheap and one-sided: each member of an object has a colon of its own, so as many colons as members that
     survived parsing, and in strings, means that none was dropped. False means: look closely.
     """
-    if type(value) is dict:
-        rows = [value]
-    elif type(value) is list:
-        rows = value
-    else:
+    if type(value) not in {dict, list}:
         return True
-    members = 0
-    for row in rows:
-        if type(row) is not dict:
-            return False
-        members += len(row)
-    if b"\\" in text:
+    rows = [value] if type(value) is dict else value
+    if b"\\" in text or any(type(row) is not dict for row in rows):
         return False
-    colons = text.count(b":")
-    if colons == members:
-        return True
-    in_strings = 0
-    for row in rows:
-        for name, item in row.items():
-            in_strings += name.count(":")
-            if type(item) is str:
-                in_strings += item.count(":")
-            elif type(item) is dict:
-                in_strings += len(item) + "".join(item).count(":")
-    return colons == members + in_strings
+    colons = text.count(b":") - sum(map(len, rows))
+    return colons == 0 or colons == sum(map(_colons_inside, rows))
+
+
+def _colons_inside(row: dict[str, Any]) -> int:
+    """In the names and strings of an object, and of the members of an object in it."""
+    colons = 0
+    for name, item in row.items():
+        colons += name.count(":")
+        if type(item) is str:
+            colons += item.count(":")
+        elif type(item) is dict:
+            colons += len(item) + "".join(item).count(":")
+    return colons
 
 
 def _refuse_repeated_names(text: bytes) -> None:
     def check(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         members = dict(pairs)
         if len(members) < len(pairs):
-            seen: set[str] = set()
-            twice = next(name for name, _ in pairs if name in seen or seen.add(name))
+            names = sorted(name for name, _ in pairs)
+            twice = next(name for name, after in pairwise(names) if name == after)
             raise JsonError(f"the name {twice[:100]!r} stands twice in one object")
         return members
 

@@ -63,7 +63,5 @@ def sqlite_file(variable: str, url: str) -> Path:
     parts = urlsplit(url)
     path = unquote(parts.path)[1:]
     if parts.scheme != "sqlite" or parts.netloc or not path or parts.query:
-        raise SettingsError(
-            f"{variable}={url!r}: must be sqlite:///FILE (sqlite:////FILE with an absolute path)"
-        )
+        raise SettingsError(f"{variable}={url!r}: must be sqlite:///FILE (sqlite:////FILE with an absolute path)")
     return Path(path)

@@ -63,7 +63,7 @@ class MemoryBroker:
                     await self._arrived.wait()
             except TimeoutError:
                 return ()
-        deliveries = []
+        deliveries: list[Delivery] = []
         for number in self._free()[:limit]:
             held = self._messages[number]
             max_bytes -= len(held.message.data)
@@ -92,8 +92,8 @@ class MemoryBroker:
                 held.until = 0.0
         self._arrived.set()
 
-    async def bury(self, token: str, message: Message, reason: str) -> None:
-        held = self._leased(token)
+    async def bury(self, delivery: Delivery, reason: str) -> None:
+        held = self._leased(delivery.token)
         if held:
             held.buried = reason
             held.until = 0.0
@@ -101,6 +101,10 @@ class MemoryBroker:
     def buried(self) -> dict[str, str]:
         """Message ids and reasons."""
         return {str(number): held.buried for number, held in self._messages.items() if held.buried}
+
+    def unburied(self) -> int:
+        """Messages that are not acknowledged."""
+        return sum(held.buried is None for held in self._messages.values())
 
     def expire_leases(self) -> None:
         """As if every lease had run out."""

@@ -41,9 +41,7 @@ class MemoryStore:
 
     @asynccontextmanager
     async def snapshot(self) -> AsyncIterator["MemorySnapshot"]:
-        yield MemorySnapshot(
-            self._time, self._clock.now(), self._configs, self._shards, self._receipts
-        )
+        yield MemorySnapshot(self._time, self._clock.now(), self._configs, self._shards, self._receipts)
 
     async def receipts(self, keys: Collection[str]) -> Receipts:
         return Receipts(self._time, {key: self._receipts[key] for key in keys if key in self._receipts})

@@ -3,7 +3,7 @@
 import asyncio
 import sqlite3
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
 import orjson
 
@@ -123,9 +123,9 @@ class SqliteSubscription:
 
         await self._database.write(forget)
 
-    async def bury(self, token: str, message: Message, reason: str) -> None:
+    async def bury(self, delivery: Delivery, reason: str) -> None:
         """The row stays, so that readers go on to count it; it is not delivered any more."""
-        lease = _lease_of(token)
+        lease = _lease_of(delivery.token)
 
         def mark(db: sqlite3.Connection) -> None:
             if _end_lease(db, lease):
@@ -144,14 +144,14 @@ def _lease(db: sqlite3.Connection, now: int, lease: int, limit: int, max_bytes: 
         " WHERE until <= ? ORDER BY until, l.seq LIMIT ?",
         (now, limit),
     )
-    deliveries, last = _fitting(again, limit, max_bytes)
-    if len(deliveries) < limit and last is None:
+    deliveries, fitted = _fitting(again, max_bytes)
+    if len(deliveries) < limit and fitted:
         size = sum(len(d.message.data) for d in deliveries)
         new = db.execute(
             f"SELECT {columns}, 1 FROM messages m, broker WHERE m.seq > head ORDER BY m.seq LIMIT ?",  # noqa: S608 (constant)
             (limit - len(deliveries),),
         )
-        more, _ = _fitting(new, limit - len(deliveries), max_bytes - size, first=not deliveries)
+        more, _ = _fitting(new, max_bytes - size, first=not deliveries)
         if more:
             db.execute("UPDATE broker SET head = ?", (int(more[-1].message_id),))
         deliveries += more
@@ -162,10 +162,8 @@ def _lease(db: sqlite3.Connection, now: int, lease: int, limit: int, max_bytes: 
     return deliveries
 
 
-def _fitting(
-    rows: sqlite3.Cursor, limit: int, max_bytes: int, *, first: bool = True
-) -> tuple[list[Delivery], Delivery | None]:
-    """As many as `max_bytes` allow, but one at least if it would be the `first`; and the one that did not fit."""
+def _fitting(rows: sqlite3.Cursor, max_bytes: int, *, first: bool = True) -> tuple[list[Delivery], bool]:
+    """As many as `max_bytes` allow, but one at least if it would be the `first`; and whether all of them did fit."""
     deliveries: list[Delivery] = []
     for seq, data, attributes, published, attempt in rows:
         delivery = Delivery(
@@ -177,18 +175,15 @@ def _fitting(
         )
         max_bytes -= len(data)
         if max_bytes < 0 and (deliveries or not first):
-            return deliveries, delivery
+            return deliveries, False
         deliveries.append(delivery)
-    return deliveries, None
+    return deliveries, True
 
 
 def _end_lease(db: sqlite3.Connection, lease: tuple[int, int]) -> bool:
-    return (
-        db.execute("DELETE FROM leases WHERE seq = ? AND attempt = ? AND until > 0", lease).rowcount > 0
-    )
+    return db.execute("DELETE FROM leases WHERE seq = ? AND attempt = ? AND until > 0", lease).rowcount > 0
 
 
 def _lease_of(token: str) -> tuple[int, int]:
     seq, _, attempt = token.partition(".")
     return int(seq), int(attempt)
-

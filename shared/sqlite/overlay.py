@@ -2,12 +2,13 @@
 
 from collections.abc import Collection, Mapping, Sequence
 
+import orjson
+
 from shared.codec import decode
 from shared.errors import UnreadableError
 from shared.overlay import Pending
 from shared.sqlite.database import Database
 from shared.words import Delivery, Message, View
-import orjson
 
 
 class SqliteOverlay:
@@ -48,9 +49,7 @@ class SqliteOverlay:
         self._seen = version
 
     def _catch_up(self) -> None:
-        first, last = self._db.execute(
-            "SELECT coalesce(min(number), 0), coalesce(max(number), 0) FROM acks"
-        ).fetchone()
+        first, last = self._db.execute("SELECT coalesce(min(number), 0), coalesce(max(number), 0) FROM acks").fetchone()
         (floor,) = self._db.execute("SELECT floor FROM broker").fetchone()
         if self._last_ack is None or self._last_ack < first - 1:
             self._pending = Pending(floor)

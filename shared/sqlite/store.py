@@ -65,8 +65,7 @@ class SqliteStore:
 
     async def names(self, prefix: str, after: str, limit: int) -> Sequence[str]:
         rows = self._reader.execute(
-            "SELECT counter FROM configs WHERE counter >= ? AND counter > ? AND counter < ?"
-            " ORDER BY counter LIMIT ?",
+            "SELECT counter FROM configs WHERE counter >= ? AND counter > ? AND counter < ? ORDER BY counter LIMIT ?",
             (prefix, after, prefix + _LAST, limit),
         )
         return [counter for (counter,) in rows]
@@ -88,13 +87,9 @@ class SqliteSnapshot:
     ) -> tuple[Mapping[str, Total], Collection[str]]:
         totals = {}
         for counter in counters:
-            config = self._db.execute(
-                "SELECT num_shards FROM configs WHERE counter = ?", (counter,)
-            ).fetchone()
+            config = self._db.execute("SELECT num_shards FROM configs WHERE counter = ?", (counter,)).fetchone()
             num_shards = config[0] if config else 0
-            counts = self._db.execute(
-                "SELECT count FROM shards WHERE counter = ? AND shard < ?", (counter, num_shards)
-            )
+            counts = self._db.execute("SELECT count FROM shards WHERE counter = ? AND shard < ?", (counter, num_shards))
             # Summed here: sum() in SQL fails beyond int64, where a total may be though no shard is.
             totals[counter] = Total(sum(count for (count,) in counts), num_shards)
         found = self.receipts(receipts)
@@ -118,18 +113,14 @@ def _apply(db: sqlite3.Connection, commit: Commit) -> int:
         raise AlreadyAppliedError("a receipt of this commit exists") from None
     full = set()
     for counter, shard, delta, num_shards in commit.adds:
-        there = db.execute(
-            "SELECT count FROM shards WHERE counter = ? AND shard = ?", (counter, shard)
-        ).fetchone()
+        there = db.execute("SELECT count FROM shards WHERE counter = ? AND shard = ?", (counter, shard)).fetchone()
         if there is None:
             db.execute("INSERT INTO shards (counter, shard, count) VALUES (?, ?, ?)", (counter, shard, delta))
             _raise_shards(db, counter, num_shards)
         elif not -SHARD_FULL <= there[0] <= SHARD_FULL:
             full.add((counter, shard))
         else:
-            db.execute(
-                "UPDATE shards SET count = count + ? WHERE counter = ? AND shard = ?", (delta, counter, shard)
-            )
+            db.execute("UPDATE shards SET count = count + ? WHERE counter = ? AND shard = ?", (delta, counter, shard))
     if full:
         raise ShardFullError(full)
     return int(time)

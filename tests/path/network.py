@@ -41,7 +41,7 @@ class Network:
             self.calls.append(Call(call.owner, call.name, call.effect, None))
         try:
             result = await call.effect()
-        except Exception as error:  # noqa: BLE001 (it is the caller's)
+        except Exception as error:
             self._answer(call, error)
         else:
             self._answer(call, TransientError("no answer") if lose_answer else result)
@@ -96,8 +96,8 @@ class RemoteBroker:
     async def give_back(self, tokens: Sequence[str]) -> None:
         await self._network.call(self._owner, "give back", lambda: self._broker.give_back(tokens))
 
-    async def bury(self, token: str, message: Message, reason: str) -> None:
-        await self._network.call(self._owner, "bury", lambda: self._broker.bury(token, message, reason))
+    async def bury(self, delivery: Delivery, reason: str) -> None:
+        await self._network.call(self._owner, "bury", lambda: self._broker.bury(delivery, reason))
 
 
 class RemoteOverlay:
@@ -109,9 +109,7 @@ class RemoteOverlay:
         self._network, self._owner, self._overlay = network, owner, overlay
 
     async def view(self, counters: Sequence[str]) -> Mapping[str, View]:
-        views: Mapping[str, View] = await self._network.call(
-            self._owner, "view", lambda: self._overlay.view(counters)
-        )
+        views: Mapping[str, View] = await self._network.call(self._owner, "view", lambda: self._overlay.view(counters))
         return views
 
     async def names(self, prefix: str) -> Sequence[str]:
@@ -158,9 +156,7 @@ class RemoteStore:
         yield RemoteSnapshot(self._network, self._owner, chosen)
 
     async def receipts(self, keys: Collection[str]) -> Receipts:
-        found: Receipts = await self._network.call(
-            self._owner, "receipts", lambda: self._store.receipts(keys)
-        )
+        found: Receipts = await self._network.call(self._owner, "receipts", lambda: self._store.receipts(keys))
         return found
 
     async def shards(self, counters: Sequence[str]) -> Mapping[str, int]:

@@ -189,9 +189,9 @@ class World:
 
     def _ended(self, task: "asyncio.Future[Any]") -> None:
         owner = self.tasks.pop(task)
-        if owner != "nobody" and not task.cancelled() and (error := task.exception()) is not None:
-            if not isinstance(error, TransientError):  # whoever waits for it deals with it
-                self.mistakes.append(error)
+        error = None if task.cancelled() else task.exception()
+        if owner != "nobody" and error is not None and not isinstance(error, TransientError):
+            self.mistakes.append(error)
 
     def start(self, process: Process, coroutine: Coroutine[Any, Any, None]) -> None:
         """A task of the process."""
