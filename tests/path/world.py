@@ -337,6 +337,16 @@ class World:
             step(index)
         self.arrives_of(owner, "" if acks else "ack")
 
+    def store_total(self, counter: str) -> int:
+        """What has been applied."""
+
+        async def total() -> int:
+            async with self.store.snapshot() as snapshot:
+                totals, _ = await snapshot.read([counter], ())
+                return totals[counter].value
+
+        return self.loop.run_until_complete(total())
+
     def finish(self) -> None:
         """Let everything arrive, apply everything, and compare."""
         self.deliver_all()
