@@ -1,6 +1,6 @@
 """Owns, in memory, the entries of accepted envelopes that have not been acknowledged, per counter. Pure."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from shared.parts import parts_of
 from shared.words import Entry, Envelope, View
@@ -19,6 +19,7 @@ class Pending:
         self._keys: dict[str, int] = {}
         self._views: dict[str, View] = {}
         self._version = 0
+        self._empty = self._make_view({})
 
     def add(self, number: int, envelope: Envelope) -> None:
         """Message `number` is there. Numbers rise in the order in which envelopes are to win."""
@@ -49,15 +50,21 @@ class Pending:
                     del self._keys[key]
         self._floor = max(self._floor, floor)
         self._views.clear()
+        self._empty = self._make_view({})
 
     def view(self, counter: str) -> View:
+        entries = self._entries.get(counter)
+        if entries is None:
+            return self._empty
         view = self._views.get(counter)
         if view is None:
-            self._version += 1
-            entries = self._entries.get(counter, {})
-            flat = tuple(entry for number in sorted(entries) for entry in entries[number])
-            self._views[counter] = view = View(flat, self._floor, self._version)
+            self._views[counter] = view = self._make_view(entries)
         return view
+
+    def _make_view(self, entries: Mapping[int, tuple[Entry, ...]]) -> View:
+        self._version += 1
+        flat = tuple([entry for number in sorted(entries) for entry in entries[number]])
+        return View(flat, self._floor, self._version)
 
     def names(self, prefix: str) -> list[str]:
         return [counter for counter in self._entries if counter.startswith(prefix)]
