@@ -1,9 +1,14 @@
 """Owns, in memory, the entries of accepted envelopes that have not been acknowledged, per counter. Pure."""
 
 from collections.abc import Collection, Mapping, Sequence
+from itertools import count
+from typing import Final
 
 from shared.parts import parts_of
 from shared.words import Entry, Envelope, View
+
+_VERSIONS: Final = count(1)
+"""Of all in this process, so that one that takes the place of another can't show an old version again."""
 
 
 class Pending:
@@ -18,7 +23,6 @@ class Pending:
         self._messages: dict[int, tuple[Collection[str], Collection[str]]] = {}
         self._keys: dict[str, int] = {}
         self._views: dict[str, View] = {}
-        self._version = 0
         self._empty = self._make_view({})
 
     def add(self, number: int, envelope: Envelope) -> None:
@@ -62,9 +66,8 @@ class Pending:
         return view
 
     def _make_view(self, entries: Mapping[int, tuple[Entry, ...]]) -> View:
-        self._version += 1
         flat = tuple([entry for number in sorted(entries) for entry in entries[number]])
-        return View(flat, self._floor, self._version)
+        return View(flat, self._floor, next(_VERSIONS))
 
     def names(self, prefix: str) -> list[str]:
         return [counter for counter in self._entries if counter.startswith(prefix)]
