@@ -1,0 +1,1 @@
+"""Measures Countersink against bare references, in the same run: `python -m bench`."""

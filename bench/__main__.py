@@ -1,0 +1,92 @@
+"""The command line: measures, prints a table, writes results.json."""
+
+import argparse
+import tempfile
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+
+import orjson
+
+from bench import batches, load, machine, memory, shapes, singles
+from bench.figures import Row, table
+from bench.plan import Plan
+
+ROWS: dict[str, Callable[[Plan], Row]] = {
+    "post": singles.post,
+    "post-empty": singles.post_empty,
+    "post-ids": singles.post_ids,
+    "post-names": singles.post_names,
+    "array100": batches.array100,
+    "array1000": batches.array1000,
+    "map1000": batches.map1000,
+    "get": singles.get,
+    "memory-flat": memory.flat,
+    "memory-bounded": memory.bounded,
+}
+RESULTS = Path(__file__).with_name("results.json")
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="fewer and shorter rounds: a look, no result")
+    parser.add_argument("--only", action="append", choices=ROWS, metavar="NAME", help=f"of {', '.join(ROWS)}")
+    parser.add_argument("--seconds", type=float, help="of the memory row (60)")
+    parser.add_argument("--rounds", type=int, help="of each comparison (5)")
+    parser.add_argument("--data", type=Path, default=_folder(), help="where data goes; a disk, not tmpfs (%(default)s)")
+    parser.add_argument("--out", type=Path, default=RESULTS, help="the results (%(default)s)")
+    return parser.parse_args()
+
+
+def _folder() -> Path:
+    """Temporary files that are on a disk, by custom."""
+    lasting = Path("/var/tmp")
+    return lasting if lasting.is_dir() else Path(tempfile.gettempdir())
+
+
+def main() -> None:
+    asked = arguments()
+    begun = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="countersink-bench-", dir=asked.data) as name:
+        folder = Path(name).resolve()
+        plan = Plan(
+            folder=folder,
+            bodies=shapes.bodies(folder),
+            rounds=asked.rounds or (2 if asked.quick else 5),
+            seconds=1 if asked.quick else 2,
+            sustained=asked.seconds or (10 if asked.quick else 60),
+        )
+        where = machine.describe(folder)
+        print(f"{where['processors']} x {where['processor']}, Python {where['python']}; {where['pinning']}")
+        print(f"data on {where['file_system']}, a sync takes {where['sync_ms']} ms; generator: {load.generator()}")
+        print(
+            f"medians (min - max) of {plan.rounds} rounds of {plan.seconds} s, each with its reference\n",
+            flush=True,
+        )
+        rows = []
+        for key in asked.only or ROWS:
+            print(f"{key} …", flush=True)
+            rows.append(_measure(key, plan))
+    print(f"\n{table(rows)}\n\n{time.monotonic() - begun:.0f} s")
+    document = {
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "machine": where,
+        "generator": load.generator(),
+        "rounds": plan.rounds,
+        "seconds": plan.seconds,
+        "rows": [row.document() for row in rows],
+    }
+    asked.out.write_bytes(orjson.dumps(document, option=orjson.OPT_INDENT_2) + b"\n")
+
+
+def _measure(key: str, plan: Plan) -> Row:
+    """A row that fails is missed, and the others are still measured."""
+    try:
+        return ROWS[key](plan)
+    except (RuntimeError, OSError) as error:
+        return Row(key, key, met=False, notes=[f"failed: {error}"])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,76 @@
+"""Figures of several rounds, and the rows of the table."""
+
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """Of some rounds."""
+
+    min: float
+    median: float
+    max: float
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> "Figure":
+        return cls(min(values), statistics.median(values), max(values))
+
+    def show(self, digits: int) -> str:
+        return f"{self.median:,.{digits}f} ({self.min:,.{digits}f} - {self.max:,.{digits}f})"
+
+
+@dataclass(slots=True)
+class Row:
+    """One measurement. A row with a target is met or missed; one without informs."""
+
+    name: str
+    what: str
+    unit: str = ""
+    ours: Figure | None = None
+    reference: Figure | None = None
+    ratio: Figure | None = None
+    target: float | None = None
+    met: bool | None = None
+    notes: list[str] = field(default_factory=list)
+    more: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def verdict(self) -> str:
+        return "" if self.met is None else "met" if self.met else "MISSED"
+
+    def document(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def compare(rounds: int, ours: Callable[[], float], reference: Callable[[], float]) -> tuple[Figure, Figure, Figure]:
+    """Ours and the reference in turn; the ratios are of one round each, since machines drift."""
+    pairs = [(ours(), reference()) for _ in range(rounds)]
+    a, b = zip(*pairs, strict=True)
+    return Figure.of(a), Figure.of(b), Figure.of([x / y for x, y in pairs])
+
+
+def table(rows: Sequence[Row]) -> str:
+    head = ("row", "Countersink", "reference", "ratio", "target", "")
+    lines = [head]
+    for row in rows:
+        digits = 0 if row.ours is not None and row.ours.median >= 100 else 2
+        lines.append(
+            (
+                row.what,
+                f"{row.ours.show(digits)} {row.unit}" if row.ours else "",
+                row.reference.show(digits) if row.reference else "",
+                row.ratio.show(2) if row.ratio else "",
+                f"{row.target:g}" if row.target is not None else "",
+                row.verdict,
+            )
+        )
+    widths = [max(len(line[column]) for line in lines) for column in range(len(head))]
+    shown = []
+    for number, line in enumerate(lines):
+        shown.append("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
+        if number:
+            shown += [f"    {note}" for note in rows[number - 1].notes]
+    return "\n".join(shown)

@@ -1,0 +1,80 @@
+"""Runs a generator on its own processor and reads what it says."""
+
+import json
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from bench import machine
+from bench.servers import Server
+from bench.shapes import Shape
+
+CONNECTIONS: Final = 64
+_SCRIPT: Final = Path(__file__).with_name("load.lua")
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What the clients saw."""
+
+    seconds: float
+    answered: int
+    refused: int
+    """Of those answered, not 2xx."""
+    broken: int
+    p50: float
+    p99: float
+    """Milliseconds."""
+
+    @property
+    def good(self) -> int:
+        return self.answered - self.refused
+
+    @property
+    def rate(self) -> float:
+        """2xx per second."""
+        return self.good / self.seconds
+
+
+def generator() -> str:
+    return "wrk -t1" if shutil.which("wrk") else "bundled (python -m bench.plain)"
+
+
+def run(server: Server, shape: Shape, seconds: float, connections: int = CONNECTIONS) -> Load:
+    """By wrk where there is one. It leaves what is under way at its end unanswered."""
+    wrk = shutil.which("wrk")
+    if wrk is None:
+        return run_plain(server, shape, seconds, connections)
+    options = [
+        "-t1",
+        f"-c{connections}",
+        f"-d{max(1, round(seconds))}s",
+        "--timeout",
+        "30s",
+        "-s",
+        str(_SCRIPT),
+    ]
+    return _read([wrk, *options, server.url, "--", *shape.arguments()])
+
+
+def run_plain(server: Server, shape: Shape, seconds: float, connections: int = CONNECTIONS) -> Load:
+    """Ours: every request that was sent has its answer at the end, or is broken."""
+    where = [server.host, str(server.port), str(connections), str(seconds)]
+    return _read([sys.executable, "-m", "bench.plain", *where, *shape.arguments()])
+
+
+def _read(command: list[str]) -> Load:
+    with machine.on(machine.GENERATOR):
+        ended = subprocess.run(command, check=False, capture_output=True, text=True)
+    last = ended.stdout.strip().rpartition("\n")[2].removeprefix("RESULT ")
+    if ended.returncode or not last.startswith("{"):
+        raise RuntimeError(f"the generator failed: {ended.stdout}{ended.stderr}")
+    load = Load(**json.loads(last))
+    if load.broken or not load.answered:
+        raise RuntimeError(
+            f"{load.broken} connections or answers of {load.answered} were lost: {ended.stdout}{ended.stderr}"
+        )
+    return load

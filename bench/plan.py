@@ -1,0 +1,19 @@
+"""How long and how often everything is measured."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Of one run."""
+
+    folder: Path
+    """For data and bodies."""
+    bodies: dict[str, Path]
+    rounds: int
+    """Of rows with a target; three do for the others."""
+    seconds: float
+    """Of one load in one round."""
+    sustained: float
+    """Seconds of the memory row."""

@@ -1,0 +1,113 @@
+"""Rows of single requests: POSTs and cached GETs against an empty handler."""
+
+import json
+from collections.abc import Callable
+
+from bench import load, servers
+from bench.figures import Figure, Row, compare
+from bench.load import CONNECTIONS, Load
+from bench.plan import Plan
+from bench.servers import Server
+from bench.shapes import COUNTER, Shape, counter_path
+
+POST_TARGET = 0.5
+GET_TARGET = 0.8
+
+
+def post(plan: Plan) -> Row:
+    row = Row("post", "POST of one increment, durable before its 202", target=POST_TARGET)
+    body = plan.bodies["one"]
+    return _posts(plan, row, Shape(counter_path(), body=body), Shape("/", body=body))
+
+
+def post_empty(plan: Plan) -> Row:
+    return _posts(plan, Row("post-empty", "… with an empty body"), Shape(counter_path()), Shape("/"))
+
+
+def post_ids(plan: Plan) -> Row:
+    row = Row("post-ids", "… with a client's id in each body")
+    return _posts(plan, row, Shape(counter_path(), mode="ids"), Shape("/", mode="ids"))
+
+
+def post_names(plan: Plan) -> Row:
+    row = Row("post-names", "… of 1,000 counters in turn")
+    body = plan.bodies["one"]
+    ours = Shape(counter_path(f"{COUNTER}:"), mode="names", body=body)
+    return _posts(plan, row, ours, Shape("/", body=body))
+
+
+def get(plan: Plan) -> Row:
+    row = Row("get", "GET of a counter, cached", "requests/s", target=GET_TARGET)
+    with servers.up(plan.folder / row.name) as server, servers.empty() as empty:
+        load.run_plain(server, Shape(counter_path(), body=plan.bodies["one"]), 0.5)
+        expected = server.settled()
+        loads: list[Load] = []
+        ours = Shape(counter_path(), method="GET")
+
+        def measure() -> float:
+            loads.append(load.run(server, ours, plan.seconds))
+            _, _, body = server.ask(counter_path())
+            if json.loads(body)["value"] != expected:
+                raise RuntimeError(f"the value is {body!r}, and must be {expected}")
+            return loads[-1].rate
+
+        row.ours, row.reference, row.ratio = compare(plan.rounds, measure, _rate(plan, empty, Shape("/", method="GET")))
+    row.notes.append(f"{_latency(row, loads)}; the value was {expected} as it must be after each round")
+    return _judge(row, loads)
+
+
+def _posts(plan: Plan, row: Row, ours: Shape, reference: Shape) -> Row:
+    row.unit = "requests/s"
+    with servers.up(plan.folder / row.name) as server, servers.empty() as empty:
+        loads: list[Load] = []
+        drained = load.run_plain(server, ours, 0.5)
+        if server.settled() != drained.good:
+            raise RuntimeError(f"{drained.good} were answered 2xx, {server.settled()} were counted")
+        before = drained.good
+
+        def measure() -> float:
+            nonlocal before
+            loads.append(load.run(server, ours, plan.seconds))
+            after = server.settled()
+            _check(server, loads[-1], after, after - before)
+            before = after
+            return loads[-1].rate
+
+        rounds = plan.rounds if row.target else min(3, plan.rounds)
+        row.ours, row.reference, row.ratio = compare(rounds, measure, _rate(plan, empty, reference))
+    good = sum(one.good for one in loads)
+    row.more |= {"answered_2xx": drained.good + good, "counted": before}
+    row.notes.append(_latency(row, loads))
+    row.notes.append(
+        f"counted {before:,} = accepted by the server; 2xx seen {drained.good + good:,}, of the rest the"
+        f" generator did not wait for the answer; {drained.good:,} that it did wait for were counted exactly"
+    )
+    return _judge(row, loads)
+
+
+def _check(server: Server, seen: Load, total: int, more: int) -> None:
+    """Fail if the total is not what was promised: no increment less, and no more than were sent."""
+    if not seen.good <= more <= seen.good + CONNECTIONS:
+        raise RuntimeError(f"{seen.good} were answered 2xx, {more} were counted")
+    if total != server.accepted():
+        raise RuntimeError(f"{server.accepted()} were accepted, {total} were counted")
+
+
+def _rate(plan: Plan, server: Server, shape: Shape) -> Callable[[], float]:
+    return lambda: load.run(server, shape, plan.seconds).rate
+
+
+def _latency(row: Row, loads: list[Load]) -> str:
+    p50, p99 = Figure.of([one.p50 for one in loads]), Figure.of([one.p99 for one in loads])
+    row.more |= {"p50_ms": p50, "p99_ms": p99, "connections": CONNECTIONS}
+    return f"{CONNECTIONS} connections, latency p50 {p50.show(2)} ms, p99 {p99.show(2)} ms"
+
+
+def _judge(row: Row, loads: list[Load]) -> Row:
+    refused = sum(one.refused for one in loads)
+    if refused:
+        row.notes.append(f"{refused:,} answers were not 2xx")
+        row.more["refused"] = refused
+    if row.target is not None and row.ratio is not None:
+        row.met = row.ratio.median >= row.target and not refused
+    return row
