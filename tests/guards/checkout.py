@@ -1,0 +1,29 @@
+"""The checkout as the guards see it: its root, its files, its metadata."""
+
+import subprocess
+import tomllib
+from pathlib import Path
+from typing import Any, Final
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+PACKAGES: Final = ("countersink", "flusher", "ingest", "shared")
+
+
+def tracked() -> list[Path]:
+    """Files that are, or are about to be, in git."""
+    command = [
+        "git", "-c", "safe.directory=*", "ls-files", "-z", "--cached", "--others", "--exclude-standard",
+    ]  # fmt: skip
+    listed = subprocess.run(command, cwd=ROOT, capture_output=True, check=True, text=True).stdout
+    paths = {ROOT / name for name in listed.split("\0") if name}
+    return sorted(path for path in paths if path.is_file())
+
+
+def product() -> list[Path]:
+    """Everything that the wheel is to hold."""
+    folders = {ROOT / name for name in PACKAGES}
+    return [path for path in tracked() if folders & set(path.parents)]
+
+
+def pyproject() -> dict[str, Any]:
+    return tomllib.loads((ROOT / "pyproject.toml").read_text())
