@@ -4,8 +4,9 @@ import asyncio
 import contextlib
 import signal
 import socket
-import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
+
+import uvloop
 
 from countersink import __version__
 from flusher.service import make_flusher
@@ -18,8 +19,11 @@ from shared.wiring import Parts, connect
 Say = Callable[[str], None]
 
 
-async def ingest(settings: Settings, sock: socket.socket, say: Say) -> None:
+async def ingest(settings: Settings, sock: socket.socket, say: Say, parent: int | None = None) -> None:
+    """`parent` is a pipe that ends with the process that must not be outlived."""
     async with _running(settings) as (parts, stop):
+        if parent is not None:
+            asyncio.get_running_loop().add_reader(parent, stop.set)
         service = _ingest(parts, settings)
         await service.start(sock)
         say(f"countersink ingest listens on {url_of(sock)}")
@@ -49,21 +53,16 @@ async def up(settings: Settings, sock: socket.socket, say: Say) -> None:
 
 
 def _ingest(parts: Parts, settings: Settings) -> Ingest:
-    return Ingest(parts.publisher, parts.store, parts.overlay, parts.clock, settings, __version__)
+    return Ingest(parts.publisher, parts.store, parts.overlay, parts.clock, settings, version=__version__)
 
 
 def _flusher(parts: Parts, settings: Settings) -> Flusher:
-    return make_flusher(
-        parts.subscription, parts.store, parts.clock, settings, topic=parts.topic, ages=parts.ages
-    )
+    return make_flusher(parts.subscription, parts.store, parts.clock, settings, topic=parts.topic, ages=parts.ages)
 
 
 @contextlib.asynccontextmanager
 async def _running(settings: Settings) -> AsyncIterator[tuple[Parts, Stop]]:
-    stop = Stop()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
+    stop = stopping()
     parts = connect(settings)
     try:
         yield parts, stop
@@ -71,16 +70,18 @@ async def _running(settings: Settings) -> AsyncIterator[tuple[Parts, Stop]]:
         await parts.close()
 
 
+def stopping() -> Stop:
+    """Set by SIGTERM or Ctrl-C."""
+    stop = Stop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    return stop
+
+
 def url_of(sock: socket.socket) -> str:
     host, port = sock.getsockname()[:2]
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
-def run(main: "asyncio.Coroutine[object, object, None]") -> None:
-    """On uvloop where it is installed."""
-    try:
-        import uvloop
-    except ImportError:
-        asyncio.run(main)
-    else:
-        uvloop.run(main)
+def run(main: Coroutine[object, object, None]) -> None:
+    uvloop.run(main)

@@ -45,9 +45,13 @@ class SqlitePublisher:
         await self._database.write(insert)
 
     async def check(self) -> None:
+        """It writes what a publish would write, and takes it back in the same transaction."""
+
         def touch(db: sqlite3.Connection) -> None:
             self._admit(db, 1)
             db.execute("UPDATE broker SET bytes = bytes")
+            db.execute(_INSERT, (b"", "{}", 0, None))
+            db.execute("DELETE FROM messages WHERE seq = last_insert_rowid()")
 
         await self._database.write(touch)
 

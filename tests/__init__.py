@@ -1,0 +1,1 @@
+"""The tests: each package is one part, seen from its outside."""

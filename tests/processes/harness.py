@@ -1,0 +1,95 @@
+"""Starts Countersink's processes, and ends what it started."""
+
+import asyncio
+import contextlib
+import os
+import re
+import signal
+import sys
+from collections.abc import AsyncIterator, Mapping, Sequence
+from pathlib import Path
+
+START_UP = 20.0
+_URL = re.compile(r"http://127\.0\.0\.1:(\d+)")
+
+
+class Running:
+    """A process that said that it is there."""
+
+    def __init__(self, process: asyncio.subprocess.Process, line: str) -> None:
+        self.process = process
+        self.line = line
+        self._reading = asyncio.create_task(self._read())
+
+    @property
+    def port(self) -> int:
+        found = _URL.search(self.line)
+        assert found, self.line
+        return int(found[1])
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def children(self) -> list[int]:
+        """Process ids."""
+        pid = self.process.pid
+        return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+    async def _read(self) -> None:
+        """So that its pipe never fills."""
+        assert self.process.stdout
+        while await self.process.stdout.readline():
+            pass
+
+    async def end(self, number: int) -> int:
+        with contextlib.suppress(ProcessLookupError):
+            self.process.send_signal(number)
+        code = await asyncio.wait_for(self.process.wait(), START_UP)
+        await self._reading
+        return code
+
+
+class Processes:
+    """All that one test started."""
+
+    def __init__(self, data: Path, settings: Mapping[str, str]) -> None:
+        kept = {name: value for name, value in os.environ.items() if not name.startswith("COUNTERSINK_")}
+        self.environment = kept | {"COUNTERSINK_BROKER": f"sqlite:///{data}/countersink.db"} | dict(settings)
+        self._all: list[Running] = []
+
+    async def start(self, *arguments: str, within: Sequence[str] = ()) -> Running:
+        """`python -m countersink ARGUMENTS`, once it has said that it runs; again while its port is taken."""
+        async with asyncio.timeout(START_UP):
+            while True:
+                process = await asyncio.create_subprocess_exec(
+                    *within,
+                    sys.executable,
+                    "-m",
+                    "countersink",
+                    *arguments,
+                    env=self.environment,
+                    stdout=asyncio.subprocess.PIPE,
+                )
+                assert process.stdout
+                line = (await process.stdout.readline()).decode()
+                if line:
+                    running = Running(process, line)
+                    self._all.append(running)
+                    return running
+                await process.wait()
+                assert "--port" in arguments, f"{arguments} ended with {process.returncode}"
+
+    async def close(self) -> None:
+        for running in self._all:
+            if running.process.returncode is None:
+                await running.end(signal.SIGKILL)
+
+
+@contextlib.asynccontextmanager
+async def processes(data: Path, **settings: str) -> AsyncIterator[Processes]:
+    started = Processes(data, settings)
+    try:
+        yield started
+    finally:
+        await started.close()
