@@ -11,7 +11,7 @@ from typing import Any
 from countersink.client import Client, Counter
 
 _URL = "http://127.0.0.1:8080"
-_PATIENCE = 5.0
+_PATIENCE = 10.0
 
 Command = Callable[[Client, argparse.Namespace], Coroutine[Any, Any, None]]
 
@@ -33,13 +33,16 @@ def _add(commands: "argparse._SubParsersAction[Any]", name: str, command: Comman
     parser = commands.add_parser(name, help=help_)
     url = os.environ.get("COUNTERSINK_URL", _URL)
     parser.add_argument("--url", default=url, help=f"where the service is; or COUNTERSINK_URL [{url}]")
+    parser.add_argument(
+        "--patience", type=float, default=_PATIENCE, metavar="S", help=f"seconds to try for [{_PATIENCE:g}]"
+    )
     parser.add_argument("--json", action="store_true", help="one JSON object a line")
     parser.set_defaults(run=lambda options: asyncio.run(_ask(command, options)))
     return parser
 
 
 async def _ask(command: Command, options: argparse.Namespace) -> None:
-    async with Client(options.url, patience=_PATIENCE) as client:
+    async with Client(options.url, patience=options.patience) as client:
         await command(client, options)
 
 
