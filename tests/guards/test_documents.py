@@ -1,5 +1,6 @@
 """What is written down agrees with the code: settings, version, links, paths."""
 
+import json
 import re
 from collections.abc import Iterable
 from pathlib import Path
@@ -8,6 +9,7 @@ from typing import Final
 import pytest
 
 import countersink
+from ingest import openapi
 from shared.settings import table
 from tests.guards.checkout import ROOT, tracked
 
@@ -20,6 +22,11 @@ def settings_in(text: str) -> list[tuple[str, str, str]]:
     """Rows of the table of settings."""
     rows = re.findall(r"^\| `(COUNTERSINK_\w+)` \| `?([^|`]*)`? \| (.*) \|$", text, re.MULTILINE)
     return [(name, default, help_) for name, default, help_ in rows]
+
+
+def operations_in(text: str) -> list[tuple[str, str]]:
+    """Rows of the table of requests."""
+    return re.findall(r"^\| `([A-Z]+) (/[^`]*)` \|", text, re.MULTILINE)
 
 
 def dead_links(file: Path, text: str) -> list[str]:
@@ -43,6 +50,16 @@ def test_the_readme_lists_the_settings() -> None:
     text = (ROOT / "README.md").read_text()
     assert settings_in(text) == table()
     assert settings_in(text.replace("`20`", "`21`")) != table()
+
+
+def test_the_readme_lists_the_requests() -> None:
+    text = (ROOT / "README.md").read_text()
+    paths = json.loads(openapi.document("1"))["paths"]
+    served = {(method.upper(), path) for path, methods in paths.items() for method in methods} - {
+        ("PARAMETERS", path) for path in paths
+    }
+    assert sorted(operations_in(text)) == sorted(served)
+    assert operations_in("| `PUT /v1/no` | nothing |") == [("PUT", "/v1/no")]
 
 
 def test_the_changelog_knows_this_version() -> None:
