@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+import orjson
 
 from ingest.batch import Batch
 from shared import strict_json
@@ -12,6 +13,8 @@ MAX_ITEMS: Final = 100_000
 """Increments in one request."""
 _ITEM_FIELDS: Final = frozenset({"counter", "delta", "id"})
 _SINGLE_FIELDS: Final = frozenset({"delta", "id"})
+_SPACE: Final = b" \t\r\n"
+"""What JSON calls so; Python's own idea is larger."""
 
 
 class BodyError(Exception):
@@ -36,10 +39,10 @@ def single(body: bytes, by: str | None) -> tuple[int, str | None]:
     """Delta and id of one increment: from a body `{"delta", "id"}`, or an empty one and `?by=`."""
     delta: object = 1
     client_id: object = None
-    if body and not body.isspace():
+    if body and body.strip(_SPACE):
         data = _load(body)
         if type(data) is not dict:
-            raise BodyError(400, "the body must be a JSON object such as {\"delta\": 1}, or empty")
+            raise BodyError(400, 'the body must be a JSON object such as {"delta": 1}, or empty')
         for name in data:
             if name not in _SINGLE_FIELDS:
                 raise BodyError(422, f"unknown field {name[:100]!r}: only 'delta' and 'id' are known", name)
@@ -66,7 +69,7 @@ def whole(text: str, name: str) -> int:
 
 def batch(body: bytes) -> Parsed:
     """An array of increments, the same as NDJSON, or `{"counters": {name: delta}}`."""
-    text = body.strip()
+    text = body.strip(_SPACE)
     if not text:
         raise BodyError(400, 'the body is empty: send [{"counter": …}, …] or {"counters": {…}}')
     if text[:1] == b"[":
@@ -74,6 +77,8 @@ def batch(body: bytes) -> Parsed:
         parsed = _items(items)
     elif text[:1] == b"{":
         parsed = _object_or_lines(text)
+    elif b"\n" in text:
+        parsed = _lines(text)
     else:
         _load(text)
         raise BodyError(400, 'the body must be an array of increments, NDJSON of them, or {"counters": {…}}')
@@ -98,15 +103,30 @@ def _object_or_lines(text: bytes) -> Parsed:
     try:
         data = strict_json.loads(text)
     except strict_json.JsonError as error:
-        if b"\n" not in text:
+        if b"\n" not in text or _is_json(text):
             raise BodyError(400, f"the body is {error}") from None
-        return _items([_line(line) for line in text.split(b"\n") if line and not line.isspace()])
+        return _lines(text)
     if "counters" in data:
         if len(data) > 1:
             other = next(name for name in data if name != "counters")
             raise BodyError(422, f"unknown field {other[:100]!r} beside 'counters'", other)
         return _map(data["counters"])
     return _items([data])
+
+
+def _is_json(text: bytes) -> bool:
+    """One document, then, though with a name twice."""
+    try:
+        orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return False
+    return True
+
+
+def _lines(text: bytes) -> Parsed:
+    lines = [line for line in text.split(b"\n") if line.strip(_SPACE)]
+    _too_many(len(lines))
+    return _items([_line(line) for line in lines])
 
 
 class _Broken:

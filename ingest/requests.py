@@ -3,6 +3,7 @@
 import asyncio
 import math
 import re
+import zlib
 from typing import Final
 from urllib.parse import parse_qsl, unquote
 
@@ -13,34 +14,67 @@ from ingest.problems import Problem
 from shared.words import flaw_of_id, flaw_of_name
 
 _BAD_ESCAPE: Final = re.compile("%(?![0-9a-fA-F]{2})")
+_DECIMAL: Final = frozenset("0123456789.+-eE")
+_WINDOWS: Final = {"gzip": 16 + zlib.MAX_WBITS, "x-gzip": 16 + zlib.MAX_WBITS, "deflate": zlib.MAX_WBITS}
+"""zlib's `wbits` of the content codings that are understood."""
 
 
 async def body_of(request: web.BaseRequest, limit: int, timeout: float) -> bytes:
     """All of it, decompressed; usually it came with the head of the request and is there."""
     content = request.content
     try:
-        if content.is_eof():
-            body = content.read_nowait(-1)
-        else:
-            if (request.content_length or 0) > limit:
-                raise _too_large(limit)
-            chunks: list[bytes] = []
-            size = 0
-            async with asyncio.timeout(timeout):
-                while not content.at_eof():
-                    chunk = await content.readany()
-                    chunks.append(chunk)
-                    size += len(chunk)
-                    if size > limit:
-                        raise _too_large(limit)
-            return b"".join(chunks)
+        body = content.read_nowait(-1) if content.is_eof() else await _arriving(request, limit, timeout)
     except TimeoutError:
         raise Problem(408, f"the body did not arrive within {timeout:g} seconds", close=True) from None
-    except (aiohttp.ClientError, aiohttp.http.HttpProcessingError, web.RequestPayloadError) as error:
-        raise Problem(400, f"the body can't be read: {error}", close=True) from None
+    except (OSError, aiohttp.ClientError, aiohttp.http.HttpProcessingError, web.RequestPayloadError):
+        raise Problem(400, "the body broke off, or is not what its headers say", close=True) from None
     if len(body) > limit:
         raise _too_large(limit)
+    if body and (coding := request.headers.get("Content-Encoding")) is not None:
+        return _decoded(body, coding.strip().lower(), limit)
     return body
+
+
+async def _arriving(request: web.BaseRequest, limit: int, timeout: float) -> bytes:
+    if (request.content_length or 0) > limit:
+        raise _too_large(limit)
+    if request.headers.get("Expect", "").lower() == "100-continue":
+        await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        request.writer.output_size = 0  # the answer itself has not begun
+    content = request.content
+    chunks: list[bytes] = []
+    size = 0
+    async with asyncio.timeout(timeout):
+        while not content.at_eof():
+            chunk = await content.readany()
+            chunks.append(chunk)
+            size += len(chunk)
+            if size > limit:
+                raise _too_large(limit)
+    return b"".join(chunks)
+
+
+def _decoded(body: bytes, coding: str, limit: int) -> bytes:
+    """Here and not in aiohttp, which takes a gzip stream that broke off for a whole one."""
+    if coding == "identity":
+        return body
+    if coding not in _WINDOWS:
+        raise Problem(
+            415,
+            f"the Content-Encoding {coding[:100]!r} is not understood: use gzip, deflate or none",
+            field="Content-Encoding",
+            headers={"Accept-Encoding": "gzip, deflate"},
+        )
+    stream = zlib.decompressobj(_WINDOWS[coding])
+    try:
+        decoded = stream.decompress(body, limit + 1)
+    except zlib.error:
+        raise Problem(400, f"the body is not valid {coding}", field="Content-Encoding") from None
+    if len(decoded) > limit:
+        raise _too_large(limit)
+    if not stream.eof or stream.unused_data:
+        raise Problem(400, f"the body is not one whole {coding} stream", field="Content-Encoding")
+    return decoded
 
 
 def _too_large(limit: int) -> Problem:
@@ -55,6 +89,10 @@ class Query:
         if not text:
             return
         try:
+            if not text.isascii():
+                text.encode()  # no UTF-8 came, if this fails
+            if "%" in text and _BAD_ESCAPE.search(text):
+                raise ValueError
             pairs = parse_qsl(text, keep_blank_values=True, errors="strict")
         except ValueError:
             raise Problem(400, "the query is not valid percent-encoded UTF-8", field="query") from None
@@ -84,7 +122,7 @@ class Query:
         if value is None:
             return None
         try:
-            number = float(value)
+            number = float(value) if _DECIMAL.issuperset(value) else math.nan
         except ValueError:
             number = math.nan
         if not number >= 0:
@@ -117,6 +155,10 @@ def unescape(segment: str, field: str) -> str:
 
 def idempotency_key_of(request: web.BaseRequest) -> str | None:
     key = request.headers.get("Idempotency-Key")
-    if key is not None and (flaw := flaw_of_id(key)):
-        raise Problem(422, f"the header Idempotency-Key {flaw}", field="Idempotency-Key")
+    if key is not None:
+        flaw = flaw_of_id(key)
+        if len(request.headers.getall("Idempotency-Key")) > 1:
+            flaw = "stands more than once: send one"
+        if flaw:
+            raise Problem(422, f"the header Idempotency-Key {flaw}", field="Idempotency-Key")
     return key

@@ -11,7 +11,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from ingest import openapi
 from ingest.problems import Problem, of_error
 from ingest.reads import Reads
-from ingest.requests import Query, body_of, name_of
+from ingest.requests import Query, name_of
 from ingest.shards import Shards
 from ingest.writes import JSON, Writes
 from shared import metrics
@@ -31,9 +31,7 @@ class Routes:
     the answer.
     """
 
-    def __init__(
-        self, writes: Writes, reads: Reads, shards: Shards, publisher: Publisher, version: str
-    ) -> None:
+    def __init__(self, writes: Writes, reads: Reads, shards: Shards, publisher: Publisher, version: str) -> None:
         self._writes = writes
         self._reads = reads
         self._shards = shards
@@ -93,25 +91,25 @@ class Routes:
             return self._shards.put(request, name, query)
         raise Problem(404, "there is nothing here; a '/' in a counter's name must be written %2F")
 
-    async def _healthz(self, _: web.BaseRequest, query: Query) -> web.Response:
+    async def _healthz(self, _: web.BaseRequest, __: Query) -> web.Response:
         return web.Response(body=b'{"status":"alive"}', headers=JSON)
 
-    async def _readyz(self, _: web.BaseRequest, query: Query) -> web.Response:
+    async def _readyz(self, _: web.BaseRequest, __: Query) -> web.Response:
         await self._publisher.check()
         return web.Response(body=b'{"status":"ready"}', headers=JSON)
 
-    async def _metrics(self, _: web.BaseRequest, query: Query) -> web.Response:
+    async def _metrics(self, _: web.BaseRequest, __: Query) -> web.Response:
         body = generate_latest(metrics.REGISTRY)
         return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE_LATEST})
 
-    async def _show_version(self, _: web.BaseRequest, query: Query) -> web.Response:
+    async def _show_version(self, _: web.BaseRequest, __: Query) -> web.Response:
         return web.Response(body=orjson.dumps({"version": self._version}), headers=JSON)
 
-    async def _openapi(self, _: web.BaseRequest, query: Query) -> web.Response:
+    async def _openapi(self, _: web.BaseRequest, __: Query) -> web.Response:
         return web.Response(body=openapi.document(self._version), headers=JSON)
 
 
 def _allow(method: str, *methods: str) -> None:
     if method not in methods:
-        allowed = ", ".join(methods)
+        allowed = ", ".join(methods).replace("GET", "GET, HEAD")
         raise Problem(405, f"use {' or '.join(methods)} here", headers={"Allow": allowed})

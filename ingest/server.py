@@ -10,7 +10,9 @@ from ingest.problems import Problem
 from ingest.routes import Routes
 
 LONGEST_LINE: Final = 16_384
-"""Bytes in a request's first line or a header: a name of 400 bytes may be percent-encoded."""
+"""Bytes in a request's first line: a name of 400 bytes may be percent-encoded, and a query may hold many."""
+LONGEST_HEADER: Final = 8_192
+"""Bytes in the name and value of one header. Another number than LONGEST_LINE: the parser's error says no more."""
 IDLE: Final = 75.0
 """Seconds after which an unused connection is closed."""
 LINGER: Final = 2.0
@@ -30,8 +32,9 @@ class _Connection(web.RequestHandler):
         message: str | None = None,
     ) -> web.StreamResponse:
         if isinstance(exc, LineTooLong):
-            detail = f"the URL or a header is longer than {LONGEST_LINE} bytes"
-            return Problem(414, detail, close=True).response()
+            if LONGEST_HEADER in exc.args:
+                return Problem(431, f"a header is longer than {LONGEST_HEADER} bytes", close=True).response()
+            return Problem(414, f"the URL is longer than {LONGEST_LINE} bytes", close=True).response()
         if status < 500:  # noqa: PLR2004 (a client's fault)
             return Problem(status, "the request is not valid HTTP", close=True).response()
         return super().handle_error(request, status, exc, message)
@@ -45,12 +48,13 @@ class _Server(web.Server):
 async def serve(routes: Routes, sock: socket.socket, drain_timeout: float) -> web.ServerRunner:
     """Answer on a bound socket until the runner's `cleanup`, which lets the requests under way finish."""
     server = _Server(
-        routes,  # type: ignore[arg-type] # a callable object, where a function is declared
+        routes,
         access_log=None,
         keepalive_timeout=IDLE,
         lingering_time=LINGER,
         max_line_size=LONGEST_LINE,
-        max_field_size=LONGEST_LINE,
+        max_field_size=LONGEST_HEADER,
+        auto_decompress=False,
     )
     runner = web.ServerRunner(server, shutdown_timeout=drain_timeout)
     await runner.setup()

@@ -26,9 +26,12 @@ class Shards:
             data = strict_json.loads(body)
         except strict_json.JsonError as error:
             raise Problem(400, f"the body is {error}") from None
-        if type(data) is not dict or data.keys() != {"shards"}:
-            raise Problem(422, 'the body must be {"shards": n}', field="shards")
-        shards = data["shards"]
+        if type(data) is not dict:
+            raise Problem(400, 'the body must be {"shards": n}')
+        for field in data:
+            if field != "shards":
+                raise Problem(422, f'unknown field {field[:100]!r}: the body must be {{"shards": n}}', field=field)
+        shards = data.get("shards")
         if type(shards) is not int or not 1 <= shards <= self._settings.max_shards:
             raise Problem(
                 422,

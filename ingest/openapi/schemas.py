@@ -1,0 +1,132 @@
+"""The schemas of bodies and parameters."""
+
+from typing import Any, Final
+
+from ingest.coalescer import MAX_ENTRIES
+from ingest.parse import MAX_ITEMS
+from shared.words import MAX_DELTA, MAX_ID_BYTES, MAX_NAME_BYTES
+
+Schema = dict[str, Any]
+
+
+def ref(name: str) -> Schema:
+    return {"$ref": f"#/components/schemas/{name}"}
+
+
+def _object(properties: Schema, *, optional: tuple[str, ...] = (), **more: Any) -> Schema:
+    """Closed: what is not listed is a mistake of the sender."""
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": [name for name in properties if name not in optional],
+        "additionalProperties": False,
+        **more,
+    }
+
+
+WHOLE: Final[Schema] = {"type": "integer"}
+TEXT: Final[Schema] = {"type": "string"}
+RECEIPT: Final[Schema] = {"type": "string", "minLength": 1, "description": "Ask /v1/receipts/{id} about it."}
+DURABLE: Final[Schema] = {
+    "const": False,
+    "description": "There with ack=none alone: answered at once, and no promise.",
+}
+
+SCHEMAS: Final[Schema] = {
+    "Name": {
+        "type": "string",
+        "minLength": 1,
+        "maxLength": MAX_NAME_BYTES,
+        # No controls, nor half of a surrogate pair; not '.', '..' or '__…__'.
+        "pattern": r"^(?!\.\.?$)(?!__.*__$)[^\u0000-\u001f\u007f-\u009f\ud800-\udfff]+$",
+        "description": f"1 to {MAX_NAME_BYTES} bytes of UTF-8.",
+        "examples": ["page:/home"],
+    },
+    "Id": {
+        "type": "string",
+        "minLength": 1,
+        "maxLength": MAX_ID_BYTES,
+        "description": f"1 to {MAX_ID_BYTES} bytes of UTF-8. Counts once per counter, for 8 days at least.",
+    },
+    "Delta": {"type": "integer", "minimum": -MAX_DELTA, "maximum": MAX_DELTA, "default": 1},
+    "Single": _object(
+        {"delta": ref("Delta"), "id": {"anyOf": [ref("Id"), {"type": "null"}]}},
+        optional=("delta", "id"),
+        examples=[{"delta": 2, "id": "order-17"}],
+    ),
+    "Item": _object(
+        {"counter": ref("Name"), "delta": ref("Delta"), "id": {"anyOf": [ref("Id"), {"type": "null"}]}},
+        optional=("delta", "id"),
+    ),
+    "Items": {
+        "type": "array",
+        "items": ref("Item"),
+        "minItems": 1,
+        "maxItems": MAX_ITEMS,
+        "description": "A bad item is rejected; the good ones count.",
+    },
+    "Map": _object(
+        {
+            "counters": {
+                "type": "object",
+                "propertyNames": ref("Name"),
+                "additionalProperties": ref("Delta"),
+                "minProperties": 1,
+                "maxProperties": MAX_ITEMS,
+            }
+        },
+        description="Deltas by name. A bad entry is rejected; the good ones count.",
+    ),
+    "Batch": {
+        "anyOf": [ref("Items"), ref("Map"), ref("Item")],
+        "description": f"With an Idempotency-Key at most {MAX_ENTRIES} counters without ids of their own.",
+    },
+    "Accepted": _object({"accepted": {"const": 1}, "receipt": RECEIPT, "durable": DURABLE}, optional=("durable",)),
+    "Applied": _object({"accepted": {"const": 1}, "receipt": RECEIPT, "value": WHOLE}),
+    "Rejected": {
+        "oneOf": [
+            _object({"index": {"type": "integer", "minimum": 0}, "reason": TEXT}),
+            _object({"counter": TEXT, "reason": TEXT}, description="Of a map: its items have no index."),
+        ]
+    },
+    "BatchAccepted": _object(
+        {
+            "accepted": {"type": "integer", "minimum": 1},
+            "rejected": {"type": "array", "items": ref("Rejected")},
+            "receipt": RECEIPT,
+            "durable": DURABLE,
+        },
+        optional=("durable",),
+    ),
+    "Counter": _object(
+        {
+            "name": ref("Name"),
+            "value": {"type": "integer", "description": "applied + pending"},
+            "applied": {"type": "integer", "description": "In the store at the instant as_of."},
+            "pending": {"type": "integer", "description": "Accepted, and not among the applied."},
+            "exact": {"type": "boolean"},
+            "as_of": {"type": "string", "pattern": r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$"},
+            "shards": {"type": "integer", "minimum": 0},
+            "exists": {"type": "boolean"},
+        }
+    ),
+    "Counters": _object(
+        {
+            "counters": {"type": "array", "items": ref("Counter")},
+            "next_page_token": {"type": ["string", "null"], "description": "null on the last page."},
+        }
+    ),
+    "SetShards": _object({"shards": {"type": "integer", "minimum": 1}}),
+    "Shards": _object({"name": ref("Name"), "shards": {"type": "integer", "minimum": 1}}),
+    "Receipt": _object({"receipt": TEXT, "state": {"enum": ["pending", "applied", "dead-lettered", "unknown"]}}),
+    "Problem": _object(
+        {
+            "type": {"const": "about:blank"},
+            "title": TEXT,
+            "status": {"type": "integer", "minimum": 400, "maximum": 599},
+            "detail": {"type": "string", "description": "What is wrong, and what to do."},
+            "field": {"type": "string", "description": "The field, parameter or header that is wrong."},
+        },
+        optional=("field",),
+    ),
+}

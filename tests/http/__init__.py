@@ -1,0 +1,1 @@
+"""The HTTP interface, as a stranger meets it who has only the contract."""

@@ -1,0 +1,36 @@
+"""A service for each test, and the rule that none of them makes it log an error."""
+
+import logging
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.http.service import Service, running
+
+
+@pytest.fixture(autouse=True)
+def _no_error_is_logged(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
+    yield
+    bad = [
+        record.getMessage()
+        for record in caplog.get_records("call")
+        if record.levelno >= logging.ERROR or record.exc_info
+    ]
+    assert not bad
+
+
+@pytest.fixture
+async def service(tmp_path: Path) -> AsyncIterator[Service]:
+    async with running(tmp_path) as it:
+        yield it
+
+
+@pytest.fixture
+async def unharmed(service: Service) -> AsyncIterator[Service]:
+    """A service on which nothing that the test does may count."""
+    assert (await service.incr("there", b'{"delta": 7}')).status == 202
+    yield service
+    assert await service.totals() == {"there": 7}
+    await service.apply()
+    assert await service.totals() == {"there": 7}

@@ -1,0 +1,87 @@
+"""Holds every answer that the tests see against the OpenAPI document."""
+
+import re
+from functools import cache
+from typing import Any
+
+import orjson
+from jsonschema import Draft202012Validator  # type: ignore[import-untyped] # its stubs are a package more
+
+from ingest import openapi
+from tests.http.answer import Answer
+
+VERSION = "0.0.test"
+METHODS = ("get", "put", "post", "delete", "options", "head", "patch", "trace")
+DOCUMENT: dict[str, Any] = orjson.loads(openapi.document(VERSION))
+
+
+def resolve(node: dict[str, Any]) -> dict[str, Any]:
+    """What it is, or what its $ref stands for."""
+    while "$ref" in node:
+        here: Any = DOCUMENT
+        for step in node["$ref"].removeprefix("#/").split("/"):
+            here = here[step]
+        node = here
+    return node
+
+
+def operation(method: str, path: str) -> dict[str, Any] | None:
+    """What the document says of a method on a path without its query; None if nothing."""
+    method = "get" if method == "HEAD" else method.lower()
+    for template, item in DOCUMENT["paths"].items():
+        if re.fullmatch(re.sub(r"\\{\w+\\}", "[^/]+", re.escape(template)), path):
+            found: dict[str, Any] | None = item.get(method)
+            return found
+    return None
+
+
+@cache
+def _validator(text: bytes) -> Draft202012Validator:
+    # The document's own components are put beside the schema, so that its references lead there.
+    schema = {**orjson.loads(text), "components": DOCUMENT["components"]}
+    return Draft202012Validator(schema)
+
+
+def check_value(value: Any, schema: dict[str, Any]) -> None:
+    """Raise if the value does not fit the schema."""
+    _validator(orjson.dumps(schema)).validate(value)
+
+
+def fits(value: Any, schema: dict[str, Any]) -> bool:
+    return bool(_validator(orjson.dumps(schema)).is_valid(value))
+
+
+def check_schema(schema: dict[str, Any]) -> None:
+    """Raise if it is no JSON Schema."""
+    Draft202012Validator.check_schema(schema)
+
+
+def check_problem(answer: Answer) -> None:
+    """An error says what is wrong, in the form that the document promises, and never that it is our fault."""
+    assert answer.status < 500 or answer.status in {503, 507}, answer
+    assert answer.headers["Content-Type"] == "application/problem+json", answer
+    check_value(answer.json, {"$ref": "#/components/schemas/Problem"})
+    assert answer.json["status"] == answer.status
+    assert len(answer.json["detail"]) > 10
+    if answer.status in {503, 507}:
+        assert int(answer.headers["Retry-After"]) >= 1
+    if answer.status == 405:
+        assert answer.headers["Allow"]
+
+
+def check(method: str, path: str, answer: Answer) -> None:
+    """The document knows this answer to this request: its status, its headers, its type, its schema."""
+    if answer.status >= 400 and method != "HEAD":
+        check_problem(answer)
+    known = operation(method, path)
+    if known is None:
+        assert answer.status in {400, 404, 405, 422}, answer  # bad escapes come before anything else
+        return
+    assert str(answer.status) in known["responses"], f"{method} {path}: {answer} is not documented"
+    response = resolve(known["responses"][str(answer.status)])
+    for name in response.get("headers", {}):
+        assert name in answer.headers, answer
+    media_type = answer.headers["Content-Type"].partition(";")[0]
+    assert media_type in response["content"], answer
+    if method != "HEAD" and media_type != "text/plain":
+        check_value(answer.json, response["content"][media_type]["schema"])

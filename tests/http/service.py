@@ -1,0 +1,149 @@
+"""A whole Countersink in this process, on a file and a port of its own, and ways to ask it."""
+
+import asyncio
+import contextlib
+import io
+import socket
+from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import aiohttp
+from yarl import URL
+
+from flusher.service import make_flusher
+from flusher.worker import Flusher
+from ingest.server import listen
+from ingest.service import Ingest
+from shared.settings import Settings
+from shared.supervise import Stop
+from shared.wiring import Parts, connect
+from tests.http import answer, contract
+from tests.http.answer import Answer
+
+Body = bytes | AsyncIterator[bytes] | None
+
+
+def url_name(name: str) -> str:
+    return quote(name, safe="")
+
+
+class Service:
+    """Each answer is held against the OpenAPI document before a test sees it."""
+
+    def __init__(
+        self, parts: Parts, flusher: Flusher, ingest: Ingest, sock: socket.socket, session: aiohttp.ClientSession
+    ) -> None:
+        self.parts = parts
+        self.ingest = ingest
+        self._flusher = flusher
+        self.address: tuple[str, int] = sock.getsockname()
+        self.url = "http://{}:{}".format(*self.address)
+        self._session = session
+
+    async def ask(
+        self, method: str, target: str, body: Body = None, headers: Mapping[str, str] | None = None
+    ) -> Answer:
+        """`target` goes over the wire as it is."""
+        async with self._session.request(
+            method,
+            URL(self.url + target, encoded=True),
+            data=io.BytesIO(body) if isinstance(body, bytes) else body,
+            headers=headers,
+            allow_redirects=False,
+            skip_auto_headers=("Content-Type", "Accept-Encoding"),
+        ) as response:
+            found = Answer(response.status, response.headers, await response.read())
+        contract.check(method, target.partition("?")[0], found)
+        return found
+
+    async def get(self, target: str) -> Answer:
+        return await self.ask("GET", target)
+
+    async def post(self, target: str, body: Body = None, **headers: str) -> Answer:
+        """Headers as keywords: Idempotency_Key."""
+        return await self.ask("POST", target, body, {name.replace("_", "-"): value for name, value in headers.items()})
+
+    async def incr(self, name: str, body: Body = None, query: str = "", **headers: str) -> Answer:
+        return await self.post(f"/v1/counters/{url_name(name)}{query}", body, **headers)
+
+    async def read(self, name: str, query: str = "?max_age=0") -> Any:
+        found = await self.get(f"/v1/counters/{url_name(name)}{query}")
+        assert found.status == 200, found
+        return found.json
+
+    async def value(self, name: str) -> int:
+        reading = await self.read(name)
+        assert reading["value"] == reading["applied"] + reading["pending"]
+        value: int = reading["value"]
+        return value
+
+    async def totals(self) -> dict[str, int]:
+        """Of everything there is."""
+        totals: dict[str, int] = {}
+        token = ""
+        while True:
+            page = (await self.get(f"/v1/counters?max_age=0&limit=1000&page_token={token}")).json
+            totals |= {item["name"]: item["value"] for item in page["counters"]}
+            if page["next_page_token"] is None:
+                return totals
+            token = page["next_page_token"]
+
+    async def send(self, data: bytes, *, hang_up: bool = False) -> bytes:
+        """Bytes over a connection of its own; what came back before the server closed it."""
+        reader, writer = await asyncio.open_connection(*self.address)
+        with contextlib.closing(writer):
+            writer.write(data)
+            if hang_up:
+                writer.write_eof()
+            with contextlib.suppress(ConnectionError):
+                return await reader.read()
+        return b""
+
+    async def raw(self, data: bytes) -> Answer:
+        """The answer to bytes that need not be HTTP, after which the server must close."""
+        found = answer.parse(await self.send(data))
+        if found.status >= 400:
+            contract.check_problem(found)
+        return found
+
+    async def apply(self) -> None:
+        """Flush all that is pending."""
+        while await self._flusher.pull_once(0):
+            await self._flusher.flush_once()
+
+    @contextlib.asynccontextmanager
+    async def applying(self) -> AsyncIterator[None]:
+        """A flusher runs meanwhile."""
+        stop = Stop()
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._flusher.run(stop, 5))
+            try:
+                yield
+            finally:
+                stop.set()
+
+
+@contextlib.asynccontextmanager
+async def running(folder: Path, **changes: Any) -> AsyncIterator[Service]:
+    """A service with these settings; nothing is applied until somebody asks for it."""
+    settings = Settings(
+        **{
+            "broker": f"sqlite:///{folder / 'countersink.db'}",
+            "flush_interval": 0.0,
+            "drain_timeout": 1.0,
+            **changes,
+        }
+    )
+    parts = connect(settings)
+    ingest = Ingest(parts.publisher, parts.store, parts.overlay, parts.clock, settings, version=contract.VERSION)
+    flusher = make_flusher(parts.subscription, parts.store, parts.clock, settings, topic=parts.topic, ages=parts.ages)
+    sock = listen("127.0.0.1", 0)
+    await ingest.start(sock)
+    try:
+        async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(30)) as session:
+            yield Service(parts, flusher, ingest, sock, session)
+    finally:
+        await ingest.stop()
+        await parts.close()

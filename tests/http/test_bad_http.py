@@ -1,0 +1,183 @@
+"""What goes over the wire is not what it says: broken HTTP, broken and slow bodies, bodies that are too large."""
+
+import asyncio
+import gzip
+import zlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from tests.http.service import Service, running
+
+HEAD: Final = b"POST /v1/counters/there HTTP/1.1\r\nHost: h\r\n"
+CHUNKED: Final = HEAD + b"Transfer-Encoding: chunked\r\n\r\n"
+BROKEN: Final = {
+    "no HTTP": b"count please\r\n\r\n",
+    "a TLS hello": b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n",
+    "an unknown version": b"GET /healthz HTTP/9.1\r\nHost: h\r\n\r\n",
+    "a header without a colon": HEAD + b"nonsense\r\n\r\n",
+    "a space in a header's name": HEAD + b"X Y: z\r\n\r\n",
+    "a NUL in a header": HEAD + b"X: a\x00b\r\n\r\n",
+    "too many headers": HEAD + b"X: y\r\n" * 200 + b"\r\n",
+    "a negative length": HEAD + b"Content-Length: -1\r\n\r\n",
+    "a length that is no number": HEAD + b"Content-Length: x\r\n\r\n",
+    "a length with a sign": HEAD + b"Content-Length: +2\r\n\r\n{}",
+    "two lengths": HEAD + b"Content-Length: 2\r\nContent-Length: 3\r\n\r\n{} ",
+    "a length and chunks": HEAD + b"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+    "a bad chunk size": CHUNKED + b"zz\r\n{}\r\n0\r\n\r\n",
+    "a negative chunk size": CHUNKED + b"-2\r\n{}\r\n0\r\n\r\n",
+    "a chunk longer than its size": CHUNKED + b"2\r\n{}xx\r\n0\r\n\r\n",
+    "a raw space in the path": b"POST /v1/counters/a b HTTP/1.1\r\nHost: h\r\n\r\n",
+    "an unknown transfer coding": HEAD + b"Transfer-Encoding: nonsense\r\n\r\n{}",
+}
+
+
+@pytest.mark.parametrize("data", BROKEN.values(), ids=BROKEN)
+async def test_what_is_not_http_is_400(unharmed: Service, data: bytes) -> None:
+    assert (await unharmed.raw(data)).status == 400
+
+
+async def test_a_long_url_is_414(unharmed: Service) -> None:
+    long = b"x" * 17_000
+    assert (await unharmed.raw(b"POST /v1/counters/" + long + b" HTTP/1.1\r\nHost: h\r\n\r\n")).status == 414
+    assert (await unharmed.raw(b"GET /v1/counters?name=" + long + b" HTTP/1.1\r\nHost: h\r\n\r\n")).status == 414
+
+
+async def test_a_long_header_is_431(unharmed: Service) -> None:
+    assert (await unharmed.raw(HEAD + b"X: " + b"y" * 9_000 + b"\r\n\r\n")).status == 431
+    assert (await unharmed.raw(HEAD + b"y" * 9_000 + b": x\r\n\r\n")).status == 431
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        HEAD + b'Content-Length: 12\r\n\r\n{"delta": 1',
+        HEAD + b"Content-Length: 12\r\n\r\n{}",
+        HEAD + b"Content-Length: 12\r\n\r\n",
+        HEAD + b"Content-Length: 12\r\nExpect: 100-continue\r\n\r\n",
+        CHUNKED + b"2\r\n{}\r\n",
+        CHUNKED + b"9\r\n{}",
+        CHUNKED,
+        HEAD,
+        HEAD[:30],
+        b"POST /v1/increments HTTP/1.1\r\nHost: h\r\nContent-Length: 99\r\n\r\n" + b'{"counter": "there"}\n',
+    ],
+)
+async def test_a_request_that_breaks_off_counts_nothing(unharmed: Service, data: bytes) -> None:
+    answer = await unharmed.send(data, hang_up=True)
+    assert b" 2" not in answer.partition(b"\r\n")[0].replace(b"100 Continue", b"")
+
+
+async def test_a_length_too_short_counts_nothing_of_the_rest(unharmed: Service) -> None:
+    answer = await unharmed.send(HEAD + b'Content-Length: 11\r\n\r\n{"delta": 1}\r\n\r\n')
+    assert answer.startswith(b"HTTP/1.0 400 ")
+
+
+@pytest.fixture
+async def strict(tmp_path: Path) -> AsyncIterator[Service]:
+    """Small limits."""
+    async with running(tmp_path, body_timeout=0.2, max_body_bytes=2_000) as service:
+        yield service
+        assert await service.totals() == {}
+
+
+async def test_a_body_that_does_not_come_is_408(strict: Service) -> None:
+    starts = (
+        HEAD + b"Content-Length: 12\r\n\r\n",
+        HEAD + b'Content-Length: 12\r\n\r\n{"delta": 1',
+        CHUNKED,
+        CHUNKED + b"2\r\n{}\r\n",
+        b"POST /v1/increments HTTP/1.1\r\nHost: h\r\nContent-Length: 9\r\n\r\n",
+        b"PUT /v1/counters/c/shards HTTP/1.1\r\nHost: h\r\nContent-Length: 9\r\n\r\n",
+    )
+    answers = await asyncio.gather(*map(strict.raw, starts))
+    assert [answer.status for answer in answers] == [408] * len(starts)
+
+
+async def test_a_body_that_drips_is_408(strict: Service) -> None:
+    reader, writer = await asyncio.open_connection(*strict.address)
+    writer.write(HEAD + b"Content-Length: 100\r\n\r\n")
+    answer = asyncio.create_task(reader.read())
+    for _ in range(90):
+        writer.write(b" ")
+        if (await asyncio.wait([answer], timeout=0.05))[0]:
+            break
+    assert (await answer).startswith(b"HTTP/1.1 408 ")
+    writer.close()
+
+
+async def test_a_body_beyond_the_limit_is_413_however_it_comes(strict: Service) -> None:
+    async def chunks(many: int) -> AsyncIterator[bytes]:
+        for _ in range(many):
+            yield b" " * 1_000
+
+    for target in ("/v1/counters/c", "/v1/increments"):
+        for body in (b" " * 2_001, b" " * 5_000_000):
+            assert (await strict.post(target, body)).status == 413
+        assert (await strict.post(target, chunks(3))).status == 413
+    assert (await strict.ask("PUT", "/v1/counters/c/shards", b" " * 2_001)).status == 413
+
+
+async def test_413_comes_before_a_body_that_was_only_announced(strict: Service) -> None:
+    answer = await strict.raw(HEAD + b"Content-Length: 2001\r\nExpect: 100-continue\r\n\r\n")
+    assert answer.status == 413
+
+
+async def test_an_endless_body_is_413(strict: Service) -> None:
+    reader, writer = await asyncio.open_connection(*strict.address)
+    writer.write(CHUNKED)
+    answer = asyncio.create_task(reader.readuntil(b"\r\n"))
+    while not answer.done():
+        writer.write(b"3e8\r\n" + b" " * 1_000 + b"\r\n")
+        await asyncio.sleep(0)
+    assert b" 413 " in await answer
+    writer.close()
+
+
+@pytest.mark.parametrize("size", [2_001, 1_000_000])
+@pytest.mark.parametrize("coding", ["gzip", "deflate"])
+async def test_a_bomb_is_413(strict: Service, coding: str, size: int) -> None:
+    bomb = {"gzip": gzip.compress(b" " * size), "deflate": zlib.compress(b" " * size)}[coding]
+    assert len(bomb) < 2_000
+    for target in ("/v1/counters/c", "/v1/increments"):
+        assert (await strict.post(target, bomb, Content_Encoding=coding)).status == 413
+
+
+PACKED: Final = gzip.compress(b'{"counter": "there"}\n' * 1_000)
+
+
+@pytest.mark.parametrize(
+    ("coding", "body"),
+    [
+        ("gzip", b'{"delta": 1}'),
+        ("gzip", PACKED[:-1]),
+        ("gzip", PACKED[:-8]),
+        ("gzip", PACKED[:60]),
+        ("gzip", PACKED[:-8] + b"\x00" * 8),
+        ("gzip", PACKED + b"x"),
+        ("gzip", PACKED + PACKED),
+        ("gzip", b"\x1f\x8b"),
+        ("deflate", b'{"delta": 1}'),
+        ("deflate", zlib.compress(b"{}")[:-1]),
+    ],
+)
+async def test_what_is_not_one_whole_compressed_stream_is_400(unharmed: Service, coding: str, body: bytes) -> None:
+    for target in ("/v1/counters/there", "/v1/increments"):
+        answer = await unharmed.post(target, body, Content_Encoding=coding)
+        assert (answer.status, answer.field) == (400, "Content-Encoding")
+
+
+@pytest.mark.parametrize("coding", ["br", "zstd", "compress", "gzip, gzip", "", "nonsense"])
+async def test_an_unknown_coding_is_415(unharmed: Service, coding: str) -> None:
+    for target in ("/v1/counters/there", "/v1/increments"):
+        answer = await unharmed.post(target, b"{}", Content_Encoding=coding)
+        assert (answer.status, answer.field) == (415, "Content-Encoding")
+
+
+async def test_a_connection_goes_on_after_a_refusal(unharmed: Service) -> None:
+    bad = HEAD + b"Content-Length: 2\r\n\r\n[]"
+    good = b"GET /v1/counters/there HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"
+    answer = await unharmed.send(bad + bad + good)
+    assert (answer.count(b"HTTP/1.1 400 "), answer.count(b"HTTP/1.1 200 ")) == (2, 1)

@@ -1,0 +1,142 @@
+"""Many increments: POST /v1/increments."""
+
+import gzip
+import json
+
+import pytest
+
+from tests.http.service import Service
+
+GOOD = '{"counter": "a", "delta": 2}'
+
+
+async def test_an_array_counts_item_by_item(service: Service) -> None:
+    body = b'[{"counter": "a"}, {"counter": "a", "delta": 4}, {"counter": "b", "delta": -1, "id": "x"}]'
+    answer = await service.post("/v1/increments", body)
+    assert answer.status == 202
+    assert answer.json | {"receipt": ""} == {"accepted": 3, "rejected": [], "receipt": ""}
+    assert await service.totals() == {"a": 5, "b": -1}
+
+
+@pytest.mark.parametrize("end", ["", "\n", "\r\n", "\n\n \n"])
+@pytest.mark.parametrize("between", ["\n", "\r\n", "\n\n", "\n \t\r\n"])
+async def test_ndjson_counts_line_by_line(service: Service, between: str, end: str) -> None:
+    body = (between.join([GOOD, '{"counter": "b"}', '{"counter": "a", "id": "i"}']) + end).encode()
+    answer = await service.post("/v1/increments", body)
+    assert (answer.status, answer.json["accepted"]) == (202, 3)
+    assert await service.totals() == {"a": 3, "b": 1}
+
+
+async def test_one_line_is_a_batch_of_one(service: Service) -> None:
+    assert (await service.post("/v1/increments", GOOD.encode())).json["accepted"] == 1
+    assert await service.totals() == {"a": 2}
+
+
+async def test_a_map_counts_entry_by_entry(service: Service) -> None:
+    body = b'{"counters": {"a": 2, "b": -3, "\\u00e9": 0, "a:b": 1}}'
+    answer = await service.post("/v1/increments", body)
+    assert (answer.status, answer.json["accepted"], answer.json["rejected"]) == (202, 4, [])
+    assert await service.totals() == {"a": 2, "b": -3, "é": 0, "a:b": 1}
+
+
+async def test_a_map_with_newlines_is_a_map(service: Service) -> None:
+    body = json.dumps({"counters": {"a": 2, "b": 3}}, indent=2).encode()
+    assert (await service.post("/v1/increments", body)).json["accepted"] == 2
+    assert await service.totals() == {"a": 2, "b": 3}
+
+
+BAD_ITEMS = [
+    ("1", "object"),
+    ("null", "object"),
+    ("[]", "object"),
+    ('"a"', "object"),
+    ("{}", "counter"),
+    ('{"counter": 1}', "counter"),
+    ('{"counter": null}', "counter"),
+    ('{"counter": ""}', "counter"),
+    ('{"counter": ".."}', "counter"),
+    ('{"counter": "__x__"}', "counter"),
+    ('{"counter": "a\\u0000"}', "counter"),
+    ('{"counter": "a\\u0085"}', "counter"),
+    ('{"counter": "' + "x" * 401 + '"}', "counter"),
+    ('{"counter": "' + "é" * 201 + '"}', "counter"),
+    ('{"counter": "a", "delta": 1.0}', "delta"),
+    ('{"counter": "a", "delta": 1e3}', "delta"),
+    ('{"counter": "a", "delta": true}', "delta"),
+    ('{"counter": "a", "delta": null}', "delta"),
+    ('{"counter": "a", "delta": "1"}', "delta"),
+    ('{"counter": "a", "delta": 9007199254740992}', "delta"),
+    ('{"counter": "a", "delta": -9007199254740992}', "delta"),
+    ('{"counter": "a", "delta": 9223372036854775808}', "delta"),
+    ('{"counter": "a", "delta": 18446744073709551616}', "delta"),
+    ('{"counter": "a", "id": ""}', "id"),
+    ('{"counter": "a", "id": 1}', "id"),
+    ('{"counter": "a", "id": "' + "x" * 1001 + '"}', "id"),
+    ('{"counter": "a", "by": 1}', "by"),
+    ('{"counters": {"a": 1}}', "counters"),
+]
+
+
+@pytest.mark.parametrize(("bad", "word"), BAD_ITEMS)
+async def test_a_bad_item_is_rejected_by_index_and_the_good_ones_count(service: Service, bad: str, word: str) -> None:
+    for body in (f"[{GOOD}, {bad}, {GOOD}]", f"{GOOD}\n{bad}\n{GOOD}"):
+        answer = await service.post("/v1/increments", body.encode())
+        assert (answer.status, answer.json["accepted"]) == (202, 2)
+        ((index, reason),) = [item.values() for item in answer.json["rejected"]]
+        assert index == 1
+        assert word in reason
+    assert await service.totals() == {"a": 8}
+
+
+@pytest.mark.parametrize("bad", ["{", "x", '{"counter": "a", "counter": "b"}', '{"counter": "\\ud800"}', "[" * 100_000])
+@pytest.mark.parametrize("first", [False, True])
+async def test_a_line_that_is_not_json_is_rejected_alone(service: Service, bad: str, first: bool) -> None:
+    lines = [bad, GOOD] if first and not bad.startswith("[") else [GOOD, bad]
+    answer = await service.post("/v1/increments", "\n".join(lines).encode())
+    assert (answer.status, answer.json["accepted"]) == (202, 1)
+    assert [item["index"] for item in answer.json["rejected"]] == [lines.index(bad)]
+    assert await service.totals() == {"a": 2}
+
+
+async def test_a_line_in_bad_utf8_is_rejected_alone(service: Service) -> None:
+    answer = await service.post("/v1/increments", GOOD.encode() + b'\n{"counter": "\xff"}')
+    assert (answer.json["accepted"], answer.json["rejected"][0]["index"]) == (1, 1)
+    assert await service.totals() == {"a": 2}
+
+
+async def test_rejections_of_a_map_name_the_counter(service: Service) -> None:
+    body = {"a": 1, "": 1, "b": 1.5, "c\x85": 1, "__d__": 2, "e": True, "f": 2**53, "é" * 201: 1, "g": 2}
+    answer = await service.post("/v1/increments", json.dumps({"counters": body}).encode())
+    assert (answer.status, answer.json["accepted"]) == (202, 2)
+    assert [item["counter"] for item in answer.json["rejected"]] == [
+        name for name in body if name not in "ag" or not name
+    ]
+    assert await service.totals() == {"a": 1, "g": 2}
+
+
+async def test_more_counters_than_an_envelope_holds_all_count(service: Service) -> None:
+    names = {f"c{number:04}": number for number in range(2500)}
+    answer = await service.post("/v1/increments", json.dumps({"counters": names}).encode())
+    assert (answer.status, answer.json["accepted"]) == (202, 2500)
+    receipt = answer.json["receipt"]
+    assert (await service.get(f"/v1/receipts/{receipt}")).json["state"] == "pending"
+    assert await service.totals() == names
+    await service.apply()
+    assert (await service.get(f"/v1/receipts/{receipt}")).json["state"] == "applied"
+    assert await service.totals() == names
+
+
+async def test_a_hundred_thousand_increments_are_one_request(service: Service) -> None:
+    body = b"\n".join([b'{"counter":"a"}'] * 100_000)
+    assert (await service.post("/v1/increments", body)).json["accepted"] == 100_000
+    packed = gzip.compress(body)
+    assert (await service.post("/v1/increments", packed, Content_Encoding="gzip")).json["accepted"] == 100_000
+    assert await service.value("a") == 200_000
+
+
+async def test_the_sum_of_one_counter_in_a_batch_is_bounded_and_the_rest_rejected(service: Service) -> None:
+    most = 2**53 - 1
+    body = b"[" + b",".join([b'{"counter": "c", "delta": %d}' % most] * 258) + b"]"
+    answer = await service.post("/v1/increments", body)
+    assert answer.json["accepted"] + len(answer.json["rejected"]) == 258
+    assert await service.value("c") == answer.json["accepted"] * most

@@ -1,0 +1,144 @@
+"""One increment: POST /v1/counters/{name}."""
+
+import gzip
+import zlib
+
+import pytest
+
+from tests.http.service import Service
+
+MOST = 2**53 - 1
+
+
+@pytest.mark.parametrize(
+    ("body", "query", "expected"),
+    [
+        (None, "", 1),
+        (b"", "", 1),
+        (b" \r\n\t", "", 1),
+        (b"{}", "", 1),
+        (b'{"delta": 3}', "", 3),
+        (b'{"delta": -3}', "", -3),
+        (b'{"delta": 0}', "", 0),
+        (b' {"delta":1} \n', "", 1),
+        (b'{"delta": %d}' % MOST, "", MOST),
+        (b'{"delta": -%d}' % MOST, "", -MOST),
+        (b'{"\\u0064elta": 4}', "", 4),
+        (b'{"id": "x"}', "", 1),
+        (b'{"id": null, "delta": 2}', "", 2),
+        (None, "?by=5", 5),
+        (None, "?by=-5", -5),
+        (None, "?by=%2B5", 5),
+        (None, "?b%79=5", 5),
+        (None, f"?by={MOST}", MOST),
+        (b'{"id": "x"}', "?by=6", 6),
+    ],
+)
+async def test_the_delta_is_that_of_the_body_or_of_by_or_one(
+    service: Service, body: bytes | None, query: str, expected: int
+) -> None:
+    answer = await service.incr("c", body, query)
+    assert answer.status == 202
+    assert answer.headers["Content-Type"] == "application/json"
+    assert answer.json.keys() == {"accepted", "receipt"}
+    assert await service.totals() == {"c": expected}
+    await service.apply()
+    assert await service.totals() == {"c": expected}
+
+
+@pytest.mark.parametrize("media_type", ["text/plain", "application/x-www-form-urlencoded", "nonsense", ""])
+async def test_a_body_is_json_whatever_its_content_type(service: Service, media_type: str) -> None:
+    assert (await service.incr("c", b'{"delta": 2}', Content_Type=media_type)).status == 202
+    assert await service.value("c") == 2
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "a",
+        "a/b",
+        "/",
+        "a b",
+        "+",
+        "a+b",
+        "%",
+        "%41",
+        "?x=1&y#z",
+        "page:/home",
+        "é",
+        "\U0001f600",
+        "…",
+        "\u2028",
+        "_",
+        "__",
+        "___",
+        "__x",
+        "x__",
+        "...",
+        "shards",
+        "x" * 400,
+        "é" * 200,
+        '"\\',
+        "a\xa0b",
+    ],
+)
+async def test_any_name_counts_under_itself(service: Service, name: str) -> None:
+    assert (await service.incr(name)).status == 202
+    assert (await service.read(name))["name"] == name
+    assert await service.totals() == {name: 1}
+    await service.apply()
+    assert await service.totals() == {name: 1}
+
+
+async def test_a_name_may_be_escaped_needlessly(service: Service) -> None:
+    await service.post("/v1/counters/%61%2f%62")
+    await service.post("/v1/counters/a%2Fb")
+    assert await service.totals() == {"a/b": 2}
+
+
+@pytest.mark.parametrize("coding", ["gzip", "GZIP", "x-gzip", "deflate", "identity"])
+async def test_a_body_may_be_compressed(service: Service, coding: str) -> None:
+    body = b'{"delta": 9}'
+    packed = {"deflate": zlib.compress(body), "identity": body}.get(coding, gzip.compress(body))
+    assert (await service.incr("c", packed, Content_Encoding=coding)).status == 202
+    assert await service.value("c") == 9
+
+
+async def test_a_chunked_body_counts(service: Service) -> None:
+    head = b"POST /v1/counters/c HTTP/1.1\r\nHost: h\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n"
+    answer = await service.raw(head + b'3\r\n{"d\r\n9\r\nelta": 4}\r\n0\r\n\r\n')
+    assert answer.status == 202
+    assert await service.value("c") == 4
+
+
+async def test_a_client_that_waits_for_100_continue_is_told_to_go_on(service: Service) -> None:
+    body = b'{"delta": 8}'
+    assert (await service.incr("c", body, Expect="100-continue")).status == 202
+    assert await service.value("c") == 8
+
+
+async def test_many_requests_at_once_on_one_connection_all_count(service: Service) -> None:
+    request = b"POST /v1/counters/c HTTP/1.1\r\nHost: h\r\n\r\n"
+    last = b"POST /v1/counters/c HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"
+    answers = await service.send(request * 99 + last)
+    assert answers.count(b"HTTP/1.1 202 ") == 100
+    assert await service.value("c") == 100
+
+
+async def test_each_increment_has_a_receipt_or_shares_one_with_its_neighbours(service: Service) -> None:
+    receipts = [(await service.incr("c")).json["receipt"] for _ in range(3)]
+    assert all(receipts)
+    await service.apply()
+    for receipt in receipts:
+        assert (await service.get(f"/v1/receipts/{receipt}")).json == {"receipt": receipt, "state": "applied"}
+
+
+async def test_a_total_may_leave_64_bits(service: Service) -> None:
+    many = b"[" + b",".join([b'{"counter": "c", "delta": %d}' % MOST] * 200) + b"]"
+    for _ in range(6):
+        assert (await service.post("/v1/increments", many)).status == 202
+    assert await service.value("c") == 1200 * MOST
+    assert 1200 * MOST > 2**63
+    await service.apply()
+    reading = await service.read("c")
+    assert (reading["applied"], reading["pending"]) == (1200 * MOST, 0)

@@ -1,0 +1,189 @@
+"""The OpenAPI document and the service say the same.
+
+Each answer in all of these tests is held against it, too, by contract.py.
+"""
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import orjson
+import pytest
+
+from tests.http import contract
+from tests.http.service import Service
+
+PATHS: dict[str, dict[str, Any]] = contract.DOCUMENT["paths"]
+OPERATIONS = [(path, method) for path, item in PATHS.items() for method in contract.METHODS if method in item]
+PROMISED = {
+    "/v1/counters/{name}": {"get", "post"},
+    "/v1/increments": {"post"},
+    "/v1/counters": {"get"},
+    "/v1/counters/{name}/shards": {"put"},
+    "/v1/receipts/{id}": {"get"},
+    **{path: {"get"} for path in ("/healthz", "/readyz", "/metrics", "/version", "/openapi.json")},
+}
+EXAMPLES = {
+    "by": "2",
+    "wait": "applied&timeout=0",
+    "timeout": "0",
+    "ack": "none",
+    "max_age": "1",
+    "name": "a",
+    "prefix": "a",
+}
+EXAMPLES |= {"limit": "3", "page_token": "YQ=="}
+
+
+def _parameters(path: str, method: str, where: str) -> dict[str, dict[str, Any]]:
+    both = [*PATHS[path].get("parameters", []), *PATHS[path][method].get("parameters", [])]
+    return {item["name"]: item for item in both if item["in"] == where}
+
+
+def _nodes(node: Any) -> Iterator[dict[str, Any]]:
+    if isinstance(node, dict):
+        yield node
+        for child in node.values():
+            yield from _nodes(child)
+    elif isinstance(node, list):
+        for child in node:
+            yield from _nodes(child)
+
+
+def _schemas() -> Iterator[dict[str, Any]]:
+    yield from contract.DOCUMENT["components"]["schemas"].values()
+    for node in _nodes([contract.DOCUMENT["paths"], contract.DOCUMENT["components"]["responses"]]):
+        if isinstance(node.get("schema"), dict):
+            yield node["schema"]
+
+
+async def test_it_is_served_as_json(service: Service) -> None:
+    answer = await service.get("/openapi.json")
+    assert (answer.status, answer.headers["Content-Type"]) == (200, "application/json")
+    assert answer.json == contract.DOCUMENT
+    assert answer.json["info"]["version"] == contract.VERSION
+
+
+def test_it_has_the_form_of_openapi_3_1() -> None:
+    document = contract.DOCUMENT
+    assert document["openapi"] == "3.1.0"
+    assert document.keys() <= {"openapi", "info", "servers", "tags", "paths", "components"}
+    assert {"title", "version"} <= document["info"].keys()
+    ids = [PATHS[path][method]["operationId"] for path, method in OPERATIONS]
+    assert len(ids) == len(set(ids))
+    tags = {tag["name"] for tag in document["tags"]}
+    for path, item in PATHS.items():
+        assert path.startswith("/")
+        assert item.keys() <= {"parameters", *contract.METHODS}
+    for path, method in OPERATIONS:
+        known = PATHS[path][method]
+        assert known.keys() <= {"operationId", "tags", "summary", "parameters", "requestBody", "responses"}
+        assert set(known["tags"]) <= tags
+        assert set(_parameters(path, method, "path")) == set(re.findall(r"\{(\w+)\}", path))
+        for status, response in known["responses"].items():
+            found = contract.resolve(response)
+            assert re.fullmatch(r"[2345]\d\d", status)
+            assert found["description"]
+            assert found.keys() <= {"description", "headers", "content"}
+        for where in ("path", "query", "header"):
+            for parameter in _parameters(path, method, where).values():
+                assert parameter.get("required", False) is (where == "path")
+                assert parameter["description"]
+                assert parameter["schema"]
+
+
+def test_its_schemas_are_valid_its_references_lead_somewhere_and_none_is_unused() -> None:
+    for schema in _schemas():
+        contract.check_schema(schema)
+    references = {node["$ref"] for node in _nodes(contract.DOCUMENT) if "$ref" in node}
+    for reference in references:
+        assert contract.resolve({"$ref": reference})
+    for kind, entries in contract.DOCUMENT["components"].items():
+        assert {f"#/components/{kind}/{name}" for name in entries} <= references
+
+
+def test_it_describes_what_is_promised() -> None:
+    for path, methods in PROMISED.items():
+        assert methods <= PATHS[path].keys()
+
+
+async def test_what_the_service_answers_is_in_it(service: Service) -> None:
+    """The fixed paths are all documented; of the rest, whatever is not documented is not answered."""
+    assert set(service.ingest.routes._fixed) <= set(PATHS)
+    for path in (
+        "/",
+        "/docs",
+        *(f"/v1/counters/{{name}}/{part}" for part in ("reset", "watch", "badge.svg", "pixel.gif")),
+    ):
+        for method in ("GET", "POST", "PUT", "DELETE"):
+            if method.lower() not in PATHS.get(path, {}):
+                answer = await service.ask(method, path.replace("{name}", "a"))
+                assert answer.status in {404, 405}
+
+
+@pytest.mark.parametrize(("path", "method"), OPERATIONS)
+async def test_every_operation_and_parameter_in_it_is_answered(service: Service, path: str, method: str) -> None:
+    target = path.replace("{name}", "a").replace("{id}", "x")
+    body = {"/v1/increments": b'[{"counter": "a"}]', "/v1/counters/{name}/shards": b'{"shards": 2}'}.get(path)
+    for query in ("", *(f"?{name}={EXAMPLES[name]}" for name in _parameters(path, method, "query"))):
+        assert (await service.ask(method.upper(), target + query, body)).status in {200, 202}, query
+    for name in _parameters(path, method, "header"):
+        assert name == "Idempotency-Key"
+    if _parameters(path, method, "query"):
+        assert (await service.ask(method.upper(), f"{target}?undocumented=1", body)).status == 422
+
+
+@pytest.mark.parametrize(("path", "method"), OPERATIONS)
+def test_an_operation_with_a_body_says_what_can_be_wrong_with_it(path: str, method: str) -> None:
+    statuses = PATHS[path][method]["responses"].keys()
+    assert {"400", "405", "414"} <= statuses
+    assert ({"408", "413", "415"} <= statuses) is ("requestBody" in PATHS[path][method])
+
+
+REQUESTS = {
+    "Single": [
+        '{"delta": 1}',
+        '{"delta": 0.5}',
+        "{}",
+        '{"id": ""}',
+        '{"id": null}',
+        '{"x": 1}',
+        "[]",
+        '{"delta": null}',
+    ],
+    "Batch": [
+        '[{"counter": "a"}]',
+        '[{"counter": "a", "delta": true}]',
+        '[{"counter": "a", "x": 1}]',
+        '[{"counter": ""}]',
+        '[{"counter": ".."}]',
+        '[{"counter": "__a__"}]',
+        '[{"counter": "__a"}]',
+        '[{"counter": "...", "id": "x"}]',
+        '[{"counter": "a\\u0085"}]',
+        "[]",
+        '{"counter": "a"}',
+        '{"counters": {"a": 1}}',
+        '{"counters": {"a": 1.5}}',
+        '{"counters": {"": 1}}',
+        '{"counters": {}}',
+        '{"counters": {"a": 1}, "x": 1}',
+        '{"counters": {"a": 9007199254740991}}',
+        '{"counters": {"a": 9007199254740992}}',
+        "{}",
+        "1",
+    ],
+    "SetShards": ['{"shards": 1}', '{"shards": 0}', '{"shards": true}', "{}", "[]", '{"shards": 1, "x": 1}'],
+}
+
+
+@pytest.mark.parametrize(("schema", "body"), [(schema, body) for schema, bodies in REQUESTS.items() for body in bodies])
+async def test_a_body_fits_its_schema_if_and_only_if_it_is_taken(service: Service, schema: str, body: str) -> None:
+    target, method = {
+        "Single": ("/v1/counters/a", "POST"),
+        "Batch": ("/v1/increments", "POST"),
+        "SetShards": ("/v1/counters/a/shards", "PUT"),
+    }[schema]
+    answer = await service.ask(method, target, body.encode())
+    documented = {"$ref": f"#/components/schemas/{schema}"}
+    assert contract.fits(orjson.loads(body), documented) is (answer.status < 300)

@@ -1,0 +1,170 @@
+"""Too much, or no room: it is said at the door, nothing of what was refused counts, and it works again after."""
+
+import asyncio
+import sqlite3
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shared.errors import OverloadedError, StorageFullError, TransientError
+from shared.words import Message
+from tests.http.service import Service, running
+
+TINY = 1_024
+
+
+async def _fill(service: Service) -> int:
+    """Until it is refused; how many were accepted."""
+    accepted = 0
+    while (answer := await service.incr("c")).status == 202:
+        accepted += 1
+        assert accepted < 100
+    assert answer.status == 503
+    assert "COUNTERSINK_MAX_PENDING_BYTES" in answer.json["detail"]
+    return accepted
+
+
+async def test_pending_bytes_beyond_the_limit_are_503_and_a_flusher_helps(tmp_path: Path) -> None:
+    async with running(tmp_path, max_pending_bytes=TINY) as service:
+        accepted = 0
+        for _ in range(3):
+            more = await _fill(service)
+            assert more > 0
+            accepted += more
+            for target, body in (
+                ("/v1/counters/c", None),
+                ("/v1/counters/c?wait=applied", b'{"id": "x"}'),
+                ("/v1/increments", b'[{"counter": "c"}, {"counter": "d", "id": "x"}]'),
+            ):
+                assert (await service.post(target, body)).status == 503
+            assert (await service.get("/healthz")).status == 200
+            assert await service.totals() == {"c": accepted}
+            await service.apply()
+            assert await service.totals() == {"c": accepted}
+            assert (await service.get("/readyz")).status == 200
+
+
+async def test_an_id_refused_for_overload_counts_when_sent_again(tmp_path: Path) -> None:
+    async with running(tmp_path, max_pending_bytes=TINY) as service:
+        accepted = await _fill(service)
+        for body, headers in ((b'{"id": "x"}', {}), (None, {"Idempotency_Key": "y"})):
+            assert (await service.incr("c", body, **headers)).status == 503
+        assert (await service.post("/v1/increments", b'{"counters": {"c": 1}}', Idempotency_Key="k")).status == 503
+        await service.apply()
+        for _ in range(2):
+            assert (await service.incr("c", b'{"id": "x"}')).status == 202
+            assert (await service.post("/v1/increments", b'{"counters": {"c": 1}}', Idempotency_Key="k")).status == 202
+            await service.apply()
+        assert await service.value("c") == accepted + 2
+
+
+async def test_an_envelope_larger_than_the_limit_is_taken_when_nothing_is_pending(tmp_path: Path) -> None:
+    async with running(tmp_path, max_pending_bytes=TINY) as service:
+        body = b'{"counters": {%s}}' % b", ".join(b'"c%03d": 1' % number for number in range(200))
+        assert (await service.post("/v1/increments", body)).status == 202
+        assert (await service.post("/v1/increments", body)).status == 503
+        assert sum((await service.totals()).values()) == 200
+
+
+class _Gate:
+    """Stands where the publisher was, and fails or waits as it is told."""
+
+    def __init__(self, service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.open = asyncio.Event()
+        self.open.set()
+        self.reached = asyncio.Event()
+        self.error: Exception | None = None
+        self._publish = service.parts.publisher.publish
+        monkeypatch.setattr(service.parts.publisher, "publish", self.publish)
+        monkeypatch.setattr(service.parts.publisher, "check", self.check)
+
+    async def publish(self, messages: Sequence[Message]) -> None:
+        self.reached.set()
+        await self.open.wait()
+        await self.check()
+        await self._publish(messages)
+
+    async def check(self) -> None:
+        if self.error is not None:
+            raise self.error
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "retry_after"),
+    [
+        (StorageFullError("the disk of x is full: free some space"), 507, "10"),
+        (TransientError("the broker does not answer"), 503, "1"),
+        (OverloadedError("too much waits to be applied", retry_after=2.5), 503, "3"),
+    ],
+)
+async def test_a_publish_that_failed_is_said_and_not_counted(
+    unharmed: Service, monkeypatch: pytest.MonkeyPatch, error: Exception, status: int, retry_after: str
+) -> None:
+    gate = _Gate(unharmed, monkeypatch)
+    gate.error = error
+    for target, body in (
+        ("/v1/counters/c", None),
+        ("/v1/counters/c?wait=applied", None),
+        ("/v1/increments", b'[{"counter": "c"}, {"counter": "c", "id": "x"}]'),
+    ):
+        answer = await unharmed.post(target, body)
+        assert (answer.status, answer.headers["Retry-After"]) == (status, retry_after)
+        assert answer.json["detail"] == str(error)
+    assert (await unharmed.get("/readyz")).status == status
+    assert (await unharmed.incr("c", None, "?ack=none")).json["durable"] is False  # no promise, and not kept
+    gate.error = None
+    assert (await unharmed.get("/readyz")).status == 200
+
+
+async def test_increments_waiting_beyond_the_limit_are_503(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with running(tmp_path, max_waiting=5) as service:
+        gate = _Gate(service, monkeypatch)
+        gate.open.clear()
+        statuses: list[int] = []
+        answered = asyncio.Semaphore(0)
+
+        async def one() -> None:
+            statuses.append((await service.incr("c")).status)
+            answered.release()
+
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(one())
+            await gate.reached.wait()  # it is being published, and waits no more
+            for _ in range(20):
+                tasks.create_task(one())
+            for _ in range(15):
+                await answered.acquire()
+            batch = await service.post("/v1/increments", b'{"counters": {"c": 9}}')
+            gate.open.set()
+        assert batch.status == 503
+        assert sorted(statuses) == [202] * 6 + [503] * 15
+        assert await service.value("c") == 6
+        assert (await service.incr("c")).status == 202
+
+
+async def test_a_full_disk_is_507_and_reads_go_on(tmp_path: Path) -> None:
+    async with running(tmp_path) as service:
+        assert (await service.incr("there", b'{"delta": 7}')).status == 202
+        database = service.parts.databases[0]
+
+        def limit(pages: int) -> Any:
+            return lambda db: db.execute(f"PRAGMA max_page_count = {pages}").fetchone()
+
+        def used(db: sqlite3.Connection) -> int:
+            (pages,) = db.execute("PRAGMA page_count").fetchone()
+            return int(pages)
+
+        await database.write(limit(await database.write(used)))
+        large = b'{"counters": {%s}}' % b", ".join(b'"%0200d": 1' % number for number in range(900))
+        for headers in ({}, {"Idempotency_Key": "k"}):
+            answer = await service.post("/v1/increments", large, **headers)
+            assert answer.status == 507
+            assert "full" in answer.json["detail"]
+        assert await service.totals() == {"there": 7}
+        await database.write(limit(2**30))
+        answer = await service.post("/v1/increments", large, Idempotency_Key="k")
+        assert (answer.status, answer.json["accepted"]) == (202, 900)
+        await service.apply()
+        assert sum((await service.totals()).values()) == 907

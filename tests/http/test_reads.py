@@ -1,0 +1,156 @@
+"""Reads: one counter, several, and all of them page by page."""
+
+import asyncio
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from tests.http.service import Service, running, url_name
+
+
+async def test_a_counter_never_seen_is_zero_and_does_not_exist(service: Service) -> None:
+    reading = await service.read("c")
+    assert reading.pop("as_of")
+    assert reading == {
+        "name": "c",
+        "value": 0,
+        "applied": 0,
+        "pending": 0,
+        "exact": True,
+        "shards": 0,
+        "exists": False,
+    }
+    assert await service.totals() == {}
+
+
+async def test_a_value_is_applied_and_pending(service: Service) -> None:
+    await service.incr("c", b'{"delta": 4}')
+    reading = await service.read("c")
+    assert (reading["value"], reading["applied"], reading["pending"], reading["exists"]) == (4, 0, 4, True)
+    await service.apply()
+    await service.incr("c", b'{"delta": -1, "id": "x"}')
+    reading = await service.read("c")
+    assert (reading["value"], reading["applied"], reading["pending"]) == (3, 4, -1)
+    assert (reading["exact"], reading["shards"], reading["exists"]) == (True, 1, True)
+    await service.apply()
+    reading = await service.read("c")
+    assert (reading["value"], reading["applied"], reading["pending"]) == (3, 3, 0)
+
+
+async def test_as_of_is_now(service: Service) -> None:
+    before = datetime.now(UTC).replace(microsecond=0)
+    as_of = datetime.fromisoformat((await service.read("c"))["as_of"])
+    assert before <= as_of <= datetime.now(UTC)
+
+
+@pytest.mark.parametrize("query", ["", "?max_age=60", "?max_age=1e9", "?max_age=0", "?max_age=.5"])
+async def test_a_read_sees_what_was_answered_however_old_its_base_may_be(tmp_path: Path, query: str) -> None:
+    async with running(tmp_path, cache_ttl=60.0) as service:
+        for expected in range(1, 4):
+            await service.incr("c")
+            assert (await service.read("c", query))["value"] == expected
+            await service.apply()
+            assert (await service.read("c", query))["value"] == expected
+
+
+async def test_a_cached_base_keeps_its_as_of_and_max_age_0_renews_it(tmp_path: Path) -> None:
+    async with running(tmp_path, cache_ttl=60.0) as service:
+        first = await service.read("c", "")
+        assert await service.read("c", "") == first
+        renewed = first
+        while renewed["as_of"] == first["as_of"]:
+            renewed = await service.read("c")
+        assert await service.read("c", "?max_age=60") == renewed
+
+
+async def test_readers_and_writers_at_once_see_what_was_answered_before(service: Service) -> None:
+    async def count() -> None:
+        for _ in range(20):
+            await service.incr("c")
+
+    async def read() -> None:
+        last = 0
+        for _ in range(20):
+            value = await service.value("c")
+            assert value >= last
+            last = value
+
+    async with service.applying(), asyncio.TaskGroup() as tasks:
+        for work in (count, read, count, read):
+            tasks.create_task(work())
+    assert await service.value("c") == 40
+
+
+async def test_several_names_are_answered_in_their_order(service: Service) -> None:
+    await service.post("/v1/increments", b'{"counters": {"a": 1, "b/c": 2, "\\u00e9": 3}}')
+    asked = ["é", "none", "a", "b/c", "a"]
+    answer = await service.get("/v1/counters?max_age=0&" + "&".join(f"name={url_name(name)}" for name in asked))
+    assert [(item["name"], item["value"]) for item in answer.json["counters"]] == [
+        ("é", 3),
+        ("none", 0),
+        ("a", 1),
+        ("b/c", 2),
+        ("a", 1),
+    ]
+    assert [item["exists"] for item in answer.json["counters"]] == [True, False, True, True, True]
+    assert answer.json["next_page_token"] is None
+
+
+async def test_a_thousand_names_are_most(service: Service) -> None:
+    names = "&".join(f"name={number}" for number in range(1000))
+    assert len((await service.get(f"/v1/counters?{names}")).json["counters"]) == 1000
+    answer = await service.get(f"/v1/counters?{names}&name=x")
+    assert (answer.status, answer.field) == (422, "name")
+
+
+@pytest.mark.parametrize("when", ["pending", "applied", "half"])
+@pytest.mark.parametrize("limit", [1, 2, 3, 7, 1000])
+async def test_a_list_is_complete_page_by_page_and_in_order(service: Service, when: str, limit: int) -> None:
+    names = ["p:", "p:1", "p:10", "p:2", "p:é", "p:\uffff", "p:\U0001f600"]
+    if when == "half":
+        await service.post("/v1/increments", json.dumps({"counters": dict.fromkeys(names[::2], 1)}).encode())
+        await service.apply()
+    counters = dict.fromkeys(["o", *names, "p", "q"], 1)
+    await service.post("/v1/increments", json.dumps({"counters": counters}).encode())
+    if when == "applied":
+        await service.apply()
+    found: list[str] = []
+    token = ""
+    while True:
+        page = (await service.get(f"/v1/counters?prefix=p:&limit={limit}{token}")).json
+        found += [item["name"] for item in page["counters"]]
+        assert all(item["exists"] for item in page["counters"])
+        if page["next_page_token"] is None:
+            break
+        assert len(page["counters"]) == limit
+        token = f"&page_token={url_name(page['next_page_token'])}"
+    assert found == sorted(names)
+
+
+async def test_a_page_holds_100_unless_told(service: Service) -> None:
+    counters = {f"{number:03}": number for number in range(150)}
+    await service.post("/v1/increments", json.dumps({"counters": counters}).encode())
+    page = (await service.get("/v1/counters")).json
+    assert [item["name"] for item in page["counters"]] == sorted(counters)[:100]
+    rest = (await service.get(f"/v1/counters?prefix=&page_token={page['next_page_token']}")).json
+    assert [item["name"] for item in rest["counters"]] == sorted(counters)[100:]
+
+
+@pytest.mark.parametrize("prefix", ["%", "_", "*", "'", '"', "\\", "a b", "\U0010ffff", "x" * 400])
+async def test_a_prefix_is_taken_literally(service: Service, prefix: str) -> None:
+    await service.post("/v1/increments", json.dumps({"counters": {prefix: 1, "zz": 1, "A": 1}}).encode())
+    for _ in range(2):
+        page = (await service.get(f"/v1/counters?prefix={url_name(prefix)}")).json
+        assert [item["name"] for item in page["counters"]] == [prefix]
+        await service.apply()
+
+
+async def test_head_is_get_without_the_body(service: Service) -> None:
+    await service.incr("c")
+    for target in ("/v1/counters/c", "/v1/counters", "/healthz", "/openapi.json", "/v1/counters/.."):
+        get, head = await service.get(target), await service.ask("HEAD", target)
+        assert (head.status, head.body) == (get.status, b"")
+        assert head.headers["Content-Type"] == get.headers["Content-Type"]
+        assert head.headers["Content-Length"] == str(len(get.body))
