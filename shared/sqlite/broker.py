@@ -75,9 +75,10 @@ class SqliteSubscription:
         self._lease = lease
 
     async def pull(self, limit: int, max_bytes: int, wait: float) -> Sequence[Delivery]:
-        until = self._clock.monotonic() + wait
+        loop = asyncio.get_running_loop()
+        until = loop.time() + wait
         while not self._any():
-            if self._clock.monotonic() >= until:
+            if loop.time() >= until:
                 return ()
             await asyncio.sleep(POLL)
         now = self._now()

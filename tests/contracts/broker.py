@@ -1,0 +1,238 @@
+"""The contract of Publisher and Subscription."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+import pytest
+
+from shared.errors import OverloadedError
+from shared.ports import Publisher, Subscription
+from shared.words import Delivery, Message
+
+MANY = 1_000
+BYTES = 10**7
+LONG = 5.0
+"""Seconds that a pull may wait for something that comes."""
+
+
+@dataclass
+class Broker:
+    """An adapter, its broker empty at first."""
+
+    publisher: Publisher
+    subscription: Subscription
+    other: Subscription
+    """Of another flusher."""
+    lapse: Callable[[], Awaitable[None]]
+    """Let all leases run out, if they have not been extended by an hour."""
+    buried: Callable[[], Awaitable[list[tuple[bytes, str]]]]
+    """Data and reasons of the dead letters."""
+    tiny: Publisher
+    """Takes 2,000 bytes until they are applied."""
+
+
+def message(number: int) -> Message:
+    return Message(b'{"counter":"a","delta":%d}' % number, {"number": str(number)})
+
+
+async def pull(subscription: Subscription, limit: int = MANY, wait: float = 0.0) -> list[Delivery]:
+    return [*await subscription.pull(limit, BYTES, wait)]
+
+
+async def pull_all(subscription: Subscription, count: int) -> list[Delivery]:
+    """As many as `count`, in as many pulls as it takes."""
+    deliveries: list[Delivery] = []
+    while len(deliveries) < count:
+        some = await pull(subscription, wait=LONG)
+        assert some, f"{len(deliveries)} of {count} came"
+        deliveries += some
+    return deliveries
+
+
+def tokens(deliveries: list[Delivery]) -> list[str]:
+    return [delivery.token for delivery in deliveries]
+
+
+def numbers(deliveries: list[Delivery]) -> list[int]:
+    return sorted(int(delivery.message.attributes["number"]) for delivery in deliveries)
+
+
+class BrokerContract:
+    """Inherit it and say what `broker` is."""
+
+    async def test_what_is_published_is_delivered_as_it_was(self, broker: Broker) -> None:
+        odd = Message(b"\x00\xff\n", {"number": "1", "ü": "\N{SNOWMAN}"})
+        await broker.publisher.publish([odd])
+        (delivery,) = await pull_all(broker.subscription, 1)
+        assert delivery.message.data == odd.data
+        assert delivery.message.attributes == odd.attributes
+        assert delivery.published > 10**12
+        assert delivery.message_id
+
+    async def test_all_messages_of_a_publish_are_delivered(self, broker: Broker) -> None:
+        await broker.publisher.publish([message(number) for number in range(50)])
+        deliveries = await pull_all(broker.subscription, 50)
+        assert numbers(deliveries) == list(range(50))
+        assert len({delivery.message_id for delivery in deliveries}) == 50
+
+    async def test_a_leased_message_is_delivered_to_nobody_else(self, broker: Broker) -> None:
+        await broker.publisher.publish([message(number) for number in range(20)])
+        await pull_all(broker.subscription, 20)
+        assert await pull(broker.other) == []
+        assert await pull(broker.subscription) == []
+
+    async def test_concurrent_holders_never_hold_one_message(self, broker: Broker) -> None:
+        await broker.publisher.publish([message(number) for number in range(200)])
+        some = await asyncio.gather(
+            *(pull(holder, limit=7) for _ in range(20) for holder in (broker.subscription, broker.other))
+        )
+        held = [delivery.message_id for deliveries in some for delivery in deliveries]
+        assert len(held) == len(set(held))
+
+    async def test_a_pull_takes_no_more_than_its_limit(self, broker: Broker) -> None:
+        await broker.publisher.publish([message(number) for number in range(10)])
+        first = await pull(broker.subscription, limit=4, wait=LONG)
+        assert 1 <= len(first) <= 4
+        rest = await pull_all(broker.subscription, 10 - len(first))
+        assert numbers(first + rest) == list(range(10))
+
+    async def test_a_pull_takes_no_more_bytes_than_allowed_but_one_message_at_least(self, broker: Broker) -> None:
+        big = [Message(b" " * 1_000, {"number": str(number)}) for number in range(5)]
+        await broker.publisher.publish(big)
+        held: list[Delivery] = []
+        for max_bytes, most in ((2_500, 2), (10, 1), (10**6, 4)):
+            some = await broker.subscription.pull(MANY, max_bytes, LONG)
+            assert 1 <= len(some) <= most
+            held += some
+        held += await pull_all(broker.subscription, 5 - len(held))
+        assert numbers(held) == list(range(5))
+
+    async def test_a_pull_waits_for_what_comes(self, broker: Broker) -> None:
+        waiting = asyncio.create_task(pull(broker.subscription, wait=LONG))
+        await asyncio.sleep(0)
+        await broker.publisher.publish([message(1)])
+        assert numbers(await waiting) == [1]
+
+    async def test_a_pull_of_nothing_ends(self, broker: Broker) -> None:
+        assert await pull(broker.subscription) == []
+
+    async def test_what_is_acknowledged_never_comes_again(self, broker: Broker) -> None:
+        await broker.publisher.publish([message(1), message(2)])
+        held = await pull_all(broker.subscription, 2)
+        await broker.subscription.ack(tokens(held), floor=1)
+        await broker.lapse()
+        assert await pull(broker.subscription) == []
+
+    async def test_an_ack_forgets_only_its_own(self, broker: Broker) -> None:
+        await broker.publisher.publish([message(1), message(2)])
+        held = await pull_all(broker.subscription, 2)
+        await broker.subscription.ack([held[0].token], floor=1)
+        await broker.lapse()
+        (again,) = await pull_all(broker.subscription, 1)
+        assert again.message_id == held[1].message_id
+
+    async def test_a_lapsed_lease_brings_the_message_again_with_another_token(self, broker: Broker) -> None:
+        await broker.publisher.publish([message(1)])
+        (first,) = await pull_all(broker.subscription, 1)
+        await broker.lapse()
+        (again,) = await pull_all(broker.other, 1)
+        assert again.message == first.message
+        assert again.message_id == first.message_id
+        assert again.published == first.published
+        assert again.token != first.token
+        assert (first.attempt, again.attempt) == (1, 2)
+
+    async def test_an_ack_of_a_lost_lease_acks_nothing(self, broker: Broker) -> None:
+        await broker.publisher.publish([message(1)])
+        (stale,) = await pull_all(broker.subscription, 1)
+        await broker.lapse()
+        await pull_all(broker.other, 1)
+        await broker.subscription.ack([stale.token], floor=1)
+        await broker.lapse()
+        assert len(await pull_all(broker.subscription, 1)) == 1
+
+    async def test_a_lost_lease_is_neither_extended_nor_given_back(self, broker: Broker) -> None:
+        await broker.publisher.publish([message(1)])
+        (stale,) = await pull_all(broker.subscription, 1)
+        await broker.lapse()
+        await pull_all(broker.other, 1)
+        await broker.subscription.give_back([stale.token])
+        assert await pull(broker.subscription) == []
+        await broker.subscription.extend([stale.token], 3_600)
+        await broker.lapse()
+        assert len(await pull_all(broker.subscription, 1)) == 1
+
+    async def test_what_is_given_back_comes_again_at_once(self, broker: Broker) -> None:
+        await broker.publisher.publish([message(1), message(2)])
+        held = await pull_all(broker.subscription, 2)
+        await broker.subscription.give_back([held[0].token])
+        (again,) = await pull_all(broker.other, 1)
+        assert again.message_id == held[0].message_id
+        assert again.attempt == 2
+
+    async def test_what_was_given_back_is_not_acknowledged_any_more(self, broker: Broker) -> None:
+        await broker.publisher.publish([message(1)])
+        held = await pull_all(broker.subscription, 1)
+        await broker.subscription.give_back(tokens(held))
+        await broker.subscription.ack(tokens(held), floor=1)
+        assert len(await pull_all(broker.other, 1)) == 1
+
+    async def test_an_extended_lease_does_not_lapse(self, broker: Broker) -> None:
+        await broker.publisher.publish([message(1), message(2)])
+        kept, lost = await pull_all(broker.subscription, 2)
+        await broker.subscription.extend([kept.token], 3_600)
+        await broker.lapse()
+        (again,) = await pull_all(broker.other, 1)
+        assert again.message_id == lost.message_id
+        await broker.subscription.ack([kept.token], floor=1)
+
+    async def test_what_is_buried_is_not_delivered_and_keeps_its_reason(self, broker: Broker) -> None:
+        await broker.publisher.publish([message(1)])
+        (held,) = await pull_all(broker.subscription, 1)
+        await broker.subscription.bury(held, "because")
+        await broker.subscription.bury(held, "because")
+        await broker.lapse()
+        assert await pull(broker.subscription) == []
+        assert set(await broker.buried()) == {(held.message.data, "because")}
+
+    async def test_nothing_is_lost_between_many_publishers_and_holders(self, broker: Broker) -> None:
+        """Some acknowledge, some give back, and every message is acknowledged once in the end."""
+        done: list[int] = []
+
+        async def publish(begin: int) -> None:
+            for number in range(begin, begin + 25):
+                await broker.publisher.publish([message(number)])
+
+        async def hold(subscription: Subscription, keep: int) -> None:
+            while len(done) < 200:
+                held = await pull(subscription, limit=9, wait=0.01)
+                await subscription.give_back(tokens(held[keep:]))
+                await subscription.ack(tokens(held[:keep]), floor=1)
+                done.extend(numbers(held[:keep]))
+
+        async with asyncio.timeout(30):
+            await asyncio.gather(
+                *(publish(begin) for begin in range(0, 200, 25)), hold(broker.subscription, 4), hold(broker.other, 9)
+            )
+        assert sorted(done) == list(range(200))
+
+    async def test_too_much_that_waits_is_refused_whole_until_it_is_applied(self, broker: Broker) -> None:
+        half = Message(b" " * 1_200, {"number": "1"})
+        await broker.tiny.check()
+        await broker.tiny.publish([half])
+        with pytest.raises(OverloadedError):
+            await broker.tiny.publish([half, half])
+        held = await pull_all(broker.subscription, 1)
+        assert await pull(broker.subscription) == []
+        await broker.subscription.ack(tokens(held), floor=1)
+        await broker.tiny.publish([half])
+        assert len(await pull_all(broker.subscription, 1)) == 1
+
+    async def test_check_says_what_a_publish_would_say(self, broker: Broker) -> None:
+        await broker.tiny.publish([Message(b" " * 3_000, {"number": "1"})])
+        with pytest.raises(OverloadedError):
+            await broker.tiny.check()
+        await broker.subscription.ack(tokens(await pull_all(broker.subscription, 1)), floor=1)
+        await broker.tiny.check()
+        assert await pull(broker.subscription) == []

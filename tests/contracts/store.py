@@ -1,0 +1,217 @@
+"""The contract of Store."""
+
+import asyncio
+import random
+from itertools import count
+
+import pytest
+
+from shared.errors import AlreadyAppliedError, ShardFullError
+from shared.ports import Store
+from shared.words import MAX_SUM, SHARD_FULL, Commit, Receipt, ShardAdd
+
+LATER = 2**41
+_KEYS = count()
+
+
+def commit(*adds: tuple[str, int] | ShardAdd, keys: tuple[str, ...] = (), state: str = "applied") -> Commit:
+    """Adds to shard 0 where nothing else is said; a receipt of its own where none is named."""
+    return Commit(
+        tuple(Receipt(key, LATER, state) for key in keys or (f"key{next(_KEYS)}",)),
+        tuple(add if isinstance(add, ShardAdd) else ShardAdd(add[0], 0, add[1], 1) for add in adds),
+    )
+
+
+async def total(store: Store, counter: str) -> int:
+    async with store.snapshot() as snapshot:
+        totals, _ = await snapshot.read([counter], ())
+    return totals[counter].value
+
+
+class StoreContract:
+    """Inherit it and say what `store` is: an empty one."""
+
+    async def test_a_counter_never_seen_is_zero_without_a_config(self, store: Store) -> None:
+        async with store.snapshot() as snapshot:
+            totals, applied = await snapshot.read(["a"], ["key"])
+        assert (totals["a"].value, totals["a"].shards) == (0, 0)
+        assert not applied
+        assert await store.shards(["a"]) == {}
+
+    async def test_sums_add_up_over_shards(self, store: Store) -> None:
+        await store.apply(commit(ShardAdd("a", 0, 5, 1), ("b", -7)))
+        await store.apply(commit(ShardAdd("a", 2, 10, 3)))
+        await store.apply(commit(ShardAdd("a", 0, -1, 1)))
+        assert await total(store, "a") == 14
+        assert await total(store, "b") == -7
+
+    async def test_zero_makes_the_counter(self, store: Store) -> None:
+        await store.apply(commit(("a", 0)))
+        assert await store.shards(["a"]) == {"a": 1}
+
+    async def test_an_existing_receipt_refuses_the_whole_commit(self, store: Store) -> None:
+        await store.apply(commit(("a", 1), keys=("k1",)))
+        with pytest.raises(AlreadyAppliedError):
+            await store.apply(commit(("a", 1), ("b", 1), keys=("k0", "k1", "k2")))
+        assert await total(store, "a") == 1
+        assert await total(store, "b") == 0
+        assert set((await store.receipts(["k0", "k1", "k2"])).found) == {"k1"}
+        assert await store.shards(["b"]) == {}
+
+    async def test_a_receipt_keeps_its_first_state(self, store: Store) -> None:
+        await store.apply(commit(keys=("k",), state="dead"))
+        with pytest.raises(AlreadyAppliedError):
+            await store.apply(commit(("a", 1), keys=("k",)))
+        with pytest.raises(AlreadyAppliedError):
+            await store.apply(commit(keys=("k",), state="dead"))
+        assert (await store.receipts(["k"])).found == {"k": Receipt("k", LATER, "dead")}
+
+    async def test_only_applied_receipts_count_as_applied(self, store: Store) -> None:
+        await store.apply(commit(keys=("dead",), state="dead"))
+        await store.apply(commit(("a", 1), keys=("live",)))
+        async with store.snapshot() as snapshot:
+            _, applied = await snapshot.read(["a"], ["dead", "live", "none"])
+        assert set(applied) == {"live"}
+
+    async def test_of_equal_commits_at_once_one_is_applied(self, store: Store) -> None:
+        same = commit(("a", 1), keys=("k",))
+        outcomes = await asyncio.gather(*(store.apply(same) for _ in range(16)), return_exceptions=True)
+        assert sum(isinstance(outcome, int) for outcome in outcomes) == 1
+        assert sum(isinstance(outcome, AlreadyAppliedError) for outcome in outcomes) == 15
+        assert await total(store, "a") == 1
+
+    async def test_concurrent_commits_to_one_shard_all_count(self, store: Store) -> None:
+        await asyncio.gather(*(store.apply(commit(("a", number), ("b", 1))) for number in range(50)))
+        assert await total(store, "a") == sum(range(50))
+        assert await total(store, "b") == 50
+
+    async def test_time_goes_on_with_each_commit(self, store: Store) -> None:
+        times = [await store.apply(commit(("a", 1))) for _ in range(5)]
+        assert times == sorted(times)
+        async with store.snapshot() as snapshot:
+            assert snapshot.time >= times[-1]
+        assert (await store.receipts(["none"])).time >= times[-1]
+
+    async def test_a_snapshot_has_what_was_applied_before_it(self, store: Store) -> None:
+        for number in range(1, 20):
+            await store.apply(commit(("a", 1)))
+            assert await total(store, "a") == number
+
+    async def test_a_snapshot_stays_at_its_instant(self, store: Store) -> None:
+        await store.apply(commit(("a", 1), keys=("k1",)))
+        async with store.snapshot() as snapshot:
+            time = await store.apply(commit(ShardAdd("a", 1, 1, 2), ("b", 1), keys=("k2",)))
+            for _ in range(2):
+                totals, applied = await snapshot.read(["a", "b"], ["k1", "k2"])
+                assert (totals["a"].value, totals["a"].shards, totals["b"].value) == (1, 1, 0)
+                assert set(applied) == {"k1"}
+            assert snapshot.time < time
+        assert await total(store, "a") == 2
+
+    async def test_a_snapshot_is_never_torn(self, store: Store) -> None:
+        """Commits move an amount between two counters and leave a receipt: a snapshot sees all of a move or none."""
+        await store.apply(commit(("a", 0), ("b", 0)))
+        done = asyncio.Event()
+        moves = [(f"move{number}", random.Random(number).randrange(3)) for number in range(120)]
+
+        async def write() -> None:
+            for key, shard in moves:
+                adds = (ShardAdd("a", shard, -1, shard + 1), ShardAdd("b", shard, 1, shard + 1))
+                await store.apply(Commit((Receipt(key, LATER),), adds))
+            done.set()
+
+        async def read() -> int:
+            seen = 0
+            while not done.is_set():
+                async with store.snapshot() as snapshot:
+                    totals, applied = await snapshot.read(["a", "b"], [key for key, _ in moves])
+                assert totals["a"].value == -totals["b"].value == -len(applied)
+                assert len(applied) >= seen
+                seen = len(applied)
+                await asyncio.sleep(0)
+            return seen
+
+        await asyncio.gather(write(), read(), read())
+        assert await total(store, "b") == len(moves)
+
+    async def test_num_shards_is_raised_with_the_shard_and_never_lowered(self, store: Store) -> None:
+        await store.apply(commit(ShardAdd("a", 4, 1, 5)))
+        await store.apply(commit(ShardAdd("a", 1, 1, 2)))
+        assert await store.shards(["a", "b"]) == {"a": 5}
+        assert await store.raise_shards("a", 3) == 5
+        assert await store.raise_shards("a", 8) == 8
+        assert await store.raise_shards("b", 2) == 2
+        assert await store.shards(["a", "b"]) == {"a": 8, "b": 2}
+        assert await total(store, "a") == 2
+
+    async def test_concurrent_raises_keep_the_greatest(self, store: Store) -> None:
+        await asyncio.gather(*(store.raise_shards("a", number) for number in (3, 9, 1, 7, 5)))
+        assert await store.shards(["a"]) == {"a": 9}
+
+    async def test_names_are_in_order_of_their_bytes_and_paged(self, store: Store) -> None:
+        names = [
+            "a",
+            "a b",
+            "a'%_",
+            "a/1",
+            "ab",
+            "aé",
+            "a\N{SNOWMAN}",
+            "a\ufffd",
+            "a\U0001f600",
+            "a\U0010ffff" * 80,
+            "b",
+        ]
+        for name in reversed(names):
+            await store.apply(commit((name, 1)))
+        names.sort(key=str.encode)
+        assert [*await store.names("", "", 100)] == names
+        assert [*await store.names("a", "", 100)] == names[:-1]
+        paged: list[str] = []
+        while page := await store.names("a", paged[-1] if paged else "", 3):
+            assert len(page) <= 3
+            paged += page
+        assert paged == names[:-1]
+        assert [*await store.names("zz", "", 100)] == []
+        assert [*await store.names("a", "b", 100)] == []
+
+    async def test_any_name_is_a_counter_of_its_own(self, store: Store) -> None:
+        names = ["x", "X", "x ", "x-0", "shard-x-0", "é", "e\u0301", "'; --", "n" * 400, "n" * 399, "\N{SNOWMAN}"]
+        for number, name in enumerate(names):
+            await store.apply(commit((name, number + 1)))
+        async with store.snapshot() as snapshot:
+            totals, _ = await snapshot.read(names, ())
+        assert [totals[name].value for name in names] == list(range(1, len(names) + 1))
+
+    async def test_a_large_commit_and_a_large_read(self, store: Store) -> None:
+        names = [f"counter-{number}" for number in range(1_200)]
+        keys = tuple(f"receipt-{number}" for number in range(1_200))
+        await store.apply(commit(*((name, 2) for name in names), keys=keys))
+        async with store.snapshot() as snapshot:
+            totals, applied = await snapshot.read(names, [*keys, "none"])
+        assert all(totals[name].value == 2 for name in names)
+        assert set(applied) == set(keys)
+        assert len((await store.receipts(keys)).found) == 1_200
+
+    async def test_a_full_shard_refuses_the_whole_commit(self, store: Store) -> None:
+        for sign, counter in ((1, "up"), (-1, "down")):
+            for _ in range(2):
+                await store.apply(commit((counter, sign * MAX_SUM)))
+            assert abs(await total(store, counter)) > SHARD_FULL
+            with pytest.raises(ShardFullError) as full:
+                await store.apply(commit((counter, sign), ("other", 1), keys=(f"{counter}-key",)))
+            assert set(full.value.shards) == {(counter, 0)}
+            assert not (await store.receipts([f"{counter}-key"])).found
+            await store.apply(commit(ShardAdd(counter, 1, sign * MAX_SUM, 2)))
+            await store.apply(commit(ShardAdd(counter, 1, sign * MAX_SUM, 2)))
+            assert await total(store, counter) == sign * 4 * MAX_SUM
+        assert await total(store, "other") == 0
+
+    async def test_a_sweep_deletes_receipts_that_have_expired_and_no_others(self, store: Store) -> None:
+        old = Commit(tuple(Receipt(f"old{number}", 1_000) for number in range(3)), ())
+        await store.apply(old)
+        await store.apply(commit(keys=("young",)))
+        assert await store.sweep(1_000, 10) == 0
+        assert await store.sweep(2_000, 2) == 2
+        assert await store.sweep(2_000, 10) == 1
+        assert set((await store.receipts(["old0", "old1", "old2", "young"])).found) == {"young"}

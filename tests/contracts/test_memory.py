@@ -1,0 +1,67 @@
+"""The fakes."""
+
+from collections.abc import Sequence
+
+import pytest
+
+from shared.clock import ManualClock
+from shared.memory.broker import MemoryBroker, MemoryOverlay
+from shared.memory.store import MemoryStore
+from shared.ports import Overlay
+from shared.words import Message
+from tests.contracts.broker import Broker, BrokerContract
+from tests.contracts.overlay import Accepted, OverlayContract
+from tests.contracts.store import StoreContract
+
+
+def make_broker(kind: type[MemoryBroker] = MemoryBroker) -> Broker:
+    clock = ManualClock()
+    broker = kind(clock, max_pending_bytes=2_000)
+    roomy = kind(clock)
+    roomy._messages = broker._messages = {}
+    roomy.pending = broker.pending
+
+    async def lapse() -> None:
+        clock.turn(61)
+
+    async def buried() -> list[tuple[bytes, str]]:
+        return [(held.message.data, held.buried) for held in roomy._messages.values() if held.buried]
+
+    return Broker(roomy, roomy, roomy, lapse, buried, _Tiny(broker, roomy))
+
+
+class _Tiny:
+    """One broker, two limits."""
+
+    def __init__(self, limit: MemoryBroker, broker: MemoryBroker) -> None:
+        self._limit, self._broker = limit, broker
+
+    async def check(self) -> None:
+        await self._limit.check()
+
+    async def publish(self, messages: Sequence[Message]) -> None:
+        self._limit._admit(sum(len(message.data) for message in messages))
+        await self._broker.publish(messages)
+
+
+class TestMemoryBroker(BrokerContract):
+    @pytest.fixture
+    async def broker(self) -> Broker:
+        return make_broker()
+
+
+class TestMemoryStore(StoreContract):
+    @pytest.fixture
+    async def store(self) -> MemoryStore:
+        return MemoryStore(ManualClock())
+
+
+class TestMemoryOverlay(OverlayContract):
+    @pytest.fixture
+    async def accepted(self) -> Accepted:
+        broker = MemoryBroker(ManualClock())
+
+        async def restarted() -> Overlay:
+            return MemoryOverlay(broker)
+
+        return Accepted(broker, broker, MemoryOverlay(broker), MemoryOverlay(broker), restarted)

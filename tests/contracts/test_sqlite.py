@@ -1,0 +1,128 @@
+"""The SQLite file: one process's view, and another's on the same file."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from shared.clock import ManualClock
+from shared.codec import encode
+from shared.ports import Overlay
+from shared.sqlite import broker as sqlite_broker
+from shared.sqlite.broker import SqlitePublisher, SqliteSubscription
+from shared.sqlite.database import Database
+from shared.sqlite.overlay import SqliteOverlay
+from shared.sqlite.store import SqliteStore
+from shared.words import Commit, Envelope, Receipt
+from tests.contracts.broker import Broker, BrokerContract, pull_all, tokens
+from tests.contracts.overlay import PLAIN, Accepted, OverlayContract, ack_all, entries, publish, view
+from tests.contracts.store import StoreContract
+
+ROOM = 10**7
+
+
+@pytest.fixture
+async def database(tmp_path: Path) -> AsyncIterator[Database]:
+    database = Database(tmp_path / "countersink.db")
+    yield database
+    await database.close()
+
+
+@pytest.fixture
+async def another(tmp_path: Path, database: Database) -> AsyncIterator[Database]:
+    """What another process would open."""
+    another = Database(tmp_path / "countersink.db")
+    yield another
+    await another.close()
+
+
+class TestSqliteBroker(BrokerContract):
+    @pytest.fixture
+    async def broker(self, database: Database, another: Database) -> Broker:
+        clock = ManualClock()
+
+        async def lapse() -> None:
+            clock.turn(61)
+
+        async def buried() -> list[tuple[bytes, str]]:
+            rows = database.reader().execute("SELECT data, buried FROM messages WHERE buried IS NOT NULL")
+            return rows.fetchall()
+
+        return Broker(
+            SqlitePublisher(database, clock, ROOM),
+            SqliteSubscription(database, clock, 60),
+            SqliteSubscription(another, clock, 60),
+            lapse,
+            buried,
+            SqlitePublisher(another, clock, 2_000),
+        )
+
+    async def test_bytes_are_counted_right_over_a_life(self, broker: Broker, database: Database) -> None:
+        """What is dropped as a duplicate is not counted, what is acknowledged not any more."""
+        same = encode(Envelope("key-1", {"a": 1}, {}, (), 1, retried=True))
+        await broker.publisher.publish([same, same, encode(PLAIN)])
+        counted = "SELECT bytes, (SELECT coalesce(sum(length(data) + length(attributes)), 0) FROM messages) FROM broker"
+        bytes_, there = database.reader().execute(counted).fetchone()
+        assert bytes_ == there > 0
+        await broker.subscription.ack(tokens(await pull_all(broker.subscription, 2)), floor=1)
+        assert database.reader().execute(counted).fetchone() == (0, 0)
+
+
+class TestSqliteStore(StoreContract):
+    @pytest.fixture
+    async def store(self, database: Database) -> SqliteStore:
+        return SqliteStore(database, ManualClock())
+
+    async def test_a_sweep_spares_receipts_of_messages_that_are_still_there(
+        self, store: SqliteStore, database: Database
+    ) -> None:
+        """They do not expire in this broker, and one that was applied and not acknowledged comes again."""
+        clock = ManualClock(5.0)
+        await SqlitePublisher(database, clock, ROOM).publish([encode(PLAIN)])
+        await store.apply(Commit((Receipt("before", 1_000), Receipt("after", 6_000)), ()))
+        assert await store.sweep(10_000, 10) == 1
+        assert set((await store.receipts(["before", "after"])).found) == {"after"}
+
+
+class TestSqliteStoreOfTwoProcesses(StoreContract):
+    """Each call through another of them in turn."""
+
+    @pytest.fixture
+    async def store(self, database: Database, another: Database) -> SqliteStore:
+        stores = [SqliteStore(database, ManualClock()), SqliteStore(another, ManualClock())]
+
+        class InTurn:
+            def __getattr__(self, name: str) -> object:
+                stores.reverse()
+                return getattr(stores[0], name)
+
+        return InTurn()  # type: ignore[return-value] # it is, in turn
+
+
+class TestSqliteOverlay(OverlayContract):
+    @pytest.fixture
+    async def accepted(self, database: Database, another: Database) -> Accepted:
+        clock = ManualClock()
+
+        async def restarted() -> Overlay:
+            return SqliteOverlay(another, "topic")
+
+        return Accepted(
+            SqlitePublisher(database, clock, ROOM),
+            SqliteSubscription(database, clock, 60),
+            SqliteOverlay(database, "topic"),
+            SqliteOverlay(another, "topic"),
+            restarted,
+        )
+
+    async def test_who_fell_behind_the_log_of_acks_begins_anew(
+        self, accepted: Accepted, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(sqlite_broker, "ACKS_KEPT", 2)
+        await publish(accepted, PLAIN)
+        assert len(await entries(accepted.elsewhere, "a")) == 1
+        for floor in range(1, 8):
+            await ack_all(accepted, floor)
+            await publish(accepted, PLAIN)
+        assert len(await entries(accepted.elsewhere, "a")) == 1
+        assert (await view(accepted.elsewhere, "a")).floor == 7
