@@ -91,11 +91,14 @@ def test_nobody_else_ships_a_package_of_our_names() -> None:
 
 
 def test_a_foreign_package_of_our_name_would_be_seen(tmp_path: Path) -> None:
-    for distribution, record in (("foreign", "shared/__init__.py,,\n"), ("single", "ingest.py,,\n")):
+    for distribution, module in (("foreign", "shared/__init__.py"), ("single", "ingest.py")):
+        file = tmp_path / module
+        file.parent.mkdir(exist_ok=True)
+        file.touch()
         info = tmp_path / f"{distribution}-1.dist-info"
         info.mkdir()
         (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {distribution}\nVersion: 1\n")
-        (info / "RECORD").write_text(record)
+        (info / "RECORD").write_text(f"{module},,\n")
     found = owners([str(tmp_path)])
     assert found["shared"] == {"foreign"}
     assert found["ingest"] == {"single"}
