@@ -7,11 +7,11 @@ from typing import Final
 import orjson
 from aiohttp import web
 
+from ingest.answers import Answer
 from ingest.problems import Problem
 from ingest.reader import LONGEST_AGE, MOST_BASES, Reader
 from ingest.requests import Query, unescape
 from ingest.tracking import Tracking
-from ingest.writes import JSON
 from shared.ports import Overlay, Store
 from shared.words import MAX_ID_BYTES, Reading, flaw_of_name
 
@@ -34,7 +34,7 @@ class Reads:
         max_age = query.seconds("max_age", LONGEST_AGE)
         query.done()
         (reading,) = await self._reader.read((name,), max_age)
-        return web.Response(body=self._render(reading), headers=JSON)
+        return Answer(self._render(reading))
 
     async def several(self, query: Query) -> web.Response:
         """GET /v1/counters"""
@@ -57,7 +57,7 @@ class Reads:
         readings = await self._reader.read(names, max_age)
         next_token = orjson.dumps(token) if token else b"null"
         counters = b",".join([self._render(reading) for reading in readings])
-        return web.Response(body=b'{"counters":[%b],"next_page_token":%b}' % (counters, next_token), headers=JSON)
+        return Answer(b'{"counters":[%b],"next_page_token":%b}' % (counters, next_token))
 
     async def receipt(self, segment: str, query: Query) -> web.Response:
         """GET /v1/receipts/{id}"""
@@ -67,7 +67,7 @@ class Reads:
         if not receipt.isascii() or not all(ids) or (len(ids) == 1 and len(receipt) > MAX_ID_BYTES):
             raise Problem(422, "a receipt is what the answer to a POST said it is", field="receipt")
         state = await self._tracking.state(ids)
-        return web.Response(body=orjson.dumps({"receipt": receipt, "state": state}), headers=JSON)
+        return Answer(orjson.dumps({"receipt": receipt, "state": state}))
 
     async def _page(self, prefix: str, after: str, limit: int) -> tuple[list[str], str | None]:
         """Names with a config, and those with nothing but pending increments; the token of the next page.

@@ -9,11 +9,12 @@ from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from ingest import openapi
+from ingest.answers import JSON
 from ingest.problems import Problem, of_error
 from ingest.reads import Reads
 from ingest.requests import Query, name_of
 from ingest.shards import Shards
-from ingest.writes import JSON, Writes
+from ingest.writes import Writes
 from shared import metrics
 from shared.errors import CountersinkError
 from shared.ports import Publisher

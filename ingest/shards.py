@@ -3,9 +3,9 @@
 import orjson
 from aiohttp import web
 
+from ingest.answers import Answer
 from ingest.problems import Problem
 from ingest.requests import Query, body_of
-from ingest.writes import JSON
 from shared import strict_json
 from shared.ports import Store
 from shared.settings import Settings
@@ -39,4 +39,4 @@ class Shards:
                 field="shards",
             )
         now = await self._store.raise_shards(name, shards)
-        return web.Response(body=orjson.dumps({"name": name, "shards": now}), headers=JSON)
+        return Answer(orjson.dumps({"name": name, "shards": now}))

@@ -7,6 +7,7 @@ import orjson
 from aiohttp import web
 
 from ingest import parse
+from ingest.answers import Answer
 from ingest.batch import Batch
 from ingest.coalescer import MAX_ENTRIES, Draft
 from ingest.problems import Problem
@@ -19,7 +20,6 @@ from shared.ids import of_key
 from shared.settings import Settings
 from shared.words import Increment
 
-JSON: Final = {"Content-Type": "application/json"}
 LONGEST_WAIT: Final = 300.0
 DEFAULT_WAIT: Final = 10.0
 
@@ -55,7 +55,7 @@ class Writes:
         if how.wait is not None and await self._tracking.applied([draft.id], how.wait):
             (reading,) = await self._reader.read([name])
             answer = f'{{"accepted":1,"receipt":"{draft.id}","value":{reading.value}}}'
-            return web.Response(body=answer.encode(), headers=JSON)
+            return Answer(answer.encode())
         return _accepted(b'{"accepted":1,"receipt":"%b"}' % draft.id.encode())
 
     async def many(self, request: web.BaseRequest, query: Query) -> web.Response:
@@ -86,7 +86,7 @@ class Writes:
                 if outcome is not None:
                     raise outcome
         if how.wait is not None and await self._tracking.applied([draft.id for draft in drafts], how.wait):
-            return web.Response(body=orjson.dumps(answer), headers=JSON)
+            return Answer(orjson.dumps(answer))
         return _accepted(orjson.dumps(answer))
 
     def _add(self, batch: Batch, key: str | None) -> list[Draft]:
@@ -121,7 +121,7 @@ class _How:
 
 
 def _accepted(body: bytes) -> web.Response:
-    return web.Response(status=202, body=body, headers=JSON)
+    return Answer(body, 202)
 
 
 def _refused(error: parse.BodyError) -> Problem:
