@@ -48,7 +48,7 @@ class MemoryBroker:
         self._arrived.set()
 
     async def check(self) -> None:
-        self._admit(1)
+        self._admit(500)
 
     def _admit(self, size: int) -> None:
         pending = sum(len(held.message.data) for held in self._messages.values())

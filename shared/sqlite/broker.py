@@ -14,6 +14,8 @@ from shared.words import Delivery, Message
 
 POLL: Final = 0.01
 """Seconds between two looks for messages of other processes; a look is a few microseconds."""
+SMALL: Final = 500
+"""Bytes of an envelope with little in it."""
 ACKS_KEPT: Final = 10_000
 """Followers further behind than that read the pending messages anew."""
 
@@ -48,9 +50,9 @@ class SqlitePublisher:
         """It writes what a publish would write, and takes it back in the same transaction."""
 
         def touch(db: sqlite3.Connection) -> None:
-            self._admit(db, 1)
+            self._admit(db, SMALL)
             db.execute("UPDATE broker SET bytes = bytes")
-            db.execute(_INSERT, (b"", "{}", 0, None))
+            db.execute(_INSERT, (bytes(SMALL), "{}", 0, None))
             db.execute("DELETE FROM messages WHERE seq = last_insert_rowid()")
 
         await self._database.write(touch)

@@ -52,12 +52,11 @@ MIGRATIONS: Final = (
 
 def migrate(db: sqlite3.Connection, path: Path, migrations: tuple[str, ...] = MIGRATIONS) -> None:
     """Bring the file to this version, in one transaction; an empty one is made."""
-    if _version(db) == len(migrations):
+    if (_application(db), _version(db)) == (APPLICATION_ID, len(migrations)):
         return
     db.execute("BEGIN IMMEDIATE")
     try:
-        version = _version(db)
-        (application,) = db.execute("PRAGMA application_id").fetchone()
+        application, version = _application(db), _version(db)
         (tables,) = db.execute("SELECT count(*) FROM sqlite_schema").fetchone()
         if tables and application != APPLICATION_ID:
             raise SettingsError(f"{path} is a database of another program: choose another file")
@@ -76,13 +75,18 @@ def migrate(db: sqlite3.Connection, path: Path, migrations: tuple[str, ...] = MI
             db.execute("ROLLBACK")
 
 
+def _application(db: sqlite3.Connection) -> int:
+    (application,) = db.execute("PRAGMA application_id").fetchone()
+    return int(application)
+
+
 def _version(db: sqlite3.Connection) -> int:
     (version,) = db.execute("PRAGMA user_version").fetchone()
     return int(version)
 
 
 def _statements(script: str) -> list[str]:
-    """One by one, since `executescript` would commit first."""
+    """One by one, since `executescript` would commit first. Each ends with its line."""
     statements, text = [], ""
     for line in script.splitlines(keepends=True):
         text += line

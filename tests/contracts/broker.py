@@ -230,7 +230,7 @@ class BrokerContract:
         assert len(await pull_all(broker.subscription, 1)) == 1
 
     async def test_check_says_what_a_publish_would_say(self, broker: Broker) -> None:
-        await broker.tiny.publish([Message(b" " * 3_000, {"number": "1"})])
+        await broker.tiny.publish([Message(b" " * 1_800, {"number": "1"})])
         with pytest.raises(OverloadedError):
             await broker.tiny.check()
         await broker.subscription.ack(tokens(await pull_all(broker.subscription, 1)), floor=1)

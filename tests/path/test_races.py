@@ -50,7 +50,7 @@ def test_a_snapshot_older_than_a_removal_is_void(world: World) -> None:
 
 
 def test_the_overlay_is_read_after_the_instant_is_chosen(world: World) -> None:
-    """Read before it, an entry that was made and applied in between would be in the base and, unasked, in the overlay."""
+    """Read before it, an entry that was made and applied in between is in the base and, unasked, in the overlay."""
     ingest, other = world.ingests
     world.read(ingest, ["a"], None)
     one(world, ingest.owner, "view")

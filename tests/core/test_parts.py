@@ -1,0 +1,65 @@
+"""Envelopes as they stand in commits."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shared.parts import PART_ENTRIES, parts_of
+from shared.receipts import DAY, HOUR, key_of_envelope, key_of_increment, lifetime, too_old
+from shared.words import MAX_DELTA, MAX_SUM, Envelope, Increment
+from tests.core.strategies import envelopes
+
+
+def added(envelope: Envelope) -> dict[str, int]:
+    sums = dict(envelope.sums)
+    for item in envelope.keyed:
+        sums[item.counter] = sums.get(item.counter, 0) + item.delta
+    return sums
+
+
+@given(envelopes())
+def test_a_small_envelope_is_one_part(envelope: Envelope) -> None:
+    (part,) = parts_of(envelope)
+    assert part.key == key_of_envelope(envelope.id)
+    assert part.sums == envelope.sums
+    assert [item for _, item in part.keyed] == [*envelope.keyed]
+    assert part.retried == envelope.retried
+    entries = dict(part.entries())
+    assert {name: entry.delta + sum(d for _, d in entry.keyed) for name, entry in entries.items()} == added(envelope)
+
+
+@given(st.integers(0, 2_600), st.integers(0, 2_600), st.randoms())
+def test_a_large_one_is_divided_the_same_way_each_time(counters: int, ids: int, chance: object) -> None:
+    names = [f"c{number}" for number in range(counters)]
+    keyed = tuple(Increment(f"c{number % 7}", MAX_DELTA, f"i{number}") for number in range(ids))
+    envelope = Envelope("e", dict.fromkeys(names, 1), {}, keyed)
+    chance.shuffle(names)  # type: ignore[attr-defined] # a random.Random
+    again = Envelope("e", dict.fromkeys(names, 1), {}, keyed)
+    parts = [*parts_of(envelope)]
+    assert parts == [*parts_of(again)]
+    assert len({part.key for part in parts}) == len(parts)
+    assert all(len(part.sums) + len(part.keyed) <= PART_ENTRIES for part in parts)
+    assert all(sum(item.delta for _, item in part.keyed) <= MAX_SUM for part in parts)
+    assert sum(len(part.sums) for part in parts) == counters
+    assert [key for part in parts for key, _ in part.keyed] == [key_of_increment(i.counter, i.id or "") for i in keyed]
+
+
+def test_keys_of_different_things_differ() -> None:
+    keys = [
+        key_of_envelope("ab"),
+        key_of_envelope("abc"),
+        key_of_increment("a", "bc"),
+        key_of_increment("ab", "c"),
+        key_of_increment("1:a", "b"),
+        key_of_increment("1", ":ab"),
+    ]
+    assert len(set(keys)) == len(keys)
+
+
+def test_a_receipt_outlives_all_that_can_come_back() -> None:
+    retention = 7 * DAY
+    assert lifetime(retention, of_client=False) > retention
+    assert lifetime(retention, of_client=True) == lifetime(retention, of_client=False) + 8 * DAY
+    made = 100 * DAY
+    ends = made + lifetime(retention, of_client=False)
+    assert not too_old(made, ends - HOUR, retention)
+    assert too_old(made, ends - HOUR + 1, retention)
