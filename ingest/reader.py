@@ -89,9 +89,7 @@ class Reader:
             await asyncio.wait(earlier)
             views = await self._overlay.view(names)
             found = {
-                name: reading
-                for name, view in views.items()
-                if (reading := self._cached(name, view, age)) is not None
+                name: reading for name, view in views.items() if (reading := self._cached(name, view, age)) is not None
             }
         later = {self._flights[name] for name in names if name not in found and name in self._flights}
         own = [name for name in names if name not in found and name not in self._flights]

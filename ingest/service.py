@@ -27,6 +27,7 @@ class Ingest:
         overlay: Overlay,
         clock: Clock,
         settings: Settings,
+        *,
         version: str,
     ) -> None:
         self._settings = settings
