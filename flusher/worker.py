@@ -22,7 +22,7 @@ from shared.words import Delivery, Envelope
 _log = logging.getLogger(__name__)
 
 MOST_PULLED: Final = 1_000
-PULL_WAIT: Final = 1.0
+PULL_WAIT: Final = 0.2
 SWEEP_INTERVAL: Final = 10.0
 MOST_SWEPT: Final = 20_000
 LOOK: Final = 0.01

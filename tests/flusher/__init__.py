@@ -1,0 +1,1 @@
+"""The flusher by itself."""

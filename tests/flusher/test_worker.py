@@ -1,0 +1,226 @@
+"""What a flusher does with what it holds."""
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+
+from flusher.flush import Tools
+from flusher.policy import FlushPolicy
+from flusher.shardbook import ShardBook
+from flusher.worker import Flusher
+from shared.backoff import Backoff
+from shared.clock import ManualClock
+from shared.codec import encode
+from shared.errors import RefusedError, TransientError
+from shared.memory.broker import MemoryBroker
+from shared.memory.store import MemoryStore
+from shared.receipts import DAY
+from shared.supervise import Stop
+from shared.words import MAX_SUM, Commit, Envelope, Message
+
+NOBODY = 60.0
+
+
+class Bench:
+    """A flusher on fakes, and a clock to turn."""
+
+    def __init__(self, store: Callable[[ManualClock], MemoryStore] = MemoryStore, *, ages: bool = False) -> None:
+        self.clock = ManualClock()
+        self.broker = MemoryBroker(self.clock)
+        self.store = store(self.clock)
+        self.pauses: list[float] = []
+
+        async def pause(seconds: float) -> None:
+            self.pauses.append(seconds)
+            await asyncio.sleep(0)
+
+        tools = Tools(
+            self.store,
+            self.broker,
+            ShardBook(self.store, self.clock, 1),
+            self.clock,
+            7 * DAY,
+            lambda: Backoff(sleep=pause, jitter=lambda: 1.0),
+        )
+        self.flusher = Flusher(tools, FlushPolicy(1.0, 100, 10_000), topic="t", lease=60.0, ages=ages)
+
+    async def publish(self, *envelopes: Envelope) -> None:
+        await self.broker.publish([encode(envelope) for envelope in envelopes])
+
+    async def total(self, counter: str = "a") -> int:
+        async with self.store.snapshot() as snapshot:
+            totals, _ = await snapshot.read([counter], ())
+        return totals[counter].value
+
+    async def created_ago(self, name: str, milliseconds: int) -> None:
+        await self.publish(Envelope(name, {"a": 1}, {}, (), int(self.clock.now() * 1000) - milliseconds))
+
+
+async def test_a_window_is_flushed_when_it_is_due_and_acknowledged_after_that() -> None:
+    bench = Bench()
+    await bench.publish(Envelope("e1", {"a": 1}, {}), Envelope("e2", {"a": 2}, {}))
+    assert await bench.flusher.pull_once(0) == 2
+    assert not bench.flusher.due()
+    bench.clock.turn(1)
+    assert bench.flusher.due()
+    await bench.flusher.flush_once()
+    assert await bench.total() == 3
+    assert bench.broker.unburied() == 0
+
+
+async def test_what_can_not_be_read_is_buried_and_blocks_nobody() -> None:
+    bench = Bench()
+    await bench.broker.publish([Message(b"rubbish")])
+    await bench.publish(Envelope("e1", {"a": 1}, {}))
+    await bench.flusher.pull_once(0)
+    await bench.flusher.flush_once()
+    assert await bench.total() == 1
+    assert list(bench.broker.buried()) == ["1"]
+    assert "not valid JSON" in bench.broker.buried()["1"]
+
+
+async def test_what_is_older_than_receipts_are_kept_is_buried_never_applied() -> None:
+    bench = Bench(ages=True)
+    await bench.created_ago("old", 8 * DAY)
+    await bench.created_ago("young", 7 * DAY)
+    await bench.flusher.pull_once(0)
+    await bench.flusher.flush_once()
+    assert await bench.total() == 1
+    assert "older than receipts" in bench.broker.buried()["1"]
+
+
+async def test_where_receipts_do_not_expire_by_the_clock_nothing_is_too_old() -> None:
+    bench = Bench(ages=False)
+    await bench.created_ago("old", 800 * DAY)
+    await bench.flusher.pull_once(0)
+    await bench.flusher.flush_once()
+    assert await bench.total() == 1
+
+
+async def test_leases_are_extended_for_what_waits_and_for_what_is_being_flushed() -> None:
+    bench = Bench()
+    await bench.publish(Envelope("e1", {"a": 1}, {}))
+    await bench.flusher.pull_once(0)
+    for _ in range(5):
+        bench.clock.turn(50)
+        await bench.flusher.extend_once()
+        assert not await bench.broker.pull(10, 10**6, 0)
+    await bench.flusher.flush_once()
+    assert bench.broker.unburied() == 0
+
+
+async def test_a_full_window_is_pulled_into_no_further() -> None:
+    """A message alone may be larger than the window; a second one waits until it is flushed."""
+    bench = Bench()
+    await bench.publish(Envelope("e1", {"a" * 400: 1, **{f"{n}{'b' * 390}": 1 for n in range(30)}}, {}))
+    await bench.publish(Envelope("e2", {"a": 1}, {}))
+    assert await bench.flusher.pull_once(0) == 1
+    assert bench.flusher.due()
+
+
+class Moody(MemoryStore):
+    """Fails before, fails after, then works."""
+
+    moods = 6
+
+    async def apply(self, commit: Commit) -> int:
+        self.moods -= 1
+        if self.moods > 3:
+            raise TransientError("before")
+        if self.moods > 0:
+            await super().apply(commit)
+            raise TransientError("after")
+        return await super().apply(commit)
+
+
+async def test_a_commit_is_tried_again_with_pauses_that_grow_until_its_receipts_tell() -> None:
+    bench = Bench(Moody)
+    await bench.publish(Envelope("e1", {"a": 5}, {}))
+    await bench.flusher.pull_once(0)
+    await bench.flusher.flush_once()
+    assert await bench.total() == 5
+    assert bench.broker.unburied() == 0
+    assert bench.pauses == sorted(bench.pauses)
+    assert bench.pauses[0] < bench.pauses[-1]
+
+
+class Picky(MemoryStore):
+    """Refuses two of the counters."""
+
+    async def apply(self, commit: Commit) -> int:
+        if any(add.counter in {"x13", "x14"} for add in commit.adds):
+            raise RefusedError("not this one")
+        return await super().apply(commit)
+
+
+async def test_refused_commits_are_halved_until_the_guilty_are_alone() -> None:
+    bench = Bench(Picky)
+    await bench.publish(*(Envelope(f"e{number}", {f"x{number}": 1}, {}) for number in range(40)))
+    await bench.flusher.pull_once(0)
+    await bench.flusher.flush_once()
+    assert set(bench.broker.buried()) == {"14", "15"}
+    totals = [await bench.total(f"x{number}") for number in range(40)]
+    assert totals == [0 if number in {13, 14} else 1 for number in range(40)]
+
+
+async def test_full_shards_are_left_and_the_counter_goes_on() -> None:
+    bench = Bench()
+    for number in range(7):
+        await bench.publish(Envelope(f"e{number}", {"a": MAX_SUM}, {}))
+        await bench.flusher.pull_once(0)
+        await bench.flusher.flush_once()
+    assert await bench.total() == 7 * MAX_SUM
+    assert (await bench.store.shards(["a"]))["a"] > 2
+
+
+async def test_stop_flushes_what_is_held_though_it_is_not_due() -> None:
+    bench = Bench()
+    await bench.publish(Envelope("e1", {"a": 1}, {}))
+    stop = Stop()
+    running = asyncio.create_task(bench.flusher.run(stop, NOBODY))
+    async with asyncio.timeout(10):
+        while not bench.flusher._window:
+            await asyncio.sleep(0.001)
+        stop.set()
+        await running
+    assert await bench.total() == 1
+    assert bench.broker.unburied() == 0
+
+
+class Stuck(MemoryStore):
+    """Never answers."""
+
+    async def apply(self, commit: Commit) -> int:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+
+async def test_what_is_not_settled_by_the_deadline_is_given_back() -> None:
+    bench = Bench(Stuck)
+    await bench.publish(Envelope("e1", {"a": 1}, {}))
+    stop = Stop()
+    running = asyncio.create_task(bench.flusher.run(stop, 0.05))
+    async with asyncio.timeout(10):
+        while not bench.flusher._window:
+            await asyncio.sleep(0.001)
+        stop.set()
+        await running
+    (again,) = await bench.broker.pull(10, 10**6, 0)
+    assert again.attempt == 2
+
+
+class Broken(MemoryStore):
+    """Has a mistake in it."""
+
+    async def apply(self, commit: Commit) -> int:
+        raise LookupError("a mistake")
+
+
+async def test_a_task_that_dies_ends_the_flusher() -> None:
+    """Nobody is left to believe that it is at work."""
+    bench = Bench(Broken)
+    await bench.publish(Envelope("e1", {"a" * 400: 1, **{f"{n}{'b' * 390}": 1 for n in range(30)}}, {}))
+    with pytest.raises(ExceptionGroup) as died:
+        await asyncio.wait_for(bench.flusher.run(Stop(), NOBODY), 10)
+    assert died.group_contains(LookupError, match="a mistake")
