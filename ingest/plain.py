@@ -3,7 +3,6 @@ JSON. Whatever is not plainly good is left to `parse`, which can say what is wro
 """
 
 from collections import Counter
-from collections.abc import Mapping
 from typing import Any, Final
 
 import orjson
@@ -43,33 +42,29 @@ def batch(text: bytes, most: int) -> Batch | None:
 
 
 def _items(items: list[Any]) -> Batch | None:
-    if {*map(type, items)} != {dict} or {*map(len, items)} != {2}:
-        return None
+    """Each item with a counter that is a string has three strings at least, so with three on average it has no more."""
     try:
         names = [item["counter"] for item in items]
         deltas = [item["delta"] for item in items]
-    except KeyError:
+    except (KeyError, TypeError):
         return None
     if {*map(type, names)} != {str} or {*map(type, deltas)} != {int}:
         return None
-    least, most = min(deltas), max(deltas)
+    equal = deltas.count(deltas[0]) == len(deltas)
+    least, most = (deltas[0], deltas[0]) if equal else (min(deltas), max(deltas))
     weight = max(most, -least)
     if weight > MAX_DELTA or weight * len(items) > MAX_SUM:
         return None
     counts = Counter(names)
     if len(counts) == len(items):
         return Batch(dict(zip(names, deltas, strict=True)), {}, [], len(items))
-    return Batch(_sums(names, deltas, counts), {name: n for name, n in counts.items() if n > 1}, [], len(items))
-
-
-def _sums(names: list[str], deltas: list[int], counts: Mapping[str, int]) -> dict[str, int]:
-    delta = deltas[0]
-    if deltas.count(delta) == len(deltas):
-        return {name: n * delta for name, n in counts.items()}
-    sums = dict.fromkeys(counts, 0)
-    for name, delta in zip(names, deltas, strict=True):
-        sums[name] += delta
-    return sums
+    if equal:
+        sums = {name: n * most for name, n in counts.items()}
+    else:
+        sums = dict.fromkeys(counts, 0)
+        for name, delta in zip(names, deltas, strict=True):
+            sums[name] += delta
+    return Batch(sums, {name: n for name, n in counts.items() if n > 1}, [], len(items))
 
 
 def _map(value: dict[str, Any]) -> Batch | None:
