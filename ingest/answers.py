@@ -34,6 +34,8 @@ class Answer(web.Response):
         head = _HEADS[self.status]
         transport.write(b"%bContent-Length: %d\r\nDate: %b\r\n\r\n%b" % (head, len(body), _date.now(), body))
         self._written = True
+        if request.protocol.writing_paused:  # who does not read his answers gets no further
+            await request.writer.drain()
         return None
 
     async def write_eof(self, data: bytes = b"") -> None:
