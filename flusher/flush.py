@@ -129,7 +129,10 @@ class Flush:
             why = next((self._why[part.key] for part in held.parts if part.key in self._why), "given up before")
             metrics.DEAD.labels("refused").inc()
             _log.error("message %s is among the dead letters: %s", held.delivery.message_id, why)
-            await self._tools.subscription.bury(held.delivery, why)
+            try:
+                await self._tools.subscription.bury(held.delivery, why)
+            except TransientError as error:
+                _log.warning("burying failed, the message will come again: %s", error)
         for begin in range(0, len(done), ACKS_AT_ONCE):
             await self._ack(done[begin : begin + ACKS_AT_ONCE])
 

@@ -21,10 +21,12 @@ from shared.words import Delivery, Envelope
 
 _log = logging.getLogger(__name__)
 
-MOST_PULLED: Final = 1_000
+MOST_PULLED: Final = 500
+MOST_BYTES_PULLED: Final = 500_000
+"""At once: to decode it keeps the event loop busy for some hundredths of a second."""
 PULL_WAIT: Final = 0.2
 SWEEP_INTERVAL: Final = 10.0
-MOST_SWEPT: Final = 20_000
+MOST_SWEPT: Final = 2_000
 LOOK: Final = 0.01
 """Seconds between two looks whether the window is due."""
 
@@ -46,7 +48,7 @@ class Flusher:
 
     async def pull_once(self, wait: float = PULL_WAIT) -> int:
         """Lease what there is room for; how many messages came."""
-        room = self._policy.max_bytes - self._window.bytes
+        room = min(self._policy.max_bytes - self._window.bytes, MOST_BYTES_PULLED)
         deliveries = await self._tools.subscription.pull(MOST_PULLED, max(room, 1), wait)
         if deliveries and not self._window:
             self._begun = self._tools.clock.monotonic()
@@ -96,15 +98,18 @@ class Flusher:
             await self._tools.subscription.extend(tokens, self._lease)
 
     async def sweep_once(self) -> None:
-        """Delete some receipts that have expired."""
-        await self._tools.store.sweep(int(self._tools.clock.now() * 1000), MOST_SWEPT)
+        """Delete the receipts that have expired, some at a time, since others write, too."""
+        now = int(self._tools.clock.now() * 1000)
+        while await self._tools.store.sweep(now, MOST_SWEPT) == MOST_SWEPT:
+            await asyncio.sleep(LOOK)
 
     async def give_back(self) -> None:
         """What is not settled, to others."""
         tokens = [delivery.token for delivery in self._held()]
         self._window = Window()
         if tokens:
-            await self._tools.subscription.give_back(tokens)
+            with contextlib.suppress(TransientError):  # then the leases run out
+                await self._tools.subscription.give_back(tokens)
 
     def _held(self) -> Iterator[Delivery]:
         for window in (self._flushing, self._window):

@@ -127,8 +127,8 @@ def _is_json(text: bytes) -> bool:
 
 
 def _lines(text: bytes) -> Parsed:
+    _too_many(text.count(b"\n"))
     lines = [line for line in text.split(b"\n") if line.strip(_SPACE)]
-    _too_many(len(lines))
     return _items([_line(line) for line in lines])
 
 

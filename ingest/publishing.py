@@ -5,6 +5,7 @@ the linger at most if the broker can take another publish beside it.
 """
 
 import asyncio
+import logging
 from typing import Final
 
 from ingest.batch import Batch
@@ -17,6 +18,8 @@ from shared.ids import mint
 from shared.ports import Publisher
 from shared.words import Increment
 
+_log = logging.getLogger(__name__)
+
 MOST_MESSAGES: Final = 100
 """Envelopes in one publish."""
 
@@ -25,7 +28,7 @@ class Publishing:
     """`add…` returns what it takes to wait: a future that ends when the increment is durable, or fails."""
 
     def __init__(
-        self, publisher: Publisher, clock: Clock, *, linger: float, max_waiting: int, side_by_side: int = 1
+        self, publisher: Publisher, clock: Clock, *, linger: float, max_waiting: int, side_by_side: int = 4
     ) -> None:
         self._publisher = publisher
         self._clock = clock
@@ -121,6 +124,7 @@ class Publishing:
             await self._publisher.publish([encode(draft.close(created)) for draft in drafts])
         except BaseException as error:
             failure = error
+            _log.warning("a publish of %d envelopes failed: %s", len(drafts), error)
             if not isinstance(error, Exception):
                 raise
         else:

@@ -8,11 +8,14 @@ from typing import Final, NamedTuple
 from ingest.exact import Base, keys_of, pending
 from shared import metrics
 from shared.clock import Clock
+from shared.errors import TransientError
 from shared.ports import Overlay, Store
 from shared.words import Reading, View
 
 MOST_BASES: Final = 20_000
 LONGEST_AGE: Final = 60.0
+MOST_TRIES: Final = 100
+"""Of a snapshot. A floor rises while one is taken, though hardly twice; a store that was put back stays behind it."""
 _LOOKED_UP = metrics.READS.labels("looked up")
 _CACHED = metrics.READS.labels("cached")
 
@@ -115,18 +118,20 @@ class Reader:
 
     async def _snapshot(self, names: Sequence[str]) -> Mapping[str, Reading]:
         """Choose the instant; then read the overlay; then, at that instant, totals and receipts of all its entries."""
-        while True:
+        for _ in range(MOST_TRIES):
             born = self._clock.monotonic()
             async with self._store.snapshot() as snapshot:
                 views = await self._overlay.view(names)
                 if any(snapshot.time < view.floor for view in views.values()):
                     continue
-                asked = frozenset(key for view in views.values() for key in keys_of(view))
-                totals, applied = await snapshot.read(names, asked)
+                asked = {name: frozenset(keys_of(view)) for name, view in views.items()}
+                totals, applied = await snapshot.read(names, frozenset().union(*asked.values()))
                 found = {}
                 for name in names:
-                    base = Base(snapshot.time, snapshot.as_of, totals[name], asked, applied, born)
+                    known = asked[name].intersection(applied)
+                    base = Base(snapshot.time, snapshot.as_of, totals[name], asked[name], known, born)
                     reading = self._combine(name, base, views[name])
                     assert reading is not None, "the view's floor and receipts were asked for"  # noqa: S101
                     found[name] = reading
                 return found
+        raise TransientError("the store is older than what the broker knows to be applied: do they belong together?")

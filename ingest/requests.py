@@ -11,47 +11,63 @@ import aiohttp
 from aiohttp import web
 
 from ingest.problems import Problem
+from shared.errors import OverloadedError
 from shared.words import flaw_of_id, flaw_of_name
 
+MOST_BODIES: Final = 8
+"""Of the largest size, arriving at once."""
 _BAD_ESCAPE: Final = re.compile("%(?![0-9a-fA-F]{2})")
 _DECIMAL: Final = frozenset("0123456789.+-eE")
 _WINDOWS: Final = {"gzip": 16 + zlib.MAX_WBITS, "x-gzip": 16 + zlib.MAX_WBITS, "deflate": zlib.MAX_WBITS}
 """zlib's `wbits` of the content codings that are understood."""
 
 
-async def body_of(request: web.BaseRequest, limit: int, timeout: float) -> bytes:
-    """All of it, decompressed; usually it came with the head of the request and is there."""
-    content = request.content
-    try:
-        body = content.read_nowait(-1) if content.is_eof() else await _arriving(request, limit, timeout)
-    except TimeoutError:
-        raise Problem(408, f"the body did not arrive within {timeout:g} seconds", close=True) from None
-    except (OSError, aiohttp.ClientError, aiohttp.http.HttpProcessingError, web.RequestPayloadError):
-        raise Problem(400, "the body broke off, or is not what its headers say", close=True) from None
-    if len(body) > limit:
-        raise _too_large(limit)
-    if body and (coding := request.headers.get("Content-Encoding")) is not None:
-        return _decoded(body, coding.strip().lower(), limit)
-    return body
+class Bodies:
+    """Owns the bytes of bodies that are still arriving: all of them together take so much memory and no more."""
 
+    def __init__(self, limit: int, timeout: float) -> None:
+        self._limit = limit
+        self._timeout = timeout
+        self._arriving = 0
 
-async def _arriving(request: web.BaseRequest, limit: int, timeout: float) -> bytes:
-    if (request.content_length or 0) > limit:
-        raise _too_large(limit)
-    if request.headers.get("Expect", "").lower() == "100-continue":
-        await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-        request.writer.output_size = 0  # the answer itself has not begun
-    content = request.content
-    chunks: list[bytes] = []
-    size = 0
-    async with asyncio.timeout(timeout):
-        while not content.at_eof():
-            chunk = await content.readany()
-            chunks.append(chunk)
-            size += len(chunk)
-            if size > limit:
-                raise _too_large(limit)
-    return b"".join(chunks)
+    async def of(self, request: web.BaseRequest) -> bytes:
+        """All of it, decompressed; usually it came with the head of the request and is there."""
+        content = request.content
+        try:
+            body = content.read_nowait(-1) if content.is_eof() else await self._receive(request)
+        except TimeoutError:
+            raise Problem(408, f"the body did not arrive within {self._timeout:g} seconds", close=True) from None
+        except (OSError, aiohttp.ClientError, aiohttp.http.HttpProcessingError, web.RequestPayloadError):
+            raise Problem(400, "the body broke off, or is not what its headers say", close=True) from None
+        if len(body) > self._limit:
+            raise _too_large(self._limit)
+        if body and (coding := request.headers.get("Content-Encoding")) is not None:
+            return _decoded(body, coding.strip().lower(), self._limit)
+        return body
+
+    async def _receive(self, request: web.BaseRequest) -> bytes:
+        if (request.content_length or 0) > self._limit:
+            raise _too_large(self._limit)
+        if request.headers.get("Expect", "").lower() == "100-continue":
+            await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+            request.writer.output_size = 0  # the answer itself has not begun
+        content = request.content
+        chunks: list[bytes] = []
+        size = 0
+        try:
+            async with asyncio.timeout(self._timeout):
+                while not content.at_eof():
+                    chunk = await content.readany()
+                    chunks.append(chunk)
+                    size += len(chunk)
+                    self._arriving += len(chunk)
+                    if size > self._limit:
+                        raise _too_large(self._limit)
+                    if self._arriving > MOST_BODIES * self._limit:
+                        raise OverloadedError("too many large bodies are arriving at once")
+        finally:
+            self._arriving -= size
+        return b"".join(chunks)
 
 
 def _decoded(body: bytes, coding: str, limit: int) -> bytes:

@@ -7,6 +7,7 @@ from aiohttp import web
 from ingest.publishing import Publishing
 from ingest.reader import Reader
 from ingest.reads import Reads
+from ingest.requests import Bodies
 from ingest.routes import Routes
 from ingest.server import serve
 from ingest.shards import Shards
@@ -31,22 +32,25 @@ class Ingest:
         version: str,
     ) -> None:
         self._settings = settings
+        self._overlay = overlay
         self._runner: web.ServerRunner | None = None
         self.publishing = Publishing(
             publisher, clock, linger=settings.linger_ms / 1000, max_waiting=settings.max_waiting
         )
         self.reader = Reader(store, overlay, clock, settings.cache_ttl)
+        bodies = Bodies(settings.max_body_bytes, settings.body_timeout)
         tracking = Tracking(store, overlay, clock)
         self.routes = Routes(
-            Writes(self.publishing, tracking, self.reader, settings),
+            Writes(self.publishing, tracking, self.reader, bodies),
             Reads(self.reader, tracking, store, overlay),
-            Shards(store, settings),
+            Shards(store, bodies, settings),
             publisher,
             version,
         )
 
     async def start(self, sock: socket.socket) -> None:
-        """Answer requests on a bound socket."""
+        """Answer requests on a bound socket, once what is pending is known."""
+        await self._overlay.view(())
         self._runner = await serve(self.routes, sock, self._settings.drain_timeout)
 
     async def stop(self) -> None:

@@ -5,7 +5,7 @@ from aiohttp import web
 
 from ingest.answers import Answer
 from ingest.problems import Problem
-from ingest.requests import Query, body_of
+from ingest.requests import Bodies, Query
 from shared import strict_json
 from shared.ports import Store
 from shared.settings import Settings
@@ -14,14 +14,15 @@ from shared.settings import Settings
 class Shards:
     """Never fewer: an increment might be on its way to the highest one."""
 
-    def __init__(self, store: Store, settings: Settings) -> None:
+    def __init__(self, store: Store, bodies: Bodies, settings: Settings) -> None:
         self._store = store
+        self._bodies = bodies
         self._settings = settings
 
     async def put(self, request: web.BaseRequest, name: str, query: Query) -> web.Response:
         """PUT /v1/counters/{name}/shards"""
         query.done()
-        body = await body_of(request, self._settings.max_body_bytes, self._settings.body_timeout)
+        body = await self._bodies.of(request)
         try:
             data = strict_json.loads(body)
         except strict_json.JsonError as error:

@@ -8,7 +8,7 @@ from shared.clock import Clock
 from shared.ports import Overlay, Store
 from shared.receipts import key_of_envelope
 
-POLL: Final = 0.02
+POLL: Final = 0.03
 
 
 class Tracking:
@@ -39,8 +39,8 @@ class Tracking:
         while True:
             if not await self._overlay.holds(keys):
                 found = (await self._store.receipts(keys)).found
-                if len(found) == len(keys) and all(receipt.state == "applied" for receipt in found.values()):
-                    return True
+                if len(found) == len(keys):
+                    return all(receipt.state == "applied" for receipt in found.values())
             if self._clock.monotonic() >= until:
                 return False
             await asyncio.sleep(POLL)

@@ -13,29 +13,31 @@ from ingest.coalescer import MAX_ENTRIES, Draft
 from ingest.problems import Problem
 from ingest.publishing import Publishing
 from ingest.reader import Reader
-from ingest.requests import Query, body_of, idempotency_key_of
+from ingest.requests import Bodies, Query, idempotency_key_of
 from ingest.tracking import Tracking
 from shared import metrics
 from shared.ids import of_key
-from shared.settings import Settings
 from shared.words import Increment
 
 LONGEST_WAIT: Final = 300.0
 DEFAULT_WAIT: Final = 10.0
+LARGE: Final = 262_144
+"""Bytes of a body that takes too long to parse for the event loop."""
 
 
 class Writes:
     """202 means durable. Before it, the increment may be lost or not: the client sends it again with the same id."""
 
-    def __init__(self, publishing: Publishing, tracking: Tracking, reader: Reader, settings: Settings) -> None:
+    def __init__(self, publishing: Publishing, tracking: Tracking, reader: Reader, bodies: Bodies) -> None:
         self._publishing = publishing
         self._tracking = tracking
         self._reader = reader
-        self._settings = settings
+        self._bodies = bodies
+        self._large = asyncio.Lock()
 
     async def one(self, request: web.BaseRequest, name: str, query: Query) -> web.Response:
         """POST /v1/counters/{name}"""
-        body = await body_of(request, self._settings.max_body_bytes, self._settings.body_timeout)
+        body = await self._bodies.of(request)
         by = query.one("by")
         how = _How(query)
         try:
@@ -60,11 +62,11 @@ class Writes:
 
     async def many(self, request: web.BaseRequest, query: Query) -> web.Response:
         """POST /v1/increments"""
-        body = await body_of(request, self._settings.max_body_bytes, self._settings.body_timeout)
+        body = await self._bodies.of(request)
         how = _How(query)
         key = idempotency_key_of(request)
         try:
-            parsed = parse.batch(body)
+            parsed = parse.batch(body) if len(body) <= LARGE else await self._parse_aside(body)
         except parse.BodyError as error:
             raise _refused(error) from None
         finally:
@@ -88,6 +90,11 @@ class Writes:
         if how.wait is not None and await self._tracking.applied([draft.id for draft in drafts], how.wait):
             return Answer(orjson.dumps(answer))
         return _accepted(orjson.dumps(answer))
+
+    async def _parse_aside(self, body: bytes) -> parse.Parsed:
+        """One at a time, so that all others are served meanwhile."""
+        async with self._large:
+            return await asyncio.to_thread(parse.batch, body)
 
     def _add(self, batch: Batch, key: str | None) -> list[Draft]:
         """Under a key, the items without an id of their own are one envelope: its receipt lets the first body win."""

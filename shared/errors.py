@@ -31,6 +31,10 @@ class StorageFullError(TransientError):
     """The disk is full and nothing was taken. Free some space; nothing accepted is lost."""
 
 
+class DamagedError(CountersinkError):
+    """What is stored can't be read any more. Only a backup helps."""
+
+
 class RefusedError(CountersinkError):
     """The store refuses this commit as invalid and will refuse it again; nothing of it was applied."""
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Final
 
-from shared.receipts import key_of_envelope, key_of_increment
+from shared.receipts import key_of_envelope, key_of_increment, key_of_part
 from shared.words import MAX_SUM, Entry, Envelope, Increment
 
 _Keyed = tuple[tuple[str, Increment], ...]
@@ -46,7 +46,7 @@ def parts_of(envelope: Envelope) -> Iterator[Part]:
         return
     divided = (*((sums, ()) for sums in _divide(envelope.sums)), *(({}, ids) for ids in _divide_keyed(keyed)))
     for number, (sums, ids) in enumerate(divided):
-        yield Part(key_of_envelope(f"{envelope.id}/{number}"), sums, ids, envelope.retried)
+        yield Part(key_of_part(envelope.id, number), sums, ids, envelope.retried)
 
 
 def _divide(sums: Mapping[str, int]) -> Iterator[dict[str, int]]:

@@ -13,6 +13,11 @@ def key_of_envelope(envelope_id: str) -> str:
     return "e" + sha256(envelope_id.encode()).hexdigest()
 
 
+def key_of_part(envelope_id: str, number: int) -> str:
+    """Of a divided envelope. With a prefix of its own: an envelope may be called as if it were a part."""
+    return "p" + sha256(f"{envelope_id}/{number}".encode()).hexdigest()
+
+
 def key_of_increment(counter: str, client_id: str) -> str:
     """The counter's length keeps ('a', 'bc') and ('ab', 'c') apart."""
     return "i" + sha256(f"{len(counter)}:{counter}{client_id}".encode()).hexdigest()

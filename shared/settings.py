@@ -46,6 +46,16 @@ def _number(least: float, most: float) -> Callable[[str], float]:
     return read
 
 
+def _choice(*choices: str) -> Callable[[str], str]:
+    def read(value: str) -> str:
+        for choice in choices:
+            if value.lower() == choice.lower():
+                return choice
+        raise ValueError(f"must be {' or '.join(choices)}")
+
+    return read
+
+
 _DEFAULT_FILE = "sqlite:///.countersink/countersink.db"
 
 
@@ -54,8 +64,9 @@ class Settings:
     """What can be set. Every field is the variable COUNTERSINK_ + its name in capitals."""
 
     broker: str = _setting(_DEFAULT_FILE, _text, "where envelopes wait: sqlite:///FILE")
-    store: str = _setting("", _text, "where counters live: sqlite:///FILE", "the broker's file")
+    store: str = _setting("", _text, "where counters live: with a SQLite broker, its file", "the broker's file")
     overlay: str = _setting("memory://", _text, "what is accepted and not applied yet; a SQLite broker is its own")
+    spool: str = _setting("off", _choice("off"), "takes envelopes while the broker is away; a SQLite broker never is")
     linger_ms: int = _setting(20, _whole(0, 10_000), "longest wait of an increment for others to travel with, ms")
     flush_interval: float = _setting(1.0, _number(0.0, 60.0), "longest age of a flusher's window, seconds")
     cache_ttl: float = _setting(1.0, _number(0.0, 60.0), "longest age of the cached part of a read, seconds")
@@ -77,6 +88,11 @@ class Settings:
     body_timeout: float = _setting(10.0, _number(0.1, 600.0), "seconds a client may take to send a body")
     max_window_bytes: int = _setting(16_777_216, _whole(1_024, 2**30), "most bytes a flusher holds at once")
     drain_timeout: float = _setting(10.0, _number(0.0, 600.0), "seconds for finishing work after SIGTERM")
+    log_level: str = _setting(
+        "WARNING",
+        _choice("DEBUG", "INFO", "WARNING", "ERROR"),
+        "least grave of what is logged: DEBUG, INFO, WARNING or ERROR",
+    )
 
     @classmethod
     def read(cls, environment: Mapping[str, str]) -> "Settings":

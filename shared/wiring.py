@@ -8,7 +8,7 @@ from shared.clock import Clock, SystemClock
 from shared.errors import SettingsError
 from shared.ports import Overlay, Publisher, Store, Subscription
 from shared.settings import Settings
-from shared.sqlite.broker import SqlitePublisher, SqliteSubscription
+from shared.sqlite.broker import SqlitePublisher, SqliteSubscription, topic_of
 from shared.sqlite.database import Database
 from shared.sqlite.overlay import SqliteOverlay
 from shared.sqlite.store import SqliteStore
@@ -42,19 +42,23 @@ def connect(settings: Settings) -> Parts:
             f"COUNTERSINK_OVERLAY={settings.overlay!r}: with a SQLite broker it must be memory://,"
             " since the broker's own table is the overlay"
         )
+    if store_file.resolve() != broker_file.resolve():
+        raise SettingsError(
+            f"COUNTERSINK_STORE={settings.store!r}: with a SQLite broker it must be the same file, since the file"
+            " knows which receipts are still needed"
+        )
     clock = SystemClock()
-    broker = Database(broker_file)
-    same = store_file.resolve() == broker_file.resolve()
-    store = broker if same else Database(store_file)
+    database = Database(broker_file)
+    topic = topic_of(database)
     return Parts(
-        publisher=SqlitePublisher(broker, clock, settings.max_pending_bytes),
-        subscription=SqliteSubscription(broker, clock, settings.lease),
-        store=SqliteStore(store, clock),
-        overlay=SqliteOverlay(broker, settings.broker),
+        publisher=SqlitePublisher(database, clock, settings.max_pending_bytes),
+        subscription=SqliteSubscription(database, clock, settings.lease),
+        store=SqliteStore(database, clock),
+        overlay=SqliteOverlay(database, topic),
         clock=clock,
-        topic=settings.broker,
-        ages=not same,
-        databases=(broker,) if same else (broker, store),
+        topic=topic,
+        ages=False,
+        databases=(database,),
     )
 
 

@@ -80,11 +80,11 @@ class MemoryBroker:
                 held.until = self._clock.now() + seconds
 
     async def ack(self, tokens: Sequence[str], floor: int) -> None:
-        done = [_number(token) for token in tokens if self._leased(token)]
+        done = {_number(token) for token in tokens if self._leased(token)}
         for number in done:
             del self._messages[number]
         if done:
-            self.pending.remove(done, floor)
+            self.pending.remove(sorted(done), floor)
 
     async def give_back(self, tokens: Sequence[str]) -> None:
         for held in map(self._leased, tokens):

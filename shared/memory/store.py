@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 
 from shared.clock import Clock
-from shared.errors import AlreadyAppliedError, ShardFullError
+from shared.errors import AlreadyAppliedError, RefusedError, ShardFullError
 from shared.words import SHARD_FULL, Commit, Receipt, Receipts, Total
 
 
@@ -22,6 +22,8 @@ class MemoryStore:
         keys = [receipt.key for receipt in commit.receipts]
         if len(set(keys)) < len(keys) or any(key in self._receipts for key in keys):
             raise AlreadyAppliedError("a receipt of this commit exists")
+        if any(not -(2**63) <= add.delta < 2**63 for add in commit.adds):
+            raise RefusedError("a sum is beyond int64")
         full = {
             (add.counter, add.shard)
             for add in commit.adds

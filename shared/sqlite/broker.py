@@ -9,7 +9,7 @@ import orjson
 
 from shared.clock import Clock
 from shared.errors import OverloadedError
-from shared.sqlite.database import Database
+from shared.sqlite.database import Database, translate
 from shared.words import Delivery, Message
 
 POLL: Final = 0.01
@@ -21,6 +21,12 @@ ACKS_KEPT: Final = 10_000
 
 
 _INSERT: Final = "INSERT OR IGNORE INTO messages (data, attributes, published, once) VALUES (?, ?, ?, ?)"
+
+
+def topic_of(database: Database) -> str:
+    """The name of this broker."""
+    (name,) = database.reader().execute("SELECT name FROM broker").fetchone()
+    return str(name)
 
 
 class SqlitePublisher:
@@ -88,11 +94,14 @@ class SqliteSubscription:
         return await self._database.write(lambda db: _lease(db, now, lease, limit, max_bytes))
 
     def _any(self) -> bool:
-        (found,) = self._reader.execute(
-            "SELECT EXISTS (SELECT 1 FROM leases WHERE until <= ?) OR EXISTS ("
-            "SELECT 1 FROM messages, broker WHERE seq > head)",
-            (self._now(),),
-        ).fetchone()
+        try:
+            (found,) = self._reader.execute(
+                "SELECT EXISTS (SELECT 1 FROM leases WHERE until <= ?) OR EXISTS ("
+                "SELECT 1 FROM messages, broker WHERE seq > head)",
+                (self._now(),),
+            ).fetchone()
+        except sqlite3.Error as error:
+            raise translate(error, self._database.path) from error
         return bool(found)
 
     async def extend(self, tokens: Sequence[str], seconds: float) -> None:
@@ -136,7 +145,11 @@ class SqliteSubscription:
 
         def mark(db: sqlite3.Connection) -> None:
             if _end_lease(db, lease):
-                db.execute("UPDATE messages SET buried = ? WHERE seq = ?", (reason, lease[0]))
+                (size,) = db.execute(
+                    "UPDATE messages SET buried = ? WHERE seq = ? RETURNING length(data) + length(attributes)",
+                    (reason, lease[0]),
+                ).fetchone()
+                db.execute("UPDATE broker SET bytes = bytes - ?", (size,))
 
         await self._database.write(mark)
 

@@ -7,11 +7,12 @@ import queue
 import sqlite3
 import threading
 from collections.abc import Callable
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
 
-from shared.errors import CountersinkError, SettingsError, StorageFullError, TransientError
-from shared.sqlite.schema import migrate
+from shared.errors import CountersinkError, DamagedError, SettingsError, StorageFullError, TransientError
+from shared.sqlite.schema import migrate, refuse_others
 
 T = TypeVar("T")
 Work = Callable[[sqlite3.Connection], T]
@@ -19,6 +20,10 @@ Work = Callable[[sqlite3.Connection], T]
 _MOST_IN_A_GROUP: Final = 256
 _MIN_SQLITE: Final = (3, 38, 0)
 """RETURNING and json_each."""
+
+
+class _CommitError(Exception):
+    """The work was done, and COMMIT failed."""
 
 
 class _Order(NamedTuple):
@@ -38,15 +43,15 @@ class Database:
         self._loop = asyncio.get_running_loop()
         self._orders: queue.SimpleQueue[_Order | None] = queue.SimpleQueue()
         self._readers: list[sqlite3.Connection] = []
-        self._db = _prepare(path)
         # SQLite's own waiting for the write lock polls and sleeps; a lock on a file beside it wakes at once.
-        self._turn = os.open(f"{path}-turn", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        self._db, self._turn = _prepare(path)
         self._thread = threading.Thread(target=self._write, name=f"writer of {path}", daemon=True)
         self._thread.start()
 
     def reader(self) -> sqlite3.Connection:
-        """A connection for reads on the event loop's thread; closed with the database."""
+        """A connection for reads on the event loop's thread, where it must not wait; closed with the database."""
         connection = _connect(self.path)
+        connection.execute("PRAGMA busy_timeout = 50")
         self._readers.append(connection)
         return connection
 
@@ -87,9 +92,13 @@ class Database:
         self._db.close()
 
     def _commit(self, group: list[_Order]) -> list[Any]:
-        """A result or an exception for each. What fails together is tried one by one."""
+        """A result or an exception for each. Where the work of one failed, all are done again, one by one; where the
+        commit itself failed, none is, since after an error of the disk nobody knows whether it happened.
+        """
         try:
             return self._transact(group)
+        except _CommitError as error:
+            return [translate(error.__cause__ or error, self.path) for _ in group]
         except Exception as error:
             if len(group) == 1:
                 return [translate(error, self.path)]
@@ -101,12 +110,17 @@ class Database:
         try:
             db.execute("BEGIN IMMEDIATE")
             results = [order.work(db) for order in group]
-            db.execute("COMMIT")
+            try:
+                db.execute("COMMIT")
+            except sqlite3.Error as error:
+                raise _CommitError from error
+            return results
         finally:
-            if db.in_transaction:
-                db.execute("ROLLBACK")
-            fcntl.flock(self._turn, fcntl.LOCK_UN)
-        return results
+            try:
+                if db.in_transaction:
+                    db.execute("ROLLBACK")
+            finally:
+                fcntl.flock(self._turn, fcntl.LOCK_UN)
 
 
 def _tell(group: list[_Order], results: list[Any]) -> None:
@@ -127,27 +141,39 @@ def translate(error: BaseException, path: Path) -> BaseException:
     ours: CountersinkError
     if code == sqlite3.SQLITE_FULL:
         ours = StorageFullError(f"the disk of {path} is full: free some space")
+    elif code in {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}:
+        ours = DamagedError(f"{path} is damaged ({error}): stop all processes on it and put a backup in its place")
     else:
         ours = TransientError(f"{path}: {error}")
     ours.__cause__ = error
     return ours
 
 
-def _prepare(path: Path) -> sqlite3.Connection:
+def _prepare(path: Path) -> tuple[sqlite3.Connection, int]:
+    """The connection that writes, and the lock that it takes turns by."""
     if sqlite3.sqlite_version_info < _MIN_SQLITE:
         raise SettingsError(f"SQLite {sqlite3.sqlite_version} is too old: 3.38 or later is needed")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        db = _connect(path)
-        db.execute("PRAGMA journal_mode = WAL")
-        migrate(db, path)
     except OSError as error:
         raise SettingsError(f"can't make the folder {path.parent}: {error.strerror}") from error
-    except sqlite3.Error as error:
+    try:
+        with ExitStack() as undo:
+            db = undo.enter_context(closing(_connect(path)))
+            refuse_others(db, path)
+            turn = os.open(f"{path}-turn", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            undo.callback(os.close, turn)
+            # Of several processes that make the file, all but one would be told at once that it is locked.
+            fcntl.flock(turn, fcntl.LOCK_EX)
+            db.execute("PRAGMA journal_mode = WAL")
+            migrate(db, path)
+            fcntl.flock(turn, fcntl.LOCK_UN)
+            undo.pop_all()
+            return db, turn
+    except (OSError, sqlite3.Error) as error:
         raise SettingsError(
             f"can't use {path} as the database: {error}. Choose a folder on a local disk that can be written"
         ) from error
-    return db
 
 
 def _connect(path: Path) -> sqlite3.Connection:

@@ -1,14 +1,21 @@
 """The overlay of a SQLite broker: its table of pending messages, followed in memory."""
 
+import asyncio
+import contextlib
+import sqlite3
 from collections.abc import Collection, Mapping, Sequence
+from typing import Final
 
 import orjson
 
 from shared.codec import decode
 from shared.errors import UnreadableError
 from shared.overlay import Pending
-from shared.sqlite.database import Database
+from shared.sqlite.database import Database, translate
 from shared.words import Delivery, Message, View
+
+SLICE: Final = 100
+"""Messages read before others get a turn."""
 
 
 class SqliteOverlay:
@@ -18,38 +25,66 @@ class SqliteOverlay:
 
     def __init__(self, database: Database, topic: str) -> None:
         self._db = database.reader()
+        self._path = database.path
         self._topic = topic
+        self._turn = asyncio.Lock()
         self._pending = Pending()
         self._seen: int | None = None
         self._last_message = 0
         self._last_ack: int | None = None
 
     async def view(self, counters: Sequence[str]) -> Mapping[str, View]:
-        self._follow()
+        await self._follow()
         return {counter: self._pending.view(counter) for counter in counters}
 
     async def names(self, prefix: str) -> Sequence[str]:
-        self._follow()
+        await self._follow()
         return self._pending.names(prefix)
 
     async def holds(self, keys: Collection[str]) -> Collection[str]:
-        self._follow()
+        await self._follow()
         return self._pending.holds(keys)
 
-    def _follow(self) -> None:
-        """Catch up with the file. `data_version` changes with each commit of another connection."""
+    async def _follow(self) -> None:
+        """Catch up with the file, if there is anything new."""
+        try:
+            if self._version() == self._seen:
+                return
+            async with self._turn:
+                version = self._version()
+                if version != self._seen:
+                    await self._catch_up()
+                    self._seen = version
+        except sqlite3.Error as error:
+            raise translate(error, self._path) from error
+
+    def _version(self) -> int:
+        """Another one after each commit of another connection."""
         (version,) = self._db.execute("PRAGMA data_version").fetchone()
-        if version == self._seen:
-            return
+        return int(version)
+
+    async def _catch_up(self) -> None:
+        """At one instant, though in slices if there is much."""
         self._db.execute("BEGIN")
         try:
-            self._catch_up()
+            self._forget_what_went()
+            new = self._db.execute(
+                "SELECT seq, data, attributes, published FROM messages WHERE seq > ? ORDER BY seq",
+                (self._last_message,),
+            )
+            while rows := new.fetchmany(SLICE):
+                for row in rows:
+                    self._add(*row)
+                if len(rows) == SLICE:
+                    await asyncio.sleep(0)
         finally:
-            self._db.execute("COMMIT")
-        self._seen = version
+            self._db.execute("ROLLBACK")
 
-    def _catch_up(self) -> None:
-        first, last = self._db.execute("SELECT coalesce(min(number), 0), coalesce(max(number), 0) FROM acks").fetchone()
+    def _forget_what_went(self) -> None:
+        # Each by itself: together in one SELECT they would scan the table.
+        first, last = self._db.execute(
+            "SELECT coalesce((SELECT min(number) FROM acks), 0), coalesce((SELECT max(number) FROM acks), 0)"
+        ).fetchone()
         (floor,) = self._db.execute("SELECT floor FROM broker").fetchone()
         if self._last_ack is None or self._last_ack < first - 1:
             self._pending = Pending(floor)
@@ -58,13 +93,9 @@ class SqliteOverlay:
             for (seqs,) in self._db.execute("SELECT seqs FROM acks WHERE number > ?", (self._last_ack,)):
                 self._pending.remove(orjson.loads(seqs), floor)
         self._last_ack = last
-        for seq, data, attributes, published in self._db.execute(
-            "SELECT seq, data, attributes, published FROM messages WHERE seq > ? ORDER BY seq",
-            (self._last_message,),
-        ):
-            self._last_message = seq
-            delivery = Delivery("", Message(data, orjson.loads(attributes)), str(seq), published)
-            try:
-                self._pending.add(seq, decode(delivery, self._topic))
-            except UnreadableError:
-                continue  # the flusher buries it
+
+    def _add(self, seq: int, data: bytes, attributes: str, published: int) -> None:
+        self._last_message = seq
+        delivery = Delivery("", Message(data, orjson.loads(attributes)), str(seq), published)
+        with contextlib.suppress(UnreadableError):  # the flusher buries it
+            self._pending.add(seq, decode(delivery, self._topic))

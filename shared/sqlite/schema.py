@@ -29,8 +29,15 @@ MIGRATIONS: Final = (
     -- Which messages went, for those who keep the pending ones in memory.
     CREATE TABLE acks (number INTEGER PRIMARY KEY AUTOINCREMENT, seqs TEXT NOT NULL);
 
-    CREATE TABLE broker (only INTEGER PRIMARY KEY CHECK (only = 1), head INTEGER, bytes INTEGER, floor INTEGER);
-    INSERT INTO broker VALUES (1, 0, 0, 0);
+    -- The name is the file's own, however its path is spelled: messages without an id are called after it.
+    CREATE TABLE broker (
+        only INTEGER PRIMARY KEY CHECK (only = 1),
+        name TEXT NOT NULL,
+        head INTEGER NOT NULL,
+        bytes INTEGER NOT NULL,
+        floor INTEGER NOT NULL
+    );
+    INSERT INTO broker VALUES (1, lower(hex(randomblob(16))), 0, 0, 0);
 
     CREATE TABLE configs (counter TEXT PRIMARY KEY, num_shards INTEGER NOT NULL) WITHOUT ROWID;
     -- An overflowing sum would become REAL: the check makes it an error.
@@ -56,10 +63,8 @@ def migrate(db: sqlite3.Connection, path: Path, migrations: tuple[str, ...] = MI
         return
     db.execute("BEGIN IMMEDIATE")
     try:
-        application, version = _application(db), _version(db)
-        (tables,) = db.execute("SELECT count(*) FROM sqlite_schema").fetchone()
-        if tables and application != APPLICATION_ID:
-            raise SettingsError(f"{path} is a database of another program: choose another file")
+        refuse_others(db, path)
+        version = _version(db)
         if version > len(migrations):
             raise SettingsError(
                 f"{path} has schema {version}, this Countersink knows up to {len(migrations)}: use a newer one"
@@ -73,6 +78,13 @@ def migrate(db: sqlite3.Connection, path: Path, migrations: tuple[str, ...] = MI
     finally:
         if db.in_transaction:
             db.execute("ROLLBACK")
+
+
+def refuse_others(db: sqlite3.Connection, path: Path) -> None:
+    """`SettingsError` if the file is of another program. Only reads: it is left as it was."""
+    (tables,) = db.execute("SELECT count(*) FROM sqlite_schema").fetchone()
+    if tables and _application(db) != APPLICATION_ID:
+        raise SettingsError(f"{path} is a database of another program: choose another file")
 
 
 def _application(db: sqlite3.Connection) -> int:

@@ -3,12 +3,12 @@
 import sqlite3
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import Final
+from typing import Any, Final
 
 import orjson
 
 from shared.clock import Clock
-from shared.errors import AlreadyAppliedError, ShardFullError
+from shared.errors import AlreadyAppliedError, RefusedError, ShardFullError
 from shared.sqlite.database import Database, translate
 from shared.words import SHARD_FULL, Commit, Receipt, Receipts, Total
 
@@ -27,7 +27,10 @@ class SqliteStore:
         self._idle = [database.reader()]
 
     async def apply(self, commit: Commit) -> int:
-        return await self._database.write(lambda db: _apply(db, commit))
+        try:
+            return await self._database.write(lambda db: _apply(db, commit))
+        except OverflowError as error:
+            raise RefusedError("a sum is beyond int64") from error
 
     @asynccontextmanager
     async def snapshot(self) -> AsyncIterator["SqliteSnapshot"]:
@@ -49,9 +52,9 @@ class SqliteStore:
 
     async def shards(self, counters: Sequence[str]) -> Mapping[str, int]:
         return dict(
-            self._reader.execute(
+            self._read(
                 "SELECT counter, num_shards FROM configs WHERE counter IN (SELECT value FROM json_each(?))",
-                (orjson.dumps(counters).decode(),),
+                orjson.dumps(counters).decode(),
             )
         )
 
@@ -64,14 +67,23 @@ class SqliteStore:
         return await self._database.write(work)
 
     async def names(self, prefix: str, after: str, limit: int) -> Sequence[str]:
-        rows = self._reader.execute(
+        rows = self._read(
             "SELECT counter FROM configs WHERE counter >= ? AND counter > ? AND counter < ? ORDER BY counter LIMIT ?",
-            (prefix, after, prefix + _LAST, limit),
+            prefix,
+            after,
+            prefix + _LAST,
+            limit,
         )
         return [counter for (counter,) in rows]
 
     async def sweep(self, now: int, limit: int) -> int:
         return await self._database.write(lambda db: _sweep(db, now, limit))
+
+    def _read(self, query: str, *values: str | int) -> list[Any]:
+        try:
+            return self._reader.execute(query, values).fetchall()
+        except sqlite3.Error as error:
+            raise translate(error, self._database.path) from error
 
 
 class SqliteSnapshot:
