@@ -117,75 +117,42 @@ class BrokerContract:
     async def test_a_pull_of_nothing_ends(self, broker: Broker) -> None:
         assert await pull(broker.subscription) == []
 
+    async def test_a_pull_of_nothing_waits_its_time(self, broker: Broker) -> None:
+        loop = asyncio.get_running_loop()
+        begun = loop.time()
+        assert await pull(broker.subscription, wait=0.05) == []
+        assert loop.time() - begun >= 0.04
+
+    async def test_published_is_when_it_was_published(self, broker: Broker) -> None:
+        await broker.publisher.publish([message(1)])
+        (first,) = await pull_all(broker.subscription, 1)
+        await broker.subscription.ack([first.token], floor=1)
+        await broker.lapse()
+        await broker.publisher.publish([message(2)])
+        (second,) = await pull_all(broker.subscription, 1)
+        assert 10**12 < first.published < second.published < 10**13
+
+    async def test_each_message_has_an_id_of_its_own_for_ever(self, broker: Broker) -> None:
+        """Receipts of foreign messages are made from it."""
+        seen = set()
+        for number in range(5):
+            await broker.publisher.publish([message(number)])
+            (held,) = await pull_all(broker.subscription, 1)
+            seen.add(held.message_id)
+            await broker.subscription.ack([held.token], floor=1)
+        assert len(seen) == 5
+
+    async def test_equal_messages_are_two(self, broker: Broker) -> None:
+        await broker.publisher.publish([message(1), message(1)])
+        await broker.publisher.publish([message(1)])
+        assert numbers(await pull_all(broker.subscription, 3)) == [1, 1, 1]
+
     async def test_what_is_acknowledged_never_comes_again(self, broker: Broker) -> None:
         await broker.publisher.publish([message(1), message(2)])
         held = await pull_all(broker.subscription, 2)
         await broker.subscription.ack(tokens(held), floor=1)
         await broker.lapse()
         assert await pull(broker.subscription) == []
-
-    async def test_an_ack_forgets_only_its_own(self, broker: Broker) -> None:
-        await broker.publisher.publish([message(1), message(2)])
-        held = await pull_all(broker.subscription, 2)
-        await broker.subscription.ack([held[0].token], floor=1)
-        await broker.lapse()
-        (again,) = await pull_all(broker.subscription, 1)
-        assert again.message_id == held[1].message_id
-
-    async def test_a_lapsed_lease_brings_the_message_again_with_another_token(self, broker: Broker) -> None:
-        await broker.publisher.publish([message(1)])
-        (first,) = await pull_all(broker.subscription, 1)
-        await broker.lapse()
-        (again,) = await pull_all(broker.other, 1)
-        assert again.message == first.message
-        assert again.message_id == first.message_id
-        assert again.published == first.published
-        assert again.token != first.token
-        assert (first.attempt, again.attempt) == (1, 2)
-
-    async def test_an_ack_of_a_lost_lease_acks_nothing(self, broker: Broker) -> None:
-        await broker.publisher.publish([message(1)])
-        (stale,) = await pull_all(broker.subscription, 1)
-        await broker.lapse()
-        await pull_all(broker.other, 1)
-        await broker.subscription.ack([stale.token], floor=1)
-        await broker.lapse()
-        assert len(await pull_all(broker.subscription, 1)) == 1
-
-    async def test_a_lost_lease_is_neither_extended_nor_given_back(self, broker: Broker) -> None:
-        await broker.publisher.publish([message(1)])
-        (stale,) = await pull_all(broker.subscription, 1)
-        await broker.lapse()
-        await pull_all(broker.other, 1)
-        await broker.subscription.give_back([stale.token])
-        assert await pull(broker.subscription) == []
-        await broker.subscription.extend([stale.token], 3_600)
-        await broker.lapse()
-        assert len(await pull_all(broker.subscription, 1)) == 1
-
-    async def test_what_is_given_back_comes_again_at_once(self, broker: Broker) -> None:
-        await broker.publisher.publish([message(1), message(2)])
-        held = await pull_all(broker.subscription, 2)
-        await broker.subscription.give_back([held[0].token])
-        (again,) = await pull_all(broker.other, 1)
-        assert again.message_id == held[0].message_id
-        assert again.attempt == 2
-
-    async def test_what_was_given_back_is_not_acknowledged_any_more(self, broker: Broker) -> None:
-        await broker.publisher.publish([message(1)])
-        held = await pull_all(broker.subscription, 1)
-        await broker.subscription.give_back(tokens(held))
-        await broker.subscription.ack(tokens(held), floor=1)
-        assert len(await pull_all(broker.other, 1)) == 1
-
-    async def test_an_extended_lease_does_not_lapse(self, broker: Broker) -> None:
-        await broker.publisher.publish([message(1), message(2)])
-        kept, lost = await pull_all(broker.subscription, 2)
-        await broker.subscription.extend([kept.token], 3_600)
-        await broker.lapse()
-        (again,) = await pull_all(broker.other, 1)
-        assert again.message_id == lost.message_id
-        await broker.subscription.ack([kept.token], floor=1)
 
     async def test_what_is_buried_is_not_delivered_and_keeps_its_reason(self, broker: Broker) -> None:
         await broker.publisher.publish([message(1)])

@@ -1,9 +1,11 @@
 """The contract of an Overlay that a broker keeps: its pending messages."""
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from shared.codec import encode
+from shared.parts import parts_of
 from shared.ports import Overlay, Publisher, Subscription
 from shared.receipts import key_of_envelope, key_of_increment
 from shared.words import Delivery, Entry, Envelope, Increment, Message, View
@@ -131,6 +133,85 @@ class OverlayContract:
     async def test_what_nobody_can_read_is_no_entry(self, accepted: Accepted) -> None:
         await accepted.publisher.publish([Message(b"rubbish"), encode(PLAIN)])
         assert len(await entries(accepted.overlay, "a")) == 1
+
+    async def test_counters_are_viewed_at_one_instant(self, accepted: Accepted) -> None:
+        """All of an envelope is there or nothing of it, and its floors rise when its entries go."""
+        names, done, applied = ("a", "b", "c"), asyncio.Event(), [0]
+
+        async def write() -> None:
+            for number in range(40):
+                await publish(accepted, Envelope(f"e{number}", dict.fromkeys(names, 1)))
+                applied[0] = number + 1
+                await asyncio.sleep(0)
+                if number % 3 == 0:
+                    await ack_all(accepted, floor=number + 1)
+                    await asyncio.sleep(0)
+            done.set()
+
+        async def look(overlay: Overlay) -> None:
+            while not done.is_set():
+                least = applied[0]
+                views = await overlay.view(names)
+                keys = [{entry.key for entry in views[name].entries} for name in names]
+                assert keys[0] == keys[1] == keys[2]
+                assert len({views[name].floor for name in names}) == 1
+                assert len(keys[0]) + views["a"].floor >= least
+                await asyncio.sleep(0)
+
+        await asyncio.gather(write(), look(accepted.overlay), look(accepted.elsewhere))
+
+    async def test_what_came_and_went_between_two_looks_raises_the_floor(self, accepted: Accepted) -> None:
+        for overlay in (accepted.overlay, accepted.elsewhere):
+            assert await entries(overlay, "a") == ()
+        await publish(accepted, PLAIN, KEYED)
+        await ack_all(accepted, floor=5)
+        for overlay in (accepted.overlay, accepted.elsewhere):
+            views = await overlay.view(["a", "b", "c"])
+            assert all(found.floor >= 5 and not found.entries for found in views.values())
+
+    async def test_two_copies_are_two_entries_and_go_one_by_one(self, accepted: Accepted) -> None:
+        """A publish that was repeated: readers count the key once, but it is there until the last copy is gone."""
+        key = key_of_envelope("plain")
+        await publish(accepted, PLAIN)
+        await publish(accepted, PLAIN)
+        assert await entries(accepted.overlay, "a") == (Entry(key, 3), Entry(key, 3))
+        one, two = await pull(accepted)
+        await accepted.subscription.ack([one.token], floor=1)
+        assert await entries(accepted.overlay, "a") == (Entry(key, 3),)
+        assert set(await accepted.overlay.holds([key])) == {key}
+        await accepted.subscription.ack([two.token], floor=2)
+        assert await entries(accepted.overlay, "a") == ()
+        assert not await accepted.overlay.holds([key])
+
+    async def test_a_large_envelope_stands_there_in_parts(self, accepted: Accepted) -> None:
+        large = Envelope("large", {f"n{number}": number for number in range(2_100)}, {}, (Increment("n0", 7, "x"),))
+        parts = [*parts_of(large)]
+        assert len(parts) > 1
+        await publish(accepted, large)
+        views = await accepted.overlay.view([*large.sums])
+        keys = {part.key for part in parts}
+        assert {entry.key for found in views.values() for entry in found.entries} == keys
+        assert all(sum(e.delta for e in views[name].entries) == total for name, total in large.sums.items())
+        assert set(await accepted.elsewhere.holds([*keys, "none"])) == keys
+        await ack_all(accepted, floor=1)
+        assert [*await accepted.overlay.names("")] == []
+        assert not await accepted.elsewhere.holds(keys)
+
+    async def test_foreign_messages_are_entries_too(self, accepted: Accepted) -> None:
+        """Late if they have an id of their publisher's: another copy may have been applied."""
+        named = {"ce-source": "s", "ce-id": "1"}
+        await accepted.publisher.publish([Message(b'{"counter":"a","delta":4}'), Message(b'{"counter":"a"}', named)])
+        found = await entries(accepted.overlay, "a")
+        assert [(entry.delta, entry.late) for entry in found] == [(4, False), (1, True)]
+        assert await entries(accepted.elsewhere, "a") == found
+        assert await entries(await accepted.restarted(), "a") == found
+
+    async def test_an_ack_of_what_nobody_can_read_disturbs_nothing(self, accepted: Accepted) -> None:
+        await accepted.publisher.publish([Message(b"rubbish")])
+        await ack_all(accepted, floor=3)
+        await publish(accepted, PLAIN)
+        assert len(await entries(accepted.overlay, "a")) == 1
+        assert len(await entries(accepted.elsewhere, "a")) == 1
 
     async def test_equal_versions_mean_equal_views(self, accepted: Accepted) -> None:
         seen: dict[int, View] = {}

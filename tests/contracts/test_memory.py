@@ -10,7 +10,9 @@ from shared.memory.store import MemoryStore
 from shared.ports import Overlay
 from shared.words import Message
 from tests.contracts.broker import Broker, BrokerContract
+from tests.contracts.leases import LeaseContract, OnceContract
 from tests.contracts.overlay import Accepted, OverlayContract
+from tests.contracts.snapshots import SnapshotContract
 from tests.contracts.store import StoreContract
 
 
@@ -44,13 +46,13 @@ class _Tiny:
         await self._broker.publish(messages)
 
 
-class TestMemoryBroker(BrokerContract):
+class TestMemoryBroker(BrokerContract, LeaseContract, OnceContract):
     @pytest.fixture
     async def broker(self) -> Broker:
         return make_broker()
 
 
-class TestMemoryStore(StoreContract):
+class TestMemoryStore(StoreContract, SnapshotContract):
     @pytest.fixture
     async def store(self) -> MemoryStore:
         return MemoryStore(ManualClock())

@@ -15,7 +15,9 @@ from shared.sqlite.overlay import SqliteOverlay
 from shared.sqlite.store import SqliteStore
 from shared.words import Commit, Envelope, Receipt
 from tests.contracts.broker import Broker, BrokerContract, pull_all, tokens
+from tests.contracts.leases import LeaseContract, OnceContract
 from tests.contracts.overlay import PLAIN, Accepted, OverlayContract, ack_all, entries, publish, view
+from tests.contracts.snapshots import SnapshotContract
 from tests.contracts.store import StoreContract
 
 ROOM = 10**7
@@ -36,7 +38,7 @@ async def another(tmp_path: Path, database: Database) -> AsyncIterator[Database]
     await another.close()
 
 
-class TestSqliteBroker(BrokerContract):
+class TestSqliteBroker(BrokerContract, LeaseContract, OnceContract):
     @pytest.fixture
     async def broker(self, database: Database, another: Database) -> Broker:
         clock = ManualClock()
@@ -68,7 +70,7 @@ class TestSqliteBroker(BrokerContract):
         assert database.reader().execute(counted).fetchone() == (0, 0)
 
 
-class TestSqliteStore(StoreContract):
+class TestSqliteStore(StoreContract, SnapshotContract):
     @pytest.fixture
     async def store(self, database: Database) -> SqliteStore:
         return SqliteStore(database, ManualClock())
@@ -84,7 +86,7 @@ class TestSqliteStore(StoreContract):
         assert set((await store.receipts(["before", "after"])).found) == {"after"}
 
 
-class TestSqliteStoreOfTwoProcesses(StoreContract):
+class TestSqliteStoreOfTwoProcesses(StoreContract, SnapshotContract):
     """Each call through another of them in turn."""
 
     @pytest.fixture

@@ -1,0 +1,178 @@
+"""The contract of what is read of a store: snapshots, and the names of its counters."""
+
+import asyncio
+import random
+
+import pytest
+
+from shared.ports import Store
+from shared.words import Commit, Receipt, ShardAdd
+from tests.contracts.store import LATER, commit, total
+
+
+class SnapshotContract:
+    """Inherit it beside `StoreContract`."""
+
+    async def test_a_snapshot_has_what_was_applied_before_it(self, store: Store) -> None:
+        for number in range(1, 20):
+            await store.apply(commit(("a", 1)))
+            assert await total(store, "a") == number
+
+    async def test_a_snapshot_stays_at_its_instant(self, store: Store) -> None:
+        await store.apply(commit(("a", 1), keys=("k1",)))
+        async with store.snapshot() as snapshot:
+            time = await store.apply(commit(ShardAdd("a", 1, 1, 2), ("b", 1), keys=("k2",)))
+            for _ in range(2):
+                totals, applied = await snapshot.read(["a", "b"], ["k1", "k2"])
+                assert (totals["a"].value, totals["a"].shards, totals["b"].value) == (1, 1, 0)
+                assert set(applied) == {"k1"}
+            assert snapshot.time < time
+        assert await total(store, "a") == 2
+
+    async def test_a_snapshot_is_never_torn(self, store: Store) -> None:
+        """Commits move an amount between two counters and leave a receipt: a snapshot sees all of a move or none."""
+        await store.apply(commit(("a", 0), ("b", 0)))
+        done = asyncio.Event()
+        moves = [(f"move{number}", random.Random(number).randrange(3)) for number in range(120)]
+
+        async def write() -> None:
+            for key, shard in moves:
+                adds = (ShardAdd("a", shard, -1, shard + 1), ShardAdd("b", shard, 1, shard + 1))
+                await store.apply(Commit((Receipt(key, LATER),), adds))
+            done.set()
+
+        async def read() -> int:
+            seen = 0
+            while not done.is_set():
+                async with store.snapshot() as snapshot:
+                    totals, applied = await snapshot.read(["a", "b"], [key for key, _ in moves])
+                assert totals["a"].value == -totals["b"].value == -len(applied)
+                assert len(applied) >= seen
+                seen = len(applied)
+                await asyncio.sleep(0)
+            return seen
+
+        await asyncio.gather(write(), read(), read())
+        assert await total(store, "b") == len(moves)
+
+    async def test_a_snapshot_has_exactly_what_was_applied_by_its_time(self, store: Store) -> None:
+        """Floors compare the two times: a commit missed though its time is not later would be lost to readers."""
+        times: dict[str, int] = {}
+        seen: list[tuple[int, set[str]]] = []
+        keys = [f"timed{number}" for number in range(60)]
+
+        async def write(some: list[str]) -> None:
+            for key in some:
+                times[key] = await store.apply(commit(("a", 1), keys=(key,)))
+
+        async def read() -> None:
+            while len(times) < len(keys):
+                async with store.snapshot() as snapshot:
+                    await asyncio.sleep(0)
+                    totals, applied = await snapshot.read(["a"], keys)
+                assert totals["a"].value == len(applied)
+                seen.append((snapshot.time, set(applied)))
+                look = await store.receipts(keys)
+                seen.append((look.time, set(look.found)))
+                await asyncio.sleep(0)
+
+        await asyncio.gather(*(write(keys[begin::4]) for begin in range(4)), read(), read())
+        for time, applied in seen:
+            assert applied == {key for key in keys if times[key] <= time}
+
+    async def test_snapshots_do_not_disturb_each_other(self, store: Store) -> None:
+        for expected in range(3):
+            async with store.snapshot() as outer:
+                await store.apply(commit(("a", 1)))
+                async with store.snapshot() as inner:
+                    await store.apply(commit(("b", 1)))
+                    totals, _ = await inner.read(["a", "b"], ())
+                    assert [totals[name].value for name in "ab"] == [expected + 1, expected]
+                totals, _ = await outer.read(["a", "b"], ())
+                assert [totals[name].value for name in "ab"] == [expected, expected]
+                assert outer.time < inner.time
+
+    async def test_a_snapshot_that_was_left_by_an_error_holds_nothing_back(self, store: Store) -> None:
+        async def fail() -> None:
+            async with store.snapshot() as snapshot:
+                await snapshot.read(["a"], ())
+                raise ValueError("mine")
+
+        for number in range(1, 4):
+            with pytest.raises(ValueError, match="mine"):
+                await fail()
+            await store.apply(commit(("a", 1)))
+            assert await total(store, "a") == number
+
+    async def test_as_of_is_in_seconds_and_goes_on(self, store: Store) -> None:
+        instants = []
+        for _ in range(3):
+            async with store.snapshot() as snapshot:
+                instants.append(snapshot.as_of)
+        assert instants == sorted(instants)
+        assert 10**9 < instants[0] < 10**10
+
+    async def test_who_asks_for_nothing_gets_nothing(self, store: Store) -> None:
+        await store.apply(commit(("a", 1), keys=("k",)))
+        async with store.snapshot() as snapshot:
+            totals, applied = await snapshot.read([], [])
+        assert (dict(totals), [*applied]) == ({}, [])
+        assert not (await store.receipts([])).found
+        assert await store.shards([]) == {}
+
+    async def test_a_cancelled_commit_is_whole_or_not_there(self, store: Store) -> None:
+        keys = [f"cancelled{number}" for number in range(30)]
+        tasks = [asyncio.ensure_future(store.apply(commit(("a", 1), ("b", 1), keys=(key,)))) for key in keys]
+        await asyncio.sleep(0)
+        for task in tasks[::2]:
+            task.cancel()
+        outcomes = await asyncio.gather(*tasks, return_exceptions=True)
+        await store.apply(commit(("c", 1)))
+        async with store.snapshot() as snapshot:
+            totals, applied = await snapshot.read(["a", "b"], keys)
+        assert totals["a"].value == totals["b"].value == len(applied)
+        done = {key for key, outcome in zip(keys, outcomes, strict=True) if isinstance(outcome, int)}
+        assert {*keys[1::2]} <= done <= {*applied}
+
+    async def test_names_are_in_order_of_their_bytes_and_paged(self, store: Store) -> None:
+        names = [
+            "a",
+            "a b",
+            "a'%_",
+            "a/1",
+            "ab",
+            "aé",
+            "a\N{SNOWMAN}",
+            "a\ufffd",
+            "a\U0001f600",
+            "a\U0010ffff" * 80,
+            "b",
+        ]
+        for name in reversed(names):
+            await store.apply(commit((name, 1)))
+        names.sort(key=str.encode)
+        assert [*await store.names("", "", 100)] == names
+        assert [*await store.names("a", "", 100)] == names[:-1]
+        paged: list[str] = []
+        while page := await store.names("a", paged[-1] if paged else "", 3):
+            assert len(page) <= 3
+            assert not {*page} & {*paged}
+            paged += page
+        assert paged == names[:-1]
+        assert [*await store.names("zz", "", 100)] == []
+        assert [*await store.names("a", "b", 100)] == []
+
+    async def test_names_are_those_with_a_config(self, store: Store) -> None:
+        await store.raise_shards("only a config", 3)
+        await store.apply(commit(keys=("only a receipt",)))
+        assert [*await store.names("", "", 10)] == ["only a config"]
+
+    async def test_names_come_after_the_one_that_is_named(self, store: Store) -> None:
+        for name in ("a", "ab", "b", "ba", "bb", "c"):
+            await store.raise_shards(name, 1)
+        assert [*await store.names("b", "a", 10)] == ["b", "ba", "bb"]
+        assert [*await store.names("b", "b", 10)] == ["ba", "bb"]
+        assert [*await store.names("b", "b\x00", 10)] == ["ba", "bb"]
+        assert [*await store.names("b", "ba", 1)] == ["bb"]
+        assert [*await store.names("", "ba", 2)] == ["bb", "c"]
+        assert [*await store.names("b", "bb", 10)] == []
