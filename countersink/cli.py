@@ -1,26 +1,49 @@
 """The command line: what can be said, and what becomes of errors."""
 
 import argparse
+import logging
 import os
 import sys
+import traceback
 from collections.abc import Sequence
 
-from countersink import __version__, serving, shell
+from countersink import __version__, output, serving, shell
 from shared.errors import CountersinkError
 from shared.settings import table
+
+_log = logging.getLogger(__name__)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Exit 0 when it is done, 1 with one line when it failed, 2 when it was said wrong."""
+    output.show_anything()
     options = _parser().parse_args(arguments)
     try:
         options.run(options)
-    except CountersinkError as error:
-        sys.exit(f"countersink: {error}")
+        output.flush()
     except BrokenPipeError:  # whoever reads has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        output.give_up()
     except KeyboardInterrupt:
+        output.give_up()
         sys.exit(130)
+    except Exception as error:  # one line for any of them
+        _log.debug("what went wrong", exc_info=True)
+        output.give_up()
+        sys.exit(f"countersink: {line_of(error)}")
+
+
+def line_of(error: BaseException) -> str:
+    """Why it failed. Of a group, which tasks that ran together leave, the first."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    said = " ".join(str(error).split())
+    if isinstance(error, CountersinkError):
+        return said
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.strerror}: {error.filename}" if error.filename else error.strerror
+    where = traceback.extract_tb(error.__traceback__)[-1:]
+    places = "".join(f" in {os.path.basename(frame.filename)}:{frame.lineno}" for frame in where)  # noqa: PTH119 (a name)
+    return f"a mistake of ours{places}, {type(error).__name__}: {said} (COUNTERSINK_LOG_LEVEL=DEBUG shows more)"
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -29,6 +52,7 @@ def _parser() -> argparse.ArgumentParser:
         description="Counts exactly once what happens more often than a database can write one row.",
         epilog=_settings(),
         formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
     )
     parser.add_argument("--version", action="version", version=f"countersink {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
@@ -38,6 +62,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _settings() -> str:
-    width = max(len(name) for name, _, _ in table())
-    lines = [f"  {name:{width}}  {help_} [{default}]" for name, default, help_ in table()]
+    rows = [*table(), ("COUNTERSINK_URL", shell.URL, "where incr, get and list find the service")]
+    width = max(len(name) for name, _, _ in rows)
+    lines = [f"  {name:{width}}  {help_} [{default}]" for name, default, help_ in rows]
     return "settings (environment):\n" + "\n".join(lines)

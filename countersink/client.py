@@ -1,70 +1,52 @@
 """The Python client: sends under an id until it is told that it counts."""
 
-import asyncio
-import random
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from types import TracebackType
-from typing import Any, Final, Self
-from urllib.parse import quote
+from typing import Any, Final, Self, TypeVar
 
-import aiohttp
-
-from shared.errors import CountersinkError
+from countersink import requests
+from countersink.answers import Accepted, Counter, Rejected, RejectedError, RequestError, UnavailableError
+from countersink.transport import Transport
 from shared.ids import mint
+from shared.words import Increment
 
-AGAIN: Final = frozenset({408, 429, 500, 502, 503, 504, 507})
-"""Statuses after which the same request may succeed."""
+__all__ = [
+    "Accepted",
+    "Client",
+    "Counter",
+    "Increment",
+    "Rejected",
+    "RejectedError",
+    "RequestError",
+    "UnavailableError",
+]
 
+LONGEST_WAIT: Final = 300.0
+"""Seconds that the service waits at most."""
 
-class RequestError(CountersinkError):
-    """The service refused a request, or could not be reached in time; the message says why."""
-
-
-@dataclass(frozen=True, slots=True)
-class Counter:
-    """A counter as the service reads it. `value` = `applied` + `pending`."""
-
-    name: str
-    value: int
-    applied: int
-    pending: int
-    exact: bool
-    as_of: str
-    shards: int
-    exists: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Accepted:
-    """A promise that so many increments count. `value` is the total after them, if it was waited for."""
-
-    accepted: int
-    receipt: str
-    rejected: tuple[Mapping[str, Any], ...] = ()
-    value: int | None = None
+T = TypeVar("T")
 
 
 class Client:
     """Every increment travels under an id, its own or a new one, so that a retry never counts twice.
 
-    `patience` is how many seconds a request may be tried again before `RequestError` is raised.
+    `patience` is for how many seconds a request is tried again: what can't be reached by then, or still says "later",
+    is an `UnavailableError`; what the service refuses is a `RejectedError` at once. Use it within `async with`, from
+    any number of tasks.
     """
 
-    def __init__(self, url: str, *, patience: float = 30.0) -> None:
-        self._url = url.rstrip("/")
-        self._patience = patience
-        self._session: aiohttp.ClientSession | None = None
+    def __init__(self, url: str, *, patience: float = 30.0, headers: Mapping[str, str] | None = None) -> None:
+        self._transport = Transport(url, patience, {"Content-Type": "application/json"} | dict(headers or {}))
 
     async def __aenter__(self) -> Self:
-        self._session = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=None, sock_connect=5))
+        await self._transport.__aenter__()
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        assert self._session is not None, "used within async with"  # noqa: S101
-        await self._session.close()
+        await self._transport.__aexit__(kind, error, trace)
 
     async def increment(
         self,
@@ -75,80 +57,88 @@ class Client:
         wait: float | None = None,
     ) -> Accepted:
         """Count; with `wait`, until it is in the store or so many seconds have passed."""
-        query = {} if wait is None else {"wait": "applied", "timeout": f"{wait:g}"}
-        body = {"delta": delta, "id": id or mint()}
-        return _accepted(await self._send("POST", _path(name), query, json=body))
+        sent_as = mint() if id is None else id
+        body = requests.increment(delta, sent_as)
+        return await self._count(requests.path_of_counter(name), body, sent_as, {}, wait)
 
     async def increment_many(
-        self, items: Iterable[Mapping[str, Any]] | Mapping[str, int], *, key: str | None = None
+        self, items: Iterable[requests.Item] | Mapping[str, int], *, key: str | None = None, wait: float | None = None
     ) -> Accepted:
-        """Items with counter, delta and perhaps an id; or deltas by name. All under one key: the first body wins."""
-        body: Any = {"counters": dict(items)} if isinstance(items, Mapping) else list(items)
-        headers = {"Idempotency-Key": key or mint()}
-        return _accepted(await self._send("POST", "/v1/increments", {}, json=body, headers=headers))
+        """Increments, or deltas by name, under one key: sent again under it they count no second time.
+
+        Each thousand of them is a request that counts or fails by itself, so after an error send all of them again.
+        Bad ones are `rejected`, and the others count; a thousand without a good one is a `RejectedError`.
+        """
+        sent_as = mint() if key is None else key
+        all_of_it = Accepted(0, "", sent_as)
+        for number, (first, body) in enumerate(requests.bodies(items)):
+            headers = requests.header_of_key(sent_as, number)
+            part = await self._count("/v1/increments", body, sent_as, headers, wait)
+            all_of_it = _joined(all_of_it, part, first)
+        return all_of_it
 
     async def get(self, name: str, *, max_age: float | None = None) -> Counter:
-        query = {} if max_age is None else {"max_age": f"{max_age:g}"}
-        return Counter(**await self._send("GET", _path(name), query))
+        """Its total; the part of it that is cached may be `max_age` seconds old."""
+        query = requests.query(requests.seconds("max_age", max_age))
+        return _read(await self._transport.send("GET", requests.path_of_counter(name) + query), Counter.of)
 
-    async def get_many(self, names: Sequence[str]) -> list[Counter]:
+    async def get_many(self, names: Iterable[str], *, max_age: float | None = None) -> list[Counter]:
         """In that order."""
-        answer = await self._send("GET", "/v1/counters", [("name", name) for name in names])
-        return [Counter(**counter) for counter in answer["counters"]]
+        found: list[Counter] = []
+        for query in requests.queries(names, requests.seconds("max_age", max_age)):
+            found += _read(await self._transport.send("GET", f"/v1/counters{query}"), _counters)
+        return found
+
+    async def pages(self, prefix: str = "", *, page: int = 100) -> AsyncIterator[Sequence[Counter]]:
+        """As `list`, but as many at a time as come together."""
+        token: str | None = ""
+        while token is not None:
+            query = requests.query([("prefix", prefix), ("limit", str(page)), ("page_token", token)])
+            answer = await self._transport.send("GET", f"/v1/counters{query}")
+            yield _read(answer, _counters)
+            token = answer.get("next_page_token")
 
     async def list(self, prefix: str = "", *, page: int = 100) -> AsyncIterator[Counter]:
-        """All counters that start with the prefix, in order."""
-        token = ""
-        while True:
-            query = {"prefix": prefix, "limit": str(page), "page_token": token}
-            answer = await self._send("GET", "/v1/counters", query)
-            for counter in answer["counters"]:
-                yield Counter(**counter)
-            token = answer["next_page_token"]
-            if not token:
-                return
+        """All counters that start with the prefix, in order of their names."""
+        async for counters in self.pages(prefix, page=page):
+            for counter in counters:
+                yield counter
 
     async def receipt(self, receipt: str) -> str:
         """Its state: pending, applied, dead-lettered or unknown."""
-        answer = await self._send("GET", f"/v1/receipts/{quote(receipt, safe='')}", {})
-        return str(answer["state"])
+        answer = await self._transport.send("GET", requests.path_of_receipt(receipt))
+        return _read(answer, lambda answer: str(answer["state"]))
 
-    async def _send(self, method: str, path: str, query: Any, **options: Any) -> Any:
-        assert self._session is not None, "used within async with"  # noqa: S101
-        loop = asyncio.get_running_loop()
-        until = loop.time() + self._patience
-        pause = 0.05
-        while True:
-            retry_after = 0.0
-            try:
-                async with self._session.request(method, self._url + path, params=query, **options) as response:
-                    answer = await response.json(content_type=None)
-                    if response.status < 400:  # noqa: PLR2004 (errors begin here)
-                        return answer
-                    why = _why(answer, response.status)
-                    if response.status not in AGAIN:
-                        raise RequestError(why)
-                    retry_after = _seconds(response.headers.get("Retry-After"))
-            except (aiohttp.ClientError, ConnectionError, TimeoutError, ValueError) as error:
-                why = f"no answer from {self._url}: {error}. Is it running, and is the URL right?"
-            wait = max(retry_after, pause * random.uniform(0.5, 1.0))  # noqa: S311 (jitter)
-            pause = min(pause * 2, 5.0)
-            if loop.time() + wait > until:
-                raise RequestError(why)
-            await asyncio.sleep(wait)
+    async def _count(
+        self, path: str, body: Any, sent_as: str, headers: Mapping[str, str], wait: float | None
+    ) -> Accepted:
+        query = requests.query([("wait", "applied"), *requests.seconds("timeout", wait)] if wait is not None else [])
+        longer = min(wait or 0.0, LONGEST_WAIT)
+        try:
+            answer = await self._transport.send("POST", path + query, body, headers=headers, wait=longer)
+        except UnavailableError as error:
+            error.id = sent_as
+            raise
+        return _read(answer, lambda answer: Accepted.of(answer, sent_as))
 
 
-def _path(name: str) -> str:
-    return f"/v1/counters/{quote(name, safe='')}"
+def _counters(answer: Mapping[str, Any]) -> "Sequence[Counter]":
+    return [Counter.of(counter) for counter in answer["counters"]]
 
 
-def _accepted(answer: Mapping[str, Any]) -> Accepted:
-    return Accepted(answer["accepted"], answer["receipt"], tuple(answer.get("rejected", ())), answer.get("value"))
+def _joined(before: Accepted, part: Accepted, first: int) -> Accepted:
+    """`first` is the index of the part's first item in all of it."""
+    rejected = [replace(bad, item=bad.item + first) if isinstance(bad.item, int) else bad for bad in part.rejected]
+    return Accepted(
+        accepted=before.accepted + part.accepted,
+        receipt=".".join(filter(None, (before.receipt, part.receipt))),
+        id=before.id,
+        rejected=(*before.rejected, *rejected),
+    )
 
 
-def _why(answer: Any, status: int) -> str:
-    return str(answer["detail"]) if isinstance(answer, dict) and "detail" in answer else f"the answer was {status}"
-
-
-def _seconds(text: str | None) -> float:
-    return float(text) if text and text.isdigit() else 0.0
+def _read(answer: Mapping[str, Any], read: Callable[[Mapping[str, Any]], T]) -> T:
+    try:
+        return read(answer)
+    except (KeyError, TypeError, ValueError) as error:
+        raise RejectedError("the answer is not one of Countersink's: is the URL right?") from error

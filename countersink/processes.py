@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import logging
 import signal
 import socket
 from collections.abc import AsyncIterator, Callable, Coroutine
@@ -9,6 +10,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine
 import uvloop
 
 from countersink import __version__
+from countersink.addresses import url_of
 from flusher.service import make_flusher
 from flusher.worker import Flusher
 from ingest.service import Ingest
@@ -18,22 +20,24 @@ from shared.wiring import Parts, connect
 
 Say = Callable[[str], None]
 
+_log = logging.getLogger(__name__)
+
 
 async def ingest(settings: Settings, sock: socket.socket, say: Say, parent: int | None = None) -> None:
     """`parent` is a pipe that ends with the process that must not be outlived."""
     async with _running(settings) as (parts, stop):
         if parent is not None:
-            asyncio.get_running_loop().add_reader(parent, stop.set)
+            _follow(parent, stop)
         service = _ingest(parts, settings)
         await service.start(sock)
-        say(f"countersink ingest listens on {url_of(sock)}")
+        say(f"countersink ingest is up on {url_of(sock)}, its data in {where(parts, settings)}")
         await stop.wait()
         await service.stop()
 
 
 async def flusher(settings: Settings, say: Say) -> None:
     async with _running(settings) as (parts, stop):
-        say(f"countersink flusher applies {settings.broker}")
+        say(f"countersink flusher is up, its data in {where(parts, settings)}")
         await _flusher(parts, settings).run(stop, settings.drain_timeout)
 
 
@@ -45,7 +49,7 @@ async def up(settings: Settings, sock: socket.socket, say: Say) -> None:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(_flusher(parts, settings).run(last, settings.drain_timeout), name="flusher")
             await service.start(sock)
-            say(f"countersink is up on {url_of(sock)}, its data in {settings.broker}")
+            say(f"countersink is up on {url_of(sock)}, its data in {where(parts, settings)}")
             await stop.wait()
             say("countersink drains")
             await service.stop()
@@ -78,9 +82,21 @@ def stopping() -> Stop:
     return stop
 
 
-def url_of(sock: socket.socket) -> str:
-    host, port = sock.getsockname()[:2]
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+def _follow(parent: int, stop: Stop) -> None:
+    loop = asyncio.get_running_loop()
+
+    def ended() -> None:
+        loop.remove_reader(parent)  # a pipe that has ended is ready for ever
+        if not stop.is_set():
+            _log.warning("the process that started this worker is gone: it drains")
+            stop.set()
+
+    loop.add_reader(parent, ended)
+
+
+def where(parts: Parts, settings: Settings) -> str:
+    """The data, for people."""
+    return " and ".join(str(database.path.absolute()) for database in parts.databases) or settings.broker
 
 
 def run(main: Coroutine[object, object, None]) -> None:

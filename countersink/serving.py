@@ -1,98 +1,119 @@
-"""The commands that run processes: up, ingest, flusher."""
+"""The commands that run processes: up, ingest, flusher.
+
+What they run is imported by them alone: nobody who asks for help or for a total should wait for it.
+"""
 
 import argparse
-import errno
+import contextlib
 import logging
 import os
-import socket
+import signal
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
-from countersink import processes, workers
-from ingest.server import listen
-from shared.errors import SettingsError
+from countersink.output import say
 from shared.settings import Settings
 
 HOST = "127.0.0.1"
 PORT = 8080
 _BROKER = "COUNTERSINK_BROKER"
+_STORE = "COUNTERSINK_STORE"
 
 
 def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
-    up = commands.add_parser("up", help="ingest and flusher in one process, embedded")
+    up = commands.add_parser("up", help="ingest and flusher in one process, embedded", allow_abbrev=False)
     _add_address(up)
     up.add_argument("--data", metavar="DIR", help=f"folder of the data [./.countersink; or {_BROKER}]")
-    up.set_defaults(run=_up)
+    up.set_defaults(run=_up, refuse=up.error)
 
-    ingest = commands.add_parser("ingest", help="ingest alone, by settings")
+    ingest = commands.add_parser("ingest", help="ingest alone, by settings", allow_abbrev=False)
     _add_address(ingest)
-    ingest.add_argument("--workers", type=_count, default=1, metavar="N", help="processes that share the port [1]")
+    count = _whole(1, 1_000)
+    ingest.add_argument("--workers", type=count, default=1, metavar="N", help="processes that share the port [1]")
     ingest.add_argument("--worker", nargs=2, type=int, help=argparse.SUPPRESS, metavar=("SOCKET", "PARENT"))
     ingest.set_defaults(run=_ingest)
 
-    flusher = commands.add_parser("flusher", help="a flusher alone, by settings; start as many as you like")
+    flusher = commands.add_parser(
+        "flusher", help="a flusher alone, by settings; start as many as you like", allow_abbrev=False
+    )
     flusher.set_defaults(run=_flusher)
 
 
 def _add_address(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--port", type=_port, default=PORT, help=f"0 takes a free one [{PORT}]")
-    parser.add_argument("--host", default=HOST, help=f"address to listen on [{HOST}]")
+    parser.add_argument("--port", type=_whole(0, 65_535), default=PORT, metavar="P", help=f"0: a free one [{PORT}]")
+    parser.add_argument("--host", default=HOST, metavar="H", help=f"address to listen on [{HOST}]")
 
 
 def _up(options: argparse.Namespace) -> None:
     environment = dict(os.environ)
     if options.data is not None:
-        if _BROKER in environment:
-            raise SettingsError(f"--data and {_BROKER} both say where the data is: say one of them")
-        environment[_BROKER] = f"sqlite:///{options.data}/countersink.db"
-    settings = _prepare(environment)
-    processes.run(processes.up(settings, _listen(options.host, options.port), _say))
+        for variable in (_BROKER, _STORE):
+            if variable in environment:
+                options.refuse(f"--data and {variable} both say where the data is: say one of them")
+        environment[_BROKER] = url_of_folder(options.data)
+    with _until_told():
+        settings = _prepare(environment)
+        from countersink import processes  # noqa: PLC0415 (see above)
+        from countersink.addresses import listen  # noqa: PLC0415
+
+        processes.run(processes.up(settings, listen(options.host, options.port), say))
 
 
 def _ingest(options: argparse.Namespace) -> None:
-    settings = _prepare(os.environ)
-    if options.worker is not None:
-        number, parent = options.worker
-        sock = socket.socket(fileno=number)
-        processes.run(processes.ingest(settings, sock, _say, parent=parent))
-        return
-    sock = _listen(options.host, options.port)
-    if options.workers == 1:
-        processes.run(processes.ingest(settings, sock, _say))
-    else:
-        processes.run(workers.supervise(sock, options.workers, settings.drain_timeout, _say))
+    with _until_told():
+        settings = _prepare(os.environ)
+        from countersink import processes, workers  # noqa: PLC0415 (see above)
+        from countersink.addresses import inherited, listen  # noqa: PLC0415
+
+        if options.worker is not None:
+            number, parent = options.worker
+            processes.run(processes.ingest(settings, inherited(number), say, parent=parent))
+            return
+        sock = listen(options.host, options.port)
+        if options.workers == 1:
+            processes.run(processes.ingest(settings, sock, say))
+        else:
+            processes.run(workers.supervise(settings, sock, options.workers, say))
 
 
 def _flusher(_: argparse.Namespace) -> None:
-    processes.run(processes.flusher(_prepare(os.environ), _say))
+    with _until_told():
+        settings = _prepare(os.environ)
+        from countersink import processes  # noqa: PLC0415 (see above)
+
+        processes.run(processes.flusher(settings, say))
 
 
-def _prepare(environment: "os._Environ[str] | dict[str, str]") -> Settings:
-    logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    return Settings.read(environment)
+@contextlib.contextmanager
+def _until_told() -> Iterator[None]:
+    """SIGTERM and Ctrl-C end it with 0 at any time: before there is anything to drain, and again after the drain."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    with contextlib.suppress(KeyboardInterrupt):
+        yield
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, signal.SIG_IGN)
 
 
-def _listen(host: str, port: int) -> socket.socket:
-    try:
-        return listen(host, port)
-    except OSError as error:
-        if error.errno == errno.EADDRINUSE:
-            raise SettingsError(f"port {port} of {host} is taken: choose another with --port") from error
-        raise SettingsError(f"can't listen on {host}, port {port}: {error.strerror or error}") from error
+def _prepare(environment: Mapping[str, str]) -> Settings:
+    settings = Settings.read(environment)
+    logging.basicConfig(level=settings.log_level, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    return settings
 
 
-def _say(line: str) -> None:
-    print(line, flush=True)  # noqa: T201 (a start-up line is for standard output)
+def url_of_folder(folder: str) -> str:
+    """Of the file in it, whatever characters the path has. Absolute, so that it means the same file for good."""
+    file = Path(folder).absolute() / "countersink.db"
+    return f"sqlite:///{quote(os.fsencode(file))}"
 
 
-def _port(text: str) -> int:
-    port = int(text)
-    if not 0 <= port <= 65_535:  # noqa: PLR2004 (what a port can be)
-        raise argparse.ArgumentTypeError("must be from 0 to 65535")
-    return port
+def _whole(least: int, most: int) -> Callable[[str], int]:
+    def read(text: str) -> int:
+        with contextlib.suppress(ValueError):
+            if least <= int(text) <= most:
+                return int(text)
+        raise argparse.ArgumentTypeError(f"must be a whole number from {least} to {most}, is {text!r}")
 
-
-def _count(text: str) -> int:
-    number = int(text)
-    if not 1 <= number <= 1_000:  # noqa: PLR2004 (more is a mistake)
-        raise argparse.ArgumentTypeError("must be from 1 to 1000")
-    return number
+    return read

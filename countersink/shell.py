@@ -3,22 +3,31 @@
 import argparse
 import asyncio
 import json
+import math
 import os
-from collections.abc import AsyncIterable, AsyncIterator, Callable, Coroutine
-from dataclasses import asdict
-from typing import Any
+from collections.abc import Callable, Coroutine, Sequence
+from typing import TYPE_CHECKING, Any, Final
 
-from countersink.client import Client, Counter
+from countersink.output import tell
+from shared.errors import CountersinkError, SettingsError
 
-_URL = "http://127.0.0.1:8080"
-_PATIENCE = 10.0
+if TYPE_CHECKING:
+    from countersink.answers import Counter
+    from countersink.client import Client
 
-Command = Callable[[Client, argparse.Namespace], Coroutine[Any, Any, None]]
+URL: Final = "http://127.0.0.1:8080"
+_VARIABLE: Final = "COUNTERSINK_URL"
+_PATIENCE: Final = 10.0
+_PAGE: Final = 1_000
+_WIDEST: Final = 40
+"""Columns for a name; a longer one pushes its value to the right."""
+
+Command = Callable[["Client", argparse.Namespace], Coroutine[Any, Any, None]]
 
 
 def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
     incr = _add(commands, "incr", _incr, "count something")
-    incr.add_argument("name", metavar="NAME")
+    incr.add_argument("name", metavar="NAME", help="the counter; one that starts with - goes after --")
     incr.add_argument("--by", type=int, default=1, metavar="N", help="how much [1]")
     incr.add_argument("--id", help="counts once however often it is sent under this id [a new one]")
 
@@ -30,51 +39,91 @@ def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
 
 
 def _add(commands: "argparse._SubParsersAction[Any]", name: str, command: Command, help_: str) -> Any:
-    parser = commands.add_parser(name, help=help_)
-    url = os.environ.get("COUNTERSINK_URL", _URL)
-    parser.add_argument("--url", default=url, help=f"where the service is; or COUNTERSINK_URL [{url}]")
+    parser = commands.add_parser(name, help=help_, allow_abbrev=False)
+    parser.add_argument("--url", help=f"where the service is; or {_VARIABLE} [{URL}]")
     parser.add_argument(
-        "--patience", type=float, default=_PATIENCE, metavar="S", help=f"seconds to try for [{_PATIENCE:g}]"
+        "--patience",
+        type=_seconds,
+        default=_PATIENCE,
+        metavar="S",
+        help=f"seconds to try again while there is no answer or it is 'later' [{_PATIENCE:g}]",
     )
     parser.add_argument("--json", action="store_true", help="one JSON object a line")
-    parser.set_defaults(run=lambda options: asyncio.run(_ask(command, options)))
+    parser.set_defaults(run=lambda options: asyncio.run(_ask(command, options)), refuse=parser.error)
     return parser
 
 
 async def _ask(command: Command, options: argparse.Namespace) -> None:
-    async with Client(options.url, patience=options.patience) as client:
+    from countersink.client import Client  # noqa: PLC0415 (who asks for help should not wait for it)
+
+    variable = os.environ.get(_VARIABLE)
+    try:
+        client = Client(options.url or variable or URL, patience=options.patience)
+    except SettingsError as error:
+        if options.url:
+            options.refuse(f"argument --url: {error}")
+        raise SettingsError(f"{_VARIABLE}={error}") from None
+    async with client:
         await command(client, options)
 
 
-async def _incr(client: Client, options: argparse.Namespace) -> None:
-    accepted = await client.increment(options.name, options.by, id=options.id)
+async def _incr(client: "Client", options: argparse.Namespace) -> None:
+    from countersink.answers import UnavailableError  # noqa: PLC0415 (as above)
+
+    try:
+        accepted = await client.increment(options.name, options.by, id=options.id)
+    except UnavailableError as error:
+        # Now it may count or not, and only who knows the id can find out.
+        raise CountersinkError(f"{error} Sent again with --id {error.id} it counts once") from error
     if options.json:
-        _say(json.dumps({"accepted": accepted.accepted, "receipt": accepted.receipt}))
+        tell(_json({"accepted": accepted.accepted, "receipt": accepted.receipt, "id": accepted.id}))
     else:
-        _say(f"accepted, receipt {accepted.receipt}")
+        tell(f"accepted, receipt {accepted.receipt}")
 
 
-async def _get(client: Client, options: argparse.Namespace) -> None:
-    async def found() -> AsyncIterator[Counter]:
-        for counter in await client.get_many(options.names):
-            yield counter
-
-    await _show(found(), options, width=max(map(len, options.names)))
+async def _get(client: "Client", options: argparse.Namespace) -> None:
+    _Table(options.json).show(await client.get_many(options.names))
 
 
-async def _list(client: Client, options: argparse.Namespace) -> None:
-    await _show(client.list(options.prefix, page=1000), options, width=24)
+async def _list(client: "Client", options: argparse.Namespace) -> None:
+    table = _Table(options.json)
+    async for counters in client.pages(options.prefix, page=_PAGE):
+        table.show(counters)
 
 
-async def _show(counters: AsyncIterable[Counter], options: argparse.Namespace, width: int) -> None:
-    """As they come: there may be millions."""
-    async for counter in counters:
-        if options.json:
-            _say(json.dumps(asdict(counter)))
-        else:
-            notes = ("" if counter.exact else "  not exact") + ("" if counter.exists else "  never seen")
-            _say(f"{counter.name:{width}}  {counter.value:>12}{notes}")
+class _Table:
+    """A page at a time, as there may be millions: its columns grow, but never shrink."""
+
+    def __init__(self, as_json: bool) -> None:
+        self._json = as_json
+        self._name = self._value = 0
+
+    def show(self, counters: "Sequence[Counter]") -> None:
+        self._name = max([self._name, *(min(len(counter.name), _WIDEST) for counter in counters)])
+        self._value = max([self._value, *(len(str(counter.value)) for counter in counters)])
+        for counter in counters:
+            tell(_json(_said(counter)) if self._json else self._line(counter))
+
+    def _line(self, counter: "Counter") -> str:
+        notes = ("" if counter.exact else "  not exact") + ("" if counter.exists else "  never seen")
+        return f"{counter.name:{self._name}}  {counter.value:>{self._value}}{notes}"
 
 
-def _say(line: str) -> None:
-    print(line)  # noqa: T201 (what was asked for)
+def _said(counter: "Counter") -> dict[str, Any]:
+    """As the service says it."""
+    as_of = counter.as_of.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return {name: getattr(counter, name) for name in counter.__slots__} | {"as_of": as_of}
+
+
+def _json(value: dict[str, Any]) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _seconds(text: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if not 0 <= number < math.inf:
+        raise argparse.ArgumentTypeError(f"must be a number of seconds, 0 or more, is {text!r}")
+    return number

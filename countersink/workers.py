@@ -7,65 +7,126 @@ import os
 import signal
 import socket
 import sys
+from asyncio.subprocess import PIPE, Process
+from collections.abc import Coroutine
+from dataclasses import dataclass, field
+from types import ModuleType
+from typing import Any, Final
 
-from countersink.processes import Say, stopping, url_of
+from countersink.addresses import url_of
+from countersink.processes import Say, stopping, where
 from shared.backoff import Backoff
+from shared.errors import CountersinkError
+from shared.settings import Settings
 from shared.supervise import Stop
+from shared.wiring import connect
 
 _log = logging.getLogger(__name__)
 
-MARGIN = 5.0
+MARGIN: Final = 5.0
 """Seconds beyond the drain before a worker is killed."""
+LONG: Final = 10.0
+"""Seconds after which a worker that dies is no longer one that can't start."""
 
 
-async def supervise(sock: socket.socket, count: int, drain_timeout: float, say: Say) -> None:
+async def supervise(settings: Settings, sock: socket.socket, count: int, say: Say) -> None:
     """Until SIGTERM; then let all of them drain. They notice if this process dies: their pipe from it ends."""
     stop = stopping()
-    sock.set_inheritable(True)
+    parts = connect(settings)  # what can't be opened is one error here, not one of each worker
+    place = where(parts, settings)
+    await parts.close()
     theirs, ours = os.pipe()
-    os.set_inheritable(theirs, True)
+    for number in (sock.fileno(), theirs):
+        os.set_inheritable(number, True)
+    keepers = [_Keeper(number, sock.fileno(), theirs, settings.drain_timeout + MARGIN) for number in range(count)]
     try:
         async with asyncio.TaskGroup() as tasks:
-            for number in range(count):
-                tasks.create_task(_keep(sock, theirs, stop, drain_timeout), name=f"worker {number}")
-            say(f"countersink ingest listens on {url_of(sock)} with {count} workers")
+            for keeper in keepers:
+                tasks.create_task(keeper.run(stop), name=f"worker {keeper.number}")
+            for keeper in keepers:
+                await _before(stop, keeper.ready.wait())
+            if not stop.is_set():
+                say(f"countersink ingest is up on {url_of(sock)} with {count} workers, its data in {place}")
     finally:
         os.close(ours)
         os.close(theirs)
 
 
-async def _keep(sock: socket.socket, parent: int, stop: Stop, drain_timeout: float) -> None:
-    backoff = Backoff(first=0.1)
-    while not stop.is_set():
-        worker = await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-m",
-            "countersink",
-            "ingest",
-            "--worker",
-            str(sock.fileno()),
-            str(parent),
-            pass_fds=(sock.fileno(), parent),
-            stdout=asyncio.subprocess.DEVNULL,
-        )
-        ended = asyncio.create_task(worker.wait())
-        stopped = asyncio.create_task(stop.wait())
-        await asyncio.wait((ended, stopped), return_when=asyncio.FIRST_COMPLETED)
-        stopped.cancel()
-        if stop.is_set():
-            await _stop(worker, drain_timeout)
-            return
-        _log.error("a worker ended with %s and is started again", worker.returncode)
-        await backoff.wait()
+@dataclass
+class _Keeper:
+    """Sees to it that there is one worker, always."""
 
+    number: int
+    sock: int
+    parent: int
+    patience: float
+    ready: asyncio.Event = field(default_factory=asyncio.Event)
 
-async def _stop(worker: asyncio.subprocess.Process, drain_timeout: float) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        worker.send_signal(signal.SIGTERM)
-    try:
-        async with asyncio.timeout(drain_timeout + MARGIN):
-            await worker.wait()
-    except TimeoutError:
-        _log.error("a worker did not drain within %g seconds and is killed", drain_timeout + MARGIN)
-        worker.kill()
+    async def run(self, stop: Stop) -> None:
+        backoff = Backoff(first=0.1)
+        loop = asyncio.get_running_loop()
+        while not stop.is_set():
+            worker = await self._start()
+            begun = loop.time()
+            try:
+                await _before(stop, self._watch(worker))
+            finally:
+                await self._end(worker)
+            if stop.is_set():
+                return
+            how = _how(worker)
+            if not self.ready.is_set():
+                raise CountersinkError(f"a worker {how} before it was ready")
+            _log.error("worker %d (process %d) %s and is started again", self.number, worker.pid, how)
+            if loop.time() - begun > LONG:
+                backoff.reset()
+            await _before(stop, backoff.wait())
+
+    async def _start(self) -> Process:
+        descriptors = (self.sock, self.parent)
+        arguments = (*command(sys.modules["__main__"]), "ingest", "--worker", *map(str, descriptors))
+        return await asyncio.create_subprocess_exec(*arguments, pass_fds=descriptors, stdout=PIPE)
+
+    async def _watch(self, worker: Process) -> None:
+        """Until it ends. Its start-up line says that it listens."""
+        assert worker.stdout is not None  # noqa: S101 (asked for above)
+        while await worker.stdout.readline():
+            self.ready.set()
         await worker.wait()
+
+    async def _end(self, worker: Process) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            worker.send_signal(signal.SIGTERM)
+        try:
+            async with asyncio.timeout(self.patience):
+                await worker.wait()
+        except TimeoutError:
+            worker.kill()
+            await worker.wait()
+            raise CountersinkError(
+                f"worker {self.number} did not drain within {self.patience:g} seconds and was killed;"
+                " what was answered 202 is safe"
+            ) from None
+
+
+async def _before(stop: Stop, work: Coroutine[Any, Any, object]) -> None:
+    """Work, until it is done or `stop` is set."""
+    working = asyncio.create_task(work)
+    stopped = asyncio.create_task(stop.wait())
+    try:
+        await asyncio.wait((working, stopped), return_when=asyncio.FIRST_COMPLETED)
+        if working.done():
+            working.result()
+    finally:
+        working.cancel()
+        stopped.cancel()
+
+
+def _how(worker: Process) -> str:
+    code = worker.returncode or 0
+    return f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
+
+
+def command(main: ModuleType) -> tuple[str, ...]:
+    """As this process was started: where a module of the same name stands in the folder, -m could find that one."""
+    return (sys.executable, "-m", "countersink") if main.__spec__ is not None else (sys.executable, sys.argv[0])

@@ -112,8 +112,8 @@ def test_a_wrong_setting_stops_the_start_with_a_line_that_names_it(
 
 
 def test_saying_twice_where_the_data_is_is_an_error(tmp_path: Path) -> None:
-    code, (line,) = failing("up", "--data", "x", cwd=tmp_path, COUNTERSINK_BROKER="sqlite:///y.db")
-    assert code == 1
+    code, (*_, line) = failing("up", "--data", "x", cwd=tmp_path, COUNTERSINK_BROKER="sqlite:///y.db")
+    assert code == 2
     assert "say one of them" in line
 
 
