@@ -1,5 +1,7 @@
 """One ingest: its parts, made in one visible order, and how it stops."""
 
+import asyncio
+import logging
 import socket
 
 from aiohttp import web
@@ -16,6 +18,8 @@ from ingest.writes import Writes
 from shared.clock import Clock
 from shared.ports import Overlay, Publisher, Store
 from shared.settings import Settings
+
+_log = logging.getLogger(__name__)
 
 
 class Ingest:
@@ -55,6 +59,10 @@ class Ingest:
 
     async def stop(self) -> None:
         """Take no more; answer what was taken; publish what was answered at once with ack=none."""
-        if self._runner is not None:
-            await self._runner.cleanup()
-        await self.publishing.drain()
+        try:
+            async with asyncio.timeout(self._settings.drain_timeout):
+                if self._runner is not None:
+                    await self._runner.cleanup()
+                await self.publishing.drain()
+        except TimeoutError:
+            _log.warning("some requests were not finished within %g seconds", self._settings.drain_timeout)

@@ -79,7 +79,7 @@ class Settings:
     )
     lease: float = _setting(60.0, _number(1.0, 600.0), "seconds a flusher may hold a message without a word")
     max_pending_bytes: int = _setting(
-        67_108_864, _whole(1_024, 2**50), "unapplied bytes in the broker at which ingest answers 503"
+        33_554_432, _whole(1_024, 2**50), "unapplied bytes in the broker at which ingest answers 503"
     )
     max_waiting: int = _setting(
         100_000, _whole(1, 10_000_000), "increments waiting in one ingest process at which it answers 503"
@@ -87,7 +87,9 @@ class Settings:
     max_body_bytes: int = _setting(8_388_608, _whole(1_024, 2**30), "largest request body, bytes")
     body_timeout: float = _setting(10.0, _number(0.1, 600.0), "seconds a client may take to send a body")
     max_window_bytes: int = _setting(16_777_216, _whole(1_024, 2**30), "most bytes a flusher holds at once")
-    drain_timeout: float = _setting(10.0, _number(0.0, 600.0), "seconds for finishing work after SIGTERM")
+    drain_timeout: float = _setting(
+        10.0, _number(0.0, 600.0), "seconds after SIGTERM for ingest to finish, and again for the flusher"
+    )
     log_level: str = _setting(
         "WARNING",
         _choice("DEBUG", "INFO", "WARNING", "ERROR"),
