@@ -1,5 +1,7 @@
 """The SQLite file: one process's view, and another's on the same file."""
 
+import asyncio
+import contextlib
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -8,7 +10,9 @@ import pytest
 from shared.clock import ManualClock
 from shared.codec import encode
 from shared.ports import Overlay
+from shared.receipts import key_of_envelope
 from shared.sqlite import broker as sqlite_broker
+from shared.sqlite import overlay as sqlite_overlay
 from shared.sqlite.broker import SqlitePublisher, SqliteSubscription
 from shared.sqlite.database import Database
 from shared.sqlite.overlay import SqliteOverlay
@@ -128,3 +132,25 @@ class TestSqliteOverlay(OverlayContract):
             await publish(accepted, PLAIN)
         assert len(await entries(accepted.elsewhere, "a")) == 1
         assert (await view(accepted.elsewhere, "a")).floor == 7
+
+    async def test_a_catching_up_that_is_cancelled_is_finished_by_the_next_look(
+        self, accepted: Accepted, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """In each slice of it: nothing is missed, nothing is there twice, and others wait for all of it."""
+        monkeypatch.setattr(sqlite_overlay, "SLICE", 2)
+        late = await accepted.restarted()
+        for number in range(7):
+            await publish(accepted, Envelope(f"e{number}", {"a": 1}))
+        for slices in range(1, 4):
+            look = asyncio.create_task(view(late, "a"))
+            for _ in range(slices):
+                await asyncio.sleep(0)
+            look.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await look
+        first, second = await asyncio.gather(entries(late, "a"), entries(late, "a"))
+        assert first == second
+        assert [entry.key for entry in first] == [key_of_envelope(f"e{number}") for number in range(7)]
+        await ack_all(accepted, floor=3)
+        assert await entries(late, "a") == ()
+        assert (await view(late, "a")).floor >= 3

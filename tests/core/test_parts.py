@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.parts import PART_ENTRIES, parts_of
-from shared.receipts import DAY, HOUR, key_of_envelope, key_of_increment, lifetime, too_old
+from shared.receipts import DAY, HOUR, key_of_envelope, key_of_increment, key_of_part, lifetime, too_old
 from shared.words import MAX_DELTA, MAX_SUM, Envelope, Increment
 from tests.core.strategies import envelopes
 
@@ -63,3 +63,11 @@ def test_a_receipt_outlives_all_that_can_come_back() -> None:
     ends = made + lifetime(retention, of_client=False)
     assert not too_old(made, ends - HOUR, retention)
     assert too_old(made, ends - HOUR + 1, retention)
+
+
+@given(st.text("ab/01", min_size=1, max_size=6), st.text("ab/01", min_size=1, max_size=6), st.integers(0, 3))
+def test_no_envelope_is_taken_for_a_part_of_another(one: str, other: str, number: int) -> None:
+    assert key_of_part(one, number) != key_of_envelope(other)
+    assert key_of_part(one, number) != key_of_envelope(f"{one}/{number}")
+    if one != other:
+        assert key_of_part(one, number) != key_of_part(other, number)
