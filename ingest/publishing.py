@@ -22,6 +22,8 @@ _log = logging.getLogger(__name__)
 
 MOST_MESSAGES: Final = 100
 """Envelopes in one publish."""
+COMPLAINTS: Final = 10.0
+"""Seconds between two lines in the log about the same trouble."""
 
 
 class Publishing:
@@ -40,6 +42,7 @@ class Publishing:
         self._flights: set[asyncio.Task[None]] = set()
         self._wake: asyncio.Handle | None = None
         self._lingering: asyncio.TimerHandle | None = None
+        self._next_complaint = 0.0
         self._loop = asyncio.get_running_loop()
 
     def add(self, counter: str, delta: int) -> Draft:
@@ -116,6 +119,13 @@ class Publishing:
         if self._coalescer and not self._flights:
             self._start()
 
+    def _complain(self, error: BaseException) -> None:
+        """In the log, now and then: the clients are all told."""
+        now = self._clock.monotonic()
+        if now >= self._next_complaint:
+            self._next_complaint = now + COMPLAINTS
+            _log.warning("increments can't be accepted, clients are told to come back: %s", error)
+
     async def _publish(self, drafts: list[Draft]) -> None:
         created = int(self._clock.now() * 1000)
         begun = self._clock.monotonic()
@@ -124,7 +134,7 @@ class Publishing:
             await self._publisher.publish([encode(draft.close(created)) for draft in drafts])
         except BaseException as error:
             failure = error
-            _log.warning("a publish of %d envelopes failed: %s", len(drafts), error)
+            self._complain(error)
             if not isinstance(error, Exception):
                 raise
         else:

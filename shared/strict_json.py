@@ -53,7 +53,7 @@ def _refuse_repeated_names(text: bytes) -> None:
         if len(members) < len(pairs):
             names = sorted(name for name, _ in pairs)
             twice = next(name for name, after in pairwise(names) if name == after)
-            raise JsonError(f"the name {twice[:100]!r} stands twice in one object")
+            raise JsonError(f"JSON in which the name {twice[:100]!r} stands twice in one object")
         return members
 
     try:

@@ -6,6 +6,7 @@ import os
 import queue
 import sqlite3
 import threading
+import time
 from collections.abc import Callable
 from contextlib import ExitStack, closing
 from pathlib import Path
@@ -17,6 +18,8 @@ from shared.sqlite.schema import migrate, refuse_others
 T = TypeVar("T")
 Work = Callable[[sqlite3.Connection], T]
 
+LONGEST_TURN: Final = 5.0
+"""Seconds to wait for the other processes on the file."""
 _MOST_IN_A_GROUP: Final = 256
 _MIN_SQLITE: Final = (3, 38, 0)
 """RETURNING and json_each."""
@@ -43,8 +46,10 @@ class Database:
         self._loop = asyncio.get_running_loop()
         self._orders: queue.SimpleQueue[_Order | None] = queue.SimpleQueue()
         self._readers: list[sqlite3.Connection] = []
-        # SQLite's own waiting for the write lock polls and sleeps; a lock on a file beside it wakes at once.
+        # SQLite's own waiting for the write lock sleeps longer each time, however short the others are.
         self._db, self._turn = _prepare(path)
+        opened = path.stat()
+        self._identity = (opened.st_dev, opened.st_ino)
         self._thread = threading.Thread(target=self._write, name=f"writer of {path}", daemon=True)
         self._thread.start()
 
@@ -67,7 +72,7 @@ class Database:
     async def close(self) -> None:
         """After all that was ordered."""
         self._orders.put(None)
-        await asyncio.to_thread(self._thread.join)
+        await asyncio.to_thread(self._thread.join, LONGEST_TURN + 1)
         for connection in self._readers:
             connection.close()
         os.close(self._turn)
@@ -106,8 +111,9 @@ class Database:
 
     def _transact(self, group: list[_Order]) -> list[Any]:
         db = self._db
-        fcntl.flock(self._turn, fcntl.LOCK_EX)
+        self._take_turn()
         try:
+            self._check_that_it_is_there()
             db.execute("BEGIN IMMEDIATE")
             results = [order.work(db) for order in group]
             try:
@@ -121,6 +127,31 @@ class Database:
                     db.execute("ROLLBACK")
             finally:
                 fcntl.flock(self._turn, fcntl.LOCK_UN)
+
+    def _take_turn(self) -> None:
+        """Short waits between processes that commit; an error if one of them holds on for long."""
+        until, pause = time.monotonic() + LONGEST_TURN, 0.0001
+        while True:
+            try:
+                fcntl.flock(self._turn, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if time.monotonic() > until:
+                    raise TransientError(
+                        f"another process has locked {self.path} for too long: is it stopped?"
+                    ) from None
+                time.sleep(pause)
+                pause = min(pause * 2, 0.002)
+            else:
+                return
+
+    def _check_that_it_is_there(self) -> None:
+        """SQLite goes on writing to a file that was deleted: what was accepted would be gone with the process."""
+        try:
+            there = os.stat(self.path)  # noqa: PTH116 (on every commit)
+        except OSError:
+            there = None
+        if there is None or (there.st_dev, there.st_ino) != self._identity:
+            raise DamagedError(f"{self.path} was removed or replaced while it was in use: restart")
 
 
 def _tell(group: list[_Order], results: list[Any]) -> None:
