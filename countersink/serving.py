@@ -53,7 +53,10 @@ def _up(options: argparse.Namespace) -> None:
         for variable in (_BROKER, _STORE):
             if variable in environment:
                 options.refuse(f"--data and {variable} both say where the data is: say one of them")
-        environment[_BROKER] = url_of_folder(options.data)
+        try:
+            environment[_BROKER] = url_of_folder(options.data)
+        except UnicodeEncodeError:
+            options.refuse("argument --data: the folder's name is not UTF-8")
     with _until_told():
         settings = _prepare(environment)
         from countersink import processes  # noqa: PLC0415 (see above)
@@ -106,7 +109,7 @@ def _prepare(environment: Mapping[str, str]) -> Settings:
 def url_of_folder(folder: str) -> str:
     """Of the file in it, whatever characters the path has. Absolute, so that it means the same file for good."""
     file = Path(folder).absolute() / "countersink.db"
-    return f"sqlite:///{quote(os.fsencode(file))}"
+    return f"sqlite:///{quote(str(file))}"
 
 
 def _whole(least: int, most: int) -> Callable[[str], int]:

@@ -1,124 +1,150 @@
-"""up, ingest and flusher: start-up lines, errors of one line, exit codes, drain."""
+"""up and the others that go on: what they say at their start, and how they drain."""
 
 import asyncio
 import os
 import signal
-import socket
 import sqlite3
-import subprocess
-import sys
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import aiohttp
 import pytest
 
-from tests.processes.harness import processes
+from tests.cli.running import COUNTERSINK, environment
+from tests.processes.harness import Processes, processes
 
 
-def failing(*arguments: str, cwd: Path, **environment: str) -> tuple[int, list[str]]:
-    """Exit code and what was said."""
-    clean = {name: value for name, value in os.environ.items() if not name.startswith("COUNTERSINK_")}
-    clean["PYTHONPATH"] = os.pathsep.join([str(Path.cwd()), clean.get("PYTHONPATH", "")])
-    done = subprocess.run(
-        [sys.executable, "-m", "countersink", *arguments],
-        cwd=cwd,
-        env=clean | environment,
-        capture_output=True,
-        text=True,
-        timeout=30,
-        check=False,
-    )
-    return done.returncode, done.stderr.splitlines()
+@pytest.fixture
+async def started(tmp_path: Path) -> AsyncIterator[Processes]:
+    """Nothing is flushed before the drain."""
+    async with processes(tmp_path, COUNTERSINK_FLUSH_INTERVAL="60") as it:
+        yield it
 
 
-async def test_up_says_where_it_is_and_where_its_data_is(tmp_path: Path) -> None:
-    async with processes(tmp_path) as started:
-        up = await started.start("up", "--port", "0")
-        assert f"countersink is up on {up.url}" in up.line
-        assert str(tmp_path) in up.line
+def in_the_file(folder: Path) -> tuple[int, int]:
+    """Sum of the shards, and messages that wait."""
+    database = sqlite3.connect(folder / "countersink.db")
+    (total,) = database.execute("SELECT coalesce(sum(count), 0) FROM shards").fetchone()
+    (waiting,) = database.execute("SELECT count(*) FROM messages").fetchone()
+    database.close()
+    return total, waiting
 
 
-async def test_data_says_which_folder(tmp_path: Path) -> None:
-    async with processes(tmp_path) as started:
-        del started.environment["COUNTERSINK_BROKER"]
-        up = await started.start("up", "--port", "0", "--data", str(tmp_path / "there"))
-        async with aiohttp.ClientSession() as session, session.post(f"{up.url}/v1/counters/a") as response:
-            assert response.status == 202
-        assert (tmp_path / "there" / "countersink.db").is_file()
+async def test_up_says_where_it_is_and_where_its_data_is(started: Processes, tmp_path: Path) -> None:
+    up = await started.start("up", "--port", "0")
+    assert up.line == f"countersink is up on {up.url}, its data in {tmp_path / 'countersink.db'}\n"
+    async with aiohttp.ClientSession() as session, session.get(f"{up.url}/healthz") as response:
+        assert response.status == 200
+
+
+@pytest.mark.parametrize("name", ["there", "a b?c#d%20", "ü/..."])
+async def test_data_says_which_folder_whatever_its_name(started: Processes, tmp_path: Path, name: str) -> None:
+    del started.environment["COUNTERSINK_BROKER"]
+    up = await started.start("up", "--port", "0", "--data", str(tmp_path / name))
+    assert f"its data in {tmp_path / name / 'countersink.db'}" in up.line
+    assert (tmp_path / name / "countersink.db").is_file()
+
+
+async def test_ipv6_has_brackets_in_its_url(started: Processes) -> None:
+    up = await started.start("up", "--port", "0", "--host", "::1")
+    url = up.line.split()[4].rstrip(",")
+    assert url.startswith("http://[::1]:")
+    async with aiohttp.ClientSession() as session, session.get(f"{url}/healthz") as response:
+        assert response.status == 200
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-async def test_a_signal_drains_and_exits_0(tmp_path: Path, number: int) -> None:
+async def test_a_signal_drains_and_exits_0(started: Processes, tmp_path: Path, number: int) -> None:
     """What was accepted a moment ago is applied, though its window was not due for long."""
-    async with processes(tmp_path, COUNTERSINK_FLUSH_INTERVAL="60") as started:
-        up = await started.start("up", "--port", "0")
-        async with aiohttp.ClientSession() as session:
-            for _ in range(10):
-                async with session.post(f"{up.url}/v1/counters/a") as response:
-                    assert response.status == 202
-            async with session.post(f"{up.url}/v1/counters/a?ack=none") as response:
+    up = await started.start("up", "--port", "0")
+    async with aiohttp.ClientSession() as session:
+        for _ in range(10):
+            async with session.post(f"{up.url}/v1/counters/a") as response:
                 assert response.status == 202
-        assert await up.end(number) == 0
-    database = sqlite3.connect(tmp_path / "countersink.db")
-    assert database.execute("SELECT sum(count) FROM shards").fetchone() == (11,)
-    database.close()
+        async with session.post(f"{up.url}/v1/counters/a?ack=none") as response:
+            assert response.status == 202
+    assert await up.end(number) == 0
+    assert in_the_file(tmp_path) == (11, 0)
 
 
-async def test_workers_drain_with_their_parent(tmp_path: Path) -> None:
-    async with processes(tmp_path) as started:
-        ingest = await started.start("ingest", "--port", "0", "--workers", "2")
-        async with asyncio.timeout(10):
-            while len(ingest.children()) < 2:
+async def test_what_is_accepted_while_it_drains_is_applied(started: Processes, tmp_path: Path) -> None:
+    """Clients that go on until they are refused: each 202 is in the file, and applied."""
+    up = await started.start("up", "--port", "0")
+    accepted = sent = 0
+
+    async def client(session: aiohttp.ClientSession) -> None:
+        nonlocal accepted, sent
+        while True:
+            sent += 1
+            try:
+                async with session.post(f"{up.url}/v1/counters/a") as response:
+                    accepted += response.status == 202
+            except (aiohttp.ClientError, ConnectionError):
+                return
+
+    async with aiohttp.ClientSession() as session, asyncio.timeout(30), asyncio.TaskGroup() as tasks:
+        clients = [tasks.create_task(client(session)) for _ in range(20)]
+        while accepted < 1_000:
+            await asyncio.sleep(0.01)
+        assert await up.end(signal.SIGTERM) == 0
+    assert all(task.done() for task in clients)
+    total, waiting = in_the_file(tmp_path)
+    assert accepted <= total <= sent
+    assert waiting == 0
+
+
+async def test_an_ingest_and_a_flusher_share_a_file(started: Processes, tmp_path: Path) -> None:
+    ingest = await started.start("ingest", "--port", "0")
+    flusher = await started.start("flusher")
+    place = tmp_path / "countersink.db"
+    assert ingest.line == f"countersink ingest is up on {ingest.url}, its data in {place}\n"
+    assert flusher.line == f"countersink flusher is up, its data in {place}\n"
+    async with aiohttp.ClientSession() as session, session.post(f"{ingest.url}/v1/counters/a") as response:
+        assert response.status == 202
+    assert await ingest.end(signal.SIGTERM) == 0
+    assert await flusher.end(signal.SIGINT) == 0
+    assert in_the_file(tmp_path) == (1, 0)
+
+
+async def test_up_outlives_whoever_read_its_start_up_line(tmp_path: Path) -> None:
+    """As in `countersink up | head -1`: it drains although nobody hears of it."""
+    reading, writing = os.pipe()
+    process = await asyncio.create_subprocess_exec(
+        *COUNTERSINK,
+        *("up", "--port", "0"),
+        env=environment(COUNTERSINK_BROKER=f"sqlite:///{tmp_path}/countersink.db", COUNTERSINK_FLUSH_INTERVAL="60"),
+        stdout=writing,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    os.close(writing)
+    try:
+        with os.fdopen(reading, "rb") as lines:
+            url = lines.readline().split()[4].rstrip(b",").decode()
+        async with aiohttp.ClientSession() as session, session.post(f"{url}/v1/counters/a") as response:
+            assert response.status == 202
+        process.terminate()
+        _, said = await asyncio.wait_for(process.communicate(), 20)
+    finally:
+        if process.returncode is None:
+            process.kill()
+    assert (process.returncode, said) == (0, b"")
+    assert in_the_file(tmp_path) == (1, 0)
+
+
+async def test_up_starts_with_no_standard_output_at_all(tmp_path: Path) -> None:
+    script = 'exec "$@" >&-'
+    process = await asyncio.create_subprocess_exec(
+        *("sh", "-c", script, "sh", *COUNTERSINK, "up", "--port", "0"),
+        env=environment(COUNTERSINK_BROKER=f"sqlite:///{tmp_path}/countersink.db"),
+        stderr=asyncio.subprocess.PIPE,
+    )
+    try:
+        async with asyncio.timeout(20):
+            while not (tmp_path / "countersink.db-wal").exists():
                 await asyncio.sleep(0.01)
-        assert await ingest.end(signal.SIGTERM) == 0
-
-
-async def test_workers_end_when_their_parent_is_killed(tmp_path: Path) -> None:
-    """Their port is free then: the next one can start on it."""
-    async with processes(tmp_path) as started:
-        ingest = await started.start("ingest", "--port", "0", "--workers", "2")
-        await ingest.end(signal.SIGKILL)
-        again = await started.start("ingest", "--port", str(ingest.port))
-        assert again.port == ingest.port
-
-
-def test_a_taken_port_is_one_line(tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = str(taken.getsockname()[1])
-        code, said = failing("up", "--port", port, cwd=tmp_path)
-    assert code == 1
-    assert said == [f"countersink: port {port} of 127.0.0.1 is taken: choose another with --port"]
-
-
-@pytest.mark.parametrize(
-    ("variable", "value", "part"),
-    [
-        ("COUNTERSINK_LINGER_MS", "soon", "must be a whole number"),
-        ("COUNTERSINK_CACHE_TTL", "nan", "must be from 0 to 60"),
-        ("COUNTERSINK_SHARDS", "0", "must be from 1 to"),
-        ("COUNTERSINK_BROKER", "postgres://x", "must be sqlite:///FILE"),
-        ("COUNTERSINK_STORE", "sqlite://", "must be sqlite:///FILE"),
-        ("COUNTERSINK_OVERLAY", "redis://x", "must be memory://"),
-        ("COUNTERSINK_LINGER", "1", "is not a setting"),
-    ],
-)
-def test_a_wrong_setting_stops_the_start_with_a_line_that_names_it(
-    tmp_path: Path, variable: str, value: str, part: str
-) -> None:
-    code, (line,) = failing("up", "--port", "0", cwd=tmp_path, **{variable: value})
-    assert code == 1
-    assert variable in line
-    assert part in line
-
-
-def test_saying_twice_where_the_data_is_is_an_error(tmp_path: Path) -> None:
-    code, (*_, line) = failing("up", "--data", "x", cwd=tmp_path, COUNTERSINK_BROKER="sqlite:///y.db")
-    assert code == 2
-    assert "say one of them" in line
-
-
-@pytest.mark.parametrize("arguments", [(), ("fly",), ("up", "--port", "70000"), ("ingest", "--workers", "0")])
-def test_wrong_usage_exits_2(tmp_path: Path, arguments: tuple[str, ...]) -> None:
-    code, said = failing(*arguments, cwd=tmp_path)
-    assert code == 2
-    assert said[0].startswith("usage: countersink")
+        process.terminate()
+        _, said = await asyncio.wait_for(process.communicate(), 20)
+    finally:
+        if process.returncode is None:
+            process.kill()
+    assert (process.returncode, said) == (0, b"")

@@ -1,99 +1,148 @@
 """incr, get and list against a running service."""
 
-import asyncio
 import json
-import sys
-from collections.abc import AsyncIterator
+import os
+import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.processes.harness import Processes, Running, processes
+from tests.cli.running import COUNTERSINK, Done, environment, run
 
 
 class Shell:
     """Runs commands against one service."""
 
-    def __init__(self, started: Processes, up: Running) -> None:
-        self._environment = started.environment | {"COUNTERSINK_URL": up.url}
-        del self._environment["COUNTERSINK_BROKER"]
+    def __init__(self, url: str) -> None:
+        self.url = url
 
-    async def __call__(self, *arguments: str, **environment: str) -> tuple[int | None, str, str]:
-        process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-m",
-            "countersink",
-            *arguments,
-            env=self._environment | environment,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-        )
-        out, err = await asyncio.wait_for(process.communicate(), 30)
-        return process.returncode, out.decode(), err.decode()
+    def __call__(self, *arguments: str | bytes, **settings: str) -> Done:
+        return run(*arguments, cwd=None, **({"COUNTERSINK_URL": self.url} | settings))
 
-    async def said(self, *arguments: str) -> str:
-        code, out, err = await self(*arguments)
-        assert (code, err) == (0, "")
-        return out
+    def said(self, *arguments: str) -> str:
+        done = self(*arguments)
+        assert (done.code, done.lines) == (0, [])
+        return done.out
 
 
-@pytest.fixture
-async def shell(tmp_path: Path) -> AsyncIterator[Shell]:
-    async with processes(tmp_path) as started:
-        yield Shell(started, await started.start("up", "--port", "0"))
-
-
-async def test_what_is_counted_is_read(shell: Shell) -> None:
-    assert "accepted, receipt" in await shell.said("incr", "likes:1")
-    await shell.said("incr", "likes:1", "--by", "-3", "--id", "x")
-    await shell.said("incr", "likes:1", "--by", "-3", "--id", "x")
-    assert (await shell.said("get", "likes:1", "views")).split() == ["likes:1", "-2", "views", "0", "never", "seen"]
-
-
-async def test_json_is_one_object_a_line(shell: Shell) -> None:
-    accepted = json.loads(await shell.said("incr", "ü/1", "--json"))
-    assert accepted["accepted"] == 1
-    assert accepted["receipt"]
-    (counter,) = map(json.loads, (await shell.said("get", "--json", "ü/1")).splitlines())
-    assert (counter["name"], counter["value"], counter["exact"]) == ("ü/1", 1, True)
-
-
-async def test_list_takes_a_prefix_and_is_in_order(shell: Shell) -> None:
-    for name in ("b2", "a", "b1"):
-        await shell.said("incr", name)
-    names = [line.split()[0] for line in (await shell.said("list")).splitlines()]
-    assert names == ["a", "b1", "b2"]
-    names = [json.loads(line)["name"] for line in (await shell.said("list", "--prefix", "b", "--json")).splitlines()]
-    assert names == ["b1", "b2"]
-
-
-async def test_what_the_service_refuses_is_one_line(shell: Shell) -> None:
-    code, out, err = await shell("incr", "__reserved__")
-    assert (code, out) == (1, "")
-    assert err.startswith("countersink: the counter's name must not be")
-    assert err.count("\n") == 1
-
-
-async def test_a_service_that_is_not_there_is_one_line(shell: Shell) -> None:
-    code, _, err = await shell("get", "a", "--url", "http://127.0.0.1:1", "--patience", "0")
-    assert code == 1
-    assert err.startswith("countersink: no answer from http://127.0.0.1:1")
-    assert err.count("\n") == 1
-
-
-async def test_a_reader_that_has_seen_enough_is_no_error(shell: Shell) -> None:
-    for name in ("a", "b"):
-        await shell.said("incr", name)
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-m",
-        "countersink",
-        "list",
-        env=shell._environment,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
+@pytest.fixture(scope="module")
+def shell(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shell]:
+    """One for all: each test has counters of its own."""
+    process = subprocess.Popen(
+        [*COUNTERSINK, "up", "--port", "0", "--data", str(tmp_path_factory.mktemp("data"))],
+        env=environment(),
+        stdout=subprocess.PIPE,
+        text=True,
     )
-    assert process.stdout
-    process.stdout._transport.close()  # type: ignore[attr-defined] # the only way to stop reading
-    _, err = await asyncio.wait_for(process.communicate(), 30)
-    assert err == b""
+    with process:
+        try:
+            assert process.stdout is not None
+            yield Shell(process.stdout.readline().split()[4].rstrip(","))
+        finally:
+            process.terminate()
+
+
+def test_what_is_counted_is_read(shell: Shell) -> None:
+    assert shell.said("incr", "likes:1").startswith("accepted, receipt ")
+    shell.said("incr", "likes:1", "--by", "-13", "--id", "x")
+    shell.said("incr", "likes:1", "--by", "-13", "--id", "x")
+    assert shell.said("get", "likes:1", "views") == "likes:1  -12\nviews      0  never seen\n"
+
+
+def test_json_is_one_object_a_line(shell: Shell) -> None:
+    accepted = json.loads(shell.said("incr", "ü/1", "--json"))
+    assert (accepted["accepted"], bool(accepted["receipt"]), bool(accepted["id"])) == (1, True, True)
+    one, two = map(json.loads, shell.said("get", "--json", "ü/1", "json-2").splitlines())
+    assert (one["name"], one["value"], one["exact"], one["exists"]) == ("ü/1", 1, True, True)
+    assert one["as_of"].endswith("Z")
+    assert one.keys() == {"name", "value", "applied", "pending", "exact", "as_of", "shards", "exists"}
+    assert (two["name"], two["value"], two["exists"]) == ("json-2", 0, False)
+
+
+def test_list_takes_a_prefix_is_in_order_and_aligned(shell: Shell) -> None:
+    for name, by in (("p:b10", "-5"), ("p:a", "1000"), ("p:b2", "7")):
+        shell.said("incr", name, "--by", by)
+    assert shell.said("list", "--prefix", "p:") == "p:a    1000\np:b10    -5\np:b2      7\n"
+    names = [json.loads(line)["name"] for line in shell.said("list", "--prefix", "p:b", "--json").splitlines()]
+    assert names == ["p:b10", "p:b2"]
+    assert shell.said("list", "--prefix", "nothing") == ""
+
+
+def test_a_name_that_begins_with_a_dash_goes_after_two(shell: Shell) -> None:
+    shell.said("incr", "--", "--by")
+    assert shell.said("get", "--", "--by") == "--by  1\n"
+
+
+def test_url_is_stronger_than_its_variable(shell: Shell) -> None:
+    done = shell("get", "a", "--url", shell.url + "/", COUNTERSINK_URL="http://127.0.0.1:1")
+    assert done.code == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("incr", "__reserved__"), "the counter's name must not be"),
+        (("incr", b"\xff"), "the counter's name must be valid Unicode"),
+        (("incr", "a", "--id", ""), "the id must be 1 to 1000 bytes"),
+        (("incr", "a", "--by", "9007199254740992"), "the delta must be between"),
+        (("get", "a", ""), "the counter's name must not be empty"),
+    ],
+)
+def test_what_can_not_be_is_one_line(shell: Shell, arguments: tuple[str | bytes, ...], said: str) -> None:
+    code, out, (line,) = shell(*arguments)
+    assert (code, out) == (1, "")
+    assert line.startswith(f"countersink: {said}")
+
+
+def test_a_service_that_is_not_there_is_one_line(shell: Shell) -> None:
+    code, _, (line,) = shell("get", "a", "--url", "http://127.0.0.1:1", "--patience", "0")
+    assert code == 1
+    assert line == (
+        "countersink: no answer from http://127.0.0.1:1: Connection refused. Is it running, and is the URL right?"
+    )
+
+
+def test_an_increment_that_may_count_says_how_to_send_it_again(shell: Shell) -> None:
+    code, _, (line,) = shell("incr", "a", "--url", "http://127.0.0.1:1", "--patience", "0.1", "--id", "x1")
+    assert code == 1
+    assert line.endswith("Sent again with --id x1 it counts once")
+
+
+def test_a_wrong_variable_is_one_line_that_names_it(shell: Shell) -> None:
+    code, _, (line,) = shell("get", "a", COUNTERSINK_URL="127.0.0.1:8080")
+    assert code == 1
+    assert line.startswith("countersink: COUNTERSINK_URL='127.0.0.1:8080'")
+
+
+def test_a_reader_that_has_seen_enough_is_no_error(shell: Shell) -> None:
+    shell.said("incr", "a")
+    reading, writing = os.pipe()
+    os.close(reading)
+    done = subprocess.run(
+        [*COUNTERSINK, "list"],
+        env=environment(COUNTERSINK_URL=shell.url),
+        stdout=writing,
+        stderr=subprocess.PIPE,
+        check=False,
+    )
+    os.close(writing)
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+def test_an_output_that_can_not_be_written_is_one_line(shell: Shell) -> None:
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [*COUNTERSINK, "get", "a"],
+            env=environment(COUNTERSINK_URL=shell.url),
+            stdout=full,
+            stderr=subprocess.PIPE,
+            check=False,
+        )
+    assert (done.returncode, done.stderr) == (1, b"countersink: No space left on device\n")
+
+
+def test_a_terminal_of_few_characters_shows_the_others_as_numbers(shell: Shell) -> None:
+    shell.said("incr", "\N{SNOWMAN}")
+    done = shell("get", "\N{SNOWMAN}", PYTHONIOENCODING="ascii")
+    assert (done.code, done.out) == (0, "\\u2603  1\n")

@@ -1,0 +1,157 @@
+"""Whatever goes wrong: one line that says what to do, and the exit code; no traceback."""
+
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from countersink.cli import line_of
+from countersink.serving import _until_told
+from shared.errors import SettingsError, TransientError
+from shared.settings import table
+from tests.cli.running import run
+
+
+def test_the_version(tmp_path: Path) -> None:
+    assert run("--version", cwd=tmp_path).out.startswith("countersink ")
+
+
+def test_help_lists_every_setting_with_its_default(tmp_path: Path) -> None:
+    done = run("--help", cwd=tmp_path)
+    assert done.code == 0
+    for name, default, help_ in table():
+        assert f"  {name}  " in done.out
+        assert f"{help_} [{default}]" in done.out
+    assert "COUNTERSINK_URL" in done.out
+
+
+@pytest.mark.parametrize(("command", "variable"), [("up", "COUNTERSINK_BROKER"), ("get", "COUNTERSINK_URL")])
+def test_a_flag_names_its_variable(tmp_path: Path, command: str, variable: str) -> None:
+    assert variable in run(command, "--help", cwd=tmp_path).out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ((), "the following arguments are required: COMMAND"),
+        (("fly",), "invalid choice: 'fly'"),
+        (("up", "--port", "70000"), "must be a whole number from 0 to 65535, is '70000'"),
+        (("up", "--port", "http"), "must be a whole number from 0 to 65535, is 'http'"),
+        (("up", "--po", "1"), "unrecognized arguments: --po 1"),
+        (("up", "--data", b"\xff"), "not UTF-8"),
+        (("ingest", "--workers", "0"), "must be a whole number from 1 to 1000"),
+        (("flusher", "now"), "unrecognized arguments: now"),
+        (("incr",), "arguments are required: NAME"),
+        (("incr", "a", "--by", "1.5"), "invalid int value: '1.5'"),
+        (("get",), "arguments are required: NAME"),
+        (("get", "a", "--patience", "nan"), "must be a number of seconds"),
+        (("list", "--url", "localhost:8080"), "write it as http://HOST:PORT"),
+    ],
+)
+def test_wrong_usage_exits_2(tmp_path: Path, arguments: tuple[str | bytes, ...], said: str) -> None:
+    done = run(*arguments, cwd=tmp_path)
+    assert done.code == 2
+    assert done.lines[0].startswith("usage: countersink")
+    assert said in done.lines[-1]
+
+
+@pytest.mark.parametrize("variable", ["COUNTERSINK_BROKER", "COUNTERSINK_STORE"])
+def test_saying_twice_where_the_data_is_is_wrong_usage(tmp_path: Path, variable: str) -> None:
+    done = run("up", "--data", "x", cwd=tmp_path, **{variable: "sqlite:///y.db"})
+    assert done.code == 2
+    assert f"--data and {variable} both say where the data is: say one of them" in done.lines[-1]
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "part"),
+    [
+        ("COUNTERSINK_LINGER_MS", "soon", "must be a whole number"),
+        ("COUNTERSINK_CACHE_TTL", "nan", "must be from 0 to 60"),
+        ("COUNTERSINK_SHARDS", "0", "must be from 1 to"),
+        ("COUNTERSINK_BROKER", "postgres://x", "must be"),
+        ("COUNTERSINK_STORE", "sqlite://", "must be"),
+        ("COUNTERSINK_OVERLAY", "redis://x", "must be"),
+        ("COUNTERSINK_LOG_LEVEL", "LOUD", "must be"),
+        ("COUNTERSINK_LINGER", "1", "is not a setting"),
+    ],
+)
+def test_a_wrong_setting_stops_the_start_with_a_line_that_names_it(
+    tmp_path: Path, variable: str, value: str, part: str
+) -> None:
+    code, out, (line,) = run("up", "--port", "0", cwd=tmp_path, **{variable: value})
+    assert (code, out) == (1, "")
+    assert line.startswith(f"countersink: {variable}")
+    assert part in line
+
+
+def test_a_taken_port_is_one_line(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        for command in ("up", "ingest"):
+            code, _, lines = run(command, "--port", port, cwd=tmp_path)
+            assert code == 1
+            assert lines == [f"countersink: port {port} of 127.0.0.1 is taken: choose another with --port"]
+
+
+@pytest.mark.parametrize("host", ["256.0.0.1", "192.0.2.1", "a" * 70])
+def test_a_host_that_is_not_here_is_one_line(tmp_path: Path, host: str) -> None:
+    code, _, (line,) = run("up", "--port", "0", "--host", host, cwd=tmp_path)
+    assert code == 1
+    assert host in line
+    assert "--host" in line
+
+
+def test_a_folder_that_can_not_be_made_is_one_line_however_many_workers(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    broker = f"sqlite:///{tmp_path}/file/x.db"
+    for command in (("up",), ("ingest", "--workers", "3"), ("flusher",)):
+        port = () if command == ("flusher",) else ("--port", "0")
+        code, out, (line,) = run(*command, *port, cwd=tmp_path, COUNTERSINK_BROKER=broker)
+        assert (code, out) == (1, "")
+        assert str(tmp_path / "file") in line
+
+
+def test_a_worker_without_a_socket_is_one_line(tmp_path: Path) -> None:
+    code, _, (line,) = run("ingest", "--worker", "77", "78", cwd=tmp_path)
+    assert code == 1
+    assert "use --workers" in line
+
+
+def test_of_tasks_that_fail_together_the_first_reason_is_said() -> None:
+    group = ExceptionGroup("tasks", [ExceptionGroup("more", [TransientError("the disk\nis gone")]), KeyError("x")])
+    assert line_of(group) == "the disk is gone"
+    assert line_of(SettingsError("so")) == "so"
+    assert line_of(FileNotFoundError(2, "No such file", "there")) == "No such file: there"
+
+
+def test_a_mistake_of_ours_says_where_it_is() -> None:
+    try:
+        raise KeyError("x")
+    except KeyError as error:
+        said = line_of(error)
+    assert said.startswith("a mistake of ours in test_errors.py:")
+    assert "KeyError: 'x'" in said
+
+
+def test_a_signal_before_there_is_anything_to_drain_is_no_failure() -> None:
+    before = [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)]
+    try:
+        with pytest.raises(SystemExit) as raised, _until_told():
+            signal.raise_signal(signal.SIGTERM)
+        assert raised.value.code == 0
+        with _until_told():
+            signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(signal.SIGTERM)  # a second one, when all is drained
+    finally:
+        for number, handler in zip((signal.SIGTERM, signal.SIGINT), before, strict=True):
+            signal.signal(number, handler)
+
+
+def test_help_does_not_wait_for_what_only_others_need() -> None:
+    heavy = {"aiohttp", "uvloop", "sqlite3", "prometheus_client", "ingest", "flusher"}
+    program = f"import sys, countersink.cli; sys.exit(', '.join({heavy!r} & set(sys.modules)) or 0)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")

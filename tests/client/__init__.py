@@ -1,0 +1,1 @@
+"""The Python client, against a service and against servers that misbehave."""

@@ -1,0 +1,79 @@
+"""A server that answers what a test tells it to, and remembers what it was asked."""
+
+import asyncio
+import contextlib
+import json
+import socket
+from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from aiohttp import web
+
+RECEIPT = {"accepted": 1, "receipt": "r"}
+
+
+@dataclass(frozen=True)
+class Asked:
+    """One request."""
+
+    method: str
+    path: str
+    headers: Mapping[str, str]
+    body: Any
+
+
+Script = list[Callable[[], web.StreamResponse] | str]
+
+
+@dataclass
+class Scripted:
+    """Takes the script's steps one by one; the last one for ever. A step may be 'cut' or 'hang'."""
+
+    script: Script
+    url: str = ""
+    asked: list[Asked] = field(default_factory=list)
+    release: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def answer(self, request: web.BaseRequest) -> web.StreamResponse:
+        body = await request.read()
+        asked = Asked(request.method, request.raw_path, dict(request.headers), json.loads(body) if body else None)
+        self.asked.append(asked)
+        step = self.script.pop(0) if len(self.script) > 1 else self.script[0]
+        if step == "hang":
+            await self.release.wait()
+        if isinstance(step, str):
+            assert request.transport is not None
+            request.transport.close()
+            return web.Response()
+        return step()
+
+
+def says(status: int, body: Any = None, **headers: str) -> Callable[[], web.StreamResponse]:
+    """Headers as keywords: Retry_After."""
+    content = body if isinstance(body, bytes) else json.dumps(body).encode()
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    return lambda: web.Response(status=status, body=content, headers=named)
+
+
+def problem(status: int, detail: str, **headers: str) -> Callable[[], web.StreamResponse]:
+    return says(status, {"type": "about:blank", "status": status, "detail": detail}, **headers)
+
+
+def accepted(**more: Any) -> Callable[[], web.StreamResponse]:
+    return says(202, RECEIPT | more)
+
+
+@contextlib.asynccontextmanager
+async def scripted(*script: Callable[[], web.StreamResponse] | str) -> AsyncIterator[Scripted]:
+    server = Scripted(list(script))
+    runner = web.ServerRunner(web.Server(server.answer), shutdown_timeout=1)
+    await runner.setup()
+    sock = socket.create_server(("127.0.0.1", 0))
+    server.url = f"http://127.0.0.1:{sock.getsockname()[1]}"
+    await web.SockSite(runner, sock).start()
+    try:
+        yield server
+    finally:
+        server.release.set()
+        await runner.cleanup()
