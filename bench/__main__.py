@@ -21,6 +21,7 @@ ROWS: dict[str, Callable[[Plan], Row]] = {
     "array100": batches.array100,
     "array1000": batches.array1000,
     "map1000": batches.map1000,
+    "array100-up": batches.array100_up,
     "get": singles.get,
     "memory-flat": memory.flat,
     "memory-bounded": memory.bounded,

@@ -74,7 +74,7 @@ def bounded(plan: Plan) -> Row:
             status, headers, _ = server.ask(shape.path, "POST", plan.bodies["array1000"].read_bytes())
             retry_after = headers.get("Retry-After")
             accepted += status == 202
-        with servers.process((*servers.COUNTERSINK, "flusher"), **settings):
+        with servers.process((*servers.COUNTERSINK, "flusher"), settings):
             counted = server.settled()
         after = machine.resident(server.pid)
     row.ours = Figure.of(samples)

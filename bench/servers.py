@@ -66,6 +66,15 @@ class Server:
                 raise RuntimeError(f"the flusher is not done after {_DRAIN:g} seconds")
             time.sleep(0.1)
 
+    def at_rest(self) -> int:
+        """`settled`, when the server has also seen the last of what was sent: all it accepted is counted."""
+        until = time.monotonic() + _DRAIN
+        while (settled := self.settled()) != self.accepted():
+            if time.monotonic() > until:
+                raise RuntimeError(f"{self.accepted()} were accepted, {settled} were counted")
+            time.sleep(0.1)
+        return settled
+
     def accepted(self) -> int:
         """Increments answered 2xx, as the server counts them."""
         _, _, body = self.ask("/metrics")
@@ -76,15 +85,19 @@ class Server:
 @contextlib.contextmanager
 def running(command: tuple[str, ...], **settings: str) -> Iterator[Server]:
     """On the servers' processor, until the end of the block."""
-    with process(command, **settings) as started:
+    with process(command, settings) as started:
         yield Server(started, _url(started))
 
 
 @contextlib.contextmanager
-def process(command: tuple[str, ...], **settings: str) -> Iterator["subprocess.Popen[bytes]"]:
+def process(
+    command: tuple[str, ...], settings: Mapping[str, str], where: int | None = machine.SERVER
+) -> Iterator["subprocess.Popen[bytes]"]:
     kept = {name: value for name, value in os.environ.items() if not name.startswith("COUNTERSINK_")}
-    with machine.on(machine.SERVER):
-        started = subprocess.Popen(command, stdout=subprocess.PIPE, env=kept | {"PYTHONUNBUFFERED": "1"} | settings)
+    with machine.on(where):
+        started = subprocess.Popen(
+            command, stdout=subprocess.PIPE, env=kept | {"PYTHONUNBUFFERED": "1"} | dict(settings)
+        )
     try:
         yield started
     finally:
@@ -100,6 +113,15 @@ def process(command: tuple[str, ...], **settings: str) -> Iterator["subprocess.P
 def up(data: Path) -> Iterator[Server]:
     """Ingest with a flusher beside it in one process."""
     with running((*COUNTERSINK, "up", "--port", "0", "--data", str(data))) as server:
+        yield server
+
+
+@contextlib.contextmanager
+def apart(data: Path) -> Iterator[Server]:
+    """Ingest alone in its process, with a flusher beside it in another, beside the load."""
+    settings = {"COUNTERSINK_BROKER": f"sqlite:///{data}/countersink.db"}
+    ingest, flusher = (*COUNTERSINK, "ingest", "--port", "0"), (*COUNTERSINK, "flusher")
+    with running(ingest, **settings) as server, process(flusher, settings, machine.GENERATOR):
         yield server
 
 

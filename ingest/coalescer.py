@@ -13,8 +13,8 @@ from shared.words import MAX_SUM, Envelope, Increment
 
 MAX_ENTRIES: Final = 1_000
 """Counters and ids in one envelope: with its receipts, shards and configs it fits into one commit of any store."""
-OWN_DRAFT: Final = 100
-"""A batch of that many entries is not merged with its neighbours: summing it again would cost more than it saves."""
+LARGE: Final = 100
+"""Counters of a batch that is not added one by one: that would cost more than it saves."""
 
 
 class Draft:
@@ -85,9 +85,9 @@ class Coalescer:
     def add_batch(self, batch: Batch) -> list[Draft]:
         """All of it; the drafts that hold it."""
         drafts: dict[str, Draft] = {}
-        if len(batch.sums) >= OWN_DRAFT:
+        if len(batch.sums) >= LARGE:
             for part in self._divide(batch):
-                draft = self._adopt(Draft(self._mint(), part))
+                draft = self._join(part)
                 drafts[draft.id] = draft
         else:
             for counter, total in batch.sums.items():
@@ -113,7 +113,27 @@ class Coalescer:
         self.waiting -= sum(draft.batch.increments for draft in taken)
         return taken
 
+    def _join(self, batch: Batch) -> Draft:
+        """A large one: into the open draft if all its counters stand there, which saves their names; else the next."""
+        draft = self._open
+        self.waiting += batch.increments
+        if draft is None or not batch.sums.keys() <= draft.batch.sums.keys() or not _fit(draft.batch, batch):
+            self._seal()
+            self._open = draft = Draft(self._mint(), batch)
+            return draft
+        sums, counts = draft.batch.sums, draft.batch.counts
+        for name, total in batch.sums.items():
+            sums[name] += total
+            counts[name] = counts.get(name, 1) + 1
+        for name, count in batch.counts.items():
+            counts[name] += count - 1
+        draft.batch.increments += batch.increments
+        return draft
+
     def _divide(self, batch: Batch) -> Iterator[Batch]:
+        if self.fits(batch) and not batch.keyed:
+            yield batch
+            return
         sums = iter(batch.sums.items())
         while some := dict(islice(sums, self._max_entries)):
             counts = {name: batch.counts[name] for name in some if name in batch.counts}
@@ -134,3 +154,8 @@ class Coalescer:
         if self._open is not None:
             self._closed.append(self._open)
             self._open = None
+
+
+def _fit(one: Batch, other: Batch) -> bool:
+    """Whether no sum of both can be too large."""
+    return max(map(abs, one.sums.values())) + max(map(abs, other.sums.values())) <= MAX_SUM

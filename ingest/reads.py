@@ -1,6 +1,5 @@
 """The routes that read: counters, lists, receipts."""
 
-import asyncio
 import base64
 from datetime import UTC, datetime
 from typing import Final
@@ -13,13 +12,11 @@ from ingest.problems import Problem
 from ingest.reader import LONGEST_AGE, MOST_BASES, Reader
 from ingest.requests import Query, unescape
 from ingest.tracking import Tracking
-from shared import metrics
 from shared.ports import Overlay, Store
 from shared.words import MAX_ID_BYTES, Reading, flaw_of_name
 
 MOST_LISTED: Final = 1_000
 DEFAULT_LISTED: Final = 100
-_CACHED: Final = metrics.READS.labels("cached")
 
 
 class Reads:
@@ -31,34 +28,13 @@ class Reads:
         self._store = store
         self._overlay = overlay
         self._rendered: dict[str, tuple[Reading, bytes]] = {}
-        self._turn: dict[str, bytes] | None = None
 
     async def one(self, name: str, query: Query) -> web.Response:
         """GET /v1/counters/{name}"""
         max_age = query.seconds("max_age", LONGEST_AGE)
         query.done()
-        turn = self._this_turn() if max_age is None else {}
-        rendered = turn.get(name)
-        if rendered is None:
-            (reading,) = await self._reader.read((name,), max_age)
-            turn[name] = rendered = self._render(reading)
-        else:
-            _CACHED.inc()
-        return Answer(rendered)
-
-    def _this_turn(self) -> dict[str, bytes]:
-        """What is read in this turn of the loop is of an instant within each request that was there when it was read.
-
-        A request that arrives later is handled later than the callback that ends the turn, since callbacks run in the
-        order in which they were made. It is made before anything is read: what takes longer is kept for nobody.
-        """
-        if self._turn is None:
-            self._turn = {}
-            asyncio.get_running_loop().call_soon(self._end_turn)
-        return self._turn
-
-    def _end_turn(self) -> None:
-        self._turn = None
+        (reading,) = await self._reader.read((name,), max_age)
+        return Answer(self._render(reading))
 
     async def several(self, query: Query) -> web.Response:
         """GET /v1/counters"""

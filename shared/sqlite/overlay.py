@@ -34,22 +34,23 @@ class SqliteOverlay:
         self._last_ack: int | None = None
 
     async def view(self, counters: Sequence[str]) -> Mapping[str, View]:
-        await self._follow()
+        if self._version() != self._seen:
+            await self._follow()
         return {counter: self._pending.view(counter) for counter in counters}
 
     async def names(self, prefix: str) -> Sequence[str]:
-        await self._follow()
+        if self._version() != self._seen:
+            await self._follow()
         return self._pending.names(prefix)
 
     async def holds(self, keys: Collection[str]) -> Collection[str]:
-        await self._follow()
+        if self._version() != self._seen:
+            await self._follow()
         return self._pending.holds(keys)
 
     async def _follow(self) -> None:
-        """Catch up with the file, if there is anything new."""
+        """Catch up with the file."""
         try:
-            if self._version() == self._seen:
-                return
             async with self._turn:
                 version = self._version()
                 if version != self._seen:
@@ -60,7 +61,10 @@ class SqliteOverlay:
 
     def _version(self) -> int:
         """Another one after each commit of another connection."""
-        (version,) = self._db.execute("PRAGMA data_version").fetchone()
+        try:
+            (version,) = self._db.execute("PRAGMA data_version").fetchone()
+        except sqlite3.Error as error:
+            raise translate(error, self._path) from error
         return int(version)
 
     async def _catch_up(self) -> None:

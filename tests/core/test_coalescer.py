@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ingest.batch import Batch
-from ingest.coalescer import OWN_DRAFT, Coalescer, Draft
+from ingest.coalescer import LARGE, Coalescer, Draft
 from shared.words import MAX_DELTA, MAX_SUM, Increment
 
 MOST = 5
@@ -17,7 +17,7 @@ STEPS = st.lists(
     | st.tuples(st.just("sum"), NAMES, st.sampled_from([MAX_SUM, -MAX_SUM, MAX_SUM - 1]))
     | st.tuples(st.just("id"), NAMES, st.sampled_from([1, -MAX_DELTA, MAX_DELTA]))
     | st.tuples(st.just("batch"), st.dictionaries(NAMES, st.integers(1, 9), min_size=1), st.integers(1, 3))
-    | st.tuples(st.just("large"), st.integers(OWN_DRAFT, OWN_DRAFT + 12), st.just(1))
+    | st.tuples(st.just("large"), st.integers(LARGE, LARGE + 12), st.just(1))
     | st.tuples(st.just("whole"), st.dictionaries(NAMES, st.integers(1, 9), min_size=1, max_size=MOST), st.just(1))
     | st.tuples(st.just("take"), st.integers(1, 3), st.just(0)),
     max_size=60,
@@ -74,3 +74,18 @@ def test_what_is_added_is_taken_once_in_order_and_within_the_caps(steps: list[tu
     minted = [envelope.id for envelope in envelopes if not envelope.retried]
     assert minted == sorted(minted)
     assert len(set(minted)) == len(minted)
+
+
+def test_large_batches_of_the_same_counters_travel_as_one() -> None:
+    """Until a sum could be too large."""
+    coalescer = Coalescer(lambda: "m", 2 * LARGE)
+    names = [f"n{number}" for number in range(LARGE)]
+    for _ in range(3):
+        coalescer.add_batch(Batch(dict.fromkeys(names, 2), {"n0": 2}, [], LARGE + 1))
+    coalescer.add_batch(Batch(dict.fromkeys(names[::-1], MAX_SUM), {}, [], LARGE))
+    first, second = (draft.close(1) for draft in coalescer.take(9))
+    assert first.sums == dict.fromkeys(names, 6)
+    assert first.counts == dict.fromkeys(names, 3) | {"n0": 6}
+    assert first.increments() == 3 * (LARGE + 1)
+    assert second.increments() == LARGE
+    assert coalescer.waiting == 0
