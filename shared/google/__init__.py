@@ -1,0 +1,1 @@
+"""Adapters for Google Cloud: Datastore and Pub/Sub, and their emulators."""

@@ -1,0 +1,105 @@
+"""Makes topic, subscription and dead letters on Pub/Sub, and says what is wrong with those that are there."""
+
+from typing import Any, Final
+
+from google.pubsub_v1 import types
+
+from shared.errors import RefusedError
+from shared.google.pubsub_client import ExistsError, NotFoundError, Place, PubsubClient
+
+DAY: Final = 86_400
+LONGEST_RETENTION: Final = 31 * DAY
+EMULATORS_RETENTION: Final = 7 * DAY
+DEADLINES: Final = (10, 600)
+"""Seconds: the shortest and the longest lease that a subscription may give by itself."""
+
+
+async def provision(client: PubsubClient, place: Place, *, lease: float, retention: int) -> list[str]:
+    """What it did, a line each. Done twice, it changes nothing the second time. `retention` in seconds."""
+    deadline = min(max(int(lease), DEADLINES[0]), DEADLINES[1])
+    return [
+        await _topic(client, place.topic),
+        *await _subscription(client, place.subscription, place.topic, deadline, retention),
+        await _topic(client, place.dead_topic),
+        *await _subscription(client, place.dead_subscription, place.dead_topic, DEADLINES[1], LONGEST_RETENTION),
+    ]
+
+
+async def _topic(client: PubsubClient, name: str) -> str:
+    try:
+        await client.create_topic(types.Topic.pb()(name=name))
+    except ExistsError:
+        return f"{name}: is there"
+    return f"{name}: made"
+
+
+async def _subscription(client: PubsubClient, name: str, topic: str, deadline: int, retention: int) -> list[str]:
+    try:
+        there = await client.get_subscription(name)
+    except NotFoundError:
+        return [await _make(client, name, topic, deadline, retention)]
+    return await _mend(client, there, deadline, retention) + [f"{name}: WRONG: {flaw}" for flaw in flaws(there, topic)]
+
+
+async def _make(client: PubsubClient, name: str, topic: str, deadline: int, retention: int) -> str:
+    wanted = types.Subscription.pb()(name=name, topic=topic, ack_deadline_seconds=deadline)
+    # Without this Pub/Sub deletes a subscription that nobody pulls from for 31 days, with all that is in it.
+    wanted.expiration_policy.SetInParent()
+    try:
+        made = await _with_retention(client.create_subscription, wanted, retention)
+    except ExistsError:
+        return f"{name}: is there"  # somebody was faster, and runs this too
+    return f"{name}: made, leases of {deadline} s, keeps messages {_days(made)}"
+
+
+async def _mend(client: PubsubClient, there: Any, deadline: int, retention: int) -> list[str]:
+    """Only what is less than it should be: more was somebody's wish."""
+    wanted = types.Subscription.pb()(name=there.name, topic=there.topic, ack_deadline_seconds=deadline)
+    fields = []
+    if there.ack_deadline_seconds < deadline:
+        fields.append("ack_deadline_seconds")
+    if there.message_retention_duration.seconds < retention:
+        fields.append("message_retention_duration")
+    if not fields:
+        return [f"{there.name}: is there"]
+    now = await _with_retention(lambda one: client.update_subscription(one, fields), wanted, retention)
+    if now == there:
+        return [f"{there.name}: is there"]
+    return [f"{there.name}: changed, leases of {now.ack_deadline_seconds} s, keeps messages {_days(now)}"]
+
+
+async def _with_retention(call: Any, wanted: Any, retention: int) -> Any:
+    """The emulator keeps messages 7 days at most, and refuses more."""
+    wanted.message_retention_duration.seconds = retention
+    try:
+        return await call(wanted)
+    except RefusedError:
+        if retention <= EMULATORS_RETENTION:
+            raise
+        wanted.message_retention_duration.seconds = EMULATORS_RETENTION
+        return await call(wanted)
+
+
+def flaws(subscription: Any, topic: str) -> list[str]:
+    """What makes a subscription that is there unfit for counting, each with what to do."""
+    found = []
+    if subscription.topic != topic:
+        found.append(f"it is one of {subscription.topic}, not of {topic}: name another")
+    if subscription.filter:
+        found.append(f"its filter {subscription.filter!r} drops messages uncounted: make another without")
+    if subscription.HasField("dead_letter_policy"):
+        found.append("its dead-letter policy takes healthy messages away in an outage: remove it (the topic is enough)")
+    if subscription.enable_exactly_once_delivery:
+        found.append("exactly-once delivery costs rate and is not needed: turn it off")
+    if subscription.enable_message_ordering:
+        found.append("ordering makes messages wait for one another: make another without")
+    if subscription.push_config.push_endpoint:
+        found.append("it pushes, and Countersink pulls: remove the endpoint")
+    if subscription.HasField("expiration_policy") and subscription.expiration_policy.ttl.seconds:
+        days = subscription.expiration_policy.ttl.seconds / DAY
+        found.append(f"Pub/Sub deletes it after {days:g} days without a pull: set it to never expire")
+    return found
+
+
+def _days(subscription: Any) -> str:
+    return f"{subscription.message_retention_duration.seconds / DAY:g} days"
