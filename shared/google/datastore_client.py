@@ -1,0 +1,174 @@
+"""The channel to Datastore, and its calls with raw protobuf: the generated wrappers cost ten times as much."""
+
+import asyncio
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+from urllib.parse import quote
+
+import grpc
+from google.cloud.datastore_v1.services.datastore.transports import DatastoreGrpcAsyncIOTransport
+from google.cloud.datastore_v1.types import datastore as _types
+
+from shared.clock import Clock
+from shared.errors import RefusedError, TransientError
+from shared.google.datastore_errors import translated
+from shared.google.datastore_keys import Key
+from shared.google.datastore_time import ServerTime, micros
+
+EMULATOR: Final = "DATASTORE_EMULATOR_HOST"
+MOST_KEYS: Final = 1_000
+MOST_BYTES: Final = 9 * 2**20
+MOST_BYTES_EMULATED: Final = 4 * 2**20 - 2**16
+LAG_EMULATED: Final = 0.02
+"""Emulators give a commit its time, or version, and show it to reads at that time a little later: 0.4 ms seen."""
+TIMEOUT: Final = 30.0
+_GOOGLE: Final = "datastore.googleapis.com:443"
+_METHODS: Final = ("Commit", "Lookup", "BeginTransaction", "Rollback", "RunQuery")
+_OPTIONS: Final = (("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1))
+_TRANSACTIONAL: Final = 1
+_NOT_FINISHED: Final = 1
+
+
+class Found(NamedTuple):
+    """What a Lookup of any number of keys answered. One instant only if it was at an explicit `read_time`."""
+
+    entities: Sequence[Any]
+    """Raw EntityResults."""
+    time: int
+    """Not earlier than any of the instants of the look: micros, or the version where the server tells no time."""
+    missing: Sequence[Any]
+
+
+class DatastoreClient:
+    """Made inside the running event loop. All methods raise our errors only."""
+
+    def __init__(
+        self, project: str, database: str, clock: Clock, environment: Mapping[str, str] = os.environ, host: str = ""
+    ) -> None:
+        """`host` or the variable DATASTORE_EMULATOR_HOST name an emulator; otherwise it is Google's."""
+        host = host or environment.get(EMULATOR, "")
+        self._channel = grpc.aio.insecure_channel(host, options=_OPTIONS) if host else _channel_of_google()
+        self.most_bytes = MOST_BYTES_EMULATED if host else MOST_BYTES
+        self.lag = LAG_EMULATED if host else 0.0
+        self.time = ServerTime(self.lag)
+        self._clock = clock
+        self._ids = {"project_id": project, "database_id": database}
+        self._header = (("x-goog-request-params", "&".join(f"{k}={quote(v, safe='')}" for k, v in self._ids.items())),)
+        self._stubs = {
+            method: self._channel.unary_unary(
+                f"/google.datastore.v1.Datastore/{method}",
+                request_serializer=getattr(_types, f"{method}Request").pb().SerializeToString,
+                response_deserializer=getattr(_types, f"{method}Response").pb().FromString,
+            )
+            for method in _METHODS
+        }
+
+    async def close(self) -> None:
+        await self._channel.close()
+
+    def request(self, method: str) -> Any:
+        return getattr(_types, f"{method}Request").pb()(**self._ids)
+
+    def commit_request(self, transaction: bytes | None = None) -> Any:
+        """All or nothing: in that transaction, or in one of its own that reads nothing."""
+        request = self.request("Commit")
+        request.mode = _TRANSACTIONAL
+        if transaction is None:
+            request.single_use_transaction.read_write.SetInParent()
+        else:
+            request.transaction = transaction
+        return request
+
+    async def commit(self, request: Any, *, updates: bool = False, versions: bool = False) -> Any:
+        """`updates`, `versions`: it holds updates, or base versions, so that it may not match what is there."""
+        if request.ByteSize() > self.most_bytes:
+            raise RefusedError(f"a commit of {request.ByteSize()} bytes is larger than {self.most_bytes}")
+        with translated(commit=True, updates=updates, versions=versions):
+            response = await self._call("Commit", request)
+        if response.HasField("commit_time"):
+            self.time.hear(micros(response.commit_time), self._clock.monotonic())
+        return response
+
+    async def begin(self) -> bytes:
+        request = self.request("BeginTransaction")
+        request.transaction_options.read_write.SetInParent()
+        with translated():
+            return bytes((await self._call("BeginTransaction", request)).transaction)
+
+    async def roll_back(self, transaction: bytes) -> None:
+        """As far as it can be done: the server forgets transactions by itself, only later."""
+        request = self.request("Rollback")
+        request.transaction = transaction
+        try:
+            with translated():
+                await self._call("Rollback", request)
+        except TransientError:
+            pass  # most often because the commit that failed has already ended it
+
+    async def look_up(
+        self, keys: Iterable[Key], *, read_time: int | None = None, transaction: bytes | None = None
+    ) -> Found:
+        """Strong unless `read_time` (micros) or a transaction say otherwise. Any number of keys."""
+        if read_time is not None and (wait := self.time.wait(read_time, self._clock.monotonic())):
+            await asyncio.sleep(wait)
+        ids = [*keys]
+        chunks = [ids[begin : begin + MOST_KEYS] for begin in range(0, len(ids), MOST_KEYS)]
+        parts = await asyncio.gather(*(self._look_up(chunk, read_time, transaction) for chunk in chunks))
+        return Found(
+            [entity for part in parts for entity in part.entities],
+            max((part.time for part in parts), default=0),
+            [entity for part in parts for entity in part.missing],
+        )
+
+    async def _look_up(self, keys: Sequence[Key], read_time: int | None, transaction: bytes | None) -> Found:
+        entities: list[Any] = []
+        missing: list[Any] = []
+        time = 0
+        while keys:
+            request = self.request("Lookup")
+            request.keys.extend(keys)
+            if transaction is not None:
+                request.read_options.transaction = transaction
+            elif read_time is not None:
+                request.read_options.read_time.FromMicroseconds(read_time)
+            with translated(commit=transaction is not None):  # refused here means that the commit would be
+                response = await self._call("Lookup", request)
+            if read_time is None:
+                time = max(time, self._time_of_look(response))
+            entities += response.found
+            missing += response.missing
+            keys = response.deferred
+        return Found(entities, time if read_time is None else read_time, missing)
+
+    def _time_of_look(self, response: Any) -> int:
+        if response.HasField("read_time"):
+            time = micros(response.read_time)
+            self.time.hear(time, self._clock.monotonic())
+            return time
+        return max((one.version for some in (response.found, response.missing) for one in some), default=0)
+
+    async def query(self, partition: Any, query: Any) -> list[Any]:
+        """All results (or `limit` of them), strong."""
+        results: list[Any] = []
+        limit = query.limit.value
+        while True:
+            request = self.request("RunQuery")
+            request.partition_id.CopyFrom(partition)
+            request.query.CopyFrom(query)
+            request.query.limit.value = limit - len(results)
+            with translated():
+                batch = (await self._call("RunQuery", request)).batch
+            results += batch.entity_results
+            if batch.more_results != _NOT_FINISHED or len(results) >= limit:
+                return results
+            query.start_cursor = batch.end_cursor
+
+    async def _call(self, method: str, request: Any) -> Any:
+        return await self._stubs[method](request, metadata=self._header, timeout=TIMEOUT)
+
+
+def _channel_of_google() -> Any:
+    """With the default credentials. Not of a whole transport, which adds an interceptor to each call."""
+    with translated():
+        return DatastoreGrpcAsyncIOTransport.create_channel(_GOOGLE, options=_OPTIONS)

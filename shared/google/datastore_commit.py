@@ -1,0 +1,141 @@
+"""Applying a commit blindly: one request, in which the server does the adding."""
+
+import logging
+from collections.abc import Collection, Mapping
+from typing import Any, Final
+
+from shared.backoff import Backoff
+from shared.clock import Clock
+from shared.errors import ShardFullError
+from shared.google.datastore_client import DatastoreClient
+from shared.google.datastore_errors import ContendedError, MissingError
+from shared.google.datastore_keys import COUNT, NUM_SHARDS, Place, integer, name_of
+from shared.google.datastore_shards import Shard, ShardMemory, Standing, is_big
+from shared.google.datastore_sums import Sums
+from shared.google.datastore_time import micros
+from shared.words import Commit
+
+_log = logging.getLogger(__name__)
+
+_FAIL: Final = 3
+"""Conflict strategy. Without it a mutation with a `base_version` overwrites in silence."""
+_TRIES: Final = 10
+"""Of a commit with big sums, when others were first."""
+_ENDS: Final = (2**63 - 1, -(2**63))
+
+
+class BlindWay:
+    """For servers with property transforms. Never send one to a server that hasn't shown that it knows them."""
+
+    def __init__(self, client: DatastoreClient, place: Place, clock: Clock) -> None:
+        self._client = client
+        self._place = place
+        self._clock = clock
+        self._memory = ShardMemory()
+
+    async def apply(self, commit: Commit) -> int:
+        sums = Sums(commit)
+        if not any(map(is_big, sums.shards.values())):
+            return await self._apply(commit, sums)
+        backoff = Backoff(0.01, 0.5)
+        for _ in range(_TRIES - 1):
+            try:
+                return await self._apply(commit, sums)
+            except ContendedError:
+                await backoff.wait()
+        return await self._apply(commit, sums)
+
+    async def _apply(self, commit: Commit, sums: Sums) -> int:
+        standings = await self._standings(sums)
+        try:
+            return await self._send(commit, sums, standings)
+        except MissingError:
+            # A shard has been deleted, it isn't said which: none is believed to exist. No update, so no second time.
+            for shard in sums.shards:
+                self._memory.forget(shard)
+            standings = await self._standings(sums)
+            return await self._send(commit, sums, {s: one._replace(readable=False) for s, one in standings.items()})
+
+    async def raise_shards(self, counter: str, num_shards: int) -> int:
+        request = self._client.commit_request()
+        self._raise(request, counter, num_shards)
+        response = await self._client.commit(request)
+        return int(response.mutation_results[0].transform_results[0].integer_value)
+
+    async def _standings(self, sums: Sums) -> dict[Shard, Standing]:
+        """Of all shards. Those not seen lately are looked up, and those of big sums, which must be there, always."""
+        now = self._clock.monotonic()
+        known = {shard: None if is_big(delta) else self._memory.get(shard, now) for shard, delta in sums.shards.items()}
+        standings = {shard: standing for shard, standing in known.items() if standing}
+        if unknown := [shard for shard, standing in known.items() if standing is None]:
+            standings |= await self._look(unknown)
+        if absent := [shard for shard in unknown if is_big(sums.shards[shard]) and not standings[shard].settled()]:
+            await self._make(absent, sums)
+            standings |= await self._look(absent)
+        full = [shard for shard, delta in sums.shards.items() if standings[shard].full(delta)]
+        if full:
+            for shard in full:
+                self._memory.forget(shard)  # so that a shard which others have emptied isn't full for ever
+            raise ShardFullError(full)
+        return standings
+
+    async def _look(self, shards: Collection[Shard]) -> dict[Shard, Standing]:
+        place = self._place
+        configs = {counter: place.config(counter) for counter, _ in shards}
+        keys = {shard: place.shard(*shard) for shard in shards}
+        entities = (await self._client.look_up([*configs.values(), *keys.values()])).entities
+        found = {name_of(one.entity.key): one for one in entities}
+        standings = {}
+        for shard, key in keys.items():
+            config, one = found.get(name_of(configs[shard[0]])), found.get(name_of(key))
+            readable = config is not None and integer(config.entity, NUM_SHARDS) > shard[1]
+            standings[shard] = Standing(integer(one.entity, COUNT), one.version, readable) if one else Standing()
+            self._memory.note(shard, standings[shard], self._clock.monotonic())
+        return standings
+
+    async def _make(self, shards: Collection[Shard], sums: Sums) -> None:
+        request = self._client.commit_request()
+        for shard in shards:
+            self._add(request, shard, 0, Standing())
+        for counter in {counter for counter, _ in shards}:
+            self._raise(request, counter, sums.numbers[counter])
+        await self._client.commit(request)
+
+    async def _send(self, commit: Commit, sums: Sums, standings: Mapping[Shard, Standing]) -> int:
+        request = self._client.commit_request()
+        for shard, delta in sums.shards.items():
+            self._add(request, shard, delta, standings[shard])
+        for counter in {shard[0] for shard in sums.shards if not standings[shard].settled()}:
+            self._raise(request, counter, sums.numbers[counter])
+        for receipt in commit.receipts:
+            request.mutations.add().insert.CopyFrom(self._place.receipt_entity(receipt))
+        updates = any(standing.settled() for standing in standings.values())
+        versions = any(map(is_big, sums.shards.values()))
+        response = await self._client.commit(request, updates=updates, versions=versions)
+        now = self._clock.monotonic()
+        for shard, result in zip(sums.shards, response.mutation_results, strict=False):  # the shards come first
+            count = result.transform_results[0].integer_value
+            if count in _ENDS:
+                _log.critical("shard %s has left int64; others must have added to it", shard)
+            self._memory.note(shard, Standing(count, result.version, readable=True), now)
+        return micros(response.commit_time)
+
+    def _add(self, request: Any, shard: Shard, delta: int, standing: Standing) -> None:
+        mutation = request.mutations.add()
+        entity = mutation.update if standing.settled() else mutation.upsert
+        entity.key.CopyFrom(self._place.shard(*shard))
+        mutation.property_mask.SetInParent()  # empty; with none the entity would be replaced first
+        transform = mutation.property_transforms.add()
+        transform.property = COUNT
+        transform.increment.integer_value = delta
+        if is_big(delta):
+            mutation.base_version = standing.version
+            mutation.conflict_resolution_strategy = _FAIL
+
+    def _raise(self, request: Any, counter: str, num_shards: int) -> None:
+        mutation = request.mutations.add()
+        mutation.upsert.key.CopyFrom(self._place.config(counter))
+        mutation.property_mask.SetInParent()
+        transform = mutation.property_transforms.add()
+        transform.property = NUM_SHARDS
+        transform.maximum.integer_value = num_shards

@@ -1,0 +1,90 @@
+"""Where things are in Datastore: kinds, key names, and how entities are written and read as raw protobuf."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from google.cloud.datastore_v1.types import entity as _entity
+
+from shared.sharding import shard_key
+from shared.words import Receipt
+
+Key = Any
+"""A raw protobuf key."""
+
+COUNT: Final = "count"
+NUM_SHARDS: Final = "num_shards"
+EXPIRES: Final = "expires"
+STATE: Final = "state"
+_Key: Final = _entity.Key.pb()
+_Entity: Final = _entity.Entity.pb()
+
+
+@dataclass(frozen=True, slots=True)
+class Kinds:
+    """The first two are Google's published model. Databases where they are something else need others."""
+
+    config: str = "GeneralCounterShardConfig"
+    shard: str = "GeneralCounterShard"
+    receipt: str = "CountersinkReceipt"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A namespace of a database, and the kinds in it."""
+
+    project: str
+    database: str = ""
+    namespace: str = ""
+    kinds: Kinds = Kinds()
+    index_expires: bool = True
+    """`sweep` needs the index. Where a TTL policy deletes receipts it only costs, and is a hot spot at high rates."""
+
+    def key(self, kind: str, name: str) -> Key:
+        key = _Key()
+        partition = key.partition_id
+        partition.project_id = self.project
+        partition.database_id = self.database
+        partition.namespace_id = self.namespace
+        element = key.path.add()
+        element.kind = kind
+        element.name = name
+        return key
+
+    def config(self, counter: str) -> Key:
+        return self.key(self.kinds.config, counter)
+
+    def shard(self, counter: str, index: int) -> Key:
+        return self.key(self.kinds.shard, shard_key(counter, index))
+
+    def shards(self, counter: str, begin: int, end: int) -> Iterable[Key]:
+        return (self.shard(counter, index) for index in range(begin, end))
+
+    def receipt(self, key: str) -> Key:
+        return self.key(self.kinds.receipt, key)
+
+    def receipt_entity(self, receipt: Receipt) -> Any:
+        entity = _Entity(key=self.receipt(receipt.key))
+        expires = entity.properties[EXPIRES]
+        expires.timestamp_value.FromMilliseconds(receipt.expires)
+        expires.exclude_from_indexes = not self.index_expires
+        state = entity.properties[STATE]
+        state.string_value = receipt.state
+        state.exclude_from_indexes = True
+        return entity
+
+
+def name_of(key: Key) -> tuple[str, str]:
+    """Kind and name."""
+    element = key.path[-1]
+    return element.kind, element.name
+
+
+def integer(entity: Any, name: str) -> int:
+    """What a property holds; 0 if it is not there or no integer."""
+    return int(entity.properties[name].integer_value) if name in entity.properties else 0
+
+
+def receipt_of(entity: Any) -> Receipt:
+    expires = entity.properties[EXPIRES].timestamp_value.ToMilliseconds()
+    return Receipt(name_of(entity.key)[1], expires, entity.properties[STATE].string_value)

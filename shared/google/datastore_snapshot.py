@@ -1,0 +1,141 @@
+"""Totals and receipts at one instant."""
+
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, Final
+
+from shared.backoff import Backoff
+from shared.errors import TransientError
+from shared.google.datastore_client import DatastoreClient, Found
+from shared.google.datastore_keys import COUNT, NUM_SHARDS, Place, integer, name_of, receipt_of
+from shared.words import Total
+
+_MOST_NUMBERS: Final = 100_000
+_TRIES: Final = 40
+_APPLIED: Final = "applied"
+
+
+class Numbers:
+    """How many shards counters were seen to have last: how many to ask for along with the config."""
+
+    def __init__(self) -> None:
+        self._numbers: OrderedDict[str, int] = OrderedDict()
+
+    def get(self, counter: str) -> int:
+        return self._numbers.get(counter, 0)
+
+    def note(self, counter: str, number: int) -> None:
+        self._numbers[counter] = number
+        self._numbers.move_to_end(counter)
+        if len(self._numbers) > _MOST_NUMBERS:
+            self._numbers.popitem(last=False)
+
+
+class Question:
+    """What is asked of a snapshot, as keys, and the answer put together."""
+
+    def __init__(self, place: Place, counters: Sequence[str], receipts: Collection[str], numbers: Numbers) -> None:
+        self._place = place
+        self._numbers = numbers
+        self._asked = {counter: numbers.get(counter) for counter in counters}
+        configs = [place.config(counter) for counter in self._asked]
+        shards = [key for counter, number in self._asked.items() for key in place.shards(counter, 0, number)]
+        self.keys = [*configs, *shards, *(place.receipt(key) for key in receipts)]
+        self._found: dict[tuple[str, str], Any] = {}
+
+    def learn(self, entities: Sequence[Any]) -> None:
+        self._found |= {name_of(one.entity.key): one.entity for one in entities}
+
+    def more(self) -> list[Any]:
+        """Keys of the shards that the configs name and nobody asked for yet."""
+        keys: list[Any] = []
+        for counter, asked in self._asked.items():
+            number = self._number(counter)
+            keys += self._place.shards(counter, asked, number)
+            self._asked[counter] = max(asked, number)
+            self._numbers.note(counter, number)
+        return keys
+
+    def answer(self) -> tuple[Mapping[str, Total], Collection[str]]:
+        totals = {counter: Total(self._sum(counter), self._number(counter)) for counter in self._asked}
+        receipts = [one for (kind, _), one in self._found.items() if kind == self._place.kinds.receipt]
+        return totals, {one.key for one in map(receipt_of, receipts) if one.state == _APPLIED}
+
+    def _number(self, counter: str) -> int:
+        config = self._found.get((self._place.kinds.config, counter))
+        return integer(config, NUM_SHARDS) if config is not None else 0
+
+    def _sum(self, counter: str) -> int:
+        keys = self._place.shards(counter, 0, self._number(counter))
+        shards = (self._found.get(name_of(key)) for key in keys)
+        return sum(integer(shard, COUNT) for shard in shards if shard is not None)
+
+
+class PastSnapshot:
+    """Of an instant of the server's clock, which every Lookup names."""
+
+    exact: Final = True
+
+    def __init__(
+        self, client: DatastoreClient, place: Place, numbers: Numbers, time: int, disagreed: Callable[[], None]
+    ) -> None:
+        self.time = time
+        self.as_of = time / 1_000_000
+        self._client = client
+        self._place = place
+        self._numbers = numbers
+        self._disagreed = disagreed
+
+    async def read(
+        self, counters: Sequence[str], receipts: Collection[str]
+    ) -> tuple[Mapping[str, Total], Collection[str]]:
+        question = Question(self._place, counters, receipts, self._numbers)
+        try:
+            question.learn((await self._client.look_up(question.keys, read_time=self.time)).entities)
+            if more := question.more():
+                question.learn((await self._client.look_up(more, read_time=self.time)).entities)
+        except TransientError:
+            self._disagreed()  # perhaps the instant can't be read: the next one is chosen from what is heard anew
+            raise
+        return question.answer()
+
+
+class AgreeingSnapshot:
+    """For a server without read times: what two Lookups agree on, the second begun after the first ended.
+
+    It held at an instant between them, which is later than `time`: it may hold what has been applied since then. So a
+    reading made of it is exact only when nothing is pending.
+    """
+
+    exact: Final = False
+
+    def __init__(self, client: DatastoreClient, place: Place, numbers: Numbers, time: int, as_of: float) -> None:
+        self.time = time
+        self.as_of = as_of
+        self._client = client
+        self._place = place
+        self._numbers = numbers
+
+    async def read(
+        self, counters: Sequence[str], receipts: Collection[str]
+    ) -> tuple[Mapping[str, Total], Collection[str]]:
+        backoff = Backoff(0.001, 0.1)
+        before: tuple[Question, Mapping[tuple[str, str], int]] | None = None
+        for _ in range(_TRIES):
+            question = Question(self._place, counters, receipts, self._numbers)
+            found = await self._client.look_up(question.keys)
+            question.learn(found.entities)
+            if question.more():  # asks for them along with the rest the next time
+                before = None
+                continue
+            versions = _versions(found)
+            if before is not None and before[1] == versions:
+                return question.answer()
+            if before is not None:
+                await backoff.wait()
+            before = (question, versions)
+        raise TransientError("Datastore: these entities change faster than they can be read twice")
+
+
+def _versions(found: Found) -> Mapping[tuple[str, str], int]:
+    return {name_of(one.entity.key): one.version for one in found.entities}

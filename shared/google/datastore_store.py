@@ -1,0 +1,158 @@
+"""The store in Datastore (Firestore in Datastore mode): Google's published counters, and receipts beside them."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from contextlib import asynccontextmanager
+from heapq import nsmallest
+from typing import Any, Final
+
+from google.cloud.datastore_v1.types import query as _types
+
+from shared.clock import Clock
+from shared.google.datastore_client import DatastoreClient
+from shared.google.datastore_commit import BlindWay
+from shared.google.datastore_keys import EXPIRES, NUM_SHARDS, Key, Place, integer, name_of, receipt_of
+from shared.google.datastore_probe import Abilities, probe
+from shared.google.datastore_snapshot import AgreeingSnapshot, Numbers, PastSnapshot
+from shared.google.datastore_transaction import TransactionWay
+from shared.words import Commit, Receipts
+
+_log = logging.getLogger(__name__)
+
+LAST: Final = "\U0010ffff" * 101
+"""Behind every name of at most 400 bytes."""
+STALE: Final = 1.0
+"""Seconds after which the server is asked for its time, so that snapshots aren't of a time too long ago."""
+DELETES_AT_ONCE: Final = 500
+MOST_INT32: Final = 2**31 - 1
+_KEY: Final = "__key__"
+_Operator: Final = _types.PropertyFilter.Operator
+_AND: Final = 1
+_ASCENDING: Final = 1
+
+
+class DatastoreStore:
+    """Its time is the server's: microseconds since 1970, or versions of the older emulator. Made by `open_store`.
+
+    A snapshot is not before any `apply` of this process; what another one applied less than a round trip ago it may
+    not have: floors tell.
+    """
+
+    def __init__(self, client: DatastoreClient, place: Place, clock: Clock, abilities: Abilities) -> None:
+        self.abilities = abilities
+        self._client = client
+        self._place = place
+        self._clock = clock
+        self._numbers = Numbers()
+        blind = abilities.transforms and abilities.read_time
+        self._way = BlindWay(client, place, clock) if blind else TransactionWay(client, place)
+
+    async def close(self) -> None:
+        await self._client.close()
+
+    async def apply(self, commit: Commit) -> int:
+        return await self._way.apply(commit)
+
+    @asynccontextmanager
+    async def snapshot(self) -> AsyncIterator[PastSnapshot | AgreeingSnapshot]:
+        client, now = self._client, self._clock.monotonic()
+        if not self.abilities.read_time:
+            time = await self._ask_time()
+            await asyncio.sleep(client.lag)
+            yield AgreeingSnapshot(client, self._place, self._numbers, time, self._clock.now())
+            return
+        if client.time.age(now) > STALE:
+            await self._ask_time()
+        await asyncio.sleep(0)  # whoever waits for a floor to pass asks again and again
+        time = client.time.bound(self._clock.monotonic())
+        yield PastSnapshot(client, self._place, self._numbers, time, client.time.forget)
+
+    async def receipts(self, keys: Collection[str]) -> Receipts:
+        # A plain Lookup lacks commits that are up to 0.4 ms older than the time it tells (Firestore emulator).
+        time = await self._ask_time()
+        at = time if self.abilities.read_time else None
+        found = await self._client.look_up((self._place.receipt(key) for key in keys), read_time=at)
+        receipts = [receipt_of(one.entity) for one in found.entities]
+        return Receipts(max(time, found.time), {receipt.key: receipt for receipt in receipts})
+
+    async def shards(self, counters: Sequence[str]) -> Mapping[str, int]:
+        found = await self._client.look_up(self._place.config(counter) for counter in dict.fromkeys(counters))
+        numbers = {name_of(one.entity.key)[1]: integer(one.entity, NUM_SHARDS) for one in found.entities}
+        for counter, number in numbers.items():
+            self._numbers.note(counter, number)
+        return numbers
+
+    async def raise_shards(self, counter: str, num_shards: int) -> int:
+        number = await self._way.raise_shards(counter, num_shards)
+        self._numbers.note(counter, number)
+        return number
+
+    async def names(self, prefix: str, after: str, limit: int) -> Sequence[str]:
+        if not self.abilities.read_time:
+            return await self._names_of_older(prefix, after, limit)
+        kind = self._place.kinds.config
+        query = _keys_of(kind, limit)
+        # One bound below: the later of both. Bytes of UTF-8 are in the order of code points, as strings are here.
+        begin, operator = (
+            (after, _Operator.GREATER_THAN) if after >= prefix else (prefix, _Operator.GREATER_THAN_OR_EQUAL)
+        )
+        if begin:
+            _filter(query, _KEY, operator).key_value.CopyFrom(self._place.key(kind, begin))
+        _filter(query, _KEY, _Operator.LESS_THAN).key_value.CopyFrom(self._place.key(kind, prefix + LAST))
+        query.order.add(direction=_ASCENDING).property.name = _KEY
+        return [name_of(one.entity.key)[1] for one in await self._query(query)]
+
+    async def _names_of_older(self, prefix: str, after: str, limit: int) -> Sequence[str]:
+        """The older emulator has names in the order of UTF-16: another one. So all are read, a few of them kept."""
+        query = _keys_of(self._place.kinds.config, MOST_INT32)
+        names = (name_of(one.entity.key)[1] for one in await self._query(query))
+        return nsmallest(limit, (name for name in names if name.startswith(prefix) and name > after))
+
+    async def sweep(self, now: int, limit: int) -> int:
+        query = _keys_of(self._place.kinds.receipt, limit)
+        _filter(query, EXPIRES, _Operator.LESS_THAN).timestamp_value.FromMilliseconds(now)
+        keys = [one.entity.key for one in await self._query(query)]
+        for begin in range(0, len(keys), DELETES_AT_ONCE):
+            request = self._client.commit_request()
+            for key in keys[begin : begin + DELETES_AT_ONCE]:
+                request.mutations.add().delete.CopyFrom(key)
+            await self._client.commit(request)
+        return len(keys)
+
+    async def _query(self, query: Any) -> list[Any]:
+        return await self._client.query(self._nothing().partition_id, query)
+
+    async def _ask_time(self) -> int:
+        return (await self._client.look_up([self._nothing()])).time
+
+    def _nothing(self) -> Key:
+        """Of an entity that is never there."""
+        return self._place.receipt("nothing")
+
+
+async def open_store(client: DatastoreClient, place: Place, clock: Clock) -> DatastoreStore:
+    """Find out which way of adding this server allows, and say so in the log."""
+    abilities = await probe(client, place, clock)
+    store = DatastoreStore(client, place, clock, abilities)
+    way = "blindly, by transforms" if abilities.transforms else "by reading and writing in transactions"
+    instant = "of one instant" if abilities.read_time else "not exact while anything is pending"
+    _log.info("Datastore %s %s: sums are added %s; reads are %s", place.project, place.database, way, instant)
+    return store
+
+
+def _keys_of(kind: str, limit: int) -> Any:
+    query = _types.Query.pb()()
+    query.kind.add().name = kind
+    query.projection.add().property.name = _KEY
+    query.limit.value = limit
+    return query
+
+
+def _filter(query: Any, name: str, operator: Any) -> Any:
+    """Its value, to be set."""
+    query.filter.composite_filter.op = _AND
+    one = query.filter.composite_filter.filters.add().property_filter
+    one.property.name = name
+    one.op = operator
+    return one.value

@@ -1,0 +1,1 @@
+"""The adapters of Google Cloud on its emulators."""

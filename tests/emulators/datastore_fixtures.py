@@ -1,0 +1,158 @@
+"""Both Datastore emulators: started once per test run, shared by its workers; each test has a namespace of its own."""
+
+import fcntl
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NoReturn
+from uuid import uuid4
+
+import pytest
+
+from shared.clock import SystemClock
+from shared.google.datastore_client import DatastoreClient
+from shared.google.datastore_keys import Place
+from shared.google.datastore_store import DatastoreStore, open_store
+from tests.emulators import keeper
+
+PROJECT = "countersink-test"
+LONGEST_START = 60.0
+TRIES = 3
+FIRESTORE = ("emulators", "firestore", "start", "--database-mode=datastore-mode")
+# Without the last flag transactions are held to 25 entities, and queries may miss what was just written.
+OLDER = (
+    *("beta", "emulators", "datastore", "start", "--no-store-on-disk", f"--project={PROJECT}"),
+    "--use-firestore-in-datastore-mode",
+)
+
+
+def missing(what: str) -> NoReturn:
+    """A reason to skip on a developer's machine, and to fail where everything has to be there."""
+    if os.environ.get("COUNTERSINK_REQUIRE_ALL") == "1":
+        pytest.fail(what, pytrace=False)
+    pytest.skip(what)
+
+
+@contextmanager
+def shared_emulator(base: Path, name: str, arguments: tuple[str, ...]) -> Iterator[str]:
+    """Its host and port. The first worker that needs it starts it; it ends after the last one."""
+    for tool in ("gcloud", "java"):
+        if shutil.which(tool) is None:
+            missing(f"the emulator {name} needs {tool}")
+    address, lock = base / f"{name}.address", base / f"{name}.lock"
+    with lock.open("a") as held, (base / f"{name}.starting").open("a") as starting:
+        fcntl.flock(held, fcntl.LOCK_SH)
+        fcntl.flock(starting, fcntl.LOCK_EX)
+        if not address.exists():
+            address.write_text(_start(base, name, arguments, lock, address))
+        fcntl.flock(starting, fcntl.LOCK_UN)
+        yield address.read_text()
+
+
+def _start(base: Path, name: str, arguments: tuple[str, ...], lock: Path, address: Path) -> str:
+    log = base / f"{name}.log"
+    for _ in range(TRIES):
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            host = f"127.0.0.1:{free.getsockname()[1]}"
+        command = [
+            sys.executable,
+            keeper.__file__,
+            str(lock),
+            str(address),
+            "gcloud",
+            *arguments,
+            f"--host-port={host}",
+        ]
+        environment = os.environ | {
+            "CLOUDSDK_CONFIG": str(base / f"{name}.gcloud"),
+            "CLOUDSDK_CORE_DISABLE_PROMPTS": "1",
+        }
+        with log.open("wb") as output:
+            process = subprocess.Popen(
+                command, env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
+            )
+        until = time.monotonic() + LONGEST_START
+        while process.poll() is None and time.monotonic() < until:
+            if _answers(host):
+                process.returncode = 0  # the keeper outlives this worker; nobody has to wait for it
+                return host
+            time.sleep(0.1)
+        if process.poll() is None:
+            process.terminate()
+            process.wait()
+    missing(f"the emulator {name} does not start: {log.read_text()[-1_000:]}")
+
+
+def _answers(host: str) -> bool:
+    try:
+        with urllib.request.urlopen(f"http://{host}/", timeout=1) as answer:
+            return bool(answer.status == 200)
+    except OSError:
+        return False
+
+
+def _base(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One folder for all workers of this run."""
+    base = tmp_path_factory.getbasetemp()
+    return base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+
+
+@pytest.fixture(scope="session")
+def firestore_host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The Firestore emulator in Datastore mode."""
+    with shared_emulator(_base(tmp_path_factory), "firestore", FIRESTORE) as host:
+        yield host
+
+
+@pytest.fixture(scope="session")
+def older_host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The older Datastore emulator."""
+    with shared_emulator(_base(tmp_path_factory), "datastore", OLDER) as host:
+        yield host
+
+
+@dataclass
+class Datastore:
+    """A namespace of an emulator, empty at first, and any number of stores in it, each as of a process of its own."""
+
+    host: str
+    place: Place = field(default_factory=lambda: Place(PROJECT, namespace=f"test-{uuid4().hex}"))
+    clock: SystemClock = field(default_factory=SystemClock)
+    clients: list[DatastoreClient] = field(default_factory=list)
+
+    def client(self, host: str = "") -> DatastoreClient:
+        client = DatastoreClient(PROJECT, "", self.clock, {}, host or self.host)
+        client.time = self.clients[0].time if self.clients else client.time  # in the product floors tell
+        self.clients.append(client)
+        return client
+
+    async def store(self, client: DatastoreClient | None = None) -> DatastoreStore:
+        return await open_store(client or self.client(), self.place, self.clock)
+
+
+async def _datastore(host: str) -> AsyncIterator[Datastore]:
+    datastore = Datastore(host)
+    yield datastore
+    for client in datastore.clients:
+        await client.close()
+
+
+@pytest.fixture
+async def firestore(firestore_host: str) -> AsyncIterator[Datastore]:
+    async for datastore in _datastore(firestore_host):
+        yield datastore
+
+
+@pytest.fixture
+async def older(older_host: str) -> AsyncIterator[Datastore]:
+    async for datastore in _datastore(older_host):
+        yield datastore
