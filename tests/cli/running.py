@@ -22,6 +22,7 @@ class Done(NamedTuple):
 def environment(**settings: str) -> dict[str, str]:
     """Without the settings of whoever runs the tests; the checkout is found from any folder."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("COUNTERSINK_")}
+    kept.pop("PYTHONUNBUFFERED", None)  # what is left in the buffer at the end is a case of its own
     kept["PYTHONPATH"] = os.pathsep.join([str(Path.cwd()), kept.get("PYTHONPATH", "")])
     return kept | settings
 
