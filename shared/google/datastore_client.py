@@ -23,6 +23,7 @@ MOST_BYTES_EMULATED: Final = 4 * 2**20 - 2**16
 LAG_EMULATED: Final = 0.02
 """Emulators give a commit its time, or version, and show it to reads at that time a little later: 0.4 ms seen."""
 TIMEOUT: Final = 30.0
+ROLLBACK_TIMEOUT: Final = 2.0
 _GOOGLE: Final = "datastore.googleapis.com:443"
 _METHODS: Final = ("Commit", "Lookup", "BeginTransaction", "Rollback", "RunQuery")
 _OPTIONS: Final = (("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1))
@@ -102,7 +103,7 @@ class DatastoreClient:
         request.transaction = transaction
         try:
             with translated():
-                await self._call("Rollback", request)
+                await self._call("Rollback", request, ROLLBACK_TIMEOUT)
         except TransientError:
             pass  # most often because the commit that failed has already ended it
 
@@ -164,8 +165,8 @@ class DatastoreClient:
                 return results
             query.start_cursor = batch.end_cursor
 
-    async def _call(self, method: str, request: Any) -> Any:
-        return await self._stubs[method](request, metadata=self._header, timeout=TIMEOUT)
+    async def _call(self, method: str, request: Any, timeout: float = TIMEOUT) -> Any:
+        return await self._stubs[method](request, metadata=self._header, timeout=timeout)
 
 
 def _channel_of_google() -> Any:

@@ -26,6 +26,7 @@ class TransactionWay:
         self._client = client
         self._place = place
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._ending: set[asyncio.Task[None]] = set()
 
     async def apply(self, commit: Commit) -> int:
         sums = Sums(commit)
@@ -106,8 +107,12 @@ class TransactionWay:
         transaction = await self._client.begin()
         try:
             return await self._client.commit(await work(transaction))
-        except BaseException:
-            await self._client.roll_back(transaction)
+        except BaseException as error:
+            ending = asyncio.create_task(self._client.roll_back(transaction), name="rollback")
+            self._ending.add(ending)
+            ending.add_done_callback(self._ending.discard)
+            if isinstance(error, Exception):  # who was cancelled does not wait for a server that may be away
+                await ending
             raise
 
     @asynccontextmanager
