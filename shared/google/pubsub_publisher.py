@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from shared.errors import OverloadedError
-from shared.google.pubsub_client import PATIENCE, PubsubClient, SetupError, patiently
+from shared.google.pubsub_client import PATIENCE, NotFoundError, PubsubClient, SetupError, patiently
 from shared.google.pubsub_wire import requests, to_wire
 from shared.words import Message
 
@@ -60,6 +60,8 @@ class PubsubPublisher:
             return
         try:
             await self._client.get_topic(self._topic)
+        except NotFoundError:
+            raise
         except SetupError:
             if not await self._client.may(self._topic, "pubsub.topics.publish"):
                 raise

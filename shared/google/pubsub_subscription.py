@@ -1,6 +1,7 @@
 """The subscription on Pub/Sub: several unary pulls outstanding, and flow control of our own."""
 
 import asyncio
+import contextlib
 import logging
 from collections import OrderedDict, deque
 from collections.abc import Sequence
@@ -66,7 +67,7 @@ class PubsubSubscription:
         self._failure: Exception | None = None
         self._news = asyncio.Event()
         self._reaper: asyncio.Task[None] | None = None
-        self._closed = False
+        self._closing = asyncio.Event()
         self._loop = asyncio.get_running_loop()
 
     async def pull(self, limit: int, max_bytes: int, wait: float) -> Sequence[Delivery]:
@@ -85,7 +86,7 @@ class PubsubSubscription:
                 end = until
             else:
                 end = min(max(self._pulls.values(), default=0.0), until) + ROUND_TRIP
-            if self._closed or end <= now:
+            if self._closing.is_set() or end <= now:
                 return ()
             self._news.clear()
             try:
@@ -111,7 +112,7 @@ class PubsubSubscription:
 
     async def close(self) -> None:
         """Give back all that no pull has returned. Waits for outstanding pulls to end: `linger` and a second."""
-        self._closed = True
+        self._closing.set()
         self._news.set()
         while self._pulls:
             await asyncio.wait(self._pulls)
@@ -136,7 +137,7 @@ class PubsubSubscription:
         """Start pulls, so that all that are outstanding ask together for no more than the caller has room for."""
         room = min(limit, max(int(max_bytes / self._typical), 1)) - self._asked - len(self._pulled)
         free = self._width - len(self._pulls)
-        while free > 0 and room > 0 and not self._closed:
+        while free > 0 and room > 0 and not self._closing.is_set():
             most = min(max(room // free, 1), MOST_ASKED)
             room -= most
             free -= 1
@@ -191,7 +192,10 @@ class PubsubSubscription:
         while self._pulled:
             over = self._loop.time() - self._hold
             if self._pulled[0].since > over:
-                await asyncio.sleep(self._pulled[0].since - over)
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(self._pulled[0].since - over):
+                        await self._closing.wait()
+                        return  # `close` gives back what is left
                 continue
             idle: list[_Pulled] = []
             while self._pulled and self._pulled[0].since <= over:

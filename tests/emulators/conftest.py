@@ -1,5 +1,6 @@
 """The emulators as fixtures."""
 
 from tests.emulators.datastore_fixtures import firestore, firestore_host, older, older_host
+from tests.emulators.pubsub_fixtures import empty_pubsub, pubsub, pubsub_host
 
-__all__ = ["firestore", "firestore_host", "older", "older_host"]
+__all__ = ["empty_pubsub", "firestore", "firestore_host", "older", "older_host", "pubsub", "pubsub_host"]

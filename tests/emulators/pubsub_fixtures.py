@@ -1,0 +1,123 @@
+"""The Pub/Sub emulator: started once per test run, shared by its workers; each test has a topic of its own."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from shared.google.pubsub_client import TIMEOUT, Place, PubsubClient
+from shared.google.pubsub_leases import LONGEST
+from shared.google.pubsub_provision import provision
+from shared.google.pubsub_publisher import PubsubPublisher
+from shared.google.pubsub_subscription import PubsubSubscription
+from tests.emulators.datastore_fixtures import _base, shared_emulator
+
+PUBSUB = ("beta", "emulators", "pubsub", "start")
+LEASE = 10
+"""The shortest that Pub/Sub has."""
+
+
+class WatchedClient(PubsubClient):
+    """Knows what it has leased."""
+
+    def __init__(self, emulator: str) -> None:
+        super().__init__(emulator)
+        self.leased: set[str] = set()
+        self.asked: list[int] = []
+        """Messages that each pull asked for."""
+        self.sent: list[tuple[int, int]] = []
+        """Messages and bytes of each publish."""
+        self.gate = asyncio.Event()
+        """A publish waits for it."""
+        self.deadlines: list[tuple[int, int]] = []
+        """Messages and seconds of each change of leases."""
+        self.gate.set()
+
+    async def pull(self, subscription: str, most: int, wait: float) -> Sequence[Any]:
+        self.asked.append(most)
+        received = await super().pull(subscription, most, wait)
+        self.leased |= {one.ack_id for one in received}
+        return received
+
+    async def publish(self, topic: str, messages: Sequence[Any], timeout: float) -> None:
+        self.sent.append((len(messages), sum(message.ByteSize() for message in messages)))
+        await self.gate.wait()
+        await super().publish(topic, messages, timeout)
+
+    async def set_deadline(self, subscription: str, ack_ids: Sequence[str], seconds: int, timeout: float) -> None:
+        self.deadlines.append((len(ack_ids), seconds))
+        await super().set_deadline(subscription, ack_ids, seconds, timeout)
+        if seconds in {0, LONGEST}:
+            self.leased -= set(ack_ids)
+
+
+@dataclass
+class Pubsub:
+    """A topic and a subscription of the emulator, empty at first, and any number of processes at them."""
+
+    host: str
+    place: Place = field(default_factory=lambda: Place("countersink-test", f"t-{uuid4().hex}", f"s-{uuid4().hex}"))
+    clients: list[WatchedClient] = field(default_factory=list)
+    subscriptions: list[PubsubSubscription] = field(default_factory=list)
+
+    def client(self, host: str = "") -> WatchedClient:
+        client = WatchedClient(host or self.host)
+        self.clients.append(client)
+        return client
+
+    def publisher(self, client: PubsubClient | None = None, **settings: Any) -> PubsubPublisher:
+        return PubsubPublisher(client or self.client(), self.place.topic, **settings)
+
+    def subscription(self, client: PubsubClient | None = None, **settings: Any) -> PubsubSubscription:
+        """Of a process that does not linger, so that what it does not hold is free at once."""
+        settings = {"lease": LEASE, "linger": 0.2, "hold": 0.05} | settings
+        subscription = PubsubSubscription(client or self.client(), self.place, **settings)
+        self.subscriptions.append(subscription)
+        return subscription
+
+    async def lapse(self) -> None:
+        """Let all leases run out but those that have the longest there is; the emulator's clock can't be turned."""
+        for client in self.clients:
+            leased = sorted(client.leased)
+            if leased:
+                await client.set_deadline(self.place.subscription, leased, 0, TIMEOUT)
+
+    async def dead_letters(self) -> Sequence[Any]:
+        """All of them: those that were looked at before come again."""
+        client = self.client()
+        received: list[Any] = []
+        while some := await client.pull(self.place.dead_subscription, 1_000, 0.05):
+            received += some
+        client.leased.clear()
+        if received:
+            await client.set_deadline(self.place.dead_subscription, [one.ack_id for one in received], 0, TIMEOUT)
+        return [one.message for one in received]
+
+    async def close(self) -> None:
+        for subscription in self.subscriptions:
+            await subscription.close()
+        for client in self.clients:
+            await client.close()
+
+
+@pytest.fixture(scope="session")
+def pubsub_host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with shared_emulator(_base(tmp_path_factory), "pubsub", PUBSUB) as host:
+        yield host
+
+
+@pytest.fixture
+async def empty_pubsub(pubsub_host: str) -> AsyncIterator[Pubsub]:
+    """Nothing is provisioned."""
+    pubsub = Pubsub(pubsub_host)
+    yield pubsub
+    await pubsub.close()
+
+
+@pytest.fixture
+async def pubsub(empty_pubsub: Pubsub) -> Pubsub:
+    await provision(empty_pubsub.client(), empty_pubsub.place, lease=LEASE, retention=604_800)
+    return empty_pubsub

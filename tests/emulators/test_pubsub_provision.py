@@ -1,0 +1,67 @@
+"""Making and judging topics and subscriptions."""
+
+from google.pubsub_v1 import types
+
+from shared.google.pubsub_provision import flaws, provision
+from tests.contracts.broker import message, pull_all
+from tests.emulators.pubsub_fixtures import Pubsub
+
+WEEK = 604_800
+
+
+async def test_it_makes_what_is_missing_and_says_so(empty_pubsub: Pubsub) -> None:
+    place = empty_pubsub.place
+    assert await provision(empty_pubsub.client(), place, lease=60.0, retention=WEEK) == [
+        f"{place.topic}: made",
+        f"{place.subscription}: made, leases of 60 s, keeps messages 7 days",
+        f"{place.dead_topic}: made",
+        # 31 days on Google Cloud, which the emulator refuses
+        f"{place.dead_subscription}: made, leases of 600 s, keeps messages 7 days",
+    ]
+    made = await empty_pubsub.client().get_subscription(place.subscription)
+    assert made.HasField("expiration_policy")
+    assert not made.expiration_policy.HasField("ttl"), "it would be deleted after 31 days without a pull"
+    assert flaws(made, place.topic) == []
+
+
+async def test_done_twice_it_changes_nothing(empty_pubsub: Pubsub) -> None:
+    client, place = empty_pubsub.client(), empty_pubsub.place
+    await provision(client, place, lease=60.0, retention=WEEK)
+    await empty_pubsub.publisher().publish([message(1)])
+    names = (place.topic, place.subscription, place.dead_topic, place.dead_subscription)
+    assert await provision(client, place, lease=60.0, retention=WEEK) == [f"{name}: is there" for name in names]
+    assert len(await pull_all(empty_pubsub.subscription(), 1)) == 1
+
+
+async def test_it_gives_more_time_and_never_less(empty_pubsub: Pubsub) -> None:
+    client, place = empty_pubsub.client(), empty_pubsub.place
+    await provision(client, place, lease=30.0, retention=86_400)
+    _, changed, *_ = await provision(client, place, lease=60.0, retention=WEEK)
+    assert changed == f"{place.subscription}: changed, leases of 60 s, keeps messages 7 days"
+    _, same, *_ = await provision(client, place, lease=30.0, retention=86_400)
+    assert same == f"{place.subscription}: is there"
+    assert (await client.get_subscription(place.subscription)).ack_deadline_seconds == 60
+
+
+async def test_it_says_what_is_wrong_with_what_is_there(empty_pubsub: Pubsub) -> None:
+    client, place = empty_pubsub.client(), empty_pubsub.place
+    await provision(client, place, lease=60.0, retention=WEEK)
+    other = type(place)(place.project, f"{place.topic_id}-2", place.subscription_id)
+    lines = await provision(client, other, lease=60.0, retention=WEEK)
+    wrong = f"WRONG: it is one of {place.topic}, not of {other.topic}: name another"
+    assert f"{place.subscription}: {wrong}" in lines
+
+
+def test_every_flaw_is_found() -> None:
+    bad = types.Subscription.pb()(
+        topic="t",
+        filter="attributes.a",
+        enable_exactly_once_delivery=True,
+        enable_message_ordering=True,
+    )
+    bad.dead_letter_policy.dead_letter_topic = "d"
+    bad.push_config.push_endpoint = "https://example.com"
+    bad.expiration_policy.ttl.seconds = 2_678_400
+    assert [flaw.split()[1] for flaw in flaws(bad, "t")] == [
+        "filter", "dead-letter", "delivery", "makes", "pushes,", "deletes",
+    ]  # fmt: skip
