@@ -119,7 +119,7 @@ class Publishing:
         if self._coalescer and not self._flights:
             self._start()
 
-    def _complain(self, error: BaseException) -> None:
+    def _complain(self, error: Exception) -> None:
         """In the log, now and then: the clients are all told."""
         now = self._clock.monotonic()
         if now >= self._next_complaint:
@@ -134,9 +134,9 @@ class Publishing:
             await self._publisher.publish([encode(draft.close(created)) for draft in drafts])
         except BaseException as error:
             failure = error
-            self._complain(error)
             if not isinstance(error, Exception):
                 raise
+            self._complain(error)
         else:
             metrics.PUBLISH_SECONDS.observe(self._clock.monotonic() - begun)
             metrics.PUBLISHED.inc(len(drafts))
