@@ -1,0 +1,116 @@
+"""What the answers of Google Cloud that no emulator gives mean to us, from a server that gives nothing else."""
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import grpc
+import pytest
+from google.iam.v1 import iam_policy_pb2
+
+from shared.errors import RefusedError, SettingsError, TransientError
+from shared.google.pubsub_client import Place, PubsubClient, SetupError
+from shared.google.pubsub_publisher import PubsubPublisher
+from shared.google.pubsub_subscription import PubsubSubscription
+from tests.contracts.broker import message
+
+PLACE = Place("p", "t", "s")
+PATIENCE = 0.05
+
+
+@dataclass
+class Answers:
+    """A status for each method; those without one are allowed to publish."""
+
+    codes: dict[str, grpc.StatusCode] = field(default_factory=dict)
+    routes: set[str] = field(default_factory=set)
+    address: str = ""
+
+    def service(self, call: Any) -> Any:
+        method = call.method.rpartition("/")[2]
+        self.routes |= {value for key, value in call.invocation_metadata if key == "x-goog-request-params"}
+
+        async def answer(_: bytes, context: Any) -> bytes:
+            if method in self.codes:
+                await context.abort(self.codes[method], "said the server")
+            allowed = iam_policy_pb2.TestIamPermissionsResponse(permissions=["pubsub.topics.publish"])
+            return bytes(allowed.SerializeToString()) if method == "TestIamPermissions" else b""
+
+        return grpc.unary_unary_rpc_method_handler(answer)
+
+
+class _Handler(grpc.GenericRpcHandler):  # type: ignore[misc] # grpc is not typed
+    def __init__(self, answers: Answers) -> None:
+        self._answers = answers
+
+    def service(self, handler_call_details: Any) -> Any:
+        return self._answers.service(handler_call_details)
+
+
+@pytest.fixture
+async def answers() -> AsyncIterator[Answers]:
+    answers = Answers()
+    server = grpc.aio.server()
+    server.add_generic_rpc_handlers([_Handler(answers)])
+    answers.address = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
+    await server.start()
+    yield answers
+    await server.stop(None)
+
+
+@pytest.fixture
+async def client(answers: Answers) -> AsyncIterator[PubsubClient]:
+    client = PubsubClient(answers.address)
+    yield client
+    await client.close()
+
+
+@pytest.mark.parametrize(
+    ("code", "error", "says"),
+    [
+        ("PERMISSION_DENIED", SetupError, "roles Pub/Sub Publisher and Subscriber"),
+        ("UNAUTHENTICATED", SetupError, "roles Pub/Sub Publisher and Subscriber"),
+        ("NOT_FOUND", SetupError, "countersink provision"),
+        ("FAILED_PRECONDITION", SetupError, "countersink provision"),
+        ("INVALID_ARGUMENT", RefusedError, "said the server"),
+        ("UNAVAILABLE", TransientError, "said the server"),
+        ("ABORTED", TransientError, "said the server"),
+        ("INTERNAL", TransientError, "said the server"),
+        ("UNKNOWN", TransientError, "said the server"),
+        ("CANCELLED", TransientError, "said the server"),
+        ("DEADLINE_EXCEEDED", TransientError, "said the server"),
+        ("RESOURCE_EXHAUSTED", TransientError, "said the server"),
+    ],
+)
+async def test_every_answer_is_an_error_of_ours(
+    answers: Answers, client: PubsubClient, code: str, error: type[Exception], says: str
+) -> None:
+    answers.codes["Publish"] = grpc.StatusCode[code]
+    with pytest.raises(error, match=says) as caught:
+        await PubsubPublisher(client, PLACE.topic, patience=PATIENCE).publish([message(1)])
+    assert type(caught.value.__cause__) is grpc.aio.AioRpcError
+    assert answers.routes == {"topic=projects/p/topics/t"}
+
+
+async def test_a_pull_that_takes_too_long_is_empty_and_others_fail(answers: Answers, client: PubsubClient) -> None:
+    subscription = PubsubSubscription(client, PLACE, lease=10.0, linger=0.0)
+    answers.codes["Pull"] = grpc.StatusCode.DEADLINE_EXCEEDED
+    assert await subscription.pull(1, 1, 0.0) == ()
+    answers.codes["Pull"] = grpc.StatusCode.PERMISSION_DENIED
+    with pytest.raises(SetupError, match="roles"):
+        await subscription.pull(1, 1, 0.0)
+    await subscription.close()
+
+
+async def test_an_account_that_may_only_publish_is_ready(answers: Answers, client: PubsubClient) -> None:
+    answers.codes["GetTopic"] = grpc.StatusCode.PERMISSION_DENIED
+    await PubsubPublisher(client, PLACE.topic).check()
+    answers.codes["TestIamPermissions"] = grpc.StatusCode.UNAVAILABLE
+    with pytest.raises(TransientError):
+        await PubsubPublisher(client, PLACE.topic).check()
+
+
+async def test_without_credentials_the_error_says_what_to_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", "no/such/file.json")
+    with pytest.raises(SettingsError, match="PUBSUB_EMULATOR_HOST"):
+        PubsubClient()
