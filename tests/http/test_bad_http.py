@@ -99,7 +99,7 @@ async def test_a_body_that_does_not_come_is_408(strict: Service) -> None:
 async def test_a_body_that_drips_is_408(strict: Service) -> None:
     reader, writer = await asyncio.open_connection(*strict.address)
     writer.write(HEAD + b"Content-Length: 100\r\n\r\n")
-    answer = asyncio.create_task(reader.read())
+    answer = asyncio.create_task(reader.readline())  # the rest may be cut off, as the server stops listening
     for _ in range(90):
         writer.write(b" ")
         if (await asyncio.wait([answer], timeout=0.05))[0]:
