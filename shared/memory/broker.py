@@ -51,7 +51,7 @@ class MemoryBroker:
         self._admit(500)
 
     def _admit(self, size: int) -> None:
-        pending = sum(len(held.message.data) for held in self._messages.values())
+        pending = sum(len(held.message.data) for held in self._messages.values() if held.buried is None)
         if pending and pending + size > self._max_pending_bytes:
             raise OverloadedError(f"{pending} bytes wait to be applied: is a flusher running?")
 

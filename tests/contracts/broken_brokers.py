@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from shared.errors import OverloadedError
 from shared.memory.broker import MemoryBroker
 from shared.words import Delivery, Message
 
@@ -162,3 +163,18 @@ class PublishedWhenPulled(MemoryBroker):
     async def pull(self, limit: int, max_bytes: int, wait: float) -> Sequence[Delivery]:
         now = int(self._clock.now() * 1000)
         return [replace(held, published=now) for held in await super().pull(limit, max_bytes, wait)]
+
+
+class LeasesForAMoment(MemoryBroker):
+    async def pull(self, limit: int, max_bytes: int, wait: float) -> Sequence[Delivery]:
+        self._lease = 1
+        return await super().pull(limit, max_bytes, wait)
+
+
+class IsFilledByWhatIsBuried(MemoryBroker):
+    def _admit(self, size: int) -> None:
+        if (
+            self._messages
+            and size + sum(len(h.message.data) for h in self._messages.values()) > self._max_pending_bytes
+        ):
+            raise OverloadedError("full")

@@ -26,6 +26,8 @@ class Broker:
     """Of another flusher."""
     lapse: Callable[[], Awaitable[None]]
     """Let all leases run out, if they have not been extended by an hour."""
+    linger: Callable[[], Awaitable[None]]
+    """Let much of a lease's time pass, but not all of it."""
     buried: Callable[[], Awaitable[list[tuple[bytes, str]]]]
     """Data and reasons of the dead letters."""
     tiny: Publisher
@@ -195,6 +197,15 @@ class BrokerContract:
         await broker.subscription.ack(tokens(held), floor=1)
         await broker.tiny.publish([half])
         assert len(await pull_all(broker.subscription, 1)) == 1
+
+    async def test_what_is_buried_does_not_fill_the_broker(self, broker: Broker) -> None:
+        """It is not waiting, and it may stay there for long."""
+        await broker.tiny.publish([Message(b" " * 1_900, {"number": "1"})])
+        (held,) = await pull_all(broker.subscription, 1)
+        await broker.subscription.bury(held, "because")
+        await broker.tiny.check()
+        await broker.tiny.publish([Message(b" " * 1_900, {"number": "2"})])
+        assert numbers(await pull_all(broker.subscription, 1)) == [2]
 
     async def test_check_says_what_a_publish_would_say(self, broker: Broker) -> None:
         await broker.tiny.publish([Message(b" " * 1_800, {"number": "1"})])

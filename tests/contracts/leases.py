@@ -72,6 +72,15 @@ class LeaseContract:
         assert again.message_id == lost.message_id
         await broker.subscription.ack([kept.token], floor=1)
 
+    async def test_a_lease_holds_for_its_time(self, broker: Broker) -> None:
+        await broker.publisher.publish([message(1)])
+        held = await pull_all(broker.subscription, 1)
+        await broker.linger()
+        assert await pull(broker.other) == []
+        await broker.subscription.ack(tokens(held), floor=1)
+        await broker.lapse()
+        assert await pull(broker.other) == []
+
     async def test_a_lease_can_be_cut_short(self, broker: Broker) -> None:
         await broker.publisher.publish([message(1)])
         held = await pull_all(broker.subscription, 1)
@@ -177,6 +186,22 @@ class LeaseContract:
         assert len(more) == 1
         held += [*more, *await pull_all(broker.other, 5 - len(held))]
         assert numbers(held) == list(range(6))
+
+    async def test_what_comes_again_and_what_is_new_share_the_limits(self, broker: Broker) -> None:
+        big = [Message(b" " * 1_000, {"number": str(number)}) for number in range(8)]
+        await broker.publisher.publish(big[:2])
+        held = await pull_all(broker.subscription, 2)
+        await broker.publisher.publish(big[2:])
+        await broker.subscription.give_back([held.pop().token])
+        some = [*await broker.subscription.pull(100, 2_500, 1.0)]
+        assert 1 <= len(some) <= 2
+        held += some
+        await broker.subscription.give_back([held.pop().token])
+        some = [*await broker.subscription.pull(3, 10**6, 1.0)]
+        assert 1 <= len(some) <= 3
+        held += some
+        held += await pull_all(broker.other, 8 - len(held))
+        assert numbers(held) == list(range(8))
 
 
 class OnceContract:

@@ -137,6 +137,14 @@ class StoreContract:
             assert await total(store, counter) == sign * 4 * MAX_SUM
         assert await total(store, "other") == 0
 
+    async def test_a_shard_is_full_beyond_a_line_and_up_to_it_takes_the_largest_sum(self, store: Store) -> None:
+        for sign, counter in ((1, "up"), (-1, "down")):
+            await store.apply(commit((counter, sign * SHARD_FULL)))
+            await store.apply(commit((counter, sign * 2 * MAX_SUM)))
+            assert await total(store, counter) == sign * (SHARD_FULL + 2 * MAX_SUM)
+            with pytest.raises(ShardFullError):
+                await store.apply(commit((counter, 0)))
+
     async def test_what_it_can_never_take_is_refused_whole(self, store: Store) -> None:
         for beyond in (2**63, -(2**63) - 1):
             with pytest.raises(RefusedError):

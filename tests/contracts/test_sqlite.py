@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from shared.clock import ManualClock
-from shared.codec import encode
+from shared.codec import decode, encode
 from shared.ports import Overlay
 from shared.receipts import key_of_envelope
 from shared.sqlite import broker as sqlite_broker
@@ -17,10 +17,10 @@ from shared.sqlite.broker import SqlitePublisher, SqliteSubscription
 from shared.sqlite.database import Database
 from shared.sqlite.overlay import SqliteOverlay
 from shared.sqlite.store import SqliteStore
-from shared.words import Commit, Envelope, Receipt
+from shared.words import Commit, Envelope, Message, Receipt
 from tests.contracts.broker import Broker, BrokerContract, pull_all, tokens
 from tests.contracts.leases import LeaseContract, OnceContract
-from tests.contracts.overlay import PLAIN, Accepted, OverlayContract, ack_all, entries, publish, view
+from tests.contracts.overlay import PLAIN, Accepted, OverlayContract, ack_all, entries, publish, pull, view
 from tests.contracts.snapshots import SnapshotContract
 from tests.contracts.store import StoreContract
 
@@ -50,6 +50,9 @@ class TestSqliteBroker(BrokerContract, LeaseContract, OnceContract):
         async def lapse() -> None:
             clock.turn(61)
 
+        async def linger() -> None:
+            clock.turn(59)
+
         async def buried() -> list[tuple[bytes, str]]:
             rows = database.reader().execute("SELECT data, buried FROM messages WHERE buried IS NOT NULL")
             return rows.fetchall()
@@ -59,6 +62,7 @@ class TestSqliteBroker(BrokerContract, LeaseContract, OnceContract):
             SqliteSubscription(database, clock, 60),
             SqliteSubscription(another, clock, 60),
             lapse,
+            linger,
             buried,
             SqlitePublisher(another, clock, 2_000),
         )
@@ -122,7 +126,7 @@ class TestSqliteOverlay(OverlayContract):
         )
 
     async def test_who_fell_behind_the_log_of_acks_begins_anew(
-        self, accepted: Accepted, monkeypatch: pytest.MonkeyPatch
+        self, accepted: Accepted, database: Database, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(sqlite_broker, "ACKS_KEPT", 2)
         await publish(accepted, PLAIN)
@@ -132,6 +136,14 @@ class TestSqliteOverlay(OverlayContract):
             await publish(accepted, PLAIN)
         assert len(await entries(accepted.elsewhere, "a")) == 1
         assert (await view(accepted.elsewhere, "a")).floor == 7
+        assert database.reader().execute("SELECT count(*) FROM acks").fetchone() == (2,)
+
+    async def test_messages_without_an_id_are_called_as_the_flusher_calls_them(self, accepted: Accepted) -> None:
+        await accepted.publisher.publish([Message(b'{"counter":"a"}')])
+        (held,) = await pull(accepted)
+        assert [entry.key for entry in await entries(accepted.overlay, "a")] == [
+            key_of_envelope(decode(held, "topic").id)
+        ]
 
     async def test_a_catching_up_that_is_cancelled_is_finished_by_the_next_look(
         self, accepted: Accepted, monkeypatch: pytest.MonkeyPatch

@@ -121,6 +121,24 @@ async def test_a_full_disk_takes_nothing_of_what_was_published(database: Databas
     assert database.reader().execute(counted).fetchone() == (size,)
 
 
+async def test_a_check_says_that_the_disk_is_full_and_that_there_is_room_again(database: Database) -> None:
+    """It has to write, since nothing else tells."""
+    publisher = SqlitePublisher(database, ManualClock(), 10**9)
+    (pages,) = await database.write(lambda db: db.execute("PRAGMA page_count").fetchone())
+    database._db.execute(f"PRAGMA max_page_count = {pages + 2}")
+    with pytest.raises(StorageFullError):
+        await publisher.publish([Message(bytes(300))] * 100)
+    for _ in range(100):
+        try:
+            await publisher.publish([Message(bytes(300))])
+        except StorageFullError:
+            break
+    with pytest.raises(StorageFullError):
+        await publisher.check()
+    database._db.execute("PRAGMA max_page_count = 1000000")
+    await publisher.check()
+
+
 async def test_a_lock_that_lasts_is_said_to_be_transient_and_nothing_was_done(database: Database) -> None:
     store = SqliteStore(database, ManualClock())
     database._db.execute("PRAGMA busy_timeout = 1")
