@@ -93,6 +93,16 @@ class TestSqliteStore(StoreContract, SnapshotContract):
         assert await store.sweep(10_000, 10) == 1
         assert set((await store.receipts(["before", "after"])).found) == {"after"}
 
+    async def test_snapshots_open_no_more_connections_than_there_are_at_once(
+        self, store: SqliteStore, database: Database
+    ) -> None:
+        async with store.snapshot(), store.snapshot():
+            there = len(database._readers)
+        for _ in range(20):
+            async with store.snapshot() as outer, store.snapshot() as inner:
+                assert outer.time == inner.time
+        assert len(database._readers) == there
+
 
 class TestSqliteStoreOfTwoProcesses(StoreContract, SnapshotContract):
     """Each call through another of them in turn."""
