@@ -16,6 +16,10 @@ LONG = 5.0
 """Seconds that a pull may wait for something that comes."""
 
 
+async def at_once() -> None:
+    """No time passes."""
+
+
 @dataclass
 class Broker:
     """An adapter, its broker empty at first."""
@@ -26,12 +30,12 @@ class Broker:
     """Of another flusher."""
     lapse: Callable[[], Awaitable[None]]
     """Let all leases run out, if they have not been extended by an hour."""
-    linger: Callable[[], Awaitable[None]]
-    """Let much of a lease's time pass, but not all of it."""
     buried: Callable[[], Awaitable[list[tuple[bytes, str]]]]
     """Data and reasons of the dead letters."""
     tiny: Publisher
     """Takes 2,000 bytes until they are applied."""
+    linger: Callable[[], Awaitable[None]] = at_once
+    """Let much of a lease's time pass, but not all of it."""
 
 
 def message(number: int) -> Message:

@@ -32,7 +32,7 @@ def make_broker(kind: type[MemoryBroker] = MemoryBroker) -> Broker:
     async def buried() -> list[tuple[bytes, str]]:
         return [(held.message.data, held.buried) for held in roomy._messages.values() if held.buried]
 
-    return Broker(roomy, roomy, roomy, lapse, linger, buried, _Tiny(broker, roomy))
+    return Broker(roomy, roomy, roomy, lapse, buried, _Tiny(broker, roomy), linger)
 
 
 class _Tiny:

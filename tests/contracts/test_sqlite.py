@@ -62,9 +62,9 @@ class TestSqliteBroker(BrokerContract, LeaseContract, OnceContract):
             SqliteSubscription(database, clock, 60),
             SqliteSubscription(another, clock, 60),
             lapse,
-            linger,
             buried,
             SqlitePublisher(another, clock, 2_000),
+            linger,
         )
 
     async def test_bytes_are_counted_right_over_a_life(self, broker: Broker, database: Database) -> None:
