@@ -28,6 +28,8 @@ class WatchedClient(PubsubClient):
         self.leased: set[str] = set()
         self.asked: list[int] = []
         """Messages that each pull asked for."""
+        self.cancelled = 0
+        """Pulls that were."""
         self.sent: list[tuple[int, int]] = []
         """Messages and bytes of each publish."""
         self.gate = asyncio.Event()
@@ -38,7 +40,11 @@ class WatchedClient(PubsubClient):
 
     async def pull(self, subscription: str, most: int, wait: float) -> Sequence[Any]:
         self.asked.append(most)
-        received = await super().pull(subscription, most, wait)
+        try:
+            received = await super().pull(subscription, most, wait)
+        except asyncio.CancelledError:
+            self.cancelled += 1
+            raise
         self.leased |= {one.ack_id for one in received}
         return received
 
