@@ -49,26 +49,33 @@ async def test_the_largest_message_is_carried(pubsub: Pubsub) -> None:
 
 
 async def test_what_was_pulled_beyond_the_limits_waits_for_the_next_pull(pubsub: Pubsub) -> None:
+    """They are ten times as large as it expects at first."""
     client = pubsub.client()
-    await pubsub.publisher().publish([Message(b" " * 1_000, {"number": str(n)}) for n in range(10)])
+    await pubsub.publisher().publish([Message(b" " * 10_000, {"number": str(n)}) for n in range(10)])
     subscription = pubsub.subscription(client, hold=60.0)
-    held = [*await subscription.pull(MANY, 2_500, LONG)]
-    assert len(held) <= 2
-    client.asked.clear()
+    held = [*await subscription.pull(MANY, 25_000, LONG)]
+    assert 1 <= len(held) <= 2
+    assert len(held) + len(subscription._pulled) == 10
     while len(held) < 10:
-        some = await subscription.pull(3, 5_000, LONG)
+        some = await subscription.pull(3, 10**6, LONG)
         assert 1 <= len(some) <= 3
         held += some
     assert numbers(held) == list(range(10))
-    assert not any(seconds == 0 for _, seconds in client.deadlines)
+    assert len(client.asked) == 1
+    assert not client.deadlines
 
 
 async def test_what_nobody_takes_is_given_back(pubsub: Pubsub) -> None:
     await pubsub.publisher().publish([message(number) for number in range(10)])
-    subscription = pubsub.subscription(hold=0.01)
-    (mine,) = await subscription.pull(MANY, 1, LONG)
-    others = await pull_all(pubsub.subscription(), 9)
-    assert numbers([mine, *others]) == list(range(10))
+    client = pubsub.client()
+    subscription = pubsub.subscription(client, hold=0.01)
+    subscription._typical = 1.0
+    mine = [*await subscription.pull(MANY, 100, LONG)]
+    assert 1 <= len(mine) <= 5
+    others = await pull_all(pubsub.subscription(), 10 - len(mine))
+    assert numbers([*mine, *others]) == list(range(10))
+    assert all(seconds == 0 for _, seconds in client.deadlines)
+    assert sum(count for count, _ in client.deadlines) == 10 - len(mine)
 
 
 async def test_pulls_that_are_outstanding_ask_together_for_no_more_than_there_is_room(pubsub: Pubsub) -> None:
@@ -137,16 +144,19 @@ async def test_a_buried_message_keeps_what_it_was(pubsub: Pubsub) -> None:
     }
 
 
-async def test_a_message_as_large_as_can_be_can_be_buried(pubsub: Pubsub) -> None:
-    huge = Message(b" " * (wire.MOST_BYTES - 2_000), {"number": "1", **{f"key-{n}": "v" for n in range(99)}})
+@pytest.mark.parametrize(("size", "attributes"), [(wire.MOST_BYTES - 800, 49), (10, 99)])
+async def test_a_message_as_large_as_can_be_can_be_buried(pubsub: Pubsub, size: int, attributes: int) -> None:
+    huge = Message(b" " * size, {"number": "1", **{f"key-{n}": "v" for n in range(attributes)}})
     await pubsub.publisher().publish([huge])
     subscription = pubsub.subscription()
     (held,) = await pull_all(subscription, 1)
     await subscription.bury(held, "ü" * 2_000)
     (letter,) = await pubsub.dead_letters()
     assert letter.attributes[wire.MESSAGE_ID] == held.message_id
-    assert letter.attributes[wire.CUT] == str(len(huge.data))
+    assert letter.attributes[wire.CUT] == str(size)
     assert letter.attributes[wire.REASON] == "ü" * 512
+    assert len(letter.data) == size if size == 10 else size - 1_000 < len(letter.data) < size
+    assert len(letter.attributes) <= wire.MOST_ATTRIBUTES
     assert await pull(subscription) == []
 
 
@@ -190,8 +200,10 @@ async def test_closing_gives_back_all_that_was_not_returned(pubsub: Pubsub) -> N
     """Also what comes while it closes: leases are longer than this test waits."""
     await pubsub.publisher().publish([message(number) for number in range(100)])
     subscription = pubsub.subscription(hold=60.0, linger=0.5)
-    mine = [*await subscription.pull(MANY, 1, LONG)]
-    waiting = asyncio.create_task(subscription.pull(MANY, 1, LONG))
+    subscription._typical = 1.0
+    mine = [*await subscription.pull(MANY, 1_000, LONG)]
+    assert len(subscription._pulled) + len(mine) == 100
+    waiting = asyncio.create_task(subscription.pull(MANY, 1_000, LONG))
     closing = asyncio.create_task(subscription.close())
     for begin in range(100, 200, 10):
         await pubsub.publisher().publish([message(number) for number in range(begin, begin + 10)])
@@ -200,6 +212,20 @@ async def test_closing_gives_back_all_that_was_not_returned(pubsub: Pubsub) -> N
     others = await pull_all(pubsub.subscription(), 200 - len(mine))
     assert numbers([*mine, *others]) == list(range(200))
     assert await subscription.pull(MANY, BYTES, LONG) == ()
+
+
+async def test_pulls_that_are_outstanding_at_the_close_swallow_nothing(pubsub: Pubsub) -> None:
+    """The emulator goes on to feed one call in three that was cancelled, so none may be."""
+    closing = [pubsub.subscription(linger=1.5) for _ in range(8)]
+    await asyncio.gather(*(pull(subscription) for subscription in closing))
+    assert all(subscription._pulls for subscription in closing)
+    closed = asyncio.gather(*(subscription.close() for subscription in closing))
+    publisher = pubsub.publisher()
+    for number in range(50):
+        await publisher.publish([message(number)])
+    await closed
+    assert not any(client.cancelled for client in pubsub.clients)
+    assert numbers(await pull_all(pubsub.subscription(), 50)) == list(range(50))
 
 
 async def test_what_is_missing_is_said_with_what_to_do(empty_pubsub: Pubsub) -> None:

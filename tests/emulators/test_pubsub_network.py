@@ -2,12 +2,14 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import replace
 
 import pytest
 from google.pubsub_v1 import types
 
 from shared.codec import decode, encode
 from shared.errors import TransientError
+from shared.ports import Subscription
 from shared.words import Delivery, Envelope
 from tests.contracts.broker import LONG, message, numbers, pull, pull_all, tokens
 from tests.emulators.proxy import Proxy, proxy
@@ -75,9 +77,10 @@ async def test_an_ack_that_nobody_answers_fails_in_time(pubsub: Pubsub, network:
 
 
 async def test_after_a_cut_connection_all_goes_on(pubsub: Pubsub, network: Proxy) -> None:
-    """The pull that was outstanding fails, and says so."""
+    """The pull that was outstanding fails, and says so. The emulator may still answer it, so leases are short."""
+    await shorten_leases(pubsub)
     client = pubsub.client(network.address)
-    subscription, publisher = pubsub.subscription(client, linger=60.0), pubsub.publisher(client)
+    subscription, publisher = pubsub.subscription(client, lease=1.0, linger=5.0), pubsub.publisher(client)
     pulling = asyncio.create_task(pull(subscription, wait=LONG))
     await publisher.check()
     network.cut()
@@ -89,11 +92,8 @@ async def test_after_a_cut_connection_all_goes_on(pubsub: Pubsub, network: Proxy
 
 
 async def test_messages_of_a_pull_whose_answer_was_lost_come_again(pubsub: Pubsub, network: Proxy) -> None:
-    """When the lease has run out that nobody knows of; the emulator allows for one of a second."""
-    await pubsub.client().create_subscription(
-        types.Subscription.pb()(name=f"{pubsub.place.subscription}-1", topic=pubsub.place.topic, ack_deadline_seconds=1)
-    )
-    pubsub.place = type(pubsub.place)(pubsub.place.project, pubsub.place.topic_id, f"{pubsub.place.subscription_id}-1")
+    """When the lease has run out that nobody knows of."""
+    await shorten_leases(pubsub)
     subscription = pubsub.subscription(pubsub.client(network.address), lease=1.0, linger=60.0)
     assert await pull(subscription) == []
     network.lose_answers()
@@ -118,13 +118,20 @@ async def test_a_broker_that_is_away_is_an_error_in_time(pubsub: Pubsub) -> None
             await call
 
 
-async def pull_patiently(subscription: object) -> list[Delivery]:
-    """What a flusher does."""
-    async with asyncio.timeout(LONG):
+async def shorten_leases(pubsub: Pubsub) -> None:
+    """Use another subscription, with leases of a second, which Pub/Sub does not allow and its emulator does."""
+    pubsub.place = replace(pubsub.place, subscription_id=f"{pubsub.place.subscription_id}-1")
+    await pubsub.client().create_subscription(
+        types.Subscription.pb()(name=pubsub.place.subscription, topic=pubsub.place.topic, ack_deadline_seconds=1)
+    )
+
+
+async def pull_patiently(subscription: Subscription) -> list[Delivery]:
+    """What a flusher does, until something comes."""
+    async with asyncio.timeout(30):
         while True:
             try:
-                held = await pull(subscription, wait=LONG)  # type: ignore[arg-type]
+                if held := await pull(subscription, wait=LONG):
+                    return held
             except TransientError:
                 await asyncio.sleep(0.01)
-            else:
-                return held
