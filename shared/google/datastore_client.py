@@ -11,8 +11,8 @@ from google.cloud.datastore_v1.services.datastore.transports import DatastoreGrp
 from google.cloud.datastore_v1.types import datastore as _types
 
 from shared.clock import Clock
-from shared.errors import RefusedError, TransientError
-from shared.google.datastore_errors import translated
+from shared.errors import RefusedError
+from shared.google.datastore_errors import TooEarlyError, translated
 from shared.google.datastore_keys import Key
 from shared.google.datastore_time import ServerTime, micros
 
@@ -22,11 +22,14 @@ MOST_BYTES: Final = 9 * 2**20
 MOST_BYTES_EMULATED: Final = 4 * 2**20 - 2**16
 LAG_EMULATED: Final = 0.02
 """Emulators give a commit its time, or version, and show it to reads at that time a little later: 0.4 ms seen."""
+MOST_AHEAD: Final = 1.0
+AHEAD_STEP: Final = 0.01
 TIMEOUT: Final = 30.0
-ROLLBACK_TIMEOUT: Final = 2.0
 _GOOGLE: Final = "datastore.googleapis.com:443"
-_METHODS: Final = ("Commit", "Lookup", "BeginTransaction", "Rollback", "RunQuery")
+_METHODS: Final = ("Commit", "Lookup", "RunQuery")
 _OPTIONS: Final = (("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1))
+CONFLICT_FAILS: Final = 3
+"""Conflict strategy. Without it a mutation with a `base_version` overwrites in silence."""
 _TRANSACTIONAL: Final = 1
 _NOT_FINISHED: Final = 1
 
@@ -71,14 +74,11 @@ class DatastoreClient:
     def request(self, method: str) -> Any:
         return getattr(_types, f"{method}Request").pb()(**self._ids)
 
-    def commit_request(self, transaction: bytes | None = None) -> Any:
-        """All or nothing: in that transaction, or in one of its own that reads nothing."""
+    def commit_request(self) -> Any:
+        """All or nothing, in a transaction of its own that reads nothing."""
         request = self.request("Commit")
         request.mode = _TRANSACTIONAL
-        if transaction is None:
-            request.single_use_transaction.read_write.SetInParent()
-        else:
-            request.transaction = transaction
+        request.single_use_transaction.read_write.SetInParent()
         return request
 
     async def commit(self, request: Any, *, updates: bool = False, versions: bool = False) -> Any:
@@ -91,56 +91,47 @@ class DatastoreClient:
             self.time.hear(micros(response.commit_time), self._clock.monotonic())
         return response
 
-    async def begin(self) -> bytes:
-        request = self.request("BeginTransaction")
-        request.transaction_options.read_write.SetInParent()
-        with translated():
-            return bytes((await self._call("BeginTransaction", request)).transaction)
-
-    async def roll_back(self, transaction: bytes) -> None:
-        """As far as it can be done: the server forgets transactions by itself, only later."""
-        request = self.request("Rollback")
-        request.transaction = transaction
-        try:
-            with translated():
-                await self._call("Rollback", request, ROLLBACK_TIMEOUT)
-        except TransientError:
-            pass  # most often because the commit that failed has already ended it
-
-    async def look_up(
-        self, keys: Iterable[Key], *, read_time: int | None = None, transaction: bytes | None = None
-    ) -> Found:
-        """Strong unless `read_time` (micros) or a transaction say otherwise. Any number of keys."""
+    async def look_up(self, keys: Iterable[Key], *, read_time: int | None = None) -> Found:
+        """Strong, or at a `read_time` (micros). Any number of keys."""
         if read_time is not None and (wait := self.time.wait(read_time, self._clock.monotonic())):
             await asyncio.sleep(wait)
         ids = [*keys]
         chunks = [ids[begin : begin + MOST_KEYS] for begin in range(0, len(ids), MOST_KEYS)]
-        parts = await asyncio.gather(*(self._look_up(chunk, read_time, transaction) for chunk in chunks))
+        parts = await asyncio.gather(*(self._look_up(chunk, read_time) for chunk in chunks))
         return Found(
             [entity for part in parts for entity in part.entities],
             max((part.time for part in parts), default=0),
             [entity for part in parts for entity in part.missing],
         )
 
-    async def _look_up(self, keys: Sequence[Key], read_time: int | None, transaction: bytes | None) -> Found:
+    async def _look_up(self, keys: Sequence[Key], read_time: int | None) -> Found:
         entities: list[Any] = []
         missing: list[Any] = []
         time = 0
         while keys:
             request = self.request("Lookup")
             request.keys.extend(keys)
-            if transaction is not None:
-                request.read_options.transaction = transaction
-            elif read_time is not None:
+            if read_time is not None:
                 request.read_options.read_time.FromMicroseconds(read_time)
-            with translated(commit=transaction is not None):  # refused here means that the commit would be
-                response = await self._call("Lookup", request)
+            response = await self._call_in_time(request)
             if read_time is None:
                 time = max(time, self._time_of_look(response))
             entities += response.found
             missing += response.missing
             keys = response.deferred
         return Found(entities, time if read_time is None else read_time, missing)
+
+    async def _call_in_time(self, request: Any) -> Any:
+        """A clock that was put back, or commits that ran ahead of it, are waited for: a later look is as good."""
+        until = self._clock.monotonic() + MOST_AHEAD
+        while True:
+            try:
+                with translated():
+                    return await self._call("Lookup", request)
+            except TooEarlyError:
+                if self._clock.monotonic() > until:
+                    raise
+                await asyncio.sleep(AHEAD_STEP)
 
     def _time_of_look(self, response: Any) -> int:
         if response.HasField("read_time"):
@@ -165,8 +156,8 @@ class DatastoreClient:
                 return results
             query.start_cursor = batch.end_cursor
 
-    async def _call(self, method: str, request: Any, timeout: float = TIMEOUT) -> Any:
-        return await self._stubs[method](request, metadata=self._header, timeout=timeout)
+    async def _call(self, method: str, request: Any) -> Any:
+        return await self._stubs[method](request, metadata=self._header, timeout=TIMEOUT)
 
 
 def _channel_of_google() -> Any:

@@ -7,7 +7,7 @@ from typing import Any, Final
 from shared.backoff import Backoff
 from shared.clock import Clock
 from shared.errors import ShardFullError
-from shared.google.datastore_client import DatastoreClient
+from shared.google.datastore_client import CONFLICT_FAILS, DatastoreClient
 from shared.google.datastore_errors import ContendedError, MissingError
 from shared.google.datastore_keys import COUNT, NUM_SHARDS, Place, integer, name_of
 from shared.google.datastore_shards import Shard, ShardMemory, Standing, is_big
@@ -17,8 +17,6 @@ from shared.words import Commit
 
 _log = logging.getLogger(__name__)
 
-_FAIL: Final = 3
-"""Conflict strategy. Without it a mutation with a `base_version` overwrites in silence."""
 _TRIES: Final = 10
 """Of a commit with big sums, when others were first."""
 _ENDS: Final = (2**63 - 1, -(2**63))
@@ -130,7 +128,7 @@ class BlindWay:
         transform.increment.integer_value = delta
         if is_big(delta):
             mutation.base_version = standing.version
-            mutation.conflict_resolution_strategy = _FAIL
+            mutation.conflict_resolution_strategy = CONFLICT_FAILS
 
     def _raise(self, request: Any, counter: str, num_shards: int) -> None:
         mutation = request.mutations.add()

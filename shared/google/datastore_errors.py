@@ -19,8 +19,8 @@ _CLOSED: Final = {
     grpc.StatusCode.UNIMPLEMENTED: "this server does not know the request",
 }
 _INVALID: Final = {grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.OUT_OF_RANGE}
+_FUTURE: Final = re.compile(r"read_time.*future", re.IGNORECASE)
 _TOO_LARGE: Final = re.compile(r"message.*(larger|exceeds)", re.IGNORECASE)
-_TRANSACTION_OVER: Final = re.compile(r"transaction.*(expired|no longer|closed|not found)", re.IGNORECASE)
 
 
 class StoreClosedError(TransientError):
@@ -29,6 +29,10 @@ class StoreClosedError(TransientError):
 
 class ContendedError(TransientError):
     """Another request was first; this one was most probably not applied."""
+
+
+class TooEarlyError(TransientError):
+    """The server's clock does not show that instant yet."""
 
 
 class MissingError(CountersinkError):
@@ -48,10 +52,12 @@ def translate(
             return MissingError(said)
         if code is grpc.StatusCode.FAILED_PRECONDITION and versions:
             return ContendedError(said)
-        if code in _INVALID and not _TRANSACTION_OVER.search(details):
+        if code in _INVALID:
             return RefusedError(said)
         if code is grpc.StatusCode.RESOURCE_EXHAUSTED and _TOO_LARGE.search(details):
             return RefusedError(said)
+    elif code in _INVALID and _FUTURE.search(details):
+        return TooEarlyError(said)
     if code is grpc.StatusCode.ABORTED:
         return ContendedError(said)
     if code in _CLOSED:

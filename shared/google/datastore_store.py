@@ -15,7 +15,7 @@ from shared.google.datastore_commit import BlindWay
 from shared.google.datastore_keys import EXPIRES, NUM_SHARDS, Key, Place, integer, name_of, receipt_of
 from shared.google.datastore_probe import Abilities, probe
 from shared.google.datastore_snapshot import AgreeingSnapshot, Numbers, PastSnapshot
-from shared.google.datastore_transaction import TransactionWay
+from shared.google.datastore_versioned import VersionedWay
 from shared.words import Commit, Receipts
 
 _log = logging.getLogger(__name__)
@@ -46,7 +46,7 @@ class DatastoreStore:
         self._clock = clock
         self._numbers = Numbers()
         blind = abilities.transforms and abilities.read_time
-        self._way = BlindWay(client, place, clock) if blind else TransactionWay(client, place)
+        self._way = BlindWay(client, place, clock) if blind else VersionedWay(client, place)
 
     async def close(self) -> None:
         await self._client.close()
@@ -135,7 +135,7 @@ async def open_store(client: DatastoreClient, place: Place, clock: Clock) -> Dat
     """Find out which way of adding this server allows, and say so in the log."""
     abilities = await probe(client, place, clock)
     store = DatastoreStore(client, place, clock, abilities)
-    way = "blindly, by transforms" if abilities.transforms else "by reading and writing in transactions"
+    way = "blindly, by transforms" if abilities.transforms else "by reading and writing back"
     instant = "of one instant" if abilities.read_time else "not exact while anything is pending"
     _log.info("Datastore %s %s: sums are added %s; reads are %s", place.project, place.database, way, instant)
     return store

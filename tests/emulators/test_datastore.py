@@ -45,7 +45,7 @@ class TestBlindOfTwoProcesses(StoreContract):
         return InTurn(await firestore.store(), await firestore.store())  # type: ignore[return-value] # it is, in turn
 
 
-class TestTransactions(StoreContract, SnapshotContract):
+class TestVersioned(StoreContract, SnapshotContract):
     """The older emulator. It can't read the past: what its snapshots hold may be younger than their time."""
 
     @pytest.fixture
@@ -101,7 +101,7 @@ class TestTransactions(StoreContract, SnapshotContract):
                 assert outer.time < inner.time
 
 
-class TestTransactionsOfTwoProcesses(StoreContract):
+class TestVersionedOfTwoProcesses(StoreContract):
     @pytest.fixture
     async def store(self, older: Datastore) -> DatastoreStore:
         return InTurn(await older.store(), await older.store())  # type: ignore[return-value] # it is, in turn
@@ -119,7 +119,7 @@ async def delete(datastore: Datastore, *keys: object) -> None:
 async def test_the_probe_tells_them_apart_and_leaves_nothing(
     firestore: Datastore, older: Datastore, caplog: pytest.LogCaptureFixture
 ) -> None:
-    for datastore, can, word in ((firestore, True, "blindly"), (older, False, "in transactions")):
+    for datastore, can, word in ((firestore, True, "blindly"), (older, False, "writing back")):
         with caplog.at_level(logging.INFO):
             store = await datastore.store()
         assert store.abilities == (can, can)
@@ -235,3 +235,14 @@ async def test_what_can_never_be_stored_is_refused_and_the_rest_is_transient(
     with pytest.raises(TransientError) as transient:
         await open_store(nobody, Place(PROJECT), firestore.clock)
     assert transient.value.__cause__ is not None
+
+
+async def test_an_instant_that_has_not_come_yet_is_waited_for(firestore: Datastore) -> None:
+    """A server whose clock was put back, or a bound that is too high."""
+    store, client = await firestore.store(), firestore.clients[0]
+    await store.apply(commit(("a", 1)))
+    now = client.time.bound(firestore.clock.monotonic())
+    found = await client.look_up([firestore.place.shard("a", 0)], read_time=now + 300_000)
+    assert integer(found.entities[0].entity, COUNT) == 1
+    with pytest.raises(TransientError, match="future"):
+        await client.look_up([firestore.place.shard("a", 0)], read_time=now + 60_000_000)
