@@ -29,10 +29,13 @@ async def ingest(settings: Settings, sock: socket.socket, say: Say, parent: int 
         if parent is not None:
             _follow(parent, stop)
         service = _ingest(parts, settings)
-        await service.start(sock)
-        say(f"countersink ingest is up on {url_of(sock)}, its data in {where(parts, settings)}")
-        await stop.wait()
-        await service.stop()
+        async with asyncio.TaskGroup() as tasks:
+            settler = tasks.create_task(service.settle(), name="settle")
+            await service.start(sock)
+            say(f"countersink ingest is up on {url_of(sock)}, its data in {where(parts, settings)}")
+            await stop.wait()
+            await service.stop()
+            settler.cancel()
 
 
 async def flusher(settings: Settings, say: Say) -> None:
@@ -48,11 +51,13 @@ async def up(settings: Settings, sock: socket.socket, say: Say) -> None:
         last = Stop()
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(_flusher(parts, settings).run(last, settings.drain_timeout), name="flusher")
+            settler = tasks.create_task(service.settle(), name="settle")
             await service.start(sock)
             say(f"countersink is up on {url_of(sock)}, its data in {where(parts, settings)}")
             await stop.wait()
             say("countersink drains")
             await service.stop()
+            settler.cancel()
             last.set()
 
 
@@ -61,7 +66,15 @@ def _ingest(parts: Parts, settings: Settings) -> Ingest:
 
 
 def _flusher(parts: Parts, settings: Settings) -> Flusher:
-    return make_flusher(parts.subscription, parts.store, parts.clock, settings, topic=parts.topic, ages=parts.ages)
+    return make_flusher(
+        parts.subscription,
+        parts.store,
+        parts.overlay,
+        parts.clock,
+        settings,
+        topic=parts.topic,
+        ages=parts.ages,
+    )
 
 
 @contextlib.asynccontextmanager

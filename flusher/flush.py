@@ -11,7 +11,7 @@ from shared.backoff import Backoff
 from shared.clock import Clock
 from shared.errors import AlreadyAppliedError, RefusedError, ShardFullError, TransientError
 from shared.parts import Part
-from shared.ports import Store, Subscription
+from shared.ports import Overlay, Store, Subscription
 from shared.receipts import lifetime
 from shared.words import Commit, Receipt
 
@@ -26,6 +26,7 @@ class Tools:
 
     store: Store
     subscription: Subscription
+    overlay: Overlay
     book: ShardBook
     clock: Clock
     retention: int
@@ -137,11 +138,18 @@ class Flush:
             await self._ack(done[begin : begin + ACKS_AT_ONCE])
 
     async def _ack(self, done: Sequence[Held]) -> None:
-        """An ack that fails is not repeated: the message comes again, and its receipt tells."""
+        """Commit, then ack, then overlay. What fails is not repeated: the message comes again, and its receipt tells;
+        readers settle what is left in the overlay.
+        """
+        keys = [part.key for held in done for part in held.parts]
         try:
             await self._tools.subscription.ack([held.delivery.token for held in done], self._floor)
         except TransientError as error:
             _log.warning("an ack failed, %d messages will come again: %s", len(done), error)
+        try:
+            await self._tools.overlay.settle(keys, self._floor)
+        except TransientError as error:
+            _log.debug("settling failed, readers will do it: %s", error)
 
     def _count(self, plan: Plan) -> None:
         applied = {part.key for part in plan.parts}

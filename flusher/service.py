@@ -6,7 +6,7 @@ from flusher.shardbook import ShardBook
 from flusher.worker import Flusher
 from shared.backoff import Backoff
 from shared.clock import Clock
-from shared.ports import Store, Subscription
+from shared.ports import Overlay, Store, Subscription
 from shared.settings import Settings
 
 MOST_COUNTERS = 20_000
@@ -14,11 +14,19 @@ MOST_COUNTERS = 20_000
 
 
 def make_flusher(
-    subscription: Subscription, store: Store, clock: Clock, settings: Settings, *, topic: str, ages: bool
+    subscription: Subscription,
+    store: Store,
+    overlay: Overlay,
+    clock: Clock,
+    settings: Settings,
+    *,
+    topic: str,
+    ages: bool,
 ) -> Flusher:
     tools = Tools(
         store=store,
         subscription=subscription,
+        overlay=overlay,
         book=ShardBook(store, clock, settings.shards),
         clock=clock,
         retention=settings.retention * 1000,

@@ -50,6 +50,8 @@ class Flusher:
         """Lease what there is room for; how many messages came."""
         room = min(self._policy.max_bytes - self._window.bytes, MOST_BYTES_PULLED)
         deliveries = await self._tools.subscription.pull(MOST_PULLED, max(room, 1), wait)
+        now = int(self._tools.clock.now() * 1000)
+        self._tools.overlay.pulled(min([delivery.published for delivery in deliveries], default=now))
         if deliveries and not self._window:
             self._begun = self._tools.clock.monotonic()
         # All are held before anything is awaited: what is not held would not be extended or given back.

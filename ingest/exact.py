@@ -23,6 +23,9 @@ class Base(NamedTuple):
     """Those of them that it found."""
     born: float
     """On the monotonic clock."""
+    exact: bool = True
+    """Of one instant; otherwise right only when nothing is pending."""
+    epoch: str = ""
 
 
 def keys_of(view: View) -> list[str]:
@@ -36,7 +39,7 @@ def keys_of(view: View) -> list[str]:
 
 def pending(base: Base, view: View) -> int | None:
     """What is accepted and not in the base; None if this base can't say."""
-    if base.time < view.floor:
+    if base.time < view.floor or base.epoch != view.epoch:
         return None
     total = 0
     applied, asked = base.applied, base.asked

@@ -15,7 +15,7 @@ from shared.clock import Clock
 from shared.codec import encode
 from shared.errors import OverloadedError
 from shared.ids import mint
-from shared.ports import Publisher
+from shared.ports import Overlay, Publisher
 from shared.words import Increment
 
 _log = logging.getLogger(__name__)
@@ -30,9 +30,17 @@ class Publishing:
     """`add…` returns what it takes to wait: a future that ends when the increment is durable, or fails."""
 
     def __init__(
-        self, publisher: Publisher, clock: Clock, *, linger: float, max_waiting: int, side_by_side: int = 4
+        self,
+        publisher: Publisher,
+        overlay: Overlay,
+        clock: Clock,
+        *,
+        linger: float,
+        max_waiting: int,
+        side_by_side: int = 4,
     ) -> None:
         self._publisher = publisher
+        self._overlay = overlay
         self._clock = clock
         self._linger = linger
         self._max_waiting = max_waiting
@@ -131,7 +139,9 @@ class Publishing:
         begun = self._clock.monotonic()
         failure: BaseException | None = None
         try:
-            await self._publisher.publish([encode(draft.close(created)) for draft in drafts])
+            envelopes = [draft.close(created) for draft in drafts]
+            async with self._overlay.entered(envelopes):
+                await self._publisher.publish([encode(envelope) for envelope in envelopes])
         except BaseException as error:
             failure = error
             if not isinstance(error, Exception):

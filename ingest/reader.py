@@ -1,8 +1,9 @@
 """Owns the cached bases, and reads counters exactly: one lookup in flight per counter, however many readers."""
 
 import asyncio
+import contextlib
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from ingest.exact import Base, keys_of, pending
@@ -40,7 +41,7 @@ class Reader:
         self._flights: dict[str, asyncio.Task[Mapping[str, Reading]]] = {}
 
     async def read(self, counters: Sequence[str], max_age: float | None = None) -> list[Reading]:
-        """One reading for each, in order. All `exact` if the overlay is."""
+        """One reading for each, in order. Not `exact` where the overlay or the store can't be."""
         age = self._cache_ttl if max_age is None else min(max_age, LONGEST_AGE)
         views = await self._overlay.view(counters)
         found = {name: self._cached(name, view, age) for name, view in views.items()}
@@ -69,7 +70,7 @@ class Reader:
             name=name,
             applied=base.total.value,
             pending=more,
-            exact=self._overlay.exact,
+            exact=view.exact and (base.exact or not view.entries),
             as_of=base.as_of,
             shards=shards,
             exists=shards > 0 or any(entry.confirmed for entry in view.entries),
@@ -127,11 +128,28 @@ class Reader:
                 asked = {name: frozenset(keys_of(view)) for name, view in views.items()}
                 totals, applied = await snapshot.read(names, frozenset().union(*asked.values()))
                 found = {}
-                for name in names:
+                for name, view in views.items():
                     known = asked[name].intersection(applied)
-                    base = Base(snapshot.time, snapshot.as_of, totals[name], asked[name], known, born)
-                    reading = self._combine(name, base, views[name])
+                    base = Base(
+                        time=snapshot.time,
+                        as_of=snapshot.as_of,
+                        total=totals[name],
+                        asked=asked[name],
+                        applied=known,
+                        born=born,
+                        exact=snapshot.exact,
+                        epoch=view.epoch,
+                    )
+                    reading = self._combine(name, base, view)
                     assert reading is not None, "the view's floor and receipts were asked for"  # noqa: S101
                     found[name] = reading
+                await self._settle(views, applied, snapshot.time)
                 return found
         raise TransientError("the store is older than what the broker knows to be applied: do they belong together?")
+
+    async def _settle(self, views: Mapping[str, View], applied: Collection[str], time: int) -> None:
+        """What the snapshot found applied needs no entry any more."""
+        keys = {entry.key for view in views.values() for entry in view.entries if entry.key in applied}
+        if keys:
+            with contextlib.suppress(TransientError):  # then the next one does it
+                await self._overlay.settle(keys, time)

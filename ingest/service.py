@@ -12,12 +12,14 @@ from ingest.reads import Reads
 from ingest.requests import Bodies
 from ingest.routes import Routes
 from ingest.server import serve
+from ingest.settling import INTERVAL, Settling
 from ingest.shards import Shards
 from ingest.tracking import Tracking
 from ingest.writes import Writes
 from shared.clock import Clock
 from shared.ports import Overlay, Publisher, Store
 from shared.settings import Settings
+from shared.supervise import forever
 
 _log = logging.getLogger(__name__)
 
@@ -37,9 +39,10 @@ class Ingest:
     ) -> None:
         self._settings = settings
         self._overlay = overlay
+        self._settling = Settling(store, overlay)
         self._runner: web.ServerRunner | None = None
         self.publishing = Publishing(
-            publisher, clock, linger=settings.linger_ms / 1000, max_waiting=settings.max_waiting
+            publisher, overlay, clock, linger=settings.linger_ms / 1000, max_waiting=settings.max_waiting
         )
         self.reader = Reader(store, overlay, clock, settings.cache_ttl)
         bodies = Bodies(settings.max_body_bytes, settings.body_timeout)
@@ -56,6 +59,10 @@ class Ingest:
         """Answer requests on a bound socket, once what is pending is known."""
         await self._overlay.view(())
         self._runner = await serve(self.routes, sock, self._settings.drain_timeout)
+
+    async def settle(self) -> None:
+        """For ever, beside the answering."""
+        await forever(self._settling.settle_once, INTERVAL)
 
     async def stop(self) -> None:
         """Take no more; answer what was taken; publish what was answered at once with ack=none."""

@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Protocol
 
-from shared.words import Commit, Delivery, Message, Receipts, Total, View
+from shared.words import Commit, Delivery, Envelope, Message, Receipts, Total, View
 
 
 class Publisher(Protocol):
@@ -66,6 +66,8 @@ class Snapshot(Protocol):
     """The store's time of it: larger is later. Comparable with what `Store.apply` returns, and with floors."""
     as_of: float
     """The same instant in seconds since 1970."""
+    exact: bool
+    """Whether it is of just that instant. Otherwise it may hold more, so that readings are exact only at rest."""
 
     async def read(
         self, counters: Sequence[str], receipts: Collection[str]
@@ -112,10 +114,7 @@ class Store(Protocol):
 
 
 class Overlay(Protocol):
-    """Accepted envelopes that are not known to be applied."""
-
-    exact: bool
-    """Whether it sees the accepted envelopes of every process, so that reads may say `exact`."""
+    """Accepted envelopes that are not known to be applied: entries and a floor per counter."""
 
     async def view(self, counters: Sequence[str]) -> Mapping[str, View]:
         """Entries and floor of each of the counters, all at one instant within the call."""
@@ -127,4 +126,29 @@ class Overlay(Protocol):
 
     async def holds(self, keys: Collection[str]) -> Collection[str]:
         """Those of the envelopes' receipt keys that have an entry."""
+        ...
+
+    def entered(self, envelopes: Sequence[Envelope]) -> AbstractAsyncContextManager[None]:
+        """Publish them inside it, all or none at once.
+
+        Their entries are there, unconfirmed, when the block begins; confirmed when it has ended well; withdrawn when it
+        fails, even if something was published: whoever tries again makes entries of its own. An entry that is gone when
+        it is to be confirmed is made anew, late.
+        """
+        ...
+
+    async def settle(self, applied: Collection[str], time: int) -> None:
+        """These receipt keys of envelopes are applied, seen at `time` of the store: their counters' floors rise to it,
+        then their entries go.
+        """
+        ...
+
+    async def unsettled(self, limit: int) -> Collection[str]:
+        """Receipt keys of entries that nobody has settled for long. Named again after a while that doubles."""
+        ...
+
+    def pulled(self, oldest: int) -> None:
+        """A flusher has pulled: when the oldest of it was published, or when it looked and nothing was there (ms since
+        1970). Says, over some time, how old what is not applied can be.
+        """
         ...

@@ -183,6 +183,10 @@ class View:
     """Bases and snapshots of an earlier time are void: an entry that they needed may be gone."""
     version: int = 0
     """Equal versions of two views of this process mean equal views."""
+    exact: bool = True
+    """Whether the entries of every process are seen, so that readings may say `exact`."""
+    epoch: str = ""
+    """Another one when entries or floors may have been lost: bases of another epoch are void."""
 
 
 @dataclass(frozen=True, slots=True)

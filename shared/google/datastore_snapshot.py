@@ -74,7 +74,7 @@ class Question:
 class PastSnapshot:
     """Of an instant of the server's clock, which every Lookup names."""
 
-    exact: Final = True
+    exact = True
 
     def __init__(
         self, client: DatastoreClient, place: Place, numbers: Numbers, time: int, disagreed: Callable[[], None]
@@ -107,7 +107,7 @@ class AgreeingSnapshot:
     reading made of it is exact only when nothing is pending.
     """
 
-    exact: Final = False
+    exact = False
 
     def __init__(self, client: DatastoreClient, place: Place, numbers: Numbers, time: int, as_of: float) -> None:
         self.time = time

@@ -16,6 +16,7 @@ from shared.google.datastore_keys import EXPIRES, NUM_SHARDS, Key, Place, intege
 from shared.google.datastore_probe import Abilities, probe
 from shared.google.datastore_snapshot import AgreeingSnapshot, Numbers, PastSnapshot
 from shared.google.datastore_versioned import VersionedWay
+from shared.ports import Snapshot
 from shared.words import Commit, Receipts
 
 _log = logging.getLogger(__name__)
@@ -55,7 +56,7 @@ class DatastoreStore:
         return await self._way.apply(commit)
 
     @asynccontextmanager
-    async def snapshot(self) -> AsyncIterator[PastSnapshot | AgreeingSnapshot]:
+    async def snapshot(self) -> AsyncIterator[Snapshot]:
         client, now = self._client, self._clock.monotonic()
         if not self.abilities.read_time:
             time = await self._ask_time()

@@ -1,1 +1,1 @@
-"""Fakes of every port, in memory: for tests, and to see what an adapter must do. They pass the same contract suites."""
+"""What lives in memory alone: the overlay of one process, and fakes of all ports, held to their contracts."""

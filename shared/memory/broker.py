@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from shared.clock import Clock
 from shared.codec import decode
 from shared.errors import OverloadedError, UnreadableError
-from shared.overlay import Pending
+from shared.overlay import KeptByBroker, Pending
 from shared.words import Delivery, Message, View
 
 
@@ -121,10 +121,8 @@ class MemoryBroker:
         return held if held and held.attempt == int(attempt) and held.until > 0 else None
 
 
-class MemoryOverlay:
+class MemoryOverlay(KeptByBroker):
     """The pending messages of a `MemoryBroker`."""
-
-    exact = True
 
     def __init__(self, broker: MemoryBroker) -> None:
         self._pending = broker.pending

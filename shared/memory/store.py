@@ -68,6 +68,8 @@ class MemoryStore:
 class MemorySnapshot:
     """References to what was current."""
 
+    exact = True
+
     def __init__(
         self,
         time: int,

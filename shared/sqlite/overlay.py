@@ -10,7 +10,7 @@ import orjson
 
 from shared.codec import decode
 from shared.errors import UnreadableError
-from shared.overlay import Pending
+from shared.overlay import KeptByBroker, Pending
 from shared.sqlite.database import Database, translate
 from shared.words import Delivery, Message, View
 
@@ -18,10 +18,8 @@ SLICE: Final = 100
 """Messages read before others get a turn."""
 
 
-class SqliteOverlay:
+class SqliteOverlay(KeptByBroker):
     """Sees all processes on the file. A look at an unchanged file is one call of a few microseconds."""
-
-    exact = True
 
     def __init__(self, database: Database, topic: str) -> None:
         self._db = database.reader()

@@ -89,6 +89,8 @@ class SqliteStore:
 class SqliteSnapshot:
     """A read transaction: WAL mode keeps what it saw first."""
 
+    exact = True
+
     def __init__(self, db: sqlite3.Connection, time: int, as_of: float) -> None:
         self._db = db
         self.time = time

@@ -82,7 +82,8 @@ class ChokesOnRubbish(MemoryBroker):
 
 
 class SaysItIsNotExact(MemoryOverlay):
-    exact = False
+    async def view(self, counters: Sequence[str]) -> Mapping[str, View]:
+        return {counter: replace(found, exact=False) for counter, found in (await super().view(counters)).items()}
 
 
 class Torn(MemoryOverlay):

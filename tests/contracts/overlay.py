@@ -54,7 +54,7 @@ class OverlayContract:
     """Inherit it and say what `accepted` is."""
 
     async def test_it_sees_every_process(self, accepted: Accepted) -> None:
-        assert accepted.overlay.exact
+        assert (await view(accepted.overlay, "a")).exact
         assert await entries(accepted.elsewhere, "a") == ()
         await publish(accepted, PLAIN)
         assert len(await entries(accepted.elsewhere, "a")) == 1

@@ -13,7 +13,7 @@ from shared.backoff import Backoff
 from shared.clock import ManualClock
 from shared.codec import encode
 from shared.errors import RefusedError, TransientError
-from shared.memory.broker import MemoryBroker
+from shared.memory.broker import MemoryBroker, MemoryOverlay
 from shared.memory.store import MemoryStore
 from shared.receipts import DAY
 from shared.supervise import Stop
@@ -38,6 +38,7 @@ class Bench:
         tools = Tools(
             self.store,
             self.broker,
+            MemoryOverlay(self.broker),
             ShardBook(self.store, self.clock, 1),
             self.clock,
             7 * DAY,

@@ -138,7 +138,15 @@ async def running(folder: Path, **changes: Any) -> AsyncIterator[Service]:
     )
     parts = connect(settings)
     ingest = Ingest(parts.publisher, parts.store, parts.overlay, parts.clock, settings, version=contract.VERSION)
-    flusher = make_flusher(parts.subscription, parts.store, parts.clock, settings, topic=parts.topic, ages=parts.ages)
+    flusher = make_flusher(
+        parts.subscription,
+        parts.store,
+        parts.overlay,
+        parts.clock,
+        settings,
+        topic=parts.topic,
+        ages=parts.ages,
+    )
     sock = listen("127.0.0.1", 0)
     await ingest.start(sock)
     try:

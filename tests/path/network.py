@@ -9,6 +9,7 @@ from typing import Any
 from shared.errors import TransientError
 from shared.memory.broker import MemoryBroker, MemoryOverlay
 from shared.memory.store import MemoryStore
+from shared.overlay import KeptByBroker
 from shared.ports import Snapshot
 from shared.words import Commit, Delivery, Message, Receipts, Total, View
 
@@ -100,10 +101,8 @@ class RemoteBroker:
         await self._network.call(self._owner, "bury", lambda: self._broker.bury(delivery, reason))
 
 
-class RemoteOverlay:
+class RemoteOverlay(KeptByBroker):
     """The overlay as one process sees it."""
-
-    exact = True
 
     def __init__(self, network: Network, owner: str, overlay: MemoryOverlay) -> None:
         self._network, self._owner, self._overlay = network, owner, overlay
@@ -126,6 +125,7 @@ class RemoteSnapshot:
         self._network, self._owner, self._snapshot = network, owner, snapshot
         self.time = snapshot.time
         self.as_of = snapshot.as_of
+        self.exact = snapshot.exact
 
     async def read(
         self, counters: Sequence[str], receipts: Collection[str]

@@ -142,7 +142,7 @@ class World:
         overlay = RemoteOverlay(self.network, owner, self.overlay)
         return IngestProcess(
             owner,
-            publishing=Publishing(broker, self.clock, linger=0, max_waiting=1000),
+            publishing=Publishing(broker, overlay, self.clock, linger=0, max_waiting=1000),
             reader=Reader(store, overlay, self.clock, cache_ttl=1.0),
         )
 
@@ -156,6 +156,7 @@ class World:
         tools = Tools(
             store=store,
             subscription=RemoteBroker(self.network, owner, self.broker),
+            overlay=RemoteOverlay(self.network, owner, self.overlay),
             book=ShardBook(store, self.clock, 1, self.random.randrange),
             clock=self.clock,
             retention=7 * DAY,

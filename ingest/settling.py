@@ -1,0 +1,24 @@
+"""Settles what nobody reads: entries of the overlay that have been applied, found by their receipts."""
+
+from typing import Final
+
+from shared.ports import Overlay, Store
+
+MOST: Final = 1_000
+"""Receipts of one look."""
+INTERVAL: Final = 2.0
+
+
+class Settling:
+    """The same rule as for a snapshot: the floor rises to the time of the look before entries go."""
+
+    def __init__(self, store: Store, overlay: Overlay) -> None:
+        self._store = store
+        self._overlay = overlay
+
+    async def settle_once(self) -> None:
+        keys = await self._overlay.unsettled(MOST)
+        if keys:
+            time, found = await self._store.receipts(keys)
+            applied = [key for key, receipt in found.items() if receipt.state == "applied"]
+            await self._overlay.settle(applied, time)

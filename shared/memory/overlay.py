@@ -1,0 +1,116 @@
+"""The overlay of one ingest process, in its memory: memory:// where the broker keeps none."""
+
+import heapq
+import logging
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Final
+
+from shared.clock import Clock
+from shared.overlay import Pending
+from shared.parts import parts_of
+from shared.words import Envelope, View
+
+_log = logging.getLogger(__name__)
+
+MOST_ENTRIES: Final = 200_000
+"""Beyond it the oldest go. Readings are not exact here anyway: they miss what was dropped until it is applied."""
+PATIENCE: Final = 10.0
+"""Seconds in which readers, or flushers, may settle an entry before it is asked for."""
+
+
+class ProcessOverlay:
+    """Sees what this process has published, and nothing of others: so its views are never exact."""
+
+    def __init__(self, clock: Clock, most_entries: int = MOST_ENTRIES) -> None:
+        self._clock = clock
+        self._most_entries = most_entries
+        self._pending = Pending(exact=False)
+        self._last = 0
+        self._numbers: dict[str, set[int]] = {}
+        self._there: dict[int, tuple[tuple[str, ...], int, float]] = {}
+        """Oldest first: receipt keys, how many entries, and when it was made."""
+        self._entries = 0
+        self._due: list[tuple[float, int]] = []
+        self._full = False
+
+    async def view(self, counters: Sequence[str]) -> Mapping[str, View]:
+        return {counter: self._pending.view(counter) for counter in counters}
+
+    async def names(self, prefix: str) -> Sequence[str]:
+        return self._pending.names(prefix)
+
+    async def holds(self, keys: Collection[str]) -> Collection[str]:
+        return self._pending.holds(keys)
+
+    @asynccontextmanager
+    async def entered(self, envelopes: Sequence[Envelope]) -> AsyncIterator[None]:
+        numbers = [self._add(envelope, confirmed=False) for envelope in envelopes]
+        try:
+            yield
+        except BaseException:
+            for number in numbers:
+                if number in self._there:
+                    self._forget(number)
+            raise
+        for number, envelope in zip(numbers, envelopes, strict=True):
+            if number in self._there:
+                self._pending.confirm(number)
+            else:
+                self._add(envelope, confirmed=True)
+
+    async def settle(self, applied: Collection[str], time: int) -> None:
+        numbers = sorted({number for key in applied for number in self._numbers.get(key, ())})
+        for number in numbers:
+            self._unlist(number)
+        self._pending.remove(numbers, time)
+
+    async def unsettled(self, limit: int) -> Collection[str]:
+        now = self._clock.monotonic()
+        keys: list[str] = []
+        while self._due and self._due[0][0] <= now and len(keys) < limit:
+            _, number = heapq.heappop(self._due)
+            if number in self._there:
+                its_keys, _, born = self._there[number]
+                keys.extend(its_keys)
+                heapq.heappush(self._due, (now + max(now - born, PATIENCE), number))
+        return keys
+
+    def pulled(self, oldest: int) -> None:
+        """Others' messages are not seen here anyway."""
+
+    def _add(self, envelope: Envelope, *, confirmed: bool) -> int:
+        """One that is confirmed when it is made is late: it may have been applied before anybody could see it here."""
+        self._last = number = self._last + 1
+        keys = tuple(part.key for part in parts_of(envelope))
+        entries = len(envelope.sums) + len(envelope.keyed)
+        self._pending.add(number, envelope, confirmed=confirmed, late=confirmed)
+        now = self._clock.monotonic()
+        self._there[number] = (keys, entries, now)
+        self._entries += entries
+        for key in keys:
+            self._numbers.setdefault(key, set()).add(number)
+        heapq.heappush(self._due, (now + PATIENCE, number))
+        self._drop_oldest()
+        return number
+
+    def _drop_oldest(self) -> None:
+        if self._entries > self._most_entries and not self._full:
+            self._full = True
+            _log.warning("too much is not applied yet: reads miss the oldest of it. Do the flushers keep up?")
+        while self._entries > self._most_entries and len(self._there) > 1:
+            self._forget(next(iter(self._there)))
+
+    def _forget(self, number: int) -> None:
+        self._unlist(number)
+        self._pending.withdraw(number)
+
+    def _unlist(self, number: int) -> None:
+        keys, entries, _ = self._there.pop(number)
+        self._entries -= entries
+        if self._full and self._entries < self._most_entries // 2:
+            self._full = False
+        for key in keys:
+            self._numbers[key].discard(number)
+            if not self._numbers[key]:
+                del self._numbers[key]
