@@ -32,7 +32,7 @@ async def ingest(settings: Settings, sock: socket.socket, say: Say, parent: int 
         async with asyncio.TaskGroup() as tasks:
             settler = tasks.create_task(service.settle(), name="settle")
             await service.start(sock)
-            say(f"countersink ingest is up on {url_of(sock)}, its data in {where(parts, settings)}")
+            say(f"countersink ingest is up on {url_of(sock)}, its data in {parts.where}")
             await stop.wait()
             await service.stop()
             settler.cancel()
@@ -40,7 +40,7 @@ async def ingest(settings: Settings, sock: socket.socket, say: Say, parent: int 
 
 async def flusher(settings: Settings, say: Say) -> None:
     async with _running(settings) as (parts, stop):
-        say(f"countersink flusher is up, its data in {where(parts, settings)}")
+        say(f"countersink flusher is up, its data in {parts.where}")
         await _flusher(parts, settings).run(stop, settings.drain_timeout)
 
 
@@ -53,7 +53,7 @@ async def up(settings: Settings, sock: socket.socket, say: Say) -> None:
             tasks.create_task(_flusher(parts, settings).run(last, settings.drain_timeout), name="flusher")
             settler = tasks.create_task(service.settle(), name="settle")
             await service.start(sock)
-            say(f"countersink is up on {url_of(sock)}, its data in {where(parts, settings)}")
+            say(f"countersink is up on {url_of(sock)}, its data in {parts.where}")
             await stop.wait()
             say("countersink drains")
             await service.stop()
@@ -105,11 +105,6 @@ def _follow(parent: int, stop: Stop) -> None:
             stop.set()
 
     loop.add_reader(parent, ended)
-
-
-def where(parts: Parts, settings: Settings) -> str:
-    """The data, for people."""
-    return " and ".join(str(database.path.absolute()) for database in parts.databases) or settings.broker
 
 
 def run(main: Coroutine[object, object, None]) -> None:

@@ -14,7 +14,7 @@ from types import ModuleType
 from typing import Any, Final
 
 from countersink.addresses import url_of
-from countersink.processes import Say, stopping, where
+from countersink.processes import Say, stopping
 from shared.backoff import Backoff
 from shared.errors import CountersinkError
 from shared.settings import Settings
@@ -33,7 +33,6 @@ async def supervise(settings: Settings, sock: socket.socket, count: int, say: Sa
     """Until SIGTERM; then let all of them drain. They notice if this process dies: their pipe from it ends."""
     stop = stopping()
     parts = connect(settings)  # what can't be opened is one error here, not one of each worker
-    place = where(parts, settings)
     await parts.close()
     theirs, ours = os.pipe()
     for number in (sock.fileno(), theirs):
@@ -46,7 +45,7 @@ async def supervise(settings: Settings, sock: socket.socket, count: int, say: Sa
             for keeper in keepers:
                 await _before(stop, keeper.ready.wait())
             if not stop.is_set():
-                say(f"countersink ingest is up on {url_of(sock)} with {count} workers, its data in {place}")
+                say(f"countersink ingest is up on {url_of(sock)} with {count} workers, its data in {parts.where}")
     finally:
         os.close(ours)
         os.close(theirs)

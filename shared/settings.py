@@ -63,9 +63,18 @@ _DEFAULT_FILE = "sqlite:///.countersink/countersink.db"
 class Settings:
     """What can be set. Every field is the variable COUNTERSINK_ + its name in capitals."""
 
-    broker: str = _setting(_DEFAULT_FILE, _text, "where envelopes wait: sqlite:///FILE")
-    store: str = _setting("", _text, "where counters live: with a SQLite broker, its file", "the broker's file")
-    overlay: str = _setting("memory://", _text, "what is accepted and not applied yet; a SQLite broker is its own")
+    broker: str = _setting(
+        _DEFAULT_FILE, _text, "where envelopes wait: sqlite:///FILE or pubsub://PROJECT/TOPIC?subscription=S"
+    )
+    store: str = _setting(
+        "",
+        _text,
+        "where counters live: with a SQLite broker its file, else datastore://PROJECT[/DATABASE][?namespace=NS]",
+        "the broker's file",
+    )
+    overlay: str = _setting(
+        "memory://", _text, "what is accepted and not applied yet: of one process; a SQLite broker is its own"
+    )
     spool: str = _setting("off", _choice("off"), "takes envelopes while the broker is away; a SQLite broker never is")
     linger_ms: int = _setting(20, _whole(0, 10_000), "longest wait of an increment for others to travel with, ms")
     flush_interval: float = _setting(1.0, _number(0.0, 60.0), "longest age of a flusher's window, seconds")
@@ -90,6 +99,9 @@ class Settings:
     drain_timeout: float = _setting(
         10.0, _number(0.0, 600.0), "seconds after SIGTERM for ingest to finish, and again for the flusher"
     )
+    kind_config: str = _setting("GeneralCounterShardConfig", _text, "kind of the configs in Datastore")
+    kind_shard: str = _setting("GeneralCounterShard", _text, "kind of the shards in Datastore")
+    kind_receipt: str = _setting("CountersinkReceipt", _text, "kind of the receipts in Datastore")
     log_level: str = _setting(
         "WARNING",
         _choice("DEBUG", "INFO", "WARNING", "ERROR"),

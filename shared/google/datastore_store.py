@@ -34,31 +34,51 @@ _ASCENDING: Final = 1
 
 
 class DatastoreStore:
-    """Its time is the server's: microseconds since 1970, or versions of the older emulator. Made by `open_store`.
+    """Its time is the server's: microseconds since 1970, or versions of the older emulator.
 
     A snapshot is not before any `apply` of this process; what another one applied less than a round trip ago it may
     not have: floors tell.
     """
 
-    def __init__(self, client: DatastoreClient, place: Place, clock: Clock, abilities: Abilities) -> None:
-        self.abilities = abilities
+    def __init__(self, client: DatastoreClient, place: Place, clock: Clock) -> None:
         self._client = client
         self._place = place
         self._clock = clock
         self._numbers = Numbers()
-        blind = abilities.transforms and abilities.read_time
-        self._way = BlindWay(client, place, clock) if blind else VersionedWay(client, place)
+        self._opening = asyncio.Lock()
+        self._opened: tuple[Abilities, BlindWay | VersionedWay] | None = None
 
     async def close(self) -> None:
         await self._client.close()
 
+    async def abilities(self) -> Abilities:
+        """What the server can do: found out the first time, so that nobody needs it in order to start."""
+        return (await self._open())[0]
+
+    async def _open(self) -> tuple[Abilities, BlindWay | VersionedWay]:
+        if self._opened is None:
+            async with self._opening:
+                if self._opened is None:
+                    self._opened = await self._choose()
+        return self._opened
+
+    async def _choose(self) -> tuple[Abilities, BlindWay | VersionedWay]:
+        client, place, clock = self._client, self._place, self._clock
+        abilities = await probe(client, place, clock)
+        blind = abilities.transforms and abilities.read_time
+        way = "blindly, by transforms" if blind else "by reading and writing back"
+        instant = "of one instant" if abilities.read_time else "not exact while anything is pending"
+        _log.info("Datastore %s %s: sums are added %s; reads are %s", place.project, place.database, way, instant)
+        return abilities, BlindWay(client, place, clock) if blind else VersionedWay(client, place)
+
     async def apply(self, commit: Commit) -> int:
-        return await self._way.apply(commit)
+        _, way = await self._open()
+        return await way.apply(commit)
 
     @asynccontextmanager
     async def snapshot(self) -> AsyncIterator[Snapshot]:
         client, now = self._client, self._clock.monotonic()
-        if not self.abilities.read_time:
+        if not (await self.abilities()).read_time:
             time = await self._ask_time()
             await asyncio.sleep(client.lag)
             yield AgreeingSnapshot(client, self._place, self._numbers, time, self._clock.now())
@@ -72,7 +92,7 @@ class DatastoreStore:
     async def receipts(self, keys: Collection[str]) -> Receipts:
         # A plain Lookup lacks commits that are up to 0.4 ms older than the time it tells (Firestore emulator).
         time = await self._ask_time()
-        at = time if self.abilities.read_time else None
+        at = time if (await self.abilities()).read_time else None
         found = await self._client.look_up((self._place.receipt(key) for key in keys), read_time=at)
         receipts = [receipt_of(one.entity) for one in found.entities]
         return Receipts(max(time, found.time), {receipt.key: receipt for receipt in receipts})
@@ -85,12 +105,13 @@ class DatastoreStore:
         return numbers
 
     async def raise_shards(self, counter: str, num_shards: int) -> int:
-        number = await self._way.raise_shards(counter, num_shards)
+        _, way = await self._open()
+        number = await way.raise_shards(counter, num_shards)
         self._numbers.note(counter, number)
         return number
 
     async def names(self, prefix: str, after: str, limit: int) -> Sequence[str]:
-        if not self.abilities.read_time:
+        if not (await self.abilities()).read_time:
             return await self._names_of_older(prefix, after, limit)
         kind = self._place.kinds.config
         query = _keys_of(kind, limit)
@@ -130,16 +151,6 @@ class DatastoreStore:
     def _nothing(self) -> Key:
         """Of an entity that is never there."""
         return self._place.receipt("nothing")
-
-
-async def open_store(client: DatastoreClient, place: Place, clock: Clock) -> DatastoreStore:
-    """Find out which way of adding this server allows, and say so in the log."""
-    abilities = await probe(client, place, clock)
-    store = DatastoreStore(client, place, clock, abilities)
-    way = "blindly, by transforms" if abilities.transforms else "by reading and writing back"
-    instant = "of one instant" if abilities.read_time else "not exact while anything is pending"
-    _log.info("Datastore %s %s: sums are added %s; reads are %s", place.project, place.database, way, instant)
-    return store
 
 
 def _keys_of(kind: str, limit: int) -> Any:

@@ -21,26 +21,26 @@ class SqliteStore:
     """Its time is the number of commits so far. Shards are kept, so that the data is what it would be elsewhere."""
 
     def __init__(self, database: Database, clock: Clock) -> None:
-        self._database = database
+        self.database = database
         self._reader = database.reader()
         self._clock = clock
         self._idle = [database.reader()]
 
     async def apply(self, commit: Commit) -> int:
         try:
-            return await self._database.write(lambda db: _apply(db, commit))
+            return await self.database.write(lambda db: _apply(db, commit))
         except OverflowError as error:
             raise RefusedError("a sum is beyond int64") from error
 
     @asynccontextmanager
     async def snapshot(self) -> AsyncIterator["SqliteSnapshot"]:
-        db = self._idle.pop() if self._idle else self._database.reader()
+        db = self._idle.pop() if self._idle else self.database.reader()
         try:
             db.execute("BEGIN")
             (time,) = db.execute("SELECT time FROM store").fetchone()
             yield SqliteSnapshot(db, time, self._clock.now())
         except sqlite3.Error as error:
-            raise translate(error, self._database.path) from error
+            raise translate(error, self.database.path) from error
         finally:
             if db.in_transaction:
                 db.execute("ROLLBACK")
@@ -64,7 +64,7 @@ class SqliteStore:
             (now,) = db.execute("SELECT num_shards FROM configs WHERE counter = ?", (counter,)).fetchone()
             return int(now)
 
-        return await self._database.write(work)
+        return await self.database.write(work)
 
     async def names(self, prefix: str, after: str, limit: int) -> Sequence[str]:
         rows = self._read(
@@ -77,13 +77,13 @@ class SqliteStore:
         return [counter for (counter,) in rows]
 
     async def sweep(self, now: int, limit: int) -> int:
-        return await self._database.write(lambda db: _sweep(db, now, limit))
+        return await self.database.write(lambda db: _sweep(db, now, limit))
 
     def _read(self, query: str, *values: str | int) -> list[Any]:
         try:
             return self._reader.execute(query, values).fetchall()
         except sqlite3.Error as error:
-            raise translate(error, self._database.path) from error
+            raise translate(error, self.database.path) from error
 
 
 class SqliteSnapshot:

@@ -20,7 +20,7 @@ import pytest
 from shared.clock import SystemClock
 from shared.google.datastore_client import DatastoreClient
 from shared.google.datastore_keys import Place
-from shared.google.datastore_store import DatastoreStore, open_store
+from shared.google.datastore_store import DatastoreStore
 from tests.emulators import keeper
 
 PROJECT = "countersink-test"
@@ -136,7 +136,9 @@ class Datastore:
         return client
 
     async def store(self, client: DatastoreClient | None = None) -> DatastoreStore:
-        return await open_store(client or self.client(), self.place, self.clock)
+        store = DatastoreStore(client or self.client(), self.place, self.clock)
+        await store.abilities()
+        return store
 
 
 async def _datastore(host: str) -> AsyncIterator[Datastore]:

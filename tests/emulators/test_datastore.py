@@ -7,7 +7,7 @@ import pytest
 
 from shared.errors import AlreadyAppliedError, RefusedError, ShardFullError, TransientError
 from shared.google.datastore_keys import COUNT, Place, integer
-from shared.google.datastore_store import DatastoreStore, open_store
+from shared.google.datastore_store import DatastoreStore
 from shared.words import MAX_SUM, SHARD_FULL, Commit, Receipt, ShardAdd
 from tests.contracts.snapshots import SnapshotContract
 from tests.contracts.store import LATER, StoreContract, commit, total
@@ -122,7 +122,7 @@ async def test_the_probe_tells_them_apart_and_leaves_nothing(
     for datastore, can, word in ((firestore, True, "blindly"), (older, False, "writing back")):
         with caplog.at_level(logging.INFO):
             store = await datastore.store()
-        assert store.abilities == (can, can)
+        assert await store.abilities() == (can, can)
         assert word in caplog.messages[-1]
         assert await store.sweep(LATER * 2, 10) == 0
 
@@ -233,7 +233,7 @@ async def test_what_can_never_be_stored_is_refused_and_the_rest_is_transient(
         assert await total(store, "a") == 0
     nobody = firestore.client("127.0.0.1:1")
     with pytest.raises(TransientError) as transient:
-        await open_store(nobody, Place(PROJECT), firestore.clock)
+        await DatastoreStore(nobody, Place(PROJECT), firestore.clock).abilities()
     assert transient.value.__cause__ is not None
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from shared.errors import OverloadedError, StorageFullError, TransientError
+from shared.sqlite.store import SqliteStore
 from shared.words import Message
 from tests.http.service import Service, running
 
@@ -147,7 +148,8 @@ async def test_increments_waiting_beyond_the_limit_are_503(tmp_path: Path, monke
 async def test_a_full_disk_is_507_and_reads_go_on(tmp_path: Path) -> None:
     async with running(tmp_path) as service:
         assert (await service.incr("there", b'{"delta": 7}')).status == 202
-        database = service.parts.databases[0]
+        assert isinstance(service.parts.store, SqliteStore)
+        database = service.parts.store.database
 
         def limit(pages: int) -> Any:
             return lambda db: db.execute(f"PRAGMA max_page_count = {pages}").fetchone()
