@@ -20,12 +20,14 @@ PATIENCE: Final = 10.0
 
 
 class ProcessOverlay:
-    """Sees what this process has published, and nothing of others: so its views are never exact."""
+    """Sees what this process has published, and nothing of others: so its views are not exact, but for tests in which
+    all publish through one.
+    """
 
-    def __init__(self, clock: Clock, most_entries: int = MOST_ENTRIES) -> None:
+    def __init__(self, clock: Clock, most_entries: int = MOST_ENTRIES, *, exact: bool = False) -> None:
         self._clock = clock
         self._most_entries = most_entries
-        self._pending = Pending(exact=False)
+        self._pending = Pending(exact=exact)
         self._last = 0
         self._numbers: dict[str, set[int]] = {}
         self._there: dict[int, tuple[tuple[str, ...], int, float]] = {}
@@ -45,19 +47,29 @@ class ProcessOverlay:
 
     @asynccontextmanager
     async def entered(self, envelopes: Sequence[Envelope]) -> AsyncIterator[None]:
-        numbers = [self._add(envelope, confirmed=False) for envelope in envelopes]
+        numbers = self.begin(envelopes)
         try:
             yield
         except BaseException:
-            for number in numbers:
-                if number in self._there:
-                    self._forget(number)
+            self.withdraw(numbers)
             raise
+        self.confirm(numbers, envelopes)
+
+    def begin(self, envelopes: Sequence[Envelope]) -> Sequence[int]:
+        """Entries of all of them, unconfirmed; their numbers."""
+        return [self._add(envelope, confirmed=False) for envelope in envelopes]
+
+    def confirm(self, numbers: Sequence[int], envelopes: Sequence[Envelope]) -> None:
         for number, envelope in zip(numbers, envelopes, strict=True):
             if number in self._there:
                 self._pending.confirm(number)
             else:
                 self._add(envelope, confirmed=True)
+
+    def withdraw(self, numbers: Sequence[int]) -> None:
+        for number in numbers:
+            if number in self._there:
+                self._forget(number)
 
     async def settle(self, applied: Collection[str], time: int) -> None:
         numbers = sorted({number for key in applied for number in self._numbers.get(key, ())})

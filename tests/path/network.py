@@ -1,6 +1,7 @@
 """A network between the parts and the fakes, on which the test decides what arrives, when, and what is lost."""
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -8,10 +9,11 @@ from typing import Any
 
 from shared.errors import TransientError
 from shared.memory.broker import MemoryBroker, MemoryOverlay
+from shared.memory.overlay import ProcessOverlay
 from shared.memory.store import MemoryStore
 from shared.overlay import KeptByBroker
 from shared.ports import Snapshot
-from shared.words import Commit, Delivery, Message, Receipts, Total, View
+from shared.words import Commit, Delivery, Envelope, Message, Receipts, Total, View
 
 
 @dataclass(eq=False)
@@ -116,6 +118,49 @@ class RemoteOverlay(KeptByBroker):
 
     async def holds(self, keys: Collection[str]) -> Collection[str]:
         return await self._overlay.holds(keys)
+
+
+class RemoteWrittenOverlay:
+    """An overlay that processes write, as one of them sees it: each step may come late, or twice, or be lost."""
+
+    def __init__(self, network: Network, owner: str, overlay: ProcessOverlay) -> None:
+        self._network, self._owner, self._overlay = network, owner, overlay
+
+    async def view(self, counters: Sequence[str]) -> Mapping[str, View]:
+        views: Mapping[str, View] = await self._network.call(self._owner, "view", lambda: self._overlay.view(counters))
+        return views
+
+    async def names(self, prefix: str) -> Sequence[str]:
+        return await self._overlay.names(prefix)
+
+    async def holds(self, keys: Collection[str]) -> Collection[str]:
+        return await self._overlay.holds(keys)
+
+    @asynccontextmanager
+    async def entered(self, envelopes: Sequence[Envelope]) -> AsyncIterator[None]:
+        numbers: Sequence[int] = await self._call("begin", lambda: self._overlay.begin(envelopes))
+        try:
+            yield
+        except Exception:
+            with contextlib.suppress(TransientError):
+                await self._call("withdraw", lambda: self._overlay.withdraw(numbers))
+            raise
+        await self._call("confirm", lambda: self._overlay.confirm(numbers, envelopes))
+
+    async def settle(self, applied: Collection[str], time: int) -> None:
+        await self._network.call(self._owner, "settle", lambda: self._overlay.settle(applied, time))
+
+    async def unsettled(self, limit: int) -> Collection[str]:
+        return await self._overlay.unsettled(limit)
+
+    def pulled(self, oldest: int) -> None:
+        pass
+
+    async def _call(self, name: str, effect: Callable[[], Any]) -> Any:
+        async def arrived() -> Any:
+            return effect()
+
+        return await self._network.call(self._owner, name, arrived)
 
 
 class RemoteSnapshot:

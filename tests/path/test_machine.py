@@ -15,13 +15,16 @@ COUNTER = st.sampled_from(COUNTERS)
 class WholePath(RuleBasedStateMachine):
     """Two ingests, two flushers, one broker, one store; the rules are the world's faults."""
 
-    publishes_once = True
-    """A broker that is its own overlay takes a publish once: it is a transaction in one file."""
+    repeated = frozenset({"apply", "ack"})
+    """Calls that may happen twice. A broker that is its own overlay takes a publish once: a transaction in one file."""
+    reads_checked = True
+    written = False
+    """Whether ingests write the overlay."""
 
     @initialize(seed=st.integers(0, 2**16))
     def begin(self, seed: int) -> None:
-        self.world = World(seed)
-        self.world.reads_checked = self.publishes_once
+        self.world = World(seed, written=self.written)
+        self.world.reads_checked = self.reads_checked
 
     def get(self, index: int, through: bool) -> None:
         if through:
@@ -35,6 +38,14 @@ class WholePath(RuleBasedStateMachine):
         if self.room(counter):
             self.world.increment(self.world.ingests[index], counter)
             self.get(index, through)
+
+    @precondition(lambda self: self.written)
+    @rule(index=INDEX, counter=COUNTER)
+    def increment_that_is_published_and_not_confirmed(self, index: int, counter: str) -> None:
+        if self.room(counter):
+            ingest = self.world.ingests[index]
+            self.world.increment(ingest, counter)
+            self.world.arrives_of(ingest.owner, but="confirm")
 
     @rule(index=INDEX, counter=COUNTER, number=st.integers(0, 1), through=THROUGH)
     def increment_with_an_id(self, index: int, counter: str, number: int, through: bool) -> None:
@@ -105,10 +116,12 @@ class WholePath(RuleBasedStateMachine):
                 self.world.network.lose(call, for_good=how == "never")
                 self.world.settle()
                 return
-        twice = how == "twice" and call.name in (
-            {"apply", "ack"} if self.publishes_once else {"publish", "apply", "ack"}
-        )
+        twice = how == "twice" and call.name in self.repeated
         self.world.run(self.world.network.arrive(call, lose_answer=how == "lose answer", again=twice))
+
+    @rule(index=INDEX)
+    def what_nobody_reads_is_settled(self, index: int) -> None:
+        self.world.settle_once(self.world.ingests[index])
 
     @rule()
     def all_arrives(self) -> None:
@@ -147,7 +160,15 @@ class WholePath(RuleBasedStateMachine):
 class DuplicatedPublishes(WholePath):
     """A network that may publish anything twice: totals are right when all has been applied."""
 
-    publishes_once = False
+    reads_checked = False
+    repeated = frozenset({"publish", "apply", "ack"})
+
+
+class WrittenOverlay(WholePath):
+    """Ingests write the overlay, as on Pub/Sub with Redis: reads are exact though publishes come twice, too."""
+
+    written = True
+    repeated = frozenset({"publish", "apply", "ack", "begin", "withdraw", "confirm", "settle"})
 
 
 _SETTINGS = settings(max_examples=300, stateful_step_count=70, deadline=None)
@@ -155,3 +176,5 @@ TestWholePath = WholePath.TestCase
 TestWholePath.settings = _SETTINGS
 TestDuplicatedPublishes = DuplicatedPublishes.TestCase
 TestDuplicatedPublishes.settings = _SETTINGS
+TestWrittenOverlay = WrittenOverlay.TestCase
+TestWrittenOverlay.settings = _SETTINGS

@@ -162,3 +162,63 @@ def test_a_message_whose_ack_got_lost_comes_again_and_is_not_counted_again(world
     assert world.broker.unburied() == 0
     assert world.store_total("a") == 1
     world.finish()
+
+
+@pytest.fixture
+def written() -> World:
+    return World(seed=1, written=True)
+
+
+def test_an_entry_that_is_settled_before_it_is_confirmed_comes_back_late(written: World) -> None:
+    """A base that has it already, and did not ask for its receipt, would count it twice."""
+    ingest, reader = written.ingests
+    written.increment(ingest, "a")
+    written.arrives_of(ingest.owner, but="confirm")
+    apply_all(written)
+    read(written, reader)
+    one(written, ingest.owner, "confirm")
+    read(written, reader)
+    written.finish()
+
+
+def test_an_entry_that_is_not_confirmed_adds_nothing(written: World) -> None:
+    """Its publish may fail: readers would see it go."""
+    ingest, reader = written.ingests
+    written.increment(ingest, "a")
+    one(written, ingest.owner, "begin")
+    read(written, reader)
+    (publish,) = written.network.calls
+    written.network.lose(publish, for_good=True)
+    written.settle()
+    through(written, ingest)
+    read(written, reader)
+    written.finish()
+
+
+def test_an_entry_that_is_confirmed_after_a_snapshot_was_taken_is_known_to_it(written: World) -> None:
+    """It was there, unconfirmed, so the snapshot asked for its receipt."""
+    ingest, reader = written.ingests
+    written.increment(ingest, "a")
+    written.arrives_of(ingest.owner, but="confirm")
+    written.pull(0)
+    written.flush(0)
+    written.arrives_of(written.flushers[0].owner, but="settle")
+    read(written, reader)
+    one(written, ingest.owner, "confirm")
+    read(written, reader)
+    written.finish()
+
+
+def test_what_is_withdrawn_by_a_publish_that_comes_later_counts_when_it_is_applied(written: World) -> None:
+    """Nobody was told that it was accepted."""
+    ingest, reader = written.ingests
+    written.increment(ingest, "a")
+    one(written, ingest.owner, "begin")
+    (publish,) = written.network.calls
+    written.network.lose(publish, for_good=False)
+    written.settle()
+    through(written, ingest)
+    read(written, reader)
+    apply_all(written)
+    read(written, reader)
+    written.finish()

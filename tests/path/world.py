@@ -20,15 +20,18 @@ from ingest.batch import Batch
 from ingest.coalescer import Draft
 from ingest.publishing import Publishing
 from ingest.reader import Reader
+from ingest.settling import Settling
 from shared.backoff import Backoff
 from shared.clock import ManualClock
 from shared.errors import CountersinkError, RefusedError, TransientError
 from shared.ids import of_key
 from shared.memory.broker import MemoryBroker, MemoryOverlay
+from shared.memory.overlay import ProcessOverlay
 from shared.memory.store import MemoryStore
+from shared.ports import Overlay
 from shared.receipts import DAY
 from shared.words import Commit, Increment, Message, Reading
-from tests.path.network import Network, RemoteBroker, RemoteOverlay, RemoteStore
+from tests.path.network import Network, RemoteBroker, RemoteOverlay, RemoteStore, RemoteWrittenOverlay
 
 COUNTERS = ("a", "b")
 POISON = "poison"
@@ -64,7 +67,10 @@ class Truth:
 
     tried: int = 0
     answered: int = 0
-    seen: int = 0
+    applied: int = 0
+    """What is answered only when it has been applied: others' messages, where the overlay holds but ours."""
+    seen: dict[str, int] = field(default_factory=dict)
+    """By whom."""
     count: int = 0
 
     def next(self) -> tuple[int, int]:
@@ -101,6 +107,7 @@ class Process:
 class IngestProcess(Process):
     publishing: Publishing = field(kw_only=True)
     reader: Reader = field(kw_only=True)
+    settling: Settling = field(kw_only=True)
 
 
 @dataclass
@@ -113,7 +120,9 @@ class FlusherProcess(Process):
 class World:
     """Everything, and a loop of its own that only runs when told to."""
 
-    def __init__(self, seed: int, ingests: int = 2, flushers: int = 2) -> None:
+    def __init__(self, seed: int, ingests: int = 2, flushers: int = 2, *, written: bool = False) -> None:
+        """`written`: ingests write the overlay, which they share; otherwise the broker's messages are the overlay."""
+        self.written = written
         self.loop = asyncio.new_event_loop()
         self.loop.set_task_factory(self._tagged)
         self.tasks: dict[asyncio.Future[Any], str] = {}
@@ -129,7 +138,7 @@ class World:
         async def build() -> None:
             self.broker = ShuffledBroker(self.clock, seed)
             self.store = PickyStore(self.clock)
-            self.overlay = MemoryOverlay(self.broker)
+            self.overlay = ProcessOverlay(self.clock, exact=True) if written else MemoryOverlay(self.broker)
             self.ingests = [self._ingest() for _ in range(ingests)]
             self.flushers = [self._flusher() for _ in range(flushers)]
 
@@ -139,12 +148,18 @@ class World:
         owner = self._name("ingest")
         broker = RemoteBroker(self.network, owner, self.broker)
         store = RemoteStore(self.network, owner, self.store)
-        overlay = RemoteOverlay(self.network, owner, self.overlay)
+        overlay = self._overlay_of(owner)
         return IngestProcess(
             owner,
+            settling=Settling(store, overlay),
             publishing=Publishing(broker, overlay, self.clock, linger=0, max_waiting=1000),
             reader=Reader(store, overlay, self.clock, cache_ttl=1.0),
         )
+
+    def _overlay_of(self, owner: str) -> Overlay:
+        if isinstance(self.overlay, ProcessOverlay):
+            return RemoteWrittenOverlay(self.network, owner, self.overlay)
+        return RemoteOverlay(self.network, owner, self.overlay)
 
     def _flusher(self) -> FlusherProcess:
         owner = self._name("flusher")
@@ -156,7 +171,7 @@ class World:
         tools = Tools(
             store=store,
             subscription=RemoteBroker(self.network, owner, self.broker),
-            overlay=RemoteOverlay(self.network, owner, self.overlay),
+            overlay=self._overlay_of(owner),
             book=ShardBook(store, self.clock, 1, self.random.randrange),
             clock=self.clock,
             retention=7 * DAY,
@@ -240,13 +255,18 @@ class World:
         return self.named[counter, name]
 
     def foreign(self, counter: str, ce_id: str | None) -> None:
-        """Somebody publishes without us, and again under the same id; accepted when it is in the broker."""
+        """Somebody publishes without us, and again under the same id; accepted when it is in the broker. Readers see it
+        at once if the broker is the overlay.
+        """
         truth = self.truths[counter]
         bit, delta = self._named(counter, ce_id) if ce_id else truth.next()
         attributes = {"ce-source": "test", "ce-id": counter + ce_id} if ce_id else {}
         message = Message(b'{"counter":"%b","delta":%d}' % (counter.encode(), delta), attributes)
         self.run(self.broker.publish([message]))
-        truth.answered |= bit
+        if self.written:
+            truth.applied |= bit
+        else:
+            truth.answered |= bit
 
     def pull(self, index: int) -> None:
         """One at a time, as a flusher does."""
@@ -279,7 +299,9 @@ class World:
 
     def read(self, ingest: IngestProcess, counters: list[str], max_age: float | None) -> None:
         """Exact: all answered before it began, none twice, nothing that was never tried, nothing unseen again."""
-        before = {name: (self.truths[name].answered, self.truths[name].seen) for name in counters}
+        # An increment that is not answered may show when it is applied, to each reader in its own time.
+        reader = ingest.owner if self.written else ""
+        before = {name: (self.truths[name].answered, self.truths[name].seen.get(reader, 0)) for name in counters}
 
         async def request() -> None:
             try:
@@ -287,13 +309,18 @@ class World:
             except CountersinkError:
                 return
             for reading in readings:
-                self.check(reading, *before[reading.name])
+                mask = self.check(reading, *before[reading.name])
+                self.truths[reading.name].seen[reader] = before[reading.name][1] | mask
 
         self.start(ingest, request())
 
-    def check(self, reading: Reading, answered: int, seen: int) -> None:
+    def settle_once(self, ingest: IngestProcess) -> None:
+        """What nobody reads."""
+        self.start(ingest, self.survive(ingest.settling.settle_once()))
+
+    def check(self, reading: Reading, answered: int, seen: int) -> int:
         if not self.reads_checked:
-            return
+            return 0
         truth = self.truths[reading.name]
         assert reading.exact
         assert reading.value == reading.applied + reading.pending
@@ -301,7 +328,7 @@ class World:
         assert answered & ~mask == 0, "an increment that was answered 202 is missing"
         assert mask & ~truth.tried == 0, "something was counted that nobody sent"
         assert seen & ~mask == 0, "an increment that a reader has seen is gone"
-        truth.seen |= mask
+        return mask
 
     def crash(self, process: Process) -> None:
         """Its tasks and memory are gone; what it sent may still arrive."""
@@ -361,6 +388,9 @@ class World:
             self.deliver_all()
         else:
             raise AssertionError("messages stay in the broker")
+        for truth in self.truths.values():
+            truth.answered |= truth.applied
+        self.clock.turn(1)  # no base is from before
         self.reads_checked = True
         for name in self.truths:
             self.read(self.ingests[0], [name], 0)
