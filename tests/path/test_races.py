@@ -200,9 +200,10 @@ def test_an_entry_that_is_confirmed_after_a_snapshot_was_taken_is_known_to_it(wr
     ingest, reader = written.ingests
     written.increment(ingest, "a")
     written.arrives_of(ingest.owner, but="confirm")
-    written.pull(0)
-    written.flush(0)
-    written.arrives_of(written.flushers[0].owner, but="settle")
+    for step in (written.pull, written.flush):
+        step(0)
+        written.arrives_of(written.flushers[0].owner, but="settle")
+    assert written.store_total("a") == 1
     read(written, reader)
     one(written, ingest.owner, "confirm")
     read(written, reader)
