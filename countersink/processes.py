@@ -12,6 +12,7 @@ import uvloop
 from countersink import __version__
 from countersink.addresses import url_of
 from flusher.service import make_flusher
+from flusher.status import serve_status
 from flusher.worker import Flusher
 from ingest.service import Ingest
 from shared.settings import Settings
@@ -38,9 +39,13 @@ async def ingest(settings: Settings, sock: socket.socket, say: Say, parent: int 
             settler.cancel()
 
 
-async def flusher(settings: Settings, say: Say) -> None:
-    async with _running(settings) as (parts, stop):
-        say(f"countersink flusher is up, its data in {parts.where}")
+async def flusher(settings: Settings, sock: socket.socket | None, say: Say) -> None:
+    """`sock`: where it shows its metrics."""
+    async with _running(settings) as (parts, stop), contextlib.AsyncExitStack() as status:
+        if sock is not None:
+            status.push_async_callback((await serve_status(sock)).cleanup)
+        at = f" with its metrics on {url_of(sock)}/metrics" if sock is not None else ""
+        say(f"countersink flusher is up{at}, its data in {parts.where}")
         await _flusher(parts, settings).run(stop, settings.drain_timeout)
 
 
@@ -62,7 +67,15 @@ async def up(settings: Settings, sock: socket.socket, say: Say) -> None:
 
 
 def _ingest(parts: Parts, settings: Settings) -> Ingest:
-    return Ingest(parts.publisher, parts.store, parts.overlay, parts.clock, settings, version=__version__)
+    return Ingest(
+        parts.publisher,
+        parts.store,
+        parts.overlay,
+        parts.clock,
+        settings,
+        metered=parts.metered,
+        version=__version__,
+    )
 
 
 def _flusher(parts: Parts, settings: Settings) -> Flusher:

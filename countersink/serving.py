@@ -39,6 +39,10 @@ def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
     flusher = commands.add_parser(
         "flusher", help="a flusher alone, by settings; start as many as you like", allow_abbrev=False
     )
+    flusher.add_argument(
+        "--port", type=_whole(0, 65_535), metavar="P", help="answer /metrics and /healthz there [none]"
+    )
+    flusher.add_argument("--host", default=HOST, metavar="H", help=f"address to listen on [{HOST}]")
     flusher.set_defaults(run=_flusher)
 
 
@@ -82,12 +86,14 @@ def _ingest(options: argparse.Namespace) -> None:
             processes.run(workers.supervise(settings, sock, options.workers, say))
 
 
-def _flusher(_: argparse.Namespace) -> None:
+def _flusher(options: argparse.Namespace) -> None:
     with _until_told():
         settings = _prepare(os.environ)
         from countersink import processes  # noqa: PLC0415 (see above)
+        from countersink.addresses import listen  # noqa: PLC0415
 
-        processes.run(processes.flusher(settings, say))
+        sock = listen(options.host, options.port) if options.port is not None else None
+        processes.run(processes.flusher(settings, sock, say))
 
 
 @contextlib.contextmanager

@@ -1,8 +1,4 @@
-"""Owns what is on its way to the broker: coalesces, publishes, and tells those who wait.
-
-Natural batching: nothing waits while the broker is idle; what arrives while a publish is under way goes together, for
-the linger at most if the broker can take another publish beside it.
-"""
+"""Owns what is on its way to the broker: coalesces, publishes, and tells those who wait."""
 
 import asyncio
 import logging
@@ -10,6 +6,7 @@ from typing import Final
 
 from ingest.batch import Batch
 from ingest.coalescer import Coalescer, Draft
+from ingest.pace import Pace
 from shared import metrics
 from shared.clock import Clock
 from shared.codec import encode
@@ -35,21 +32,20 @@ class Publishing:
         overlay: Overlay,
         clock: Clock,
         *,
-        linger: float,
+        pace: Pace,
         max_waiting: int,
         side_by_side: int = 4,
     ) -> None:
         self._publisher = publisher
         self._overlay = overlay
         self._clock = clock
-        self._linger = linger
+        self._pace = pace
         self._max_waiting = max_waiting
         self._side_by_side = side_by_side
         self._coalescer = Coalescer(mint)
         self._waiters: dict[str, list[asyncio.Future[None]]] = {}
         self._flights: set[asyncio.Task[None]] = set()
         self._wake: asyncio.Handle | None = None
-        self._lingering: asyncio.TimerHandle | None = None
         self._next_complaint = 0.0
         self._loop = asyncio.get_running_loop()
 
@@ -102,20 +98,30 @@ class Publishing:
             )
 
     def _schedule(self) -> None:
-        """After this turn of the loop, so that all that arrived in one turn goes together."""
+        self._pace.arrived()
         if self._wake is None and len(self._flights) < self._side_by_side:
-            if not self._flights:
-                self._wake = self._loop.call_soon(self._start)
-            elif self._lingering is None:
-                self._lingering = self._loop.call_later(self._linger, self._start)
+            self._wait(self._pace.delay(self._loop.time(), busy=bool(self._flights)))
+
+    def _wait(self, delay: float) -> None:
+        """For the end of this turn of the loop at least, so that all that arrived in one turn goes together."""
+        self._wake = self._loop.call_later(delay, self._look) if delay else self._loop.call_soon(self._start)
+
+    def _look(self) -> None:
+        self._wake = None
+        if len(self._flights) < self._side_by_side:
+            delay = self._pace.look(self._loop.time())
+            if delay:
+                self._wait(delay)
+            else:
+                self._start()
 
     def _start(self) -> None:
-        for handle in (self._wake, self._lingering):
-            if handle is not None:
-                handle.cancel()
-        self._wake = self._lingering = None
+        if self._wake is not None:
+            self._wake.cancel()
+        self._wake = None
         drafts = self._coalescer.take(MOST_MESSAGES)
         if drafts:
+            self._pace.started(self._loop.time())
             flight = self._loop.create_task(self._publish(drafts), name="publish")
             self._flights.add(flight)
             flight.add_done_callback(self._landed)
@@ -124,8 +130,11 @@ class Publishing:
         self._flights.discard(flight)
         if not flight.cancelled():
             flight.result()  # it tells its waiters of errors; anything else is a mistake of ours
-        if self._coalescer and not self._flights:
-            self._start()
+        if self._coalescer:
+            if not self._flights and not self._pace.streams(self._loop.time()):
+                self._start()
+            elif self._wake is None:
+                self._wait(self._pace.look(self._loop.time()))
 
     def _complain(self, error: Exception) -> None:
         """In the log, now and then: the clients are all told."""

@@ -6,6 +6,7 @@ import socket
 
 from aiohttp import web
 
+from ingest.pace import Pace
 from ingest.publishing import Publishing
 from ingest.reader import Reader
 from ingest.reads import Reads
@@ -35,6 +36,7 @@ class Ingest:
         clock: Clock,
         settings: Settings,
         *,
+        metered: bool,
         version: str,
     ) -> None:
         self._settings = settings
@@ -42,7 +44,11 @@ class Ingest:
         self._settling = Settling(store, overlay)
         self._runner: web.ServerRunner | None = None
         self.publishing = Publishing(
-            publisher, overlay, clock, linger=settings.linger_ms / 1000, max_waiting=settings.max_waiting
+            publisher,
+            overlay,
+            clock,
+            pace=Pace(settings.linger_ms / 1000, metered=metered),
+            max_waiting=settings.max_waiting,
         )
         self.reader = Reader(store, overlay, clock, settings.cache_ttl)
         bodies = Bodies(settings.max_body_bytes, settings.body_timeout)

@@ -56,4 +56,11 @@ FLUSH_SECONDS = Histogram(
 )
 HELD = Gauge("countersink_held_messages", "Messages this flusher holds and has not acknowledged.", registry=REGISTRY)
 
+DATASTORE_OPERATIONS = Counter(
+    "countersink_datastore_operations",
+    "Entities read (also those that are not there), written and deleted in Datastore: what it charges for.",
+    ["operation"],
+    registry=REGISTRY,
+)
+
 READS = Counter("countersink_reads", "Counters read.", ["how"], registry=REGISTRY)

@@ -76,7 +76,11 @@ class Settings:
         "memory://", _text, "what is accepted and not applied yet: of one process; a SQLite broker is its own"
     )
     spool: str = _setting("off", _choice("off"), "takes envelopes while the broker is away; a SQLite broker never is")
-    linger_ms: int = _setting(20, _whole(0, 10_000), "longest wait of an increment for others to travel with, ms")
+    linger_ms: int = _setting(
+        20,
+        _whole(0, 10_000),
+        "longest wait for others to travel with, ms; on Pub/Sub, where streams come, five times that",
+    )
     flush_interval: float = _setting(1.0, _number(0.0, 60.0), "longest age of a flusher's window, seconds")
     cache_ttl: float = _setting(1.0, _number(0.0, 60.0), "longest age of the cached part of a read, seconds")
     shards: int = _setting(1, _whole(1, 10_000), "shards of a new counter")

@@ -33,6 +33,8 @@ class Parts:
     topic: str
     ages: bool
     """Whether receipts expire by the clock alone; a file knows which of them are still needed."""
+    metered: bool
+    """Whether each message and each receipt is paid for, so that it is worth while to wait for company."""
     where: str
     """Of the data, for people."""
     _ends: list[Callable[[], Awaitable[None]]] = field(default_factory=list)
@@ -77,6 +79,7 @@ def _embedded(settings: Settings) -> Parts:
         clock=clock,
         topic=topic,
         ages=False,
+        metered=False,
         where=str(database.path.absolute()),
         _ends=[database.close],
     )
@@ -103,6 +106,7 @@ def _on_pubsub(settings: Settings, environment: Mapping[str, str]) -> Parts:
         clock=clock,
         topic=place.topic,
         ages=True,
+        metered=True,
         where=f"{settings.broker} and {settings.store}",
         _ends=[end, client.close, subscription.close],
     )

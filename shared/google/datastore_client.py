@@ -10,6 +10,7 @@ import grpc
 from google.cloud.datastore_v1.services.datastore.transports import DatastoreGrpcAsyncIOTransport
 from google.cloud.datastore_v1.types import datastore as _types
 
+from shared import metrics
 from shared.clock import Clock
 from shared.errors import RefusedError
 from shared.google.datastore_errors import TooEarlyError, translated
@@ -32,6 +33,9 @@ CONFLICT_FAILS: Final = 3
 """Conflict strategy. Without it a mutation with a `base_version` overwrites in silence."""
 _TRANSACTIONAL: Final = 1
 _NOT_FINISHED: Final = 1
+_READS: Final = metrics.DATASTORE_OPERATIONS.labels("read")
+_WRITES: Final = metrics.DATASTORE_OPERATIONS.labels("write")
+_DELETES: Final = metrics.DATASTORE_OPERATIONS.labels("delete")
 
 
 class Found(NamedTuple):
@@ -87,6 +91,9 @@ class DatastoreClient:
             raise RefusedError(f"a commit of {request.ByteSize()} bytes is larger than {self.most_bytes}")
         with translated(commit=True, updates=updates, versions=versions):
             response = await self._call("Commit", request)
+        deletes = sum(mutation.HasField("delete") for mutation in request.mutations)
+        _DELETES.inc(deletes)
+        _WRITES.inc(len(request.mutations) - deletes)
         if response.HasField("commit_time"):
             self.time.hear(micros(response.commit_time), self._clock.monotonic())
         return response
@@ -118,6 +125,7 @@ class DatastoreClient:
                 time = max(time, self._time_of_look(response))
             entities += response.found
             missing += response.missing
+            _READS.inc(len(response.found) + len(response.missing))
             keys = response.deferred
         return Found(entities, time if read_time is None else read_time, missing)
 
@@ -152,6 +160,7 @@ class DatastoreClient:
             with translated():
                 batch = (await self._call("RunQuery", request)).batch
             results += batch.entity_results
+            _READS.inc(1)  # all queries here are for keys alone
             if batch.more_results != _NOT_FINISHED or len(results) >= limit:
                 return results
             query.start_cursor = batch.end_cursor

@@ -106,6 +106,22 @@ async def test_an_ingest_and_a_flusher_share_a_file(started: Processes, tmp_path
     assert in_the_file(tmp_path) == (1, 0)
 
 
+async def test_a_flusher_shows_its_metrics(started: Processes) -> None:
+    ingest = await started.start("ingest", "--port", "0")
+    flusher = await started.start("flusher", "--port", "0")
+    async with aiohttp.ClientSession() as session:
+        async with session.post(f"{ingest.url}/v1/counters/a") as response:
+            assert response.status == 202
+        lines: list[str] = []
+        async with asyncio.timeout(20):
+            while "countersink_pulled_messages_total 1.0" not in lines:
+                async with session.get(f"{flusher.url}/metrics") as response:
+                    lines = (await response.text()).splitlines()
+        for method, path, status in (("GET", "/healthz", 200), ("GET", "/", 404), ("POST", "/metrics", 405)):
+            async with session.request(method, flusher.url + path) as response:
+                assert response.status == status
+
+
 async def test_up_outlives_whoever_read_its_start_up_line(tmp_path: Path) -> None:
     """As in `countersink up | head -1`: it drains although nobody hears of it."""
     reading, writing = os.pipe()

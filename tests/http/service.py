@@ -137,7 +137,15 @@ async def running(folder: Path, **changes: Any) -> AsyncIterator[Service]:
         }
     )
     parts = connect(settings)
-    ingest = Ingest(parts.publisher, parts.store, parts.overlay, parts.clock, settings, version=contract.VERSION)
+    ingest = Ingest(
+        parts.publisher,
+        parts.store,
+        parts.overlay,
+        parts.clock,
+        settings,
+        metered=parts.metered,
+        version=contract.VERSION,
+    )
     flusher = make_flusher(
         parts.subscription,
         parts.store,

@@ -18,6 +18,7 @@ from flusher.shardbook import ShardBook
 from flusher.worker import Flusher
 from ingest.batch import Batch
 from ingest.coalescer import Draft
+from ingest.pace import Pace
 from ingest.publishing import Publishing
 from ingest.reader import Reader
 from ingest.settling import Settling
@@ -152,7 +153,7 @@ class World:
         return IngestProcess(
             owner,
             settling=Settling(store, overlay),
-            publishing=Publishing(broker, overlay, self.clock, linger=0, max_waiting=1000),
+            publishing=Publishing(broker, overlay, self.clock, pace=Pace(0, metered=False), max_waiting=1000),
             reader=Reader(store, overlay, self.clock, cache_ttl=1.0),
         )
 
