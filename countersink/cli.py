@@ -7,7 +7,7 @@ import sys
 import traceback
 from collections.abc import Sequence
 
-from countersink import __version__, output, serving, shell
+from countersink import __version__, output, serving, setup, shell
 from shared.errors import CountersinkError
 from shared.settings import table
 
@@ -58,6 +58,7 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     serving.add_commands(commands)
     shell.add_commands(commands)
+    setup.add_commands(commands)
     return parser
 
 

@@ -15,6 +15,7 @@ from flusher.service import make_flusher
 from flusher.status import serve_status
 from flusher.worker import Flusher
 from ingest.service import Ingest
+from shared.errors import SettingsError, TransientError
 from shared.settings import Settings
 from shared.supervise import Stop
 from shared.wiring import Parts, connect
@@ -29,6 +30,8 @@ async def ingest(settings: Settings, sock: socket.socket, say: Say, parent: int 
     async with _running(settings) as (parts, stop):
         if parent is not None:
             _follow(parent, stop)
+        else:
+            await ready(parts, flushes=False)
         service = _ingest(parts, settings)
         async with asyncio.TaskGroup() as tasks:
             settler = tasks.create_task(service.settle(), name="settle")
@@ -42,6 +45,7 @@ async def ingest(settings: Settings, sock: socket.socket, say: Say, parent: int 
 async def flusher(settings: Settings, sock: socket.socket | None, say: Say) -> None:
     """`sock`: where it shows its metrics."""
     async with _running(settings) as (parts, stop), contextlib.AsyncExitStack() as status:
+        await ready(parts, flushes=True)
         if sock is not None:
             status.push_async_callback((await serve_status(sock)).cleanup)
         at = f" with its metrics on {url_of(sock)}/metrics" if sock is not None else ""
@@ -52,6 +56,7 @@ async def flusher(settings: Settings, sock: socket.socket | None, say: Say) -> N
 async def up(settings: Settings, sock: socket.socket, say: Say) -> None:
     """Both in one process. The flusher stops last, so that it applies what ingest has just accepted."""
     async with _running(settings) as (parts, stop):
+        await ready(parts, flushes=True)
         service = _ingest(parts, settings)
         last = Stop()
         async with asyncio.TaskGroup() as tasks:
@@ -64,6 +69,18 @@ async def up(settings: Settings, sock: socket.socket, say: Say) -> None:
             await service.stop()
             settler.cancel()
             last.set()
+
+
+async def ready(parts: Parts, *, flushes: bool) -> None:
+    """Refuse to start on what would lose counts or can't work; what is away may come back, and is waited for."""
+    try:
+        obstacles = await parts.obstacles(flushes=flushes)
+    except TransientError as error:
+        _log.warning("started all the same, and goes on trying: %s", error)
+        return
+    if obstacles:
+        more = len(obstacles) - 1
+        raise SettingsError(obstacles[0] + (f" (countersink doctor says {more} more)" if more else ""))
 
 
 def _ingest(parts: Parts, settings: Settings) -> Ingest:

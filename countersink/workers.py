@@ -14,7 +14,7 @@ from types import ModuleType
 from typing import Any, Final
 
 from countersink.addresses import url_of
-from countersink.processes import Say, stopping
+from countersink.processes import Say, ready, stopping
 from shared.backoff import Backoff
 from shared.errors import CountersinkError
 from shared.settings import Settings
@@ -33,7 +33,10 @@ async def supervise(settings: Settings, sock: socket.socket, count: int, say: Sa
     """Until SIGTERM; then let all of them drain. They notice if this process dies: their pipe from it ends."""
     stop = stopping()
     parts = connect(settings)  # what can't be opened is one error here, not one of each worker
-    await parts.close()
+    try:
+        await ready(parts, flushes=False)
+    finally:
+        await parts.close()
     theirs, ours = os.pipe()
     for number in (sock.fileno(), theirs):
         os.set_inheritable(number, True)

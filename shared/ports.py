@@ -4,10 +4,11 @@ Each is held to these sentences by one contract suite (tests/contracts), which e
 All methods raise `TransientError` when the outcome is unknown or a later try may succeed.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Protocol
 
+from shared.findings import Finding
 from shared.words import Commit, Delivery, Envelope, Message, Receipts, Total, View
 
 
@@ -151,4 +152,16 @@ class Overlay(Protocol):
         """A flusher has pulled: when the oldest of it was published, or when it looked and nothing was there (ms since
         1970). Says, over some time, how old what is not applied can be.
         """
+        ...
+
+
+class Setup(Protocol):
+    """A part of the set-up: how it is made, and what is wrong with it. For people, before anything runs."""
+
+    def provision(self) -> AsyncIterator[Finding]:
+        """Make what is missing and say so; what is there and wrong is a FAIL. Done twice, it changes nothing more."""
+        ...
+
+    def findings(self) -> AsyncIterator[Finding]:
+        """Look at everything, within a bounded time. What can't be reached is a finding, too: it raises nothing."""
         ...

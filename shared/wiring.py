@@ -1,24 +1,37 @@
 """The composition root: settings in, ports out. The one place that names adapters."""
 
 import os
-from collections.abc import Awaitable, Callable, Mapping
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
 
 from shared import urls
 from shared.clock import Clock, SystemClock
 from shared.errors import SettingsError
 from shared.memory.overlay import ProcessOverlay
-from shared.ports import Overlay, Publisher, Store, Subscription
+from shared.ports import Overlay, Publisher, Setup, Store, Subscription
 from shared.settings import Settings
 from shared.sqlite.broker import SqlitePublisher, SqliteSubscription, topic_of
 from shared.sqlite.database import Database
 from shared.sqlite.overlay import SqliteOverlay
+from shared.sqlite.setup import SqliteSetup
 from shared.sqlite.store import SqliteStore
+
+if TYPE_CHECKING:
+    from shared.google.datastore_keys import Place as DatastorePlace
 
 BROKER = "COUNTERSINK_BROKER"
 STORE = "COUNTERSINK_STORE"
 OVERLAY = "COUNTERSINK_OVERLAY"
+
+
+class Obstacles(Protocol):
+    """Why a process should not start, each with what to do; `TransientError` if that can't be found out now."""
+
+    async def __call__(self, *, flushes: bool) -> Sequence[str]: ...
 
 
 @dataclass(slots=True)
@@ -37,6 +50,7 @@ class Parts:
     """Whether each message and each receipt is paid for, so that it is worth while to wait for company."""
     where: str
     """Of the data, for people."""
+    obstacles: "Obstacles"
     _ends: list[Callable[[], Awaitable[None]]] = field(default_factory=list)
 
     async def close(self) -> None:
@@ -54,6 +68,98 @@ def connect(settings: Settings, environment: Mapping[str, str] = os.environ) -> 
 
 
 def _embedded(settings: Settings) -> Parts:
+    file = _only_file(settings)
+    clock = SystemClock()
+    database = Database(file)
+    topic = topic_of(database)
+    return Parts(
+        publisher=SqlitePublisher(database, clock, settings.max_pending_bytes),
+        subscription=SqliteSubscription(database, clock, settings.lease),
+        store=SqliteStore(database, clock),
+        overlay=SqliteOverlay(database, topic),
+        clock=clock,
+        topic=topic,
+        ages=False,
+        metered=False,
+        where=str(database.path.absolute()),
+        obstacles=_none,
+        _ends=[database.close],
+    )
+
+
+def _on_pubsub(settings: Settings, environment: Mapping[str, str]) -> Parts:
+    broker = urls.pubsub(BROKER, settings.broker)
+    try:
+        from shared.google.pubsub_client import Place, PubsubClient  # noqa: PLC0415 (the extra may be missing)
+        from shared.google.pubsub_publisher import PubsubPublisher  # noqa: PLC0415
+        from shared.google.pubsub_setup import look  # noqa: PLC0415
+        from shared.google.pubsub_subscription import PubsubSubscription  # noqa: PLC0415
+    except ImportError as error:
+        raise _extra_missing(BROKER, settings.broker, "google") from error
+    clock = SystemClock()
+    store, end = _store(settings, clock, environment)
+    client = PubsubClient(environment.get("PUBSUB_EMULATOR_HOST"))
+    place = Place(broker.project, broker.topic, broker.subscription)
+    subscription = PubsubSubscription(client, place, lease=settings.lease)
+
+    async def obstacles(*, flushes: bool) -> Sequence[str]:
+        seen = await look(client, place, flushes=flushes)
+        return seen.obstacles(settings.retention if flushes else 0)
+
+    return Parts(
+        publisher=PubsubPublisher(client, place.topic),
+        subscription=subscription,
+        store=store,
+        overlay=_overlay(settings, clock),
+        clock=clock,
+        topic=place.topic,
+        ages=True,
+        metered=True,
+        where=f"{settings.broker} and {settings.store}",
+        obstacles=obstacles,
+        _ends=[end, client.close, subscription.close],
+    )
+
+
+def _store(
+    settings: Settings, clock: Clock, environment: Mapping[str, str]
+) -> tuple[Store, Callable[[], Awaitable[None]]]:
+    scheme = urls.scheme_of(settings.store)
+    if scheme == "sqlite":
+        database = Database(urls.sqlite_file(STORE, settings.store))
+        return SqliteStore(database, clock), database.close
+    if scheme != "datastore":
+        raise _wrong_store(settings)
+    try:
+        from shared.google.datastore_client import DatastoreClient  # noqa: PLC0415 (the extra may be missing)
+        from shared.google.datastore_store import DatastoreStore  # noqa: PLC0415
+    except ImportError as error:
+        raise _extra_missing(STORE, settings.store, "google") from error
+    place = _datastore_place(settings)
+    store = DatastoreStore(DatastoreClient(place.project, place.database, clock, environment), place, clock)
+    return store, store.close
+
+
+def _datastore_place(settings: Settings) -> "DatastorePlace":
+    from shared.google.datastore_keys import Kinds, Place  # noqa: PLC0415 (the extra may be missing)
+
+    there = urls.datastore(STORE, settings.store)
+    kinds = Kinds(settings.kind_config, settings.kind_shard, settings.kind_receipt)
+    return Place(there.project, there.database, there.namespace, kinds)
+
+
+def _overlay(settings: Settings, clock: Clock) -> Overlay:
+    if settings.overlay != "memory://":
+        raise SettingsError(f"{OVERLAY}={settings.overlay!r}: must be memory://")
+    return ProcessOverlay(clock)
+
+
+def _extra_missing(variable: str, url: str, extra: str) -> SettingsError:
+    return SettingsError(f"{variable}={url!r} needs more packages: pip install 'countersink[{extra}]'")
+
+
+def _only_file(settings: Settings) -> Path:
+    """Of a set-up with a SQLite broker."""
     file = urls.sqlite_file(BROKER, settings.broker)
     if settings.store and urls.scheme_of(settings.store) != "sqlite":
         raise SettingsError(f"{STORE}={settings.store!r}: with a SQLite broker it must be the same file")
@@ -68,80 +174,73 @@ def _embedded(settings: Settings) -> Parts:
             f"{STORE}={settings.store!r}: with a SQLite broker it must be the same file, since the file"
             " knows which receipts are still needed"
         )
-    clock = SystemClock()
-    database = Database(file)
-    topic = topic_of(database)
-    return Parts(
-        publisher=SqlitePublisher(database, clock, settings.max_pending_bytes),
-        subscription=SqliteSubscription(database, clock, settings.lease),
-        store=SqliteStore(database, clock),
-        overlay=SqliteOverlay(database, topic),
-        clock=clock,
-        topic=topic,
-        ages=False,
-        metered=False,
-        where=str(database.path.absolute()),
-        _ends=[database.close],
-    )
+    return file
 
 
-def _on_pubsub(settings: Settings, environment: Mapping[str, str]) -> Parts:
-    broker = urls.pubsub(BROKER, settings.broker)
+async def _none(*, flushes: bool) -> Sequence[str]:  # noqa: ARG001 (the file is made at the start, and by it)
+    return ()
+
+
+Opening = Callable[[], AbstractAsyncContextManager[Setup]]
+
+
+def setups(settings: Settings, environment: Mapping[str, str] = os.environ) -> Sequence[Opening]:
+    """What provision and doctor look at. Entered inside a running event loop, each raises `SettingsError` if its
+    settings can't be used; the others may be looked at all the same.
+    """
+    if urls.scheme_of(settings.broker) != "pubsub":
+        return [partial(_file_setup, settings)]
+    store = _file_setup_of_store if urls.scheme_of(settings.store) == "sqlite" else _datastore_setup
+    # An overlay on a server gets its own here: a Setup with a FAIL for each line of its `flaws()`.
+    return [partial(_pubsub_setup, settings, environment), partial(store, settings, environment)]
+
+
+@asynccontextmanager
+async def _file_setup(settings: Settings) -> AsyncIterator[Setup]:
+    yield SqliteSetup(_only_file(settings))
+
+
+@asynccontextmanager
+async def _file_setup_of_store(settings: Settings, _: Mapping[str, str]) -> AsyncIterator[Setup]:
+    yield SqliteSetup(urls.sqlite_file(STORE, settings.store))
+
+
+@asynccontextmanager
+async def _pubsub_setup(settings: Settings, environment: Mapping[str, str]) -> AsyncIterator[Setup]:
+    there = urls.pubsub(BROKER, settings.broker)
     try:
         from shared.google.pubsub_client import Place, PubsubClient  # noqa: PLC0415 (the extra may be missing)
-        from shared.google.pubsub_publisher import PubsubPublisher  # noqa: PLC0415
-        from shared.google.pubsub_subscription import PubsubSubscription  # noqa: PLC0415
+        from shared.google.pubsub_setup import PubsubSetup  # noqa: PLC0415
     except ImportError as error:
         raise _extra_missing(BROKER, settings.broker, "google") from error
-    clock = SystemClock()
-    store, end = _store(settings, clock, environment)
-    client = PubsubClient(environment.get("PUBSUB_EMULATOR_HOST"))
-    place = Place(broker.project, broker.topic, broker.subscription)
-    subscription = PubsubSubscription(client, place, lease=settings.lease)
-    return Parts(
-        publisher=PubsubPublisher(client, place.topic),
-        subscription=subscription,
-        store=store,
-        overlay=_overlay(settings, clock),
-        clock=clock,
-        topic=place.topic,
-        ages=True,
-        metered=True,
-        where=f"{settings.broker} and {settings.store}",
-        _ends=[end, client.close, subscription.close],
-    )
-
-
-def _store(
-    settings: Settings, clock: Clock, environment: Mapping[str, str]
-) -> tuple[Store, Callable[[], Awaitable[None]]]:
-    scheme = urls.scheme_of(settings.store)
-    if scheme == "sqlite":
-        database = Database(urls.sqlite_file(STORE, settings.store))
-        return SqliteStore(database, clock), database.close
-    if scheme != "datastore":
-        raise SettingsError(
-            f"{STORE}={settings.store!r}: with a Pub/Sub broker it must be datastore://PROJECT[/DATABASE]"
-            " or sqlite:///FILE"
-        )
-    there = urls.datastore(STORE, settings.store)
+    emulator = environment.get("PUBSUB_EMULATOR_HOST", "")
+    client = PubsubClient(emulator)
+    place = Place(there.project, there.topic, there.subscription)
     try:
-        from shared.google.datastore_client import DatastoreClient  # noqa: PLC0415 (the extra may be missing)
-        from shared.google.datastore_keys import Kinds, Place  # noqa: PLC0415
-        from shared.google.datastore_store import DatastoreStore  # noqa: PLC0415
+        yield PubsubSetup(client, place, lease=settings.lease, retention=settings.retention, emulator=emulator)
+    finally:
+        await client.close()
+
+
+@asynccontextmanager
+async def _datastore_setup(settings: Settings, environment: Mapping[str, str]) -> AsyncIterator[Setup]:
+    if urls.scheme_of(settings.store) != "datastore":
+        raise _wrong_store(settings)
+    try:
+        from shared.google.datastore_client import EMULATOR, DatastoreClient  # noqa: PLC0415 (the extra may be missing)
+        from shared.google.datastore_setup import DatastoreSetup  # noqa: PLC0415
+        from shared.google.datastore_ttl import Ttl  # noqa: PLC0415
     except ImportError as error:
         raise _extra_missing(STORE, settings.store, "google") from error
-    kinds = Kinds(settings.kind_config, settings.kind_shard, settings.kind_receipt)
-    place = Place(there.project, there.database, there.namespace, kinds)
-    store = DatastoreStore(DatastoreClient(place.project, place.database, clock, environment), place, clock)
-    return store, store.close
+    clock, place = SystemClock(), _datastore_place(settings)
+    client = DatastoreClient(place.project, place.database, clock, environment)
+    try:
+        yield DatastoreSetup(client, place, clock, Ttl(place), emulator=environment.get(EMULATOR, ""))
+    finally:
+        await client.close()
 
 
-def _overlay(settings: Settings, clock: Clock) -> Overlay:
-    if settings.overlay != "memory://":
-        raise SettingsError(f"{OVERLAY}={settings.overlay!r}: must be memory://")
-    return ProcessOverlay(clock)
-
-
-def _extra_missing(variable: str, url: str, extra: str) -> SettingsError:
-    return SettingsError(f"{variable}={url!r} needs more packages: pip install 'countersink[{extra}]'")
+def _wrong_store(settings: Settings) -> SettingsError:
+    return SettingsError(
+        f"{STORE}={settings.store!r}: with a Pub/Sub broker it must be datastore://PROJECT[/DATABASE] or sqlite:///FILE"
+    )

@@ -1,5 +1,6 @@
 """Makes topic, subscription and dead letters on Pub/Sub, and says what is wrong with those that are there."""
 
+from contextlib import suppress
 from typing import Any, Final
 
 from google.pubsub_v1 import types
@@ -8,7 +9,6 @@ from shared.errors import RefusedError
 from shared.google.pubsub_client import ExistsError, NotFoundError, Place, PubsubClient
 
 DAY: Final = 86_400
-LONGEST_RETENTION: Final = 31 * DAY
 EMULATORS_RETENTION: Final = 7 * DAY
 DEADLINES: Final = (10, 600)
 """Seconds: the shortest and the longest lease that a subscription may give by itself."""
@@ -21,7 +21,8 @@ async def provision(client: PubsubClient, place: Place, *, lease: float, retenti
         await _topic(client, place.topic),
         *await _subscription(client, place.subscription, place.topic, deadline, retention),
         await _topic(client, place.dead_topic),
-        *await _subscription(client, place.dead_subscription, place.dead_topic, DEADLINES[1], LONGEST_RETENTION),
+        # No longer than the others: receipts must outlive dead letters, too, which may be replayed.
+        *await _subscription(client, place.dead_subscription, place.dead_topic, DEADLINES[1], retention),
     ]
 
 
@@ -38,7 +39,10 @@ async def _subscription(client: PubsubClient, name: str, topic: str, deadline: i
         there = await client.get_subscription(name)
     except NotFoundError:
         return [await _make(client, name, topic, deadline, retention)]
-    return await _mend(client, there, deadline, retention) + [f"{name}: WRONG: {flaw}" for flaw in flaws(there, topic)]
+    now = await _mend(client, there, deadline, retention)
+    lines = [f"{name}: is there" if now == there else f"{name}: changed, {_said(now)}"]
+    lines += [f"{name}: WRONG: {flaw}" for flaw in losses(now, topic)]
+    return lines + [f"{name}: {flaw}" for flaw in costs(now)]
 
 
 async def _make(client: PubsubClient, name: str, topic: str, deadline: int, retention: int) -> str:
@@ -49,23 +53,25 @@ async def _make(client: PubsubClient, name: str, topic: str, deadline: int, rete
         made = await _with_retention(client.create_subscription, wanted, retention)
     except ExistsError:
         return f"{name}: is there"  # somebody was faster, and runs this too
-    return f"{name}: made, leases of {deadline} s, keeps messages {_days(made)}"
+    return f"{name}: made, {_said(made)}"
 
 
-async def _mend(client: PubsubClient, there: Any, deadline: int, retention: int) -> list[str]:
-    """Only what is less than it should be: more was somebody's wish."""
+async def _mend(client: PubsubClient, there: Any, deadline: int, retention: int) -> Any:
+    """As it is then. Only what is less than it should be is changed: more was somebody's wish."""
     wanted = types.Subscription.pb()(name=there.name, topic=there.topic, ack_deadline_seconds=deadline)
     fields = []
     if there.ack_deadline_seconds < deadline:
         fields.append("ack_deadline_seconds")
     if there.message_retention_duration.seconds < retention:
         fields.append("message_retention_duration")
-    if not fields:
-        return [f"{there.name}: is there"]
-    now = await _with_retention(lambda one: client.update_subscription(one, fields), wanted, retention)
-    if now == there:
-        return [f"{there.name}: is there"]
-    return [f"{there.name}: changed, leases of {now.ack_deadline_seconds} s, keeps messages {_days(now)}"]
+    now = there
+    if fields:
+        now = await _with_retention(lambda one: client.update_subscription(one, fields), wanted, retention)
+    if _expires(now):
+        wanted.expiration_policy.SetInParent()
+        with suppress(RefusedError):  # the emulator can't; it is said below that it is as it was
+            now = await client.update_subscription(wanted, ["expiration_policy"])
+    return now
 
 
 async def _with_retention(call: Any, wanted: Any, retention: int) -> Any:
@@ -82,6 +88,11 @@ async def _with_retention(call: Any, wanted: Any, retention: int) -> Any:
 
 def flaws(subscription: Any, topic: str) -> list[str]:
     """What makes a subscription that is there unfit for counting, each with what to do."""
+    return losses(subscription, topic) + costs(subscription)
+
+
+def losses(subscription: Any, topic: str) -> list[str]:
+    """Flaws by which messages would not be counted."""
     found = []
     if subscription.topic != topic:
         found.append(f"it is one of {subscription.topic}, not of {topic}: name another")
@@ -89,17 +100,31 @@ def flaws(subscription: Any, topic: str) -> list[str]:
         found.append(f"its filter {subscription.filter!r} drops messages uncounted: make another without")
     if subscription.HasField("dead_letter_policy"):
         found.append("its dead-letter policy takes healthy messages away in an outage: remove it (the topic is enough)")
+    if subscription.push_config.push_endpoint:
+        found.append("it pushes, and Countersink pulls: remove the endpoint")
+    if subscription.detached:
+        found.append("it is detached from its topic and gets nothing any more: delete it and make another")
+    return found
+
+
+def costs(subscription: Any) -> list[str]:
+    """Flaws that cost rate, or that somebody will be sorry for one day."""
+    found = []
     if subscription.enable_exactly_once_delivery:
         found.append("exactly-once delivery costs rate and is not needed: turn it off")
     if subscription.enable_message_ordering:
         found.append("ordering makes messages wait for one another: make another without")
-    if subscription.push_config.push_endpoint:
-        found.append("it pushes, and Countersink pulls: remove the endpoint")
-    if subscription.HasField("expiration_policy") and subscription.expiration_policy.ttl.seconds:
+    if _expires(subscription):
         days = subscription.expiration_policy.ttl.seconds / DAY
-        found.append(f"Pub/Sub deletes it after {days:g} days without a pull: set it to never expire")
+        found.append(f"Pub/Sub deletes it after {days:g} days without a pull: countersink provision has it stay")
     return found
 
 
-def _days(subscription: Any) -> str:
-    return f"{subscription.message_retention_duration.seconds / DAY:g} days"
+def _expires(subscription: Any) -> bool:
+    """Whether Pub/Sub deletes it when nobody pulls for long, with all that is in it."""
+    return bool(subscription.HasField("expiration_policy") and subscription.expiration_policy.ttl.seconds)
+
+
+def _said(subscription: Any) -> str:
+    days = subscription.message_retention_duration.seconds / DAY
+    return f"leases of {subscription.ack_deadline_seconds} s, keeps messages {days:g} days"

@@ -1,7 +1,11 @@
 """Making and judging topics and subscriptions."""
 
+from collections.abc import Sequence
+from typing import Any
+
 from google.pubsub_v1 import types
 
+from shared.google.pubsub_client import PubsubClient
 from shared.google.pubsub_provision import flaws, provision
 from tests.contracts.broker import message, pull_all
 from tests.emulators.pubsub_fixtures import Pubsub
@@ -15,7 +19,6 @@ async def test_it_makes_what_is_missing_and_says_so(empty_pubsub: Pubsub) -> Non
         f"{place.topic}: made",
         f"{place.subscription}: made, leases of 60 s, keeps messages 7 days",
         f"{place.dead_topic}: made",
-        # 31 days on Google Cloud, which the emulator refuses
         f"{place.dead_subscription}: made, leases of 600 s, keeps messages 7 days",
     ]
     made = await empty_pubsub.client().get_subscription(place.subscription)
@@ -52,16 +55,42 @@ async def test_it_says_what_is_wrong_with_what_is_there(empty_pubsub: Pubsub) ->
     assert f"{place.subscription}: {wrong}" in lines
 
 
+class Cloud(PubsubClient):
+    """Updates what the emulator does not: whether a subscription expires."""
+
+    async def update_subscription(self, subscription: Any, fields: Sequence[str]) -> Any:
+        if list(fields) != ["expiration_policy"]:
+            return await super().update_subscription(subscription, fields)
+        there = await self.get_subscription(subscription.name)
+        there.expiration_policy.CopyFrom(subscription.expiration_policy)
+        return there
+
+
+async def test_one_that_would_expire_is_to_stay(empty_pubsub: Pubsub) -> None:
+    place = empty_pubsub.place
+    await empty_pubsub.client().create_topic(types.Topic.pb()(name=place.topic))
+    there = types.Subscription.pb()(name=place.subscription, topic=place.topic, ack_deadline_seconds=60)
+    there.expiration_policy.ttl.seconds = 2_678_400
+    await empty_pubsub.client().create_subscription(there)
+    cloud = Cloud(empty_pubsub.host)
+    _, changed, *_ = await provision(cloud, place, lease=60.0, retention=WEEK)
+    await cloud.close()
+    assert changed == f"{place.subscription}: changed, leases of 60 s, keeps messages 7 days"
+    _, _, flaw, *_ = await provision(empty_pubsub.client(), place, lease=60.0, retention=WEEK)
+    assert "Pub/Sub deletes it after 31 days" in flaw
+
+
 def test_every_flaw_is_found() -> None:
     bad = types.Subscription.pb()(
         topic="t",
         filter="attributes.a",
         enable_exactly_once_delivery=True,
         enable_message_ordering=True,
+        detached=True,
     )
     bad.dead_letter_policy.dead_letter_topic = "d"
     bad.push_config.push_endpoint = "https://example.com"
     bad.expiration_policy.ttl.seconds = 2_678_400
     assert [flaw.split()[1] for flaw in flaws(bad, "t")] == [
-        "filter", "dead-letter", "delivery", "makes", "pushes,", "deletes",
+        "filter", "dead-letter", "pushes,", "is", "delivery", "makes", "deletes",
     ]  # fmt: skip

@@ -1,0 +1,124 @@
+"""The commands that make and check the set-up: provision, doctor, sweep.
+
+What they need is imported by them alone, as with those that run processes.
+"""
+
+import argparse
+import asyncio
+import logging
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import TYPE_CHECKING, Any, Final
+
+from countersink.output import flush, tell
+from shared.errors import CountersinkError, TransientError
+from shared.findings import FAIL, OK, Finding
+from shared.settings import Settings
+
+if TYPE_CHECKING:
+    from shared.ports import Store
+    from shared.wiring import Opening
+
+AT_ONCE: Final = 1_000
+"""Receipts that one step of a sweep deletes."""
+TRIES: Final = 5
+"""Of one step: flushers sweep, too."""
+
+
+def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
+    _add(commands, "provision", _provision, "make topic, subscription, dead letters and TTL, whatever is missing")
+    _add(commands, "doctor", _doctor, "check the set-up and say what is wrong with it; exit 1 if something FAILs")
+    _add(commands, "sweep", _sweep, "delete the receipts that have expired, as flushers do now and then")
+
+
+def _add(
+    commands: "argparse._SubParsersAction[Any]", name: str, command: Callable[[], Awaitable[None]], help_: str
+) -> None:
+    description = f"{help_[0].upper()}{help_[1:]}. By settings, see countersink --help."
+    parser = commands.add_parser(name, help=help_, description=description, allow_abbrev=False)
+    parser.set_defaults(run=lambda _: asyncio.run(command()))  # type: ignore[arg-type]
+
+
+async def _provision() -> None:
+    from shared import wiring  # noqa: PLC0415 (see above)
+
+    wrong = 0
+    for opening in wiring.setups(_settings()):
+        async with opening() as setup:
+            async for finding in setup.provision():
+                _tell(finding.said)
+                wrong += finding.mark == FAIL
+    if wrong:
+        raise CountersinkError(f"{wrong} of these can't be mended here: do what their lines say")
+
+
+async def _doctor() -> None:
+    count = failed = 0
+    async for finding in _findings():
+        _tell(f"{finding.mark:4}  {finding.part:8}  {finding.said}")
+        count += 1
+        failed += finding.mark == FAIL
+    if failed:
+        raise CountersinkError(f"{failed} of {count} checks failed")
+
+
+async def _findings() -> AsyncIterator[Finding]:
+    from shared import wiring  # noqa: PLC0415 (see above)
+
+    try:
+        openings = wiring.setups(_settings())
+    except CountersinkError as error:
+        yield Finding(FAIL, "settings", str(error))
+        return
+    yield Finding(OK, "settings", "can be read")
+    for opening in openings:
+        async for finding in _of(opening):
+            yield finding
+
+
+async def _of(opening: "Opening") -> AsyncIterator[Finding]:
+    try:
+        async with opening() as setup:
+            async for finding in setup.findings():
+                yield finding
+    except CountersinkError as error:
+        yield Finding(FAIL, "settings", str(error))
+
+
+async def _sweep() -> None:
+    from shared.wiring import connect  # noqa: PLC0415 (see above)
+
+    parts = connect(_settings())
+    deleted = 0
+    try:
+        while some := await _patiently(parts.store, int(parts.clock.now() * 1_000)):
+            deleted += some
+    except CountersinkError as error:
+        raise CountersinkError(f"after {deleted} receipts: {error}") from error
+    finally:
+        await parts.close()
+    _tell(f"{deleted} expired receipts deleted")
+
+
+async def _patiently(store: "Store", now: int) -> int:
+    from shared.backoff import Backoff  # noqa: PLC0415 (see above)
+
+    backoff = Backoff()
+    for _ in range(TRIES - 1):
+        try:
+            return await store.sweep(now, AT_ONCE)
+        except TransientError:
+            await backoff.wait()
+    return await store.sweep(now, AT_ONCE)
+
+
+def _settings() -> Settings:
+    settings = Settings.read(os.environ)
+    logging.basicConfig(level=settings.log_level, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    return settings
+
+
+def _tell(line: str) -> None:
+    """One line, whatever a server said; at once, since the next may take a while."""
+    tell(" ".join(line.split()) if "\n" in line else line)
+    flush()

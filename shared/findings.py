@@ -1,0 +1,40 @@
+"""What a look at the set-up found: a mark, the part, and a sentence. Pure."""
+
+from typing import Final, NamedTuple
+
+OK: Final = "ok"
+WARN: Final = "WARN"
+"""It works, but somebody should know."""
+FAIL: Final = "FAIL"
+"""It does not work, or counts would be lost."""
+
+SKEW_WARNS: Final = 5.0
+SKEW_FAILS: Final = 120.0
+"""Seconds. Receipts, and the age of envelopes, are dated by the clocks of the machines that write them."""
+DAY: Final = 86_400
+
+
+class Finding(NamedTuple):
+    """One line of `countersink doctor`. Where something is wrong it says what to do."""
+
+    mark: str
+    part: str
+    said: str
+
+
+def of_clock(part: str, ahead: float) -> Finding:
+    """`ahead`: seconds that this machine's clock is before the server's, the least that it can be."""
+    if abs(ahead) <= SKEW_WARNS:
+        return Finding(OK, part, f"this machine's clock is within {SKEW_WARNS:g} s of the server's")
+    said = f"this machine's clock is {abs(ahead):.0f} s {'ahead of' if ahead > 0 else 'behind'} the server's"
+    return Finding(FAIL if abs(ahead) > SKEW_FAILS else WARN, part, f"{said}: have it set by NTP")
+
+
+def too_long(name: str, keeps: int, retention: int) -> str | None:
+    """Why receipts would be gone before what they stand for. Both in seconds."""
+    if keeps <= retention:
+        return None
+    return (
+        f"{name} keeps messages {keeps / DAY:g} days, but receipts are made for {retention / DAY:g}, so that what"
+        f" comes late would count twice: set COUNTERSINK_RETENTION={keeps} for flushers, or have it keep them less long"
+    )

@@ -1,0 +1,123 @@
+"""Whether topic, subscription and dead letters on Pub/Sub are there and fit: for the start, provision and doctor."""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from typing import Any, Final, NamedTuple
+
+from shared.errors import CountersinkError, TransientError
+from shared.findings import FAIL, OK, WARN, Finding, too_long
+from shared.google.pubsub_client import NotFoundError, Place, PubsubClient, SetupError
+from shared.google.pubsub_provision import costs, losses, provision
+
+REACH: Final = 10.0
+"""Seconds for the look at everything."""
+_WRONG: Final = ": WRONG: "
+
+
+class Seen(NamedTuple):
+    """What a look at topics and subscriptions saw."""
+
+    there: Mapping[str, Any]
+    """As raw protobuf."""
+    missing: list[str]
+    hidden: Mapping[str, str]
+    """Those that our account may not look at, and what Pub/Sub said."""
+
+    def obstacles(self, retention: int) -> list[str]:
+        """Why nobody should start, each with what to do. `retention` in seconds; 0 for who makes no receipts."""
+        found = [f"{', '.join(self.missing)}: not there; run: countersink provision"] if self.missing else []
+        if retention:
+            keeps = ((name, int(one.message_retention_duration.seconds)) for name, one in self.there.items())
+            found += [flaw for name, seconds in keeps if (flaw := too_long(name, seconds, retention))]
+        return found
+
+
+async def look(client: PubsubClient, place: Place, *, flushes: bool) -> Seen:
+    """`TransientError` if it can't be reached in time. `flushes`: also at what only flushers need."""
+    topics = [place.topic, place.dead_topic] if flushes else [place.topic]
+    subscriptions = [place.subscription, place.dead_subscription] if flushes else []
+    names = [*topics, *subscriptions]
+    calls = [*map(client.get_topic, topics), *map(client.get_subscription, subscriptions)]
+    try:
+        async with asyncio.timeout(REACH):
+            answers = await asyncio.gather(*calls, return_exceptions=True)
+    except TimeoutError:
+        raise TransientError(f"Pub/Sub did not answer within {REACH:g} seconds") from None
+    there, missing, hidden = {}, [], {}
+    for name, answer in zip(names, answers, strict=True):
+        if isinstance(answer, NotFoundError):
+            missing.append(name)
+        elif isinstance(answer, SetupError):
+            hidden[name] = str(answer)
+        elif isinstance(answer, BaseException):
+            raise answer
+        else:
+            there[name] = answer
+    return Seen(there, missing, hidden)
+
+
+class PubsubSetup:
+    """The broker on Pub/Sub."""
+
+    def __init__(self, client: PubsubClient, place: Place, *, lease: float, retention: int, emulator: str) -> None:
+        """`retention` in seconds; `emulator` as in PUBSUB_EMULATOR_HOST."""
+        self._client = client
+        self._place = place
+        self._lease = lease
+        self._retention = retention
+        self._emulator = emulator
+
+    async def provision(self) -> AsyncIterator[Finding]:
+        for line in await provision(self._client, self._place, lease=self._lease, retention=self._retention):
+            yield Finding(FAIL if _WRONG in line else OK, "broker", line)
+
+    async def findings(self) -> AsyncIterator[Finding]:
+        try:
+            seen = await look(self._client, self._place, flushes=True)
+        except CountersinkError as error:
+            where = f"PUBSUB_EMULATOR_HOST={self._emulator}" if self._emulator else "the network, and credentials"
+            yield Finding(FAIL, "broker", f"{error}; look at {where}")
+            return
+        if self._emulator:
+            said = f"the emulator at {self._emulator} keeps everything in memory: it is for trying things"
+            yield Finding(WARN, "broker", said)
+        for name in seen.there:
+            yield Finding(OK, "broker", f"{name}: is there")
+        for obstacle in seen.obstacles(self._retention):
+            yield Finding(FAIL, "broker", obstacle)
+        for name, why in seen.hidden.items():
+            yield Finding(WARN, "broker", f"{name}: can't be looked at, give this account Pub/Sub Viewer ({why})")
+        for finding in self._flaws(seen):
+            yield finding
+        if not self._emulator:  # which can't say
+            async for finding in self._permissions(seen):
+                yield finding
+
+    def _flaws(self, seen: Seen) -> list[Finding]:
+        place, found = self._place, []
+        pairs = ((place.subscription, place.topic), (place.dead_subscription, place.dead_topic))
+        for name, topic in pairs:
+            if (one := seen.there.get(name)) is not None:
+                found += [Finding(FAIL, "broker", f"{name}: {flaw}") for flaw in losses(one, topic)]
+                found += [Finding(WARN, "broker", f"{name}: {flaw}") for flaw in costs(one)]
+        return found
+
+    async def _permissions(self, seen: Seen) -> AsyncIterator[Finding]:
+        place = self._place
+        needed = (
+            (place.topic, "pubsub.topics.publish", "Pub/Sub Publisher"),
+            (place.subscription, "pubsub.subscriptions.consume", "Pub/Sub Subscriber"),
+            (place.dead_topic, "pubsub.topics.publish", "Pub/Sub Publisher"),
+        )
+        for name, permission, role in needed:
+            if name in seen.missing:
+                continue
+            try:
+                may = await self._client.may(name, permission)
+            except CountersinkError as error:
+                yield Finding(WARN, "broker", f"{name}: can't be asked for permissions: {error}")
+                continue
+            if may:
+                yield Finding(OK, "broker", f"{name}: this account has {permission}")
+            else:
+                yield Finding(FAIL, "broker", f"{name}: this account lacks {permission}: give it the role {role}")

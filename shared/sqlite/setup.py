@@ -1,0 +1,157 @@
+"""Whether the SQLite file, its folder and its disk are fit; it changes nothing and makes no file."""
+
+import asyncio
+import shutil
+import sqlite3
+import tempfile
+import time
+from collections.abc import AsyncIterator
+from contextlib import closing
+from pathlib import Path
+from typing import Final
+from urllib.parse import quote
+
+from shared.errors import CountersinkError, SettingsError
+from shared.findings import FAIL, OK, WARN, Finding
+from shared.sqlite.schema import MIGRATIONS, refuse_others
+
+LONGEST_CHECK: Final = 30.0
+"""Seconds for reading the whole file."""
+STEPS: Final = 10_000
+"""Of SQLite's between two looks at the time."""
+FREE_WARNS: Final = 2**30
+FREE_FAILS: Final = 2**26
+_NETWORK: Final = {"nfs", "nfs4", "cifs", "smb3", "smbfs", "ncpfs", "afs", "ceph", "lustre", "gpfs", "fuse.sshfs"}
+_SHARED: Final = {"9p", "virtiofs", "drvfs", "vboxsf", "fuse.glusterfs", "fuse.gcsfuse"}
+_MEMORY: Final = {"tmpfs", "ramfs"}
+_MOUNTS: Final = Path("/proc/mounts")
+_LOCAL: Final = "SQLite's locks and its log need a local disk"
+
+
+class SqliteSetup:
+    """Broker, store and overlay in one file; or the store alone."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path.absolute()
+
+    async def provision(self) -> AsyncIterator[Finding]:
+        yield Finding(OK, "file", f"{self._path}: nothing is to be done, the first start makes it")
+
+    async def findings(self) -> AsyncIterator[Finding]:
+        for finding in await asyncio.to_thread(self._look):
+            yield finding
+
+    def _look(self) -> list[Finding]:
+        folder = self._path.parent
+        while not folder.exists():
+            folder = folder.parent
+        found = [_writable(folder), *_disk(folder), of_file_system(folder, _mounts())]
+        if self._path.exists():
+            return found + _file(self._path)
+        return [*found, Finding(OK, "file", f"{self._path}: not there yet, the first start makes it")]
+
+
+def _writable(folder: Path) -> Finding:
+    try:
+        with tempfile.TemporaryFile(dir=folder):
+            return Finding(OK, "folder", f"{folder}: can be written")
+    except OSError as error:
+        said = f"{folder}: can't be written ({error.strerror}): choose another, or have its rights changed"
+        return Finding(FAIL, "folder", said)
+
+
+def _disk(folder: Path) -> list[Finding]:
+    try:
+        return [of_free(folder, shutil.disk_usage(folder).free)]
+    except OSError as error:
+        return [Finding(WARN, "disk", f"{folder}: how much is free is not known ({error.strerror})")]
+
+
+def of_free(folder: Path, free: int) -> Finding:
+    said = f"{folder}: {free / 2**30:.1f} GiB are free"
+    if free >= FREE_WARNS:
+        return Finding(OK, "disk", said)
+    return Finding(FAIL if free < FREE_FAILS else WARN, "disk", f"{said}: make room, a full disk takes no increments")
+
+
+def _mounts() -> str:
+    try:
+        return _MOUNTS.read_text()
+    except OSError:
+        return ""  # no Linux
+
+
+def of_file_system(folder: Path, mounts: str) -> Finding:
+    """By the longest mount point that the folder is under; the last of several on one point."""
+    best, kind = "", ""
+    for line in mounts.splitlines():
+        _, point, this, *_ = line.split(" ")
+        if len(point) >= len(best) and folder.resolve().is_relative_to(point.replace("\\040", " ")):
+            best, kind = point, this
+    if kind in _NETWORK:
+        return Finding(FAIL, "disk", f"{folder}: a network file system ({kind}): choose another folder, {_LOCAL}")
+    if kind in _SHARED:
+        said = f"{folder}: a file system that may be shared with other machines ({kind}): mind that {_LOCAL}"
+        return Finding(WARN, "disk", said)
+    if kind in _MEMORY:
+        return Finding(WARN, "disk", f"{folder}: in memory ({kind}), gone with the next boot: choose one on a disk")
+    if not kind:
+        return Finding(WARN, "disk", f"{folder}: which file system it is can't be told: mind that {_LOCAL}")
+    return Finding(OK, "disk", f"{folder}: a local file system ({kind})")
+
+
+def _file(path: Path) -> list[Finding]:
+    try:
+        with closing(sqlite3.connect(f"file:{quote(str(path))}?mode=rw", uri=True, isolation_level=None)) as db:
+            refuse_others(db, path)
+            return [_version(db, path), _journal(db, path), _sound(db, path), _can_write(db, path)]
+    except SettingsError as error:
+        return [Finding(FAIL, "file", str(error))]
+    except (sqlite3.Error, CountersinkError) as error:
+        said = f"{path}: can't be used ({error}): stop all processes on it and put a backup in its place"
+        return [Finding(FAIL, "file", said)]
+
+
+def _version(db: sqlite3.Connection, path: Path) -> Finding:
+    (version,) = db.execute("PRAGMA user_version").fetchone()
+    if version > len(MIGRATIONS):
+        return Finding(FAIL, "file", f"{path}: of a newer Countersink (schema {version}): use that one")
+    return Finding(OK, "file", f"{path}: is ours, schema {version}")
+
+
+def _journal(db: sqlite3.Connection, path: Path) -> Finding:
+    (mode,) = db.execute("PRAGMA journal_mode").fetchone()
+    if mode == "wal":
+        return Finding(OK, "file", f"{path}: keeps a write-ahead log")
+    return Finding(WARN, "file", f"{path}: its journal is {mode!r}: the next start makes it a write-ahead log")
+
+
+def _sound(db: sqlite3.Connection, path: Path) -> Finding:
+    until = time.monotonic() + LONGEST_CHECK
+    db.set_progress_handler(lambda: time.monotonic() > until, STEPS)
+    try:
+        (first,) = db.execute("PRAGMA quick_check(1)").fetchone()
+    except sqlite3.OperationalError as error:
+        if getattr(error, "sqlite_errorcode", 0) != sqlite3.SQLITE_INTERRUPT:
+            raise
+        said = (
+            f"{path}: is large, and not all of it was read within {LONGEST_CHECK:g} s: PRAGMA quick_check, at leisure"
+        )
+        return Finding(WARN, "file", said)
+    finally:
+        db.set_progress_handler(None, 0)
+    if first == "ok":
+        return Finding(OK, "file", f"{path}: is sound")
+    said = f"{path}: is damaged ({' '.join(first.split())}): stop all processes on it and put a backup in its place"
+    return Finding(FAIL, "file", said)
+
+
+def _can_write(db: sqlite3.Connection, path: Path) -> Finding:
+    """By a write that is taken back: BEGIN IMMEDIATE alone succeeds where nothing may be written."""
+    try:
+        db.execute("BEGIN IMMEDIATE")
+        db.execute("PRAGMA user_version = 0")
+        db.execute("ROLLBACK")
+    except sqlite3.OperationalError as error:
+        return Finding(FAIL, "file", f"{path}: can't be written ({error}): have its rights changed")
+    return Finding(OK, "file", f"{path}: can be written")

@@ -1,0 +1,262 @@
+"""provision, doctor and sweep on a SQLite file, and what doctor says of disks."""
+
+import sqlite3
+import subprocess
+import sys
+import time
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from shared.findings import FAIL, OK, WARN, of_clock, too_long
+from shared.sqlite import setup
+from shared.sqlite.setup import SqliteSetup, of_file_system, of_free
+from tests.cli.running import Done, environment, run
+
+HOUR = 3_600_000
+
+
+def doctor(folder: Path, **settings: str) -> Done:
+    return run("doctor", cwd=folder, **settings)
+
+
+def made(folder: Path) -> Path:
+    """A file as the first start leaves it."""
+    run("sweep", cwd=folder)
+    return folder / ".countersink" / "countersink.db"
+
+
+def expired(file: Path, count: int) -> None:
+    now = int(time.time() * 1_000)
+    with closing(sqlite3.connect(file, isolation_level=None)) as db:
+        db.execute("BEGIN")
+        rows = [(f"r{number}", now - HOUR, "applied", 1) for number in range(count)]
+        rows.append(("young", now + HOUR, "applied", 1))
+        db.executemany("INSERT INTO receipts VALUES (?, ?, ?, ?)", rows)
+        db.execute("COMMIT")
+
+
+def marks(done: Done, mark: str) -> list[str]:
+    return [line for line in done.out.splitlines() if line.startswith(mark)]
+
+
+@pytest.mark.parametrize("command", ["provision", "doctor", "sweep"])
+def test_help_says_what_they_do(tmp_path: Path, command: str) -> None:
+    done = run(command, "--help", cwd=tmp_path)
+    assert done.code == 0
+    assert "By settings, see countersink --help." in " ".join(done.out.split())
+    assert run(command, "now", cwd=tmp_path).code == 2
+
+
+@pytest.mark.parametrize("command", ["provision", "sweep"])
+def test_a_wrong_setting_is_one_line(tmp_path: Path, command: str) -> None:
+    code, out, (line,) = run(command, cwd=tmp_path, COUNTERSINK_RETENTION="1")
+    assert (code, out) == (1, "")
+    assert line.startswith("countersink: COUNTERSINK_RETENTION='1': must be from 600")
+
+
+def test_with_a_file_there_is_nothing_to_provision(tmp_path: Path) -> None:
+    code, out, lines = run("provision", cwd=tmp_path)
+    assert (code, lines) == (0, [])
+    assert "nothing is to be done" in out
+    assert not (tmp_path / ".countersink").exists()
+
+
+def test_doctor_makes_no_file(tmp_path: Path) -> None:
+    done = doctor(tmp_path)
+    assert (done.code, done.lines, marks(done, FAIL)) == (0, [], [])
+    assert "not there yet" in done.out
+    assert not list(tmp_path.iterdir())
+
+
+def test_doctor_finds_a_healthy_file_healthy(tmp_path: Path) -> None:
+    file = made(tmp_path)
+    done = doctor(tmp_path)
+    assert (done.code, done.lines, marks(done, FAIL)) == (0, [], [])
+    said = [line.removeprefix(f"ok    file      {file}: ") for line in marks(done, "ok    file")]
+    assert doctor(tmp_path).out == done.out, "it changes nothing"
+    assert said == ["is ours, schema 1", "keeps a write-ahead log", "is sound", "can be written"]
+
+
+def test_doctor_says_that_the_settings_are_wrong(tmp_path: Path) -> None:
+    done = doctor(tmp_path, COUNTERSINK_SHARDS="none")
+    assert done.code == 1
+    assert marks(done, FAIL) == ["FAIL  settings  COUNTERSINK_SHARDS='none': must be a whole number"]
+    assert done.lines == ["countersink: 1 of 1 checks failed"]
+
+
+def test_doctor_says_that_settings_do_not_go_together(tmp_path: Path) -> None:
+    done = doctor(tmp_path, COUNTERSINK_STORE="datastore://p")
+    assert done.code == 1
+    (line,) = marks(done, FAIL)
+    assert "with a SQLite broker it must be the same file" in line
+
+
+def test_doctor_finds_a_damaged_file(tmp_path: Path) -> None:
+    file = made(tmp_path)
+    expired(file, 2_000)
+    with file.open("r+b") as data:
+        data.seek(4_096 * 20)
+        data.write(b"\xff" * 4_096 * 3)
+    done = doctor(tmp_path)
+    assert done.code == 1
+    assert any("put a backup in its place" in line for line in marks(done, FAIL)), done.out
+
+
+@pytest.mark.parametrize("data", [b"not a database, but long enough to have a header of that length" * 20])
+def test_doctor_finds_a_file_that_is_none(tmp_path: Path, data: bytes) -> None:
+    (tmp_path / "x.db").write_bytes(data)
+    done = doctor(tmp_path, COUNTERSINK_BROKER="sqlite:///x.db")
+    assert done.code == 1
+    assert "file is not a database" in marks(done, FAIL)[0]
+    assert (tmp_path / "x.db").read_bytes() == data
+
+
+def test_doctor_finds_another_programs_file(tmp_path: Path) -> None:
+    with closing(sqlite3.connect(tmp_path / "x.db")) as db:
+        db.execute("CREATE TABLE theirs (x)")
+    done = doctor(tmp_path, COUNTERSINK_BROKER="sqlite:///x.db")
+    assert done.code == 1
+    assert "database of another program" in marks(done, FAIL)[0]
+
+
+def test_doctor_finds_a_newer_file_and_one_without_a_log(tmp_path: Path) -> None:
+    file = made(tmp_path)
+    with closing(sqlite3.connect(file)) as db:
+        db.execute("PRAGMA user_version = 99")
+        db.execute("PRAGMA journal_mode = DELETE")
+    done = doctor(tmp_path)
+    assert done.code == 1
+    assert "of a newer Countersink (schema 99)" in marks(done, FAIL)[0]
+    assert "its journal is 'delete'" in "".join(marks(done, WARN))
+
+
+def test_doctor_finds_a_folder_that_can_not_be_written(tmp_path: Path) -> None:
+    """/proc can't be written even by root."""
+    done = doctor(tmp_path, COUNTERSINK_BROKER="sqlite:////proc/countersink/x.db")
+    assert done.code == 1
+    assert "can't be written" in marks(done, FAIL)[0]
+
+
+def test_doctor_finds_a_file_that_can_not_be_written(tmp_path: Path) -> None:
+    file = made(tmp_path)
+    with closing(sqlite3.connect(f"file:{file}?mode=ro", uri=True, isolation_level=None)) as db:
+        found = setup._can_write(db, file)
+    assert found.mark == FAIL
+    assert "have its rights changed" in found.said
+
+
+async def test_a_file_too_large_to_read_in_time_is_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = made(tmp_path)
+    expired(file, 2_000)
+    monkeypatch.setattr(setup, "LONGEST_CHECK", -1.0)
+    monkeypatch.setattr(setup, "STEPS", 1)
+    found = [finding async for finding in SqliteSetup(file).findings()]
+    assert any(finding.mark == WARN and "at leisure" in finding.said for finding in found)
+    assert not [finding for finding in found if finding.mark == FAIL]
+
+
+def test_a_sweep_deletes_all_that_have_expired_and_says_how_many(tmp_path: Path) -> None:
+    file = made(tmp_path)
+    expired(file, 2_500)
+    done = run("sweep", cwd=tmp_path)
+    assert done == (0, "2500 expired receipts deleted\n", [])
+    assert run("sweep", cwd=tmp_path).out == "0 expired receipts deleted\n"
+    with closing(sqlite3.connect(file)) as db:
+        assert db.execute("SELECT key FROM receipts").fetchall() == [("young",)]
+
+
+MOUNTS = """\
+/dev/vda / ext4 rw 0 0
+server:/x /srv nfs4 rw 0 0
+tmpfs /srv/fast tmpfs rw 0 0
+host /shared 9p rw 0 0
+a /with\\040space cifs rw 0 0
+"""
+
+
+@pytest.mark.parametrize(
+    ("folder", "mark", "part"),
+    [
+        ("/var/lib", OK, "local file system (ext4)"),
+        ("/srv/x", FAIL, "network file system (nfs4): choose another"),
+        ("/srvx", OK, "ext4"),
+        ("/srv/fast/x", WARN, "in memory (tmpfs)"),
+        ("/shared", WARN, "may be shared"),
+        ("/with space/x", FAIL, "network file system (cifs)"),
+    ],
+)
+def test_which_file_system_it_is(folder: str, mark: str, part: str) -> None:
+    found = of_file_system(Path(folder), MOUNTS)
+    assert found.mark == mark
+    assert part in found.said
+
+
+def test_where_it_can_not_be_told_that_is_said() -> None:
+    assert of_file_system(Path("/x"), "").mark == WARN
+
+
+def test_how_much_is_free() -> None:
+    assert [of_free(Path("/x"), size).mark for size in (2**31, 2**29, 2**20)] == [OK, WARN, FAIL]
+
+
+@pytest.mark.parametrize(
+    ("ahead", "mark", "part"),
+    [
+        (0.0, OK, "within 5 s"),
+        (-4.0, OK, "within 5 s"),
+        (30.0, WARN, "30 s ahead of"),
+        (-30.0, WARN, "30 s behind"),
+        (-3_600.0, FAIL, "3600 s behind the server's: have it set by NTP"),
+    ],
+)
+def test_what_is_said_of_a_clock(ahead: float, mark: str, part: str) -> None:
+    found = of_clock("clock", ahead)
+    assert (found.mark, part in found.said) == (mark, True)
+
+
+def test_receipts_outlive_what_they_stand_for() -> None:
+    assert too_long("s", 604_800, 604_800) is None
+    assert "set COUNTERSINK_RETENTION=604800" in str(too_long("s", 604_800, 86_400))
+
+
+HIDDEN = """
+import sys
+sys.modules["google.pubsub_v1"] = sys.modules["google.cloud.datastore_v1"] = None
+from countersink.cli import main
+main(sys.argv[1:])
+"""
+
+
+def hidden(folder: Path, *arguments: str, **settings: str) -> Done:
+    """Where the packages of the extra are not installed."""
+    done = subprocess.run(
+        [sys.executable, "-c", HIDDEN, *arguments],
+        cwd=folder,
+        env=environment(**settings),
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+    return Done(done.returncode, done.stdout, done.stderr.splitlines())
+
+
+@pytest.mark.parametrize("command", ["ingest", "flusher", "up", "provision", "sweep", "doctor"])
+@pytest.mark.parametrize("broker", ["pubsub://p/topic?subscription=sub", "sqlite:///x.db"])
+def test_without_the_extra_one_line_says_what_to_install(tmp_path: Path, command: str, broker: str) -> None:
+    port = ("--port", "0") if command in {"ingest", "up"} else ()
+    settings = {"COUNTERSINK_BROKER": broker, "COUNTERSINK_STORE": "datastore://p"}
+    done = hidden(tmp_path, command, *port, **settings)
+    assert done.code == 1
+    assert len(done.lines) == 1, done.lines
+    said = done.out if command == "doctor" else done.lines[0]
+    if broker.startswith("pubsub"):
+        assert "needs more packages: pip install 'countersink[google]'" in said
+    else:
+        assert "with a SQLite broker it must be the same file" in said
+
+
+def test_a_file_needs_no_extra(tmp_path: Path) -> None:
+    assert [hidden(tmp_path, command).code for command in ("provision", "sweep", "doctor")] == [0, 0, 0]

@@ -1,0 +1,302 @@
+"""provision, doctor, sweep and the starts on Google's emulators; each flaw is made there for real."""
+
+import asyncio
+import signal
+import socket
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from google.pubsub_v1 import types
+
+from shared.findings import FAIL, OK, WARN, Finding
+from shared.google.datastore_setup import DatastoreSetup
+from shared.google.datastore_ttl import Ttl
+from shared.words import Commit, Receipt
+from tests.cli.running import Done, environment, run
+from tests.emulators.datastore_fixtures import PROJECT, Datastore
+from tests.emulators.pubsub_fixtures import Pubsub
+from tests.processes.harness import Processes
+
+DAY = 86_400
+WEEK = 7 * DAY
+
+
+class Cloud:
+    """A set-up on the emulators, and the commands that work with it."""
+
+    def __init__(self, pubsub: Pubsub, datastore: Datastore, **hosts: str) -> None:
+        place = pubsub.place
+        self.pubsub = pubsub
+        self.datastore = datastore
+        self.settings = {
+            "COUNTERSINK_BROKER": f"pubsub://{place.project}/{place.topic_id}?subscription={place.subscription_id}",
+            "COUNTERSINK_STORE": f"datastore://{PROJECT}?namespace={datastore.place.namespace}",
+            "PUBSUB_EMULATOR_HOST": pubsub.host,
+            "DATASTORE_EMULATOR_HOST": datastore.host,
+        } | hosts
+
+    async def run(self, *arguments: str, **settings: str) -> Done:
+        return await asyncio.to_thread(run, *arguments, cwd=None, **(self.settings | settings))
+
+    async def doctor(self, **settings: str) -> tuple[list[str], list[str]]:
+        """What FAILs and what WARNs; its exit code is checked by them."""
+        done = await self.run("doctor", **settings)
+        lines = done.out.splitlines()
+        assert {line.split()[0] for line in lines} <= {OK, WARN, FAIL}, done
+        failed = [line for line in lines if line.startswith(FAIL)]
+        assert done.code == bool(failed)
+        assert done.lines == ([f"countersink: {len(failed)} of {len(lines)} checks failed"] if failed else [])
+        return failed, [line for line in lines if line.startswith(WARN)]
+
+
+@pytest.fixture
+async def cloud(empty_pubsub: Pubsub, firestore: Datastore) -> Cloud:
+    """Nothing is provisioned."""
+    return Cloud(empty_pubsub, firestore)
+
+
+@pytest.fixture
+async def ready(cloud: Cloud) -> Cloud:
+    done = await cloud.run("provision")
+    assert (done.code, done.lines) == (0, [])
+    return cloud
+
+
+@pytest.fixture
+def nowhere() -> Iterator[str]:
+    """A host that takes connections and says nothing."""
+    with socket.create_server(("127.0.0.1", 0)) as deaf:
+        yield f"127.0.0.1:{deaf.getsockname()[1]}"
+
+
+@asynccontextmanager
+async def started(cloud: Cloud, *arguments: str, **settings: str) -> AsyncIterator[str]:
+    """What it said at its start; then it drains."""
+    processes = Processes(None, {})  # type: ignore[arg-type] # its data is not in a folder
+    processes.environment = environment(**(cloud.settings | settings))
+    try:
+        process = await processes.start(*arguments)
+        yield process.line
+        assert await process.end(signal.SIGTERM) == 0
+    finally:
+        await processes.close()
+
+
+async def test_provision_makes_everything_and_the_second_time_nothing(cloud: Cloud) -> None:
+    place = cloud.pubsub.place
+    names = (place.topic, place.subscription, place.dead_topic, place.dead_subscription)
+    first = await cloud.run("provision")
+    assert (first.code, first.lines) == (0, [])
+    *made, store = first.out.splitlines()
+    assert [line.partition(": made")[0] for line in made] == list(names)
+    assert "an emulator has no TTL policies" in store
+    assert "countersink sweep" in store
+    second = await cloud.run("provision")
+    assert second == (0, "".join(f"{name}: is there\n" for name in names) + f"{store}\n", [])
+
+
+async def test_provision_fails_on_what_it_can_not_mend(ready: Cloud) -> None:
+    place = ready.pubsub.place
+    other = f"pubsub://{place.project}/{place.topic_id}-2?subscription={place.subscription_id}"
+    done = await ready.run("provision", COUNTERSINK_BROKER=other)
+    assert done.code == 1
+    assert f"{place.subscription}: WRONG: it is one of {place.topic}" in done.out
+    assert "can't be mended here" in done.lines[0]
+
+
+async def test_provision_without_a_server_is_one_line(cloud: Cloud) -> None:
+    code, out, (line,) = await cloud.run("provision", PUBSUB_EMULATOR_HOST="127.0.0.1:1")
+    assert (code, out) == (1, "")
+    assert "UNAVAILABLE" in line
+
+
+async def test_doctor_finds_a_healthy_set_up_healthy(ready: Cloud) -> None:
+    failed, warned = await ready.doctor()
+    assert failed == []
+    (line,) = warned
+    assert "the emulator" in line
+    said = (await ready.run("doctor")).out
+    for part in ("can be read and written", "reads are of one instant", "clock is within", "flushers delete expired"):
+        assert part in said
+
+
+async def test_what_is_missing_is_said_by_doctor_and_stops_a_start(cloud: Cloud) -> None:
+    place = cloud.pubsub.place
+    failed, _ = await cloud.doctor()
+    (line,) = failed
+    for name in (place.topic, place.dead_topic, place.subscription, place.dead_subscription):
+        assert name in line
+    assert "not there; run: countersink provision" in line
+    for command in (("ingest", "--port", "0"), ("ingest", "--port", "0", "--workers", "2"), ("flusher",)):
+        code, out, (said,) = await cloud.run(*command)
+        assert (code, out) == (1, "")
+        assert place.topic in said
+        assert "run: countersink provision" in said
+
+
+async def test_an_ingest_needs_its_topic_alone(ready: Cloud) -> None:
+    place = ready.pubsub.place
+    await delete_subscription(ready, place.subscription)
+    failed, _ = await ready.doctor()
+    assert failed == [f"FAIL  broker    {place.subscription}: not there; run: countersink provision"]
+    async with started(ready, "ingest", "--port", "0", "--workers", "2") as line:
+        assert "with 2 workers" in line
+    code, _, (said,) = await ready.run("flusher")
+    assert code == 1
+    assert said == f"countersink: {place.subscription}: not there; run: countersink provision"
+
+
+async def test_receipts_that_would_be_gone_too_soon_stop_a_flusher(ready: Cloud) -> None:
+    """Its own retention is what it was, while the receipts are to live for a shorter time now."""
+    place, short = ready.pubsub.place, {"COUNTERSINK_RETENTION": str(DAY)}
+    failed, _ = await ready.doctor(**short)
+    assert len(failed) == 2
+    for line, name in zip(failed, (place.subscription, place.dead_subscription), strict=True):
+        assert f"{name} keeps messages 7 days, but receipts are made for 1, " in line
+        assert f"set COUNTERSINK_RETENTION={WEEK}" in line
+    code, out, (said,) = await ready.run("flusher", **short)
+    assert (code, out) == (1, "")
+    assert f"set COUNTERSINK_RETENTION={WEEK}" in said
+    assert said.endswith("(countersink doctor says 1 more)")
+    async with started(ready, "ingest", "--port", "0", **short):
+        pass  # it makes no receipts
+    async with started(ready, "flusher"):
+        pass
+
+
+async def test_a_topic_that_keeps_messages_counts_too(cloud: Cloud) -> None:
+    place, client = cloud.pubsub.place, cloud.pubsub.client()
+    topic = types.Topic.pb()(name=place.topic)
+    topic.message_retention_duration.seconds = 3 * DAY
+    await client.create_topic(topic)
+    short = {"COUNTERSINK_RETENTION": str(DAY)}
+    await cloud.run("provision", **short)
+    failed, _ = await cloud.doctor(**short)
+    (line,) = failed
+    assert f"{place.topic} keeps messages 3 days" in line
+
+
+async def foreign_subscription(cloud: Cloud, **flaws: Any) -> None:
+    """Made by somebody else, before the rest is provisioned."""
+    place, client = cloud.pubsub.place, cloud.pubsub.client()
+    await client.create_topic(types.Topic.pb()(name=place.topic))
+    await client.create_topic(types.Topic.pb()(name=place.dead_topic))
+    wanted = types.Subscription(name=place.subscription, topic=place.topic, **flaws)
+    await client.create_subscription(types.Subscription.pb(wanted))
+
+
+@pytest.mark.parametrize(
+    ("flaw", "said"),
+    [
+        ({"filter": "attributes.x"}, "its filter 'attributes.x' drops messages uncounted"),
+        ({"push_config": {"push_endpoint": "http://127.0.0.1:1/"}}, "it pushes, and Countersink pulls"),
+        ({"dead_letter_policy": {"max_delivery_attempts": 5}}, "its dead-letter policy takes healthy messages away"),
+    ],
+)
+async def test_flaws_that_lose_counts_fail(cloud: Cloud, flaw: dict[str, Any], said: str) -> None:
+    if "dead_letter_policy" in flaw:
+        flaw["dead_letter_policy"]["dead_letter_topic"] = cloud.pubsub.place.dead_topic
+    await foreign_subscription(cloud, **flaw)
+    assert (await cloud.run("provision")).code == 1
+    failed, _ = await cloud.doctor()
+    (line,) = failed
+    assert f"{cloud.pubsub.place.subscription}: {said}" in line
+
+
+async def test_flaws_that_cost_warn(cloud: Cloud) -> None:
+    await foreign_subscription(cloud, enable_message_ordering=True)
+    done = await cloud.run("provision")
+    assert done.code == 0
+    assert "ordering makes messages wait" in done.out
+    failed, warned = await cloud.doctor()
+    assert failed == []
+    assert any("ordering makes messages wait" in line for line in warned), warned
+
+
+async def test_one_that_would_expire_is_warned_of(cloud: Cloud) -> None:
+    """The emulator can't mend it, and that is no failure."""
+    await foreign_subscription(cloud, expiration_policy={"ttl": timedelta(days=31)})
+    done = await cloud.run("provision")
+    assert done.code == 0
+    assert "deletes it after 31 days" in done.out
+    failed, warned = await cloud.doctor()
+    assert failed == []
+    assert any("deletes it after 31 days" in line for line in warned), warned
+
+
+async def test_the_older_emulator_is_a_warning(pubsub: Pubsub, older: Datastore) -> None:
+    failed, warned = await Cloud(pubsub, older).doctor()
+    assert failed == []
+    assert any("ignores transforms" in line and "not exact" in line and "slower" in line for line in warned), warned
+
+
+@pytest.mark.parametrize("variable", ["PUBSUB_EMULATOR_HOST", "DATASTORE_EMULATOR_HOST"])
+async def test_a_server_that_is_away_is_said_and_the_rest_is_looked_at(ready: Cloud, variable: str) -> None:
+    failed, _ = await ready.doctor(**{variable: "127.0.0.1:1"})
+    (line,) = failed
+    assert f"look at {variable}=127.0.0.1:1" in line
+
+
+@pytest.mark.parametrize("variable", ["PUBSUB_EMULATOR_HOST", "DATASTORE_EMULATOR_HOST"])
+async def test_a_server_that_says_nothing_is_not_waited_for_long(ready: Cloud, nowhere: str, variable: str) -> None:
+    begun = time.monotonic()
+    failed, _ = await ready.doctor(**{variable: nowhere})
+    assert time.monotonic() - begun < 25
+    (line,) = failed
+    assert f"look at {variable}={nowhere}" in line
+
+
+async def test_without_a_broker_they_start_all_the_same(ready: Cloud) -> None:
+    away = {"PUBSUB_EMULATOR_HOST": "127.0.0.1:1"}
+    async with started(ready, "flusher", **away) as line:
+        assert "flusher is up" in line
+    async with started(ready, "ingest", "--port", "0", **away) as line:
+        assert "ingest is up" in line
+
+
+async def test_a_sweep_deletes_all_that_have_expired(ready: Cloud) -> None:
+    store = await ready.datastore.store()
+    now = int(time.time() * 1_000)
+    for begin in range(0, 1_200, 400):
+        receipts = tuple(Receipt(f"r{number}", now - 1_000 - number) for number in range(begin, begin + 400))
+        await store.apply(Commit(receipts, ()))
+    await store.apply(Commit((Receipt("young", now + 3_600_000),), ()))
+    assert await ready.run("sweep") == (0, "1200 expired receipts deleted\n", [])
+    assert await ready.run("sweep") == (0, "0 expired receipts deleted\n", [])
+    assert set((await store.receipts(["young", "r1"])).found) == {"young"}
+
+
+class Wrong:
+    """A clock that was set wrong by hand."""
+
+    def __init__(self, ahead: float) -> None:
+        self._ahead = ahead
+
+    def now(self) -> float:
+        return time.time() + self._ahead
+
+    def monotonic(self) -> float:
+        return time.monotonic()
+
+
+@pytest.mark.parametrize(("ahead", "mark"), [(0.0, OK), (30.0, WARN), (-30.0, WARN), (600.0, FAIL), (-600.0, FAIL)])
+async def test_a_clock_that_is_wrong_is_found(firestore: Datastore, ahead: float, mark: str) -> None:
+    client, place = firestore.client(), firestore.place
+    setup = DatastoreSetup(client, place, Wrong(ahead), Ttl(place), emulator=firestore.host)
+    found = [finding async for finding in setup.findings() if finding.part == "clock"]
+    assert [finding.mark for finding in found] == [mark]
+    assert isinstance(found[0], Finding)
+
+
+async def delete_subscription(cloud: Cloud, name: str) -> None:
+    client = cloud.pubsub.client()
+    delete = client._channel.unary_unary(
+        "/google.pubsub.v1.Subscriber/DeleteSubscription",
+        request_serializer=types.DeleteSubscriptionRequest.pb().SerializeToString,
+        response_deserializer=bytes,
+    )
+    await delete(types.DeleteSubscriptionRequest.pb()(subscription=name))
