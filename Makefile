@@ -18,13 +18,16 @@ PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 # Packages by the lock alone, with hashes; ours without looking for anything else.
 INSTALL_OURS := $(PIP) install --no-deps --no-build-isolation --editable .
 
-.PHONY: help up install dev test lint format bench lock clean
+.PHONY: help up up-emulators install dev test lint format bench lock clean
 
 help: ## list the targets
-	@grep -E '^[a-z]+:.*## ' Makefile | while IFS=: read -r name rest; do printf '  make %-8s %s\n' "$$name" "$${rest#*## }"; done
+	@grep -E '^[a-z-]+:.*## ' Makefile | while IFS=: read -r name rest; do printf '  make %-12s %s\n' "$$name" "$${rest#*## }"; done
 
 up: install ## start everything in one process on http://127.0.0.1:8080 (ARGS='--port 9000')
 	@exec $(BIN)/countersink up $(ARGS)
+
+up-emulators: $(VENV)/.installed-dev ## the same on Google's emulators, as many processes (ARGS=--older for the older one)
+	@exec $(BIN)/python -m deploy.emulators $(ARGS)
 
 install: $(VENV)/.installed ## make .venv with the countersink command and nothing else
 

@@ -32,6 +32,8 @@ LONG: Final = 10.0
 async def supervise(settings: Settings, sock: socket.socket, count: int, say: Say) -> None:
     """Until SIGTERM; then let all of them drain. They notice if this process dies: their pipe from it ends."""
     stop = stopping()
+    # Else gRPC complains at each start of a worker; a child of ours is another program at once.
+    os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "false")
     parts = connect(settings)  # what can't be opened is one error here, not one of each worker
     try:
         await ready(parts, flushes=False)

@@ -1,0 +1,1 @@
+"""How to run Countersink on a machine; not in the wheel."""
