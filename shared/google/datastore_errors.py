@@ -72,6 +72,6 @@ def translated(*, commit: bool = False, updates: bool = False, versions: bool = 
     except grpc.aio.AioRpcError as error:
         raise translate(error, commit=commit, updates=updates, versions=versions) from error
     except GoogleAuthError as error:
-        raise StoreClosedError(f"no valid credentials: {error}") from error
+        raise StoreClosedError(f"no valid credentials for Datastore: {error}") from error
     except grpc.aio.UsageError as error:
         raise TransientError(f"the channel is closed: {error}") from error

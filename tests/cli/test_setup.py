@@ -12,7 +12,7 @@ import pytest
 from shared.findings import FAIL, OK, WARN, of_clock, too_long
 from shared.sqlite import setup
 from shared.sqlite.setup import SqliteSetup, of_file_system, of_free
-from tests.cli.running import Done, environment, run
+from tests.cli.running import COUNTERSINK, Done, environment, run
 
 HOUR = 3_600_000
 
@@ -260,3 +260,30 @@ def test_without_the_extra_one_line_says_what_to_install(tmp_path: Path, command
 
 def test_a_file_needs_no_extra(tmp_path: Path) -> None:
     assert [hidden(tmp_path, command).code for command in ("provision", "sweep", "doctor")] == [0, 0, 0]
+
+
+@pytest.mark.parametrize("command", ["ingest", "flusher", "provision", "sweep", "doctor"])
+def test_without_credentials_one_line_says_so(tmp_path: Path, command: str) -> None:
+    """Of doctor, one for each server."""
+    port = ("--port", "0") if command == "ingest" else ()
+    nobody = environment() | {"GOOGLE_APPLICATION_CREDENTIALS": str(tmp_path / "none.json")}
+    cloud = {"COUNTERSINK_BROKER": "pubsub://p/topic?subscription=sub", "COUNTERSINK_STORE": "datastore://p"}
+    emulators = ("PUBSUB_EMULATOR_HOST", "DATASTORE_EMULATOR_HOST")
+    done = subprocess.run(
+        [*COUNTERSINK, command, *port],
+        cwd=tmp_path,
+        env={name: value for name, value in nobody.items() if name not in emulators} | cloud,
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+    assert done.returncode == 1
+    (line,) = done.stderr.splitlines()
+    if command == "doctor":
+        failed = [one for one in done.stdout.splitlines() if one.startswith(FAIL)]
+        assert ["Pub/Sub" in one for one in failed] == [True, False]
+        assert ["Datastore" in one for one in failed] == [False, True]
+        assert all("none.json was not found" in one for one in failed)
+    else:
+        assert "none.json was not found" in line
