@@ -92,7 +92,7 @@ def _on_pubsub(settings: Settings, environment: Mapping[str, str]) -> Parts:
     try:
         from shared.google.pubsub_client import Place, PubsubClient  # noqa: PLC0415 (the extra may be missing)
         from shared.google.pubsub_publisher import PubsubPublisher  # noqa: PLC0415
-        from shared.google.pubsub_setup import look  # noqa: PLC0415
+        from shared.google.pubsub_setup import obstacles  # noqa: PLC0415
         from shared.google.pubsub_subscription import PubsubSubscription  # noqa: PLC0415
     except ImportError as error:
         raise _extra_missing(BROKER, settings.broker, "google") from error
@@ -101,10 +101,6 @@ def _on_pubsub(settings: Settings, environment: Mapping[str, str]) -> Parts:
     client = PubsubClient(environment.get("PUBSUB_EMULATOR_HOST"))
     place = Place(broker.project, broker.topic, broker.subscription)
     subscription = PubsubSubscription(client, place, lease=settings.lease)
-
-    async def obstacles(*, flushes: bool) -> Sequence[str]:
-        seen = await look(client, place, flushes=flushes)
-        return seen.obstacles(settings.retention if flushes else 0)
 
     return Parts(
         publisher=PubsubPublisher(client, place.topic),
@@ -116,7 +112,7 @@ def _on_pubsub(settings: Settings, environment: Mapping[str, str]) -> Parts:
         ages=True,
         metered=True,
         where=f"{settings.broker} and {settings.store}",
-        obstacles=obstacles,
+        obstacles=partial(obstacles, client, place, settings.retention),
         _ends=[end, client.close, subscription.close],
     )
 

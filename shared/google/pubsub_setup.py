@@ -1,6 +1,7 @@
 """Whether topic, subscription and dead letters on Pub/Sub are there and fit: for the start, provision and doctor."""
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Mapping
 from typing import Any, Final, NamedTuple
 
@@ -8,6 +9,8 @@ from shared.errors import CountersinkError, TransientError
 from shared.findings import FAIL, OK, WARN, Finding, too_long
 from shared.google.pubsub_client import NotFoundError, Place, PubsubClient, SetupError
 from shared.google.pubsub_provision import costs, losses, provision
+
+_log = logging.getLogger(__name__)
 
 REACH: Final = 10.0
 """Seconds for the look at everything."""
@@ -54,6 +57,14 @@ async def look(client: PubsubClient, place: Place, *, flushes: bool) -> Seen:
         else:
             there[name] = answer
     return Seen(there, missing, hidden)
+
+
+async def obstacles(client: PubsubClient, place: Place, retention: int, *, flushes: bool) -> list[str]:
+    """Before a start; `TransientError` if Pub/Sub can't be reached in time."""
+    seen = await look(client, place, flushes=flushes)
+    for name, why in seen.hidden.items():
+        _log.warning("whether %s is fit can't be seen, give this account Pub/Sub Viewer: %s", name, why)
+    return seen.obstacles(retention if flushes else 0)
 
 
 class PubsubSetup:

@@ -18,7 +18,7 @@ from shared.google.datastore_keys import Place as DatastorePlace
 from shared.google.datastore_setup import DatastoreSetup
 from shared.google.datastore_ttl import Ttl, TtlDeniedError
 from shared.google.pubsub_client import NotFoundError, Place, PubsubClient, SetupError
-from shared.google.pubsub_setup import PubsubSetup, look
+from shared.google.pubsub_setup import PubsubSetup, obstacles
 
 PLACE = Place("p", "topic", "sub")
 STORE = DatastorePlace("p", "d", "ns", Kinds(receipt="Receipt/ü"))
@@ -78,13 +78,13 @@ async def test_a_permission_that_is_lacking_fails_and_names_the_role() -> None:
     ]
 
 
-async def test_an_account_that_may_not_look_is_warned_and_may_start() -> None:
+async def test_an_account_that_may_not_look_is_warned_and_may_start(caplog: pytest.LogCaptureFixture) -> None:
     rights = Rights(look=False)
     findings = await of_broker(rights)
     assert not of_mark(findings, FAIL)
     assert len([said for said in of_mark(findings, WARN) if "give this account Pub/Sub Viewer" in said]) == 4
-    seen = await look(cast("PubsubClient", rights), PLACE, flushes=True)
-    assert seen.obstacles(604_800) == []
+    assert await obstacles(cast("PubsubClient", rights), PLACE, 604_800, flushes=True) == []
+    assert caplog.text.count("give this account Pub/Sub Viewer") == 4
 
 
 async def test_permissions_that_can_not_be_asked_for_are_a_warning() -> None:

@@ -7,6 +7,7 @@ import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -122,6 +123,16 @@ async def test_doctor_finds_a_healthy_set_up_healthy(ready: Cloud) -> None:
     said = (await ready.run("doctor")).out
     for part in ("can be read and written", "reads are of one instant", "clock is within", "flushers delete expired"):
         assert part in said
+
+
+async def test_a_store_in_a_file_is_looked_at_too(ready: Cloud, tmp_path: Path) -> None:
+    failed, _ = await ready.doctor(COUNTERSINK_STORE=f"sqlite:///{tmp_path}/x.db")
+    assert failed == []
+    said = (await ready.run("doctor", COUNTERSINK_STORE=f"sqlite:///{tmp_path}/x.db")).out
+    assert f"{tmp_path}/x.db: not there yet" in said
+    failed, _ = await ready.doctor(COUNTERSINK_STORE="postgres://x")
+    (line,) = failed
+    assert "with a Pub/Sub broker it must be datastore://" in line
 
 
 async def test_what_is_missing_is_said_by_doctor_and_stops_a_start(cloud: Cloud) -> None:
