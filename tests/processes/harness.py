@@ -8,6 +8,7 @@ import signal
 import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
+from typing import IO
 
 START_UP = 20.0
 _URL = re.compile(r"http://127\.0\.0\.1:(\d+)")
@@ -53,13 +54,22 @@ class Running:
 class Processes:
     """All that one test started."""
 
-    def __init__(self, data: Path, settings: Mapping[str, str]) -> None:
+    def __init__(self, data: Path, settings: Mapping[str, str], log: Path | None = None) -> None:
         kept = {name: value for name, value in os.environ.items() if not name.startswith("COUNTERSINK_")}
         self.environment = kept | {"COUNTERSINK_BROKER": f"sqlite:///{data}/countersink.db"} | dict(settings)
+        self.log = log
+        """Takes what all of them write to standard error; without it whoever runs the tests sees it."""
         self._all: list[Running] = []
 
-    async def start(self, *arguments: str, within: Sequence[str] = ()) -> Running:
+    async def start(self, *arguments: str, within: Sequence[str] = (), **settings: str) -> Running:
         """`python -m countersink ARGUMENTS`, once it has said that it runs; again while its port is taken."""
+        with contextlib.ExitStack() as stack:
+            log = stack.enter_context(self.log.open("ab")) if self.log else None
+            return await self._start(arguments, within, self.environment | settings, log)
+
+    async def _start(
+        self, arguments: Sequence[str], within: Sequence[str], environment: Mapping[str, str], log: IO[bytes] | None
+    ) -> Running:
         async with asyncio.timeout(START_UP):
             while True:
                 process = await asyncio.create_subprocess_exec(
@@ -68,11 +78,17 @@ class Processes:
                     "-m",
                     "countersink",
                     *arguments,
-                    env=self.environment,
+                    env=environment,
                     stdout=asyncio.subprocess.PIPE,
+                    stderr=log,
                 )
                 assert process.stdout
-                line = (await process.stdout.readline()).decode()
+                try:
+                    line = (await process.stdout.readline()).decode()
+                except BaseException:  # too late, or nobody waits for it any more
+                    process.kill()
+                    await process.wait()
+                    raise
                 if line:
                     running = Running(process, line)
                     self._all.append(running)
@@ -84,11 +100,13 @@ class Processes:
         for running in self._all:
             if running.process.returncode is None:
                 await running.end(signal.SIGKILL)
+        said = self.log.read_text() if self.log and self.log.exists() else ""
+        assert "Traceback" not in said, said[said.index("Traceback") :][:4_000]
 
 
 @contextlib.asynccontextmanager
-async def processes(data: Path, **settings: str) -> AsyncIterator[Processes]:
-    started = Processes(data, settings)
+async def processes(data: Path, log: Path | None = None, **settings: str) -> AsyncIterator[Processes]:
+    started = Processes(data, settings, log)
     try:
         yield started
     finally:

@@ -1,0 +1,158 @@
+"""The pairs of broker and store that a fleet runs on, each with a place of its own that is empty at first."""
+
+import sqlite3
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import orjson
+from google.pubsub_v1 import types
+
+from shared.clock import SystemClock
+from shared.google.pubsub_client import TIMEOUT
+from shared.google.pubsub_wire import REASON, to_wire
+from shared.settings import Settings
+from shared.sqlite.broker import SqlitePublisher
+from shared.sqlite.database import Database
+from shared.words import Message
+from tests.emulators.datastore_fixtures import Datastore
+from tests.emulators.pubsub_fixtures import Pubsub
+
+LEASE = 3
+"""Seconds. Pub/Sub itself has none below 10; its emulator has, and so a test need not wait for that long."""
+
+
+class DeadLetter(NamedTuple):
+    """What was buried, and why."""
+
+    data: bytes
+    reason: str
+
+
+class Pair(ABC):
+    """What a test needs to know of it, and to do to it behind Countersink's back."""
+
+    settings: dict[str, str]
+    """Of all processes."""
+    exact: bool
+    """Every reading is of all that was answered, whoever took it."""
+    once: bool
+    """A reading counts nothing twice, not even for a moment, and not even from the cache."""
+    instants: bool
+    """`as_of` of a reading is by the store's own clock, so that readings of all processes have an order."""
+
+    @abstractmethod
+    async def publish(self, messages: Sequence[Message]) -> None:
+        """As somebody else. Once: each of the messages is one of the broker's."""
+
+    @abstractmethod
+    async def left(self) -> int:
+        """Messages that nobody has settled; those on lease can't be seen everywhere."""
+
+    @abstractmethod
+    async def dead_letters(self) -> Sequence[DeadLetter]: ...
+
+    @abstractmethod
+    async def close(self) -> None: ...
+
+
+class Embedded(Pair):
+    """One SQLite file."""
+
+    exact = once = True
+    instants = False
+
+    def __init__(self, data: Path) -> None:
+        self._file = data / "countersink.db"
+        self.settings = {"COUNTERSINK_BROKER": f"sqlite:///{self._file}", "COUNTERSINK_LEASE": str(LEASE)}
+        self._database = Database(self._file)
+        self._publisher = SqlitePublisher(self._database, SystemClock(), Settings().max_pending_bytes)
+
+    async def publish(self, messages: Sequence[Message]) -> None:
+        await self._publisher.publish(messages)
+
+    async def left(self) -> int:
+        (count,) = self._rows("SELECT count(*) FROM messages WHERE buried IS NULL")[0]
+        return int(count)
+
+    async def dead_letters(self) -> Sequence[DeadLetter]:
+        return [DeadLetter(*row) for row in self._rows("SELECT data, buried FROM messages WHERE buried IS NOT NULL")]
+
+    async def close(self) -> None:
+        await self._database.close()
+        assert self._rows("PRAGMA integrity_check") == [("ok",)]
+
+    def _rows(self, query: str) -> list[Any]:
+        database = sqlite3.connect(self._file)
+        try:
+            return database.execute(query).fetchall()
+        finally:
+            database.close()
+
+
+@dataclass
+class Emulated(Pair):
+    """Pub/Sub's emulator with one of Datastore's."""
+
+    pubsub: Pubsub
+    datastore: Datastore
+    once: bool
+    instants: bool
+    exact = False
+
+    def __post_init__(self) -> None:
+        broker, store = self.pubsub.place, self.datastore.place
+        self.settings = {
+            "PUBSUB_EMULATOR_HOST": self.pubsub.host,
+            "DATASTORE_EMULATOR_HOST": self.datastore.host,
+            "COUNTERSINK_BROKER": f"pubsub://{broker.project}/{broker.topic_id}?subscription={broker.subscription_id}",
+            "COUNTERSINK_STORE": f"datastore://{store.project}?namespace={store.namespace}",
+            "COUNTERSINK_LEASE": str(LEASE),
+        }
+
+    async def publish(self, messages: Sequence[Message]) -> None:
+        client = self.pubsub.clients[0]
+        await client.publish(self.pubsub.place.topic, [to_wire(message) for message in messages], TIMEOUT)
+
+    async def left(self) -> int:
+        client, subscription = self.pubsub.clients[0], self.pubsub.place.subscription
+        received = await client.pull(subscription, 1_000, 0.5)
+        if received:
+            await client.set_deadline(subscription, [one.ack_id for one in received], 0, TIMEOUT)
+        return len(received)
+
+    async def dead_letters(self) -> Sequence[DeadLetter]:
+        return [DeadLetter(one.data, one.attributes[REASON]) for one in await self.pubsub.dead_letters()]
+
+    async def close(self) -> None:
+        await self.pubsub.close()
+        for client in self.datastore.clients:
+            await client.close()
+
+
+async def emulated(pubsub_host: str, datastore: Datastore, *, blind: bool) -> Emulated:
+    """With a subscription whose leases are short."""
+    pubsub = Pubsub(pubsub_host)
+    client, place = pubsub.client(), pubsub.place
+    for topic, subscription, lease in (
+        (place.topic, place.subscription, LEASE),
+        (place.dead_topic, place.dead_subscription, 600),
+    ):
+        await client.create_topic(types.Topic.pb()(name=topic))
+        await client.create_subscription(
+            types.Subscription.pb()(name=subscription, topic=topic, ack_deadline_seconds=lease)
+        )
+    return Emulated(pubsub, datastore, once=blind, instants=blind)
+
+
+def message(counter: str, delta: int, ce_id: str | None = None) -> Message:
+    """As the simplest of foreign publishers writes it."""
+    attributes = {"ce-source": "fleet", "ce-id": ce_id} if ce_id else {}
+    return Message(orjson.dumps({"counter": counter, "delta": delta}), attributes)
+
+
+def empty(counter: str, delta: int) -> Message:
+    """All of it in the attributes."""
+    return Message(b"", {"counter": counter, "delta": str(delta)})
