@@ -1,0 +1,70 @@
+"""Places for processes: what runs there is killed, stopped, frozen and started again."""
+
+import asyncio
+import os
+import signal
+from dataclasses import dataclass, field
+
+from tests.processes.harness import Processes, Running
+
+DRAIN = 5
+"""Seconds of COUNTERSINK_DRAIN_TIMEOUT."""
+LONGEST_END = DRAIN + 8.0
+"""After SIGTERM: the drain, pulls that end by themselves, and what a small machine takes."""
+
+
+@dataclass
+class Slot:
+    """One at a time. Whoever changes what runs here, or has frozen it, has it for himself meanwhile: `busy`."""
+
+    started: Processes
+    command: tuple[str, ...]
+    settings: dict[str, str] = field(default_factory=dict)
+    running: Running | None = None
+    frozen: bool = False
+    busy: bool = False
+    known: dict[str, int] = field(default_factory=dict)
+    """What this process, not one before it, has answered: bit masks per counter."""
+    deaths: list[float] = field(default_factory=list)
+    """When one was killed, and left its leases to run out."""
+
+    @property
+    def url(self) -> str:
+        assert self.running
+        return self.running.url
+
+    def up(self) -> bool:
+        """Somebody may ask it; frozen, it answers later or never."""
+        return self.running is not None and (self.frozen or not self.busy)
+
+    async def start(self) -> None:
+        assert self.running is None
+        self.known = {}
+        self.running = await self.started.start(*self.command, **self.settings)
+
+    async def kill(self) -> None:
+        running, self.running = self.running, None
+        assert running
+        await running.end(signal.SIGKILL)
+        self.frozen = False
+        self.deaths.append(asyncio.get_running_loop().time())
+
+    async def terminate(self) -> None:
+        """It drains, within its time, and says that all is well."""
+        self.thaw()
+        running, self.running = self.running, None
+        assert running
+        async with asyncio.timeout(LONGEST_END):
+            assert await running.end(signal.SIGTERM) == 0
+
+    def freeze(self) -> None:
+        self._signal(signal.SIGSTOP)
+        self.frozen = True
+
+    def thaw(self) -> None:
+        self._signal(signal.SIGCONT)
+        self.frozen = False
+
+    def _signal(self, number: int) -> None:
+        assert self.running
+        os.kill(self.running.process.pid, number)
