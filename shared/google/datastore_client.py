@@ -28,7 +28,12 @@ AHEAD_STEP: Final = 0.01
 TIMEOUT: Final = 30.0
 _GOOGLE: Final = "datastore.googleapis.com:443"
 _METHODS: Final = ("Commit", "Lookup", "RunQuery")
-_OPTIONS: Final = (("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1))
+_OPTIONS: Final = (
+    ("grpc.max_receive_message_length", -1),
+    ("grpc.max_send_message_length", -1),
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 5_000),  # two minutes by default: so long all calls would fail after an outage
+)
 CONFLICT_FAILS: Final = 3
 """Conflict strategy. Without it a mutation with a `base_version` overwrites in silence."""
 _TRANSACTIONAL: Final = 1

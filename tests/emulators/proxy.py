@@ -1,4 +1,6 @@
-"""A TCP proxy between a client and an emulator, which can lose answers to requests that were passed on."""
+"""A TCP proxy between a client and an emulator: it can lose answers to requests that were passed on, hold everything
+back as a server does that is frozen, and be gone.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -11,8 +13,17 @@ class Proxy:
     def __init__(self, host: str) -> None:
         self._host, _, self._port = host.partition(":")
         self._deaf = False
+        self._awake = asyncio.Event()
+        self._awake.set()
         self._writers: set[asyncio.StreamWriter] = set()
-        self.address = ""
+        self._server: asyncio.Server | None = None
+        self._own_port = 0
+        self.lost = 0
+        """Pieces of answers that did not come back."""
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self._own_port}"
 
     def lose_answers(self) -> None:
         """From now on requests reach the server, and no answer comes back."""
@@ -24,7 +35,25 @@ class Proxy:
         for writer in self._writers:
             writer.transport.abort()
 
-    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def freeze(self) -> None:
+        """Connections are taken, and nothing comes through in either direction."""
+        self._awake.clear()
+
+    def thaw(self) -> None:
+        self._awake.set()
+
+    async def go(self) -> None:
+        """No connection is left, and none is taken."""
+        assert self._server
+        self._server.close()
+        self.cut()
+        await self._server.wait_closed()
+
+    async def come(self) -> None:
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", self._own_port)
+        self._own_port = self._server.sockets[0].getsockname()[1]
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         upstream_reader, upstream = await asyncio.open_connection(self._host, int(self._port))
         self._writers |= {writer, upstream}
         try:
@@ -39,7 +68,10 @@ class Proxy:
     ) -> None:
         try:
             while data := await reader.read(65_536):
-                if not (answers and self._deaf):
+                await self._awake.wait()
+                if answers and self._deaf:
+                    self.lost += 1
+                else:
                     writer.write(data)
                     await writer.drain()
         except OSError:
@@ -51,9 +83,9 @@ class Proxy:
 @asynccontextmanager
 async def proxy(host: str) -> AsyncIterator[Proxy]:
     one = Proxy(host)
-    server = await asyncio.start_server(one.serve, "127.0.0.1", 0)
-    port = server.sockets[0].getsockname()[1]
-    one.address = f"127.0.0.1:{port}"
-    async with server:
+    await one.come()
+    try:
         yield one
-        one.cut()
+    finally:
+        one.thaw()
+        await one.go()
