@@ -27,6 +27,8 @@ MOST_BYTES_PULLED: Final = 500_000
 PULL_WAIT: Final = 0.2
 SWEEP_INTERVAL: Final = 10.0
 MOST_SWEPT: Final = 2_000
+GIVE_BACK: Final = 2.0
+"""Seconds, at the end, to give back what is held. If the broker is away, the leases run out."""
 LOOK: Final = 0.01
 """Seconds between two looks whether the window is due."""
 
@@ -44,6 +46,7 @@ class Flusher:
         self._window = Window()
         self._begun = 0.0
         self._flushing: Window | None = None
+        self._pulling = False
         self._draining = False
 
     async def pull_once(self, wait: float = PULL_WAIT) -> int:
@@ -112,8 +115,9 @@ class Flusher:
         tokens = [delivery.token for delivery in self._held()]
         self._window = Window()
         if tokens:
-            with contextlib.suppress(TransientError):  # then the leases run out
-                await self._tools.subscription.give_back(tokens)
+            with contextlib.suppress(TransientError, TimeoutError):  # then the leases run out
+                async with asyncio.timeout(GIVE_BACK):
+                    await self._tools.subscription.give_back(tokens)
 
     def _held(self) -> Iterator[Delivery]:
         for window in (self._flushing, self._window):
@@ -129,13 +133,12 @@ class Flusher:
             sweeper = tasks.create_task(forever(self.sweep_once, SWEEP_INTERVAL), name="sweep")
             flusher = tasks.create_task(self._flush(), name="flush")
             await stop.wait()
-            await puller
             self._draining = True
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(drain_timeout):
-                    while self._window or self._flushing:  # noqa: ASYNC110 (the window is no event)
+                    while self._pulling or self._window or self._flushing:  # noqa: ASYNC110 (the window is no event)
                         await asyncio.sleep(LOOK)
-            for task in (flusher, extender, sweeper):
+            for task in (puller, flusher, extender, sweeper):
                 task.cancel()
         await self.give_back()
 
@@ -145,13 +148,16 @@ class Flusher:
             if self._policy.full(self._window):
                 await asyncio.sleep(LOOK)
                 continue
+            self._pulling = True
             try:
                 await self.pull_once()
             except TransientError as error:
+                self._pulling = False  # a drain need not wait for the next try
                 _log.warning("pulling failed and is tried again: %s", error)
                 await backoff.wait()
             else:
                 backoff.reset()
+        self._pulling = False
 
     async def _flush(self) -> None:
         while True:

@@ -32,7 +32,7 @@ _OPTIONS: Final = (
     ("grpc.max_receive_message_length", -1),
     ("grpc.max_send_message_length", -1),
     ("grpc.initial_reconnect_backoff_ms", 100),
-    ("grpc.max_reconnect_backoff_ms", 5_000),  # two minutes by default: so long all calls would fail after an outage
+    ("grpc.max_reconnect_backoff_ms", 1_000),  # two minutes by default: so long all calls would fail after an outage
 )
 CONFLICT_FAILS: Final = 3
 """Conflict strategy. Without it a mutation with a `base_version` overwrites in silence."""

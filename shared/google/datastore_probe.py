@@ -25,27 +25,30 @@ async def probe(client: DatastoreClient, place: Place, clock: Clock) -> Abilitie
     """Add 2 to 40 in a scratch entity of another property, and see what is there then."""
     expires = int(clock.now() * 1_000) + _SCRATCH_LIVES
     scratch = place.receipt_entity(Receipt(f"probe-{uuid4().hex}", expires, "probe"))
-    key = scratch.key
     scratch.properties[COUNT].integer_value = 40
+    await _commit(client, "insert", scratch)  # if the server is away it fails here, and there is nothing to delete
     try:
-        await _commit(client, "insert", scratch)
-        request = client.commit_request()
-        mutation = request.mutations.add()
-        mutation.update.key.CopyFrom(key)
-        mutation.property_mask.SetInParent()
-        transform = mutation.property_transforms.add()
-        transform.property = COUNT
-        transform.increment.integer_value = 2
-        await client.commit(request)
-        found = await client.look_up([key])
-        entity = found.entities[0].entity
-        kept = len(entity.properties) == len(scratch.properties)
-        return Abilities(kept and integer(entity, COUNT) == 42, client.time.bound(clock.monotonic()) > 0)  # noqa: PLR2004
+        return await _try(client, scratch, clock)
     finally:
         try:
-            await _commit(client, "delete", key)
+            await _commit(client, "delete", scratch.key)
         except CountersinkError as error:
             _log.warning("a scratch entity of the probe is left over and expires within the hour: %s", error)
+
+
+async def _try(client: DatastoreClient, scratch: Any, clock: Clock) -> Abilities:
+    request = client.commit_request()
+    mutation = request.mutations.add()
+    mutation.update.key.CopyFrom(scratch.key)
+    mutation.property_mask.SetInParent()
+    transform = mutation.property_transforms.add()
+    transform.property = COUNT
+    transform.increment.integer_value = 2
+    await client.commit(request)
+    found = await client.look_up([scratch.key])
+    entity = found.entities[0].entity
+    kept = len(entity.properties) == len(scratch.properties)
+    return Abilities(kept and integer(entity, COUNT) == 42, client.time.bound(clock.monotonic()) > 0)  # noqa: PLR2004
 
 
 async def _commit(client: DatastoreClient, what: str, value: Any) -> None:

@@ -30,7 +30,7 @@ _OPTIONS: Final = [
     ("grpc.max_send_message_length", -1),  # Pub/Sub's own limits hold; 4 MB by default
     ("grpc.max_receive_message_length", -1),
     ("grpc.initial_reconnect_backoff_ms", 100),
-    ("grpc.max_reconnect_backoff_ms", 5_000),  # two minutes by default
+    ("grpc.max_reconnect_backoff_ms", 1_000),  # two minutes by default
 ]
 _KEEPALIVE: Final = ("grpc.keepalive_time_ms", 30_000)
 """So that a pull notices a dead connection. The emulator would hang up on a client that pings it."""

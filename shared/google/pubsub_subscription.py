@@ -21,6 +21,8 @@ MOST_ASKED: Final = 1_000
 """Messages that one pull may ask for."""
 ROUND_TRIP: Final = 0.5
 """Seconds that a pull waits for the answer to a question of its own, even if it is not to wait for messages."""
+CLOSING: Final = 2.0
+"""Seconds that the end may take beyond the linger."""
 REMEMBERED: Final = 50_000
 """Messages of which is known how often they came."""
 
@@ -111,16 +113,23 @@ class PubsubSubscription:
         await self._leases.ack([delivery.token])
 
     async def close(self) -> None:
-        """Give back all that no pull has returned. Waits for outstanding pulls to end: `linger` and a second."""
+        """Give back all that no pull has returned. Waits for outstanding pulls to end, which takes `linger` and a
+        second, and not for a Pub/Sub that is away.
+        """
         self._closing.set()
         self._news.set()
-        while self._pulls:
-            await asyncio.wait(self._pulls)
-        rest = list(self._pulled)
-        self._pulled.clear()
-        await self._return(rest)
-        if self._reaper is not None and not self._reaper.done():
-            await asyncio.wait([self._reaper])
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._linger + CLOSING):
+                while self._pulls:
+                    await asyncio.wait(self._pulls)
+                rest = list(self._pulled)
+                self._pulled.clear()
+                await self._return(rest)
+                if self._reaper is not None and not self._reaper.done():
+                    await asyncio.wait([self._reaper])
+        for task in (*self._pulls, self._reaper):
+            if task is not None:
+                task.cancel()  # what it holds or would get comes again when the leases run out
 
     def _take(self, limit: int, max_bytes: int) -> list[Delivery]:
         deliveries: list[Delivery] = []
