@@ -4,6 +4,7 @@ import asyncio
 import os
 import signal
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from tests.processes.harness import Processes, Running
 
@@ -11,6 +12,14 @@ DRAIN = 5
 """Seconds of COUNTERSINK_DRAIN_TIMEOUT."""
 LONGEST_END = DRAIN + 8.0
 """After SIGTERM: the drain, pulls that end by themselves, and what a small machine takes."""
+
+
+class Process(NamedTuple):
+    """An ingest that runs, or has run."""
+
+    url: str
+    known: dict[str, int]
+    """What it, not one before it in its place, has answered: bit masks per counter."""
 
 
 @dataclass
@@ -24,14 +33,13 @@ class Slot:
     frozen: bool = False
     busy: bool = False
     known: dict[str, int] = field(default_factory=dict)
-    """What this process, not one before it, has answered: bit masks per counter."""
+    """Of what runs here now."""
     deaths: list[float] = field(default_factory=list)
     """When one was killed, and left its leases to run out."""
 
-    @property
-    def url(self) -> str:
+    def process(self) -> Process:
         assert self.running
-        return self.running.url
+        return Process(self.running.url, self.known)
 
     def up(self) -> bool:
         """Somebody may ask it; frozen, it answers later or never."""

@@ -12,7 +12,7 @@ from tests.fleet.load import Load
 from tests.fleet.pairs import LEASE, Pair
 from tests.processes.harness import processes
 
-KILLS = 4
+KILLS = 3
 PAUSE = (0.5, 1.5)
 """Seconds between two kills."""
 FLUSHERS = 3

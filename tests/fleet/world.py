@@ -13,7 +13,7 @@ import aiohttp
 from shared.errors import TransientError
 from shared.words import Message
 from tests.fleet.pairs import LEASE, Pair, message
-from tests.fleet.slots import DRAIN, Slot
+from tests.fleet.slots import DRAIN, Process, Slot
 from tests.fleet.truth import Truths, digits
 from tests.processes.harness import Processes
 
@@ -132,8 +132,8 @@ class World:
     def _send(self, request: Request) -> None:
         if request.foreign:
             self._start(f"foreign {request.items}", self._publish(request))
-        elif slot := self._anyone(self.ingests):
-            self._start(f"send {request.path} {request.body} {request.headers}", self._post(slot, request))
+        elif ingest := self._ingest():
+            self._start(f"send {request.path} {request.body} {request.headers}", self._post(ingest, request))
 
     async def _publish(self, request: Request) -> None:
         assert request.foreign
@@ -144,18 +144,17 @@ class World:
             return
         self._answered(None, request)
 
-    async def _post(self, slot: Slot, request: Request) -> None:
-        known = slot.known
+    async def _post(self, ingest: Process, request: Request) -> None:
         try:
             async with self._session.post(
-                slot.url + request.path, json=request.body, headers=request.headers, timeout=REQUEST
+                ingest.url + request.path, json=request.body, headers=request.headers, timeout=REQUEST
             ) as response:
                 said = await response.text()
         except (aiohttp.ClientConnectionError, TimeoutError):
             return
         assert response.status in {202, 503}, said
         if response.status == 202:
-            self._answered(known, request)
+            self._answered(ingest.known, request)
 
     def _answered(self, known: dict[str, int] | None, request: Request) -> None:
         self.answers += 1
@@ -165,17 +164,17 @@ class World:
                 known[counter] = known.get(counter, 0) | bit
 
     def _read(self) -> None:
-        slot = self._anyone(self.ingests)
-        if slot and self.truths.counters:
+        ingest = self._ingest()
+        if ingest and self.truths.counters:
             fresh = not self._pair.once or self._random.random() < 0.5
-            self._start("read", self._get(slot, "max_age=0&" if fresh else ""))
+            self._start("read", self._get(ingest, "max_age=0&" if fresh else ""))
 
-    async def _get(self, slot: Slot, options: str) -> bool:
+    async def _get(self, ingest: Process, options: str) -> bool:
         """All counters from one ingest; whether all is settled. It knows at least what it has answered itself."""
-        before = dict(self.truths.answered() if self._pair.exact else slot.known)
+        before = dict(self.truths.answered() if self._pair.exact else ingest.known)
         names = "&".join(f"name={name}" for name in self.truths.counters)
         try:
-            async with self._session.get(f"{slot.url}/v1/counters?{options}{names}", timeout=REQUEST) as response:
+            async with self._session.get(f"{ingest.url}/v1/counters?{options}{names}", timeout=REQUEST) as response:
                 answer = await response.json()
         except (aiohttp.ClientConnectionError, TimeoutError):
             return False
@@ -194,13 +193,13 @@ class World:
         return settled
 
     def _grow(self) -> None:
-        if (slot := self._anyone(self.ingests)) and self.truths.counters:
+        if (ingest := self._ingest()) and self.truths.counters:
             self._start(
-                "grow", self._put(slot, self._random.choice([*self.truths.counters]), self._random.randint(1, 6))
+                "grow", self._put(ingest, self._random.choice([*self.truths.counters]), self._random.randint(1, 6))
             )
 
-    async def _put(self, slot: Slot, counter: str, shards: int) -> None:
-        url = f"{slot.url}/v1/counters/{counter}/shards"
+    async def _put(self, ingest: Process, counter: str, shards: int) -> None:
+        url = f"{ingest.url}/v1/counters/{counter}/shards"
         try:
             async with self._session.put(url, json={"shards": shards}, timeout=REQUEST) as response:
                 answer = await response.json()
@@ -239,9 +238,10 @@ class World:
         else:
             slot.thaw()
 
-    def _anyone(self, slots: Sequence[Slot]) -> Slot | None:
-        up = [slot for slot in slots if slot.up()]
-        return self._random.choice(up) if up else None
+    def _ingest(self) -> Process | None:
+        """Any that runs now. It may be dead before it is asked."""
+        up = [slot for slot in self.ingests if slot.up()]
+        return self._random.choice(up).process() if up else None
 
     def _start(self, name: str, work: Coroutine[Any, Any, Any]) -> None:
         self.history.append(name)
@@ -259,11 +259,11 @@ class World:
         deaths = [time for slot in self.flushers for time in slot.deaths]
         lapsed = max(deaths, default=0.0) + LEASE + 1
         async with asyncio.timeout(30):
-            while loop.time() < lapsed or not await self._get(self.ingests[0], "max_age=0&"):
+            while loop.time() < lapsed or not await self._get(self.ingests[0].process(), "max_age=0&"):
                 await asyncio.sleep(0.05)
         await asyncio.gather(*(flusher.terminate() for flusher in self.flushers))
         assert await self._pair.left() == 0
         assert {letter.data for letter in await self._pair.dead_letters()} == self._rubbish
         for ingest in self.ingests:
-            assert await self._get(ingest, "max_age=0&")
+            assert await self._get(ingest.process(), "max_age=0&")
         await asyncio.gather(*(ingest.terminate() for ingest in self.ingests))
