@@ -29,5 +29,4 @@ async def test_what_was_answered_counts_once_whatever_happens(pair: Pair, seed: 
         except BaseException as error:
             error.add_note("\n".join(world.history))
             raise
-    assert world.answers > STEPS / 5
-    assert world.reads > 0
+    assert world.worked(STEPS)
