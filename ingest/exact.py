@@ -26,6 +26,10 @@ class Base(NamedTuple):
     exact: bool = True
     """Of one instant; otherwise right only when nothing is pending."""
     epoch: str = ""
+    viewed: int = 0
+    """Later than that of bases whose view of the overlay is older. A view that is older than the base's may hold an
+    entry that has been applied and removed, and so was not asked for.
+    """
 
 
 def keys_of(view: View) -> list[str]:

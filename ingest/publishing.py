@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections.abc import Callable
 from typing import Final
 
 from ingest.batch import Batch
@@ -35,6 +36,7 @@ class Publishing:
         pace: Pace,
         max_waiting: int,
         side_by_side: int = 4,
+        mint: Callable[[], str] = mint,
     ) -> None:
         self._publisher = publisher
         self._overlay = overlay

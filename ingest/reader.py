@@ -39,18 +39,33 @@ class Reader:
         self._cache_ttl = cache_ttl
         self._answers: OrderedDict[str, _Answer] = OrderedDict()
         self._flights: dict[str, asyncio.Task[Mapping[str, Reading]]] = {}
+        self._viewed = 0
+        """Views that bases were made with."""
 
     async def read(self, counters: Sequence[str], max_age: float | None = None) -> list[Reading]:
         """One reading for each, in order. Not `exact` where the overlay or the store can't be."""
         age = self._cache_ttl if max_age is None else min(max_age, LONGEST_AGE)
-        views = await self._overlay.view(counters)
-        found = {name: self._cached(name, view, age) for name, view in views.items()}
+        found = await self._view(counters, age)
         missing = [name for name, reading in found.items() if reading is None]
+        _CACHED.inc(len(found) - len(missing))
         if missing:
             found |= await self._look_up(missing, age)
             _LOOKED_UP.inc(len(missing))
-        _CACHED.inc(len(views) - len(missing))
         return [found[name] for name in counters]  # type: ignore[misc] # all were found
+
+    async def _view(self, names: Sequence[str], age: float) -> dict[str, Reading | None]:
+        """What the cached bases say together with a view of now."""
+        found: dict[str, Reading | None] = {}
+        rest: Sequence[str] = names
+        while rest:
+            begun = self._viewed
+            views = await self._overlay.view(rest)
+            for name, view in views.items():
+                answer = self._answers.get(name)
+                if answer is None or answer.base.viewed <= begun:
+                    found[name] = self._cached(name, view, age)
+            rest = [name for name in views if name not in found]
+        return found
 
     def _cached(self, name: str, view: View, age: float) -> Reading | None:
         """What the cached base says together with the view; None if there is none or it will not do."""
@@ -91,10 +106,8 @@ class Reader:
         earlier = {self._flights[name] for name in names if name in self._flights}
         if earlier:
             await asyncio.wait(earlier)
-            views = await self._overlay.view(names)
-            found = {
-                name: reading for name, view in views.items() if (reading := self._cached(name, view, age)) is not None
-            }
+            views = await self._view(names, age)
+            found = {name: reading for name, reading in views.items() if reading is not None}
         later = {self._flights[name] for name in names if name not in found and name in self._flights}
         own = [name for name in names if name not in found and name not in self._flights]
         if own:
@@ -123,6 +136,7 @@ class Reader:
             born = self._clock.monotonic()
             async with self._store.snapshot() as snapshot:
                 views = await self._overlay.view(names)
+                self._viewed = viewed = self._viewed + 1
                 if any(snapshot.time < view.floor for view in views.values()):
                     continue
                 asked = {name: frozenset(keys_of(view)) for name, view in views.items()}
@@ -139,6 +153,7 @@ class Reader:
                         born=born,
                         exact=snapshot.exact,
                         epoch=view.epoch,
+                        viewed=viewed,
                     )
                     reading = self._combine(name, base, view)
                     assert reading is not None, "the view's floor and receipts were asked for"  # noqa: S101

@@ -130,7 +130,7 @@ class Settings:
         return cls(**values)
 
 
-_OTHERS = frozenset({"COUNTERSINK_URL", "COUNTERSINK_REQUIRE_ALL"})
+_OTHERS = frozenset({"COUNTERSINK_URL", "COUNTERSINK_REQUIRE_ALL", "COUNTERSINK_SEEDS"})
 """Variables of the client and of the tests."""
 
 

@@ -1,0 +1,1 @@
+"""Ingest by itself."""

@@ -1,0 +1,1 @@
+"""The whole path under one seeded scheduler with virtual time: a failing seed replays exactly."""
