@@ -10,7 +10,7 @@ OLDEST: Final = (6, 0)
 async def flaws_of(server: Server) -> list[str]:
     """A sentence for each thing that is wrong, with what to do."""
     found = []
-    info = _read(await server.plain("INFO"))
+    info = _read(await server.plain("INFO", looking=True))
     version = info.get("redis_version", "0")
     if tuple(int(part) for part in version.split(".")[:2]) < OLDEST:
         found.append(f"{server.shown} is Redis {version}; {OLDEST[0]}.{OLDEST[1]} or later is needed")

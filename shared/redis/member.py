@@ -5,10 +5,9 @@ silence: a lease that has lapsed is not renewed; it takes a new id once all of i
 """
 
 import asyncio
-import logging
 from collections.abc import Iterable, Sequence
 from itertools import chain
-from typing import Any
+from typing import Any, Final
 from uuid import uuid4
 
 from shared.clock import Clock
@@ -24,7 +23,8 @@ from shared.redis.lease import Lease
 from shared.redis.links import AwayError, FullError, Script
 from shared.redis.server import Server
 
-_log = logging.getLogger(__name__)
+PAUSE: Final = 0.5
+"""Seconds."""
 
 
 class Member:
@@ -56,10 +56,13 @@ class Member:
         self.ever = False
         self.fleet: Fleet | None = None
         self._changed = asyncio.Event()
+        self._not_before = 0.0
 
     async def step(self) -> None:
         """Renew the lease, or take a new one."""
-        if self.registered:
+        if not self._server.up:
+            await self._server.look()  # asking for a lease in vain would make the wait for its end longer
+        if self.registered and self._lease.over(self._clock.monotonic()):
             before = self._lease.until
             until = self._lease.ask(self._clock.monotonic())
             try:
@@ -68,20 +71,19 @@ class Member:
                 self._lease.refused(before)
                 raise
             if reply[0] == b"ok":
-                self._server.found()
                 self._heard(reply)
                 return
-            self._lose()
+        self._lose()
         await self._join()
 
     def _lose(self) -> None:
         self.registered = False
-        self._server.wake.set()
 
     async def _join(self) -> None:
         """All that was answered goes to Redis first; the lease comes with the last of it, in one step."""
+        if self._clock.monotonic() < self._not_before:
+            return
         now, epoch = await self._epochs.current(self.fleet, self._known)
-        self._server.found()
         self._lease.hear(now, self._clock.monotonic())
         await self._epochs.mark_used()
         member, written = uuid4().hex[:16], set[int]()
@@ -103,6 +105,10 @@ class Member:
         except FullError:
             self._lease.refused(before)
             del self._known[member]
+            raise
+        except AwayError:
+            # It may have been granted. Whoever waits to answer without Redis gets a chance before the next try.
+            self._not_before = self._clock.monotonic() + self._lease.over(self._clock.monotonic()) + PAUSE
             raise
         if reply[0] != b"ok":
             self._lease.refused(before)
@@ -133,6 +139,7 @@ class Member:
             reply = await self._server.ask(scripts.WRITE, *head, *_flat(step))
             if reply[0] != b"ok":
                 self._lose()
+                self._server.wake.set()
                 return False
         return True
 

@@ -39,9 +39,9 @@ class Server:
     def key(self, name: str) -> bytes:
         return self._prefix + name.encode()
 
-    async def plain(self, *command: Any) -> Any:
+    async def plain(self, *command: Any, looking: bool = False) -> Any:
         """A plain command that changes nothing."""
-        if not self.up:
+        if not self.up and not looking:
             raise AwayError(f"Redis is away: {self.shown}")
         try:
             return await self._links.call(*command)

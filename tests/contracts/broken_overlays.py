@@ -260,7 +260,7 @@ class ProcessOneVersion(ProcessOverlay):
         return {counter: replace(found, version=1) for counter, found in (await super().view(counters)).items()}
 
 
-class NewestFirst(ProcessOverlay):
+class ProcessNewestFirst(ProcessOverlay):
     async def view(self, counters: Sequence[str]) -> Mapping[str, View]:
         views = await super().view(counters)
         return {counter: replace(found, entries=found.entries[::-1]) for counter, found in views.items()}

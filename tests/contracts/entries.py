@@ -47,11 +47,15 @@ async def entries(overlay: Overlay, counter: str) -> tuple[Entry, ...]:
 
 async def fail(overlay: Overlay, *envelopes: Envelope, meanwhile: Callable[[], Awaitable[None]] | None = None) -> None:
     """Their publish fails."""
-    with pytest.raises(PublishError):
+
+    async def publish() -> None:
         async with overlay.entered(envelopes):
             if meanwhile is not None:
                 await meanwhile()
             raise PublishError
+
+    with pytest.raises(PublishError):
+        await publish()
 
 
 async def enter(overlay: Overlay, *envelopes: Envelope) -> None:

@@ -1,4 +1,4 @@
-"""A TCP proxy between a client and an emulator, which can lose answers to requests that were passed on."""
+"""A TCP proxy between a client and a server, which can lose answers to requests that were passed on."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -11,6 +11,7 @@ class Proxy:
     def __init__(self, host: str) -> None:
         self._host, _, self._port = host.partition(":")
         self._deaf = False
+        self._closed = False
         self._writers: set[asyncio.StreamWriter] = set()
         self.address = ""
 
@@ -24,7 +25,23 @@ class Proxy:
         for writer in self._writers:
             writer.transport.abort()
 
+    def close(self) -> None:
+        """End all connections, and let nobody in until `open`."""
+        self._closed = True
+        self.cut()
+
+    def open(self) -> None:
+        self._closed = False
+
+    def lead_to(self, host: str) -> None:
+        """Another server from now on; nobody keeps a connection to the old one."""
+        self._host, _, self._port = host.partition(":")
+        self.cut()
+
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if self._closed:
+            writer.transport.abort()
+            return
         upstream_reader, upstream = await asyncio.open_connection(self._host, int(self._port))
         self._writers |= {writer, upstream}
         try:

@@ -1,13 +1,15 @@
 """Redis servers: one for each test that asks, empty, on its own port; it ends with the test run whatever happens."""
 
+import asyncio
 import os
 import shutil
 import signal
 import socket
 import subprocess
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,8 +18,9 @@ import pytest
 from shared.clock import SystemClock
 from shared.memory.store import MemoryStore
 from shared.ports import Store
-from shared.receipts import DAY
+from shared.receipts import DAY, key_of_envelope
 from shared.redis.overlay import RedisOverlay
+from shared.words import Envelope
 from tests.emulators.datastore_fixtures import missing
 
 LONGEST_START: Final = 10.0
@@ -85,6 +88,46 @@ class RedisServer:
 
 
 Start = Callable[..., RedisServer]
+
+
+async def accept(overlay: RedisOverlay, name: str, counter: str = "a") -> None:
+    """An envelope is published at once."""
+    async with overlay.entered([Envelope(name, {counter: 1})]):
+        pass
+
+
+async def names_in(overlay: RedisOverlay, counter: str = "a") -> tuple[set[str], bool]:
+    """The keys of confirmed entries, and whether these are all there are."""
+    view = (await overlay.view([counter]))[counter]
+    return {entry.key for entry in view.entries if entry.confirmed}, view.exact
+
+
+async def exact(overlay: RedisOverlay) -> bool:
+    return (await names_in(overlay))[1]
+
+
+async def until(condition: Callable[[], Awaitable[bool]], longest: float = 15.0) -> None:
+    """Poll."""
+    async with asyncio.timeout(longest):
+        while not await condition():
+            await asyncio.sleep(0.01)
+
+
+async def until_exact(*overlays: RedisOverlay, longest: float = 15.0) -> None:
+    for overlay in overlays:
+        await until(partial(exact, overlay), longest)
+
+
+async def until_inexact(*overlays: RedisOverlay) -> None:
+    async def inexact(overlay: RedisOverlay) -> bool:
+        return not await exact(overlay)
+
+    for overlay in overlays:
+        await until(partial(inexact, overlay))
+
+
+def keys(*names: str) -> set[str]:
+    return {key_of_envelope(name) for name in names}
 
 
 @pytest.fixture
