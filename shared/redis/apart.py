@@ -64,6 +64,8 @@ class Apart:
         if not self.fenced:
             state = await insert(self._store, self._clock, self.member, self._number, APART)
             self.fenced = state != APART
+        if self.fenced and self.left() > 0:
+            return  # whoever has fenced it waits for the end of that
         if self.fenced:
             raise OverloadedError(
                 "Redis can't be reached from here, and the others count on it that nothing is accepted here meanwhile;"

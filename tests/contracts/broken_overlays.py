@@ -278,7 +278,7 @@ class ProcessHoldsEverything(ProcessOverlay):
 
 class TearsViews(ProcessOverlay):
     async def view(self, counters: Sequence[str]) -> Mapping[str, View]:
-        views = {}
+        views: dict[str, View] = {}
         for counter in counters:
             views |= await super().view([counter])
             await asyncio.sleep(0)
