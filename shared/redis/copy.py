@@ -73,13 +73,13 @@ class Copy:
         numbers = {number for key in keys for number in self._by_key.get(key, ())}
         self.gone([self._attempts[number] for number in sorted(numbers)], floor)
 
-    def gone(self, attempts: Sequence[Attempt], floor: int) -> None:
+    def gone(self, attempts: Iterable[Attempt], floor: int) -> None:
         """These are settled, at `floor` or before."""
         self.floor = max(self.floor, floor)
-        here = [attempt for attempt in attempts if attempt.number in self._attempts]
-        for attempt in here:
-            self._let_go(attempt)
-        self._pending.remove([attempt.number for attempt in here], floor)
+        for attempt in attempts:
+            if attempt.number in self._attempts:
+                self._let_go(attempt)
+                self._pending.remove([attempt.number], floor)
 
     def confirmed(self) -> list[Attempt]:
         """What has to be in Redis before this process may be a member."""
@@ -91,7 +91,7 @@ class Copy:
         while self._due and self._due[0][0] <= now and len(found) < limit:
             _, number = heapq.heappop(self._due)
             attempt = self._attempts.get(number)
-            if attempt is not None:
+            if attempt is not None and attempt not in found:
                 attempt.wait *= 2
                 heapq.heappush(self._due, (now + attempt.wait, number))
                 if attempt.confirmed:

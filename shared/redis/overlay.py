@@ -212,6 +212,8 @@ class RedisOverlay:
                 continue
             except TransientError as error:
                 _log.warning("the overlay waits for the store: %s", error)
+            except Exception:  # a mistake of ours; without this task nothing would be exact or accepted again
+                _log.exception("the overlay in Redis goes on after an error")
 
     async def _step(self) -> None:
         member = self._member
