@@ -57,6 +57,7 @@ class Links:
         self._timeout = timeout
         self._turn = asyncio.Semaphore(most)
         self._idle: list[tuple[AbstractConnection, bytes]] = []
+        self._closed = False
 
     async def run(self, script: Script, prefix: bytes, *arguments: Any) -> Answer:
         """The first two arguments that the script gets are its key, the prefix, and the server's run id."""
@@ -91,6 +92,11 @@ class Links:
         while self._idle:
             await _end(self._idle.pop()[0])
 
+    async def close(self) -> None:
+        """What is under way may end; its connections go then."""
+        self._closed = True
+        await self.drop()
+
     def _new(self) -> Any:
         """Typed in part only."""
         return self._pool.make_connection()  # type: ignore[no-untyped-call]
@@ -112,7 +118,7 @@ class Links:
 
     async def _put(self, link: AbstractConnection, run: bytes, error: BaseException | None = None) -> None:
         """Back, unless its answer may still come."""
-        if error is None or isinstance(error, ResponseError):
+        if not self._closed and (error is None or isinstance(error, ResponseError)):
             self._idle.append((link, run))
         else:
             await _end(link)

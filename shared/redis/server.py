@@ -77,4 +77,4 @@ class Server:
 
     async def close(self) -> None:
         self.up = False
-        await self._links.drop()
+        await self._links.close()

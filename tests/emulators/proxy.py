@@ -42,7 +42,13 @@ class Proxy:
         if self._closed:
             writer.transport.abort()
             return
-        upstream_reader, upstream = await asyncio.open_connection(self._host, int(self._port))
+        try:
+            upstream_reader, upstream = await asyncio.open_connection(self._host, int(self._port))
+        except BaseException as error:
+            writer.transport.abort()
+            if isinstance(error, OSError):
+                return  # nobody is there
+            raise
         self._writers |= {writer, upstream}
         try:
             await asyncio.gather(self._pass_on(reader, upstream), self._pass_on(upstream_reader, writer, answers=True))

@@ -126,24 +126,24 @@ class Disorder:
         task: asyncio.Task[None] = asyncio.create_task(coroutine)  # type: ignore[arg-type]
         process.tasks.add(task)
 
-    async def apply(self, _: int = 0, *, everything: bool = False) -> None:
+    async def apply(self, index: int = 0, *, everything: bool = False) -> None:
         """As a flusher does, and sometimes it does not tell."""
         names = [*self.broker]
         for name in names if everything else self.random.sample(names, self.random.randint(0, len(names))):
-            envelope, _ = self.broker.pop(name)
+            envelope = self.broker.pop(name)[0]
             for part in parts_of(envelope):
-                _, known = await self.store.receipts([key for key, _ in part.keyed])
-                new = {key: item for key, item in part.keyed if key not in known}
+                known = await self.store.receipts([key for key, _ in part.keyed])
+                new = {key: item for key, item in part.keyed if key not in known.found}
                 adds = [ShardAdd(counter, 0, delta, 1) for counter, delta in part.sums.items()]
                 adds += [ShardAdd(item.counter, 0, item.delta, 1) for item in new.values()]
                 receipts = tuple(Receipt(key, 2**62) for key in (part.key, *new))
                 try:
                     applied = await self.store.apply(Commit(receipts, tuple(adds)))
                 except AlreadyAppliedError:
-                    applied, _ = await self.store.receipts([part.key])
+                    applied = (await self.store.receipts([part.key])).time
                 if everything or self.random.random() < 0.7:
                     with contextlib.suppress(TransientError):
-                        await self.random.choice([self.flusher, self.processes[0].overlay]).settle([part.key], applied)
+                        await self.random.choice([self.flusher, self.processes[index].overlay]).settle([part.key], applied)
 
     async def evidence(self) -> None:
         """A flusher sees all that waits at every pull."""
