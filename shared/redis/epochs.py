@@ -35,6 +35,9 @@ class Fleet(NamedTuple):
     suspect: bool
     top: int
     """The greatest floor of any counter."""
+    arrived: int
+    """Members so far in the epoch."""
+    epoch: bytes
     members: dict[str, int]
     """And until when their leases are."""
 
@@ -62,7 +65,8 @@ class Epochs:
             lost, members, top = await self._used(), {*own}, 0
             grace = self._grace if lost else 0.0
         else:
-            lost, members, top = bool(fleet.orphans or fleet.suspect), {*own, *fleet.members}, fleet.top
+            lost = bool(fleet.orphans or fleet.suspect) or await self._others_arrived(fleet)
+            members, top = {*own, *fleet.members}, fleet.top
             grace = self._grace
         new = uuid4().hex[:12]
         head = (epoch, new, int(lost), int(grace * 1000), top)
@@ -72,6 +76,35 @@ class Epochs:
         if not same:
             raise AwayError("Redis changes while it is looked at")
         return now, epoch
+
+    def _arrival(self, epoch: bytes, number: int) -> str:
+        return "u" + sha256(f"fleet-member/{self._prefix}/{epoch.decode()}/{number}".encode()).hexdigest()
+
+    async def arrive(self, epoch: bytes, fleet: Fleet | None) -> int:
+        """A number in this epoch, taken in the store: it tells whoever begins the next that there was one more."""
+        number = fleet.arrived if fleet is not None and fleet.epoch == epoch else 0
+        expires = int(self._clock.now() * 1000) + self._lifetime
+        try:
+            async with asyncio.timeout(PATIENCE):
+                while True:
+                    receipt = Receipt(self._arrival(epoch, number), expires, "fleet")
+                    number += 1
+                    try:
+                        await self._store.apply(Commit((receipt,), ()))
+                    except AlreadyAppliedError:
+                        continue
+                    return number
+        except (TransientError, TimeoutError) as error:
+            _log.warning("the store does not take the mark that a member arrives: %s", error)
+            return 0
+
+    async def _others_arrived(self, fleet: Fleet) -> bool:
+        """Whether there was a member that this one has not heard of."""
+        try:
+            async with asyncio.timeout(PATIENCE):
+                return bool((await self._store.receipts([self._arrival(fleet.epoch, fleet.arrived)])).found)
+        except (TransientError, TimeoutError):
+            return True
 
     def _key(self, day: int) -> str:
         return "u" + sha256(f"fleet-used/{self._prefix}/{day}".encode()).hexdigest()

@@ -13,7 +13,8 @@ local function fleet()
     if redis.call('HEXISTS', MEMBERS, owners[i]) == 0 then orphans = orphans + owners[i + 1] end
   end
   local suspect = redis.call('HEXISTS', SERVER, 'suspect')
-  return {'ok', now, orphans, suspect, redis.call('HGET', SERVER, 'top') or '0', redis.call('HGETALL', MEMBERS)}
+  return {'ok', now, orphans, suspect, redis.call('HGET', SERVER, 'top') or '0',
+          redis.call('HGET', SERVER, 'arrived') or '0', redis.call('HGETALL', MEMBERS)}
 end
 """
 
@@ -31,7 +32,7 @@ if there[1] == ARGV[1] or (there[2] or '') ~= ARGV[2] then return 0 end
 for at = 7, #ARGV do redis.call('HSET', MEMBERS, ARGV[at], 0) end
 for _, id in ipairs(redis.call('HKEYS', MEMBERS)) do redis.call('HSET', MEMBERS, id, 0) end
 redis.call('HSET', SERVER, 'run', ARGV[1], 'epoch', ARGV[3], 'turn', 0, 'grace', text(now + ARGV[5]),
-           'floor', less(there[4] or '0', ARGV[6]) and ARGV[6] or there[4] or '0')
+           'arrived', '0', 'floor', less(there[4] or '0', ARGV[6]) and ARGV[6] or there[4] or '0')
 if ARGV[4] == '1' or there[3] then redis.call('HSET', SERVER, 'suspect', text(now)) end
 return 1
 """
@@ -45,15 +46,18 @@ JOIN: Final = Script(
     + _FLEET
     + """
 if tonumber(ARGV[4]) <= now then return {'lapsed'} end
-local last = 6 + ARGV[6]
+local last = 7 + ARGV[7]
 redis.call('HSET', MEMBERS, ARGV[3], ARGV[4])
-for at = 7, last do redis.call('HDEL', MEMBERS, ARGV[at]) end
+for at = 8, last do redis.call('HDEL', MEMBERS, ARGV[at]) end
 if less(redis.call('HGET', SERVER, 'floor'), ARGV[5]) then redis.call('HSET', SERVER, 'floor', ARGV[5]) end
+if tonumber(ARGV[6]) > tonumber(redis.call('HGET', SERVER, 'arrived') or '0') then
+  redis.call('HSET', SERVER, 'arrived', ARGV[6])
+end
 if last < #ARGV then write(last + 1, ARGV[3], '1', true) end
 return fleet()
 """
 )
-"""run, epoch, member, until, floor, number of ids, ids to forget…, then what is left to write, as in REWRITE."""
+"""run, epoch, member, until, floor, its number in this epoch, how many ids to forget, these, then as in REWRITE."""
 
 RENEW: Final = Script(
     _BEGIN

@@ -57,6 +57,8 @@ class Member:
         self.fleet: Fleet | None = None
         self._changed = asyncio.Event()
         self._not_before = 0.0
+        self._joins = 0
+        """Begun ones."""
 
     async def step(self) -> None:
         """Renew the lease, or take a new one."""
@@ -83,9 +85,11 @@ class Member:
         """All that was answered goes to Redis first; the lease comes with the last of it, in one step."""
         if self._clock.monotonic() < self._not_before:
             return
+        self._joins += 1
         now, epoch = await self._epochs.current(self.fleet, self._known)
         self._lease.hear(now, self._clock.monotonic())
         await self._epochs.mark_used()
+        number = await self._epochs.arrive(epoch, self.fleet)
         member, written = uuid4().hex[:16], set[int]()
         while True:
             left = [attempt for attempt in self._copy.confirmed() if attempt.number not in written]
@@ -99,7 +103,7 @@ class Member:
         until = self._lease.ask(self._clock.monotonic())  # nothing is answered without Redis before it has run out
         forget = [*self._known]
         self._known[member] = Apart(member, self._store, self._clock, self._period)
-        head = (epoch, member, until, self._copy.floor, len(forget), *forget)
+        head = (epoch, member, until, self._copy.floor, number, len(forget), *forget)
         try:
             reply = await self._server.ask(fleet.JOIN, *head, *_flat(pieces), looking=True)
         except FullError:
@@ -127,13 +131,14 @@ class Member:
         return reply
 
     def _heard(self, reply: Any) -> None:
-        _, now, orphans, suspect, top, flat = reply
+        _, now, orphans, suspect, top, arrived, flat = reply
         self._lease.hear(now, self._clock.monotonic())
         members = {name.decode(): int(until) for name, until in zip(flat[::2], flat[1::2], strict=True)}
-        self.fleet = Fleet(now, orphans, bool(suspect), int(top), members)
+        self.fleet = Fleet(now, orphans, bool(suspect), int(top), int(arrived), self._epoch, members)
 
     async def write(self, attempts: Sequence[Attempt], *, confirmed: bool) -> bool:
-        """Under the lease; False if it has lapsed, or Redis has begun anew."""
+        """Under the lease; False if it has lapsed, or Redis has begun anew: then what was written may not be there."""
+        joins = self._joins
         for step in in_steps(piece for attempt in attempts for piece in attempt.pieces):
             head = (self._epoch, self._id, int(confirmed))
             reply = await self._server.ask(scripts.WRITE, *head, *_flat(step))
@@ -141,6 +146,8 @@ class Member:
                 self._lose()
                 self._server.wake.set()
                 return False
+            if joins != self._joins:
+                return False  # what a join brings was collected before this was confirmed
         return True
 
     async def confirm(self, attempts: Sequence[Attempt]) -> None:

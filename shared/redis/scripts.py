@@ -1,7 +1,7 @@
 """What runs inside Redis, each as one step. Keys are made from the prefix, since there is no cluster.
 
 server    hash: run, epoch, turn (bases of an earlier one are void), suspect and grace (both ms),
-          floor (of all counters), top (the greatest floor of any)
+          floor (of all counters), top (the greatest floor of any), arrived (members ever, in this epoch)
 members   hash: member id -> until when its lease is good (ms); 0 if it is of an earlier epoch and has not come back
 c:NAME    hash of a counter: v (version), f (floor), eATTEMPT -> "seq flags receipt-key body"
 k:KEY     hash of a receipt key: rATTEMPT -> "owner seq born flags" (confirmed and late, "10"), pATTEMPT -> payload,

@@ -126,6 +126,18 @@ async def until_inexact(*overlays: RedisOverlay) -> None:
         await until(partial(inexact, overlay))
 
 
+async def acquainted(*overlays: RedisOverlay) -> None:
+    """Each has heard of all. Otherwise whoever begins an epoch has to suspect that somebody is missing."""
+
+    async def knows(overlay: RedisOverlay) -> bool:
+        overlay._server.wake.set()
+        fleet = overlay._member.fleet if overlay._member else None
+        return fleet is not None and len(fleet.members) == fleet.arrived == len(overlays)
+
+    for overlay in overlays:
+        await until(partial(knows, overlay))
+
+
 def keys(*names: str) -> set[str]:
     return {key_of_envelope(name) for name in names}
 

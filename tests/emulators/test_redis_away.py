@@ -14,6 +14,7 @@ from tests.emulators.redis_fixtures import (
     RedisServer,
     Start,
     accept,
+    acquainted,
     exact,
     keys,
     names_in,
@@ -53,6 +54,7 @@ async def test_a_process_that_never_reached_it_accepts_nothing_until_it_has(redi
 
 async def test_killed_and_restarted_empty(redis: RedisServer, fleet: Fleet) -> None:
     one, two = await fleet.process(), await fleet.process()
+    await acquainted(one, two)
     await accept(one, "before-1")
     await accept(two, "before-2")
     redis.kill()
@@ -70,6 +72,7 @@ async def test_killed_and_restarted_empty(redis: RedisServer, fleet: Fleet) -> N
 
 async def test_what_is_said_to_be_exact_after_everything_was_deleted(redis: RedisServer, fleet: Fleet) -> None:
     one, two = await fleet.process(), await fleet.process()
+    await acquainted(one, two)
     await accept(one, "before-1")
     await accept(two, "before-2")
     epoch = (await one.view(["a"]))["a"].epoch
@@ -85,6 +88,7 @@ async def test_what_is_said_to_be_exact_after_everything_was_deleted(redis: Redi
 
 async def test_a_publish_under_way_while_everything_is_deleted(redis: RedisServer, fleet: Fleet) -> None:
     one, two = await fleet.process(), await fleet.process()
+    await acquainted(one, two)
 
     async def block() -> None:
         async with one.entered([]):
@@ -137,6 +141,7 @@ async def test_a_replica_that_lags_takes_over(redis: RedisServer, start_redis: S
 
     async with proxy(redis.host) as network:
         one, two = await fleet.process(through(network)), await fleet.process(through(network))
+        await acquainted(one, two)
         await accept(one, "replicated")
 
         async def replicated() -> bool:

@@ -3,15 +3,17 @@
 import asyncio
 import time
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 
-from shared.clock import SystemClock
 from shared.errors import OverloadedError
-from shared.memory.store import MemoryStore
 from shared.redis import fleet_scripts
+from shared.redis.links import Script
 from shared.redis.member import Member
 from shared.redis.overlay import RedisOverlay
+from shared.redis.scripts import WRITE
+from shared.words import Envelope
 from tests.emulators.proxy import Proxy, proxy
 from tests.emulators.redis_fixtures import (
     LEASE,
@@ -19,6 +21,7 @@ from tests.emulators.redis_fixtures import (
     Fleet,
     RedisServer,
     accept,
+    acquainted,
     exact,
     keys,
     names_in,
@@ -201,6 +204,7 @@ async def test_a_new_fleet_on_a_used_store_is_not(redis: RedisServer, fleet: Fle
 
 async def test_entries_of_those_who_left_are_suspected_when_they_are_lost(redis: RedisServer, fleet: Fleet) -> None:
     one, two = await fleet.process(), await fleet.process()
+    await acquainted(one, two)
     await accept(one, "e")
     fleet.overlays.remove(one)
     await one.close()
@@ -223,6 +227,7 @@ async def registered(redis: RedisServer, members: int) -> bool:
 async def test_one_that_died_together_with_redis_is_suspected(redis: RedisServer, fleet: Fleet) -> None:
     """What it had there nobody writes again."""
     one, two = await fleet.process(), await fleet.process()
+    await acquainted(one, two)
     await accept(one, "lost")
 
     async def knows() -> bool:
@@ -269,10 +274,62 @@ async def test_what_a_lapsed_member_writes_is_refused(fleet: Fleet) -> None:
     assert await names_in(two) == (keys("e"), True)
 
 
-async def test_a_member_that_does_not_open_can_be_closed(redis: RedisServer) -> None:
-    clock = SystemClock()
-    fleet = Fleet(redis.url)
-    overlay = await fleet.process(opened=False)
-    await overlay.close()
-    assert isinstance(fleet.store, MemoryStore)
-    assert clock.now()
+async def test_one_that_nobody_had_heard_of_is_suspected(redis: RedisServer, fleet: Fleet) -> None:
+    """It came, accepted and died between two renewals of the other, and what it wrote is gone."""
+    one = await fleet.process(lease=6.0)
+    await exact(one)
+    two = await fleet.process()
+    await accept(two, "lost")
+    await fleet.crash(two)
+    known = member_of(one).fleet
+    assert known is not None
+    assert len(known.members) == 1
+    redis.ask("FLUSHALL")
+
+    async def told() -> bool:
+        assert not await exact(one)
+        fleet = member_of(one).fleet
+        return fleet is not None and fleet.epoch != known.epoch
+
+    await until(told)
+    await asyncio.sleep(0.5)
+    assert not await exact(one)
+    await one.trust()
+    await until_exact(one)
+
+
+async def test_a_large_envelope_is_whole_though_redis_began_anew_meanwhile(
+    redis: RedisServer, fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first steps of the write were in what is gone, and the last ones were not."""
+    monkeypatch.setattr("shared.redis.entries.MOST_IN_ONE_STEP", 1)
+    one, two = await fleet.process(timeout=5.0), await fleet.process(timeout=5.0)
+    await acquainted(one, two)
+    member, server = member_of(one), one._server
+    ask, asked = server.ask, 0
+
+    async def disturbed(script: Script, *arguments: Any, looking: bool = False) -> Any:
+        nonlocal asked
+        reply = await ask(script, *arguments, looking=looking)
+        if script is WRITE and arguments[2] == 1:
+            asked += 1
+            if asked == 2:
+                redis.ask("FLUSHALL")
+                before = [*member.ids]
+                await until(lambda: changed(before))
+        return reply
+
+    async def changed(before: list[str]) -> bool:
+        one._server.wake.set()
+        return [*member.ids] != before and member.registered
+
+    monkeypatch.setattr(server, "ask", disturbed)
+    async with one.entered([Envelope("large", {f"n{number}": 1 for number in range(3_500)})]):
+        pass
+    await until_exact(two)
+    views = await two.view([f"n{number}" for number in range(3_500)])
+    assert all(len(view.entries) == 1 and view.entries[0].confirmed for view in views.values())
+
+
+async def test_one_that_was_never_opened_can_be_closed(fleet: Fleet) -> None:
+    await (await fleet.process(opened=False)).close()

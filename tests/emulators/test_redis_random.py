@@ -142,8 +142,9 @@ class Disorder:
                 except AlreadyAppliedError:
                     applied = (await self.store.receipts([part.key])).time
                 if everything or self.random.random() < 0.7:
+                    overlay = self.random.choice([self.flusher, self.processes[index].overlay])
                     with contextlib.suppress(TransientError):
-                        await self.random.choice([self.flusher, self.processes[index].overlay]).settle([part.key], applied)
+                        await overlay.settle([part.key], applied)
 
     async def evidence(self) -> None:
         """A flusher sees all that waits at every pull."""
