@@ -7,13 +7,14 @@ from typing import Any
 
 import pytest
 
-from shared.errors import OverloadedError
+from ingest.reader import Reader
+from shared.errors import OverloadedError, TransientError
 from shared.redis import fleet_scripts
 from shared.redis.links import Script
 from shared.redis.member import Member
 from shared.redis.overlay import RedisOverlay
 from shared.redis.scripts import WRITE
-from shared.words import Envelope
+from shared.words import Commit, Envelope, Receipt, ShardAdd
 from tests.emulators.proxy import Proxy, proxy
 from tests.emulators.redis_fixtures import (
     LEASE,
@@ -296,6 +297,32 @@ async def test_one_that_nobody_had_heard_of_is_suspected(redis: RedisServer, fle
     assert not await exact(one)
     await one.trust()
     await until_exact(one)
+
+
+@pytest.mark.parametrize("settled", [True, False])
+@pytest.mark.parametrize("base", ["before", "after"])
+async def test_bases_and_what_was_accepted_unseen(fleet: Fleet, network: Proxy, base: str, *, settled: bool) -> None:
+    """It is applied while it can't be written. A base of before lacks it, and must not do once nobody tells of it; one
+    of after holds it, and must not be added to an entry that comes late.
+    """
+    one, two = await fleet.process(through(network), period=30.0), await fleet.process(lease=10.0)
+    reader = Reader(fleet.store, two, fleet.clock, cache_ttl=60.0)
+    if base == "before":
+        assert (await reader.read(["a"]))[0].value == 0
+    network.close()
+    await accept(one, "apart")
+    (key,) = keys("apart")
+    applied = await fleet.store.apply(Commit((Receipt(key, 2**62),), (ShardAdd("a", 0, 1, 1),)))
+    if base == "after":
+        assert (await reader.read(["a"]))[0].value == 1
+    if settled:
+        with pytest.raises(TransientError):
+            await one.settle([key], applied)
+    network.open()
+    await until_exact(two)
+    (reading,) = await reader.read(["a"])
+    assert reading.exact
+    assert reading.value == 1
 
 
 async def test_a_large_envelope_is_whole_though_redis_began_anew_meanwhile(
