@@ -9,7 +9,7 @@ from hashlib import sha256
 from typing import Final
 
 from shared.clock import Clock
-from shared.errors import AlreadyAppliedError, OverloadedError
+from shared.errors import AlreadyAppliedError, OverloadedError, TransientError
 from shared.ports import Store
 from shared.receipts import DAY
 from shared.words import Commit, Receipt
@@ -54,18 +54,24 @@ class Apart:
         return self._until - self._clock.monotonic()
 
     async def extend(self) -> None:
-        """For another period from now on. `OverloadedError` if it has been fenced."""
+        """For another period from now on, if this one is nearly over; whoever has fenced it waits for its end.
+
+        `OverloadedError` if it has ended and been fenced.
+        """
         async with self._turn:  # a number left out would be free to be fenced
-            if self.left() < self._period / 3:
+            if self.left() >= self._period / 3:
+                return
+            try:
                 await self._extend()
+            except TransientError:
+                if self.left() <= 0:
+                    raise
 
     async def _extend(self) -> None:
         begun = self._clock.monotonic()
         if not self.fenced:
             state = await insert(self._store, self._clock, self.member, self._number, APART)
             self.fenced = state != APART
-        if self.fenced and self.left() > 0:
-            return  # whoever has fenced it waits for the end of that
         if self.fenced:
             raise OverloadedError(
                 "Redis can't be reached from here, and the others count on it that nothing is accepted here meanwhile;"

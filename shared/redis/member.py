@@ -131,6 +131,7 @@ class Member:
         return reply
 
     def _heard(self, reply: Any) -> None:
+        self._server.found()
         _, now, orphans, suspect, top, arrived, flat = reply
         self._lease.hear(now, self._clock.monotonic())
         members = {name.decode(): int(until) for name, until in zip(flat[::2], flat[1::2], strict=True)}

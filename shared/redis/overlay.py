@@ -156,7 +156,8 @@ class RedisOverlay:
             self._copy.withdraw(attempt)
             self._withdrawn += [(piece.key, piece.attempt) for piece in attempt.pieces]
         del self._withdrawn[:-MOST_WITHDRAWN]
-        self._server.wake.set()
+        if self._server.up:
+            self._server.wake.set()
 
     async def _flush_withdrawn(self) -> None:
         while self._withdrawn:

@@ -64,8 +64,9 @@ class Server:
         self.up = True
 
     async def _lost(self, error: AwayError) -> None:
+        if self.up:
+            self.wake.set()  # once: who looks for it in vain takes its time
         self.up = False
-        self.wake.set()
         self._say(str(error))
         await self._links.drop()
 

@@ -31,13 +31,18 @@ PERIOD: Final = 1.5
 KEPT: Final = 'redis-server "$@" >/dev/null 2>&1 & echo $!; read _; kill -9 $! 2>/dev/null'
 
 
+def free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port: int = free.getsockname()[1]
+        return port
+
+
 class RedisServer:
     """A process that can be killed, stopped and started again; what it held is gone then."""
 
     def __init__(self, folder: Path, *options: str) -> None:
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port = free.getsockname()[1]
+        self.port = free_port()
         self.host = f"127.0.0.1:{self.port}"
         self.url = f"redis://{self.host}/0"
         self._folder = folder

@@ -16,6 +16,7 @@ from tests.emulators.redis_fixtures import (
     accept,
     acquainted,
     exact,
+    free_port,
     keys,
     names_in,
     until,
@@ -246,7 +247,25 @@ async def test_flaws(start_redis: Start, redis: RedisServer, fleet: Fleet) -> No
     redis.ask("REPLICAOF", "127.0.0.1", str(evicting.port))
     (flaw,) = await good.flaws()
     assert "is a replica" in flaw
-    cluster = start_redis("--cluster-enabled", "yes")
+    cluster = start_redis("--cluster-enabled", "yes", "--cluster-port", str(free_port()))
     (flaw,) = await (await fleet.process(cluster.url, member=False)).flaws()
     assert "is a cluster" in flaw
     await until_inexact(good)
+
+
+async def test_it_is_looked_for_now_and_then(redis: RedisServer, fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not as fast as it can refuse."""
+    overlay = await fleet.process(lease=3.0)
+    looks = 0
+    look = overlay._server.look
+
+    async def counted() -> None:
+        nonlocal looks
+        looks += 1
+        await look()
+
+    monkeypatch.setattr(overlay._server, "look", counted)
+    redis.kill()
+    assert not await exact(overlay)
+    await asyncio.sleep(1.0)
+    assert 2 <= looks <= 8
