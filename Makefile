@@ -52,7 +52,7 @@ bench: $(VENV)/.installed-dev ## measure (ARGS are passed on)
 lock: ## renew requirements*.txt (ARGS=--upgrade for newer versions); needs uv
 	@command -v '$(UV)' >/dev/null || { echo 'make lock needs uv, see its documentation, or name it: make lock UV=...' >&2; exit 1; }
 	$(LOCK) pyproject.toml --group build $(ARGS) --output-file requirements.txt
-	$(LOCK) pyproject.toml --extra google --group build --group dev --constraints requirements.txt $(ARGS) --output-file requirements-dev.txt
+	$(LOCK) pyproject.toml --extra google --extra redis --group build --group dev --constraints requirements.txt $(ARGS) --output-file requirements-dev.txt
 	@for file in requirements.txt requirements-dev.txt; do \
 	    { echo '# Every package with its hashes, for pip --require-hashes. Made by `make lock`: do not edit.'; cat "$$file"; } >"$$file.new" \
 	    && mv "$$file.new" "$$file" || exit 1; \

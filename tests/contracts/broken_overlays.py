@@ -1,11 +1,13 @@
 """Overlays, and brokers that keep one, with one mistake each."""
 
 import asyncio
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import replace
 
 from shared.memory.broker import MemoryBroker, MemoryOverlay
-from shared.words import Delivery, Message, View
+from shared.memory.overlay import ProcessOverlay
+from shared.words import Delivery, Envelope, Message, View
 
 
 class DropsTooEarly(MemoryBroker):
@@ -139,3 +141,145 @@ class HoldsEverything(MemoryOverlay):
 class HoldsNothing(MemoryOverlay):
     async def holds(self, keys: Collection[str]) -> Collection[str]:
         return ()
+
+
+class ConfirmsAtOnce(ProcessOverlay):
+    def _add(self, envelope: Envelope, *, confirmed: bool) -> int:
+        number = super()._add(envelope, confirmed=confirmed)
+        self._pending.confirm(number)
+        return number
+
+
+class WritesAfterwards(ProcessOverlay):
+    @asynccontextmanager
+    async def entered(self, envelopes: Sequence[Envelope]) -> AsyncIterator[None]:
+        yield
+        for envelope in envelopes:
+            self._pending.confirm(self._add(envelope, confirmed=False))
+
+
+class NeverConfirms(ProcessOverlay):
+    @asynccontextmanager
+    async def entered(self, envelopes: Sequence[Envelope]) -> AsyncIterator[None]:
+        for envelope in envelopes:
+            self._add(envelope, confirmed=False)
+        yield
+
+
+class NeverWithdraws(ProcessOverlay):
+    def _forget(self, number: int) -> None:
+        """It stays."""
+
+
+class ConfirmsWhatFailed(ProcessOverlay):
+    def _forget(self, number: int) -> None:
+        self._pending.confirm(number)
+
+
+class WithdrawsTheKey(ProcessOverlay):
+    def _forget(self, number: int) -> None:
+        keys, _, _ = self._there[number]
+        for other in sorted({other for key in keys for other in self._numbers[key]}):
+            super()._forget(other)
+
+
+class LetsGoneOnesBe(ProcessOverlay):
+    @asynccontextmanager
+    async def entered(self, envelopes: Sequence[Envelope]) -> AsyncIterator[None]:
+        before = self._last
+        async with super().entered(envelopes):
+            yield
+        for number in range(before + len(envelopes) + 1, self._last + 1):
+            self._forget(number)
+
+
+class NotLateWhenAnew(ProcessOverlay):
+    def _add(self, envelope: Envelope, *, confirmed: bool) -> int:
+        number = super()._add(envelope, confirmed=False)
+        if confirmed:
+            self._pending.confirm(number)
+        return number
+
+
+class SettlesWithoutAFloor(ProcessOverlay):
+    async def settle(self, applied: Collection[str], time: int) -> None:
+        await super().settle(applied, 0)
+
+
+class SettlesAllFloors(ProcessOverlay):
+    async def settle(self, applied: Collection[str], time: int) -> None:
+        await super().settle(applied, time)
+        self._pending.remove([-1], time)
+
+
+class LowersFloors(ProcessOverlay):
+    async def settle(self, applied: Collection[str], time: int) -> None:
+        self._pending._floors.clear()
+        self._pending._views.clear()
+        await super().settle(applied, time)
+
+
+class SettlesTheFirst(ProcessOverlay):
+    async def settle(self, applied: Collection[str], time: int) -> None:
+        some = [number for key in applied for number in sorted(self._numbers.get(key, ()))[:1]]
+        for number in some:
+            self._unlist(number)
+        self._pending.remove(some, time)
+
+
+class AlwaysUnsettled(ProcessOverlay):
+    async def unsettled(self, limit: int) -> Collection[str]:
+        return [*self._numbers][:limit]
+
+
+class NeverUnsettled(ProcessOverlay):
+    async def unsettled(self, limit: int) -> Collection[str]:
+        return ()
+
+
+class RoundsFloors(ProcessOverlay):
+    """As one whose numbers are floats."""
+
+    async def settle(self, applied: Collection[str], time: int) -> None:
+        await super().settle(applied, int(float(time)))
+
+
+class SaysExact(ProcessOverlay):
+    async def view(self, counters: Sequence[str]) -> Mapping[str, View]:
+        return {counter: replace(found, exact=True) for counter, found in (await super().view(counters)).items()}
+
+
+class NewVersions(ProcessOverlay):
+    async def view(self, counters: Sequence[str]) -> Mapping[str, View]:
+        self._pending._views.clear()
+        return await super().view(counters)
+
+
+class ProcessOneVersion(ProcessOverlay):
+    async def view(self, counters: Sequence[str]) -> Mapping[str, View]:
+        return {counter: replace(found, version=1) for counter, found in (await super().view(counters)).items()}
+
+
+class ProcessNewestFirst(ProcessOverlay):
+    async def view(self, counters: Sequence[str]) -> Mapping[str, View]:
+        views = await super().view(counters)
+        return {counter: replace(found, entries=found.entries[::-1]) for counter, found in views.items()}
+
+
+class ProcessNamesAll(ProcessOverlay):
+    async def names(self, prefix: str) -> Sequence[str]:
+        return await super().names("")
+
+
+class ProcessHoldsEverything(ProcessOverlay):
+    async def holds(self, keys: Collection[str]) -> Collection[str]:
+        return keys
+
+
+class TearsViews(ProcessOverlay):
+    async def view(self, counters: Sequence[str]) -> Mapping[str, View]:
+        views: dict[str, View] = {}
+        for counter in counters:
+            views |= await super().view([counter])
+            await asyncio.sleep(0)
+        return views

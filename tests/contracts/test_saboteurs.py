@@ -10,15 +10,18 @@ import pytest
 
 from shared.clock import ManualClock
 from shared.memory.broker import MemoryBroker, MemoryOverlay
+from shared.memory.overlay import ProcessOverlay
 from shared.memory.store import MemoryStore
 from shared.ports import Overlay
 from tests.contracts import broken_brokers, broken_overlays, broken_stores
 from tests.contracts.broker import BrokerContract
+from tests.contracts.entries import EntriesContract
 from tests.contracts.leases import LeaseContract, OnceContract
 from tests.contracts.overlay import Accepted, OverlayContract
 from tests.contracts.snapshots import SnapshotContract
 from tests.contracts.store import StoreContract
 from tests.contracts.test_memory import make_broker
+from tests.contracts.test_process_overlay import make_written
 
 
 class OfBrokers(BrokerContract, LeaseContract, OnceContract):
@@ -81,6 +84,13 @@ def overlay_of(broker: type[MemoryBroker], overlay: type[MemoryOverlay]) -> Call
     return make
 
 
+def written_of(kind: type[ProcessOverlay]) -> Callable[[], Awaitable[object]]:
+    async def make() -> object:
+        return make_written(kind)
+
+    return make
+
+
 @pytest.mark.parametrize("kind", kinds(broken_brokers, MemoryBroker))
 async def test_a_broken_broker_fails(kind: type[MemoryBroker]) -> None:
     assert await failures(OfBrokers(), broker_of(kind))
@@ -101,8 +111,14 @@ async def test_a_broken_overlay_fails(kind: type[MemoryOverlay]) -> None:
     assert await failures(OverlayContract(), overlay_of(MemoryBroker, kind))
 
 
+@pytest.mark.parametrize("kind", kinds(broken_overlays, ProcessOverlay))
+async def test_a_broken_overlay_of_a_process_fails(kind: type[ProcessOverlay]) -> None:
+    assert await failures(EntriesContract(), written_of(kind))
+
+
 async def test_the_fakes_themselves_fail_nothing() -> None:
     """So that it is the mistake that is caught."""
     assert await failures(OfBrokers(), broker_of(MemoryBroker)) == []
     assert await failures(OfStores(), store_of(MemoryStore)) == []
     assert await failures(OverlayContract(), overlay_of(MemoryBroker, MemoryOverlay)) == []
+    assert await failures(EntriesContract(), written_of(ProcessOverlay)) == []

@@ -1,4 +1,4 @@
-"""A TCP proxy between a client and an emulator: it can lose answers to requests that were passed on, hold everything
+"""A TCP proxy between a client and a server: it can lose answers to requests that were passed on, hold everything
 back as a server does that is frozen, and be gone.
 """
 
@@ -15,6 +15,7 @@ class Proxy:
         self._deaf = False
         self._awake = asyncio.Event()
         self._awake.set()
+        self._closed = False
         self._writers: set[asyncio.StreamWriter] = set()
         self._server: asyncio.Server | None = None
         self._own_port = 0
@@ -53,8 +54,30 @@ class Proxy:
         self._server = await asyncio.start_server(self._serve, "127.0.0.1", self._own_port)
         self._own_port = self._server.sockets[0].getsockname()[1]
 
+    def close(self) -> None:
+        """End all connections, and let nobody in until `open`."""
+        self._closed = True
+        self.cut()
+
+    def open(self) -> None:
+        self._closed = False
+
+    def lead_to(self, host: str) -> None:
+        """Another server from now on; nobody keeps a connection to the old one."""
+        self._host, _, self._port = host.partition(":")
+        self.cut()
+
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        upstream_reader, upstream = await asyncio.open_connection(self._host, int(self._port))
+        if self._closed:
+            writer.transport.abort()
+            return
+        try:
+            upstream_reader, upstream = await asyncio.open_connection(self._host, int(self._port))
+        except BaseException as error:
+            writer.transport.abort()
+            if isinstance(error, OSError):
+                return  # nobody is there
+            raise
         self._writers |= {writer, upstream}
         try:
             await asyncio.gather(self._pass_on(reader, upstream), self._pass_on(upstream_reader, writer, answers=True))

@@ -1,0 +1,1 @@
+"""The overlay of a fleet, in Redis or Valkey."""

@@ -1,0 +1,171 @@
+"""The connections to Redis: a few of them, each knowing which server is at its other end. None repeats a command."""
+
+import asyncio
+import contextlib
+from hashlib import sha1
+from types import TracebackType
+from typing import Any, Final, NamedTuple
+from urllib.parse import urlsplit
+
+from redis.asyncio.connection import AbstractConnection, ConnectionPool
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+from redis.exceptions import NoScriptError, RedisError, ResponseError
+
+from shared.errors import SettingsError, TransientError
+
+TIMEOUT: Final = 0.5
+MOST: Final = 8
+"""Connections; who finds none waits."""
+SCHEMES: Final = ("redis", "rediss", "valkey", "valkeys", "unix")
+
+
+class AwayError(TransientError):
+    """Redis does not answer, or not as one that can be written to. What was sent may have been done, or be done yet."""
+
+
+class FullError(AwayError):
+    """Redis has no memory left. Nothing was written; it can be read."""
+
+
+class Script:
+    """Text that runs inside Redis as one step, called by its hash."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.sha = sha1(text.encode(), usedforsecurity=False).hexdigest()
+
+
+class Answer(NamedTuple):
+    """What a call answered, and the id of the run of the server that it was sent to."""
+
+    run: bytes
+    reply: Any
+
+
+class Links:
+    """Every call goes out once, over a connection whose server's `run_id` was asked"""
+
+    def __init__(self, url: str, timeout: float = TIMEOUT, most: int = MOST) -> None:
+        self._pool = ConnectionPool.from_url(
+            _known(url),
+            socket_timeout=None,  # of a whole call, here
+            socket_connect_timeout=timeout,
+            retry=Retry(NoBackoff(), 0),
+            protocol=2,
+        )
+        self._timeout = timeout
+        self._turn = asyncio.Semaphore(most)
+        self._idle: list[tuple[AbstractConnection, bytes]] = []
+        self._closed = False
+
+    async def run(self, script: Script, prefix: bytes, *arguments: Any) -> Answer:
+        """The first two arguments that the script gets are its key, the prefix, and the server's run id."""
+        async with self._turn, _Translated(self._timeout):
+            link, run = await self._take()
+            rest = (1, prefix, run, *arguments)
+            try:
+                try:
+                    reply = await _ask(link, "EVALSHA", script.sha, *rest)
+                except NoScriptError:
+                    reply = await _ask(link, "EVAL", script.text, *rest)
+            except BaseException as error:
+                await self._put(link, run, error)
+                raise
+            await self._put(link, run)
+        return Answer(run, reply)
+
+    async def call(self, *command: Any) -> Any:
+        """A command that changes nothing and does not depend on the run."""
+        async with self._turn, _Translated(self._timeout):
+            link, run = await self._take()
+            try:
+                reply = await _ask(link, *command)
+            except BaseException as error:
+                await self._put(link, run, error)
+                raise
+            await self._put(link, run)
+        return reply
+
+    async def drop(self) -> None:
+        """The connections that nobody uses: what comes next asks anew who is there."""
+        while self._idle:
+            await _end(self._idle.pop()[0])
+
+    async def close(self) -> None:
+        """What is under way may end; its connections go then."""
+        self._closed = True
+        await self.drop()
+
+    def _new(self) -> Any:
+        """Typed in part only."""
+        return self._pool.make_connection()  # type: ignore[no-untyped-call]
+
+    async def _take(self) -> tuple[AbstractConnection, bytes]:
+        while self._idle:
+            link, run = self._idle.pop()
+            if link.is_connected:
+                return link, run
+        link = self._new()
+        try:
+            await link.connect()
+            text = await _ask(link, "INFO", "server")
+        except BaseException:
+            await _end(link)
+            raise
+        (run,) = [line[7:].strip() for line in bytes(text).splitlines() if line.startswith(b"run_id:")]
+        return link, run
+
+    async def _put(self, link: AbstractConnection, run: bytes, error: BaseException | None = None) -> None:
+        """Back, unless its answer may still come."""
+        if not self._closed and (error is None or isinstance(error, ResponseError)):
+            self._idle.append((link, run))
+        else:
+            await _end(link)
+
+
+class _Translated:
+    """Vendors' errors into ours, after a time at most."""
+
+    def __init__(self, timeout: float) -> None:
+        self._timeout = asyncio.timeout(timeout)
+
+    async def __aenter__(self) -> None:
+        await self._timeout.__aenter__()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            await self._timeout.__aexit__(kind, error, trace)
+        except TimeoutError as late:
+            raise AwayError("Redis does not answer in time") from late
+        if isinstance(error, ResponseError) and "OOM" in str(error):
+            raise FullError(f"Redis is full: {error}") from error
+        if isinstance(error, RedisError | OSError):
+            raise AwayError(f"Redis is away: {error}") from error
+
+
+async def _ask(link: AbstractConnection, *command: Any) -> Any:
+    if not link.is_connected:
+        raise ConnectionError("the connection was lost")  # it would make a new one, to whichever server
+    await link.send_command(*command, check_health=False)
+    return await link.read_response()
+
+
+async def _end(link: AbstractConnection) -> None:
+    with contextlib.suppress(RedisError, OSError):
+        await link.disconnect(nowait=True)
+
+
+def _known(url: str) -> str:
+    scheme = urlsplit(url).scheme
+    if scheme not in SCHEMES:
+        raise SettingsError(f"{url!r}: must begin with one of {', '.join(SCHEMES)}, each followed by ://")
+    return url.replace("valkey", "redis", 1) if scheme.startswith("valkey") else url
+
+
+def shown(url: str) -> str:
+    """Without a password."""
+    parts = urlsplit(url)
+    return parts._replace(netloc=parts.netloc.rpartition("@")[2], query="").geturl()

@@ -1,0 +1,209 @@
+"""Redis servers: one for each test that asks, empty, on its own port; it ends with the test run whatever happens."""
+
+import asyncio
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from shared.clock import SystemClock
+from shared.memory.store import MemoryStore
+from shared.ports import Store
+from shared.receipts import DAY, key_of_envelope
+from shared.redis.overlay import RedisOverlay
+from shared.words import Envelope
+from tests.emulators.datastore_fixtures import missing
+
+LONGEST_START: Final = 10.0
+LEASE: Final = 0.6
+"""Seconds, in tests."""
+PERIOD: Final = 1.5
+# The shell ends Redis when its own standard input ends, so when the test run is gone.
+KEPT: Final = 'redis-server "$@" >/dev/null 2>&1 & echo $!; read _; kill -9 $! 2>/dev/null'
+
+
+def free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port: int = free.getsockname()[1]
+        return port
+
+
+class RedisServer:
+    """A process that can be killed, stopped and started again; what it held is gone then."""
+
+    def __init__(self, folder: Path, *options: str) -> None:
+        self.port = free_port()
+        self.host = f"127.0.0.1:{self.port}"
+        self.url = f"redis://{self.host}/0"
+        self._folder = folder
+        self._options = options
+        self._shell: subprocess.Popen[str] | None = None
+        self.pid = 0
+
+    def start(self) -> None:
+        command = ["sh", "-c", KEPT, "sh", "--port", str(self.port), "--save", "", "--dir", str(self._folder)]
+        self._shell = subprocess.Popen(
+            [*command, "--bind", "127.0.0.1", *self._options],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert self._shell.stdout is not None
+        self.pid = int(self._shell.stdout.readline())
+        until = time.monotonic() + LONGEST_START
+        while self._ping() != b"+PONG":
+            assert time.monotonic() < until, "Redis does not start"
+            time.sleep(0.01)
+
+    def _ping(self) -> bytes:
+        with suppress(OSError), socket.create_connection(("127.0.0.1", self.port), timeout=1) as connection:
+            connection.sendall(b"PING\r\n")
+            return connection.recv(5)
+        return b""
+
+    def kill(self) -> None:
+        shell, self._shell = self._shell, None
+        if shell is not None:
+            with suppress(ProcessLookupError):
+                os.kill(self.pid, signal.SIGKILL)
+            shell.communicate("\n")
+
+    def hang(self) -> None:
+        os.kill(self.pid, signal.SIGSTOP)
+
+    def go_on(self) -> None:
+        os.kill(self.pid, signal.SIGCONT)
+
+    def ask(self, *command: str) -> str:
+        """As somebody with redis-cli does."""
+        done = subprocess.run(
+            ["redis-cli", "-p", str(self.port), *command], capture_output=True, text=True, check=True, timeout=10
+        )
+        return done.stdout.strip()
+
+
+Start = Callable[..., RedisServer]
+
+
+async def accept(overlay: RedisOverlay, name: str, counter: str = "a") -> None:
+    """An envelope is published at once."""
+    async with overlay.entered([Envelope(name, {counter: 1})]):
+        pass
+
+
+async def names_in(overlay: RedisOverlay, counter: str = "a") -> tuple[set[str], bool]:
+    """The keys of confirmed entries, and whether these are all there are."""
+    view = (await overlay.view([counter]))[counter]
+    return {entry.key for entry in view.entries if entry.confirmed}, view.exact
+
+
+async def exact(overlay: RedisOverlay) -> bool:
+    return (await names_in(overlay))[1]
+
+
+async def until(condition: Callable[[], Awaitable[bool]], longest: float = 15.0) -> None:
+    """Poll."""
+    async with asyncio.timeout(longest):
+        while not await condition():
+            await asyncio.sleep(0.01)
+
+
+async def until_exact(*overlays: RedisOverlay, longest: float = 15.0) -> None:
+    for overlay in overlays:
+        await until(partial(exact, overlay), longest)
+
+
+async def until_inexact(*overlays: RedisOverlay) -> None:
+    async def inexact(overlay: RedisOverlay) -> bool:
+        return not await exact(overlay)
+
+    for overlay in overlays:
+        await until(partial(inexact, overlay))
+
+
+async def acquainted(*overlays: RedisOverlay) -> None:
+    """Each has heard of all. Otherwise whoever begins an epoch has to suspect that somebody is missing."""
+
+    async def knows(overlay: RedisOverlay) -> bool:
+        overlay._server.wake.set()
+        fleet = overlay._member.fleet if overlay._member else None
+        return fleet is not None and len(fleet.members) == fleet.arrived == len(overlays)
+
+    for overlay in overlays:
+        await until(partial(knows, overlay))
+
+
+def keys(*names: str) -> set[str]:
+    return {key_of_envelope(name) for name in names}
+
+
+@pytest.fixture
+def start_redis(tmp_path: Path) -> Iterator[Start]:
+    """Call it for a server."""
+    if shutil.which("redis-server") is None:
+        missing("there is no redis-server")
+    servers: list[RedisServer] = []
+
+    def start(*options: str) -> RedisServer:
+        server = RedisServer(tmp_path, *options)
+        servers.append(server)
+        server.start()
+        return server
+
+    yield start
+    for server in servers:
+        server.kill()
+
+
+@pytest.fixture
+def redis(start_redis: Start) -> RedisServer:
+    return start_redis()
+
+
+class Fleet:
+    """Processes that share a store and a Redis, with short leases."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self.clock = SystemClock()
+        self.store: Store = MemoryStore(self.clock)
+        self.overlays: list[RedisOverlay] = []
+
+    async def process(
+        self, url: str = "", *, member: bool = True, opened: bool = True, **settings: Any
+    ) -> RedisOverlay:
+        settings = {"lease": LEASE, "period": PERIOD, "grace": 0.3, "flusher_lease": 1.0} | settings
+        overlay = RedisOverlay(
+            url or self.url, "test", self.store, self.clock, member=member, receipts_live=8 * DAY, **settings
+        )
+        if opened:
+            await overlay.open()
+            self.overlays.append(overlay)
+        return overlay
+
+    async def crash(self, overlay: RedisOverlay) -> None:
+        """It is gone without a word."""
+        self.overlays.remove(overlay)
+        overlay._member = None
+        await overlay.close()
+
+    async def close(self) -> None:
+        for overlay in self.overlays:
+            await overlay.close()
+
+
+@pytest.fixture
+async def fleet(redis: RedisServer) -> AsyncIterator[Fleet]:
+    fleet = Fleet(redis.url)
+    yield fleet
+    await fleet.close()

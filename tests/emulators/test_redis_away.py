@@ -1,0 +1,271 @@
+"""Redis goes, hangs, comes back empty or as a replica that lags: writes go on, and exact is said only when it is so."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+
+import pytest
+
+from shared.errors import OverloadedError, TransientError
+from tests.emulators.proxy import Proxy, proxy
+from tests.emulators.redis_fixtures import (
+    LEASE,
+    Fleet,
+    RedisServer,
+    Start,
+    accept,
+    acquainted,
+    exact,
+    free_port,
+    keys,
+    names_in,
+    until,
+    until_exact,
+    until_inexact,
+)
+
+
+@pytest.fixture
+async def network(redis: RedisServer) -> AsyncIterator[Proxy]:
+    async with proxy(redis.host) as network:
+        yield network
+
+
+def through(network: Proxy) -> str:
+    return f"redis://{network.address}/0"
+
+
+async def test_a_process_that_never_reached_it_accepts_nothing_until_it_has(redis: RedisServer, fleet: Fleet) -> None:
+    """Nobody could know that it lives."""
+    redis.kill()
+    overlay = await fleet.process()
+    with pytest.raises(OverloadedError, match=r"has not reached Redis at redis://127\.0\.0\.1.*COUNTERSINK_OVERLAY"):
+        overlay.check()
+    with pytest.raises(OverloadedError):
+        await accept(overlay, "e")
+    assert await names_in(overlay) == (set(), False)
+    with pytest.raises(TransientError):
+        await overlay.settle(["x"], 1)
+    redis.start()
+    await until_exact(overlay)
+    overlay.check()
+    await accept(overlay, "e")
+    assert await names_in(overlay) == (keys("e"), True)
+
+
+async def test_killed_and_restarted_empty(redis: RedisServer, fleet: Fleet) -> None:
+    one, two = await fleet.process(), await fleet.process()
+    await acquainted(one, two)
+    await accept(one, "before-1")
+    await accept(two, "before-2")
+    redis.kill()
+    assert (await names_in(one))[1] is False
+    begun = time.monotonic()
+    await accept(one, "meanwhile")
+    assert time.monotonic() - begun >= LEASE / 2, "its own lease had not run out"
+    await accept(one, "meanwhile, too")
+    assert await names_in(one) == (keys("before-1", "meanwhile", "meanwhile, too"), False)
+    redis.start()
+    await until_exact(one, two)
+    for overlay in (one, two):
+        assert (await names_in(overlay))[0] == keys("before-1", "before-2", "meanwhile", "meanwhile, too")
+
+
+async def test_what_is_said_to_be_exact_after_everything_was_deleted(redis: RedisServer, fleet: Fleet) -> None:
+    one, two = await fleet.process(), await fleet.process()
+    await acquainted(one, two)
+    await accept(one, "before-1")
+    await accept(two, "before-2")
+    epoch = (await one.view(["a"]))["a"].epoch
+    redis.ask("FLUSHALL")
+    assert not await exact(one)
+    assert not await exact(two)
+    await until_exact(one, two)
+    for overlay in (one, two):
+        assert await names_in(overlay) == (keys("before-1", "before-2"), True)
+        assert (await overlay.view(["a"]))["a"].epoch != epoch
+        assert all(entry.late for entry in (await overlay.view(["a"]))["a"].entries)
+
+
+async def test_a_publish_under_way_while_everything_is_deleted(redis: RedisServer, fleet: Fleet) -> None:
+    one, two = await fleet.process(), await fleet.process()
+    await acquainted(one, two)
+
+    async def block() -> None:
+        async with one.entered([]):
+            pass
+
+    await block()
+    async with asyncio.TaskGroup() as group:
+        for number in range(20):
+            group.create_task(accept(one, f"e{number}"))
+            if number == 10:
+                await asyncio.to_thread(redis.ask, "FLUSHALL")
+    await until_exact(one, two)
+    assert (await names_in(two))[0] == keys(*(f"e{number}" for number in range(20)))
+
+
+async def test_it_hangs(redis: RedisServer, fleet: Fleet) -> None:
+    overlay = await fleet.process()
+    await accept(overlay, "before")
+    redis.hang()
+    try:
+        begun = time.monotonic()
+        assert await names_in(overlay) == (keys("before"), False)
+        assert await names_in(overlay) == (keys("before"), False)
+        assert time.monotonic() - begun < 1.5
+        await accept(overlay, "meanwhile")
+    finally:
+        redis.go_on()
+    await until_exact(overlay)
+    assert (await names_in(overlay))[0] == keys("before", "meanwhile")
+
+
+async def test_a_lost_connection_is_no_reason_to_begin_anew(fleet: Fleet, network: Proxy) -> None:
+    overlay = await fleet.process(through(network), lease=5.0)
+    member = overlay._member
+    assert member is not None
+    before = [*member.ids]
+    for number in range(10):
+        network.cut()
+        await accept(overlay, f"e{number}")
+    await until_exact(overlay)
+    assert (await names_in(overlay))[0] == keys(*(f"e{number}" for number in range(10)))
+    assert [*member.ids] == before
+
+
+async def test_a_replica_that_lags_takes_over(redis: RedisServer, start_redis: Start, fleet: Fleet) -> None:
+    replica = start_redis("--replicaof", "127.0.0.1", str(redis.port))
+
+    async def linked() -> bool:
+        return "master_link_status:up" in replica.ask("INFO", "replication")
+
+    async with proxy(redis.host) as network:
+        one, two = await fleet.process(through(network)), await fleet.process(through(network))
+        await acquainted(one, two)
+        await accept(one, "replicated")
+
+        async def replicated() -> bool:
+            return replica.ask("ZCARD", "countersink:test:names") == "1"
+
+        await until(linked)
+        await until(replicated)
+        replica.ask("REPLICAOF", "NO", "ONE")
+        await accept(one, "lost-1")
+        await accept(two, "lost-2")
+        redis.kill()
+        network.lead_to(replica.host)
+        assert not await exact(one)
+        await until_exact(one, two)
+        for overlay in (one, two):
+            assert (await names_in(overlay))[0] == keys("replicated", "lost-1", "lost-2")
+        await fleet.close()
+        fleet.overlays.clear()
+
+
+async def test_a_replica_never_says_that_it_sees_all(redis: RedisServer, start_redis: Start, fleet: Fleet) -> None:
+    other = start_redis()
+    overlay = await fleet.process(member=True)
+    await accept(overlay, "e")
+    assert await exact(overlay)
+    redis.ask("REPLICAOF", "127.0.0.1", str(other.port))
+    assert not await exact(overlay)
+    redis.ask("REPLICAOF", "NO", "ONE")
+    await until_exact(overlay)
+    assert (await names_in(overlay))[0] == keys("e")
+
+
+async def test_it_is_full(start_redis: Start) -> None:
+    redis = start_redis("--maxmemory", "3mb", "--maxmemory-policy", "noeviction")
+    fleet = Fleet(redis.url)
+    overlay = await fleet.process()
+    try:
+        await accept(overlay, "before")
+        assert redis.ask("SET", "much", "x" * 100_000)
+        redis.ask("CONFIG", "SET", "maxmemory", "100kb")
+        await accept(overlay, "meanwhile")
+        assert not await exact(overlay)
+        overlay.check()
+        await overlay.settle(keys("before"), 3)  # that needs no memory, and is what frees it
+        redis.ask("CONFIG", "SET", "maxmemory", "3mb")
+        await until_exact(overlay)
+        assert await names_in(overlay) == (keys("meanwhile"), True)
+    finally:
+        await fleet.close()
+
+
+async def test_the_store_is_away_as_well(redis: RedisServer, fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Then nothing can be promised."""
+    overlay = await fleet.process()
+
+    async def away(*_: object) -> None:
+        raise TransientError("the store is away")
+
+    redis.kill()
+    monkeypatch.setattr(fleet.store, "apply", away)
+    with pytest.raises(TransientError, match="the store is away"):
+        await accept(overlay, "e")
+    monkeypatch.undo()
+    await accept(overlay, "f")
+    redis.start()
+    await until_exact(overlay)
+    assert (await names_in(overlay))[0] == keys("f")
+
+
+async def test_the_copy_is_bounded(fleet: Fleet) -> None:
+    overlay = await fleet.process(most_entries=2)
+    await accept(overlay, "e1")
+    await accept(overlay, "e2")
+    with pytest.raises(OverloadedError, match="2 entries wait to be applied"):
+        await accept(overlay, "e3")
+    await overlay.settle(keys("e1"), 1)
+    await accept(overlay, "e3")
+
+
+async def test_what_others_settle_is_forgotten_here(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shared.redis.copy.FIRST_LOOK", 0.1)
+    one, two = await fleet.process(), await fleet.process(member=False)
+    await accept(one, "e1")
+    await accept(one, "e2")
+    await two.settle(keys("e1"), 5)
+
+    async def forgotten() -> bool:
+        return one._copy.entries == 1
+
+    await until(forgotten)
+    assert one._copy.view(["a"])["a"].floor == 5
+    assert one._copy.holds(keys("e2"))
+
+
+async def test_flaws(start_redis: Start, redis: RedisServer, fleet: Fleet) -> None:
+    good = await fleet.process(member=False)
+    assert await good.flaws() == []
+    evicting = start_redis("--maxmemory-policy", "allkeys-lru", "--maxmemory", "5mb")
+    bad = await fleet.process(evicting.url, member=False)
+    (flaw,) = await bad.flaws()
+    assert "maxmemory-policy allkeys-lru" in flaw
+    redis.ask("REPLICAOF", "127.0.0.1", str(evicting.port))
+    (flaw,) = await good.flaws()
+    assert "is a replica" in flaw
+    cluster = start_redis("--cluster-enabled", "yes", "--cluster-port", str(free_port()))
+    (flaw,) = await (await fleet.process(cluster.url, member=False)).flaws()
+    assert "is a cluster" in flaw
+    await until_inexact(good)
+
+
+async def test_it_is_looked_for_now_and_then(redis: RedisServer, fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not as fast as it can refuse."""
+    overlay = await fleet.process(lease=3.0)
+    looks = 0
+    look = overlay._server.look
+
+    async def counted() -> None:
+        nonlocal looks
+        looks += 1
+        await look()
+
+    monkeypatch.setattr(overlay._server, "look", counted)
+    redis.kill()
+    assert not await exact(overlay)
+    await asyncio.sleep(1.0)
+    assert 2 <= looks <= 8

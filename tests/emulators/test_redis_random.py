@@ -1,0 +1,239 @@
+"""A fleet on a real Redis in disorder, by seeds: whenever a reading says exact, it holds every answered increment once.
+
+Deltas are powers of four, as in tests/path/world.py: the digits of a total say which increments it holds.
+"""
+
+import asyncio
+import contextlib
+import random
+import time
+from dataclasses import dataclass, field
+
+import pytest
+
+from ingest.reader import Reader
+from shared.errors import AlreadyAppliedError, CountersinkError, TransientError
+from shared.memory.store import MemoryStore
+from shared.parts import parts_of
+from shared.redis.overlay import RedisOverlay
+from shared.words import Commit, Envelope, Increment, Receipt, ShardAdd
+from tests.emulators.proxy import Proxy, proxy
+from tests.emulators.redis_fixtures import Fleet, RedisServer, until_exact
+from tests.path.world import MOST, Truth, digits
+
+COUNTERS = ("a", "b", "c", "d", "e")
+SECONDS = 5.0
+"""Of disorder."""
+CHANCES = {
+    "write": 30.0,
+    "read": 60.0,
+    "apply": 10.0,
+    "settle": 3.0,
+    "cut": 3.0,
+    "open": 8.0,
+    "close": 1.2,
+    "lose_answers": 0.7,
+    "flush": 0.6,
+    "crash": 0.8,
+}
+"""Of steps."""
+
+
+@dataclass
+class Process:
+    overlay: RedisOverlay
+    reader: Reader
+    tasks: set["asyncio.Task[None]"] = field(default_factory=set)
+
+
+class Disorder:
+    """What happens, and what is known to be true."""
+
+    def __init__(self, seed: int, redis: RedisServer, fleet: Fleet, networks: list[Proxy]) -> None:
+        self.random = random.Random(seed)
+        self.redis = redis
+        self.fleet = fleet
+        self.networks = networks
+        assert isinstance(fleet.store, MemoryStore)
+        self.store = fleet.store
+        self.truths = {counter: Truth() for counter in COUNTERS}
+        self.ids: dict[tuple[str, str], tuple[int, int]] = {}
+        self.broker: dict[str, tuple[Envelope, float]] = {}
+        self.processes: list[Process] = []
+        self.exact = self.inexact = self.born = self.refused = 0
+
+    async def process(self, network: Proxy) -> Process:
+        overlay = await self.fleet.process(
+            f"redis://{network.address}/0", lease=0.4, period=0.8, grace=0.3, timeout=0.2
+        )
+        return Process(overlay, Reader(self.store, overlay, self.fleet.clock, cache_ttl=1.0))
+
+    async def write(self, index: int) -> None:
+        process = self.processes[index]
+        counter = self.random.choice(COUNTERS)
+        truth = self.truths[counter]
+        if truth.count >= MOST:
+            return
+        self.born += 1
+        name = f"e{self.born}"
+        client_id = self.random.choice([None, None, "x", "y", "z"])
+        if client_id is None:
+            bit, delta = truth.next()
+            envelope = Envelope(name, {counter: delta})
+        else:
+            if (counter, client_id) not in self.ids:
+                self.ids[counter, client_id] = truth.next()
+            bit, delta = self.ids[counter, client_id]
+            envelope = Envelope(name, {}, {}, (Increment(counter, delta, client_id),))
+        outcome = self.random.choices(["published", "lost", "unclear"], [8, 1, 1])[0]
+        pause = self.random.choice([0, 0, 0.01, 0.3])
+        self.run(process, self._write(process, envelope, truth, bit, outcome, pause))
+
+    async def _write(  # noqa: PLR0917 - what was drawn
+        self, process: Process, envelope: Envelope, truth: Truth, bit: int, outcome: str, pause: float
+    ) -> None:
+        with contextlib.suppress(TransientError):
+            try:
+                async with process.overlay.entered([envelope]):
+                    await asyncio.sleep(pause)
+                    if outcome != "lost":
+                        self.broker[envelope.id] = (envelope, time.time())
+                    if outcome != "published":
+                        raise TransientError("the broker says so")
+                    await asyncio.sleep(pause)
+            except TransientError as error:
+                self.refused += "the broker" not in str(error)
+                raise
+            truth.answered |= bit
+
+    async def read(self, index: int) -> None:
+        process = self.processes[index]
+        counters = self.random.sample(COUNTERS, self.random.randint(1, 3))
+        self.run(process, self._read(process, counters, self.random.choice([None, 0, 60])))
+
+    async def _read(self, process: Process, counters: list[str], max_age: float | None) -> None:
+        before = {name: self.truths[name].answered for name in counters}
+        for reading in await process.reader.read(counters, max_age):
+            if not reading.exact:
+                self.inexact += 1
+                continue
+            self.exact += 1
+            mask = digits(reading.value)
+            assert before[reading.name] & ~mask == 0, "an increment that was answered is missing"
+            assert mask & ~self.truths[reading.name].tried == 0, "something was counted that nobody sent"
+
+    def run(self, process: Process, coroutine: object) -> None:
+        task: asyncio.Task[None] = asyncio.create_task(coroutine)  # type: ignore[arg-type]
+        process.tasks.add(task)
+
+    async def apply(self, index: int = 0, *, everything: bool = False) -> None:
+        """As a flusher does, and sometimes it does not tell."""
+        names = [*self.broker]
+        for name in names if everything else self.random.sample(names, self.random.randint(0, len(names))):
+            envelope = self.broker.pop(name)[0]
+            for part in parts_of(envelope):
+                known = await self.store.receipts([key for key, _ in part.keyed])
+                new = {key: item for key, item in part.keyed if key not in known.found}
+                adds = [ShardAdd(counter, 0, delta, 1) for counter, delta in part.sums.items()]
+                adds += [ShardAdd(item.counter, 0, item.delta, 1) for item in new.values()]
+                receipts = tuple(Receipt(key, 2**62) for key in (part.key, *new))
+                try:
+                    applied = await self.store.apply(Commit(receipts, tuple(adds)))
+                except AlreadyAppliedError:
+                    applied = (await self.store.receipts([part.key])).time
+                if everything or self.random.random() < 0.7:
+                    overlay = self.random.choice([self.flusher, self.processes[index].overlay])
+                    with contextlib.suppress(TransientError):
+                        await overlay.settle([part.key], applied)
+
+    async def evidence(self) -> None:
+        """A flusher sees all that waits at every pull."""
+        while True:
+            oldest = min((at for _, at in self.broker.values()), default=time.time())
+            self.flusher.pulled(int(oldest * 1000))
+            await asyncio.sleep(0.05)
+
+    async def crash(self, index: int) -> None:
+        process = self.processes[index]
+        for task in process.tasks:
+            task.cancel()
+        await asyncio.gather(*process.tasks, return_exceptions=True)
+        await self.fleet.crash(process.overlay)
+        self.processes[index] = await self.process(self.networks[index])
+
+    async def step(self) -> None:
+        index = self.random.randrange(len(self.processes))
+        (what,) = self.random.choices([*CHANCES], [*CHANCES.values()])
+        await getattr(self, what)(index)
+        await self.collect()
+
+    async def cut(self, index: int) -> None:
+        self.networks[index].cut()
+
+    async def close(self, index: int) -> None:
+        self.networks[index].close()
+
+    async def lose_answers(self, index: int) -> None:
+        self.networks[index].lose_answers()
+
+    async def open(self, _: int) -> None:
+        for network in self.networks:
+            if self.random.random() < 0.5:
+                network.cut()
+                network.open()
+
+    async def flush(self, _: int) -> None:
+        await asyncio.to_thread(self.redis.ask, "FLUSHALL")
+
+    async def settle(self, index: int) -> None:
+        process = self.processes[index]
+        keys = await process.overlay.unsettled(100)
+        found = await self.store.receipts(keys)
+        with contextlib.suppress(TransientError):
+            await process.overlay.settle(found.found.keys(), found.time)
+
+    async def collect(self) -> None:
+        """Raise what a task has found wrong."""
+        for process in self.processes:
+            for task in [task for task in process.tasks if task.done()]:
+                process.tasks.discard(task)
+                if not task.cancelled():
+                    error = task.exception()
+                    if error is not None and not isinstance(error, CountersinkError):
+                        raise error
+
+    async def run_all(self) -> None:
+        self.flusher = await self.fleet.process(member=False, flusher_lease=-9.7)
+        self.processes = [await self.process(network) for network in self.networks]
+        witness = asyncio.create_task(self.evidence())
+        until = time.monotonic() + SECONDS
+        while time.monotonic() < until:
+            await self.step()
+            await asyncio.sleep(self.random.choice([0, 0, 0.002, 0.01, 0.05]))
+        for network in self.networks:
+            network.cut()
+            network.open()
+        for process in self.processes:
+            await asyncio.wait_for(asyncio.gather(*process.tasks, return_exceptions=True), 10)
+        await self.collect()
+        await self.apply(everything=True)
+        await until_exact(*(process.overlay for process in self.processes), longest=20)
+        for process in self.processes:
+            for reading in await process.reader.read(COUNTERS, 0):
+                truth = self.truths[reading.name]
+                assert reading.exact
+                assert truth.answered & ~digits(reading.value) == 0
+        witness.cancel()
+
+
+@pytest.mark.parametrize("seed", range(4))
+async def test_exact_is_exact(seed: int, redis: RedisServer, fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shared.redis.overlay.ALLOWANCE", 50)
+    monkeypatch.setattr("shared.redis.janitor.MARGIN", 0.1)
+    async with contextlib.AsyncExitStack() as stack:
+        networks = [await stack.enter_async_context(proxy(redis.host)) for _ in range(3)]
+        disorder = Disorder(seed, redis, fleet, networks)
+        await disorder.run_all()
+        assert disorder.exact
+        await fleet.close()
+        fleet.overlays.clear()
