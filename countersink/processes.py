@@ -27,7 +27,7 @@ _log = logging.getLogger(__name__)
 
 async def ingest(settings: Settings, sock: socket.socket, say: Say, parent: int | None = None) -> None:
     """`parent` is a pipe that ends with the process that must not be outlived."""
-    async with _running(settings) as (parts, stop):
+    async with _running(settings, publishes=True) as (parts, stop):
         if parent is not None:
             _follow(parent, stop)
         else:
@@ -55,7 +55,7 @@ async def flusher(settings: Settings, sock: socket.socket | None, say: Say) -> N
 
 async def up(settings: Settings, sock: socket.socket, say: Say) -> None:
     """Both in one process. The flusher stops last, so that it applies what ingest has just accepted."""
-    async with _running(settings) as (parts, stop):
+    async with _running(settings, publishes=True) as (parts, stop):
         await ready(parts, flushes=True)
         service = _ingest(parts, settings)
         last = Stop()
@@ -108,10 +108,11 @@ def _flusher(parts: Parts, settings: Settings) -> Flusher:
 
 
 @contextlib.asynccontextmanager
-async def _running(settings: Settings) -> AsyncIterator[tuple[Parts, Stop]]:
+async def _running(settings: Settings, *, publishes: bool = False) -> AsyncIterator[tuple[Parts, Stop]]:
     stop = stopping()
-    parts = connect(settings)
+    parts = connect(settings, publishes=publishes)
     try:
+        await parts.open()
         yield parts, stop
     finally:
         await parts.close()

@@ -17,7 +17,7 @@ from shared.settings import Settings
 
 if TYPE_CHECKING:
     from shared.ports import Store
-    from shared.wiring import Opening
+    from shared.setups import Opening
 
 AT_ONCE: Final = 1_000
 """Receipts that one step of a sweep deletes."""
@@ -27,23 +27,34 @@ TRIES: Final = 5
 
 def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
     _add(commands, "provision", _provision, "make topic, subscription, dead letters and TTL, whatever is missing")
-    _add(commands, "doctor", _doctor, "check the set-up and say what is wrong with it; exit 1 if something FAILs")
+    doctor = _add(
+        commands, "doctor", _doctor, "check the set-up and say what is wrong with it; exit 1 if something FAILs"
+    )
+    doctor.add_argument(
+        "--trust-overlay",
+        action="store_true",
+        help="say that nothing which Redis has lost is unapplied, so that reads are exact again, then check",
+    )
     _add(commands, "sweep", _sweep, "delete the receipts that have expired, as flushers do now and then")
 
 
 def _add(
-    commands: "argparse._SubParsersAction[Any]", name: str, command: Callable[[], Awaitable[None]], help_: str
-) -> None:
+    commands: "argparse._SubParsersAction[Any]",
+    name: str,
+    command: Callable[[argparse.Namespace], Awaitable[None]],
+    help_: str,
+) -> argparse.ArgumentParser:
     description = f"{help_[0].upper()}{help_[1:]}. By settings, see countersink --help."
-    parser = commands.add_parser(name, help=help_, description=description, allow_abbrev=False)
-    parser.set_defaults(run=lambda _: asyncio.run(command()))  # type: ignore[arg-type]
+    parser: argparse.ArgumentParser = commands.add_parser(name, help=help_, description=description, allow_abbrev=False)
+    parser.set_defaults(run=lambda options: asyncio.run(command(options)))  # type: ignore[arg-type]
+    return parser
 
 
-async def _provision() -> None:
-    from shared import wiring  # noqa: PLC0415 (see above)
+async def _provision(_: argparse.Namespace) -> None:
+    from shared import setups  # noqa: PLC0415 (see above)
 
     wrong = 0
-    for opening in wiring.setups(_settings()):
+    for opening in setups.setups(_settings()):
         async with opening() as setup:
             async for finding in setup.provision():
                 _tell(finding.said)
@@ -52,7 +63,11 @@ async def _provision() -> None:
         raise CountersinkError(f"{wrong} of these can't be mended here: do what their lines say")
 
 
-async def _doctor() -> None:
+async def _doctor(options: argparse.Namespace) -> None:
+    if options.trust_overlay:
+        from shared import setups  # noqa: PLC0415 (see above)
+
+        await setups.trust_overlay(_settings())
     count = failed = 0
     async for finding in _findings():
         _tell(f"{finding.mark:4}  {finding.part:8}  {finding.said}")
@@ -63,10 +78,10 @@ async def _doctor() -> None:
 
 
 async def _findings() -> AsyncIterator[Finding]:
-    from shared import wiring  # noqa: PLC0415 (see above)
+    from shared import setups  # noqa: PLC0415 (see above)
 
     try:
-        openings = wiring.setups(_settings())
+        openings = setups.setups(_settings())
     except CountersinkError as error:
         yield Finding(FAIL, "settings", str(error))
         return
@@ -85,7 +100,7 @@ async def _of(opening: "Opening") -> AsyncIterator[Finding]:
         yield Finding(FAIL, "settings", str(error))
 
 
-async def _sweep() -> None:
+async def _sweep(_: argparse.Namespace) -> None:
     from shared.wiring import connect  # noqa: PLC0415 (see above)
 
     parts = connect(_settings())

@@ -80,6 +80,8 @@ class Window:
         self.known: dict[str, str] = {}
         self.counters: set[str] = set()
         self.bytes = 0
+        self.oldest: int | None = None
+        """When the oldest of it was published."""
 
     def __bool__(self) -> bool:
         return bool(self.held)
@@ -88,6 +90,7 @@ class Window:
         self.held.append(Held(delivery, tuple(parts_of(envelope)), envelope.increments(), late))
         self.counters |= envelope.counters()
         self.bytes += len(delivery.message.data)
+        self.oldest = delivery.published if self.oldest is None else min(self.oldest, delivery.published)
 
     def plan(self, most_parts: int) -> Plan:
         """The next commit: parts of which nothing is known, one of each key, as many as fit."""

@@ -6,7 +6,7 @@ Each `…_once` is a step that the tests take one by one; `run` takes them for e
 import asyncio
 import contextlib
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from flusher.flush import Flush, Tools
@@ -53,8 +53,7 @@ class Flusher:
         """Lease what there is room for; how many messages came."""
         room = min(self._policy.max_bytes - self._window.bytes, MOST_BYTES_PULLED)
         deliveries = await self._tools.subscription.pull(MOST_PULLED, max(room, 1), wait)
-        now = int(self._tools.clock.now() * 1000)
-        self._tools.overlay.pulled(min([delivery.published for delivery in deliveries], default=now))
+        self._tools.overlay.pulled(self._oldest(deliveries))
         if deliveries and not self._window:
             self._begun = self._tools.clock.monotonic()
         # All are held before anything is awaited: what is not held would not be extended or given back.
@@ -65,6 +64,12 @@ class Flusher:
             _log.error("message %s is among the dead letters: %s", delivery.message_id, why)
             await self._tools.subscription.bury(delivery, why)
         return len(deliveries)
+
+    def _oldest(self, pulled: Sequence[Delivery]) -> int:
+        """When the oldest of all that is unapplied here was published; now, if nothing is."""
+        windows = [window.oldest for window in (self._window, self._flushing) if window is not None]
+        held = [oldest for oldest in windows if oldest is not None]
+        return min([*held, *(one.published for one in pulled)], default=int(self._tools.clock.now() * 1000))
 
     def _take(self, delivery: Delivery) -> str | None:
         """Into the window; or why not."""

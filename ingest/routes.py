@@ -17,7 +17,6 @@ from ingest.shards import Shards
 from ingest.writes import Writes
 from shared import metrics
 from shared.errors import CountersinkError
-from shared.ports import Publisher
 
 _COUNTERS: Final = "/v1/counters/"
 _RECEIPTS: Final = "/v1/receipts/"
@@ -25,6 +24,8 @@ _RECEIPTS: Final = "/v1/receipts/"
 _log = logging.getLogger(__name__)
 
 Answer = Awaitable[web.Response]
+Ready = Callable[[], Awaitable[None]]
+"""Raises what a request to count would be answered now."""
 
 
 class Routes:
@@ -32,11 +33,11 @@ class Routes:
     the answer.
     """
 
-    def __init__(self, writes: Writes, reads: Reads, shards: Shards, publisher: Publisher, version: str) -> None:
+    def __init__(self, writes: Writes, reads: Reads, shards: Shards, ready: Ready, version: str) -> None:
         self._writes = writes
         self._reads = reads
         self._shards = shards
-        self._publisher = publisher
+        self._ready = ready
         self._version = version
         self._fixed: dict[str, dict[str, Callable[[web.BaseRequest, Query], Answer]]] = {
             "/v1/increments": {"POST": writes.many},
@@ -96,7 +97,7 @@ class Routes:
         return web.Response(body=b'{"status":"alive"}', headers=JSON)
 
     async def _readyz(self, _: web.BaseRequest, __: Query) -> web.Response:
-        await self._publisher.check()
+        await self._ready()
         return web.Response(body=b'{"status":"ready"}', headers=JSON)
 
     async def _metrics(self, _: web.BaseRequest, __: Query) -> web.Response:

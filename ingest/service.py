@@ -40,6 +40,7 @@ class Ingest:
         version: str,
     ) -> None:
         self._settings = settings
+        self._publisher = publisher
         self._overlay = overlay
         self._settling = Settling(store, overlay)
         self._runner: web.ServerRunner | None = None
@@ -57,9 +58,13 @@ class Ingest:
             Writes(self.publishing, tracking, self.reader, bodies),
             Reads(self.reader, tracking, store, overlay),
             Shards(store, bodies, settings),
-            publisher,
+            self._ready,
             version,
         )
+
+    async def _ready(self) -> None:
+        self._overlay.check()
+        await self._publisher.check()
 
     async def start(self, sock: socket.socket) -> None:
         """Answer requests on a bound socket, once what is pending is known."""

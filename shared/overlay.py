@@ -128,6 +128,9 @@ class KeptByBroker:
     def entered(self, envelopes: Sequence[Envelope]) -> AbstractAsyncContextManager[None]:  # noqa: ARG002
         return nullcontext()
 
+    def check(self) -> None:
+        """The broker says it."""
+
     async def settle(self, applied: Collection[str], time: int) -> None:
         """Done by the ack."""
 

@@ -138,6 +138,10 @@ class Overlay(Protocol):
         """
         ...
 
+    def check(self) -> None:
+        """Raise what `entered` would raise now."""
+        ...
+
     async def settle(self, applied: Collection[str], time: int) -> None:
         """These receipt keys of envelopes are applied, seen at `time` of the store: their counters' floors rise to it,
         then their entries go.
@@ -149,8 +153,8 @@ class Overlay(Protocol):
         ...
 
     def pulled(self, oldest: int) -> None:
-        """A flusher has pulled: when the oldest of it was published, or when it looked and nothing was there (ms since
-        1970). Says, over some time, how old what is not applied can be.
+        """A flusher has pulled: when the oldest of all that it holds was published, or when it looked and nothing was
+        there (ms since 1970). Says, over some time, how old what is not applied can be.
         """
         ...
 

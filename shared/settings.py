@@ -73,7 +73,10 @@ class Settings:
         "the broker's file",
     )
     overlay: str = _setting(
-        "memory://", _text, "what is accepted and not applied yet: of one process; a SQLite broker is its own"
+        "memory://",
+        _text,
+        "what is accepted and not applied yet; beside Pub/Sub redis://HOST[:PORT][/N] for a whole fleet, so that reads"
+        " are exact",
     )
     spool: str = _setting("off", _choice("off"), "takes envelopes while the broker is away; a SQLite broker never is")
     linger_ms: int = _setting(

@@ -1,8 +1,8 @@
-"""The composition root: settings in, ports out. The one place that names adapters."""
+"""The composition root: settings in, ports out. It and `setups` alone name adapters."""
 
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -12,20 +12,22 @@ from shared import urls
 from shared.clock import Clock, SystemClock
 from shared.errors import SettingsError
 from shared.memory.overlay import ProcessOverlay
-from shared.ports import Overlay, Publisher, Setup, Store, Subscription
+from shared.ports import Overlay, Publisher, Store, Subscription
+from shared.receipts import lifetime
 from shared.settings import Settings
 from shared.sqlite.broker import SqlitePublisher, SqliteSubscription, topic_of
 from shared.sqlite.database import Database
 from shared.sqlite.overlay import SqliteOverlay
-from shared.sqlite.setup import SqliteSetup
 from shared.sqlite.store import SqliteStore
 
 if TYPE_CHECKING:
     from shared.google.datastore_keys import Place as DatastorePlace
+    from shared.redis.overlay import RedisOverlay
 
 BROKER = "COUNTERSINK_BROKER"
 STORE = "COUNTERSINK_STORE"
 OVERLAY = "COUNTERSINK_OVERLAY"
+REDIS = {"redis", "rediss", "valkey", "valkeys", "unix"}
 
 
 class Obstacles(Protocol):
@@ -51,7 +53,13 @@ class Parts:
     where: str
     """Of the data, for people."""
     obstacles: "Obstacles"
+    _begins: list[Callable[[], Awaitable[None]]] = field(default_factory=list)
     _ends: list[Callable[[], Awaitable[None]]] = field(default_factory=list)
+
+    async def open(self) -> None:
+        """Begin what has to go on all the time; waits for no server that is away."""
+        for begin in self._begins:
+            await begin()
 
     async def close(self) -> None:
         """The last that was opened first."""
@@ -60,15 +68,15 @@ class Parts:
                 stack.push_async_callback(end)
 
 
-def connect(settings: Settings, environment: Mapping[str, str] = os.environ) -> Parts:
+def connect(settings: Settings, environment: Mapping[str, str] = os.environ, *, publishes: bool = False) -> Parts:
     """Inside a running event loop. Reaches no server yet. `SettingsError` says which setting can't be used."""
     if urls.scheme_of(settings.broker) == "pubsub":
-        return _on_pubsub(settings, environment)
+        return _on_pubsub(settings, environment, publishes=publishes)
     return _embedded(settings)
 
 
 def _embedded(settings: Settings) -> Parts:
-    file = _only_file(settings)
+    file = only_file(settings)
     clock = SystemClock()
     database = Database(file)
     topic = topic_of(database)
@@ -87,7 +95,7 @@ def _embedded(settings: Settings) -> Parts:
     )
 
 
-def _on_pubsub(settings: Settings, environment: Mapping[str, str]) -> Parts:
+def _on_pubsub(settings: Settings, environment: Mapping[str, str], *, publishes: bool) -> Parts:
     broker = urls.pubsub(BROKER, settings.broker)
     try:
         from shared.google.pubsub_client import Place, PubsubClient  # noqa: PLC0415 (the extra may be missing)
@@ -95,18 +103,17 @@ def _on_pubsub(settings: Settings, environment: Mapping[str, str]) -> Parts:
         from shared.google.pubsub_setup import obstacles  # noqa: PLC0415
         from shared.google.pubsub_subscription import PubsubSubscription  # noqa: PLC0415
     except ImportError as error:
-        raise _extra_missing(BROKER, settings.broker, "google") from error
+        raise extra_missing(BROKER, settings.broker, "google") from error
     clock = SystemClock()
     store, end = _store(settings, clock, environment)
     client = PubsubClient(environment.get("PUBSUB_EMULATOR_HOST"))
     place = Place(broker.project, broker.topic, broker.subscription)
     subscription = PubsubSubscription(client, place, lease=settings.lease)
-
-    return Parts(
+    parts = Parts(
         publisher=PubsubPublisher(client, place.topic),
         subscription=subscription,
         store=store,
-        overlay=_overlay(settings, clock),
+        overlay=ProcessOverlay(clock),
         clock=clock,
         topic=place.topic,
         ages=True,
@@ -115,6 +122,12 @@ def _on_pubsub(settings: Settings, environment: Mapping[str, str]) -> Parts:
         obstacles=partial(obstacles, client, place, settings.retention),
         _ends=[end, client.close, subscription.close],
     )
+    if settings.overlay != "memory://":
+        overlay = redis_overlay(settings, place.topic, store, clock, member=publishes)
+        parts.overlay = overlay
+        parts._begins.append(overlay.open)  # noqa: SLF001 (it is made here)
+        parts._ends.append(overlay.close)  # noqa: SLF001
+    return parts
 
 
 def _store(
@@ -125,18 +138,18 @@ def _store(
         database = Database(urls.sqlite_file(STORE, settings.store))
         return SqliteStore(database, clock), database.close
     if scheme != "datastore":
-        raise _wrong_store(settings)
+        raise wrong_store(settings)
     try:
         from shared.google.datastore_client import DatastoreClient  # noqa: PLC0415 (the extra may be missing)
         from shared.google.datastore_store import DatastoreStore  # noqa: PLC0415
     except ImportError as error:
-        raise _extra_missing(STORE, settings.store, "google") from error
-    place = _datastore_place(settings)
+        raise extra_missing(STORE, settings.store, "google") from error
+    place = datastore_place(settings)
     store = DatastoreStore(DatastoreClient(place.project, place.database, clock, environment), place, clock)
     return store, store.close
 
 
-def _datastore_place(settings: Settings) -> "DatastorePlace":
+def datastore_place(settings: Settings) -> "DatastorePlace":
     from shared.google.datastore_keys import Kinds, Place  # noqa: PLC0415 (the extra may be missing)
 
     there = urls.datastore(STORE, settings.store)
@@ -144,17 +157,34 @@ def _datastore_place(settings: Settings) -> "DatastorePlace":
     return Place(there.project, there.database, there.namespace, kinds)
 
 
-def _overlay(settings: Settings, clock: Clock) -> Overlay:
-    if settings.overlay != "memory://":
-        raise SettingsError(f"{OVERLAY}={settings.overlay!r}: must be memory://")
-    return ProcessOverlay(clock)
+def redis_overlay(settings: Settings, topic: str, store: Store, clock: Clock, *, member: bool) -> "RedisOverlay":
+    """All processes on one topic are a fleet."""
+    check_redis(settings)
+    try:
+        from shared.redis.overlay import RedisOverlay  # noqa: PLC0415 (the extra may be missing)
+    except ImportError as error:
+        raise extra_missing(OVERLAY, settings.overlay, "redis") from error
+    return RedisOverlay(
+        settings.overlay,
+        topic,
+        store,
+        clock,
+        member=member,
+        receipts_live=lifetime(settings.retention * 1000, of_client=True),
+        flusher_lease=settings.lease,
+    )
 
 
-def _extra_missing(variable: str, url: str, extra: str) -> SettingsError:
+def check_redis(settings: Settings) -> None:
+    if urls.scheme_of(settings.overlay) not in REDIS:
+        raise SettingsError(f"{OVERLAY}={settings.overlay!r}: must be memory:// or redis://HOST[:PORT][/NUMBER]")
+
+
+def extra_missing(variable: str, url: str, extra: str) -> SettingsError:
     return SettingsError(f"{variable}={url!r} needs more packages: pip install 'countersink[{extra}]'")
 
 
-def _only_file(settings: Settings) -> Path:
+def only_file(settings: Settings) -> Path:
     """Of a set-up with a SQLite broker."""
     file = urls.sqlite_file(BROKER, settings.broker)
     if settings.store and urls.scheme_of(settings.store) != "sqlite":
@@ -177,66 +207,7 @@ async def _none(*, flushes: bool) -> Sequence[str]:  # noqa: ARG001 (the file is
     return ()
 
 
-Opening = Callable[[], AbstractAsyncContextManager[Setup]]
-
-
-def setups(settings: Settings, environment: Mapping[str, str] = os.environ) -> Sequence[Opening]:
-    """What provision and doctor look at. Entered inside a running event loop, each raises `SettingsError` if its
-    settings can't be used; the others may be looked at all the same.
-    """
-    if urls.scheme_of(settings.broker) != "pubsub":
-        return [partial(_file_setup, settings)]
-    store = _file_setup_of_store if urls.scheme_of(settings.store) == "sqlite" else _datastore_setup
-    # An overlay on a server gets its own here: a Setup with a FAIL for each line of its `flaws()`.
-    return [partial(_pubsub_setup, settings, environment), partial(store, settings, environment)]
-
-
-@asynccontextmanager
-async def _file_setup(settings: Settings) -> AsyncIterator[Setup]:
-    yield SqliteSetup(_only_file(settings))
-
-
-@asynccontextmanager
-async def _file_setup_of_store(settings: Settings, _: Mapping[str, str]) -> AsyncIterator[Setup]:
-    yield SqliteSetup(urls.sqlite_file(STORE, settings.store))
-
-
-@asynccontextmanager
-async def _pubsub_setup(settings: Settings, environment: Mapping[str, str]) -> AsyncIterator[Setup]:
-    there = urls.pubsub(BROKER, settings.broker)
-    try:
-        from shared.google.pubsub_client import Place, PubsubClient  # noqa: PLC0415 (the extra may be missing)
-        from shared.google.pubsub_setup import PubsubSetup  # noqa: PLC0415
-    except ImportError as error:
-        raise _extra_missing(BROKER, settings.broker, "google") from error
-    emulator = environment.get("PUBSUB_EMULATOR_HOST", "")
-    client = PubsubClient(emulator)
-    place = Place(there.project, there.topic, there.subscription)
-    try:
-        yield PubsubSetup(client, place, lease=settings.lease, retention=settings.retention, emulator=emulator)
-    finally:
-        await client.close()
-
-
-@asynccontextmanager
-async def _datastore_setup(settings: Settings, environment: Mapping[str, str]) -> AsyncIterator[Setup]:
-    if urls.scheme_of(settings.store) != "datastore":
-        raise _wrong_store(settings)
-    try:
-        from shared.google.datastore_client import EMULATOR, DatastoreClient  # noqa: PLC0415 (the extra may be missing)
-        from shared.google.datastore_setup import DatastoreSetup  # noqa: PLC0415
-        from shared.google.datastore_ttl import Ttl  # noqa: PLC0415
-    except ImportError as error:
-        raise _extra_missing(STORE, settings.store, "google") from error
-    clock, place = SystemClock(), _datastore_place(settings)
-    client = DatastoreClient(place.project, place.database, clock, environment)
-    try:
-        yield DatastoreSetup(client, place, clock, Ttl(place), emulator=environment.get(EMULATOR, ""))
-    finally:
-        await client.close()
-
-
-def _wrong_store(settings: Settings) -> SettingsError:
+def wrong_store(settings: Settings) -> SettingsError:
     return SettingsError(
         f"{STORE}={settings.store!r}: with a Pub/Sub broker it must be datastore://PROJECT[/DATABASE] or sqlite:///FILE"
     )

@@ -71,6 +71,9 @@ class ProcessOverlay:
             if number in self._there:
                 self._forget(number)
 
+    def check(self) -> None:
+        """There is always room: the oldest goes."""
+
     async def settle(self, applied: Collection[str], time: int) -> None:
         numbers = sorted({number for key in applied for number in self._numbers.get(key, ())})
         for number in numbers:

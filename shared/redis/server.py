@@ -10,6 +10,11 @@ from shared.redis.links import AwayError, FullError, Links, Script, shown
 _log = logging.getLogger(__name__)
 
 
+def server_of(url: str, space: str) -> "Server":
+    """`space` names the fleet."""
+    return Server(url, f"countersink:{space}:", Links(url))
+
+
 class Server:
     """Every call fails at once while Redis is away, but for those of the one that looks for it."""
 

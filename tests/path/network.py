@@ -147,6 +147,9 @@ class RemoteWrittenOverlay:
             raise
         await self._call("confirm", lambda: self._overlay.confirm(numbers, envelopes))
 
+    def check(self) -> None:
+        pass
+
     async def settle(self, applied: Collection[str], time: int) -> None:
         await self._network.call(self._owner, "settle", lambda: self._overlay.settle(applied, time))
 

@@ -1,0 +1,109 @@
+"""What provision and doctor look at, by settings. Beside `wiring` the one place that names adapters."""
+
+import os
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial
+from typing import TYPE_CHECKING
+
+from shared import urls
+from shared.clock import SystemClock
+from shared.errors import SettingsError
+from shared.ports import Setup
+from shared.settings import Settings
+from shared.sqlite.setup import SqliteSetup
+from shared.wiring import (
+    BROKER,
+    OVERLAY,
+    STORE,
+    check_redis,
+    datastore_place,
+    extra_missing,
+    only_file,
+    wrong_store,
+)
+
+if TYPE_CHECKING:
+    from shared.redis.setup import RedisSetup
+
+Opening = Callable[[], AbstractAsyncContextManager[Setup]]
+
+
+def setups(settings: Settings, environment: Mapping[str, str] = os.environ) -> Sequence[Opening]:
+    """What provision and doctor look at. Entered inside a running event loop, each raises `SettingsError` if its
+    settings can't be used; the others may be looked at all the same.
+    """
+    if urls.scheme_of(settings.broker) != "pubsub":
+        return [partial(_file_setup, settings)]
+    store = _file_setup_of_store if urls.scheme_of(settings.store) == "sqlite" else _datastore_setup
+    openings = [partial(_pubsub_setup, settings, environment), partial(store, settings, environment)]
+    return openings if settings.overlay == "memory://" else [*openings, partial(_redis_setup, settings)]
+
+
+@asynccontextmanager
+async def _file_setup(settings: Settings) -> AsyncIterator[Setup]:
+    yield SqliteSetup(only_file(settings))
+
+
+@asynccontextmanager
+async def _file_setup_of_store(settings: Settings, _: Mapping[str, str]) -> AsyncIterator[Setup]:
+    yield SqliteSetup(urls.sqlite_file(STORE, settings.store))
+
+
+@asynccontextmanager
+async def _pubsub_setup(settings: Settings, environment: Mapping[str, str]) -> AsyncIterator[Setup]:
+    there = urls.pubsub(BROKER, settings.broker)
+    try:
+        from shared.google.pubsub_client import Place, PubsubClient  # noqa: PLC0415 (the extra may be missing)
+        from shared.google.pubsub_setup import PubsubSetup  # noqa: PLC0415
+    except ImportError as error:
+        raise extra_missing(BROKER, settings.broker, "google") from error
+    emulator = environment.get("PUBSUB_EMULATOR_HOST", "")
+    client = PubsubClient(emulator)
+    place = Place(there.project, there.topic, there.subscription)
+    try:
+        yield PubsubSetup(client, place, lease=settings.lease, retention=settings.retention, emulator=emulator)
+    finally:
+        await client.close()
+
+
+@asynccontextmanager
+async def _redis_setup(settings: Settings) -> AsyncIterator["RedisSetup"]:
+    check_redis(settings)
+    try:
+        from shared.google.pubsub_client import Place  # noqa: PLC0415 (the extra may be missing)
+        from shared.redis.server import server_of  # noqa: PLC0415
+        from shared.redis.setup import RedisSetup  # noqa: PLC0415
+    except ImportError as error:
+        raise extra_missing(OVERLAY, settings.overlay, "redis") from error
+    server = server_of(settings.overlay, Place(*urls.pubsub(BROKER, settings.broker)).topic)
+    try:
+        yield RedisSetup(server)
+    finally:
+        await server.close()
+
+
+async def trust_overlay(settings: Settings) -> None:
+    """Somebody knows that nothing which Redis has lost is unapplied."""
+    if settings.overlay == "memory://":
+        raise SettingsError(f"{OVERLAY} is memory://, which is never exact beside Pub/Sub: there is nothing to trust")
+    async with _redis_setup(settings) as setup:
+        await setup.trust()
+
+
+@asynccontextmanager
+async def _datastore_setup(settings: Settings, environment: Mapping[str, str]) -> AsyncIterator[Setup]:
+    if urls.scheme_of(settings.store) != "datastore":
+        raise wrong_store(settings)
+    try:
+        from shared.google.datastore_client import EMULATOR, DatastoreClient  # noqa: PLC0415 (the extra may be missing)
+        from shared.google.datastore_setup import DatastoreSetup  # noqa: PLC0415
+        from shared.google.datastore_ttl import Ttl  # noqa: PLC0415
+    except ImportError as error:
+        raise extra_missing(STORE, settings.store, "google") from error
+    clock, place = SystemClock(), datastore_place(settings)
+    client = DatastoreClient(place.project, place.database, clock, environment)
+    try:
+        yield DatastoreSetup(client, place, clock, Ttl(place), emulator=environment.get(EMULATOR, ""))
+    finally:
+        await client.close()
