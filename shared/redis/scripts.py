@@ -177,7 +177,7 @@ for at = 3, #ARGV, 2 do
   local counter = P .. 'c:' .. ARGV[at]
   local version = redis.call('HGET', counter, 'v')
   if version and (not known or version ~= ARGV[at + 1]) then
-    reply[#reply + 1] = redis.call('HGETALL', counter)
+    reply[#reply + 1] = table.concat(redis.call('HGETALL', counter), '\\n') -- read much faster than an array
   else
     reply[#reply + 1] = version or ''
   end

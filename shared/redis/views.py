@@ -50,20 +50,20 @@ class Views:
             self._seen.clear()
             self._epoch = name
 
-    def _view(self, name: str, found: Any, of: tuple[str, bool, int]) -> View:
+    def _view(self, name: str, found: bytes, of: tuple[str, bool, int]) -> View:
         if found == b"":
             self._seen.pop(name, None)
             if self._empty is None or self._empty[0] != of:
                 self._empty = (of, View((), of[2], next(_VERSIONS), of[1], of[0]))
             return self._empty[1]
         before = self._seen.get(name)
-        if isinstance(found, bytes):
+        if b"\n" not in found:
             assert before is not None  # noqa: S101 - it was asked with the version that it is answered with
             if before.of == of:
                 return before.view
             version, floor, entries = found, before.floor, before.view.entries
         else:
-            version, floor, entries = read(found)
+            version, floor, entries = read(found.split(b"\n"))
         view = View(entries, max(floor, of[2]), next(_VERSIONS), of[1], of[0])
         self._seen[name] = _Seen(version, floor, of, view)
         return view

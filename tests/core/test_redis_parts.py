@@ -148,7 +148,7 @@ def test_one_that_is_confirmed_without_redis_is_late() -> None:
 
 def test_a_view_is_another_one_when_anything_of_it_changes() -> None:
     views, counters = Views(), ["a", "never"]
-    fields = [b"v", b"5", b"f", b"3", b"ex", b"1 10 ekey 4"]
+    fields = b"\n".join([b"v", b"5", b"f", b"3", b"ex", b"1 10 ekey 4"])
 
     def look(found: object, epoch: bytes = b"e/0", whole: int = 1, floor: bytes = b"0") -> tuple[int, int]:
         answered = views.answer(counters, [b"ok", epoch, whole, floor, found, b""], exact=True)

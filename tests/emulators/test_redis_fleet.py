@@ -170,6 +170,7 @@ async def test_what_was_lost_is_suspected_until_somebody_says_otherwise(fleet: F
 async def test_flushers_clear_a_suspicion_by_what_they_pull(fleet: Fleet, network: Proxy) -> None:
     two = await suspected(fleet, network)
     flusher = await fleet.process(member=False, flusher_lease=-9.0)
+    epoch = (await two.view(["a"]))["a"].epoch
     until_ = time.monotonic() + 2.5
     while time.monotonic() < until_:
         flusher.pulled(int(time.time() * 1000))  # not much later than the suspicion
@@ -183,6 +184,7 @@ async def test_flushers_clear_a_suspicion_by_what_they_pull(fleet: Fleet, networ
     begun = time.monotonic()
     await until(pulls)
     assert time.monotonic() - begun > 0.5, "what was pulled a moment ago still counts"
+    assert (await two.view(["a"]))["a"].epoch != epoch, "bases of before may lack it"
 
 
 async def test_a_new_fleet_is_exact_at_once(redis: RedisServer, fleet: Fleet) -> None:
