@@ -30,6 +30,7 @@ END: Final = 3.0
 
 PUBSUB: Final = ("beta", "emulators", "pubsub", "start", f"--project={PROJECT}")
 FIRESTORE: Final = ("emulators", "firestore", "start", "--database-mode=datastore-mode")
+REDIS: Final = "redis-server"
 OLDER: Final = (
     *("beta", "emulators", "datastore", "start", f"--project={PROJECT}"),
     *("--no-store-on-disk", "--use-firestore-in-datastore-mode"),
@@ -76,9 +77,7 @@ class Emulator(Kept):
     """Of Google's."""
 
     def __init__(self, name: str, arguments: Sequence[str], folder: Path) -> None:
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.host = f"127.0.0.1:{free.getsockname()[1]}"
+        self.host = f"127.0.0.1:{free_port()}"
         self._log = folder / f"{name}.log"
         command = shlex.join(["gcloud", *arguments, f"--host-port={self.host}"])
         environment = os.environ | {
@@ -101,6 +100,30 @@ class Emulator(Kept):
                 return bool(answer.status == 200)
         except OSError:
             return False
+
+
+class Redis(Kept):
+    """Keeps nothing on disk."""
+
+    def __init__(self, folder: Path) -> None:
+        self.port = free_port()
+        arguments = ("--port", str(self.port), "--bind", "127.0.0.1", "--save", "", "--dir", str(folder))
+        command = shlex.join([REDIS, *arguments, "--logfile", str(folder / "redis.log")])
+        super().__init__(REDIS, END, ["sh", "-c", f"exec {command}"], os.environ)
+
+    def wait(self) -> None:
+        until = time.monotonic() + LONGEST_START
+        while self.process.poll() is None and time.monotonic() < until:
+            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port), 1):
+                return
+            time.sleep(LOOK)
+        give_up(f"{REDIS} did not start")
+
+
+def free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])
 
 
 def give_up(why: str) -> NoReturn:
@@ -129,7 +152,8 @@ def run(options: argparse.Namespace, all_: contextlib.ExitStack) -> None:
     print(f"starting the emulators of Pub/Sub and {store}", flush=True)
     pubsub = _kept(all_, Emulator("Pub-Sub", PUBSUB, folder))
     datastore = _kept(all_, Emulator(store, OLDER if options.older else FIRESTORE, folder))
-    # A redis-server comes here, with COUNTERSINK_OVERLAY=redis://… below, once that setting knows it.
+    redis = _kept(all_, Redis(folder)) if shutil.which(REDIS) else None
+    everything: list[Kept] = [pubsub, datastore]
     for emulator in (pubsub, datastore):
         emulator.wait()
     settings = {
@@ -138,6 +162,12 @@ def run(options: argparse.Namespace, all_: contextlib.ExitStack) -> None:
         "COUNTERSINK_BROKER": f"pubsub://{PROJECT}/{TOPIC}?subscription={SUBSCRIPTION}",
         "COUNTERSINK_STORE": f"datastore://{PROJECT}",
     }
+    if redis is None:
+        print(f"without {REDIS}, as it is not installed: reads are not exact")
+    else:
+        redis.wait()
+        everything.append(redis)
+        settings["COUNTERSINK_OVERLAY"] = f"redis://127.0.0.1:{redis.port}"
     environment = os.environ | settings
     command = (sys.executable, "-m", "countersink")
     if subprocess.run([*command, "provision"], env=environment, check=False).returncode:
@@ -150,7 +180,7 @@ def run(options: argparse.Namespace, all_: contextlib.ExitStack) -> None:
     for process in (*flushers, ingest):
         print(line := process.line(), flush=True)
     print(_how(line.split()[5], settings), flush=True)
-    everything = [pubsub, datastore, *flushers, ingest]
+    everything += [*flushers, ingest]
     while not (gone := [one.name for one in everything if one.process.poll() is not None]):
         time.sleep(LOOK)
     give_up(f"{gone[0]} has ended by itself: see above")
@@ -168,7 +198,7 @@ def _how(url: str, settings: Mapping[str, str]) -> str:
     exports = " ".join(f"{name}={shlex.quote(value)}" for name, value in settings.items())
     pubsub = settings["PUBSUB_EMULATOR_HOST"]
     return f"""
-Count something and read it (reads say "exact": false here, as other processes' pending increments are not seen):
+Count something and read it:
   curl -X POST {url}/v1/counters/visits
   curl {url}/v1/counters/visits
 
