@@ -59,10 +59,10 @@ class Flusher:
         # All are held before anything is awaited: what is not held would not be extended or given back.
         unreadable = [(d, why) for d in deliveries if (why := self._take(d)) is not None]
         metrics.PULLED.inc(len(deliveries))
-        for delivery, why in unreadable:
-            metrics.DEAD.labels("unreadable").inc()
-            _log.error("message %s is among the dead letters: %s", delivery.message_id, why)
-            await self._tools.subscription.bury(delivery, why)
+        ends = await asyncio.gather(*(self._bury(*one) for one in unreadable), return_exceptions=True)
+        for end in ends:
+            if end is not None:
+                raise end
         return len(deliveries)
 
     def _oldest(self, pulled: Sequence[Delivery]) -> int:
@@ -70,6 +70,12 @@ class Flusher:
         windows = [window.oldest for window in (self._window, self._flushing) if window is not None]
         held = [oldest for oldest in windows if oldest is not None]
         return min([*held, *(one.published for one in pulled)], default=int(self._tools.clock.now() * 1000))
+
+    async def _bury(self, delivery: Delivery, why: str) -> None:
+        """Beside others, so that a heap of rubbish does not hold up the next pull for long."""
+        await self._tools.subscription.bury(delivery, why)
+        metrics.DEAD.labels("unreadable").inc()
+        _log.error("message %s is among the dead letters: %s", delivery.message_id, why)
 
     def _take(self, delivery: Delivery) -> str | None:
         """Into the window; or why not."""

@@ -1,7 +1,7 @@
 """What a flusher does with what it holds."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pytest
 
@@ -17,7 +17,7 @@ from shared.memory.broker import MemoryBroker, MemoryOverlay
 from shared.memory.store import MemoryStore
 from shared.receipts import DAY
 from shared.supervise import Stop
-from shared.words import MAX_SUM, Commit, Envelope, Message
+from shared.words import MAX_SUM, Commit, Delivery, Envelope, Message
 
 NOBODY = 60.0
 
@@ -79,6 +79,50 @@ async def test_what_can_not_be_read_is_buried_and_blocks_nobody() -> None:
     assert await bench.total() == 1
     assert list(bench.broker.buried()) == ["1"]
     assert "not valid JSON" in bench.broker.buried()["1"]
+
+
+async def test_rubbish_is_buried_side_by_side_and_what_fails_comes_again() -> None:
+    bench = Bench()
+    await bench.broker.publish([Message(b"rubbish") for _ in range(4)])
+    all_there = asyncio.Barrier(4)
+    bury = bench.broker.bury
+
+    async def slow(delivery: Delivery, reason: str) -> None:
+        await all_there.wait()
+        if delivery.message_id == "2":
+            raise TransientError("away")
+        await bury(delivery, reason)
+
+    bench.broker.bury = slow  # type: ignore[method-assign] # a broker far away
+    async with asyncio.timeout(NOBODY):
+        with pytest.raises(TransientError):
+            await bench.flusher.pull_once(0)
+    assert sorted(bench.broker.buried()) == ["1", "3", "4"]
+    assert bench.broker.unburied() == 1
+
+
+async def test_who_stops_does_not_wait_for_a_broker_that_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither for a pull, beyond the drain, nor for what is to be given back."""
+    monkeypatch.setattr("flusher.worker.GIVE_BACK", 0.05)
+    bench = Bench()
+    await bench.publish(Envelope("e1", {"a": 1}, {}))
+    await bench.flusher.pull_once(0)
+    never, asked = asyncio.Event(), []
+
+    async def hang(*_: object) -> Sequence[Delivery]:
+        asked.append(1)
+        await never.wait()
+        return ()
+
+    bench.broker.pull = bench.broker.give_back = bench.store.apply = hang  # type: ignore[method-assign,assignment]
+    stop = Stop()
+    async with asyncio.timeout(NOBODY):
+        running = asyncio.create_task(bench.flusher.run(stop, 0.05))
+        while not asked:
+            await asyncio.sleep(0)
+        stop.set()
+        await running
+    assert len(asked) == 3
 
 
 async def test_what_is_older_than_receipts_are_kept_is_buried_never_applied() -> None:
