@@ -7,9 +7,10 @@ import pytest
 
 from tests.emulators.datastore_fixtures import Datastore, firestore_host, older_host
 from tests.emulators.pubsub_fixtures import pubsub_host
+from tests.emulators.redis_fixtures import redis, start_redis
 from tests.fleet.pairs import Embedded, Emulated, Pair, emulated
 
-__all__ = ["firestore_host", "older_host", "pubsub_host"]
+__all__ = ["firestore_host", "older_host", "pubsub_host", "redis", "start_redis"]
 
 EMULATED = ("blind", "written back")
 
