@@ -101,9 +101,6 @@ class Emulated(Pair):
     once: bool
     instants: bool
     exact = False
-    """The place for Redis: with COUNTERSINK_OVERLAY among the settings this is true, and all that follows from it is
-    checked; what one ingest has answered, another one reads at once.
-    """
 
     def __post_init__(self) -> None:
         broker, store = self.pubsub.place, self.datastore.place

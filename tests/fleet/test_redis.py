@@ -30,7 +30,6 @@ async def until_exact(session: aiohttp.ClientSession, *urls: str) -> None:
             await asyncio.sleep(0.05)
 
 
-@pytest.mark.skip(reason="COUNTERSINK_OVERLAY=redis://… is not wired yet; this line goes when it is")
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("on_emulators", ["blind"], indirect=True)
 async def test_a_second_ingest_reads_at_once_what_the_first_has_answered(
