@@ -15,6 +15,7 @@ from flusher.service import make_flusher
 from flusher.status import serve_status
 from flusher.worker import Flusher
 from ingest.service import Ingest
+from ingest.spool import Spool
 from shared.errors import SettingsError, TransientError
 from shared.settings import Settings
 from shared.supervise import Stop
@@ -34,12 +35,12 @@ async def ingest(settings: Settings, sock: socket.socket, say: Say, parent: int 
             await ready(parts, flushes=False)
         service = _ingest(parts, settings)
         async with asyncio.TaskGroup() as tasks:
-            settler = tasks.create_task(service.settle(), name="settle")
+            tender = tasks.create_task(service.tend(), name="tend")
             await service.start(sock)
             say(f"countersink ingest is up on {url_of(sock)}, its data in {parts.where}")
             await stop.wait()
             await service.stop()
-            settler.cancel()
+            tender.cancel()
 
 
 async def flusher(settings: Settings, sock: socket.socket | None, say: Say) -> None:
@@ -61,13 +62,13 @@ async def up(settings: Settings, sock: socket.socket, say: Say) -> None:
         last = Stop()
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(_flusher(parts, settings).run(last, settings.drain_timeout), name="flusher")
-            settler = tasks.create_task(service.settle(), name="settle")
+            tender = tasks.create_task(service.tend(), name="tend")
             await service.start(sock)
             say(f"countersink is up on {url_of(sock)}, its data in {parts.where}")
             await stop.wait()
             say("countersink drains")
             await service.stop()
-            settler.cancel()
+            tender.cancel()
             last.set()
 
 
@@ -84,12 +85,17 @@ async def ready(parts: Parts, *, flushes: bool) -> None:
 
 
 def _ingest(parts: Parts, settings: Settings) -> Ingest:
+    spool = None
+    if parts.spool is not None:
+        queue = parts.spool
+        spool = Spool(parts.publisher, queue.publisher, queue.subscription, parts.clock, settings.spool_age)
     return Ingest(
         parts.publisher,
         parts.store,
         parts.overlay,
         parts.clock,
         settings,
+        spool=spool,
         metered=parts.metered,
         version=__version__,
     )

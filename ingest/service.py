@@ -15,6 +15,7 @@ from ingest.routes import Routes
 from ingest.server import serve
 from ingest.settling import INTERVAL, Settling
 from ingest.shards import Shards
+from ingest.spool import Spool
 from ingest.tracking import Tracking
 from ingest.writes import Writes
 from shared.clock import Clock
@@ -36,11 +37,13 @@ class Ingest:
         clock: Clock,
         settings: Settings,
         *,
+        spool: Spool | None = None,
         metered: bool,
         version: str,
     ) -> None:
         self._settings = settings
-        self._publisher = publisher
+        self._publisher = publisher = publisher if spool is None else spool
+        self._spool = spool
         self._overlay = overlay
         self._settling = Settling(store, overlay)
         self._runner: web.ServerRunner | None = None
@@ -71,9 +74,12 @@ class Ingest:
         await self._overlay.view(())
         self._runner = await serve(self.routes, sock, self._settings.drain_timeout)
 
-    async def settle(self) -> None:
+    async def tend(self) -> None:
         """For ever, beside the answering."""
-        await forever(self._settling.settle_once, INTERVAL)
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(forever(self._settling.settle_once, INTERVAL), name="settle")
+            if self._spool is not None:
+                tasks.create_task(self._spool.forward(), name="forward")
 
     async def stop(self) -> None:
         """Take no more; answer what was taken; publish what was answered at once with ack=none."""

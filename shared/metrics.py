@@ -23,6 +23,15 @@ PUBLISH_SECONDS = Histogram(
     registry=REGISTRY,
     buckets=(0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10),
 )
+SPOOLED = Counter(
+    "countersink_spooled_envelopes", "Envelopes taken by the spool while the broker was away.", registry=REGISTRY
+)
+FORWARDED = Counter(
+    "countersink_forwarded_envelopes", "Envelopes that went from the spool to the broker.", registry=REGISTRY
+)
+SPOOLING = Gauge(
+    "countersink_spooling", "1 while the broker is away and the spool takes what comes.", registry=REGISTRY
+)
 WAITING = Gauge("countersink_waiting_increments", "Increments not yet handed to the broker.", registry=REGISTRY)
 
 PULLED = Counter("countersink_pulled_messages", "Messages leased by this flusher.", registry=REGISTRY)

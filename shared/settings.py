@@ -78,7 +78,16 @@ class Settings:
         "what is accepted and not applied yet; beside Pub/Sub redis://HOST[:PORT][/N] for a whole fleet, so that reads"
         " are exact",
     )
-    spool: str = _setting("off", _choice("off"), "takes envelopes while the broker is away; a SQLite broker never is")
+    spool: str = _setting(
+        "",
+        _text,
+        "file that takes envelopes while Pub/Sub is away, or off: ingest answers 503 meanwhile",
+        ".countersink/spool-PROJECT-TOPIC.db",
+    )
+    spool_bytes: int = _setting(1_073_741_824, _whole(1_024, 2**50), "most bytes in the spool; beyond it 503")
+    spool_age: float = _setting(
+        86_400.0, _number(60.0, 2_678_400.0), "longest time envelopes may wait in the spool, seconds; beyond it 503"
+    )
     linger_ms: int = _setting(
         20,
         _whole(0, 10_000),

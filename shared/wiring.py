@@ -1,5 +1,6 @@
 """The composition root: settings in, ports out. It and `setups` alone name adapters."""
 
+import logging
 import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
@@ -15,8 +16,9 @@ from shared.memory.overlay import ProcessOverlay
 from shared.ports import Overlay, Publisher, Store, Subscription
 from shared.receipts import lifetime
 from shared.settings import Settings
-from shared.sqlite.broker import SqlitePublisher, SqliteSubscription, topic_of
+from shared.sqlite.broker import SqlitePublisher, SqliteSubscription, claim, topic_of
 from shared.sqlite.database import Database
+from shared.sqlite.disks import LAYERS, MEMORY, kind_of, mounts
 from shared.sqlite.overlay import SqliteOverlay
 from shared.sqlite.store import SqliteStore
 
@@ -24,9 +26,15 @@ if TYPE_CHECKING:
     from shared.google.datastore_keys import Place as DatastorePlace
     from shared.redis.overlay import RedisOverlay
 
+_log = logging.getLogger(__name__)
+
 BROKER = "COUNTERSINK_BROKER"
 STORE = "COUNTERSINK_STORE"
 OVERLAY = "COUNTERSINK_OVERLAY"
+SPOOL_LEASE = 5.0
+"""Seconds for which what one process forwards is kept from the others on the same file, and from its next life."""
+SPOOL_PATIENCE = 2.0
+"""Seconds in which a publish is tried again before the spool takes it."""
 REDIS = {"redis", "rediss", "valkey", "valkeys", "unix"}
 
 
@@ -34,6 +42,14 @@ class Obstacles(Protocol):
     """Why a process should not start, each with what to do; `TransientError` if that can't be found out now."""
 
     async def __call__(self, *, flushes: bool) -> Sequence[str]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Queue:
+    """A durable broker of this machine."""
+
+    publisher: Publisher
+    subscription: Subscription
 
 
 @dataclass(slots=True)
@@ -53,6 +69,8 @@ class Parts:
     where: str
     """Of the data, for people."""
     obstacles: "Obstacles"
+    spool: "Queue | None" = None
+    """What takes envelopes while the broker is away."""
     _begins: list[Callable[[], Awaitable[None]]] = field(default_factory=list)
     _ends: list[Callable[[], Awaitable[None]]] = field(default_factory=list)
 
@@ -122,12 +140,46 @@ def _on_pubsub(settings: Settings, environment: Mapping[str, str], *, publishes:
         obstacles=partial(obstacles, client, place, settings.retention),
         _ends=[end, client.close, subscription.close],
     )
+    if publishes and (file := spool_file(settings)) is not None:
+        database = Database(file)
+        parts._ends.append(database.close)  # noqa: SLF001 (it is made here)
+        claim(database, place.topic)
+        parts.spool = Queue(
+            SqlitePublisher(database, clock, settings.spool_bytes),
+            SqliteSubscription(database, clock, SPOOL_LEASE),
+        )
+        parts.publisher = PubsubPublisher(client, place.topic, patience=SPOOL_PATIENCE)
     if settings.overlay != "memory://":
         overlay = redis_overlay(settings, place.topic, store, clock, member=publishes)
         parts.overlay = overlay
-        parts._begins.append(overlay.open)  # noqa: SLF001 (it is made here)
+        parts._begins.append(overlay.open)  # noqa: SLF001
         parts._ends.append(overlay.close)  # noqa: SLF001
     return parts
+
+
+def spool_file(settings: Settings) -> Path | None:
+    """Where, if anywhere; by default only on a disk that outlives the process."""
+    if settings.spool == "off":
+        return None
+    if settings.spool_age > settings.retention:
+        raise SettingsError(
+            f"COUNTERSINK_SPOOL_AGE={settings.spool_age:g}: at most COUNTERSINK_RETENTION ({settings.retention}),"
+            " since receipts live no longer"
+        )
+    if settings.spool:
+        return Path(settings.spool)
+    broker = urls.pubsub(BROKER, settings.broker)
+    file = Path(".countersink", f"spool-{broker.project}-{broker.topic}.db").absolute()
+    kind = kind_of(file.parent, mounts())
+    if kind in MEMORY | LAYERS:
+        _log.warning(
+            "no spool while Pub/Sub is away: %s does not outlive this process (%s). Name a file on a volume with"
+            " COUNTERSINK_SPOOL, or off",
+            file.parent,
+            kind,
+        )
+        return None
+    return file
 
 
 def _store(

@@ -3,12 +3,13 @@
 import asyncio
 import sqlite3
 from collections.abc import Sequence
+from contextlib import closing
 from typing import Final
 
 import orjson
 
 from shared.clock import Clock
-from shared.errors import OverloadedError
+from shared.errors import OverloadedError, SettingsError
 from shared.sqlite.database import Database, translate
 from shared.words import Delivery, Message
 
@@ -27,6 +28,15 @@ def topic_of(database: Database) -> str:
     """The name of this broker."""
     (name,) = database.reader().execute("SELECT name FROM broker").fetchone()
     return str(name)
+
+
+def claim(database: Database, topic: str) -> None:
+    """Take what is for that topic, now and for ever; `SettingsError` if the file is another's."""
+    with closing(sqlite3.connect(database.path, isolation_level=None)) as db:
+        db.execute("UPDATE broker SET name = ? WHERE NOT EXISTS (SELECT 1 FROM sqlite_sequence)", (topic,))
+        (name,) = db.execute("SELECT name FROM broker").fetchone()
+    if name != topic:
+        raise SettingsError(f"{database.path} holds envelopes for {name}, not for {topic}: name another file")
 
 
 class SqlitePublisher:

@@ -13,6 +13,7 @@ from urllib.parse import quote
 
 from shared.errors import CountersinkError, SettingsError
 from shared.findings import FAIL, OK, WARN, Finding
+from shared.sqlite.disks import MEMORY, NETWORK, SHARED, kind_of, mounts
 from shared.sqlite.schema import MIGRATIONS, refuse_others
 
 LONGEST_CHECK: Final = 30.0
@@ -21,10 +22,6 @@ STEPS: Final = 10_000
 """Of SQLite's between two looks at the time."""
 FREE_WARNS: Final = 2**30
 FREE_FAILS: Final = 2**26
-_NETWORK: Final = {"nfs", "nfs4", "cifs", "smb3", "smbfs", "ncpfs", "afs", "ceph", "lustre", "gpfs", "fuse.sshfs"}
-_SHARED: Final = {"9p", "virtiofs", "drvfs", "vboxsf", "fuse.glusterfs", "fuse.gcsfuse"}
-_MEMORY: Final = {"tmpfs", "ramfs"}
-_MOUNTS: Final = Path("/proc/mounts")
 _LOCAL: Final = "SQLite's locks and its log need a local disk"
 
 
@@ -45,7 +42,7 @@ class SqliteSetup:
         folder = self._path.parent
         while not folder.exists():
             folder = folder.parent
-        found = [_writable(folder), *_disk(folder), of_file_system(folder, _mounts())]
+        found = [_writable(folder), *_disk(folder), of_file_system(folder, mounts())]
         if self._path.exists():
             return found + _file(self._path)
         return [*found, Finding(OK, "file", f"{self._path}: not there yet, the first start makes it")]
@@ -74,26 +71,14 @@ def of_free(folder: Path, free: int) -> Finding:
     return Finding(FAIL if free < FREE_FAILS else WARN, "disk", f"{said}: make room, a full disk takes no increments")
 
 
-def _mounts() -> str:
-    try:
-        return _MOUNTS.read_text()
-    except OSError:
-        return ""  # no Linux
-
-
-def of_file_system(folder: Path, mounts: str) -> Finding:
-    """By the longest mount point that the folder is under; the last of several on one point."""
-    best, kind = "", ""
-    for line in mounts.splitlines():
-        _, point, this, *_ = line.split(" ")
-        if len(point) >= len(best) and folder.resolve().is_relative_to(point.replace("\\040", " ")):
-            best, kind = point, this
-    if kind in _NETWORK:
+def of_file_system(folder: Path, table: str) -> Finding:
+    kind = kind_of(folder, table)
+    if kind in NETWORK:
         return Finding(FAIL, "disk", f"{folder}: a network file system ({kind}): choose another folder, {_LOCAL}")
-    if kind in _SHARED:
+    if kind in SHARED:
         said = f"{folder}: a file system that may be shared with other machines ({kind}): mind that {_LOCAL}"
         return Finding(WARN, "disk", said)
-    if kind in _MEMORY:
+    if kind in MEMORY:
         return Finding(WARN, "disk", f"{folder}: in memory ({kind}), gone with the next boot: choose one on a disk")
     if not kind:
         return Finding(WARN, "disk", f"{folder}: which file system it is can't be told: mind that {_LOCAL}")

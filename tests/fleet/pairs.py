@@ -110,6 +110,7 @@ class Emulated(Pair):
             "COUNTERSINK_BROKER": f"pubsub://{broker.project}/{broker.topic_id}?subscription={broker.subscription_id}",
             "COUNTERSINK_STORE": f"datastore://{store.project}?namespace={store.namespace}",
             "COUNTERSINK_LEASE": str(LEASE),
+            "COUNTERSINK_SPOOL": "off",
         }
 
     async def publish(self, messages: Sequence[Message]) -> None:

@@ -1,0 +1,144 @@
+"""Owns what could not be published: takes it durably while the broker is away, and forwards it when it is back."""
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from typing import Final
+
+from shared import metrics
+from shared.backoff import Backoff
+from shared.clock import Clock
+from shared.errors import OverloadedError, RefusedError, TransientError
+from shared.ports import Publisher, Subscription
+from shared.words import Delivery, Message
+
+_log = logging.getLogger(__name__)
+
+MOST_FORWARDED: Final = 500
+MOST_BYTES_FORWARDED: Final = 5_000_000
+WAIT: Final = 0.2
+LEASE: Final = 30.0
+"""Seconds for which what one process forwards is kept from others on the same file."""
+
+
+class Spool:
+    """A publisher before the broker's. What stands in it goes first, so order of arrival is kept as far as it can be.
+
+    What failed in an unknown way may have been published and is spooled all the same: it has the same id, so it counts
+    once.
+    """
+
+    def __init__(
+        self, broker: Publisher, queue: Publisher, waiting: Subscription, clock: Clock, longest_age: float
+    ) -> None:
+        """`queue` and `waiting`: a durable broker of this machine. `longest_age`: seconds."""
+        self._broker = broker
+        self._queue = queue
+        self._waiting = waiting
+        self._clock = clock
+        self._longest_age = longest_age
+        self._away = True
+        """Until it is known that nothing is left of an earlier life."""
+        self._oldest: int | None = None
+        self._said: str | None = None
+
+    async def publish(self, messages: Sequence[Message]) -> None:
+        if not self._away:
+            try:
+                await self._broker.publish(messages)
+            except (OverloadedError, RefusedError):
+                raise
+            except TransientError as error:
+                self._goes(error)
+            else:
+                return
+        self._admit()
+        try:
+            await self._queue.publish(messages)
+        except OverloadedError as error:
+            raise OverloadedError(
+                f"the broker is away ({self._said}), and the spool has all that COUNTERSINK_SPOOL_BYTES allows",
+                error.retry_after,
+            ) from error
+        metrics.SPOOLED.inc(len(messages))
+
+    async def check(self) -> None:
+        if not self._away:
+            try:
+                await self._broker.check()
+            except OverloadedError:
+                raise
+            except TransientError:
+                pass
+            else:
+                return
+        self._admit()
+        await self._queue.check()
+
+    async def forward(self) -> None:
+        """For ever: what waits, in order, as soon as the broker takes it."""
+        backoff = Backoff(0.1, 2.0)
+        while True:
+            try:
+                waited = await self.forward_once()
+            except TransientError as error:
+                self._goes(error)
+                await backoff.wait()
+            else:
+                backoff.reset()
+                if not waited:
+                    await asyncio.sleep(WAIT)
+
+    async def forward_once(self) -> int:
+        """How many messages were waiting."""
+        deliveries = await self._waiting.pull(MOST_FORWARDED, MOST_BYTES_FORWARDED, 0)
+        if not deliveries:
+            self._comes()
+            return 0
+        self._away = True
+        self._oldest = min(delivery.published for delivery in deliveries)
+        tokens = [delivery.token for delivery in deliveries]
+        try:
+            await self._forward(deliveries)
+        except BaseException:
+            await self._waiting.give_back(tokens)
+            raise
+        await self._waiting.ack(tokens, 0)
+        metrics.FORWARDED.inc(len(deliveries))
+        return len(deliveries)
+
+    async def _forward(self, deliveries: Sequence[Delivery]) -> None:
+        try:
+            await self._broker.publish([delivery.message for delivery in deliveries])
+        except RefusedError:
+            if len(deliveries) > 1:
+                for delivery in deliveries:
+                    await self._forward([delivery])
+                return
+            (guilty,) = deliveries
+            _log.critical("the broker refuses a message for ever; it stays in the spool: %s", guilty.message_id)
+            await self._waiting.bury(guilty, "the broker refuses it")
+
+    def _admit(self) -> None:
+        if self._oldest is not None:
+            age = self._clock.now() - self._oldest / 1000
+            if age > self._longest_age:
+                raise OverloadedError(
+                    f"the broker has been away for {age:.0f} s, COUNTERSINK_SPOOL_AGE allows {self._longest_age:g}",
+                    retry_after=10.0,
+                )
+
+    def _goes(self, error: TransientError) -> None:
+        metrics.SPOOLING.set(1)
+        self._away = True
+        if self._said is None:
+            _log.warning("the broker is away, the spool takes what comes: %s", error)
+        self._said = str(error)
+
+    def _comes(self) -> None:
+        metrics.SPOOLING.set(0)
+        self._away = False
+        self._oldest = None
+        if self._said is not None:
+            _log.warning("the broker is back, and all that was in the spool is with it")
+        self._said = None

@@ -1,0 +1,171 @@
+"""The spool: takes what the broker can't, and forwards it in order."""
+
+from collections.abc import Sequence
+
+import pytest
+
+from ingest.spool import Spool
+from shared.clock import ManualClock
+from shared.errors import OverloadedError, RefusedError, StorageFullError, TransientError
+from shared.memory.broker import MemoryBroker
+from shared.words import Message
+
+AGE = 3_600.0
+
+
+class Broker(MemoryBroker):
+    """Can be away, and then may have taken what it was told all the same."""
+
+    away = False
+    takes_anyway = False
+    refuses: bytes | None = None
+    full = False
+
+    async def publish(self, messages: Sequence[Message]) -> None:
+        if self.full:
+            raise OverloadedError("too much in flight")
+        if any(message.data == self.refuses for message in messages):
+            raise RefusedError("never")
+        if self.away and not self.takes_anyway:
+            raise TransientError("away")
+        await super().publish(messages)
+        if self.away:
+            raise TransientError("no answer")
+
+    async def check(self) -> None:
+        if self.away:
+            raise TransientError("away")
+
+
+class Scene:
+    """A broker, a queue on this machine, and the spool between them, which has found the queue empty."""
+
+    def __init__(self) -> None:
+        self.clock = ManualClock()
+        self.broker = Broker(self.clock)
+        self.queue = MemoryBroker(self.clock, lease=30.0)
+        self.spool = self.started()
+
+    def started(self) -> Spool:
+        return Spool(self.broker, self.queue, self.queue, self.clock, AGE)
+
+    async def publish(self, *texts: bytes) -> None:
+        await self.spool.publish([Message(text) for text in texts])
+
+    async def arrived(self) -> list[bytes]:
+        deliveries = await self.broker.pull(100, 10**6, 0)
+        await self.broker.ack([delivery.token for delivery in deliveries], 0)
+        return [delivery.message.data for delivery in deliveries]
+
+
+@pytest.fixture
+async def scene() -> Scene:
+    scene = Scene()
+    assert await scene.spool.forward_once() == 0
+    return scene
+
+
+async def test_while_the_broker_is_there_nothing_is_spooled(scene: Scene) -> None:
+    await scene.publish(b"1", b"2")
+    assert await scene.arrived() == [b"1", b"2"]
+    assert scene.queue.unburied() == 0
+
+
+async def test_while_it_is_away_all_is_taken_and_goes_in_order_when_it_is_back(scene: Scene) -> None:
+    scene.broker.away = True
+    for text in (b"1", b"2", b"3"):
+        await scene.publish(text)
+    with pytest.raises(TransientError):
+        await scene.spool.forward_once()
+    scene.broker.away = False
+    await scene.publish(b"4")
+    assert await scene.arrived() == [], "it must not overtake"
+    assert await scene.spool.forward_once() == 4
+    assert await scene.arrived() == [b"1", b"2", b"3", b"4"]
+    assert await scene.spool.forward_once() == 0
+    await scene.publish(b"5")
+    assert await scene.arrived() == [b"5"]
+    assert scene.queue.unburied() == 0
+
+
+async def test_what_may_have_been_published_is_spooled_too(scene: Scene) -> None:
+    """Twice in the broker under one id counts once; nowhere would be lost."""
+    scene.broker.away = scene.broker.takes_anyway = True
+    await scene.publish(b"1")
+    scene.broker.away = False
+    assert await scene.spool.forward_once() == 1
+    assert await scene.arrived() == [b"1", b"1"]
+
+
+async def test_what_an_earlier_life_left_goes_first(scene: Scene) -> None:
+    scene.broker.away = True
+    await scene.publish(b"1")
+    scene.broker.away = False
+    scene.spool = scene.started()
+    await scene.publish(b"2")
+    assert await scene.spool.forward_once() == 2
+    assert await scene.arrived() == [b"1", b"2"]
+
+
+async def test_a_forward_that_fails_gives_its_messages_back(scene: Scene) -> None:
+    scene.broker.away = True
+    await scene.publish(b"1")
+    for _ in range(3):
+        with pytest.raises(TransientError):
+            await scene.spool.forward_once()
+    scene.broker.away = False
+    assert await scene.spool.forward_once() == 1
+
+
+async def test_overload_is_not_spooled(scene: Scene) -> None:
+    """The broker is there; whoever waits a little finds room."""
+    scene.broker.full = True
+    with pytest.raises(OverloadedError):
+        await scene.publish(b"1")
+    assert scene.queue.unburied() == 0
+
+
+async def test_what_the_broker_refuses_for_ever_holds_up_nobody(scene: Scene, caplog: pytest.LogCaptureFixture) -> None:
+    scene.broker.away = True
+    for text in (b"1", b"bad", b"3"):
+        await scene.publish(text)
+    scene.broker.away, scene.broker.refuses = False, b"bad"
+    assert await scene.spool.forward_once() == 3
+    assert await scene.arrived() == [b"1", b"3"]
+    assert list(scene.queue.buried()) == ["2"]
+    assert "refuses" in caplog.text
+
+
+async def test_it_is_ready_while_it_can_take_an_outage(scene: Scene) -> None:
+    scene.broker.away = True
+    await scene.spool.check()
+    await scene.publish(b"1")
+    await scene.spool.check()
+
+
+async def test_a_full_spool_says_so(scene: Scene) -> None:
+    class Full(MemoryBroker):
+        async def publish(self, messages: Sequence[Message]) -> None:
+            raise StorageFullError("the disk is full")
+
+    spool = Spool(scene.broker, Full(scene.clock), scene.queue, scene.clock, AGE)
+    scene.broker.away = True
+    with pytest.raises(StorageFullError):
+        await spool.publish([Message(b"1")])
+
+
+async def test_an_outage_that_is_too_long_is_said_at_the_door(scene: Scene) -> None:
+    """What stays longer than receipts live could not be told from a second copy."""
+    scene.broker.away = True
+    await scene.publish(b"1")
+    scene.clock.turn(AGE + 1)
+    with pytest.raises(TransientError):
+        await scene.spool.forward_once()
+    for step in (scene.publish(b"2"), scene.spool.check()):
+        with pytest.raises(OverloadedError, match="COUNTERSINK_SPOOL_AGE"):
+            await step
+    scene.broker.away = False
+    await scene.spool.forward_once()
+    await scene.spool.forward_once()
+    await scene.publish(b"3")
+    assert await scene.arrived() == [b"1", b"3"]
