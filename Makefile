@@ -34,7 +34,7 @@ install: $(VENV)/.installed ## make .venv with the countersink command and nothi
 dev: $(VENV)/.installed-dev # what the tests and linters need, too
 
 test: $(VENV)/.installed-dev ## run every test this machine can run (ARGS='-k name')
-	$(BIN)/pytest -n auto $(ARGS)
+	$(BIN)/pytest -n auto --dist worksteal $(ARGS)
 
 lint: $(VENV)/.installed-dev ## ruff, mypy and the layers
 	$(BIN)/ruff check .
