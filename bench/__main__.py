@@ -9,9 +9,11 @@ from pathlib import Path
 
 import orjson
 
-from bench import batches, load, machine, memory, shapes, singles
+from bench import batches, cloud, load, machine, memory, operations, shapes, singles
+from bench.emulators import Emulators, MissingError
 from bench.figures import Row, table
 from bench.plan import Plan
+from bench.rivals import Rivals
 
 ROWS: dict[str, Callable[[Plan], Row]] = {
     "post": singles.post,
@@ -25,6 +27,8 @@ ROWS: dict[str, Callable[[Plan], Row]] = {
     "get": singles.get,
     "memory-flat": memory.flat,
     "memory-bounded": memory.bounded,
+    **cloud.ROWS,
+    **operations.ROWS,
 }
 RESULTS = Path(__file__).with_name("results.json")
 
@@ -49,14 +53,19 @@ def _folder() -> Path:
 def main() -> None:
     asked = arguments()
     begun = time.monotonic()
-    with tempfile.TemporaryDirectory(prefix="countersink-bench-", dir=asked.data) as name:
-        folder = Path(name).resolve()
+    with (
+        tempfile.TemporaryDirectory(prefix="countersink-bench-", dir=asked.data) as name,
+        Emulators(folder := Path(name).resolve()) as emulators,
+        Rivals(emulators) as rivals,
+    ):
         plan = Plan(
             folder=folder,
             bodies=shapes.bodies(folder),
             rounds=asked.rounds or (2 if asked.quick else 5),
             seconds=1 if asked.quick else 2,
             sustained=asked.seconds or (10 if asked.quick else 60),
+            emulators=emulators,
+            rivals=rivals,
         )
         where = machine.describe(folder)
         print(f"{where['processors']} x {where['processor']}, Python {where['python']}; {where['pinning']}")
@@ -85,6 +94,8 @@ def _measure(key: str, plan: Plan) -> Row:
     """A row that fails is missed, and the others are still measured."""
     try:
         return ROWS[key](plan)
+    except MissingError as missing:
+        return Row(key, key, notes=[f"skipped: {missing}"])
     except (RuntimeError, OSError) as error:
         return Row(key, key, met=False, notes=[f"failed: {error}"])
 

@@ -1,9 +1,11 @@
 """Runs a generator on its own processor and reads what it says."""
 
+import contextlib
 import json
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -66,15 +68,31 @@ def run_plain(server: Server, shape: Shape, seconds: float, connections: int = C
     return _read([sys.executable, "-m", "bench.plain", *where, *shape.arguments()])
 
 
+@contextlib.contextmanager
+def paced(server: Server, shape: Shape, rate: float, seconds: float) -> Iterator[Callable[[], Load]]:
+    """Runs beside the block, at a steady rate whatever the answers do; what is yielded waits for its end."""
+    where = [server.host, str(server.port), str(rate), str(seconds)]
+    command = [sys.executable, "-m", "bench.paced", *where, *shape.arguments()]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            yield lambda: _seen(process.communicate()[0], "")
+        finally:
+            process.terminate()
+
+
 def _read(command: list[str]) -> Load:
     with machine.on(machine.GENERATOR):
         ended = subprocess.run(command, check=False, capture_output=True, text=True)
-    last = ended.stdout.strip().rpartition("\n")[2].removeprefix("RESULT ")
-    if ended.returncode or not last.startswith("{"):
+    if ended.returncode:
         raise RuntimeError(f"the generator failed: {ended.stdout}{ended.stderr}")
+    return _seen(ended.stdout, ended.stderr)
+
+
+def _seen(said: str, complaints: str) -> Load:
+    last = said.strip().rpartition("\n")[2].removeprefix("RESULT ")
+    if not last.startswith("{"):
+        raise RuntimeError(f"the generator failed: {said}{complaints}")
     load = Load(**json.loads(last))
     if load.broken or not load.answered:
-        raise RuntimeError(
-            f"{load.broken} connections or answers of {load.answered} were lost: {ended.stdout}{ended.stderr}"
-        )
+        raise RuntimeError(f"{load.broken} connections or answers of {load.answered} were lost: {said}{complaints}")
     return load

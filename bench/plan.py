@@ -3,6 +3,9 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from bench.emulators import Emulators
+from bench.rivals import Rivals
+
 
 @dataclass(frozen=True, slots=True)
 class Plan:
@@ -17,3 +20,6 @@ class Plan:
     """Of one load in one round."""
     sustained: float
     """Seconds of the memory row."""
+    emulators: Emulators
+    rivals: Rivals
+    """The original algorithm on them."""

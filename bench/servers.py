@@ -83,9 +83,9 @@ class Server:
 
 
 @contextlib.contextmanager
-def running(command: tuple[str, ...], **settings: str) -> Iterator[Server]:
-    """On the servers' processor, until the end of the block."""
-    with process(command, settings) as started:
+def running(command: tuple[str, ...], where: int | None = machine.SERVER, /, **settings: str) -> Iterator[Server]:
+    """On the servers' processor if none other is said, until the end of the block."""
+    with process(command, settings, where) as started:
         yield Server(started, _url(started))
 
 

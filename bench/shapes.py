@@ -43,6 +43,7 @@ def bodies(folder: Path) -> dict[str, Path]:
 
     made = {
         "one": b'{"delta":1}',
+        "array1": items(1),
         "array100": items(100),
         "array1000": items(BATCH),
         "map1000": orjson.dumps({"counters": {f"{COUNTER}:{n:04}": 1 for n in range(BATCH)}}),

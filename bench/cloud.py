@@ -1,0 +1,103 @@
+"""Rows of Countersink on Pub/Sub and Datastore, end to end, against the original algorithm on the same emulator."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+from bench import load
+from bench.deployment import Deployment, deployed
+from bench.emulators import FIRESTORE, OLDER
+from bench.figures import Figure, Row, compare
+from bench.load import Load
+from bench.plan import Plan
+from bench.shapes import BATCH, COUNTER, NAMES, Shape, counter_path
+
+EMULATORS: Final = {FIRESTORE: "Firestore emulator", OLDER: "older emulator"}
+SINGLES: Final = {FIRESTORE: 50.0, OLDER: 20.0}
+BATCHES: Final = {FIRESTORE: 2_000.0, OLDER: 500.0}
+STRETCH: Final = 2
+"""Loads are so many times longer here: what is applied only after their end counts, too."""
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What is sent."""
+
+    what: str
+    counters: int
+    path: str
+    body: str
+    mode: str = "fixed"
+    weight: int = 1
+    """Increments of each request."""
+    connections: int = 256
+
+    def shape(self, plan: Plan) -> Shape:
+        return Shape(self.path, mode=self.mode, body=plan.bodies[self.body])
+
+
+WORKS: Final = {
+    "post": Work("POSTs, one hot counter", 1, counter_path(), "one"),
+    "post-names": Work("POSTs, 1,000 counters", NAMES, counter_path(f"{COUNTER}:"), "one", "names"),
+    "array1": Work("arrays of 1,000, one counter", 1, "/v1/increments", "array1", weight=BATCH, connections=32),
+    "map1000": Work("maps of 1,000 counters", NAMES, "/v1/increments", "map1000", weight=BATCH, connections=32),
+}
+
+
+def _row(plan: Plan, store: str, name: str) -> Row:
+    work = WORKS[name]
+    targets = SINGLES if work.weight == 1 else BATCHES
+    row = Row(f"cloud-{store}-{name}", f"{EMULATORS[store]}: {work.what}", "applied/s", target=targets[store])
+    number, connections, shape = work.counters, work.connections, work.shape(plan)
+    trials = plan.rivals.trials(store, number)
+    rivals = []
+    with deployed(plan.emulators, store) as deployment:
+        load.run_plain(deployment.server, shape, 1.0, connections)
+        deployment.applied()
+        loads: list[Load] = []
+
+        def ours() -> float:
+            seen, rate = measure(deployment, work, shape, plan.seconds * STRETCH)
+            loads.append(seen)
+            return rate
+
+        def theirs() -> float:
+            rivals.append(plan.rivals.measure(store, number, plan.seconds))
+            return rivals[-1].rate
+
+        row.ours, row.reference, row.ratio = compare(plan.rounds, ours, theirs)
+        counted, _ = deployment.applied()
+    p50, p99 = Figure.of([one.p50 for one in loads]), Figure.of([one.p99 for one in loads])
+    refused = sum(one.refused for one in loads)
+    row.more |= {
+        "p50_ms": p50, "p99_ms": p99, "connections": connections, "refused": refused, "counted": counted,
+        "reference_ways": [str(one.way) for one in rivals],
+        "reference_p50_ms": Figure.of([one.p50 for one in rivals]),
+        "reference_trials": {str(one.way): round(one.rate, 1) for one in trials},
+    }  # fmt: skip
+    row.notes.append(
+        f"{connections} connections, latency p50 {p50.show(1)} ms, p99 {p99.show(1)} ms; {counted:,} counted ="
+        " accepted, to the last one in each round" + (f"; {refused:,} refused (503)" if refused else "")
+    )
+    row.notes.append(f"reference: {rivals[-1].way}, the best of {len(trials)} ways; its totals were checked, too")
+    if row.target is not None:
+        row.met = row.ratio.median >= row.target
+    return row
+
+
+def measure(deployment: Deployment, work: Work, shape: Shape, seconds: float) -> tuple[Load, float]:
+    """Applied increments per second: from the first request until the store's total has the last of them."""
+    before, begun = deployment.entities.total(), time.monotonic()
+    seen = load.run(deployment.server, shape, seconds, work.connections)
+    after, ended = deployment.applied()
+    more = after - before
+    if not seen.good * work.weight <= more <= (seen.good + 2 * work.connections) * work.weight:
+        raise RuntimeError(f"{seen.good * work.weight} were answered 2xx, {more} were counted")
+    return seen, more / (ended - begun)
+
+
+ROWS: Final[dict[str, Callable[[Plan], Row]]] = {
+    f"cloud-{store}-{name}": partial(_row, store=store, name=name) for store in EMULATORS for name in WORKS
+}

@@ -1,0 +1,114 @@
+"""Rows of Datastore operations per million increments, at a steady rate, against the original algorithm."""
+
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Final
+
+from bench import load
+from bench.deployment import Deployment, Operations, deployed
+from bench.emulators import FIRESTORE
+from bench.figures import Figure, Row
+from bench.plan import Plan
+from bench.shapes import COUNTER, NAMES, Shape, counter_path
+
+RATE: Final = 5_000
+MOST: Final = 10_000
+"""Operations per million increments of one hot counter."""
+ORIGINAL: Final = 3_000_000
+"""Of the original algorithm, without those of transactions that were not committed."""
+WARM_UP: Final = 14.0
+"""Seconds until what is done some seconds after an increment, the settling, is done at the same rate, too."""
+SWEPT: Final = 2_000
+"""Receipts that one query of a sweep finds."""
+GETS: Final = 20
+_MILLION: Final = 1_000_000
+
+
+def _operations(plan: Plan, number: int) -> Row:
+    what = "one hot counter" if number == 1 else f"{number:,} counters"
+    name = "cloud-operations" if number == 1 else "cloud-operations-names"
+    row = Row(name, f"Datastore operations per million POSTs at {RATE:,}/s, {what}", "operations")
+    shape = Shape(counter_path(), body=plan.bodies["one"])
+    if number > 1:
+        shape = Shape(counter_path(f"{COUNTER}:"), mode="names", body=plan.bodies["one"])
+    length = plan.seconds * 5
+    with deployed(plan.emulators, FIRESTORE) as deployment:
+        with load.paced(deployment.server, shape, RATE, WARM_UP + length * plan.rounds + 1) as generator:
+            time.sleep(WARM_UP)
+            windows = [_window(deployment, length) for _ in range(plan.rounds)]
+            seen = generator()
+        counted, _ = deployment.applied()
+        if counted != seen.good:
+            raise RuntimeError(f"{seen.good} were answered 2xx, {counted} were counted")
+        gets = _gets(deployment)
+    row.ours = Figure.of([window.per_million for window in windows])
+    theirs = [_theirs(plan, number) for _ in windows]
+    row.reference = Figure.of(theirs)
+    row.ratio = Figure.of([there / window.per_million for window, there in zip(windows, theirs, strict=True)])
+    middle = sorted(windows, key=lambda window: window.per_million)[len(windows) // 2]
+    row.more |= middle.document() | {
+        "rate": Figure.of([window.rate for window in windows]), "target_most": MOST if number == 1 else None,
+        "p50_ms": seen.p50, "p99_ms": seen.p99, "counted": counted, "reads_per_get": gets,
+    }  # fmt: skip
+    shown = middle.document()
+    row.notes.append(
+        f"{shown['reads']:,.0f} reads, {shown['writes']:,.0f} writes, {shown['deletes']:,.0f} deletes of receipts that"
+        f" are to come; besides, a GET that no cache answers reads {gets:g}; the ratio is how many times fewer"
+    )
+    row.notes.append(
+        f"{middle.rate:,.0f}/s applied, open loop, latency p50 {seen.p50:.1f} ms, p99 {seen.p99:.1f} ms;"
+        f" {counted:,} counted = answered 2xx"
+    )
+    if number == 1:
+        row.target = ORIGINAL / MOST
+        row.met = row.ours.median <= MOST
+    return row
+
+
+def _theirs(plan: Plan, number: int) -> float:
+    result = plan.rivals.measure(FIRESTORE, number, plan.seconds)
+    return (result.reads + result.writes) / result.committed * _MILLION
+
+
+class _Window:
+    """What was done in some seconds of the steady load, and the deletion of the receipts, which comes days later."""
+
+    def __init__(self, operations: Operations, receipts: int, increments: int, seconds: float) -> None:
+        self._each = operations + Operations(reads=-(-receipts // SWEPT), deletes=receipts)
+        self._increments = increments
+        self.rate = increments / seconds
+
+    @property
+    def per_million(self) -> float:
+        return self._each.all / self._increments * _MILLION
+
+    def document(self) -> dict[str, Any]:
+        scale = _MILLION / self._increments
+        return {name: getattr(self._each, name) * scale for name in ("reads", "writes", "deletes")}
+
+
+def _window(deployment: Deployment, seconds: float) -> _Window:
+    begun, before = time.monotonic(), _state(deployment)
+    time.sleep(seconds)
+    after = _state(deployment)
+    operations, receipts, increments = (b - a for a, b in zip(before, after, strict=True))
+    return _Window(operations, receipts, increments, time.monotonic() - begun)
+
+
+def _state(deployment: Deployment) -> tuple[Any, ...]:
+    return deployment.operations(), deployment.entities.receipts(), deployment.entities.total()
+
+
+def _gets(deployment: Deployment) -> float:
+    """Reads for one that is answered by no cache."""
+    before = deployment.operations()
+    for _ in range(GETS):
+        deployment.server.ask(counter_path() + "?max_age=0")
+    return (deployment.operations() - before).reads / GETS
+
+
+ROWS: Final[dict[str, Callable[[Plan], Row]]] = {
+    "cloud-operations": partial(_operations, number=1),
+    "cloud-operations-names": partial(_operations, number=NAMES),
+}
