@@ -1,5 +1,6 @@
 """Rows of Countersink on Pub/Sub and Datastore, end to end, against the original algorithm on the same emulator."""
 
+import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from bench.shapes import BATCH, COUNTER, NAMES, Shape, counter_path
 EMULATORS: Final = {FIRESTORE: "Firestore emulator", OLDER: "older emulator"}
 SINGLES: Final = {FIRESTORE: 50.0, OLDER: 20.0}
 BATCHES: Final = {FIRESTORE: 2_000.0, OLDER: 500.0}
+INGESTS: Final = min(2, os.cpu_count() or 1)
 STRETCH: Final = 2
 """Loads are so many times longer here: what is applied only after their end counts, too."""
 
@@ -53,9 +55,8 @@ def _row(plan: Plan, store: str, name: str) -> Row:
     number, connections, shape = work.counters, work.connections, work.shape(plan)
     trials = plan.rivals.trials(store, number)
     rivals = []
-    with deployed(plan.emulators, store) as deployment:
-        load.run_plain(deployment.server, shape, 1.0, connections)
-        deployment.applied()
+    with deployed(plan.emulators, store, INGESTS) as deployment:
+        measure(deployment, work, shape, 1.0)
         loads: list[Load] = []
 
         def ours() -> float:
@@ -90,7 +91,7 @@ def _row(plan: Plan, store: str, name: str) -> Row:
 def measure(deployment: Deployment, work: Work, shape: Shape, seconds: float) -> tuple[Load, float]:
     """Applied increments per second: from the first request until the store's total has the last of them."""
     before, begun = deployment.entities.total(), time.monotonic()
-    seen = load.run(deployment.server, shape, seconds, work.connections)
+    seen = load.run_all(deployment.ingests, shape, seconds, work.connections)
     after, ended = deployment.applied()
     more = after - before
     if not seen.good * work.weight <= more <= (seen.good + 2 * work.connections) * work.weight:

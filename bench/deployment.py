@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 from uuid import uuid4
@@ -47,8 +47,7 @@ class Operations:
 class Deployment:
     """While it runs."""
 
-    server: Server
-    """Of ingest."""
+    ingests: Sequence[Server]
     flusher: Server
     entities: Entities
 
@@ -56,24 +55,26 @@ class Deployment:
         """Wait until the store's total has all that was accepted; the total, and when it was seen."""
         until = time.monotonic() + LONGEST
         while True:
-            accepted = self.server.accepted()
+            accepted = self.accepted()
             total = self.entities.total()
-            if total >= accepted:
-                # Accepted again: what a generator gave up on may have come meanwhile.
-                if total == self.server.accepted():
-                    return total, time.monotonic()
-                if total > self.server.accepted():
-                    raise RuntimeError(f"{self.server.accepted()} were accepted, {total} were counted")
+            # Accepted again: of what the generators gave up on some may have come meanwhile.
+            if total >= accepted and total >= (accepted := self.accepted()):
+                if total > accepted:
+                    raise RuntimeError(f"{accepted} were accepted, {total} were counted")
+                return total, time.monotonic()
             if time.monotonic() > until:
                 raise RuntimeError(f"{accepted} were accepted, {total} were counted after {LONGEST:g} s")
             time.sleep(_LOOK)
 
+    def accepted(self) -> int:
+        return sum(server.accepted() for server in self.ingests)
+
     def operations(self) -> Operations:
-        return _operations(self.server) + _operations(self.flusher)
+        return sum(map(_operations, (*self.ingests, self.flusher)), Operations())
 
 
 @contextlib.contextmanager
-def deployed(emulators: Emulators, store: str, **settings: str) -> Iterator[Deployment]:
+def deployed(emulators: Emulators, store: str, ingests: int = 1, **settings: str) -> Iterator[Deployment]:
     """Both on whatever processor is free, as the emulators are."""
     namespace = f"ours-{uuid4().hex}"
     place = Place(PROJECT, f"t-{namespace}", f"s-{namespace}")
@@ -84,11 +85,12 @@ def deployed(emulators: Emulators, store: str, **settings: str) -> Iterator[Depl
         "COUNTERSINK_STORE": f"datastore://{PROJECT}?namespace={namespace}",
     } | settings  # fmt: skip
     with contextlib.ExitStack() as stack:
-        ingest = stack.enter_context(servers.running((*COUNTERSINK, "ingest", "--port", "0"), None, **settings))
+        ingest = (*COUNTERSINK, "ingest", "--port", "0")
+        made = [stack.enter_context(servers.running(ingest, None, **settings)) for _ in range(ingests)]
         flusher = stack.enter_context(servers.running((*COUNTERSINK, "flusher", "--port", "0"), None, **settings))
         entities = Entities(hosts["DATASTORE_EMULATOR_HOST"], namespace)
         stack.callback(entities.close)
-        yield Deployment(ingest, flusher, entities)
+        yield Deployment(made, flusher, entities)
 
 
 async def _provision(host: str, place: Place) -> None:

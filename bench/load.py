@@ -3,9 +3,11 @@
 import contextlib
 import json
 import shutil
+import statistics
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -45,11 +47,18 @@ def generator() -> str:
     return "wrk -t1" if shutil.which("wrk") else "bundled (python -m bench.plain)"
 
 
-def run(server: Server, shape: Shape, seconds: float, connections: int = CONNECTIONS) -> Load:
+def run(
+    server: Server,
+    shape: Shape,
+    seconds: float,
+    connections: int = CONNECTIONS,
+    *,
+    where: int | None = machine.GENERATOR,
+) -> Load:
     """By wrk where there is one. It leaves what is under way at its end unanswered."""
     wrk = shutil.which("wrk")
     if wrk is None:
-        return run_plain(server, shape, seconds, connections)
+        return run_plain(server, shape, seconds, connections, where=where)
     options = [
         "-t1",
         f"-c{connections}",
@@ -59,13 +68,35 @@ def run(server: Server, shape: Shape, seconds: float, connections: int = CONNECT
         "-s",
         str(_SCRIPT),
     ]
-    return _read([wrk, *options, server.url, "--", *shape.arguments()])
+    return _read([wrk, *options, server.url, "--", *shape.arguments()], where)
 
 
-def run_plain(server: Server, shape: Shape, seconds: float, connections: int = CONNECTIONS) -> Load:
+def run_all(servers: Sequence[Server], shape: Shape, seconds: float, connections: int) -> Load:
+    """At the same time, each by a generator of its own, which share the connections."""
+    with ThreadPoolExecutor(len(servers)) as pool:
+        share = connections // len(servers)
+        loads = list(pool.map(lambda server: run(server, shape, seconds, share, where=None), servers))
+    return Load(
+        seconds=max(one.seconds for one in loads),
+        answered=sum(one.answered for one in loads),
+        refused=sum(one.refused for one in loads),
+        broken=0,
+        p50=statistics.mean(one.p50 for one in loads),
+        p99=max(one.p99 for one in loads),
+    )
+
+
+def run_plain(
+    server: Server,
+    shape: Shape,
+    seconds: float,
+    connections: int = CONNECTIONS,
+    *,
+    where: int | None = machine.GENERATOR,
+) -> Load:
     """Ours: every request that was sent has its answer at the end, or is broken."""
-    where = [server.host, str(server.port), str(connections), str(seconds)]
-    return _read([sys.executable, "-m", "bench.plain", *where, *shape.arguments()])
+    what = [server.host, str(server.port), str(connections), str(seconds)]
+    return _read([sys.executable, "-m", "bench.plain", *what, *shape.arguments()], where)
 
 
 @contextlib.contextmanager
@@ -80,8 +111,8 @@ def paced(server: Server, shape: Shape, rate: float, seconds: float) -> Iterator
             process.terminate()
 
 
-def _read(command: list[str]) -> Load:
-    with machine.on(machine.GENERATOR):
+def _read(command: list[str], where: int | None) -> Load:
+    with machine.on(where):
         ended = subprocess.run(command, check=False, capture_output=True, text=True)
     if ended.returncode:
         raise RuntimeError(f"the generator failed: {ended.stdout}{ended.stderr}")

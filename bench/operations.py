@@ -34,7 +34,7 @@ def _operations(plan: Plan, number: int) -> Row:
         shape = Shape(counter_path(f"{COUNTER}:"), mode="names", body=plan.bodies["one"])
     length = plan.seconds * 5
     with deployed(plan.emulators, FIRESTORE) as deployment:
-        with load.paced(deployment.server, shape, RATE, WARM_UP + length * plan.rounds + 1) as generator:
+        with load.paced(deployment.ingests[0], shape, RATE, WARM_UP + length * plan.rounds + 1) as generator:
             time.sleep(WARM_UP)
             windows = [_window(deployment, length) for _ in range(plan.rounds)]
             seen = generator()
@@ -104,7 +104,7 @@ def _gets(deployment: Deployment) -> float:
     """Reads for one that is answered by no cache."""
     before = deployment.operations()
     for _ in range(GETS):
-        deployment.server.ask(counter_path() + "?max_age=0")
+        deployment.ingests[0].ask(counter_path() + "?max_age=0")
     return (deployment.operations() - before).reads / GETS
 
 
