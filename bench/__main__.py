@@ -36,12 +36,22 @@ RESULTS = Path(__file__).with_name("results.json")
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="fewer and shorter rounds: a look, no result")
-    parser.add_argument("--only", action="append", choices=ROWS, metavar="NAME", help=f"of {', '.join(ROWS)}")
+    parser.add_argument(
+        "--only", action="extend", type=_rows, metavar="NAME", help=f"of {', '.join(ROWS)}; or how several begin"
+    )
     parser.add_argument("--seconds", type=float, help="of the memory row (60)")
-    parser.add_argument("--rounds", type=int, help="of each comparison (5)")
+    parser.add_argument("--rounds", type=int, help="of each comparison (5; 3 on emulators)")
     parser.add_argument("--data", type=Path, default=_folder(), help="where data goes; a disk, not tmpfs (%(default)s)")
     parser.add_argument("--out", type=Path, default=RESULTS, help="the results (%(default)s)")
     return parser.parse_args()
+
+
+def _rows(name: str) -> list[str]:
+    """The row of that name, or all that begin with it."""
+    found = [name] if name in ROWS else [key for key in ROWS if key.startswith(f"{name}-")]
+    if not found:
+        raise argparse.ArgumentTypeError(f"there is no row {name!r}")
+    return found
 
 
 def _folder() -> Path:
@@ -62,6 +72,7 @@ def main() -> None:
             folder=folder,
             bodies=shapes.bodies(folder),
             rounds=asked.rounds or (2 if asked.quick else 5),
+            cloud_rounds=asked.rounds or (2 if asked.quick else 3),
             seconds=1 if asked.quick else 2,
             sustained=asked.seconds or (10 if asked.quick else 60),
             emulators=emulators,
@@ -71,7 +82,8 @@ def main() -> None:
         print(f"{where['processors']} x {where['processor']}, Python {where['python']}; {where['pinning']}")
         print(f"data on {where['file_system']}, a sync takes {where['sync_ms']} ms; generator: {load.generator()}")
         print(
-            f"medians (min - max) of {plan.rounds} rounds of {plan.seconds} s, each with its reference\n",
+            f"medians (min - max) of {plan.rounds} rounds ({plan.cloud_rounds} on emulators) of {plan.seconds} s,"
+            " each with its reference\n",
             flush=True,
         )
         rows = []

@@ -19,7 +19,8 @@ EMULATORS: Final = {FIRESTORE: "Firestore emulator", OLDER: "older emulator"}
 SINGLES: Final = {FIRESTORE: 50.0, OLDER: 20.0}
 BATCHES: Final = {FIRESTORE: 2_000.0, OLDER: 500.0}
 INGESTS: Final = min(2, os.cpu_count() or 1)
-STRETCH: Final = 2
+TRIAL: Final = 2.0
+STRETCH: Final = 2.5
 """Loads are so many times longer here: what is applied only after their end counts, too."""
 
 
@@ -34,7 +35,8 @@ class Work:
     mode: str = "fixed"
     weight: int = 1
     """Increments of each request."""
-    connections: int = 256
+    connections: tuple[int, ...] = (256, 512)
+    """The faster one of these, found out as the best way of the reference is."""
 
     def shape(self, plan: Plan) -> Shape:
         return Shape(self.path, mode=self.mode, body=plan.bodies[self.body])
@@ -43,24 +45,27 @@ class Work:
 WORKS: Final = {
     "post": Work("POSTs, one hot counter", 1, counter_path(), "one"),
     "post-names": Work("POSTs, 1,000 counters", NAMES, counter_path(f"{COUNTER}:"), "one", "names"),
-    "array1": Work("arrays of 1,000, one counter", 1, "/v1/increments", "array1", weight=BATCH, connections=32),
-    "map1000": Work("maps of 1,000 counters", NAMES, "/v1/increments", "map1000", weight=BATCH, connections=32),
+    "array1": Work("arrays of 1,000, one counter", 1, "/v1/increments", "array1", weight=BATCH, connections=(32, 64)),
+    "map1000": Work("maps of 1,000 counters", NAMES, "/v1/increments", "map1000", weight=BATCH, connections=(32, 64)),
 }
 
 
 def _row(plan: Plan, store: str, name: str) -> Row:
     work = WORKS[name]
     targets = SINGLES if work.weight == 1 else BATCHES
-    row = Row(f"cloud-{store}-{name}", f"{EMULATORS[store]}: {work.what}", "applied/s", target=targets[store])
-    number, connections, shape = work.counters, work.connections, work.shape(plan)
+    row = Row(f"cloud-{store}-{name}", f"{EMULATORS[store]}: {work.what}", "applied/s")
+    row.target = targets[store] if work.counters == 1 else None
+    number, shape = work.counters, work.shape(plan)
     trials = plan.rivals.trials(store, number)
     rivals = []
     with deployed(plan.emulators, store, INGESTS) as deployment:
-        measure(deployment, work, shape, 1.0)
+        _measure(deployment, work, shape, 1.0, work.connections[0])
+        tried = {some: _measure(deployment, work, shape, TRIAL, some)[1] for some in work.connections}
+        connections = max(tried, key=lambda some: tried[some])
         loads: list[Load] = []
 
         def ours() -> float:
-            seen, rate = measure(deployment, work, shape, plan.seconds * STRETCH)
+            seen, rate = _measure(deployment, work, shape, plan.seconds * STRETCH, connections)
             loads.append(seen)
             return rate
 
@@ -68,7 +73,7 @@ def _row(plan: Plan, store: str, name: str) -> Row:
             rivals.append(plan.rivals.measure(store, number, plan.seconds))
             return rivals[-1].rate
 
-        row.ours, row.reference, row.ratio = compare(plan.rounds, ours, theirs)
+        row.ours, row.reference, row.ratio = compare(plan.cloud_rounds, ours, theirs)
         counted, _ = deployment.applied()
     p50, p99 = Figure.of([one.p50 for one in loads]), Figure.of([one.p99 for one in loads])
     refused = sum(one.refused for one in loads)
@@ -84,17 +89,17 @@ def _row(plan: Plan, store: str, name: str) -> Row:
     )
     row.notes.append(f"reference: {rivals[-1].way}, the best of {len(trials)} ways; its totals were checked, too")
     if row.target is not None:
-        row.met = row.ratio.median >= row.target
+        row.met = row.ratio.median >= row.target and (work.weight > 1 or not refused)
     return row
 
 
-def measure(deployment: Deployment, work: Work, shape: Shape, seconds: float) -> tuple[Load, float]:
+def _measure(deployment: Deployment, work: Work, shape: Shape, seconds: float, connections: int) -> tuple[Load, float]:
     """Applied increments per second: from the first request until the store's total has the last of them."""
     before, begun = deployment.entities.total(), time.monotonic()
-    seen = load.run_all(deployment.ingests, shape, seconds, work.connections)
+    seen = load.run_all(deployment.ingests, shape, seconds, connections)
     after, ended = deployment.applied()
     more = after - before
-    if not seen.good * work.weight <= more <= (seen.good + 2 * work.connections) * work.weight:
+    if not seen.good * work.weight <= more <= (seen.good + 2 * connections) * work.weight:
         raise RuntimeError(f"{seen.good * work.weight} were answered 2xx, {more} were counted")
     return seen, more / (ended - begun)
 

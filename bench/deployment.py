@@ -55,12 +55,9 @@ class Deployment:
         """Wait until the store's total has all that was accepted; the total, and when it was seen."""
         until = time.monotonic() + LONGEST
         while True:
-            accepted = self.accepted()
             total = self.entities.total()
-            # Accepted again: of what the generators gave up on some may have come meanwhile.
-            if total >= accepted and total >= (accepted := self.accepted()):
-                if total > accepted:
-                    raise RuntimeError(f"{accepted} were accepted, {total} were counted")
+            accepted = self.accepted()  # later: of what the generators gave up on some may have come meanwhile
+            if total == accepted:
                 return total, time.monotonic()
             if time.monotonic() > until:
                 raise RuntimeError(f"{accepted} were accepted, {total} were counted after {LONGEST:g} s")

@@ -34,9 +34,9 @@ def _operations(plan: Plan, number: int) -> Row:
         shape = Shape(counter_path(f"{COUNTER}:"), mode="names", body=plan.bodies["one"])
     length = plan.seconds * 5
     with deployed(plan.emulators, FIRESTORE) as deployment:
-        with load.paced(deployment.ingests[0], shape, RATE, WARM_UP + length * plan.rounds + 1) as generator:
+        with load.paced(deployment.ingests[0], shape, RATE, WARM_UP + length * plan.cloud_rounds + 1) as generator:
             time.sleep(WARM_UP)
-            windows = [_window(deployment, length) for _ in range(plan.rounds)]
+            windows = [_window(deployment, length) for _ in range(plan.cloud_rounds)]
             seen = generator()
         counted, _ = deployment.applied()
         if counted != seen.good:

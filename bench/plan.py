@@ -16,6 +16,8 @@ class Plan:
     bodies: dict[str, Path]
     rounds: int
     """Of rows with a target; three do for the others."""
+    cloud_rounds: int
+    """Of rows on emulators, which take longer."""
     seconds: float
     """Of one load in one round."""
     sustained: float

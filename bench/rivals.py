@@ -3,7 +3,7 @@
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any, Final, Self
@@ -14,7 +14,8 @@ from bench.entities import Entities
 from bench.original import CLIENTS, counters
 
 CONCURRENCIES: Final = (1, 2, 4, 8, 16, 32, 64)
-"""Of each process."""
+"""Of each process. Where it is many counters that are counted, nobody meets, and the first ones only cost time."""
+FEW: Final = 2
 PROCESSES: Final = 2
 TRIAL: Final = 1.0
 WARM_UP: Final = 4.0
@@ -60,6 +61,7 @@ class Rivals:
     def __init__(self, emulators: Emulators) -> None:
         self._emulators = emulators
         self._processes: dict[tuple[str, str, int], subprocess.Popen[str]] = {}
+        self._unheard: list[subprocess.Popen[str]] = []
         self._best: dict[tuple[str, int], list[Result]] = {}
         self._ends = ExitStack()
 
@@ -77,8 +79,10 @@ class Rivals:
     def trials(self, store: str, number: int) -> list[Result]:
         """Of every client at every concurrency that was worth it, the best first."""
         if (store, number) not in self._best:
+            clients = [*_clients(store)]
+            self._begin(store, clients)
             self._run(store, 1_000, Way("asyncio", 1, 16), WARM_UP)
-            found = [result for client in _clients(store) for result in self._climb(store, number, client)]
+            found = [result for client in clients for result in self._climb(store, number, client)]
             for result in sorted(found, key=_rate)[-2:]:
                 few = {max(result.way.concurrency // PROCESSES, 1), result.way.concurrency}
                 ways = [Way(result.way.client, PROCESSES, concurrency) for concurrency in sorted(few)]
@@ -88,7 +92,7 @@ class Rivals:
 
     def _climb(self, store: str, number: int, client: str) -> Iterator[Result]:
         best, poor = 0.0, 0
-        for concurrency in CONCURRENCIES:
+        for concurrency in CONCURRENCIES[0 if number == 1 else FEW :]:
             result = self._run(store, number, Way(client, 1, concurrency), TRIAL)
             yield result
             poor = poor + 1 if result.rate < best * POOR else 0
@@ -102,7 +106,7 @@ class Rivals:
         entities = Entities(self._emulators.host(store), namespace)
         try:
             entities.make_configs(counters(number))
-            processes = [self._process(store, way.client, index) for index in range(way.processes)]
+            processes = [self._processes[store, way.client, index] for index in range(way.processes)]
             order = {
                 "namespace": namespace, "number": number, "concurrency": way.concurrency, "seconds": seconds
             }  # fmt: skip
@@ -122,15 +126,16 @@ class Rivals:
             raise RuntimeError(f"the original algorithm ({way}) committed {result.committed}, the total is {total}")
         return result
 
-    def _process(self, store: str, client: str, index: int) -> "subprocess.Popen[str]":
-        key = (store, client, index)
-        if key not in self._processes:
-            command = (sys.executable, "-m", "bench.original", client, self._emulators.host(store), PROJECT)
-            process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-            self._ends.callback(_end, process)
-            self._processes[key] = process
-            _hear(process)
-        return self._processes[key]
+    def _begin(self, store: str, clients: Sequence[str]) -> None:
+        """All processes at once: most of their start is waiting and importing."""
+        new = [(store, client, index) for client in clients for index in range(PROCESSES)]
+        for key in [key for key in new if key not in self._processes]:
+            command = (sys.executable, "-m", "bench.original", key[1], self._emulators.host(store), PROJECT)
+            self._processes[key] = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+            self._ends.callback(_end, self._processes[key])
+            self._unheard.append(self._processes[key])
+        while self._unheard:
+            _hear(self._unheard.pop())
 
 
 def _clients(store: str) -> Iterator[str]:
