@@ -11,7 +11,7 @@ from shared.sharding import choose
 from shared.words import ShardAdd
 
 MOST_COUNTERS: Final = 100_000
-FRESH: Final = 10.0
+FRESH: Final = 60.0
 """Seconds for which a number is believed. An old one is no danger: it is only that a new shard is used later."""
 
 
