@@ -9,7 +9,7 @@ from typing import Final
 
 STREAM: Final = 4
 """So many in the last publish are a stream."""
-GAP: Final = 0.0025
+GAP: Final = 0.005
 """Seconds without anybody are its end."""
 STRETCH: Final = 5
 """A stream waits so many lingers at most."""
