@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import re
+import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -82,6 +83,8 @@ def deployed(emulators: Emulators, store: str, ingests: int = 1, **settings: str
         "COUNTERSINK_STORE": f"datastore://{PROJECT}?namespace={namespace}",
     } | settings  # fmt: skip
     with contextlib.ExitStack() as stack:
+        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="countersink-bench-"))
+        settings.setdefault("COUNTERSINK_SPOOL", f"{folder}/spool.db")
         ingest = (*COUNTERSINK, "ingest", "--port", "0")
         made = [stack.enter_context(servers.running(ingest, None, **settings)) for _ in range(ingests)]
         flusher = stack.enter_context(servers.running((*COUNTERSINK, "flusher", "--port", "0"), None, **settings))

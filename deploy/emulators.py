@@ -161,6 +161,7 @@ def run(options: argparse.Namespace, all_: contextlib.ExitStack) -> None:
         "DATASTORE_EMULATOR_HOST": datastore.host,
         "COUNTERSINK_BROKER": f"pubsub://{PROJECT}/{TOPIC}?subscription={SUBSCRIPTION}",
         "COUNTERSINK_STORE": f"datastore://{PROJECT}",
+        "COUNTERSINK_SPOOL": str(folder / "spool.db"),
     }
     if redis is None:
         print(f"without {REDIS}, as it is not installed: reads are not exact")

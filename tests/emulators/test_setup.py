@@ -38,6 +38,7 @@ class Cloud:
             "COUNTERSINK_STORE": f"datastore://{PROJECT}?namespace={datastore.place.namespace}",
             "PUBSUB_EMULATOR_HOST": pubsub.host,
             "DATASTORE_EMULATOR_HOST": datastore.host,
+            "COUNTERSINK_SPOOL": "off",
         } | hosts
 
     async def run(self, *arguments: str, **settings: str) -> Done:
