@@ -15,9 +15,9 @@ from shared.codec import encode
 from shared.errors import RefusedError, TransientError
 from shared.memory.broker import MemoryBroker, MemoryOverlay
 from shared.memory.store import MemoryStore
-from shared.receipts import DAY
+from shared.receipts import DAY, key_of_envelope
 from shared.supervise import Stop
-from shared.words import MAX_SUM, Commit, Delivery, Envelope, Message
+from shared.words import MAX_SUM, Commit, Delivery, Envelope, Message, Receipt
 
 NOBODY = 60.0
 
@@ -269,3 +269,14 @@ async def test_a_task_that_dies_ends_the_flusher() -> None:
     with pytest.raises(ExceptionGroup) as died:
         await asyncio.wait_for(bench.flusher.run(Stop(), NOBODY), 10)
     assert died.group_contains(LookupError, match="a mistake")
+
+
+async def test_whoever_finds_a_receipt_dead_buries_the_message() -> None:
+    """The one that wrote it may have crashed before it did; nobody else would."""
+    bench = Bench()
+    await bench.publish(Envelope("e", {"a": 1}))
+    await bench.store.apply(Commit((Receipt(key_of_envelope("e"), 1 << 60, "dead"),), ()))
+    assert await bench.flusher.pull_once(0) == 1
+    await bench.flusher.flush_once()
+    assert bench.broker.buried() == {"1": "given up before"}
+    assert await bench.total() == 0

@@ -1,0 +1,156 @@
+"""The sabotages: what is done to which line, and the tests that must notice."""
+
+from typing import Final, NamedTuple
+
+RACES: Final = "tests/path/test_races.py"
+FLUSHER: Final = "tests/flusher"
+CONTRACTS: Final = "tests/contracts"
+CORE: Final = "tests/core"
+SEEDS: Final = "tests/simulation/test_seeds.py::test_a_few_seeds"
+
+
+class Sabotage(NamedTuple):
+    """`line` stands in the file once, and becomes `instead`."""
+
+    name: str
+    file: str
+    line: str
+    instead: str
+    caught_by: tuple[str, ...]
+
+
+SABOTAGES: Final = (
+    Sabotage(
+        "ack before commit",
+        "flusher/flush.py",
+        "        while self.window.unsettled():",
+        "        await self._ack([held for held in self.window.held])\n        while self.window.unsettled():",
+        (FLUSHER,),
+    ),
+    Sabotage(
+        "ALREADY_EXISTS taken as success",
+        "flusher/flush.py",
+        "            await self._look_up(plan.receipts, {part.key for part in plan.parts})",
+        "            self.window.learn(plan.receipts, APPLIED)",
+        (FLUSHER, SEEDS),
+    ),
+    Sabotage(
+        "a receipt found dead taken as applied",
+        "flusher/flush.py",
+        "            self.window.learn([key], receipt.state)",
+        "            self.window.learn([key], APPLIED)",
+        (FLUSHER,),
+    ),
+    Sabotage(
+        "a repeated id counted twice in one commit",
+        "flusher/window.py",
+        "            if known.get(key) != APPLIED and key not in self.receipts and key not in seen:",
+        "            if known.get(key) != APPLIED and key not in seen:",
+        (FLUSHER,),
+    ),
+    Sabotage(
+        "receipt outside the commit",
+        "shared/sqlite/store.py",
+        "INSERT INTO receipts",
+        "INSERT OR IGNORE INTO receipts",
+        (CONTRACTS,),
+    ),
+    Sabotage(
+        "overlay dropped too early: when a message is pulled",
+        "shared/memory/broker.py",
+        "            held.attempt += 1",
+        "            held.attempt += 1; self.pending.remove([number], 0) if number in self.pending else None",
+        (CONTRACTS, SEEDS),
+    ),
+    Sabotage(
+        "an entry removed without raising the floor",
+        "shared/memory/overlay.py",
+        "self._pending.remove(numbers, time)",
+        "self._pending.remove(numbers, 0)",
+        (CONTRACTS, SEEDS),
+    ),
+    Sabotage(
+        "an entry made anew is not late",
+        "shared/memory/overlay.py",
+        "confirmed=confirmed, late=confirmed)",
+        "confirmed=confirmed, late=False)",
+        (RACES,),
+    ),
+    Sabotage(
+        "an unconfirmed entry counts",
+        "ingest/exact.py",
+        "        if not entry.confirmed:",
+        "        if False:",
+        (RACES,),
+    ),
+    Sabotage(
+        "a base from before the floor is believed",
+        "ingest/exact.py",
+        "    if base.time < view.floor or base.epoch != view.epoch:",
+        "    if base.epoch != view.epoch:",
+        (RACES, SEEDS),
+    ),
+    Sabotage(
+        "a late entry is believed to be unapplied",
+        "ingest/exact.py",
+        "        if entry.late and not",
+        "        if False and not",
+        (RACES,),
+    ),
+    Sabotage(
+        "receipts of unconfirmed entries are not asked for",
+        "ingest/exact.py",
+        "    for entry in view.entries:\n        keys.append",
+        "    for entry in view.entries:\n        if not entry.confirmed:\n            continue\n        keys.append",
+        (RACES,),
+    ),
+    Sabotage(
+        "a view from before the base is believed",
+        "ingest/reader.py",
+        "                if answer is None or answer.base.viewed <= begun:",
+        "                if True:",
+        ("tests/ingest/test_reader.py",),
+    ),
+    Sabotage(
+        "the overlay is viewed before the instant is chosen",
+        "ingest/reader.py",
+        "                if any(snapshot.time < view.floor for view in views.values()):",
+        "                if False:",
+        (RACES,),
+    ),
+    Sabotage(
+        "what failed to be published is forgotten by the spool",
+        "ingest/spool.py",
+        "            await self._waiting.give_back(tokens)",
+        "            await self._waiting.ack(tokens, 0)",
+        ("tests/ingest/test_spool.py",),
+    ),
+    Sabotage(
+        "the parts of a divided envelope share one receipt",
+        "shared/parts.py",
+        "        yield Part(key_of_part(envelope.id, number), sums, ids, envelope.retried)",
+        "        yield Part(key_of_part(envelope.id, 0), sums, ids, envelope.retried)",
+        (CORE, CONTRACTS),
+    ),
+    Sabotage(
+        "the key of an id forgets its counter",
+        "shared/receipts.py",
+        """    return "i" + sha256(f"{len(counter)}:{counter}{client_id}".encode()).hexdigest()""",
+        """    return "i" + sha256(client_id.encode()).hexdigest()""",
+        (CORE, FLUSHER),
+    ),
+    Sabotage(
+        "what is too old to be judged is applied",
+        "flusher/worker.py",
+        "        if self._ages and too_old(envelope.created, now, self._tools.retention):",
+        "        if False:",
+        (FLUSHER,),
+    ),
+    Sabotage(
+        "a 202 before the publish is durable",
+        "ingest/publishing.py",
+        """        future: asyncio.Future[None] = self._loop.create_future()""",
+        """        future: asyncio.Future[None] = self._loop.create_future(); future.set_result(None)""",
+        (SEEDS,),
+    ),
+)
