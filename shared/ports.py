@@ -32,10 +32,11 @@ class Subscription(Protocol):
     """Leases messages to flushers: at least once, in no promised order, to one holder at a time."""
 
     async def pull(self, limit: int, max_bytes: int, wait: float) -> Sequence[Delivery]:
-        """Lease at least one message, waiting up to `wait` seconds; none if none came.
+        """Lease at least one message, waiting up to `wait` seconds; none if none came, or a little early.
 
-        At most `limit` of them, and of `max_bytes` together unless the first alone is larger. A message whose lease
-        ran out, or that was given back, is delivered again with a new token and a higher `attempt`.
+        At most `limit` of them, and of `max_bytes` of data together unless the first alone is larger. A message whose
+        lease ran out, or that was given back, is delivered again with a new token, and a higher `attempt` as far as
+        the broker, or this object, knows of the earlier ones.
         """
         ...
 
@@ -56,7 +57,10 @@ class Subscription(Protocol):
         ...
 
     async def bury(self, delivery: Delivery, reason: str) -> None:
-        """Put the message among the dead letters with the reason, then forget it. Safe to do twice."""
+        """Put the message among the dead letters with the reason, then forget it. Safe to do twice.
+
+        What it carries stays pending for readers: it was accepted, and it is not applied.
+        """
         ...
 
 
@@ -84,8 +88,8 @@ class Store(Protocol):
         """Insert all receipts and add to all shards, or do nothing; the store's time at which it is done.
 
         Raises `AlreadyAppliedError` if any receipt exists, in whatever state; `ShardFullError` if a shard is too near
-        the end of int64; `RefusedError` if the store will never take the commit. A config is made or raised with
-        its shard, never lowered.
+        the end of int64, or may be, as far as the store knows without a look; `RefusedError` if the store will never
+        take the commit. A config is made or raised with its shard, never lowered.
         """
         ...
 
