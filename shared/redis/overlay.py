@@ -102,12 +102,12 @@ class RedisOverlay:
         return self._copy.view(counters)
 
     async def _view(self, names: Sequence[str]) -> Mapping[str, View]:
-        epoch, known = self._views.question(names)
-        reply = await self._server.ask(scripts.VIEW, epoch, *known)
+        question = self._views.question(names)
+        reply = await self._server.ask(scripts.VIEW, *question.arguments())
         if reply[0] != b"ok":
             self._server.wake.set()
             raise AwayError("Redis is new")
-        return self._views.answer(names, reply, exact=self._complete())
+        return self._views.answer(question, reply, exact=self._complete())
 
     def _complete(self) -> bool:
         """Whether all that this process has is in Redis."""

@@ -1,7 +1,7 @@
 """Views of counters as Redis answered them; what has not changed since is neither sent nor read again."""
 
-from collections.abc import Sequence
-from itertools import chain, count
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import count
 from typing import Any, Final, NamedTuple
 
 from shared.redis.entries import read
@@ -21,6 +21,21 @@ class _Seen(NamedTuple):
     view: View
 
 
+class Question(NamedTuple):
+    """What was known when Redis was asked. Before it answers, the cache may forget that, or learn of others."""
+
+    counters: Sequence[str]
+    epoch: bytes
+    known: Mapping[str, _Seen]
+
+    def arguments(self) -> Iterator[Any]:
+        """The epoch of what is known, and the counters with the versions known."""
+        yield self.epoch
+        for name in self.counters:
+            yield name
+            yield self.known[name].version if name in self.known else b""
+
+
 class Views:
     """A cache: forgotten as a whole when it is full."""
 
@@ -29,20 +44,19 @@ class Views:
         self._epoch = b""
         self._empty: tuple[tuple[str, bool, int], View] | None = None
 
-    def question(self, counters: Sequence[str]) -> tuple[bytes, list[Any]]:
-        """The epoch of what is known, and the counters with the versions known."""
+    def question(self, counters: Sequence[str]) -> Question:
         if len(self._seen) > MOST:
             self._seen.clear()
         seen = self._seen
-        known = ((name, seen[name].version if name in seen else b"") for name in counters)
-        return self._epoch, [*chain.from_iterable(known)]
+        return Question(counters, self._epoch, {name: seen[name] for name in counters if name in seen})
 
-    def answer(self, counters: Sequence[str], reply: list[Any], *, exact: bool) -> dict[str, View]:
+    def answer(self, question: Question, reply: list[Any], *, exact: bool) -> dict[str, View]:
         """`exact`: as far as this process itself is concerned."""
         _, epoch, whole, floor, *hashes = reply
         self._turn(epoch)
         of = (epoch.decode(), exact and bool(whole), int(floor))
-        return {name: self._view(name, found, of) for name, found in zip(counters, hashes, strict=True)}
+        found = zip(question.counters, hashes, strict=True)
+        return {name: self._view(name, one, of, question.known.get(name)) for name, one in found}
 
     def _turn(self, epoch: bytes) -> None:
         name = epoch.partition(b"/")[0]
@@ -50,13 +64,12 @@ class Views:
             self._seen.clear()
             self._epoch = name
 
-    def _view(self, name: str, found: bytes, of: tuple[str, bool, int]) -> View:
+    def _view(self, name: str, found: bytes, of: tuple[str, bool, int], before: _Seen | None) -> View:
         if found == b"":
             self._seen.pop(name, None)
             if self._empty is None or self._empty[0] != of:
                 self._empty = (of, View((), of[2], next(_VERSIONS), of[1], of[0]))
             return self._empty[1]
-        before = self._seen.get(name)
         if b"\n" not in found:
             assert before is not None  # noqa: S101 - it was asked with the version that it is answered with
             if before.of == of:

@@ -12,8 +12,8 @@ from shared.redis.entries import MOST_IN_ONE_STEP, Piece, in_steps, pieces_of
 from shared.redis.evidence import Evidence
 from shared.redis.lease import MARGIN, Lease
 from shared.redis.links import Links, shown
-from shared.redis.views import Views
-from shared.words import Envelope
+from shared.redis.views import MOST, Views
+from shared.words import Envelope, View
 
 NOW = 1_800_000_000_000
 
@@ -151,17 +151,35 @@ def test_a_view_is_another_one_when_anything_of_it_changes() -> None:
     fields = b"\n".join([b"v", b"5", b"f", b"3", b"ex", b"1 10 ekey 4"])
 
     def look(found: object, epoch: bytes = b"e/0", whole: int = 1, floor: bytes = b"0") -> tuple[int, int]:
-        answered = views.answer(counters, [b"ok", epoch, whole, floor, found, b""], exact=True)
+        answered = views.answer(views.question(counters), [b"ok", epoch, whole, floor, found, b""], exact=True)
         return answered["a"].version, answered["never"].version
 
     first = look(fields)
-    assert views.question(counters) == (b"e", ["a", b"5", "never", b""])
+    assert [*views.question(counters).arguments()] == [b"e", "a", b"5", "never", b""]
     assert look(b"5") == first
     seen = {first, look(b"5", whole=0), look(b"5", floor=b"9"), look(b"5", epoch=b"e/1"), look(fields, epoch=b"f/1")}
     assert len({one for one, _ in seen}) == len({two for _, two in seen}) == 5
-    assert views.question(counters) == (b"f", ["a", b"5", "never", b""])
-    assert views.answer(["a"], [b"ok", b"f/1", 1, b"9", b"5"], exact=False)["a"].floor == 9
-    assert not views.answer(["a"], [b"ok", b"f/1", 1, b"9", b"5"], exact=False)["a"].exact
+    assert [*views.question(counters).arguments()] == [b"f", "a", b"5", "never", b""]
+    assert views.answer(views.question(["a"]), [b"ok", b"f/1", 1, b"9", b"5"], exact=False)["a"].floor == 9
+    assert not views.answer(views.question(["a"]), [b"ok", b"f/1", 1, b"9", b"5"], exact=False)["a"].exact
+
+
+def test_an_answer_comes_after_the_cache_has_forgotten_what_was_asked_with() -> None:
+    views = Views()
+    fields = b"\n".join([b"v", b"5", b"f", b"3", b"ex", b"1 10 ekey 4"])
+
+    def learn(name: str, found: bytes) -> View:
+        return views.answer(views.question([name]), [b"ok", b"e/0", 1, b"0", found], exact=True)[name]
+
+    first = learn("a", fields)
+    asked = views.question(["a"])
+    for number in range(MOST + 1):
+        learn(f"b{number}", fields)
+    assert views.question(["a"]).known == {}
+    assert views.answer(asked, [b"ok", b"e/0", 1, b"0", b"5"], exact=True)["a"] is first
+    again, asked = learn("a", fields), views.question(["a"])
+    learn("a", b"")  # it was removed a moment later, and that answer was the first to come
+    assert views.answer(asked, [b"ok", b"e/0", 1, b"0", b"5"], exact=True)["a"] is again
 
 
 @pytest.mark.parametrize(
