@@ -2,6 +2,8 @@
 
 import asyncio
 import contextlib
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from hashlib import sha1
 from types import TracebackType
 from typing import Any, Final, NamedTuple
@@ -57,38 +59,45 @@ class Links:
         self._timeout = timeout
         self._turn = asyncio.Semaphore(most)
         self._idle: list[tuple[AbstractConnection, bytes]] = []
+        self._dropped = 0
+        """How often."""
         self._closed = False
 
     async def run(self, script: Script, prefix: bytes, *arguments: Any) -> Answer:
         """The first two arguments that the script gets are its key, the prefix, and the server's run id."""
-        async with self._turn, _Translated(self._timeout):
-            link, run = await self._take()
+        async with self._lent() as (link, run):
             rest = (1, prefix, run, *arguments)
             try:
-                try:
-                    reply = await _ask(link, "EVALSHA", script.sha, *rest)
-                except NoScriptError:
-                    reply = await _ask(link, "EVAL", script.text, *rest)
-            except BaseException as error:
-                await self._put(link, run, error)
-                raise
-            await self._put(link, run)
+                reply = await _ask(link, "EVALSHA", script.sha, *rest)
+            except NoScriptError:
+                reply = await _ask(link, "EVAL", script.text, *rest)
         return Answer(run, reply)
 
     async def call(self, *command: Any) -> Any:
         """A command that changes nothing and does not depend on the run."""
+        async with self._lent() as (link, _):
+            return await _ask(link, *command)
+
+    @asynccontextmanager
+    async def _lent(self) -> AsyncIterator[tuple[AbstractConnection, bytes]]:
+        """A connection, when it is one's turn. Who waits for that while Redis goes away is not kept any longer: each
+        would find it out anew, one after the other.
+        """
+        dropped = self._dropped
         async with self._turn, _Translated(self._timeout):
+            if dropped != self._dropped:
+                raise AwayError("Redis has gone away meanwhile")
             link, run = await self._take()
             try:
-                reply = await _ask(link, *command)
+                yield link, run
             except BaseException as error:
                 await self._put(link, run, error)
                 raise
             await self._put(link, run)
-        return reply
 
     async def drop(self) -> None:
         """The connections that nobody uses: what comes next asks anew who is there."""
+        self._dropped += 1
         while self._idle:
             await _end(self._idle.pop()[0])
 

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from shared.errors import OverloadedError, TransientError
+from shared.redis.links import MOST, TIMEOUT
 from tests.emulators.proxy import Proxy, proxy
 from tests.emulators.redis_fixtures import (
     LEASE,
@@ -119,6 +120,20 @@ async def test_it_hangs(redis: RedisServer, fleet: Fleet) -> None:
         redis.go_on()
     await until_exact(overlay)
     assert (await names_in(overlay))[0] == keys("before", "meanwhile")
+
+
+async def test_it_hangs_and_many_wait_for_their_turn(redis: RedisServer, fleet: Fleet) -> None:
+    """All of them learn it from the first."""
+    overlay = await fleet.process()
+    await accept(overlay, "before")
+    redis.hang()
+    try:
+        begun = time.monotonic()
+        await asyncio.gather(*(names_in(overlay) for _ in range(20 * MOST)))
+        assert time.monotonic() - begun < 4 * TIMEOUT
+    finally:
+        redis.go_on()
+    await until_exact(overlay)
 
 
 async def test_a_lost_connection_is_no_reason_to_begin_anew(fleet: Fleet, network: Proxy) -> None:
