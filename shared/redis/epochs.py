@@ -95,7 +95,9 @@ class Epochs:
                         continue
                     return number
         except (TransientError, TimeoutError) as error:
-            _log.warning("the store does not take the mark that a member arrives: %s", error)
+            _log.warning(
+                "the store does not take the mark that a member arrives: %s", str(error) or "no answer in time"
+            )
             return 0
 
     async def _others_arrived(self, fleet: Fleet) -> bool:
@@ -134,6 +136,7 @@ class Epochs:
         except AlreadyAppliedError:
             pass
         except (TransientError, TimeoutError) as error:
-            _log.warning("the store does not take the mark that this fleet is in use: %s", error)
+            why = str(error) or "no answer in time"
+            _log.warning("the store does not take the mark that this fleet is in use: %s", why)
             return
         self._marked = today

@@ -33,12 +33,15 @@ LEASE: Final = 3.0
 MOST_ENTRIES: Final = 300_000
 MOST_WITHDRAWN: Final = 10_000
 KEYS_AT_ONCE: Final = 500
+MARKS: Final = 10
+"""Intervals between two looks whether a new day has to be marked; the mark of yesterday will do as long."""
 
 
 class RedisOverlay:
     """A `member` publishes; others only read, settle and report what they pull.
 
-    Between `open` and `close` one task renews the lease, or looks for Redis while it is away.
+    Between `open` and `close` one task renews the lease, or looks for Redis while it is away; a member's second one
+    marks in the store that the fleet is in use, since a store that hangs must not hold up the lease.
     """
 
     def __init__(
@@ -73,20 +76,21 @@ class RedisOverlay:
         self._flusher = uuid4().hex[:12]
         self._withdrawn: list[tuple[str, str]] = []
         self._interval = lease / 3
-        self._task: asyncio.Task[None] | None = None
-        self._blocks = 0
+        self._tasks: list[asyncio.Task[None]] = []
 
     async def open(self) -> None:
         """Begin. Redis may be away; what is so is found out by the first step, which this waits for."""
         with contextlib.suppress(AwayError):
             await self._step()
-        self._task = asyncio.create_task(self._run(), name="overlay in Redis")
+        self._tasks.append(asyncio.create_task(self._run(), name="overlay in Redis"))
+        if self._member is not None:
+            self._tasks.append(asyncio.create_task(self._mark(self._member), name="marks of use"))
 
     async def close(self) -> None:
         """After the last block has ended."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._janitor.close()
         if self._member is not None and self._server.up:
             with contextlib.suppress(TransientError):
@@ -226,9 +230,17 @@ class RedisOverlay:
         await self._flush_withdrawn()
         await self._report()
         await member.forget_settled()
-        await self._epochs.mark_used()
         if member.fleet is not None:
             self._janitor.look(member.fleet.now, member.fleet.members)
+
+    async def _mark(self, member: Member) -> None:
+        while True:
+            await asyncio.sleep(MARKS * self._interval)
+            try:
+                if member.ever:  # else nothing was accepted yet, and a fresh fleet should not suspect otherwise
+                    await self._epochs.mark_used()
+            except Exception:  # a mistake of ours, or a store that refuses it: it is only asked again
+                _log.exception("the mark that the fleet is in use is tried again after an error")
 
     async def _report(self) -> None:
         report = self._evidence.report(self._clock.monotonic())

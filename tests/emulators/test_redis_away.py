@@ -7,7 +7,10 @@ from collections.abc import AsyncIterator
 import pytest
 
 from shared.errors import OverloadedError, TransientError
+from shared.memory.store import MemoryStore
 from shared.redis.links import MOST, TIMEOUT
+from shared.redis.overlay import MARKS
+from shared.words import Commit
 from tests.emulators.proxy import Proxy, proxy
 from tests.emulators.redis_fixtures import (
     LEASE,
@@ -52,6 +55,15 @@ async def test_a_process_that_never_reached_it_accepts_nothing_until_it_has(redi
     overlay.check()
     await accept(overlay, "e")
     assert await names_in(overlay) == (keys("e"), True)
+
+
+async def test_a_process_that_waits_for_a_new_redis_marks_nothing_as_used(redis: RedisServer, fleet: Fleet) -> None:
+    """Else it would suspect itself to have lost something."""
+    redis.kill()
+    overlay = await fleet.process()
+    await asyncio.sleep(1.2 * MARKS * LEASE / 3)
+    redis.start()
+    await until_exact(overlay, longest=5.0)
 
 
 async def test_killed_and_restarted_empty(redis: RedisServer, fleet: Fleet) -> None:
@@ -284,3 +296,31 @@ async def test_it_is_looked_for_now_and_then(redis: RedisServer, fleet: Fleet, m
     assert not await exact(overlay)
     await asyncio.sleep(1.0)
     assert 2 <= looks <= 8
+
+
+class HungStore(MemoryStore):
+    """Answers no commit while it hangs."""
+
+    hangs = False
+
+    async def apply(self, commit: Commit) -> int:
+        if self.hangs:
+            await asyncio.Event().wait()
+        return await super().apply(commit)
+
+
+async def test_a_store_that_hangs_at_midnight_does_not_hold_up_the_lease(fleet: Fleet) -> None:
+    """The fleet's daily mark waits for it, what is accepted does not."""
+    fleet.store = store = HungStore(fleet.clock)
+    overlay = await fleet.process()
+    await until_exact(overlay)
+    store.hangs = True
+    overlay._epochs._marked = 0
+    until_ = time.monotonic() + 5 * LEASE
+    number = 0
+    while time.monotonic() < until_:
+        assert await exact(overlay)
+        async with asyncio.timeout(LEASE):
+            await accept(overlay, f"e{number}")
+        number += 1
+        await asyncio.sleep(LEASE / 20)
