@@ -30,9 +30,13 @@ class Evidence:
         self._oldest.append((now, oldest))
 
     def report(self, now: float) -> tuple[int, int] | None:
-        """For how long it has looked, and the oldest it saw within the window (both ms); None if it has not lately."""
+        """For how long it has looked, and the oldest it saw within the window (both ms); None if it never has.
+
+        For no time at all if it has not lately: what it holds may be old, and it goes on prolonging those leases.
+        """
         while len(self._oldest) > 1 and self._oldest[0][0] < now - self.window:
             self._oldest.popleft()
-        if not self._oldest or now - self._last > SILENCE + self.window / 2:
+        if not self._oldest:
             return None
-        return int((now - self._since) * 1000), self._oldest[0][1]
+        silent = now - self._last > SILENCE + self.window / 2
+        return 0 if silent else int((now - self._since) * 1000), self._oldest[0][1]

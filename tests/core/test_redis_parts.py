@@ -76,10 +76,11 @@ def test_evidence_is_the_oldest_within_the_window() -> None:
     assert evidence.report(13.0) == (13_000, 100)
 
 
-def test_a_flusher_that_was_silent_says_nothing_and_begins_anew() -> None:
+def test_a_flusher_that_is_silent_vouches_for_nothing_and_begins_anew() -> None:
+    """It is heard all the same: it may hold what is old, and does not pull since its window is full."""
     evidence = Evidence(10.0)
     evidence.pulled(500, 0.0)
-    assert evidence.report(30.0) is None
+    assert evidence.report(30.0) == (0, 500)
     evidence.pulled(700, 30.0)
     assert evidence.report(31.0) == (1_000, 700)
 

@@ -10,6 +10,7 @@ import pytest
 from ingest.reader import Reader
 from shared.errors import OverloadedError, TransientError
 from shared.redis import fleet_scripts
+from shared.redis.evidence import SILENCE
 from shared.redis.links import Script
 from shared.redis.member import Member
 from shared.redis.overlay import RedisOverlay
@@ -185,6 +186,27 @@ async def test_flushers_clear_a_suspicion_by_what_they_pull(fleet: Fleet, networ
     await until(pulls)
     assert time.monotonic() - begun > 0.5, "what was pulled a moment ago still counts"
     assert (await two.view(["a"]))["a"].epoch != epoch, "bases of before may lack it"
+
+
+async def test_a_flusher_that_holds_its_window_and_does_not_pull_keeps_up_the_suspicion(
+    fleet: Fleet, network: Proxy
+) -> None:
+    """Its leases are prolonged, so that nobody else sees what it holds. It counts no more when it is gone."""
+    two = await suspected(fleet, network)
+    full, other = [await fleet.process(member=False, flusher_lease=-9.0) for _ in range(2)]
+    full.pulled(int(time.time() * 1000) - 60_000)
+    until_ = time.monotonic() + SILENCE + 3.0
+    while time.monotonic() < until_:
+        other.pulled(int((time.time() + 60) * 1000))
+        assert not await exact(two)
+        await asyncio.sleep(0.05)
+    await fleet.crash(full)
+
+    async def pulls() -> bool:
+        other.pulled(int((time.time() + 60) * 1000))
+        return await exact(two)
+
+    await until(pulls)
 
 
 async def test_a_new_fleet_is_exact_at_once(redis: RedisServer, fleet: Fleet) -> None:
