@@ -16,7 +16,6 @@ from shared.wiring import (
     BROKER,
     OVERLAY,
     STORE,
-    check_redis,
     datastore_place,
     extra_missing,
     only_file,
@@ -69,13 +68,13 @@ async def _pubsub_setup(settings: Settings, environment: Mapping[str, str]) -> A
 
 @asynccontextmanager
 async def _redis_setup(settings: Settings) -> AsyncIterator["RedisSetup"]:
-    check_redis(settings)
+    urls.redis(OVERLAY, settings.overlay)
     try:
         from shared.google.pubsub_client import Place  # noqa: PLC0415 (the extra may be missing)
         from shared.redis.server import server_of  # noqa: PLC0415
         from shared.redis.setup import RedisSetup  # noqa: PLC0415
     except ImportError as error:
-        raise extra_missing(OVERLAY, settings.overlay, "redis") from error
+        raise extra_missing(OVERLAY, urls.shown(settings.overlay), "redis") from error
     server = server_of(settings.overlay, Place(*urls.pubsub(BROKER, settings.broker)).topic)
     try:
         yield RedisSetup(server)

@@ -10,6 +10,9 @@ from shared.errors import SettingsError
 _SQLITE: Final = "sqlite:///FILE (sqlite:////FILE with an absolute path)"
 _PUBSUB: Final = "pubsub://PROJECT/TOPIC?subscription=SUBSCRIPTION"
 _DATASTORE: Final = "datastore://PROJECT[/DATABASE][?namespace=NAMESPACE]"
+_REDIS: Final = "memory:// or redis://HOST[:PORT][/NUMBER] (also rediss, valkey, valkeys, or unix:///SOCKET)"
+_REDISES: Final = {"redis", "rediss", "valkey", "valkeys"}
+_NUMBER: Final = re.compile(r"/?[0-9]*")
 _RESOURCE: Final = re.compile(r"[A-Za-z][\w.~+%-]{2,254}", re.ASCII)
 
 
@@ -53,6 +56,24 @@ def datastore(variable: str, url: str) -> Datastore:
     if not parts.netloc or "/" in database:
         raise _wrong(variable, url, _DATASTORE)
     return Datastore(parts.netloc, "" if database == "(default)" else database, options.get("namespace", ""))
+
+
+def redis(variable: str, url: str) -> None:
+    """Refuse what no client of Redis could make sense of, or would take for database 0 in silence."""
+    try:
+        parts, port = urlsplit(url), urlsplit(url).port
+    except ValueError:
+        raise _wrong(variable, shown(url), _REDIS) from None
+    if parts.scheme == "unix" and parts.path:
+        return
+    if parts.scheme not in _REDISES or not parts.hostname or port == 0 or not _NUMBER.fullmatch(parts.path):
+        raise _wrong(variable, shown(url), _REDIS)
+
+
+def shown(url: str) -> str:
+    """Without a password, wherever it stands."""
+    scheme, mark, rest = url.partition("://")
+    return scheme + mark + rest.partition("?")[0].rpartition("@")[2]
 
 
 def _split(variable: str, url: str, form: str) -> SplitResult:

@@ -35,7 +35,6 @@ SPOOL_LEASE = 5.0
 """Seconds for which what one process forwards is kept from the others on the same file, and from its next life."""
 SPOOL_PATIENCE = 2.0
 """Seconds in which a publish is tried again before the spool takes it."""
-REDIS = {"redis", "rediss", "valkey", "valkeys", "unix"}
 
 
 class Obstacles(Protocol):
@@ -211,11 +210,11 @@ def datastore_place(settings: Settings) -> "DatastorePlace":
 
 def redis_overlay(settings: Settings, topic: str, store: Store, clock: Clock, *, member: bool) -> "RedisOverlay":
     """All processes on one topic are a fleet."""
-    check_redis(settings)
+    urls.redis(OVERLAY, settings.overlay)
     try:
         from shared.redis.overlay import RedisOverlay  # noqa: PLC0415 (the extra may be missing)
     except ImportError as error:
-        raise extra_missing(OVERLAY, settings.overlay, "redis") from error
+        raise extra_missing(OVERLAY, urls.shown(settings.overlay), "redis") from error
     return RedisOverlay(
         settings.overlay,
         topic,
@@ -225,11 +224,6 @@ def redis_overlay(settings: Settings, topic: str, store: Store, clock: Clock, *,
         receipts_live=lifetime(settings.retention * 1000, of_client=True),
         flusher_lease=settings.lease,
     )
-
-
-def check_redis(settings: Settings) -> None:
-    if urls.scheme_of(settings.overlay) not in REDIS:
-        raise SettingsError(f"{OVERLAY}={settings.overlay!r}: must be memory:// or redis://HOST[:PORT][/NUMBER]")
 
 
 def extra_missing(variable: str, url: str, extra: str) -> SettingsError:
@@ -244,7 +238,7 @@ def only_file(settings: Settings) -> Path:
     store_file = urls.sqlite_file(STORE, settings.store) if settings.store else file
     if settings.overlay != "memory://":
         raise SettingsError(
-            f"{OVERLAY}={settings.overlay!r}: with a SQLite broker it must be memory://,"
+            f"{OVERLAY}={urls.shown(settings.overlay)!r}: with a SQLite broker it must be memory://,"
             " since the broker's own table is the overlay"
         )
     if store_file.resolve() != file.resolve():

@@ -7,7 +7,6 @@ from contextlib import asynccontextmanager
 from hashlib import sha1
 from types import TracebackType
 from typing import Any, Final, NamedTuple
-from urllib.parse import urlsplit
 
 from redis.asyncio.connection import AbstractConnection, ConnectionPool
 from redis.asyncio.retry import Retry
@@ -15,11 +14,11 @@ from redis.backoff import NoBackoff
 from redis.exceptions import NoScriptError, RedisError, ResponseError
 
 from shared.errors import SettingsError, TransientError
+from shared.urls import shown
 
 TIMEOUT: Final = 0.5
 MOST: Final = 8
 """Connections; who finds none waits."""
-SCHEMES: Final = ("redis", "rediss", "valkey", "valkeys", "unix")
 
 
 class AwayError(TransientError):
@@ -49,13 +48,17 @@ class Links:
     """Every call goes out once, over a connection whose server's `run_id` was asked"""
 
     def __init__(self, url: str, timeout: float = TIMEOUT, most: int = MOST) -> None:
-        self._pool = ConnectionPool.from_url(
-            _known(url),
-            socket_timeout=None,  # of a whole call, here
-            socket_connect_timeout=timeout,
-            retry=Retry(NoBackoff(), 0),
-            protocol=2,
-        )
+        try:
+            self._pool = ConnectionPool.from_url(
+                url.replace("valkey", "redis", 1) if url.startswith("valkey") else url,
+                socket_timeout=None,  # of a whole call, here
+                socket_connect_timeout=timeout,
+                retry=Retry(NoBackoff(), 0),
+                protocol=2,
+            )
+            self._new()  # an option that nobody knows is found out only by this
+        except (TypeError, ValueError) as error:
+            raise SettingsError(f"{shown(url)}: this or an option behind its ? can't be used: {error}") from error
         self._timeout = timeout
         self._turn = asyncio.Semaphore(most)
         self._idle: list[tuple[AbstractConnection, bytes]] = []
@@ -165,16 +168,3 @@ async def _ask(link: AbstractConnection, *command: Any) -> Any:
 async def _end(link: AbstractConnection) -> None:
     with contextlib.suppress(RedisError, OSError):
         await link.disconnect(nowait=True)
-
-
-def _known(url: str) -> str:
-    scheme = urlsplit(url).scheme
-    if scheme not in SCHEMES:
-        raise SettingsError(f"{url!r}: must begin with one of {', '.join(SCHEMES)}, each followed by ://")
-    return url.replace("valkey", "redis", 1) if scheme.startswith("valkey") else url
-
-
-def shown(url: str) -> str:
-    """Without a password."""
-    parts = urlsplit(url)
-    return parts._replace(netloc=parts.netloc.rpartition("@")[2], query="").geturl()

@@ -5,7 +5,8 @@ import logging
 from typing import Any
 
 from shared.redis.fleet_scripts import LOOK
-from shared.redis.links import AwayError, FullError, Links, Script, shown
+from shared.redis.links import AwayError, FullError, Links, Script
+from shared.urls import shown
 
 _log = logging.getLogger(__name__)
 
@@ -78,7 +79,10 @@ class Server:
     def _say(self, why: str) -> None:
         """Once until it is back."""
         if not self._said:
-            _log.warning("%s (%s): reads are not exact until it is back; writes go on", why, self.shown)
+            where = f"{why} ({self.shown})"
+            _log.warning(
+                "%s: reads are not exact until it is back; who has reached it before accepts all the same", where
+            )
             self._said = why
 
     async def close(self) -> None:

@@ -30,7 +30,10 @@ class RedisSetup:
             for finding in await self._exactness():
                 yield finding
         except TransientError as error:
-            said = f"{self._server.shown}: can't be reached ({error}): writes go on, reads are not exact until it can"
+            said = (
+                f"{self._server.shown}: can't be reached ({error}): see that it runs and COUNTERSINK_OVERLAY names it;"
+            )
+            said += " until it can, reads are not exact, and an ingest that starts now accepts nothing"
             yield Finding(FAIL, _PART, said)
 
     async def trust(self) -> None:

@@ -11,8 +11,9 @@ from shared.redis.copy import FIRST_LOOK, Copy
 from shared.redis.entries import MOST_IN_ONE_STEP, Piece, in_steps, pieces_of
 from shared.redis.evidence import Evidence
 from shared.redis.lease import MARGIN, Lease
-from shared.redis.links import Links, shown
+from shared.redis.links import Links
 from shared.redis.views import MOST, Views
+from shared.urls import redis, shown
 from shared.words import Envelope, View
 
 NOW = 1_800_000_000_000
@@ -187,12 +188,24 @@ def test_an_answer_comes_after_the_cache_has_forgotten_what_was_asked_with() -> 
     "url", ["redis://h:1/0", "rediss://h", "valkey://h:6379/2", "valkeys://h", "unix:///run/r.sock"]
 )
 async def test_urls(url: str) -> None:
+    redis("OVERLAY", url)
     await Links(url).close()
 
 
-async def test_other_urls_are_refused() -> None:
-    with pytest.raises(SettingsError, match="must begin with one of redis"):
-        Links("http://h")
+@pytest.mark.parametrize(
+    "url",
+    ["http://h", "redis:h", "redis://", "redis://:secret@h:port", "redis://me:secret@h/name", "redis://[h", "unix://"],
+)
+def test_other_urls_are_refused(url: str) -> None:
+    with pytest.raises(SettingsError, match=r"^OVERLAY='.*': must be memory:// or redis://HOST") as refused:
+        redis("OVERLAY", url)
+    assert "secret" not in str(refused.value)
+
+
+async def test_options_that_nobody_knows_are_refused() -> None:
+    with pytest.raises(SettingsError, match=r"^redis://h: .*colour") as refused:
+        Links("redis://:secret@h?colour=red")
+    assert "secret" not in str(refused.value)
 
 
 def test_no_password_is_shown() -> None:
