@@ -42,8 +42,8 @@ def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
     flusher.add_argument(
         "--port", type=_whole(0, 65_535), metavar="P", help="answer /metrics and /healthz there [none]"
     )
-    flusher.add_argument("--host", default=HOST, metavar="H", help=f"address to listen on [{HOST}]")
-    flusher.set_defaults(run=_flusher)
+    flusher.add_argument("--host", metavar="H", help=f"address to listen on, with --port [{HOST}]")
+    flusher.set_defaults(run=_flusher, refuse=flusher.error)
 
 
 def _add_address(parser: argparse.ArgumentParser) -> None:
@@ -87,12 +87,14 @@ def _ingest(options: argparse.Namespace) -> None:
 
 
 def _flusher(options: argparse.Namespace) -> None:
+    if options.host is not None and options.port is None:
+        options.refuse("--host says where to listen, and without --port nothing does")
     with _until_told():
         settings = _prepare(os.environ)
         from countersink import processes  # noqa: PLC0415 (see above)
         from countersink.addresses import listen  # noqa: PLC0415
 
-        sock = listen(options.host, options.port) if options.port is not None else None
+        sock = listen(options.host or HOST, options.port) if options.port is not None else None
         processes.run(processes.flusher(settings, sock, say))
 
 

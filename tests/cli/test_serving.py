@@ -10,7 +10,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from tests.cli.running import COUNTERSINK, environment
+from tests.cli.running import COUNTERSINK, environment, run
 from tests.processes.harness import Processes, processes
 
 
@@ -35,6 +35,12 @@ async def test_up_says_where_it_is_and_where_its_data_is(started: Processes, tmp
     assert up.line == f"countersink is up on {up.url}, its data in {tmp_path / 'countersink.db'}\n"
     async with aiohttp.ClientSession() as session, session.get(f"{up.url}/healthz") as response:
         assert response.status == 200
+
+
+def test_a_flusher_without_a_port_refuses_a_host(tmp_path: Path) -> None:
+    done = run("flusher", "--host", "0.0.0.0", cwd=tmp_path)
+    assert done.code == 2
+    assert "without --port nothing does" in done.lines[-1]
 
 
 @pytest.mark.parametrize("name", ["there", "a b?c#d%20", "ü/..."])
