@@ -4,7 +4,7 @@ Pure: time is an argument.
 """
 
 import heapq
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from itertools import count
 from typing import Final
@@ -98,7 +98,7 @@ class Copy:
                     found.append(attempt)
         return found
 
-    def view(self, counters: Sequence[str]) -> Mapping[str, View]:
+    def view(self, counters: Sequence[str]) -> dict[str, View]:
         return {counter: replace(self._pending.view(counter), epoch=LOCAL) for counter in counters}
 
     def names(self, prefix: str) -> list[str]:

@@ -106,12 +106,16 @@ class RedisOverlay:
         return self._copy.view(counters)
 
     async def _view(self, names: Sequence[str]) -> Mapping[str, View]:
+        """What is too much to be told is read here alone, and so is not exact."""
         question = self._views.question(names)
         reply = await self._server.ask(scripts.VIEW, *question.arguments())
         if reply[0] != b"ok":
             self._server.wake.set()
             raise AwayError("Redis is new")
-        return self._views.answer(question, reply, exact=self._complete())
+        views = self._views.answer(question, reply, exact=self._complete())
+        if len(views) == len(names):
+            return views
+        return views | self._copy.view([name for name in names if name not in views])
 
     def _complete(self) -> bool:
         """Whether all that this process has is in Redis."""

@@ -21,6 +21,8 @@ PATIENCE: Final = 10_000
 """Milliseconds in which readers, or flushers, may settle an entry before it is asked for."""
 ORPHANS_KEPT: Final = 600_000
 """Milliseconds an unconfirmed entry lives that nobody withdraws. It adds to nothing; confirming would make it anew."""
+MOST_SHOWN: Final = 20_000
+"""Entries in one view. Flushers have stood still for long where there are more; others wait while they are told."""
 MOST_WORK: Final = 5_000
 """Entries changed in one step, about: others wait meanwhile."""
 
@@ -172,18 +174,23 @@ for _, until_ in ipairs(redis.call('HVALS', MEMBERS)) do
   if tonumber(until_) <= now then exact = 0 end
 end
 local reply = {'ok', server[2] .. '/' .. server[3], exact, server[6]}
-local known = server[2] == ARGV[2]
+local known, shown = server[2] == ARGV[2], 0
 for at = 3, #ARGV, 2 do
   local counter = P .. 'c:' .. ARGV[at]
   local version = redis.call('HGET', counter, 'v')
   if version and (not known or version ~= ARGV[at + 1]) then
-    reply[#reply + 1] = table.concat(redis.call('HGETALL', counter), '\\n') -- read much faster than an array
+    shown = shown + redis.call('HLEN', counter)
+    if shown > MOST_SHOWN then
+      reply[#reply + 1] = 'many'
+    else
+      reply[#reply + 1] = table.concat(redis.call('HGETALL', counter), '\\n') -- read much faster than an array
+    end
   else
     reply[#reply + 1] = version or ''
   end
 end
 return reply
-"""
+""".replace("MOST_SHOWN", str(MOST_SHOWN))
 )
 """run, epoch, then (counter, version known)… One instant: whether all is seen, and what."""
 

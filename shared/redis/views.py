@@ -51,11 +51,11 @@ class Views:
         return Question(counters, self._epoch, {name: seen[name] for name in counters if name in seen})
 
     def answer(self, question: Question, reply: list[Any], *, exact: bool) -> dict[str, View]:
-        """`exact`: as far as this process itself is concerned."""
+        """`exact`: as far as this process itself is concerned. Counters with too many entries are left out."""
         _, epoch, whole, floor, *hashes = reply
         self._turn(epoch)
         of = (epoch.decode(), exact and bool(whole), int(floor))
-        found = zip(question.counters, hashes, strict=True)
+        found = [(name, one) for name, one in zip(question.counters, hashes, strict=True) if one != b"many"]
         return {name: self._view(name, one, of, question.known.get(name)) for name, one in found}
 
     def _turn(self, epoch: bytes) -> None:

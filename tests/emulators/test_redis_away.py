@@ -8,7 +8,8 @@ import pytest
 
 from shared.errors import OverloadedError, TransientError
 from shared.memory.store import MemoryStore
-from shared.redis.links import MOST, TIMEOUT
+from shared.redis import scripts
+from shared.redis.links import MOST, TIMEOUT, Script
 from shared.redis.overlay import MARKS
 from shared.words import Commit
 from tests.emulators.proxy import Proxy, proxy
@@ -324,3 +325,23 @@ async def test_a_store_that_hangs_at_midnight_does_not_hold_up_the_lease(fleet: 
             await accept(overlay, f"e{number}")
         number += 1
         await asyncio.sleep(LEASE / 20)
+
+
+async def test_a_counter_with_too_much_unapplied_is_read_here_alone_and_holds_up_nobody(
+    redis: RedisServer, fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Redis would tell it to every reader, again and again, and has one thread for all."""
+    shown = scripts.VIEW.text.replace(str(scripts.MOST_SHOWN), "5")
+    monkeypatch.setattr(scripts, "VIEW", Script(shown))
+    one, other = await fleet.process(), await fleet.process()
+    await until_exact(one)
+    await until_exact(other)
+    for number in range(3):
+        await accept(one, f"e{number}")
+    assert await names_in(other) == (keys("e0", "e1", "e2"), True)
+    for number in range(3, 9):
+        await accept(one, f"e{number}")
+    assert await names_in(one) == (keys(*(f"e{number}" for number in range(9))), False)
+    assert await names_in(other) == (set(), False)
+    await other.settle([*keys(*(f"e{number}" for number in range(2, 9)))], 5)
+    assert await names_in(other) == (keys("e0", "e1"), True)
