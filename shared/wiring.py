@@ -227,7 +227,10 @@ def redis_overlay(settings: Settings, topic: str, store: Store, clock: Clock, *,
 
 
 def extra_missing(variable: str, url: str, extra: str) -> SettingsError:
-    return SettingsError(f"{variable}={url!r} needs more packages: pip install 'countersink[{extra}]'")
+    return SettingsError(
+        f"{variable}={url!r} needs more packages: install Countersink with its extra {extra!r}"
+        f" (in a checkout: pip install --editable '.[{extra}]')"
+    )
 
 
 def only_file(settings: Settings) -> Path:

@@ -16,6 +16,8 @@ from shared.words import Commit, Receipt
 
 PERIOD: Final = 60.0
 """Seconds that one receipt is good for."""
+PATIENCE: Final = 5.0
+"""Seconds for the store to answer."""
 APART: Final = "apart"
 FENCED: Final = "fenced"
 KEPT: Final = 8 * DAY
@@ -25,15 +27,23 @@ def key_of(member: str, number: int) -> str:
     return "a" + sha256(f"apart/{member}/{number}".encode()).hexdigest()
 
 
-async def insert(store: Store, clock: Clock, member: str, number: int, state: str) -> str:
-    """The state of that receipt now: this one, unless somebody was first."""
+async def insert(store: Store, clock: Clock, member: str, number: int, state: str) -> tuple[str, bool]:
+    """The state of that receipt now: this one, unless there was one before; and whether there was none."""
     key = key_of(member, number)
     receipt = Receipt(key, int(clock.now() * 1000) + KEPT, state)
     try:
-        await store.apply(Commit((receipt,), ()))
-    except AlreadyAppliedError:
-        return (await store.receipts([key])).found[key].state
-    return state
+        async with asyncio.timeout(PATIENCE):
+            try:
+                await store.apply(Commit((receipt,), ()))
+            except AlreadyAppliedError:
+                found = (await store.receipts([key])).found
+            else:
+                return state, True
+    except TimeoutError as error:
+        raise TransientError("the store does not answer in time") from error
+    if key not in found:
+        raise TransientError("a receipt has expired while it was looked at")
+    return found[key].state, False
 
 
 class Apart:
@@ -68,22 +78,26 @@ class Apart:
                     raise
 
     async def _extend(self) -> None:
-        begun = self._clock.monotonic()
-        if not self.fenced:
-            state = await insert(self._store, self._clock, self.member, self._number, APART)
-            self.fenced = state != APART
-        if self.fenced:
-            raise OverloadedError(
-                "Redis can't be reached from here, and the others count on it that nothing is accepted here meanwhile;"
-                " writes can be accepted when it can be reached again"
-            )
-        self._number += 1
-        self._until = begun + self._period
+        while not self.fenced:
+            begun = self._clock.monotonic()
+            state, new = await insert(self._store, self._clock, self.member, self._number, APART)
+            if state != APART:
+                self.fenced = True
+                break
+            self._number += 1
+            if new:
+                self._until = begun + self._period
+                return
+            # It is of an earlier try that was not answered. Its period began then, and the next may be fenced by now.
+        raise OverloadedError(
+            "Redis can't be reached from here, and the others count on it that nothing is accepted here meanwhile;"
+            " writes can be accepted when it can be reached again"
+        )
 
 
 async def fence(store: Store, clock: Clock, member: str) -> int:
     """Nothing is accepted in a period that begins later. How many periods it has had."""
     number = 0
-    while await insert(store, clock, member, number, FENCED) != FENCED:
+    while (await insert(store, clock, member, number, FENCED))[0] != FENCED:
         number += 1
     return number

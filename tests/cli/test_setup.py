@@ -253,7 +253,7 @@ def test_without_the_extra_one_line_says_what_to_install(tmp_path: Path, command
     assert len(done.lines) == 1, done.lines
     said = done.out if command == "doctor" else done.lines[0]
     if broker.startswith("pubsub"):
-        assert "needs more packages: pip install 'countersink[google]'" in said
+        assert "needs more packages: install Countersink with its extra 'google'" in said
     else:
         assert "with a SQLite broker it must be the same file" in said
 
