@@ -30,9 +30,7 @@ class Answer(web.Response):
         plain = request.version == HttpVersion11 and request.keep_alive and request.method != "HEAD"
         if not plain or transport is None or transport.is_closing() or self.status not in _HEADS:
             return await super().prepare(request)
-        body = self._bytes
-        head = _HEADS[self.status]
-        transport.write(b"%bContent-Length: %d\r\nDate: %b\r\n\r\n%b" % (head, len(body), _date.now(), body))
+        transport.write(written(self.status, self._bytes))
         self._written = True
         if request.protocol.writing_paused:  # who does not read his answers gets no further
             await request.writer.drain()
@@ -45,6 +43,11 @@ class Answer(web.Response):
     @property
     def keep_alive(self) -> bool | None:
         return True if self._written else super().keep_alive
+
+
+def written(status: int, body: bytes) -> bytes:
+    """The whole answer to a plain request."""
+    return b"%bContent-Length: %d\r\nDate: %b\r\n\r\n%b" % (_HEADS[status], len(body), date.now(), body)
 
 
 class _Date:
@@ -62,4 +65,4 @@ class _Date:
         return self._text
 
 
-_date = _Date()
+date: Final = _Date()

@@ -1,14 +1,19 @@
 """Owns what a client sees when something is wrong: RFC 9457 problem documents."""
 
+import logging
 import math
 from http import HTTPStatus
 from typing import Any, Final
 
 import orjson
 from aiohttp import web
+from aiohttp.http import SERVER_SOFTWARE
 
+from ingest.answers import date
+from shared import metrics
 from shared.errors import CountersinkError, OverloadedError, StorageFullError
 
+_log = logging.getLogger(__name__)
 _HEADERS: Final = {"Content-Type": "application/problem+json"}
 
 
@@ -41,6 +46,19 @@ class Problem(Exception):  # noqa: N818 (the RFC's word)
             response.force_close()
         return response
 
+    def written(self) -> bytes:
+        """The same as aiohttp writes it, where there is no request of its own to answer. The connection goes on."""
+        body = document(self.status, self.detail, self.field)
+        headers = {
+            **_HEADERS,
+            **self.headers,
+            "Content-Length": str(len(body)),
+            "Date": date.now().decode(),
+            "Server": SERVER_SOFTWARE,
+        }
+        lines = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
+        return f"HTTP/1.1 {self.status} {HTTPStatus(self.status).phrase}\r\n{lines}\r\n".encode() + body
+
 
 def document(status: int, detail: str, field: str | None = None) -> bytes:
     content: dict[str, Any] = {"type": "about:blank", "title": HTTPStatus(status).phrase, "status": status}
@@ -50,7 +68,18 @@ def document(status: int, detail: str, field: str | None = None) -> bytes:
     return orjson.dumps(content)
 
 
-def of_error(error: CountersinkError) -> Problem:
+def problem_of(error: Exception) -> Problem:
+    """What the client of a request is told that ended so; it is counted, or logged, here."""
+    if isinstance(error, Problem):
+        return error
+    if isinstance(error, CountersinkError):
+        metrics.OVERLOADED.inc()
+        return _of_error(error)
+    _log.error("a request failed in a way that nobody thought of", exc_info=error)
+    return Problem(500, "a mistake of ours; the log has more")
+
+
+def _of_error(error: CountersinkError) -> Problem:
     """Nothing was promised: send it again with the same id."""
     if isinstance(error, StorageFullError):
         return Problem(507, str(error), headers={"Retry-After": "10"})

@@ -1,6 +1,5 @@
 """Which handler answers which request; everything that goes wrong becomes a problem document."""
 
-import logging
 from collections.abc import Awaitable, Callable
 from typing import Final
 
@@ -10,18 +9,15 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from ingest import openapi
 from ingest.answers import JSON
-from ingest.problems import Problem, of_error
+from ingest.problems import Problem, problem_of
 from ingest.reads import Reads
 from ingest.requests import Query, name_of
 from ingest.shards import Shards
 from ingest.writes import Writes
 from shared import metrics
-from shared.errors import CountersinkError
 
 _COUNTERS: Final = "/v1/counters/"
 _RECEIPTS: Final = "/v1/receipts/"
-
-_log = logging.getLogger(__name__)
 
 Answer = Awaitable[web.Response]
 Ready = Callable[[], Awaitable[None]]
@@ -52,14 +48,8 @@ class Routes:
     async def __call__(self, request: web.BaseRequest) -> web.Response:
         try:
             return await self._dispatch(request)
-        except Problem as problem:
-            return problem.response()
-        except CountersinkError as error:
-            metrics.OVERLOADED.inc()
-            return of_error(error).response()
-        except Exception:
-            _log.exception("a request failed in a way that nobody thought of")
-            return Problem(500, "a mistake of ours; the log has more").response()
+        except Exception as error:
+            return problem_of(error).response()
 
     def _dispatch(self, request: web.BaseRequest) -> Answer:
         path, _, text = request.raw_path.partition("?")

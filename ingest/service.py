@@ -6,6 +6,7 @@ import socket
 
 from aiohttp import web
 
+from ingest.lane import Lane
 from ingest.pace import Pace
 from ingest.publishing import Publishing
 from ingest.reader import Reader
@@ -40,7 +41,9 @@ class Ingest:
         spool: Spool | None = None,
         metered: bool,
         version: str,
+        short: bool = True,
     ) -> None:
+        """Not `short`: aiohttp gets every request. The answers are the same, as tests hold one against the other."""
         self._settings = settings
         self._publisher = publisher = publisher if spool is None else spool
         self._spool = spool
@@ -57,6 +60,7 @@ class Ingest:
         self.reader = Reader(store, overlay, clock, settings.cache_ttl)
         bodies = Bodies(settings.max_body_bytes, settings.body_timeout)
         tracking = Tracking(store, overlay, clock)
+        self._lane = Lane(self.publishing, settings.max_body_bytes) if short else None
         self.routes = Routes(
             Writes(self.publishing, tracking, self.reader, bodies),
             Reads(self.reader, tracking, store, overlay),
@@ -72,7 +76,7 @@ class Ingest:
     async def start(self, sock: socket.socket) -> None:
         """Answer requests on a bound socket, once what is pending is known."""
         await self._overlay.view(())
-        self._runner = await serve(self.routes, sock, self._settings.drain_timeout)
+        self._runner = await serve(self.routes, self._lane, sock, self._settings.drain_timeout)
 
     async def tend(self) -> None:
         """For ever, beside the answering."""

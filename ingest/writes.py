@@ -19,6 +19,7 @@ from shared import metrics
 from shared.ids import of_key
 from shared.words import Increment
 
+ACCEPTED: Final = 202
 LONGEST_WAIT: Final = 300.0
 DEFAULT_WAIT: Final = 10.0
 LARGE: Final = 262_144
@@ -46,10 +47,7 @@ class Writes:
             raise _refused(error) from None
         if client_id is None:
             client_id = idempotency_key_of(request)
-        if client_id is None:
-            draft = self._publishing.add(name, delta)
-        else:
-            draft = self._publishing.add_keyed(Increment(name, delta, client_id))
+        draft = add(self._publishing, name, delta, client_id)
         if how.undurable:
             metrics.UNDURABLE.inc()
             return _accepted(b'{"accepted":1,"durable":false,"receipt":"%b"}' % draft.id.encode())
@@ -58,7 +56,7 @@ class Writes:
             (reading,) = await self._reader.read([name])
             answer = f'{{"accepted":1,"receipt":"{draft.id}","value":{reading.value}}}'
             return Answer(answer.encode())
-        return _accepted(b'{"accepted":1,"receipt":"%b"}' % draft.id.encode())
+        return _accepted(answer_of(draft))
 
     async def many(self, request: web.BaseRequest, query: Query) -> web.Response:
         """POST /v1/increments"""
@@ -127,8 +125,20 @@ class _How:
         query.done()
 
 
+def add(publishing: Publishing, name: str, delta: int, client_id: str | None) -> Draft:
+    """One increment."""
+    if client_id is None:
+        return publishing.add(name, delta)
+    return publishing.add_keyed(Increment(name, delta, client_id))
+
+
+def answer_of(draft: Draft) -> bytes:
+    """What is said of one increment that is durable."""
+    return b'{"accepted":1,"receipt":"%b"}' % draft.id.encode()
+
+
 def _accepted(body: bytes) -> web.Response:
-    return Answer(body, 202)
+    return Answer(body, ACCEPTED)
 
 
 def _refused(error: parse.BodyError) -> Problem:

@@ -126,7 +126,7 @@ class Service:
 
 
 @contextlib.asynccontextmanager
-async def running(folder: Path, **changes: Any) -> AsyncIterator[Service]:
+async def running(folder: Path, *, short: bool = True, **changes: Any) -> AsyncIterator[Service]:
     """A service with these settings; nothing is applied until somebody asks for it."""
     settings = Settings(
         **{
@@ -145,6 +145,7 @@ async def running(folder: Path, **changes: Any) -> AsyncIterator[Service]:
         settings,
         metered=parts.metered,
         version=contract.VERSION,
+        short=short,
     )
     flusher = make_flusher(
         parts.subscription,

@@ -1,0 +1,133 @@
+"""The same bytes to a server with the short way and to one without, and what they answer."""
+
+import asyncio
+import contextlib
+import re
+from collections.abc import AsyncIterator, Callable, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from shared import metrics
+from tests.http.service import Service, running
+
+END: Final = b"GET /version HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"
+_VARIES: Final = (
+    (re.compile(rb"Date: [^\r]+"), b"Date: then"),
+    (re.compile(rb'"receipt":"[0-9a-z]{26}"'), b'"receipt":"it"'),
+    (re.compile(rb'"as_of":"[^"]+"'), b'"as_of":"then"'),
+)
+
+
+def post(body: bytes | None = None, headers: bytes = b"", name: bytes = b"c") -> bytes:
+    length = b"" if body is None else b"Content-Length: %d\r\n" % len(body)
+    return b"POST /v1/counters/%b HTTP/1.1\r\nHost: h\r\n%b%b\r\n%b" % (name, headers, length, body or b"")
+
+
+def by_aiohttp(service: Service) -> int:
+    """Requests that did not go the short way."""
+    assert service.ingest._runner is not None
+    server = service.ingest._runner.server
+    assert server is not None
+    return server.requests_count
+
+
+def refused() -> tuple[float, float]:
+    """As the metrics count it."""
+    return metrics.REJECTED._value.get(), metrics.OVERLOADED._value.get()
+
+
+class Client:
+    """A connection on which one can wait for what has not come yet."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader, self.writer = reader, writer
+        self.seen = b""
+        self.closed = False
+        self._more = asyncio.Event()
+        self._task = asyncio.create_task(self._read())
+
+    async def _read(self) -> None:
+        with contextlib.suppress(ConnectionError):
+            while data := await self.reader.read(65_536):
+                self.seen += data
+                self._more.set()
+        self.closed = True
+        self._more.set()
+
+    async def until(self, condition: Callable[[], bool], timeout: float = 20) -> None:
+        async with asyncio.timeout(timeout):
+            while not condition():
+                self._more.clear()
+                await self._more.wait()
+
+    def answers(self) -> int:
+        return self.seen.count(b"HTTP/1.1 ")
+
+    async def ask(self, data: bytes) -> None:
+        """And wait for the answer."""
+        before = self.answers()
+        self.writer.write(data)
+        await self.until(lambda: self.answers() > before)
+
+
+@contextlib.asynccontextmanager
+async def connected(service: Service) -> AsyncIterator[Client]:
+    client = Client(*await asyncio.open_connection(*service.address))
+    try:
+        yield client
+    finally:
+        client.writer.close()
+        client._task.cancel()
+        with contextlib.suppress(ConnectionError):
+            await client.writer.wait_closed()
+
+
+@contextlib.asynccontextmanager
+async def pair(folder: Path, **changes: Any) -> AsyncIterator[tuple[Service, Service]]:
+    """With the short way, and without."""
+    settings = {"body_timeout": 0.3, "max_body_bytes": 2_000} | changes
+    async with (
+        running(folder, **settings) as short,
+        running(folder, short=False, **settings | {"broker": f"sqlite:///{folder / 'long.db'}"}) as long,
+    ):
+        yield short, long
+
+
+async def told(service: Service, pieces: Sequence[bytes], *, patient: bool) -> bytes:
+    """All that came back, without what is new in each answer. `patient`: each piece waits for the last one's answer."""
+    async with connected(service) as client:
+        for piece in pieces:
+            before = len(client.seen)
+            client.writer.write(piece)
+            if patient:
+                with contextlib.suppress(TimeoutError):
+                    await client.until(lambda before=before: client.closed or len(client.seen) > before, 0.05)  # type: ignore[misc]
+            for _ in range(4):
+                await asyncio.sleep(0)
+        await client.until(lambda: client.closed)
+        seen = client.seen
+    for pattern, text in _VARIES:
+        seen = pattern.sub(text, seen)
+    return seen
+
+
+async def check(services: tuple[Service, Service], pieces: Sequence[bytes], *, patient: bool = False) -> bytes:
+    """What both say; raise if it is not the same."""
+    before = refused()
+    by_short = await told(services[0], pieces, patient=patient)
+    between = refused()
+    by_long = await told(services[1], pieces, patient=patient)
+    after = refused()
+    assert by_short == by_long, pieces
+    assert [b - a for a, b in zip(before, between, strict=True)] == [
+        b - a for a, b in zip(between, after, strict=True)
+    ], pieces
+    return by_short
+
+
+async def check_totals(services: tuple[Service, Service]) -> None:
+    short, long = [await service.totals() for service in services]
+    assert short == long
+    for service in services:
+        await service.apply()
+        assert await service.totals() == short
