@@ -121,6 +121,24 @@ async def _http(services: tuple[Service, Service]) -> list[bytes]:
     return [request for request in LONG if b'{"version":' in answers[request] and b"Upgrade:" not in request]
 
 
+@pytest.mark.parametrize(
+    "around",
+    [
+        (_LINE + b"X: ", b""),
+        (GET + _LINE + b"X: ", b""),
+        (post(None, b"Transfer-Encoding: chunked\r\n") + b"%x\r\n" % len(post()), b"\r\n0\r\n\r\n"),
+        (_LINE + b"Host: h\r\nContent-Length: %d\r\n\r\n" % len(post()), b""),
+        (_LINE + b"Host: h\r\nContent-Length: %d\r\n\r\n " % (len(post()) + 2), b" "),
+        (GET + _LINE + b"Host: h\r\nContent-Length: %d\r\n\r\n" % len(post()), b""),
+    ],
+)
+async def test_what_only_looks_like_a_request_is_none(
+    services: tuple[Service, Service], around: tuple[bytes, bytes]
+) -> None:
+    for first in ((), (post(),)):
+        await check(services, [*first, around[0], post(), around[1] or END, END], patient=True)
+
+
 @pytest.mark.parametrize("where", ["name", "header", "value"])
 async def test_every_byte_everywhere_means_the_same(services: tuple[Service, Service], where: str) -> None:
     for number in range(256):
