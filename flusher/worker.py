@@ -27,7 +27,7 @@ MOST_BYTES_PULLED: Final = 500_000
 PULL_WAIT: Final = 0.2
 SWEEP_INTERVAL: Final = 10.0
 MOST_SWEPT: Final = 2_000
-GIVE_BACK: Final = 2.0
+GIVE_BACK: Final = 1.0
 """Seconds, at the end, to give back what is held. If the broker is away, the leases run out."""
 LOOK: Final = 0.01
 """Seconds between two looks whether the window is due."""

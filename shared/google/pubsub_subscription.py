@@ -21,7 +21,7 @@ MOST_ASKED: Final = 1_000
 """Messages that one pull may ask for."""
 ROUND_TRIP: Final = 0.5
 """Seconds that a pull waits for the answer to a question of its own, even if it is not to wait for messages."""
-CLOSING: Final = 2.0
+CLOSING: Final = 1.0
 """Seconds that the end may take beyond the linger."""
 REMEMBERED: Final = 50_000
 """Messages of which is known how often they came."""

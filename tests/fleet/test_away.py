@@ -17,7 +17,7 @@ from tests.processes.harness import processes
 AWAY = 12.0
 """Seconds: longer than ingest tries to publish, before it says that it can't."""
 DRAIN = 2
-LONGEST_END = DRAIN + 6.0
+LONGEST_END = DRAIN + 9.0
 """After SIGTERM. Nothing can be given back, and nobody should wait for that."""
 RECOVERY = 10.0
 """Seconds after which requests are answered again, and then after which all is applied."""
