@@ -51,7 +51,7 @@ async def flusher(settings: Settings, sock: socket.socket | None, say: Say) -> N
             status.push_async_callback((await serve_status(sock)).cleanup)
         at = f" with its metrics on {url_of(sock)}/metrics" if sock is not None else ""
         say(f"countersink flusher is up{at}, its data in {parts.where}")
-        await _flusher(parts, settings).run(stop, settings.drain_timeout)
+        await flusher_of(parts, settings).run(stop, settings.drain_timeout)
 
 
 async def up(settings: Settings, sock: socket.socket, say: Say) -> None:
@@ -61,7 +61,7 @@ async def up(settings: Settings, sock: socket.socket, say: Say) -> None:
         service = _ingest(parts, settings)
         last = Stop()
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(_flusher(parts, settings).run(last, settings.drain_timeout), name="flusher")
+            tasks.create_task(flusher_of(parts, settings).run(last, settings.drain_timeout), name="flusher")
             tender = tasks.create_task(service.tend(), name="tend")
             await service.start(sock)
             say(f"countersink is up on {url_of(sock)}, its data in {parts.where}")
@@ -101,7 +101,7 @@ def _ingest(parts: Parts, settings: Settings) -> Ingest:
     )
 
 
-def _flusher(parts: Parts, settings: Settings) -> Flusher:
+def flusher_of(parts: Parts, settings: Settings) -> Flusher:
     return make_flusher(
         parts.subscription,
         parts.store,

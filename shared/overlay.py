@@ -40,8 +40,8 @@ class Pending:
     def __contains__(self, number: int) -> bool:
         return number in self._messages
 
-    def add(self, number: int, envelope: Envelope, *, confirmed: bool = True, late: bool = False) -> None:
-        """Message `number` is there. Numbers rise in the order in which envelopes are to win."""
+    def add(self, number: int, envelope: Envelope, *, confirmed: bool = True, late: bool = False) -> Sequence[str]:
+        """Message `number` is there; the receipt keys of its parts. Numbers rise in the order in which they win."""
         if not confirmed:
             self._unconfirmed.add(number)
         if late:
@@ -57,6 +57,7 @@ class Pending:
             self._entries.setdefault(counter, {})[number] = entries
             self._views.pop(counter, None)
         self._messages[number] = (by_counter.keys(), keys)
+        return keys
 
     def confirm(self, number: int) -> None:
         """The message is known to be published: its entries add to values."""

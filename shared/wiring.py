@@ -51,7 +51,7 @@ class Queue:
     subscription: Subscription
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Parts:
     """Everything that a process needs of the outside, and how to let go of it."""
 
@@ -115,7 +115,7 @@ def _embedded(settings: Settings) -> Parts:
 def _on_pubsub(settings: Settings, environment: Mapping[str, str], *, publishes: bool) -> Parts:
     broker = urls.pubsub(BROKER, settings.broker)
     try:
-        from shared.google.pubsub_client import Place, PubsubClient  # noqa: PLC0415 (the extra may be missing)
+        from shared.google.pubsub_client import PATIENCE, Place, PubsubClient  # noqa: PLC0415 (the extra may be missing)
         from shared.google.pubsub_publisher import PubsubPublisher  # noqa: PLC0415
         from shared.google.pubsub_setup import obstacles  # noqa: PLC0415
         from shared.google.pubsub_subscription import PubsubSubscription  # noqa: PLC0415
@@ -126,34 +126,37 @@ def _on_pubsub(settings: Settings, environment: Mapping[str, str], *, publishes:
     client = PubsubClient(environment.get("PUBSUB_EMULATOR_HOST"))
     place = Place(broker.project, broker.topic, broker.subscription)
     subscription = PubsubSubscription(client, place, lease=settings.lease)
-    parts = Parts(
-        publisher=PubsubPublisher(client, place.topic),
+    overlay: Overlay = ProcessOverlay(clock)
+    begins: list[Callable[[], Awaitable[None]]] = []
+    ends = [end, client.close, subscription.close]
+    spool = None
+    if publishes and (file := spool_file(settings)) is not None:
+        database = Database(file)
+        ends.append(database.close)
+        claim(database, place.topic)
+        spool = Queue(
+            SqlitePublisher(database, clock, settings.spool_bytes),
+            SqliteSubscription(database, clock, SPOOL_LEASE),
+        )
+    if settings.overlay != "memory://":
+        overlay = of_fleet = redis_overlay(settings, place.topic, store, clock, member=publishes)
+        begins.append(of_fleet.open)
+        ends.append(of_fleet.close)
+    return Parts(
+        publisher=PubsubPublisher(client, place.topic, patience=SPOOL_PATIENCE if spool else PATIENCE),
         subscription=subscription,
         store=store,
-        overlay=ProcessOverlay(clock),
+        overlay=overlay,
         clock=clock,
         topic=place.topic,
         ages=True,
         metered=True,
         where=f"{settings.broker} and {settings.store}",
         obstacles=partial(obstacles, client, place, settings.retention),
-        _ends=[end, client.close, subscription.close],
+        spool=spool,
+        _begins=begins,
+        _ends=ends,
     )
-    if publishes and (file := spool_file(settings)) is not None:
-        database = Database(file)
-        parts._ends.append(database.close)  # noqa: SLF001 (it is made here)
-        claim(database, place.topic)
-        parts.spool = Queue(
-            SqlitePublisher(database, clock, settings.spool_bytes),
-            SqliteSubscription(database, clock, SPOOL_LEASE),
-        )
-        parts.publisher = PubsubPublisher(client, place.topic, patience=SPOOL_PATIENCE)
-    if settings.overlay != "memory://":
-        overlay = redis_overlay(settings, place.topic, store, clock, member=publishes)
-        parts.overlay = overlay
-        parts._begins.append(overlay.open)  # noqa: SLF001
-        parts._ends.append(overlay.close)  # noqa: SLF001
-    return parts
 
 
 def spool_file(settings: Settings) -> Path | None:

@@ -8,7 +8,6 @@ from typing import Final
 
 from shared.clock import Clock
 from shared.overlay import Pending
-from shared.parts import parts_of
 from shared.words import Envelope, View
 
 _log = logging.getLogger(__name__)
@@ -30,7 +29,7 @@ class ProcessOverlay:
         self._pending = Pending(exact=exact)
         self._last = 0
         self._numbers: dict[str, set[int]] = {}
-        self._there: dict[int, tuple[tuple[str, ...], int, float]] = {}
+        self._there: dict[int, tuple[Sequence[str], int, float]] = {}
         """Oldest first: receipt keys, how many entries, and when it was made."""
         self._entries = 0
         self._due: list[tuple[float, int]] = []
@@ -97,9 +96,8 @@ class ProcessOverlay:
     def _add(self, envelope: Envelope, *, confirmed: bool) -> int:
         """One that is confirmed when it is made is late: it may have been applied before anybody could see it here."""
         self._last = number = self._last + 1
-        keys = tuple(part.key for part in parts_of(envelope))
+        keys = self._pending.add(number, envelope, confirmed=confirmed, late=confirmed)
         entries = len(envelope.sums) + len(envelope.keyed)
-        self._pending.add(number, envelope, confirmed=confirmed, late=confirmed)
         now = self._clock.monotonic()
         self._there[number] = (keys, entries, now)
         self._entries += entries

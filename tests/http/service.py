@@ -12,7 +12,7 @@ from urllib.parse import quote
 import aiohttp
 from yarl import URL
 
-from flusher.service import make_flusher
+from countersink.processes import flusher_of
 from flusher.worker import Flusher
 from ingest.server import listen
 from ingest.service import Ingest
@@ -147,15 +147,7 @@ async def running(folder: Path, *, short: bool = True, **changes: Any) -> AsyncI
         version=contract.VERSION,
         short=short,
     )
-    flusher = make_flusher(
-        parts.subscription,
-        parts.store,
-        parts.overlay,
-        parts.clock,
-        settings,
-        topic=parts.topic,
-        ages=parts.ages,
-    )
+    flusher = flusher_of(parts, settings)
     sock = listen("127.0.0.1", 0)
     await ingest.start(sock)
     try:

@@ -106,7 +106,7 @@ class RemoteBroker:
 class RemoteOverlay(KeptByBroker):
     """The overlay as one process sees it."""
 
-    def __init__(self, network: Network, owner: str, overlay: MemoryOverlay) -> None:
+    def __init__(self, network: Network, owner: str, overlay: MemoryOverlay | ProcessOverlay) -> None:
         self._network, self._owner, self._overlay = network, owner, overlay
 
     async def view(self, counters: Sequence[str]) -> Mapping[str, View]:
@@ -120,21 +120,10 @@ class RemoteOverlay(KeptByBroker):
         return await self._overlay.holds(keys)
 
 
-class RemoteWrittenOverlay:
+class RemoteWrittenOverlay(RemoteOverlay):
     """An overlay that processes write, as one of them sees it: each step may come late, or twice, or be lost."""
 
-    def __init__(self, network: Network, owner: str, overlay: ProcessOverlay) -> None:
-        self._network, self._owner, self._overlay = network, owner, overlay
-
-    async def view(self, counters: Sequence[str]) -> Mapping[str, View]:
-        views: Mapping[str, View] = await self._network.call(self._owner, "view", lambda: self._overlay.view(counters))
-        return views
-
-    async def names(self, prefix: str) -> Sequence[str]:
-        return await self._overlay.names(prefix)
-
-    async def holds(self, keys: Collection[str]) -> Collection[str]:
-        return await self._overlay.holds(keys)
+    _overlay: ProcessOverlay
 
     @asynccontextmanager
     async def entered(self, envelopes: Sequence[Envelope]) -> AsyncIterator[None]:
@@ -147,17 +136,11 @@ class RemoteWrittenOverlay:
             raise
         await self._call("confirm", lambda: self._overlay.confirm(numbers, envelopes))
 
-    def check(self) -> None:
-        pass
-
     async def settle(self, applied: Collection[str], time: int) -> None:
         await self._network.call(self._owner, "settle", lambda: self._overlay.settle(applied, time))
 
     async def unsettled(self, limit: int) -> Collection[str]:
         return await self._overlay.unsettled(limit)
-
-    def pulled(self, oldest: int) -> None:
-        pass
 
     async def _call(self, name: str, effect: Callable[[], Any]) -> Any:
         async def arrived() -> Any:
