@@ -104,7 +104,7 @@ class Settings:
     )
     lease: float = _setting(60.0, _number(1.0, 600.0), "seconds a flusher may hold a message without a word")
     max_pending_bytes: int = _setting(
-        33_554_432, _whole(1_024, 2**50), "unapplied bytes in the broker at which ingest answers 503"
+        33_554_432, _whole(1_024, 2**50), "unapplied bytes in a SQLite broker at which ingest answers 503"
     )
     max_waiting: int = _setting(
         100_000, _whole(1, 10_000_000), "increments waiting in one ingest process at which it answers 503"
