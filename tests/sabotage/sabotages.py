@@ -123,7 +123,21 @@ SABOTAGES: Final = (
         "ingest/spool.py",
         "            await self._waiting.give_back(tokens)",
         "            await self._waiting.ack(tokens, 0)",
-        ("tests/ingest/test_spool.py",),
+        ("tests/ingest/test_spool.py", SEEDS),
+    ),
+    Sabotage(
+        "a stale shard number: readers are told of fewer shards than are written",
+        "flusher/shardbook.py",
+        "        return ShardAdd(name, index, delta, max(num_shards, index + 1))",
+        "        return ShardAdd(name, index, delta, self._new_counter)",
+        (FLUSHER,),
+    ),
+    Sabotage(
+        "a shard is made without telling readers of it",
+        "shared/sqlite/store.py",
+        "(counter, shard, delta))\n            _raise_shards(db, counter, num_shards)",
+        "(counter, shard, delta))",
+        (CONTRACTS,),
     ),
     Sabotage(
         "the parts of a divided envelope share one receipt",

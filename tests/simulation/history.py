@@ -57,13 +57,14 @@ class History:
         its = self._of(counter)
         return its.answered, its.seen.get(reader if self._each else "", 0)
 
-    def read(self, reading: Reading, reader: str, before: tuple[int, int]) -> None:
+    def read(self, reading: Reading, reader: str, before: tuple[int, int], *, at_rest: bool = False) -> None:
         """Exact: all answered before it began, none twice, nothing that was never tried, nothing unseen again."""
         its = self._of(reading.name)
         answered, seen = before
         mask = _digits(reading.value)
         assert reading.exact
         assert reading.value == reading.applied + reading.pending
+        assert not (at_rest and reading.pending), f"{reading.name}: pending for ever: {_digits(reading.pending):b}"
         assert answered & ~mask == 0, f"{reading.name}: answered 202 and missing: {answered & ~mask:b}"
         assert mask < 1 << its.count, f"{reading.name}: something was counted that nobody sent"
         assert seen & ~mask == 0, f"{reading.name}: seen before, and gone: {seen & ~mask:b}"

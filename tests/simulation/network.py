@@ -23,6 +23,8 @@ class Network:
     latency: float = 0.01
     stopped: dict[str, float] = field(default_factory=dict)
     """Processes, or servers by the first letters of their calls' names, that stand still until then."""
+    cut: dict[str, float] = field(default_factory=dict)
+    """Calls that nobody takes until then."""
     dead: set[str] = field(default_factory=set)
     once: frozenset[str] = frozenset()
     """Calls that never arrive twice."""
@@ -34,6 +36,9 @@ class Network:
         loop = asyncio.get_running_loop()
         self.calls += 1
         await self._stand(owner)
+        if self.cut.get(name, 0.0) > loop.time():
+            await asyncio.sleep(self.random.expovariate(1 / self.latency))
+            raise TransientError(f"{name}: connection refused")
         answer: asyncio.Future[Any] = loop.create_future()
         fate = self.random.random()
         if fate >= self.loss:  # else it never arrives

@@ -1,0 +1,68 @@
+"""What goes wrong: processes die and stand still, servers too, or refuse all calls, dates jump, others add shards."""
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from tests.simulation.users import COUNTERS
+
+if TYPE_CHECKING:
+    from tests.simulation.system import System
+
+SERVERS = ("apply", "publish", "pull", "ack", "view", "read", "confirm", "settle", "receipts")
+"""Calls that may stand still, or be refused, each by itself."""
+
+
+class Chaos:
+    """Of one system."""
+
+    def __init__(self, system: "System", lease: float) -> None:
+        self._system = system
+        self._random = system.random
+        self._loop = system.loop
+        self._lease = lease
+
+    async def run(self, seconds: float) -> None:
+        faults = [self._kill_ingest, self._kill_flusher, self._freeze, self._jump, self._grow]
+        faults += [self._stop_server, self._cut_off]
+        while self._loop.time() < seconds:
+            await asyncio.sleep(self._random.expovariate(1.5))
+            self._system.check()
+            self._random.choice(faults)()
+
+    def _kill_ingest(self) -> None:
+        """Another one finds its spool."""
+        ingest = self._random.choice(self._system.ingests)
+        self._system.ingests.remove(ingest)
+        self._system.kill(ingest.owner)
+        self._system.start_ingest(ingest.disk)
+
+    def _kill_flusher(self) -> None:
+        owner = self._random.choice([*self._system.flushers])
+        del self._system.flushers[owner]
+        self._system.kill(owner)
+        self._system.start_flusher()
+
+    def _freeze(self) -> None:
+        """Long enough for its leases to run out: it comes back as a zombie."""
+        who = self._random.choice([*self._system.flushers, *(ingest.owner for ingest in self._system.ingests)])
+        self._stand(who, 3 * self._lease)
+
+    def _stop_server(self) -> None:
+        self._stand(self._random.choice(SERVERS), 3.0)
+
+    def _cut_off(self) -> None:
+        """From the broker, more often than not: its spools are for that."""
+        call = self._random.choice([*SERVERS, *["publish"] * len(SERVERS)])
+        self._system.network.cut[call] = self._loop.time() + self._random.uniform(0.1, 3.0)
+
+    def _stand(self, who: str, longest: float) -> None:
+        self._system.network.stopped[who] = self._loop.time() + self._random.uniform(0.1, longest)
+
+    def _jump(self) -> None:
+        """A date is set, hours off, in one of the processes."""
+        clocks = [*self._system.flushers.values(), *(ingest.clock for ingest in self._system.ingests)]
+        self._random.choice(clocks).off = self._random.uniform(-7_200, 7_200)
+
+    def _grow(self) -> None:
+        raised = self._system.store.raise_shards(self._random.choice(COUNTERS), self._random.randint(1, 5))
+        self._loop.create_task(raised)
