@@ -60,7 +60,7 @@ async def _provision(_: argparse.Namespace) -> None:
                 _tell(finding.said)
                 wrong += finding.mark == FAIL
     if wrong:
-        raise CountersinkError(f"{wrong} of these can't be mended here: do what their lines say")
+        raise CountersinkError(f"{wrong} of these could not be made, or mended: do what their lines say")
 
 
 async def _doctor(options: argparse.Namespace) -> None:

@@ -108,7 +108,8 @@ class Redis(Kept):
     def __init__(self, folder: Path) -> None:
         self.port = free_port()
         arguments = ("--port", str(self.port), "--bind", "127.0.0.1", "--save", "", "--dir", str(folder))
-        command = shlex.join([REDIS, *arguments, "--logfile", str(folder / "redis.log")])
+        self._log = folder / "redis.log"
+        command = shlex.join([REDIS, *arguments, "--logfile", str(self._log)])
         super().__init__(REDIS, END, ["sh", "-c", f"exec {command}"], os.environ)
 
     def wait(self) -> None:
@@ -117,7 +118,8 @@ class Redis(Kept):
             with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port), 1):
                 return
             time.sleep(LOOK)
-        give_up(f"{REDIS} did not start")
+        print(self._log.read_text() if self._log.exists() else "", file=sys.stderr)
+        give_up(f"{REDIS} did not start: see above")
 
 
 def free_port() -> int:

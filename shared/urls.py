@@ -8,7 +8,10 @@ from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 from shared.errors import SettingsError
 
 _SQLITE: Final = "sqlite:///FILE (sqlite:////FILE with an absolute path)"
-_PUBSUB: Final = "pubsub://PROJECT/TOPIC?subscription=SUBSCRIPTION"
+_PUBSUB: Final = (
+    "pubsub://PROJECT/TOPIC?subscription=SUBSCRIPTION, whose last two begin with a letter and have 3 to 255 characters"
+    " of letters, digits and -_.~+%"
+)
 _DATASTORE: Final = "datastore://PROJECT[/DATABASE][?namespace=NAMESPACE]"
 _REDIS: Final = "memory:// or redis://HOST[:PORT][/NUMBER] (also rediss, valkey, valkeys, or unix:///SOCKET)"
 _REDISES: Final = {"redis", "rediss", "valkey", "valkeys"}

@@ -79,15 +79,19 @@ class PubsubSetup:
         self._emulator = emulator
 
     async def provision(self) -> AsyncIterator[Finding]:
-        for line in await provision(self._client, self._place, lease=self._lease, retention=self._retention):
+        try:
+            lines = await provision(self._client, self._place, lease=self._lease, retention=self._retention)
+        except TransientError as error:
+            yield self._away(error)
+            return
+        for line in lines:
             yield Finding(FAIL if _WRONG in line else OK, "broker", line)
 
     async def findings(self) -> AsyncIterator[Finding]:
         try:
             seen = await look(self._client, self._place, flushes=True)
         except CountersinkError as error:
-            where = f"PUBSUB_EMULATOR_HOST={self._emulator}" if self._emulator else "the network, and credentials"
-            yield Finding(FAIL, "broker", f"{error}; look at {where}")
+            yield self._away(error)
             return
         if self._emulator:
             said = f"the emulator at {self._emulator} keeps everything in memory: it is for trying things"
@@ -103,6 +107,10 @@ class PubsubSetup:
         if not self._emulator:  # which can't say
             async for finding in self._permissions(seen):
                 yield finding
+
+    def _away(self, error: CountersinkError) -> Finding:
+        where = f"PUBSUB_EMULATOR_HOST={self._emulator}" if self._emulator else "the network, and credentials"
+        return Finding(FAIL, "broker", f"{error}; look at {where}")
 
     def _flaws(self, seen: Seen) -> list[Finding]:
         place, found = self._place, []
