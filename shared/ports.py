@@ -85,11 +85,13 @@ class Store(Protocol):
     """Holds shards, configs and receipts."""
 
     async def apply(self, commit: Commit) -> int:
-        """Insert all receipts and add to all shards, or do nothing; the store's time at which it is done.
+        """Insert all receipts, change all to be revived and add to all shards, or do nothing; the store's time at which
+        it is done.
 
-        Raises `AlreadyAppliedError` if any receipt exists, in whatever state; `ShardFullError` if a shard is too near
-        the end of int64, or may be, as far as the store knows without a look; `RefusedError` if the store will never
-        take the commit. A config is made or raised with its shard, never lowered.
+        Raises `AlreadyAppliedError` if any receipt exists, in whatever state, or one to be revived does not, as `dead`;
+        `ShardFullError` if a shard is too near the end of int64, or may be, as far as the store knows without a look;
+        `RefusedError` if the store will never take the commit. A config is made or raised with its shard, never
+        lowered. A receipt that is revived never lives less long than before.
         """
         ...
 

@@ -149,6 +149,13 @@ class Commit:
 
     receipts: tuple[Receipt, ...]
     adds: tuple[ShardAdd, ...]
+    revived: tuple[Receipt, ...] = ()
+    """Receipts that are there as `dead` and become these: `applied` by this commit, or dead for longer."""
+
+    def repeats(self) -> bool:
+        """Whether a receipt stands in it twice."""
+        keys = [receipt.key for receipt in (*self.receipts, *self.revived)]
+        return len(set(keys)) < len(keys)
 
 
 @dataclass(frozen=True, slots=True)

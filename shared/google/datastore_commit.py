@@ -10,6 +10,7 @@ from shared.errors import ShardFullError
 from shared.google.datastore_client import CONFLICT_FAILS, DatastoreClient
 from shared.google.datastore_errors import ContendedError, MissingError
 from shared.google.datastore_keys import COUNT, NUM_SHARDS, Place, integer, name_of
+from shared.google.datastore_revival import revive
 from shared.google.datastore_shards import Shard, ShardMemory, Standing, is_big
 from shared.google.datastore_sums import Sums
 from shared.google.datastore_time import micros
@@ -18,7 +19,7 @@ from shared.words import Commit
 _log = logging.getLogger(__name__)
 
 _TRIES: Final = 10
-"""Of a commit with big sums, when others were first."""
+"""Of a commit that depends on versions, when others were first."""
 _ENDS: Final = (2**63 - 1, -(2**63))
 
 
@@ -33,7 +34,7 @@ class BlindWay:
 
     async def apply(self, commit: Commit) -> int:
         sums = Sums(commit)
-        if not any(map(is_big, sums.shards.values())):
+        if not commit.revived and not any(map(is_big, sums.shards.values())):
             return await self._apply(commit, sums)
         backoff = Backoff(0.01, 0.5)
         for _ in range(_TRIES - 1):
@@ -52,7 +53,10 @@ class BlindWay:
             for shard in sums.shards:
                 self._memory.forget(shard)
             standings = await self._standings(sums)
-            return await self._send(commit, sums, {s: one._replace(readable=False) for s, one in standings.items()})
+            try:
+                return await self._send(commit, sums, {s: one._replace(readable=False) for s, one in standings.items()})
+            except MissingError as error:  # a dead receipt has just been swept
+                raise ContendedError(str(error)) from error
 
     async def raise_shards(self, counter: str, num_shards: int) -> int:
         request = self._client.commit_request()
@@ -107,8 +111,9 @@ class BlindWay:
             self._raise(request, counter, sums.numbers[counter])
         for receipt in commit.receipts:
             request.mutations.add().insert.CopyFrom(self._place.receipt_entity(receipt))
-        updates = any(standing.settled() for standing in standings.values())
-        versions = any(map(is_big, sums.shards.values()))
+        await revive(self._client, self._place, request, commit.revived)
+        updates = bool(commit.revived) or any(standing.settled() for standing in standings.values())
+        versions = bool(commit.revived) or any(map(is_big, sums.shards.values()))
         response = await self._client.commit(request, updates=updates, versions=versions)
         now = self._clock.monotonic()
         for shard, result in zip(sums.shards, response.mutation_results, strict=False):  # the shards come first

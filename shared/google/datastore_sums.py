@@ -13,7 +13,7 @@ class Sums:
     """One sum for each shard, and the number of shards that each counter must have at least."""
 
     def __init__(self, commit: Commit) -> None:
-        if len({receipt.key for receipt in commit.receipts}) < len(commit.receipts):
+        if commit.repeats():
             raise AlreadyAppliedError("a receipt stands twice in this commit")
         self.shards: dict[Shard, int] = {}
         self.numbers: dict[str, int] = {}

@@ -11,6 +11,7 @@ from shared.errors import AlreadyAppliedError, ShardFullError
 from shared.google.datastore_client import CONFLICT_FAILS, DatastoreClient
 from shared.google.datastore_errors import ContendedError, MissingError
 from shared.google.datastore_keys import COUNT, NUM_SHARDS, Place, integer, name_of
+from shared.google.datastore_revival import revive
 from shared.google.datastore_shards import Shard
 from shared.google.datastore_sums import Sums
 from shared.words import SHARD_FULL, Commit, Receipt
@@ -39,6 +40,7 @@ class VersionedWay:
             await self._add(request, sums)
             for receipt in commit.receipts:
                 request.mutations.add().insert.CopyFrom(self._place.receipt_entity(receipt))
+            await revive(self._client, self._place, request, commit.revived)
             return request
 
         response = await self._run(sums.numbers, commit.receipts, prepare)

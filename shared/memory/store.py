@@ -19,9 +19,11 @@ class MemoryStore:
         self._receipts: dict[str, Receipt] = {}
 
     async def apply(self, commit: Commit) -> int:
-        keys = [receipt.key for receipt in commit.receipts]
-        if len(set(keys)) < len(keys) or any(key in self._receipts for key in keys):
+        if commit.repeats() or any(receipt.key in self._receipts for receipt in commit.receipts):
             raise AlreadyAppliedError("a receipt of this commit exists")
+        dead = {key: receipt for key, receipt in self._receipts.items() if receipt.state == "dead"}
+        if any(receipt.key not in dead for receipt in commit.revived):
+            raise AlreadyAppliedError("a receipt to be revived is not dead")
         if any(not -(2**63) <= add.delta < 2**63 for add in commit.adds):
             raise RefusedError("a sum is beyond int64")
         full = {
@@ -37,7 +39,8 @@ class MemoryStore:
                 configs[counter] = max(configs.get(counter, 0), num_shards)
             shards[counter, shard] = shards.get((counter, shard), 0) + delta
         self._shards, self._configs = shards, configs
-        self._receipts = self._receipts | {receipt.key: receipt for receipt in commit.receipts}
+        revived = [r._replace(expires=max(r.expires, dead[r.key].expires)) for r in commit.revived]
+        self._receipts = self._receipts | {receipt.key: receipt for receipt in (*commit.receipts, *revived)}
         self._time += 1
         return self._time
 

@@ -10,11 +10,12 @@ import orjson
 from shared.clock import Clock
 from shared.errors import AlreadyAppliedError, RefusedError, ShardFullError
 from shared.sqlite.database import Database, translate
-from shared.words import SHARD_FULL, Commit, Receipt, Receipts, Total
+from shared.words import SHARD_FULL, Commit, Receipt, Receipts, ShardAdd, Total
 
 _LAST: Final = "\U0010ffff" * 101
 """Behind every name of at most 400 bytes."""
 _INSERT_RECEIPT: Final = "INSERT INTO receipts (key, expires, state, time) VALUES (?, ?, ?, ?)"
+_REVIVE: Final = "UPDATE receipts SET expires = max(expires, ?), state = ?, time = ? WHERE key = ? AND state = 'dead'"
 
 
 class SqliteStore:
@@ -121,12 +122,25 @@ class SqliteSnapshot:
 
 def _apply(db: sqlite3.Connection, commit: Commit) -> int:
     (time,) = db.execute("UPDATE store SET time = time + 1 RETURNING time").fetchone()
+    if commit.repeats():
+        raise AlreadyAppliedError("a receipt stands twice in this commit")
     try:
         db.executemany(_INSERT_RECEIPT, [(*receipt, time) for receipt in commit.receipts])
     except sqlite3.IntegrityError:
         raise AlreadyAppliedError("a receipt of this commit exists") from None
+    for one in commit.revived:
+        if not db.execute(_REVIVE, (one.expires, one.state, time, one.key)).rowcount:
+            raise AlreadyAppliedError("a receipt to be revived is not dead")
+    try:
+        _add(db, commit.adds)
+    except sqlite3.IntegrityError as error:  # a check of ours, or what somebody has laid down for these tables
+        raise RefusedError(f"the file takes no such sum: {error}") from error
+    return int(time)
+
+
+def _add(db: sqlite3.Connection, adds: Sequence[ShardAdd]) -> None:
     full = set()
-    for counter, shard, delta, num_shards in commit.adds:
+    for counter, shard, delta, num_shards in adds:
         there = db.execute("SELECT count FROM shards WHERE counter = ? AND shard = ?", (counter, shard)).fetchone()
         if there is None:
             db.execute("INSERT INTO shards (counter, shard, count) VALUES (?, ?, ?)", (counter, shard, delta))
@@ -137,7 +151,6 @@ def _apply(db: sqlite3.Connection, commit: Commit) -> int:
             db.execute("UPDATE shards SET count = count + ? WHERE counter = ? AND shard = ?", (delta, counter, shard))
     if full:
         raise ShardFullError(full)
-    return int(time)
 
 
 def _raise_shards(db: sqlite3.Connection, counter: str, num_shards: int) -> None:

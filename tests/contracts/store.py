@@ -84,6 +84,86 @@ class StoreContract:
         assert await total(store, "a") == sum(range(50))
         assert await total(store, "b") == 50
 
+    async def test_a_dead_receipt_is_revived_by_the_commit_that_applies_it(self, store: Store) -> None:
+        await store.apply(commit(keys=("dead", "other"), state="dead"))
+        await store.apply(Commit((Receipt("id", LATER),), (ShardAdd("a", 0, 5, 1),), (Receipt("dead", LATER + 1),)))
+        assert await total(store, "a") == 5
+        assert (await store.receipts(["dead", "id", "other"])).found == {
+            "dead": Receipt("dead", LATER + 1),
+            "id": Receipt("id", LATER),
+            "other": Receipt("other", LATER, "dead"),
+        }
+        async with store.snapshot() as snapshot:
+            assert set((await snapshot.read(["a"], ["dead", "id", "other"]))[1]) == {"dead", "id"}
+
+    async def test_only_what_is_dead_is_revived_or_nothing_happens(self, store: Store) -> None:
+        await store.apply(commit(keys=("dead",), state="dead"))
+        await store.apply(commit(("a", 1), keys=("applied",)))
+        for receipts, revived in (
+            ((), ("dead", "applied")),
+            ((), ("none", "dead")),
+            ((), ("dead", "dead")),
+            (("dead",), ()),
+            (("applied",), ("dead",)),
+            (("dead",), ("dead",)),
+            (("new",), ("new",)),
+        ):
+            made, changed = (tuple(Receipt(key, LATER) for key in keys) for keys in (receipts, revived))
+            with pytest.raises(AlreadyAppliedError):
+                await store.apply(Commit(made, (ShardAdd("a", 0, 1, 1), ShardAdd("b", 0, 1, 1)), changed))
+        found = (await store.receipts(["dead", "applied", "none", "new"])).found
+        assert {key: receipt.state for key, receipt in found.items()} == {"dead": "dead", "applied": "applied"}
+        assert await total(store, "a") == 1
+        assert await store.shards(["b"]) == {}
+
+    async def test_what_was_revived_is_never_revived_again(self, store: Store) -> None:
+        await store.apply(commit(keys=("k",), state="dead"))
+        again = Commit((), (ShardAdd("a", 0, 1, 1),), (Receipt("k", LATER),))
+        await store.apply(again)
+        for other in (again, commit(("a", 1), keys=("k",)), commit(keys=("k",), state="dead")):
+            with pytest.raises(AlreadyAppliedError):
+                await store.apply(other)
+        assert await total(store, "a") == 1
+        assert (await store.receipts(["k"])).found["k"].state == "applied"
+
+    async def test_of_those_who_revive_one_receipt_at_once_one_does(self, store: Store) -> None:
+        await store.apply(commit(keys=("k",), state="dead"))
+        commits = [Commit((), (ShardAdd("a", n % 3, 1, 3),), (Receipt("k", LATER),)) for n in range(12)]
+        commits += [Commit((), (), (Receipt("k", LATER, "dead"),)) for _ in range(4)]
+        outcomes = await asyncio.gather(*map(store.apply, commits), return_exceptions=True)
+        failed = [one for one in outcomes if not isinstance(one, int)]
+        assert all(isinstance(one, AlreadyAppliedError) for one in failed), failed
+        assert sum(isinstance(one, int) for one in outcomes[:12]) == 1
+        assert await total(store, "a") == 1
+
+    async def test_a_dead_receipt_is_made_to_live_longer_and_never_shorter(self, store: Store) -> None:
+        await store.apply(commit(keys=("k",), state="dead"))
+        for expires in (LATER + 5, LATER + 3):
+            await store.apply(Commit((), (), (Receipt("k", expires, "dead"),)))
+            assert (await store.receipts(["k"])).found == {"k": Receipt("k", LATER + 5, "dead")}
+        await store.apply(Commit((), (), (Receipt("k", LATER + 4),)))
+        assert (await store.receipts(["k"])).found == {"k": Receipt("k", LATER + 5)}
+
+    async def test_a_refused_commit_revives_nothing(self, store: Store) -> None:
+        await store.apply(commit(keys=("k",), state="dead"))
+        with pytest.raises(RefusedError):
+            await store.apply(Commit((), (ShardAdd("b", 0, 2**63, 1),), (Receipt("k", LATER + 1),)))
+        for _ in range(2):
+            await store.apply(commit(("full", MAX_SUM)))
+        with pytest.raises(ShardFullError):
+            await store.apply(Commit((), (ShardAdd("full", 0, MAX_SUM, 1),), (Receipt("k", LATER + 1),)))
+        assert (await store.receipts(["k"])).found == {"k": Receipt("k", LATER, "dead")}
+
+    async def test_the_time_of_a_revival_is_that_of_its_commit(self, store: Store) -> None:
+        await store.apply(commit(keys=("k",), state="dead"))
+        before = await store.apply(commit(("a", 1)))
+        time = await store.apply(Commit((), (ShardAdd("a", 0, 1, 1),), (Receipt("k", LATER),)))
+        assert time > before
+        async with store.snapshot() as snapshot:
+            totals, applied = await snapshot.read(["a"], ["k"])
+        assert snapshot.time >= time
+        assert (totals["a"].value, set(applied)) == (2, {"k"})
+
     async def test_time_goes_on_with_each_commit(self, store: Store) -> None:
         times = [await store.apply(commit(("a", 1))) for _ in range(5)]
         assert times == sorted(times)

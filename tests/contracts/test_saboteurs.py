@@ -13,7 +13,7 @@ from shared.memory.broker import MemoryBroker, MemoryOverlay
 from shared.memory.overlay import ProcessOverlay
 from shared.memory.store import MemoryStore
 from shared.ports import Overlay
-from tests.contracts import broken_brokers, broken_overlays, broken_stores
+from tests.contracts import broken_brokers, broken_overlays, broken_revivals, broken_stores
 from tests.contracts.broker import BrokerContract
 from tests.contracts.entries import EntriesContract
 from tests.contracts.leases import LeaseContract, OnceContract
@@ -96,7 +96,7 @@ async def test_a_broken_broker_fails(kind: type[MemoryBroker]) -> None:
     assert await failures(OfBrokers(), broker_of(kind))
 
 
-@pytest.mark.parametrize("kind", kinds(broken_stores, MemoryStore))
+@pytest.mark.parametrize("kind", [*kinds(broken_stores, MemoryStore), *kinds(broken_revivals, MemoryStore)])
 async def test_a_broken_store_fails(kind: type[MemoryStore]) -> None:
     assert await failures(OfStores(), store_of(kind))
 

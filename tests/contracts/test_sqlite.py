@@ -9,6 +9,7 @@ import pytest
 
 from shared.clock import ManualClock
 from shared.codec import decode, encode
+from shared.errors import RefusedError
 from shared.ports import Overlay
 from shared.receipts import key_of_envelope
 from shared.sqlite import broker as sqlite_broker
@@ -22,7 +23,7 @@ from tests.contracts.broker import Broker, BrokerContract, pull_all, tokens
 from tests.contracts.leases import LeaseContract, OnceContract
 from tests.contracts.overlay import PLAIN, Accepted, OverlayContract, ack_all, entries, publish, pull, view
 from tests.contracts.snapshots import SnapshotContract
-from tests.contracts.store import StoreContract
+from tests.contracts.store import StoreContract, commit, total
 
 ROOM = 10**7
 
@@ -92,6 +93,21 @@ class TestSqliteStore(StoreContract, SnapshotContract):
         await store.apply(Commit((Receipt("before", 1_000), Receipt("after", 6_000)), ()))
         assert await store.sweep(10_000, 10) == 1
         assert set((await store.receipts(["before", "after"])).found) == {"after"}
+
+    async def test_what_a_check_of_the_file_forbids_is_refused_for_good(
+        self, store: SqliteStore, database: Database
+    ) -> None:
+        """It would be tried again for ever, and hold up all others."""
+        await database.write(
+            lambda db: db.execute(
+                "CREATE TRIGGER none_of_these BEFORE INSERT ON shards WHEN NEW.counter = 'these'"
+                " BEGIN SELECT RAISE(ABORT, 'none of these'); END"
+            )
+        )
+        with pytest.raises(RefusedError, match="none of these"):
+            await store.apply(commit(("others", 1), ("these", 1), keys=("k",)))
+        assert not (await store.receipts(["k"])).found
+        assert await total(store, "others") == 0
 
     async def test_snapshots_open_no_more_connections_than_there_are_at_once(
         self, store: SqliteStore, database: Database

@@ -1,0 +1,26 @@
+"""Owns the change of receipts that are dead: each over the very version that was seen, or the commit fails."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from shared.errors import AlreadyAppliedError
+from shared.google.datastore_client import CONFLICT_FAILS, DatastoreClient
+from shared.google.datastore_keys import Place, receipt_of
+from shared.words import Receipt
+
+
+async def revive(client: DatastoreClient, place: Place, request: Any, revived: Sequence[Receipt]) -> None:
+    """Add it to the request. `AlreadyAppliedError` if one of them is not there as dead."""
+    if not revived:
+        return
+    found = (await client.look_up(place.receipt(receipt.key) for receipt in revived)).entities
+    there = {before.key: (before, one.version) for one in found if (before := receipt_of(one.entity)).state == "dead"}
+    if len(there) < len(revived):
+        raise AlreadyAppliedError("a receipt to be revived is not dead")
+    for receipt in revived:
+        before, version = there[receipt.key]
+        mutation = request.mutations.add()
+        after = receipt._replace(expires=max(receipt.expires, before.expires))
+        mutation.update.CopyFrom(place.receipt_entity(after))
+        mutation.base_version = version
+        mutation.conflict_resolution_strategy = CONFLICT_FAILS
