@@ -5,7 +5,6 @@ What they run is imported by them alone: nobody who asks for help or for a total
 
 import argparse
 import contextlib
-import logging
 import os
 import signal
 import sys
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from countersink.logs import set_up
 from countersink.output import say
 from shared.settings import Settings
 
@@ -110,7 +110,7 @@ def _until_told() -> Iterator[None]:
 
 def _prepare(environment: Mapping[str, str]) -> Settings:
     settings = Settings.read(environment)
-    logging.basicConfig(level=settings.log_level, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    set_up(settings.log_level)
     return settings
 
 

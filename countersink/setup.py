@@ -5,11 +5,11 @@ What they need is imported by them alone, as with those that run processes.
 
 import argparse
 import asyncio
-import logging
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Final
 
+from countersink.logs import set_up
 from countersink.output import flush, tell
 from shared.errors import CountersinkError, TransientError
 from shared.findings import FAIL, OK, Finding
@@ -129,7 +129,7 @@ async def _patiently(store: "Store", now: int) -> int:
 
 def _settings() -> Settings:
     settings = Settings.read(os.environ)
-    logging.basicConfig(level=settings.log_level, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    set_up(settings.log_level)
     return settings
 
 

@@ -20,8 +20,6 @@ _log = logging.getLogger(__name__)
 
 MOST_MESSAGES: Final = 100
 """Envelopes in one publish."""
-COMPLAINTS: Final = 10.0
-"""Seconds between two lines in the log about the same trouble."""
 
 
 class Publishing:
@@ -48,7 +46,6 @@ class Publishing:
         self._waiters: dict[str, list[asyncio.Future[None]]] = {}
         self._flights: set[asyncio.Task[None]] = set()
         self._wake: asyncio.Handle | None = None
-        self._next_complaint = 0.0
         self._loop = asyncio.get_running_loop()
 
     def add(self, counter: str, delta: int) -> Draft:
@@ -138,13 +135,6 @@ class Publishing:
             elif self._wake is None:
                 self._wait(self._pace.look(self._loop.time()))
 
-    def _complain(self, error: Exception) -> None:
-        """In the log, now and then: the clients are all told."""
-        now = self._clock.monotonic()
-        if now >= self._next_complaint:
-            self._next_complaint = now + COMPLAINTS
-            _log.warning("increments can't be accepted, clients are told to come back: %s", error)
-
     async def _publish(self, drafts: list[Draft]) -> None:
         created = int(self._clock.now() * 1000)
         begun = self._clock.monotonic()
@@ -157,7 +147,7 @@ class Publishing:
             failure = error
             if not isinstance(error, Exception):
                 raise
-            self._complain(error)
+            _log.warning("increments can't be accepted, clients are told to come back: %s", error)
         else:
             metrics.PUBLISH_SECONDS.observe(self._clock.monotonic() - begun)
             metrics.PUBLISHED.inc(len(drafts))
