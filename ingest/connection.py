@@ -9,7 +9,9 @@ from aiohttp.http import RawRequestMessage
 from aiohttp.http_exceptions import LineTooLong
 
 from ingest.coalescer import Draft
+from ingest.crowd import Crowd
 from ingest.lane import Lane
+from ingest.patience import Patient
 from ingest.problems import Problem
 
 LONGEST_LINE: Final = 16_384
@@ -17,23 +19,26 @@ LONGEST_LINE: Final = 16_384
 LONGEST_HEADER: Final = 8_192
 """Bytes in the name and value of one header. Another number than LONGEST_LINE: the parser's error says no more."""
 _UNKNOWN: Final = -1
-_USED: Final = ("_messages", "_next_keepalive_close_time", "_paused", "_process_keepalive", "_waiter")
-"""What the short way must know of aiohttp's connection, which does not promise to keep it."""
+_USED: Final = (
+    *("_current_request", "_messages", "_next_keepalive_close_time", "_paused", "_process_keepalive"),
+    *("_request_count", "_request_handler", "_request_in_progress", "_waiter"),
+)
+"""What must be known of aiohttp's connection, which does not promise to keep it."""
 
 
 def knows_aiohttp() -> bool:
-    """Whether this aiohttp is still made so that the short way can stand beside it."""
+    """Whether this aiohttp is still made so that its connections can be watched, and the short way stand beside it."""
     return all(hasattr(web.RequestHandler, name) for name in _USED)
 
 
-class Connection(web.RequestHandler):
+class Connection(Patient):
     """aiohttp's, but for what it says of a request that is not HTTP, and for requests that the lane takes.
 
     A request goes the short way when it is alone: aiohttp waits for one, and has read nothing of the next. What arrives
     behind it is held until it is answered, and no more is read meanwhile.
     """
 
-    __slots__ = ("_draft", "_drains", "_ended", "_held", "_lane", "_owed")
+    __slots__ = ("_draft", "_drains", "_ended", "_ends", "_held", "_lane", "_owed")
 
     _lane: Lane | None
     _owed: int
@@ -45,15 +50,19 @@ class Connection(web.RequestHandler):
     _held: bytes
     _ended: "asyncio.Future[None] | None"
     """Somebody waits for the end of that request."""
+    _ends: bool
+    """The client will send nothing after that request."""
 
-    def use(self, lane: Lane | None) -> "Connection":
+    def use(self, lane: Lane | None, crowd: Crowd | None, head_timeout: float) -> "Connection":
         """Beside a constructor with aiohttp's many arguments; before the connection is made."""
+        self.watch(crowd, head_timeout)
         self._lane = lane
         self._owed = 0 if lane is not None else _UNKNOWN
         self._draft = None
         self._drains = False
         self._held = b""
         self._ended = None
+        self._ends = False
         return self
 
     def data_received(self, data: bytes) -> None:
@@ -70,6 +79,7 @@ class Connection(web.RequestHandler):
         if begun is None:
             return False
         self._draft, durable = begun
+        self._begun = 0.0
         durable.add_done_callback(self._answer)
         return True
 
@@ -101,6 +111,8 @@ class Connection(web.RequestHandler):
         if held:
             self.transport.resume_reading()
             self.data_received(held)
+        elif self._ends:
+            self.force_close()
 
     def _hold(self, data: bytes) -> None:
         if self._close or self._force_close or not data:
@@ -115,10 +127,22 @@ class Connection(web.RequestHandler):
             if self._owed > 0:
                 self._owed = max(self._owed - len(data), _UNKNOWN)
             super().data_received(data)
+            self.heard(data)
             return
         before = len(self._messages)
         super().data_received(data)
+        self.heard(data)
         self._owed = _owed(data, self._messages[-1][0]) if len(self._messages) == before + 1 else _UNKNOWN
+
+    def eof_received(self) -> bool:  # type: ignore[override] # aiohttp closes, and says so with None
+        self._ends = self._draft is not None
+        return self._ends or super().eof_received()
+
+    def refuse_all(self) -> None:
+        self._lane = None
+
+    def is_idle(self) -> bool:
+        return self._draft is None and super().is_idle()
 
     def resume_writing(self) -> None:
         super().resume_writing()

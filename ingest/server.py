@@ -1,13 +1,16 @@
 """Owns the socket's side of ingest: listening, the limits of connections, and stopping."""
 
+import asyncio
 import socket
 from typing import Final
 
 from aiohttp import web
 
 from ingest.connection import LONGEST_HEADER, LONGEST_LINE, Connection, knows_aiohttp
+from ingest.crowd import Crowd, room_for
 from ingest.lane import Lane
 from ingest.routes import Routes
+from shared.settings import Settings
 
 IDLE: Final = 75.0
 """Seconds after which an unused connection is closed."""
@@ -17,12 +20,19 @@ LINGER: Final = 2.0
 
 class _Server(web.Server):
     lane: Lane | None = None
+    crowd: Crowd | None = None
+    head_timeout = 0.0
 
     def __call__(self) -> web.RequestHandler:
-        return Connection(self, loop=self._loop, **self._kwargs).use(self.lane)
+        return Connection(self, loop=self._loop, **self._kwargs).use(self.lane, self.crowd, self.head_timeout)
+
+    async def shutdown(self, timeout: float | None = None) -> None:
+        await super().shutdown(timeout)
+        if self.crowd is not None:
+            self.crowd.stop()
 
 
-async def serve(routes: Routes, lane: Lane | None, sock: socket.socket, drain_timeout: float) -> web.ServerRunner:
+async def serve(routes: Routes, lane: Lane | None, sock: socket.socket, settings: Settings) -> web.ServerRunner:
     """Answer on a bound socket until the runner's `cleanup`, which lets the requests under way finish."""
     server = _Server(
         routes,
@@ -33,8 +43,11 @@ async def serve(routes: Routes, lane: Lane | None, sock: socket.socket, drain_ti
         max_field_size=LONGEST_HEADER,
         auto_decompress=False,
     )
-    server.lane = lane if knows_aiohttp() else None
-    runner = web.ServerRunner(server, shutdown_timeout=drain_timeout)
+    if knows_aiohttp():
+        server.lane = lane
+        server.crowd = Crowd(room_for(settings.max_connections), asyncio.get_running_loop())
+        server.head_timeout = settings.head_timeout
+    runner = web.ServerRunner(server, shutdown_timeout=settings.drain_timeout)
     await runner.setup()
     await web.SockSite(runner, sock, backlog=1024).start()
     return runner

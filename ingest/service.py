@@ -76,7 +76,7 @@ class Ingest:
     async def start(self, sock: socket.socket) -> None:
         """Answer requests on a bound socket, once what is pending is known."""
         await self._overlay.view(())
-        self._runner = await serve(self.routes, self._lane, sock, self._settings.drain_timeout)
+        self._runner = await serve(self.routes, self._lane, sock, self._settings)
 
     async def tend(self) -> None:
         """For ever, beside the answering."""

@@ -16,6 +16,12 @@ UNDURABLE = Counter(
 OVERLOADED = Counter(
     "countersink_overloaded_requests", "Requests answered 503 or 507: nothing was taken.", registry=REGISTRY
 )
+CLOSED = Counter(
+    "countersink_closed_connections",
+    "Connections closed on clients: slow to send a request, leaving answers unread, or one too many.",
+    ["why"],
+    registry=REGISTRY,
+)
 PUBLISHED = Counter("countersink_published_envelopes", "Envelopes handed to the broker.", registry=REGISTRY)
 PUBLISH_SECONDS = Histogram(
     "countersink_publish_seconds",

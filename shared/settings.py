@@ -111,6 +111,14 @@ class Settings:
     )
     max_body_bytes: int = _setting(8_388_608, _whole(1_024, 2**30), "largest request body, bytes")
     body_timeout: float = _setting(10.0, _number(0.1, 600.0), "seconds a client may take to send a body")
+    head_timeout: float = _setting(
+        10.0, _number(0.1, 600.0), "seconds a client may take to send the first line and the headers of a request"
+    )
+    max_connections: int = _setting(
+        10_000,
+        _whole(1, 1_000_000),
+        "most open connections of one ingest process, or what its limit of open files allows",
+    )
     max_window_bytes: int = _setting(16_777_216, _whole(1_024, 2**30), "most bytes a flusher holds at once")
     drain_timeout: float = _setting(
         10.0, _number(0.0, 600.0), "seconds after SIGTERM for ingest to finish, and again for the flusher"

@@ -14,8 +14,9 @@ not: send it again **with the same id**.
 
 Bodies are JSON in UTF-8 whatever their Content-Type, with no name twice in an object; `Content-Encoding` may be gzip or
 deflate. Unknown fields and parameters are mistakes, except parameters of `/healthz`, `/readyz`, `/metrics`, `/version`
-and this document. `HEAD` goes wherever `GET` does. Errors are RFC 9457 problem documents; 431 for a header beyond 8 KiB
-and 400 for what is not HTTP can meet any request."""
+and this document. `HEAD` goes wherever `GET` does. Errors are RFC 9457 problem documents. Any request can meet 400 for
+what is not HTTP, 408 for headers that do not arrive in time, 431 for a header beyond 8 KiB or too many of them, and 503
+where too many clients are connected."""
 
 
 @cache
