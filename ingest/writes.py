@@ -41,12 +41,13 @@ class Writes:
         body = await self._bodies.of(request)
         by = query.one("by")
         how = _How(query)
+        key = idempotency_key_of(request)
         try:
             delta, client_id = parse.single(body, by)
         except parse.BodyError as error:
             raise _refused(error) from None
         if client_id is None:
-            client_id = idempotency_key_of(request)
+            client_id = key
         draft = add(self._publishing, name, delta, client_id)
         if how.undurable:
             metrics.UNDURABLE.inc()

@@ -3,7 +3,7 @@
 from typing import Any, Final
 
 from ingest.openapi.responses import answer, failures
-from ingest.openapi.schemas import TEXT, ref
+from ingest.openapi.schemas import ASKED, TEXT, ref
 from ingest.reader import LONGEST_AGE
 from ingest.reads import DEFAULT_LISTED, MOST_LISTED
 from ingest.writes import DEFAULT_WAIT, LONGEST_WAIT
@@ -161,7 +161,7 @@ PATHS: Final[Part] = {
             "operationId": "getReceipt",
             "tags": ["read"],
             "summary": "Where accepted increments are",
-            "parameters": [_in("path", "id", TEXT, "The `receipt` of an answer.", required=True)],
+            "parameters": [_in("path", "id", ASKED, "The `receipt` of an answer.", required=True)],
             "responses": {
                 "200": answer("Applied when all its parts are. Unknown does not mean lost.", "Receipt"),
                 **_READ,

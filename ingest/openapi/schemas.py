@@ -27,6 +27,12 @@ def _object(properties: Schema, *, optional: tuple[str, ...] = (), **more: Any) 
 WHOLE: Final[Schema] = {"type": "integer"}
 TEXT: Final[Schema] = {"type": "string"}
 RECEIPT: Final[Schema] = {"type": "string", "minLength": 1, "description": "Ask /v1/receipts/{id} about it."}
+ASKED: Final[Schema] = {
+    "type": "string",
+    "minLength": 1,
+    # ASCII, and nothing empty between the dots, as of a batch that became several envelopes.
+    "pattern": r"^[\u0000-\u002d\u002f-\u007f]+(\.[\u0000-\u002d\u002f-\u007f]+)*$",
+}
 DURABLE: Final[Schema] = {
     "const": False,
     "description": "There with ack=none alone: answered at once, and no promise.",
@@ -37,8 +43,9 @@ SCHEMAS: Final[Schema] = {
         "type": "string",
         "minLength": 1,
         "maxLength": MAX_NAME_BYTES,
-        # No controls, nor half of a surrogate pair; not '.', '..' or '__…__'.
-        "pattern": r"^(?!\.\.?$)(?!__.*__$)[^\u0000-\u001f\u007f-\u009f\ud800-\udfff]+$",
+        # No controls; not '.', '..' or '__…__'. Without look-ahead, which many tools do not understand.
+        "pattern": r"^[^\u0000-\u001f\u007f-\u009f]+$",
+        "not": {"anyOf": [{"enum": [".", ".."]}, {"pattern": "^__.*__$"}]},
         "description": f"1 to {MAX_NAME_BYTES} bytes of UTF-8.",
         "examples": ["page:/home"],
     },
