@@ -1,5 +1,6 @@
 """Request bodies as batches of increments, and everything that can be wrong with them. Pure."""
 
+import re
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -12,8 +13,11 @@ from shared.words import MAX_DELTA, MAX_SUM, Increment, flaw_of_delta, flaw_of_i
 
 MAX_ITEMS: Final = 100_000
 """Increments in one request."""
+SMALL: Final = 16_384
+"""Bytes of a body about one counter; a larger one is not good, and to say what is wrong with it may take long."""
 _ITEM_FIELDS: Final = frozenset({"counter", "delta", "id"})
 _SINGLE_FIELDS: Final = frozenset({"delta", "id"})
+_STRING: Final = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
 _SPACE: Final = b" \t\r\n"
 """What JSON calls so; Python's own idea is larger."""
 
@@ -73,6 +77,8 @@ def batch(body: bytes) -> Parsed:
     text = body.strip(_SPACE)
     if not text:
         raise BodyError(400, 'the body is empty: send [{"counter": …}, …] or {"counters": {…}}')
+    if text.count(b"{") + text.count(b"[") > MAX_ITEMS + 2:
+        _refuse_many_objects(text)
     if (good := plain.batch(text, MAX_ITEMS)) is not None:
         return Parsed(good)
     if text[:1] == b"[":
@@ -148,7 +154,13 @@ def _line(line: bytes) -> Any:
 
 def _too_many(count: int) -> None:
     if count > MAX_ITEMS:
-        raise BodyError(413, f"{count} increments in one request; at most {MAX_ITEMS}: send several")
+        raise BodyError(413, f"{count} increments or other objects in one request; at most {MAX_ITEMS}: send several")
+
+
+def _refuse_many_objects(text: bytes) -> None:
+    """Before they are made: millions of them would keep all others waiting for seconds."""
+    rest = _STRING.sub(b"", text)
+    _too_many(rest.count(b"{") + rest.count(b"[") - 2)
 
 
 def _map(counters: Any) -> Parsed:

@@ -14,6 +14,10 @@ from ingest.problems import Problem
 from shared.errors import OverloadedError
 from shared.words import flaw_of_id, flaw_of_name
 
+MOST_OF_ONE: Final = 1_048_576
+"""Bytes of a body that is about one counter. What is good has a few thousand; it is said of the rest what is wrong."""
+_PACKED: Final = 1_024
+"""Bytes of a compressed body that may become so many that unpacking them takes too long for the event loop."""
 MOST_BODIES: Final = 8
 """Of the largest size, arriving at once."""
 _BAD_ESCAPE: Final = re.compile("%(?![0-9a-fA-F]{2})")
@@ -30,7 +34,7 @@ class Bodies:
         self._timeout = timeout
         self._arriving = 0
 
-    async def of(self, request: web.BaseRequest) -> bytes:
+    async def of(self, request: web.BaseRequest, most: int | None = None) -> bytes:
         """All of it, decompressed; usually it came with the head of the request and is there."""
         content = request.content
         try:
@@ -39,10 +43,14 @@ class Bodies:
             raise Problem(408, f"the body did not arrive within {self._timeout:g} seconds", close=True) from None
         except (OSError, aiohttp.ClientError, aiohttp.http.HttpProcessingError, web.RequestPayloadError):
             raise Problem(400, "the body broke off, or is not what its headers say", close=True) from None
-        if len(body) > self._limit:
-            raise _too_large(self._limit)
+        limit = self._limit if most is None else min(most, self._limit)
+        if len(body) > limit:
+            raise _too_large(limit)
         if body and (coding := request.headers.get("Content-Encoding")) is not None:
-            return _decoded(body, coding.strip().lower(), self._limit)
+            coding = coding.strip().lower()
+            if len(body) <= _PACKED:
+                return _decoded(body, coding, limit)
+            return await asyncio.to_thread(_decoded, body, coding, limit)
         return body
 
     async def _receive(self, request: web.BaseRequest) -> bytes:

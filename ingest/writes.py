@@ -1,7 +1,8 @@
 """The routes that count: one increment, or many."""
 
 import asyncio
-from typing import Final
+from collections.abc import Callable
+from typing import Final, ParamSpec, TypeVar
 
 import orjson
 from aiohttp import web
@@ -13,11 +14,14 @@ from ingest.coalescer import MAX_ENTRIES, Draft
 from ingest.problems import Problem
 from ingest.publishing import Publishing
 from ingest.reader import Reader
-from ingest.requests import Bodies, Query, idempotency_key_of
+from ingest.requests import MOST_OF_ONE, Bodies, Query, idempotency_key_of
 from ingest.tracking import Tracking
 from shared import metrics
 from shared.ids import of_key
 from shared.words import Increment
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 ACCEPTED: Final = 202
 LONGEST_WAIT: Final = 300.0
@@ -38,12 +42,13 @@ class Writes:
 
     async def one(self, request: web.BaseRequest, name: str, query: Query) -> web.Response:
         """POST /v1/counters/{name}"""
-        body = await self._bodies.of(request)
+        body = await self._bodies.of(request, MOST_OF_ONE)
         by = query.one("by")
         how = _How(query)
         key = idempotency_key_of(request)
         try:
-            delta, client_id = parse.single(body, by)
+            small = len(body) <= parse.SMALL
+            delta, client_id = parse.single(body, by) if small else await self._aside(parse.single, body, by)
         except parse.BodyError as error:
             raise _refused(error) from None
         if client_id is None:
@@ -65,7 +70,7 @@ class Writes:
         how = _How(query)
         key = idempotency_key_of(request)
         try:
-            parsed = parse.batch(body) if len(body) <= LARGE else await self._parse_aside(body)
+            parsed = parse.batch(body) if len(body) <= LARGE else await self._aside(parse.batch, body)
         except parse.BodyError as error:
             raise _refused(error) from None
         finally:
@@ -90,10 +95,10 @@ class Writes:
             return Answer(orjson.dumps(answer))
         return _accepted(orjson.dumps(answer))
 
-    async def _parse_aside(self, body: bytes) -> parse.Parsed:
+    async def _aside(self, parser: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """One at a time, so that all others are served meanwhile."""
         async with self._large:
-            return await asyncio.to_thread(parse.batch, body)
+            return await asyncio.to_thread(parser, *args, **kwargs)
 
     def _add(self, batch: Batch, key: str | None) -> list[Draft]:
         """Under a key, the items without an id of their own are one envelope: its receipt lets the first body win."""

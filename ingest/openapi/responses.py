@@ -18,7 +18,8 @@ _WORDS: Final = {
     "400": "It can't be read, or holds no good increment. Nothing was counted.",
     "405": "Another method is meant; `Allow` says which.",
     "408": "The body did not arrive in time. Nothing was counted.",
-    "413": "The body, the number of its increments, or of counters under an Idempotency-Key, is too large.",
+    "413": "The body (beyond 1 MiB where it is about one counter), the number of its increments or other objects, or of"
+    " counters under an Idempotency-Key, is too large.",
     "414": "The URL is longer than 16 KiB.",
     "415": "The Content-Encoding is none of gzip, deflate, identity.",
     "422": "A field, parameter or header is wrong: `field` names it. Nothing was counted.",

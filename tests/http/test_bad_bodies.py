@@ -1,5 +1,6 @@
 """Bodies that are wrong: each is refused with what is wrong, and nothing of it counts."""
 
+import gzip
 import json
 from typing import Final
 
@@ -171,13 +172,32 @@ async def test_a_map_of_another_form_is_422_and_the_field_named(unharmed: Servic
     assert (answer.status, answer.field) == (422, field)
 
 
-@pytest.mark.parametrize("what", ["array", "lines", "broken lines", "map"])
+@pytest.mark.parametrize("what", ["array", "lines", "broken lines", "map", "objects in objects", "arrays in one"])
 async def test_more_than_100000_increments_are_413(unharmed: Service, what: str) -> None:
     many = 100_001
     body = {
         "array": b"[" + b",".join([b'{"counter":"a"}'] * many) + b"]",
         "lines": b"\n".join([b'{"counter":"a"}'] * many),
         "broken lines": b"{\n" * many,
+        "objects in objects": b'[{"counter":"a","x":[' + b'{"a":{}},' * many + b"1]}]",
+        "arrays in one": b"[" + b"[]," * many + b"[]]",
         "map": b'{"counters":{' + b",".join(b'"%d":1' % number for number in range(many)) + b"}}",
     }[what]
     assert (await unharmed.post("/v1/increments", body)).status == 413
+
+
+async def test_braces_in_names_are_no_objects(service: Service) -> None:
+    name = '{["[{' * 60
+    body = json.dumps({"counters": {f"{name}{number}": 1 for number in range(700)}}).encode()
+    assert body.count(b"{") + body.count(b"[") > 100_002
+    answer = await service.post("/v1/increments", body)
+    assert (answer.status, answer.json["accepted"]) == (202, 700)
+
+
+async def test_a_body_about_one_counter_has_a_limit_of_its_own(unharmed: Service) -> None:
+    for size, status in ((1_048_576, 400), (1_048_577, 413)):
+        body = b"[" + b" " * (size - 2) + b"]"
+        assert (await unharmed.incr("there", body)).status == status
+        assert (await unharmed.incr("there", gzip.compress(body), Content_Encoding="gzip")).status == status
+        assert (await unharmed.ask("PUT", "/v1/counters/there/shards", body)).status == status
+    assert (await unharmed.post("/v1/increments", b"[" + b" " * 1_048_577 + b"]")).status == 400
