@@ -38,7 +38,7 @@ def scheme_of(url: str) -> str:
 def sqlite_file(variable: str, url: str) -> Path:
     parts = _split(variable, url, _SQLITE)
     path = unquote(parts.path)[1:]
-    if parts.scheme != "sqlite" or parts.netloc or not path or parts.query:
+    if parts.scheme != "sqlite" or parts.netloc or not path or "\0" in path or parts.query:
         raise _wrong(variable, url, _SQLITE)
     return Path(path)
 
