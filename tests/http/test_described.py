@@ -22,13 +22,13 @@ async def _ask(url: str, document: str, folder: Path, *more: str) -> tuple[int, 
         stderr=asyncio.subprocess.STDOUT,
     )
     try:
-        assert process.stdout is not None
-        said = await process.stdout.read()
-    finally:
-        if process.returncode is None:
-            process.kill()
-        code = await process.wait()
-    return code, said.decode()
+        said, _ = await process.communicate()
+    except BaseException:  # nobody waits for it any more
+        process.kill()
+        await process.wait()
+        raise
+    assert process.returncode is not None
+    return process.returncode, said.decode()
 
 
 async def test_the_service_is_as_it_is_described(tmp_path: Path) -> None:

@@ -225,3 +225,36 @@ async def test_a_publish_that_failed_is_said_in_the_same_words(
         assert refused()[1] - before[1] == 4
     assert [by_aiohttp(service) for service in services] == [1, 3]
     assert (await check(services, [post(), END], patient=True)).startswith(b"HTTP/1.1 202 ")
+
+
+async def test_however_a_request_is_mutilated(services: tuple[Service, Service]) -> None:
+    """Bytes of a good one that are gone, doubled, exchanged or from elsewhere: both read the same in it, or nothing."""
+    chance = random.Random(7)
+    pieces = [
+        b"\r\n",
+        b"\n",
+        b"\r",
+        b"\r\n\r\n",
+        b":",
+        b" ",
+        b"\t",
+        b"\x00",
+        b"%",
+        b"?",
+        b"/",
+        b"0",
+        b"9",
+        b"{",
+        b'"',
+        b"\xff",
+    ]
+    for _ in range(150):
+        request = chance.choice(SHORT)
+        for _ in range(chance.randint(1, 3)):
+            begin = chance.randrange(len(request))
+            end = min(len(request), begin + chance.choice([0, 0, 1, 2, 9]))
+            middle = chance.choice(
+                [b"", request[begin:end] * 2, chance.choice(pieces), chance.choice(SHORT)[begin:end]]
+            )
+            request = request[:begin] + middle + request[end:]
+        await check(services, [request, END], patient=True)
