@@ -38,7 +38,8 @@ class ShardBook:
                 self._note(name, found.get(name, 0), now)
         adds = tuple([self._add(name, delta) for name, delta in sums.items()])
         while len(self._numbers) > MOST_COUNTERS:
-            self._numbers.popitem(last=False)
+            forgotten, _ = self._numbers.popitem(last=False)
+            self._full.pop(forgotten, None)
         return adds
 
     def full(self, shards: Iterable[tuple[str, int]]) -> None:

@@ -18,3 +18,11 @@ class Batch:
     def entries(self) -> int:
         """What it takes of the room in an envelope."""
         return len(self.sums) + len(self.keyed)
+
+    def by_counter(self) -> dict[str, int]:
+        """Increments of each counter, with and without an id."""
+        found = dict.fromkeys(self.sums, 1)
+        found.update(self.counts)
+        for item in self.keyed:
+            found[item.counter] = found.get(item.counter, 0) + 1
+        return found

@@ -20,7 +20,7 @@ LARGE: Final = 100
 class Draft:
     """An envelope that is still being filled, and the increments in it."""
 
-    __slots__ = ("batch", "id", "retried", "weight")
+    __slots__ = ("batch", "id", "retried", "senders", "weight")
 
     def __init__(self, envelope_id: str, batch: Batch, *, retried: bool = False) -> None:
         self.id = envelope_id
@@ -28,6 +28,8 @@ class Draft:
         self.retried = retried
         self.weight = 0
         """Sum of the |deltas| of the increments with an id."""
+        self.senders: dict[str, int] = {}
+        """Tenants, and how much each of them holds of what waits until this draft has left."""
 
     def close(self, created: int) -> Envelope:
         batch = self.batch
@@ -47,6 +49,12 @@ class Coalescer:
 
     def __bool__(self) -> bool:
         return self._open is not None or bool(self._closed)
+
+    def drafts(self) -> Iterator[Draft]:
+        """All that have not been taken."""
+        yield from self._closed
+        if self._open is not None:
+            yield self._open
 
     def add(self, counter: str, total: int, count: int = 1) -> Draft:
         """`count` increments without an id that sum to `total`."""

@@ -13,6 +13,7 @@ from ingest.crowd import Crowd
 from ingest.lane import Lane
 from ingest.patience import Patient
 from ingest.problems import Problem
+from ingest.tenants import LOCAL, tenant_of
 
 LONGEST_LINE: Final = 16_384
 """Bytes in a request's first line: a name of 400 bytes may be percent-encoded, and a query may hold many."""
@@ -38,7 +39,7 @@ class Connection(Patient):
     behind it is held until it is answered, and no more is read meanwhile.
     """
 
-    __slots__ = ("_draft", "_drains", "_ended", "_ends", "_held", "_lane", "_owed")
+    __slots__ = ("_draft", "_drains", "_ended", "_ends", "_held", "_lane", "_owed", "_tenant")
 
     _lane: Lane | None
     _owed: int
@@ -52,6 +53,7 @@ class Connection(Patient):
     """Somebody waits for the end of that request."""
     _ends: bool
     """The client will send nothing after that request."""
+    _tenant: str
 
     def use(self, lane: Lane | None, crowd: Crowd | None, head_timeout: float) -> "Connection":
         """Beside a constructor with aiohttp's many arguments; before the connection is made."""
@@ -63,7 +65,12 @@ class Connection(Patient):
         self._held = b""
         self._ended = None
         self._ends = False
+        self._tenant = LOCAL
         return self
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        self._tenant = tenant_of(transport)
 
     def data_received(self, data: bytes) -> None:
         if self._draft is not None:
@@ -75,7 +82,7 @@ class Connection(Patient):
         waiter = self._waiter
         if waiter is None or waiter.done() or self._messages or self._paused or self._lane is None:
             return False
-        begun = self._lane.begin(data)
+        begun = self._lane.begin(data, self._tenant)
         if begun is None:
             return False
         self._draft, durable = begun

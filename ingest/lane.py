@@ -53,7 +53,7 @@ class Lane:
         self._publishing = publishing
         self._max_body_bytes = max_body_bytes
 
-    def begin(self, data: bytes) -> tuple[Draft, asyncio.Future[None]] | None:
+    def begin(self, data: bytes, tenant: str) -> tuple[Draft, asyncio.Future[None]] | None:
         """None if the data is not one whole request of this kind; then nothing was counted."""
         if len(data) > LARGEST or (line := _LINE.match(data)) is None:
             return None
@@ -67,7 +67,7 @@ class Lane:
         try:
             name = name_of(line[1].decode())
             delta, client_id = parse.single(body, None)
-            draft = add(self._publishing, name, delta, head.key if client_id is None else client_id)
+            draft = add(self._publishing, name, delta, head.key if client_id is None else client_id, tenant)
         except (Problem, parse.BodyError, CountersinkError):
             return None
         return draft, self._publishing.durable(draft)

@@ -11,7 +11,7 @@ from aiohttp.http import SERVER_SOFTWARE
 
 from ingest.answers import date
 from shared import metrics
-from shared.errors import CountersinkError, OverloadedError, StorageFullError
+from shared.errors import CountersinkError, OverloadedError, ShareError, StorageFullError
 
 _log = logging.getLogger(__name__)
 _HEADERS: Final = {"Content-Type": "application/problem+json"}
@@ -73,7 +73,7 @@ def problem_of(error: Exception) -> Problem:
     if isinstance(error, Problem):
         return error
     if isinstance(error, CountersinkError):
-        metrics.OVERLOADED.inc()
+        (metrics.LIMITED if isinstance(error, ShareError) else metrics.OVERLOADED).inc()
         return _of_error(error)
     _log.error("a request failed in a way that nobody thought of", exc_info=error)
     return Problem(500, "a mistake of ours; the log has more")
@@ -84,4 +84,5 @@ def _of_error(error: CountersinkError) -> Problem:
     if isinstance(error, StorageFullError):
         return Problem(507, str(error), headers={"Retry-After": "10"})
     retry_after = error.retry_after if isinstance(error, OverloadedError) else 1.0
-    return Problem(503, str(error), headers={"Retry-After": str(math.ceil(retry_after))})
+    status = 429 if isinstance(error, ShareError) else 503
+    return Problem(status, str(error), headers={"Retry-After": str(math.ceil(retry_after))})

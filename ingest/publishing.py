@@ -2,16 +2,17 @@
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Final
 
 from ingest.batch import Batch
 from ingest.coalescer import Coalescer, Draft
+from ingest.door import BYTES, OWN, Door
 from ingest.pace import Pace
+from ingest.tenants import LOCAL
 from shared import metrics
 from shared.clock import Clock
 from shared.codec import encode
-from shared.errors import OverloadedError
 from shared.ids import mint
 from shared.ports import Overlay, Publisher
 from shared.words import Increment
@@ -40,39 +41,45 @@ class Publishing:
         self._overlay = overlay
         self._clock = clock
         self._pace = pace
-        self._max_waiting = max_waiting
         self._side_by_side = side_by_side
         self._coalescer = Coalescer(mint)
+        self.door = Door(max_waiting, self._drafts)
         self._waiters: dict[str, list[asyncio.Future[None]]] = {}
-        self._flights: set[asyncio.Task[None]] = set()
+        self._flights: dict[asyncio.Task[None], list[Draft]] = {}
         self._wake: asyncio.Handle | None = None
         self._loop = asyncio.get_running_loop()
 
-    def add(self, counter: str, delta: int) -> Draft:
+    def add(self, counter: str, delta: int, tenant: str = LOCAL) -> Draft:
         """One increment. Wait for its draft with `durable`, in the same step."""
-        self._admit(1)
+        door = self.door
+        if door.held < door.easy:
+            door.held += 1
+        else:
+            door.enter(tenant, 1, {counter: 1}, self._clock.monotonic())
         draft = self._coalescer.add(counter, delta)
+        draft.senders[tenant] = draft.senders.get(tenant, 0) + 1
         self._schedule()
         return draft
 
-    def add_keyed(self, item: Increment) -> Draft:
-        self._admit(1)
+    def add_keyed(self, item: Increment, tenant: str = LOCAL) -> Draft:
+        weight = 1 + (len(item.counter) + len(item.id or "")) // BYTES
+        self.door.enter(tenant, weight, {item.counter: 1}, self._clock.monotonic())
         draft = self._coalescer.add_keyed(item)
-        self._schedule()
-        return draft
+        return self._entered(draft, tenant, weight)
 
-    def add_batch(self, batch: Batch) -> list[Draft]:
-        self._admit(batch.increments)
+    def add_batch(self, batch: Batch, tenant: str = LOCAL, weight: int = 0) -> list[Draft]:
+        """It weighs as much as its increments at least. All of it is held until the last of its drafts has left."""
+        weight = max(weight, batch.increments)
+        self._enter(batch, tenant, weight)
         drafts = self._coalescer.add_batch(batch)
-        self._schedule()
+        self._entered(drafts[-1], tenant, weight)
         return drafts
 
-    def add_whole(self, batch: Batch, envelope_id: str) -> Draft:
+    def add_whole(self, batch: Batch, envelope_id: str, tenant: str = LOCAL, weight: int = 0) -> Draft:
         """Under its client's id. Check `fits` before."""
-        self._admit(batch.increments)
-        draft = self._coalescer.add_whole(batch, envelope_id)
-        self._schedule()
-        return draft
+        weight = max(weight, batch.increments, OWN)
+        self._enter(batch, tenant, weight)
+        return self._entered(self._coalescer.add_whole(batch, envelope_id), tenant, weight)
 
     def fits(self, batch: Batch) -> bool:
         return self._coalescer.fits(batch)
@@ -89,12 +96,25 @@ class Publishing:
             self._start()
             await asyncio.wait(self._flights)
 
-    def _admit(self, increments: int) -> None:
-        waiting = self._coalescer.waiting
-        if waiting and waiting + increments > self._max_waiting:
-            raise OverloadedError(
-                f"{waiting} increments wait to be published, COUNTERSINK_MAX_WAITING allows {self._max_waiting}"
-            )
+    def check(self, tenant: str, weight: int) -> None:
+        """Raise what adding so much would, as far as can be said before it is read."""
+        self.door.check(tenant, weight, self._clock.monotonic())
+
+    def _enter(self, batch: Batch, tenant: str, weight: int) -> None:
+        door = self.door
+        counts = {} if door.held + weight <= door.easy else batch.by_counter()
+        door.enter(tenant, weight, counts, self._clock.monotonic())
+
+    def _entered(self, draft: Draft, tenant: str, weight: int) -> Draft:
+        draft.senders[tenant] = draft.senders.get(tenant, 0) + weight
+        self._schedule()
+        return draft
+
+    def _drafts(self) -> Iterator[Draft]:
+        """All that wait, or are on their way."""
+        yield from self._coalescer.drafts()
+        for drafts in self._flights.values():
+            yield from drafts
 
     def _schedule(self) -> None:
         self._pace.arrived()
@@ -122,11 +142,11 @@ class Publishing:
         if drafts:
             self._pace.started(self._loop.time())
             flight = self._loop.create_task(self._publish(drafts), name="publish")
-            self._flights.add(flight)
+            self._flights[flight] = drafts
             flight.add_done_callback(self._landed)
 
     def _landed(self, flight: asyncio.Task[None]) -> None:
-        self._flights.discard(flight)
+        self.door.leave(self._flights.pop(flight), self._clock.monotonic())
         if not flight.cancelled():
             flight.result()  # it tells its waiters of errors; anything else is a mistake of ours
         if self._coalescer:

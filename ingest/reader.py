@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 from ingest.exact import Base, keys_of, pending
 from shared import metrics
 from shared.clock import Clock
-from shared.errors import TransientError
+from shared.errors import OverloadedError, TransientError
 from shared.ports import Overlay, Store
 from shared.words import Reading, View
 
@@ -17,6 +17,10 @@ MOST_BASES: Final = 20_000
 LONGEST_AGE: Final = 60.0
 MOST_TRIES: Final = 100
 """Of a snapshot. A floor rises while one is taken, though hardly twice; a store that was put back stays behind it."""
+MOST_LOOKUPS: Final = 32
+"""At once. Each is a connection to a file, or a call to a server; the others wait in line."""
+MOST_NAMES: Final = 100_000
+"""Being looked up, or waiting for it; beyond it reads are told to come back."""
 _LOOKED_UP = metrics.READS.labels("looked up")
 _CACHED = metrics.READS.labels("cached")
 
@@ -39,6 +43,7 @@ class Reader:
         self._cache_ttl = cache_ttl
         self._answers: OrderedDict[str, _Answer] = OrderedDict()
         self._flights: dict[str, asyncio.Task[Mapping[str, Reading]]] = {}
+        self._slots = asyncio.Semaphore(MOST_LOOKUPS)
         self._viewed = 0
         """Views that bases were made with."""
 
@@ -117,6 +122,8 @@ class Reader:
         return found
 
     def _take_off(self, names: Sequence[str]) -> asyncio.Task[Mapping[str, Reading]]:
+        if len(self._flights) + len(names) > MOST_NAMES:
+            raise OverloadedError(f"{len(self._flights)} counters are being looked up: ask for fewer at once")
         flight = asyncio.create_task(self._snapshot(names), name=f"lookup of {names[0]}")
 
         def landed(flight: asyncio.Task[Mapping[str, Reading]]) -> None:
@@ -131,6 +138,10 @@ class Reader:
         return flight
 
     async def _snapshot(self, names: Sequence[str]) -> Mapping[str, Reading]:
+        async with self._slots:
+            return await self._look(names)
+
+    async def _look(self, names: Sequence[str]) -> Mapping[str, Reading]:
         """Choose the instant; then read the overlay; then, at that instant, totals and receipts of all its entries."""
         for _ in range(MOST_TRIES):
             born = self._clock.monotonic()

@@ -6,12 +6,12 @@ import socket
 
 from aiohttp import web
 
+from ingest.bodies import Bodies
 from ingest.lane import Lane
 from ingest.pace import Pace
 from ingest.publishing import Publishing
 from ingest.reader import Reader
 from ingest.reads import Reads
-from ingest.requests import Bodies
 from ingest.routes import Routes
 from ingest.server import serve
 from ingest.settling import INTERVAL, Settling
@@ -58,7 +58,7 @@ class Ingest:
             max_waiting=settings.max_waiting,
         )
         self.reader = Reader(store, overlay, clock, settings.cache_ttl)
-        bodies = Bodies(settings.max_body_bytes, settings.body_timeout)
+        self.bodies = bodies = Bodies(settings.max_body_bytes, settings.body_timeout)
         tracking = Tracking(store, overlay, clock)
         self._lane = Lane(self.publishing, settings.max_body_bytes) if short else None
         self.routes = Routes(

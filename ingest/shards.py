@@ -1,14 +1,13 @@
 """The route that raises a counter's number of shards."""
 
-import asyncio
-
 import orjson
 from aiohttp import web
 
 from ingest.answers import Answer
+from ingest.bodies import MOST_OF_ONE, Bodies
 from ingest.parse import SMALL
 from ingest.problems import Problem
-from ingest.requests import MOST_OF_ONE, Bodies, Query
+from ingest.requests import Query
 from shared import strict_json
 from shared.ports import Store
 from shared.settings import Settings
@@ -25,9 +24,8 @@ class Shards:
     async def put(self, request: web.BaseRequest, name: str, query: Query) -> web.Response:
         """PUT /v1/counters/{name}/shards"""
         query.done()
-        body = await self._bodies.of(request, MOST_OF_ONE)
         try:
-            data = strict_json.loads(body) if len(body) <= SMALL else await asyncio.to_thread(strict_json.loads, body)
+            data, _ = await self._bodies.read(request, strict_json.loads, MOST_OF_ONE, SMALL)
         except strict_json.JsonError as error:
             raise Problem(400, f"the body is {error}") from None
         if type(data) is not dict:

@@ -1,8 +1,8 @@
 """The routes that count: one increment, or many."""
 
 import asyncio
-from collections.abc import Callable
-from typing import Final, ParamSpec, TypeVar
+from functools import partial
+from typing import Final
 
 import orjson
 from aiohttp import web
@@ -10,24 +10,22 @@ from aiohttp import web
 from ingest import parse
 from ingest.answers import Answer
 from ingest.batch import Batch
+from ingest.bodies import LARGE, MOST_OF_ONE, Bodies
 from ingest.coalescer import MAX_ENTRIES, Draft
+from ingest.door import weight_of
 from ingest.problems import Problem
 from ingest.publishing import Publishing
 from ingest.reader import Reader
-from ingest.requests import MOST_OF_ONE, Bodies, Query, idempotency_key_of
+from ingest.requests import Query, idempotency_key_of
+from ingest.tenants import LOCAL, tenant_of
 from ingest.tracking import Tracking
 from shared import metrics
 from shared.ids import of_key
 from shared.words import Increment
 
-P = ParamSpec("P")
-T = TypeVar("T")
-
 ACCEPTED: Final = 202
 LONGEST_WAIT: Final = 300.0
 DEFAULT_WAIT: Final = 10.0
-LARGE: Final = 262_144
-"""Bytes of a body that takes too long to parse for the event loop."""
 
 
 class Writes:
@@ -38,22 +36,20 @@ class Writes:
         self._tracking = tracking
         self._reader = reader
         self._bodies = bodies
-        self._large = asyncio.Lock()
 
     async def one(self, request: web.BaseRequest, name: str, query: Query) -> web.Response:
         """POST /v1/counters/{name}"""
-        body = await self._bodies.of(request, MOST_OF_ONE)
         by = query.one("by")
         how = _How(query)
         key = idempotency_key_of(request)
         try:
-            small = len(body) <= parse.SMALL
-            delta, client_id = parse.single(body, by) if small else await self._aside(parse.single, body, by)
+            single = partial(parse.single, by=by)
+            (delta, client_id), _ = await self._bodies.read(request, single, MOST_OF_ONE, parse.SMALL)
         except parse.BodyError as error:
             raise _refused(error) from None
         if client_id is None:
             client_id = key
-        draft = add(self._publishing, name, delta, client_id)
+        draft = add(self._publishing, name, delta, client_id, tenant_of(request.transport))
         if how.undurable:
             metrics.UNDURABLE.inc()
             return _accepted(b'{"accepted":1,"durable":false,"receipt":"%b"}' % draft.id.encode())
@@ -66,19 +62,20 @@ class Writes:
 
     async def many(self, request: web.BaseRequest, query: Query) -> web.Response:
         """POST /v1/increments"""
-        body = await self._bodies.of(request)
         how = _How(query)
         key = idempotency_key_of(request)
+        tenant = tenant_of(request.transport)
+        if (request.content_length or 0) > LARGE:  # what would be refused need not be read
+            self._publishing.check(tenant, weight_of(1, request.content_length or 0))
         try:
-            parsed = parse.batch(body) if len(body) <= LARGE else await self._aside(parse.batch, body)
+            parsed, size = await self._bodies.read(request, parse.batch)
         except parse.BodyError as error:
             raise _refused(error) from None
-        finally:
-            del body
         if parsed.rejected:
             metrics.REJECTED.inc(len(parsed.rejected))
         accepted = parsed.batch.increments
-        drafts = self._add(parsed.batch, key)
+        weight = weight_of(accepted + len(parsed.rejected), size)
+        drafts = self._add(parsed.batch, key, tenant, weight)
         receipt = ".".join([draft.id for draft in drafts])
         answer = {"accepted": accepted, "rejected": parsed.rejected, "receipt": receipt}
         if how.undurable:
@@ -95,15 +92,10 @@ class Writes:
             return Answer(orjson.dumps(answer))
         return _accepted(orjson.dumps(answer))
 
-    async def _aside(self, parser: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """One at a time, so that all others are served meanwhile."""
-        async with self._large:
-            return await asyncio.to_thread(parser, *args, **kwargs)
-
-    def _add(self, batch: Batch, key: str | None) -> list[Draft]:
+    def _add(self, batch: Batch, key: str | None, tenant: str, weight: int) -> list[Draft]:
         """Under a key, the items without an id of their own are one envelope: its receipt lets the first body win."""
         if key is None or not batch.sums:
-            return self._publishing.add_batch(batch)
+            return self._publishing.add_batch(batch, tenant, weight)
         plain = Batch(batch.sums, batch.counts, [], batch.increments - len(batch.keyed))
         if not self._publishing.fits(plain):
             raise Problem(
@@ -112,9 +104,9 @@ class Writes:
                 f" {len(plain.sums)}: send several, each under a key of its own",
                 field="Idempotency-Key",
             )
-        drafts = [self._publishing.add_whole(plain, of_key(key))]
+        drafts = [self._publishing.add_whole(plain, of_key(key), tenant, weight)]
         if batch.keyed:
-            drafts += self._publishing.add_batch(Batch(keyed=batch.keyed, increments=len(batch.keyed)))
+            drafts += self._publishing.add_batch(Batch(keyed=batch.keyed, increments=len(batch.keyed)), tenant)
         return drafts
 
 
@@ -131,11 +123,11 @@ class _How:
         query.done()
 
 
-def add(publishing: Publishing, name: str, delta: int, client_id: str | None) -> Draft:
+def add(publishing: Publishing, name: str, delta: int, client_id: str | None, tenant: str = LOCAL) -> Draft:
     """One increment."""
     if client_id is None:
-        return publishing.add(name, delta)
-    return publishing.add_keyed(Increment(name, delta, client_id))
+        return publishing.add(name, delta, tenant)
+    return publishing.add_keyed(Increment(name, delta, client_id), tenant)
 
 
 def answer_of(draft: Draft) -> bytes:

@@ -27,6 +27,10 @@ class OverloadedError(TransientError):
         self.retry_after = retry_after
 
 
+class ShareError(OverloadedError):
+    """One tenant, or one counter, would hold more than its share; nothing was taken, and others are served."""
+
+
 class StorageFullError(TransientError):
     """The disk is full and nothing was taken. Free some space; nothing accepted is lost."""
 

@@ -22,6 +22,11 @@ CLOSED = Counter(
     ["why"],
     registry=REGISTRY,
 )
+LIMITED = Counter(
+    "countersink_limited_requests",
+    "Requests answered 429, of a client or a counter beyond its share: nothing was taken.",
+    registry=REGISTRY,
+)
 PUBLISHED = Counter("countersink_published_envelopes", "Envelopes handed to the broker.", registry=REGISTRY)
 PUBLISH_SECONDS = Histogram(
     "countersink_publish_seconds",

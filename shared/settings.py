@@ -106,8 +106,17 @@ class Settings:
     max_pending_bytes: int = _setting(
         33_554_432, _whole(1_024, 2**50), "unapplied bytes in a SQLite broker at which ingest answers 503"
     )
+    disk_reserve: int = _setting(
+        67_108_864,
+        _whole(0, 2**40),
+        "bytes kept free on the disk of a SQLite broker or a spool, a tenth of it at most, and what is pending needs;"
+        " beyond it 507",
+    )
     max_waiting: int = _setting(
-        100_000, _whole(1, 10_000_000), "increments waiting in one ingest process at which it answers 503"
+        200_000,
+        _whole(1, 10_000_000),
+        "increments waiting or on their way in one ingest process at which it answers 503, and 429 to who holds too"
+        " many of them; 256 bytes of a body count as one",
     )
     max_body_bytes: int = _setting(8_388_608, _whole(1_024, 2**30), "largest request body, bytes")
     body_timeout: float = _setting(10.0, _number(0.1, 600.0), "seconds a client may take to send a body")

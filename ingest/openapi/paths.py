@@ -20,7 +20,7 @@ def _body(schema: str, media_types: Part | None = None, *, required: bool = True
 
 
 _READ: Final = failures(400, 422, 503, 507)
-_WRITE: Final = failures(400, 408, 413, 415, 422, 503, 507)
+_WRITE: Final = failures(400, 408, 413, 415, 422, 429, 503, 507)
 
 _NAME: Final = _in("path", "name", ref("Name"), "Percent-encoded, `/` as `%2F`.", required=True)
 _KEY: Final = _in(

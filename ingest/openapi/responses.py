@@ -23,12 +23,15 @@ _WORDS: Final = {
     "414": "The URL is longer than 16 KiB.",
     "415": "The Content-Encoding is none of gzip, deflate, identity.",
     "422": "A field, parameter or header is wrong: `field` names it. Nothing was counted.",
+    "429": "This client, or this counter, holds its share of what may wait; others are served. Send less at once, and"
+    " come back after `Retry-After`, with the same ids.",
     "503": "Too much is waiting, or the broker or the store is away. Come back after `Retry-After`.",
     "507": "The disk is full. Come back after `Retry-After`.",
 }
 _HEADERS: Final[dict[str, dict[str, Any]]] = {
     "405": {"Allow": {"required": True, "schema": {"type": "string"}}},
     "415": {"Accept-Encoding": {"required": True, "schema": {"type": "string"}}},
+    "429": _RETRY,
     "503": _RETRY,
     "507": _RETRY,
 }

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any, Final
 
+from shared.drain import Drain
 from shared.errors import OverloadedError
 from shared.google.pubsub_client import PATIENCE, NotFoundError, PubsubClient, SetupError, patiently
 from shared.google.pubsub_wire import requests, to_wire
@@ -26,6 +27,7 @@ class PubsubPublisher:
         self._max_in_flight_bytes = max_in_flight_bytes
         self._patience = patience
         self._in_flight_bytes = 0
+        self._drain = Drain(max_in_flight_bytes / 4)
         self._slots = asyncio.Semaphore(SIDE_BY_SIDE)
         self._good = float("-inf")
 
@@ -36,12 +38,15 @@ class PubsubPublisher:
         batches = requests([to_wire(message) for message in messages])
         size = sum(size for _, size in batches)
         self._admit(size)
+        if self._in_flight_bytes <= self._max_in_flight_bytes // 2:
+            self._drain.begins(asyncio.get_running_loop().time())
         self._in_flight_bytes += size
         try:
             # All are awaited, also after the first failed: what goes on behind the caller's back is not bounded.
             ends = await asyncio.gather(*(self._send(batch) for batch, _ in batches), return_exceptions=True)
         finally:
             self._in_flight_bytes -= size
+            self._drain.went(size, asyncio.get_running_loop().time())
         for end in ends:
             if end is not None:
                 raise end
@@ -71,5 +76,6 @@ class PubsubPublisher:
         if self._in_flight_bytes and self._in_flight_bytes + size > self._max_in_flight_bytes:
             raise OverloadedError(
                 f"{self._in_flight_bytes} bytes are on their way to Pub/Sub,"
-                f" {self._max_in_flight_bytes} may be: is it slow, or away?"
+                f" {self._max_in_flight_bytes} may be: is it slow, or away?",
+                self._drain.seconds(size, asyncio.get_running_loop().time()),
             )

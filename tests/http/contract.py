@@ -63,7 +63,7 @@ def check_problem(answer: Answer) -> None:
     check_value(answer.json, {"$ref": "#/components/schemas/Problem"})
     assert answer.json["status"] == answer.status
     assert len(answer.json["detail"]) > 10
-    if answer.status in {503, 507}:
+    if answer.status in {429, 503, 507}:
         assert int(answer.headers["Retry-After"]) >= 1
     if answer.status == 405:
         assert answer.headers["Allow"]

@@ -41,12 +41,28 @@ class Service:
         self.address: tuple[str, int] = sock.getsockname()
         self.url = "http://{}:{}".format(*self.address)
         self._session = session
+        self._others: dict[int, aiohttp.ClientSession] = {}
+
+    def _client(self, number: int) -> aiohttp.ClientSession:
+        """Each at an address of its own."""
+        if not number:
+            return self._session
+        if number not in self._others:
+            self._others[number] = aiohttp.ClientSession(
+                timeout=aiohttp.ClientTimeout(30),
+                connector=aiohttp.TCPConnector(local_addr=(f"127.0.0.{1 + number}", 0)),
+            )
+        return self._others[number]
+
+    async def close(self) -> None:
+        for session in self._others.values():
+            await session.close()
 
     async def ask(
-        self, method: str, target: str, body: Body = None, headers: Mapping[str, str] | None = None
+        self, method: str, target: str, body: Body = None, headers: Mapping[str, str] | None = None, client: int = 0
     ) -> Answer:
         """`target` goes over the wire as it is."""
-        async with self._session.request(
+        async with self._client(client).request(
             method,
             URL(self.url + target, encoded=True),
             data=io.BytesIO(body) if isinstance(body, bytes) else body,
@@ -61,12 +77,13 @@ class Service:
     async def get(self, target: str) -> Answer:
         return await self.ask("GET", target)
 
-    async def post(self, target: str, body: Body = None, **headers: str) -> Answer:
+    async def post(self, target: str, body: Body = None, *, client: int = 0, **headers: Any) -> Answer:
         """Headers as keywords: Idempotency_Key."""
-        return await self.ask("POST", target, body, {name.replace("_", "-"): value for name, value in headers.items()})
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        return await self.ask("POST", target, body, named, client)
 
-    async def incr(self, name: str, body: Body = None, query: str = "", **headers: str) -> Answer:
-        return await self.post(f"/v1/counters/{url_name(name)}{query}", body, **headers)
+    async def incr(self, name: str, body: Body = None, query: str = "", *, client: int = 0, **headers: Any) -> Answer:
+        return await self.post(f"/v1/counters/{url_name(name)}{query}", body, client=client, **headers)
 
     async def read(self, name: str, query: str = "?max_age=0") -> Any:
         found = await self.get(f"/v1/counters/{url_name(name)}{query}")
@@ -152,7 +169,11 @@ async def running(folder: Path, *, short: bool = True, **changes: Any) -> AsyncI
     await ingest.start(sock)
     try:
         async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(30)) as session:
-            yield Service(parts, flusher, ingest, sock, session)
+            service = Service(parts, flusher, ingest, sock, session)
+            try:
+                yield service
+            finally:
+                await service.close()
     finally:
         await ingest.stop()
         await parts.close()

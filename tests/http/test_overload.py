@@ -50,7 +50,11 @@ async def test_pending_bytes_beyond_the_limit_are_503_and_a_flusher_helps(tmp_pa
 async def test_an_id_refused_for_overload_counts_when_sent_again(tmp_path: Path) -> None:
     async with running(tmp_path, max_pending_bytes=TINY) as service:
         accepted = await _fill(service)
-        for body, headers in ((b'{"id": "x"}', {}), (None, {"Idempotency_Key": "y"})):
+        cases: tuple[tuple[bytes | None, dict[str, Any]], ...] = (
+            (b'{"id": "x"}', {}),
+            (None, {"Idempotency_Key": "y"}),
+        )
+        for body, headers in cases:
             assert (await service.incr("c", body, **headers)).status == 503
         assert (await service.post("/v1/increments", b'{"counters": {"c": 1}}', Idempotency_Key="k")).status == 503
         await service.apply()
@@ -119,30 +123,41 @@ async def test_a_publish_that_failed_is_said_and_not_counted(
     assert (await unharmed.get("/readyz")).status == 200
 
 
-async def test_increments_waiting_beyond_the_limit_are_503(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async with running(tmp_path, max_waiting=5) as service:
+@pytest.mark.parametrize("short", [True, False])
+async def test_what_waits_and_what_is_on_its_way_is_bounded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, short: bool
+) -> None:
+    """One client gets half of it, and a second one a part of the rest; beyond all of it it is 503 to anybody."""
+    async with running(tmp_path, max_waiting=8, short=short) as service:
         gate = _Gate(service, monkeypatch)
         gate.open.clear()
-        statuses: list[int] = []
+        statuses: list[list[int]] = [[], []]
         answered = asyncio.Semaphore(0)
 
-        async def one() -> None:
-            statuses.append((await service.incr("c")).status)
+        async def one(client: int, number: int) -> None:
+            answer = await service.incr(f"c{client}-{number}", client=client)
+            statuses[client].append(answer.status)
             answered.release()
 
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(one())
-            await gate.reached.wait()  # it is being published, and waits no more
-            for _ in range(20):
-                tasks.create_task(one())
-            for _ in range(15):
+        async def refused(count: int) -> None:
+            for _ in range(count):
                 await answered.acquire()
-            batch = await service.post("/v1/increments", b'{"counters": {"c": 9}}')
+
+        async with asyncio.TaskGroup() as tasks:
+            for number in range(20):
+                tasks.create_task(one(0, number))
+            await refused(16)
+            for number in range(20):
+                tasks.create_task(one(1, number))
+            await refused(18)
+            assert service.ingest.publishing.door.held == 6
+            batch = await service.post("/v1/increments", b'{"counters": {"a": 9, "b": 1, "c": 1}}')
             gate.open.set()
         assert batch.status == 503
-        assert sorted(statuses) == [202] * 6 + [503] * 15
-        assert await service.value("c") == 6
+        assert [sorted(some) for some in statuses] == [[202] * 4 + [429] * 16, [202] * 2 + [429] * 18]
+        assert sum((await service.totals()).values()) == 6
         assert (await service.incr("c")).status == 202
+        assert service.ingest.publishing.door.held == 0
 
 
 async def test_a_full_disk_is_507_and_reads_go_on(tmp_path: Path) -> None:
@@ -160,7 +175,7 @@ async def test_a_full_disk_is_507_and_reads_go_on(tmp_path: Path) -> None:
 
         await database.write(limit(await database.write(used)))
         large = b'{"counters": {%s}}' % b", ".join(b'"%0200d": 1' % number for number in range(900))
-        for headers in ({}, {"Idempotency_Key": "k"}):
+        for headers in (dict[str, Any](), {"Idempotency_Key": "k"}):
             answer = await service.post("/v1/increments", large, **headers)
             assert answer.status == 507
             assert "full" in answer.json["detail"]

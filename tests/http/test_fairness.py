@@ -1,0 +1,179 @@
+"""Floods, and a broker that is slow: whoever asks for little is served in time, and nothing is lost or left behind."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from ingest.service import Ingest
+from shared.words import Message
+from tests.http.service import Service, running
+
+SLOW: Final = 0.1
+"""Seconds of a publish."""
+POLITE: Final = 10
+"""Increments that the other client sends, one after the other."""
+PATIENCE: Final = 3.0
+"""Seconds within which each of them must be answered: some flights, on a machine that does much else. Behind a client
+that may fill the row it would be told 503.
+"""
+ROOM: Final = 100
+
+
+def slow_down(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    publish = service.parts.publisher.publish
+
+    async def slowly(messages: Sequence[Message]) -> None:
+        await asyncio.sleep(SLOW)
+        await publish(messages)
+
+    monkeypatch.setattr(service.parts.publisher, "publish", slowly)
+
+
+Flood = Callable[[Service, int, int], Awaitable[tuple[int, int]]]
+"""One request of a flood, by its number and its client; its status, and how many were accepted."""
+
+
+async def ids(service: Service, number: int, client: int) -> tuple[int, int]:
+    answer = await service.incr("hot", b'{"id": "%d"}' % number, client=client)
+    return answer.status, answer.json.get("accepted", 0)
+
+
+async def batches(service: Service, number: int, client: int) -> tuple[int, int]:
+    body = b"[%b]" % b",".join(b'{"counter":"f%d.%d"}' % (number, item) for item in range(20))
+    answer = await service.post("/v1/increments", body, client=client)
+    return answer.status, answer.json.get("accepted", 0)
+
+
+async def keys(service: Service, number: int, client: int) -> tuple[int, int]:
+    answer = await service.post("/v1/increments", b'{"counters":{"k":1}}', client=client, Idempotency_Key=f"k{number}")
+    return answer.status, answer.json.get("accepted", 0)
+
+
+async def unread(service: Service, number: int, client: int) -> tuple[int, int]:
+    """Nobody waits for the end of these, so that nothing holds the client back."""
+    answer = await service.incr(f"u{number}", None, "?ack=none", client=client)
+    return answer.status, answer.json.get("accepted", 0)
+
+
+@pytest.mark.parametrize(("flood", "short"), [(ids, True), (ids, False), (batches, True), (keys, True), (unread, True)])
+async def test_one_who_floods_does_not_starve_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, flood: Flood, short: bool
+) -> None:
+    async with running(tmp_path, max_waiting=ROOM, short=short) as service:
+        slow_down(service, monkeypatch)
+        done = asyncio.Event()
+        seen: list[tuple[int, int]] = []
+        door = service.ingest.publishing.door
+
+        async def flooder(first: int) -> None:
+            number = first
+            while not done.is_set():
+                seen.append(await flood(service, number, 1))
+                assert door.held <= ROOM
+                number += 1_000
+                await asyncio.sleep(SLOW / 2)  # all of this is one process
+
+        waits: list[float] = []
+        async with asyncio.TaskGroup() as tasks:
+            for first in range(80):
+                tasks.create_task(flooder(first))
+            async with asyncio.timeout(20):
+                while not any(status == 429 for status, _ in seen):
+                    await asyncio.sleep(0.01)
+            for _ in range(POLITE):
+                begun = time.monotonic()
+                answer = await service.incr("polite")
+                waits.append(time.monotonic() - begun)
+                assert answer.status == 202, answer
+            done.set()
+        assert max(waits) < PATIENCE, waits
+        assert {status for status, _ in seen} == {202, 429}
+        while door.held:
+            await asyncio.sleep(0.01)
+        assert door.holders() == ({}, {})
+        assert sum((await service.totals()).values()) == POLITE + sum(accepted for _, accepted in seen)
+
+
+async def test_a_counter_that_everybody_floods_leaves_room_for_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with running(tmp_path, max_waiting=40) as service:
+        slow_down(service, monkeypatch)
+
+        async def hot(number: int) -> tuple[int, str]:
+            answer = await service.incr("hot", b'{"id": "%d"}' % number, client=number % 9)
+            return answer.status, answer.json.get("detail", "")
+
+        async with asyncio.TaskGroup() as tasks:
+            floods = [tasks.create_task(hot(number)) for number in range(36)]
+            while not any(flood.done() for flood in floods):
+                await asyncio.sleep(0)
+            cold = tasks.create_task(service.incr("cold", client=3))
+        assert cold.result().status == 202
+        refused = [detail for status, detail in (flood.result() for flood in floods) if status == 429]
+        assert refused
+        assert all("the counter 'hot'" in detail for detail in refused)
+
+
+LIMIT: Final = 500_000
+
+
+async def test_large_bodies_of_one_client_leave_room_and_turns_for_anothers(tmp_path: Path) -> None:
+    async with running(tmp_path, max_body_bytes=LIMIT) as service:
+        bodies = service.ingest.bodies
+        most = 0
+
+        def large(number: int) -> bytes:
+            return b'[{"counter":"c%d","delta":1}%b]' % (number, b" " * (LIMIT - 100))
+
+        async def send(number: int, client: int) -> int:
+            nonlocal most
+            answer = await service.post("/v1/increments", large(number), client=client)
+            most = max(most, bodies.held)
+            return answer.status
+
+        async with asyncio.TaskGroup() as tasks:
+            many = [tasks.create_task(send(number, 1)) for number in range(40)]
+            while bodies.held < LIMIT:
+                await asyncio.sleep(0)
+            few = [await send(number, 2) for number in range(3)]
+        assert few == [202] * 3
+        statuses = [one.result() for one in many]
+        assert {*statuses} == {202, 429}
+        assert 0 < most <= 8 * LIMIT
+        assert bodies.held == 0
+        assert sum((await service.totals()).values()) == statuses.count(202) + 3
+
+
+async def test_a_flood_of_reads_does_not_starve_counting(tmp_path: Path) -> None:
+    """Each of them is of many counters that nobody has read before."""
+    async with running(tmp_path) as service:
+        done = asyncio.Event()
+        request = b"GET /v1/counters?%b HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"
+
+        async def reader(first: int) -> None:
+            number = first
+            while not done.is_set():
+                names = "&".join(f"name=r{number}.{item}" for item in range(200))
+                assert b"HTTP/1.1 200 " in await service.send(request % names.encode())
+                number += 1_000
+
+        async with asyncio.TaskGroup() as tasks:
+            for first in range(40):
+                tasks.create_task(reader(first))
+            async with asyncio.timeout(30):
+                for _ in range(POLITE):
+                    assert (await service.incr("polite", client=1)).status == 202
+            done.set()
+        assert _connections(service.ingest) <= 40
+        assert len(service.ingest.reader._answers) <= 20_000
+        assert not service.ingest.reader._flights
+        assert await service.value("polite") == POLITE
+
+
+def _connections(ingest: Ingest) -> int:
+    return len(ingest.reader._store.database._readers)  # type: ignore[attr-defined] # it is of SQLite here
