@@ -19,6 +19,7 @@ from shared.wiring import (
     datastore_place,
     extra_missing,
     only_file,
+    spool_path,
     wrong_store,
 )
 
@@ -36,17 +37,24 @@ def setups(settings: Settings, environment: Mapping[str, str] = os.environ) -> S
         return [partial(_file_setup, settings)]
     store = _file_setup_of_store if urls.scheme_of(settings.store) == "sqlite" else _datastore_setup
     openings = [partial(_pubsub_setup, settings, environment), partial(store, settings, environment)]
+    if settings.spool != "off":
+        openings.append(partial(_spool_setup, settings))
     return openings if settings.overlay == "memory://" else [*openings, partial(_redis_setup, settings)]
 
 
 @asynccontextmanager
 async def _file_setup(settings: Settings) -> AsyncIterator[Setup]:
-    yield SqliteSetup(only_file(settings))
+    yield SqliteSetup(only_file(settings), settings.disk_reserve)
 
 
 @asynccontextmanager
 async def _file_setup_of_store(settings: Settings, _: Mapping[str, str]) -> AsyncIterator[Setup]:
-    yield SqliteSetup(urls.sqlite_file(STORE, settings.store))
+    yield SqliteSetup(urls.sqlite_file(STORE, settings.store), settings.disk_reserve)
+
+
+@asynccontextmanager
+async def _spool_setup(settings: Settings) -> AsyncIterator[Setup]:
+    yield SqliteSetup(spool_path(settings), settings.disk_reserve, part="spool")
 
 
 @asynccontextmanager

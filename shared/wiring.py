@@ -20,6 +20,7 @@ from shared.sqlite.broker import SqlitePublisher, SqliteSubscription, claim, top
 from shared.sqlite.database import Database
 from shared.sqlite.disks import LAYERS, MEMORY, kind_of, mounts
 from shared.sqlite.overlay import SqliteOverlay
+from shared.sqlite.reserve import Reserve
 from shared.sqlite.store import SqliteStore
 
 if TYPE_CHECKING:
@@ -97,10 +98,11 @@ def _embedded(settings: Settings) -> Parts:
     clock = SystemClock()
     database = Database(file)
     topic = topic_of(database)
+    reserve = Reserve(database.path, settings.disk_reserve)
     return Parts(
-        publisher=SqlitePublisher(database, clock, settings.max_pending_bytes),
+        publisher=SqlitePublisher(database, clock, settings.max_pending_bytes, reserve),
         subscription=SqliteSubscription(database, clock, settings.lease),
-        store=SqliteStore(database, clock),
+        store=SqliteStore(database, clock, reserve),
         overlay=SqliteOverlay(database, topic),
         clock=clock,
         topic=topic,
@@ -135,7 +137,7 @@ def _on_pubsub(settings: Settings, environment: Mapping[str, str], *, publishes:
         ends.append(database.close)
         claim(database, place.topic)
         spool = Queue(
-            SqlitePublisher(database, clock, settings.spool_bytes),
+            SqlitePublisher(database, clock, settings.spool_bytes, Reserve(file, settings.disk_reserve, applied=False)),
             SqliteSubscription(database, clock, SPOOL_LEASE),
         )
     if settings.overlay != "memory://":
@@ -163,15 +165,9 @@ def spool_file(settings: Settings) -> Path | None:
     """Where, if anywhere; by default only on a disk that outlives the process."""
     if settings.spool == "off":
         return None
-    if settings.spool_age > settings.retention:
-        raise SettingsError(
-            f"COUNTERSINK_SPOOL_AGE={settings.spool_age:g}: at most COUNTERSINK_RETENTION ({settings.retention}),"
-            " since receipts live no longer"
-        )
+    file = spool_path(settings)
     if settings.spool:
-        return Path(settings.spool)
-    broker = urls.pubsub(BROKER, settings.broker)
-    file = Path(".countersink", f"spool-{broker.project}-{broker.topic}.db").absolute()
+        return file
     kind = kind_of(file.parent, mounts())
     if kind in MEMORY | LAYERS:
         _log.warning(
@@ -182,6 +178,19 @@ def spool_file(settings: Settings) -> Path | None:
         )
         return None
     return file
+
+
+def spool_path(settings: Settings) -> Path:
+    """Where it would be, whatever the disk."""
+    if settings.spool_age > settings.retention:
+        raise SettingsError(
+            f"COUNTERSINK_SPOOL_AGE={settings.spool_age:g}: at most COUNTERSINK_RETENTION ({settings.retention}),"
+            " since receipts live no longer"
+        )
+    if settings.spool:
+        return Path(settings.spool)
+    broker = urls.pubsub(BROKER, settings.broker)
+    return Path(".countersink", f"spool-{broker.project}-{broker.topic}.db").absolute()
 
 
 def _store(

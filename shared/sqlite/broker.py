@@ -9,14 +9,18 @@ from typing import Final
 import orjson
 
 from shared.clock import Clock
+from shared.drain import Drain
 from shared.errors import OverloadedError, SettingsError
 from shared.sqlite.database import Database, translate
+from shared.sqlite.reserve import Reserve
 from shared.words import Delivery, Message
 
 POLL: Final = 0.01
 """Seconds between two looks for messages of other processes; a look is a few microseconds."""
 SMALL: Final = 500
 """Bytes of an envelope with little in it."""
+COMFORT: Final = 0.9
+"""Of what may be pending: whoever was refused is told to come back when so much is expected to be left."""
 ACKS_KEPT: Final = 10_000
 """Followers further behind than that read the pending messages anew."""
 
@@ -42,10 +46,16 @@ def claim(database: Database, topic: str) -> None:
 class SqlitePublisher:
     """Durable when `publish` returns: the transaction is synced."""
 
-    def __init__(self, database: Database, clock: Clock, max_pending_bytes: int) -> None:
+    def __init__(
+        self, database: Database, clock: Clock, max_pending_bytes: int, reserve: Reserve | None = None
+    ) -> None:
         self._database = database
         self._clock = clock
         self._max_pending_bytes = max_pending_bytes
+        self._reserve = reserve
+        self._drain = Drain(max_pending_bytes / 4)
+        self._left = 0
+        """Pending after the last look. What others publish meanwhile makes the drain look slower than it is."""
 
     async def publish(self, messages: Sequence[Message]) -> None:
         now = int(self._clock.now() * 1000)
@@ -59,6 +69,7 @@ class SqlitePublisher:
                 if db.execute(_INSERT, row).rowcount:
                     taken += len(row[0]) + len(row[1])
             db.execute("UPDATE broker SET bytes = bytes + ?", (taken,))
+            self._left += taken
 
         await self._database.write(insert)
 
@@ -74,13 +85,23 @@ class SqlitePublisher:
         await self._database.write(touch)
 
     def _admit(self, db: sqlite3.Connection, size: int) -> None:
+        """In the writer's thread, and nowhere else."""
         (pending,) = db.execute("SELECT bytes FROM broker").fetchone()
+        now = self._clock.monotonic()
+        if self._left > self._max_pending_bytes // 2:
+            self._drain.went(max(self._left - pending, 0), now)
+        else:
+            self._drain.begins(now)
+        self._left = pending
         if pending and pending + size > self._max_pending_bytes:
+            enough = int(self._max_pending_bytes * COMFORT)
             raise OverloadedError(
                 f"{pending} bytes wait to be applied, COUNTERSINK_MAX_PENDING_BYTES allows"
                 f" {self._max_pending_bytes}: is a flusher running?",
-                retry_after=2.0,
+                self._drain.seconds(max(pending + size, self._max_pending_bytes) - enough, now),
             )
+        if self._reserve is not None:
+            self._reserve.check(pending + size)
 
 
 class SqliteSubscription:

@@ -12,7 +12,15 @@ from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
 
-from shared.errors import CountersinkError, DamagedError, SettingsError, StorageFullError, TransientError
+from shared.errors import (
+    CountersinkError,
+    DamagedError,
+    OverloadedError,
+    SettingsError,
+    StorageFullError,
+    TransientError,
+)
+from shared.sqlite.log import Log
 from shared.sqlite.schema import migrate, refuse_others
 
 T = TypeVar("T")
@@ -21,6 +29,8 @@ Work = Callable[[sqlite3.Connection], T]
 LONGEST_TURN: Final = 5.0
 """Seconds to wait for the other processes on the file."""
 _MOST_IN_A_GROUP: Final = 256
+_MOST_ORDERS: Final = 10_000
+"""Waiting for the writer."""
 _MIN_SQLITE: Final = (3, 38, 0)
 """RETURNING and json_each."""
 
@@ -48,6 +58,7 @@ class Database:
         self._readers: list[sqlite3.Connection] = []
         # SQLite's own waiting for the write lock sleeps longer each time, however short the others are.
         self._db, self._turn = _prepare(path)
+        self._log = Log(path)
         opened = path.stat()
         self._identity = (opened.st_dev, opened.st_ino)
         self._thread = threading.Thread(target=self._write, name=f"writer of {path}", daemon=True)
@@ -65,6 +76,8 @@ class Database:
 
         It may be run again, alone, when a neighbour in its group failed: it must do all through its connection.
         """
+        if self._orders.qsize() >= _MOST_ORDERS:
+            raise OverloadedError(f"too much waits to be written to {self.path}: is its disk stuck?")
         done: asyncio.Future[T] = self._loop.create_future()
         self._orders.put(_Order(work, done))
         return await done
@@ -94,6 +107,7 @@ class Database:
                 order = orders.get()
             if group:
                 self._loop.call_soon_threadsafe(_tell, group, self._commit(group))
+                self._log.shorten(self._db)
         self._db.close()
 
     def _commit(self, group: list[_Order]) -> list[Any]:

@@ -14,6 +14,7 @@ from urllib.parse import quote
 from shared.errors import CountersinkError, SettingsError
 from shared.findings import FAIL, OK, WARN, Finding
 from shared.sqlite.disks import MEMORY, NETWORK, SHARED, kind_of, mounts
+from shared.sqlite.reserve import SMALL_DISK
 from shared.sqlite.schema import MIGRATIONS, refuse_others
 
 LONGEST_CHECK: Final = 30.0
@@ -21,28 +22,30 @@ LONGEST_CHECK: Final = 30.0
 STEPS: Final = 10_000
 """Of SQLite's between two looks at the time."""
 FREE_WARNS: Final = 2**30
-FREE_FAILS: Final = 2**26
 _LOCAL: Final = "SQLite's locks and its log need a local disk"
 
 
 class SqliteSetup:
-    """Broker, store and overlay in one file; or the store alone."""
+    """Broker, store and overlay in one file; or the store alone, or the spool. `reserve`: bytes to be kept free."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, reserve: int, *, part: str = "") -> None:
+        """`part`: what findings call it, where it is not all of the data."""
         self._path = path.absolute()
+        self._reserve = reserve
+        self._part = part
 
     async def provision(self) -> AsyncIterator[Finding]:
-        yield Finding(OK, "file", f"{self._path}: nothing is to be done, the first start makes it")
+        yield Finding(OK, self._part or "file", f"{self._path}: nothing is to be done, the first start makes it")
 
     async def findings(self) -> AsyncIterator[Finding]:
         for finding in await asyncio.to_thread(self._look):
-            yield finding
+            yield finding._replace(part=self._part or finding.part)
 
     def _look(self) -> list[Finding]:
         folder = self._path.parent
         while not folder.exists():
             folder = folder.parent
-        found = [_writable(folder), *_disk(folder), of_file_system(folder, mounts())]
+        found = [_writable(folder), *_disk(folder, self._reserve), of_file_system(folder, mounts())]
         if self._path.exists():
             return found + _file(self._path)
         return [*found, Finding(OK, "file", f"{self._path}: not there yet, the first start makes it")]
@@ -57,18 +60,19 @@ def _writable(folder: Path) -> Finding:
         return Finding(FAIL, "folder", said)
 
 
-def _disk(folder: Path) -> list[Finding]:
+def _disk(folder: Path, reserve: int) -> list[Finding]:
     try:
-        return [of_free(folder, shutil.disk_usage(folder).free)]
+        disk = shutil.disk_usage(folder)
+        return [of_free(folder, disk.free, min(reserve, disk.total // SMALL_DISK))]
     except OSError as error:
         return [Finding(WARN, "disk", f"{folder}: how much is free is not known ({error.strerror})")]
 
 
-def of_free(folder: Path, free: int) -> Finding:
+def of_free(folder: Path, free: int, reserve: int) -> Finding:
     said = f"{folder}: {free / 2**30:.1f} GiB are free"
     if free >= FREE_WARNS:
         return Finding(OK, "disk", said)
-    return Finding(FAIL if free < FREE_FAILS else WARN, "disk", f"{said}: make room, a full disk takes no increments")
+    return Finding(FAIL if free < reserve else WARN, "disk", f"{said}: make room, a full disk takes no increments")
 
 
 def of_file_system(folder: Path, table: str) -> Finding:

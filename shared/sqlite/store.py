@@ -1,5 +1,6 @@
 """The store in a SQLite file: configs, shards and receipts as tables; a commit is one transaction."""
 
+import asyncio
 import sqlite3
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -10,10 +11,13 @@ import orjson
 from shared.clock import Clock
 from shared.errors import AlreadyAppliedError, RefusedError, ShardFullError
 from shared.sqlite.database import Database, translate
+from shared.sqlite.reserve import Reserve
 from shared.words import SHARD_FULL, Commit, Receipt, Receipts, ShardAdd, Total
 
 _LAST: Final = "\U0010ffff" * 101
 """Behind every name of at most 400 bytes."""
+SLICE: Final = 100
+"""Counters read before others get a turn."""
 _INSERT_RECEIPT: Final = "INSERT INTO receipts (key, expires, state, time) VALUES (?, ?, ?, ?)"
 _REVIVE: Final = "UPDATE receipts SET expires = max(expires, ?), state = ?, time = ? WHERE key = ? AND state = 'dead'"
 
@@ -21,8 +25,9 @@ _REVIVE: Final = "UPDATE receipts SET expires = max(expires, ?), state = ?, time
 class SqliteStore:
     """Its time is the number of commits so far. Shards are kept, so that the data is what it would be elsewhere."""
 
-    def __init__(self, database: Database, clock: Clock) -> None:
+    def __init__(self, database: Database, clock: Clock, reserve: Reserve | None = None) -> None:
         self.database = database
+        self._reserve = reserve
         self._reader = database.reader()
         self._clock = clock
         self._idle = [database.reader()]
@@ -61,6 +66,8 @@ class SqliteStore:
 
     async def raise_shards(self, counter: str, num_shards: int) -> int:
         def work(db: sqlite3.Connection) -> int:
+            if self._reserve is not None:
+                self._reserve.check(0)
             _raise_shards(db, counter, num_shards)
             (now,) = db.execute("SELECT num_shards FROM configs WHERE counter = ?", (counter,)).fetchone()
             return int(now)
@@ -101,7 +108,9 @@ class SqliteSnapshot:
         self, counters: Sequence[str], receipts: Collection[str]
     ) -> tuple[Mapping[str, Total], Collection[str]]:
         totals = {}
-        for counter in counters:
+        for number, counter in enumerate(counters):
+            if number and not number % SLICE:
+                await asyncio.sleep(0)
             config = self._db.execute("SELECT num_shards FROM configs WHERE counter = ?", (counter,)).fetchone()
             num_shards = config[0] if config else 0
             counts = self._db.execute("SELECT count FROM shards WHERE counter = ? AND shard < ?", (counter, num_shards))

@@ -5,11 +5,14 @@ import subprocess
 import sys
 import time
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from shared.findings import FAIL, OK, WARN, of_clock, too_long
+from shared.settings import Settings
+from shared.setups import setups
 from shared.sqlite import setup
 from shared.sqlite.setup import SqliteSetup, of_file_system, of_free
 from tests.cli.running import COUNTERSINK, Done, environment, run
@@ -152,7 +155,7 @@ async def test_a_file_too_large_to_read_in_time_is_a_warning(tmp_path: Path, mon
     expired(file, 2_000)
     monkeypatch.setattr(setup, "LONGEST_CHECK", -1.0)
     monkeypatch.setattr(setup, "STEPS", 1)
-    found = [finding async for finding in SqliteSetup(file).findings()]
+    found = [finding async for finding in SqliteSetup(file, 2**26).findings()]
     assert any(finding.mark == WARN and "at leisure" in finding.said for finding in found)
     assert not [finding for finding in found if finding.mark == FAIL]
 
@@ -197,8 +200,22 @@ def test_where_it_can_not_be_told_that_is_said() -> None:
     assert of_file_system(Path("/x"), "").mark == WARN
 
 
+async def test_the_disk_of_the_spool_is_looked_at(tmp_path: Path) -> None:
+    settings = Settings(
+        broker="pubsub://p/t?subscription=s",
+        store="datastore://p",
+        spool=str(tmp_path / "spool.db"),
+        disk_reserve=2**40,
+    )
+    async with setups(settings)[2]() as spool:
+        found = [finding async for finding in spool.findings()]
+    assert {finding.part for finding in found} == {"spool"}
+    assert [finding.said.partition(":")[0] for finding in found[:2]] == [str(tmp_path)] * 2
+    assert len(setups(replace(settings, spool="off"))) == 2
+
+
 def test_how_much_is_free() -> None:
-    assert [of_free(Path("/x"), size).mark for size in (2**31, 2**29, 2**20)] == [OK, WARN, FAIL]
+    assert [of_free(Path("/x"), size, 2**26).mark for size in (2**31, 2**29, 2**20)] == [OK, WARN, FAIL]
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,85 @@
+"""What is kept free on a disk, and who is told when it is not."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from shared.clock import ManualClock
+from shared.errors import StorageFullError
+from shared.sqlite.reserve import GROWTH, LOG_GROWTH, LOOK, Reserve
+
+MIB = 2**20
+
+
+class Disk:
+    """Of a size that the test says, as the system tells it."""
+
+    def __init__(self, size: int, free: int) -> None:
+        self.size, self.free = size, free
+        self.looks = 0
+        self.clock = ManualClock()
+
+    def look(self, folder: Path) -> os.statvfs_result:
+        assert folder == Path("/data")
+        self.looks += 1
+        blocks, free = self.size // 4096, self.free // 4096
+        return os.statvfs_result((4096, 4096, blocks, free + 10, free, 0, 0, 0, 0, 255))
+
+    def reserve(self, least: int, *, applied: bool = True) -> Reserve:
+        return Reserve(Path("/data/file.db"), least, applied=applied, look=self.look, clock=self.clock.monotonic)
+
+    def takes(self, reserve: Reserve, pending: int = 0) -> bool:
+        self.clock.turn(LOOK)
+        try:
+            reserve.check(pending)
+        except StorageFullError as error:
+            return "/data/file.db" in str(error) and "COUNTERSINK_DISK_RESERVE" not in str(error)
+        return True
+
+
+def test_below_the_reserve_nothing_is_taken_and_it_goes_on_when_there_is_room() -> None:
+    disk = Disk(1_000 * MIB, 64 * MIB)
+    reserve = disk.reserve(64 * MIB)
+    assert disk.takes(reserve)
+    disk.free -= 4096
+    assert not disk.takes(reserve)
+    disk.free += 4096
+    assert disk.takes(reserve)
+
+
+def test_of_a_small_disk_a_tenth_is_kept() -> None:
+    disk = Disk(10 * MIB, MIB)
+    assert disk.takes(disk.reserve(64 * MIB))
+    disk.free -= 4096
+    assert not disk.takes(disk.reserve(64 * MIB))
+    assert disk.takes(disk.reserve(0))
+
+
+def test_what_is_pending_needs_room_to_be_applied() -> None:
+    """Of the spool nothing is applied here."""
+    large, small = Disk(1_000 * MIB, (64 + 10 * GROWTH) * MIB), Disk(100 * MIB, (GROWTH + LOG_GROWTH) * 2 * MIB)
+    for disk, most in ((large, 10 * MIB), (small, 2 * MIB)):
+        assert disk.takes(disk.reserve(64 * MIB), most)
+        assert not disk.takes(disk.reserve(64 * MIB), most + 1)
+    assert large.takes(large.reserve(64 * MIB, applied=False), 10 * GROWTH * MIB)
+    assert not large.takes(large.reserve(64 * MIB, applied=False), 10 * GROWTH * MIB + 1)
+
+
+def test_the_disk_is_looked_at_now_and_then() -> None:
+    disk = Disk(1_000 * MIB, 900 * MIB)
+    reserve = disk.reserve(64 * MIB)
+    for _ in range(1_000):
+        disk.clock.turn(LOOK / 100)
+        reserve.check(0)
+    assert disk.looks <= 12
+
+
+def test_a_folder_that_is_gone_is_somebody_elses_news(tmp_path: Path) -> None:
+    Reserve(tmp_path / "gone" / "file.db", 2**40).check(0)
+
+
+def test_this_disk_can_be_looked_at(tmp_path: Path) -> None:
+    Reserve(tmp_path / "file.db", 0).check(1)
+    with pytest.raises(StorageFullError):
+        Reserve(tmp_path / "file.db", 0).check(2**60)
