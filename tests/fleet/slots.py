@@ -2,7 +2,10 @@
 
 import asyncio
 import os
+import random
 import signal
+import socket
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -29,7 +32,11 @@ class Slot:
     started: Processes
     command: tuple[str, ...]
     settings: dict[str, str] = field(default_factory=dict)
+    within: Sequence[str] = ()
+    """What the process is started by."""
     running: Running | None = None
+    url: str = ""
+    """Of what runs, or ran last; the next one has the same if the command names a port."""
     frozen: bool = False
     busy: bool = False
     known: dict[str, int] = field(default_factory=dict)
@@ -48,7 +55,9 @@ class Slot:
     async def start(self) -> None:
         assert self.running is None
         self.known = {}
-        self.running = await self.started.start(*self.command, **self.settings)
+        self.running = await self.started.start(*self.command, within=self.within, **self.settings)
+        if "--port" in self.command:
+            self.url = self.running.url
 
     async def kill(self) -> None:
         running, self.running = self.running, None
@@ -76,3 +85,15 @@ class Slot:
     def _signal(self, number: int) -> None:
         assert self.running
         os.kill(self.running.process.pid, number)
+
+
+def port_to_keep() -> int:
+    """Free now, and nobody who asks for any port gets it while its process is down: it is below those."""
+    while True:
+        port = random.SystemRandom().randrange(12_000, 32_000)
+        with socket.socket() as one:
+            try:
+                one.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+        return port

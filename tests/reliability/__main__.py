@@ -1,0 +1,64 @@
+"""The table of docs/reliability.md, from real processes: `make reliability ARGS='--only flushers-killed'`."""
+
+import argparse
+import asyncio
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NoReturn
+
+from tests.reliability.document import document
+from tests.reliability.grounds import own
+from tests.reliability.report import failures, table
+from tests.reliability.rows import PAIRS, Result
+from tests.reliability.run import run
+from tests.reliability.table import ROWS
+
+DOCUMENT = Path(__file__).parents[2] / "docs" / "reliability.md"
+
+
+def main(words: Sequence[str]) -> int:
+    """0 if nothing was lost, doubled or wrong."""
+    parser = argparse.ArgumentParser(prog="make reliability", description=__doc__, allow_abbrev=False)
+    parser.add_argument("--only", action="append", metavar="ROW", help=", ".join(row.name for row in ROWS))
+    parser.add_argument("--pair", action="append", choices=[*PAIRS], help="on these alone")
+    parser.add_argument("--seconds", type=float, metavar="N", help="of each fault, instead of the row's own")
+    parser.add_argument("--out", type=Path, metavar="FILE", help="write the document there [all rows: its place]")
+    options = parser.parse_args(words)
+    if unknown := set(options.only or ()) - {row.name for row in ROWS}:
+        parser.error(f"no such row: {', '.join(sorted(unknown))}")
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _told)
+    results = done(options)
+    print(f"\n{table(results)}")
+    out = options.out or (None if options.only or options.pair or options.seconds else DOCUMENT)
+    if out:
+        out.write_text(document(results))
+        print(f"written: {out}")
+    wrong = failures(results)
+    print("\n".join(wrong) or "nothing was lost, nothing doubled, nothing wrong")
+    return 1 if wrong else 0
+
+
+def done(options: argparse.Namespace) -> list[Result]:
+    """Row by row, so that each has the machine for itself."""
+    results = []
+    with own() as ground:
+        for row in ROWS:
+            for pair in row.pairs:
+                if row.name in (options.only or [row.name]) and pair in (options.pair or [pair]):
+                    print(f"{row.name} on {PAIRS[pair]} …", flush=True)
+                    with ground.fresh():
+                        results.append(asyncio.run(run(row, pair, ground, options.seconds or row.long)))
+                    print(f"  {table(results[-1:]).splitlines()[2]}", flush=True)
+    return results
+
+
+def _told(*_: object) -> NoReturn:
+    """What was started ends."""
+    sys.exit("make reliability: ended by a signal")
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

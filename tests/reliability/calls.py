@@ -1,0 +1,116 @@
+"""Requests of clients, each known to the last increment, and what their answers say of the truth."""
+
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import aiohttp
+
+from shared.errors import TransientError
+from shared.words import Message
+from tests.fleet.calls import NO_ANSWER, Item, Request
+from tests.fleet.pairs import Pair
+from tests.fleet.truth import Truths, split
+from tests.reliability.readings import Readings
+
+PAGE = 100
+"""Counters in one request."""
+
+
+class Calls:
+    """What all clients of a scene know together."""
+
+    def __init__(self, pair: Pair, session: aiohttp.ClientSession, truths: Truths, refusals: Collection[int]) -> None:
+        self._pair = pair
+        self._session = session
+        self._refusals = refusals
+        self.truths = truths
+        self.readings = Readings(pair)
+        self.errors: Counter[str] = Counter()
+        self.wrong: list[str] = []
+        self.rubbish: set[bytes] = set()
+        """Published and answered."""
+        self.rubbish_tried: set[bytes] = set()
+        self.answers = 0
+        """Requests that were."""
+
+    def answered(self, items: Collection[Item]) -> None:
+        self.answers += 1
+        for counter, bit, _ in items:
+            self.truths.answer(counter, bit)
+
+    @contextmanager
+    def judged(self) -> Iterator[None]:
+        """What a check finds is remembered, and the load goes on."""
+        try:
+            yield
+        except AssertionError as error:
+            self.wrong.append(str(error))
+
+    async def post(self, url: str, request: Request) -> bool:
+        """Whether it was accepted."""
+        try:
+            async with self._session.post(url + request.path, json=request.body, headers=request.headers) as response:
+                said = await response.text()
+        except NO_ANSWER:
+            self.errors["no answer"] += 1
+            return False
+        if response.status != 202:
+            self._refused(response, said)
+            return False
+        self.answered(request.items)
+        return True
+
+    def _refused(self, response: aiohttp.ClientResponse, said: str) -> None:
+        self.errors[str(response.status)] += 1
+        with self.judged():
+            assert response.status in self._refusals, f"{response.status}: {said}"
+            assert int(response.headers.get("Retry-After", 0)) > 0, f"{response.status} without Retry-After: {said}"
+
+    async def publish(self, message: Message, items: Collection[Item]) -> bool:
+        rubbish = set() if items else {message.data}
+        self.rubbish_tried |= rubbish
+        try:
+            await self._pair.publish([message])
+        except TransientError:
+            return False
+        self.rubbish |= rubbish
+        self.answered(items)
+        return True
+
+    async def read(self, url: str, query: str, names: Collection[str]) -> list[Mapping[str, Any]]:
+        """Nothing if it could not be said now. Each reading is checked by what it says of itself."""
+        if not names:
+            return []
+        before = {name: self.truths.of(name).answered for name in names}
+        named = "&".join(f"name={name}" for name in names)
+        try:
+            async with self._session.get(f"{url}/v1/counters?{query}{named}") as response:
+                answer = await response.json()
+        except NO_ANSWER:
+            return []
+        if response.status != 200:
+            with self.judged():
+                assert response.status in self._refusals, answer
+            return []
+        for reading in answer["counters"]:
+            with self.judged():
+                name = reading["name"]
+                self.readings.check(reading, before[name], self.truths.of(name).tried)
+        found: list[Mapping[str, Any]] = answer["counters"]
+        return found
+
+    @staticmethod
+    def applied(reading: Mapping[str, Any]) -> int:
+        """The increments in its shards, as a mask."""
+        return split(reading["applied"])[0]
+
+    async def read_all(self, url: str) -> dict[str, Mapping[str, Any]] | None:
+        """All counters there are, from the store."""
+        names = sorted(self.truths.counters)
+        found: dict[str, Mapping[str, Any]] = {}
+        for first in range(0, len(names), PAGE):
+            some = await self.read(url, "max_age=0&", names[first : first + PAGE])
+            found |= {reading["name"]: reading for reading in some}
+        return found if len(found) == len(names) else None

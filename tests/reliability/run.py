@@ -1,0 +1,119 @@
+"""Does a row: the fault during the load, then everybody at rest, then the verdict."""
+
+import asyncio
+
+from tests.fleet.pairs import LEASE
+from tests.reliability.rows import Result, Row
+from tests.reliability.scene import Ground, Scene, scene
+from tests.reliability.verdict import judge
+
+ENOUGH = 20
+"""Requests that are answered before the fault begins, and after it is over."""
+REST = 60.0
+"""Seconds after the load until all is settled, at most."""
+LOOK = 0.1
+
+
+async def run(row: Row, pair: str, ground: Ground, seconds: float) -> Result:
+    """Raises where the test itself is broken; what the product did wrong stands in the result."""
+    result = Result(row, pair)
+    async with scene(row, pair, ground) as one:
+        await one.busy(ENOUGH)
+        begun = one.seconds
+        await row.do(one, seconds)
+        over = one.seconds
+        result.seconds = over - begun
+        await _recovered(one, result)
+        result.recovered = one.seconds - over
+        result.load = _load_of(one, one.seconds - begun)
+        await one.load.end()
+        await _rest(one, result)
+        await _ended(one, result)
+    result.peak = one.peak.bytes
+    return result
+
+
+async def _recovered(one: Scene, result: Result) -> None:
+    """Requests are accepted again, and all that was accepted before is in the store, while the load goes on."""
+    before = dict(one.calls.truths.answered())
+    try:
+        await one.busy(ENOUGH, one.row.recovery)
+        async with asyncio.timeout(one.row.recovery):
+            while not await _applied(one, before):
+                one.load.check()
+                await asyncio.sleep(LOOK)
+    except TimeoutError:
+        result.wrong.append(f"it had not recovered after {one.row.recovery:g} s")
+
+
+async def _applied(one: Scene, before: dict[str, int]) -> bool:
+    """Of each counter, whether its shards hold all of these increments."""
+    readings = await one.calls.read_all(one.ingests[0].url)
+    if readings is None:
+        return False
+    return all(not mask & ~one.calls.applied(readings[name]) for name, mask in before.items())
+
+
+async def _rest(one: Scene, result: Result) -> None:
+    """Nothing is pending, and what a killed flusher held has come again."""
+    lapsed = max((time for slot in one.flushers for time in slot.deaths), default=0.0) + LEASE + 1
+    try:
+        async with asyncio.timeout(REST):
+            while one.seconds < lapsed or not await _settled(one):
+                await asyncio.sleep(LOOK)
+    except TimeoutError:
+        result.wrong.append(f"not all was settled {REST:g} s after the load")
+    totals: dict[str, int] = {}
+    for ingest in one.ingests:
+        readings = await one.calls.read_all(ingest.url) or {}
+        if not readings:
+            result.wrong.append("the totals can't be read")
+        said = {name: int(reading["value"]) for name, reading in readings.items()}
+        if totals and said != totals:
+            result.wrong.append("two ingests read different totals at rest")
+        totals = totals or said
+    verdict = judge(one.calls.truths, totals)
+    result.accepted, result.counted, result.lost, result.doubled, unknown = verdict
+    result.wrong += [
+        f"{number} increments {what}"
+        for number, what in ((verdict.lost, "lost"), (verdict.doubled, "doubled"), (unknown, "that nobody sent"))
+        if number
+    ]
+    result.errors = dict(one.calls.errors)
+    result.reads, result.exact_reads = one.calls.readings.count, one.calls.readings.exact
+    result.wrong += sorted(set(one.calls.wrong))
+
+
+async def _settled(one: Scene) -> bool:
+    for ingest in one.ingests:
+        readings = await one.calls.read_all(ingest.url)
+        if readings is None or any(reading["pending"] for reading in readings.values()):
+            return False
+    return await _applied(one, dict(one.calls.truths.answered()))
+
+
+async def _ended(one: Scene, result: Result) -> None:
+    """SIGTERM: each drains in time and says so; nothing is left in the broker, and only rubbish is buried."""
+    for slots in (one.flushers, one.ingests):
+        try:
+            await asyncio.gather(*(slot.terminate() for slot in slots if slot.running))
+        except (TimeoutError, AssertionError) as error:
+            result.wrong.append(f"SIGTERM: a process did not drain and end with 0: {error!r}")
+    if left := await one.pair.left():
+        result.wrong.append(f"{left} messages are left in the broker")
+    letters = {letter.data for letter in await one.pair.dead_letters()}
+    if not one.calls.rubbish <= letters <= one.calls.rubbish_tried:
+        result.wrong.append(f"dead letters are not what could not be read: {letters ^ one.calls.rubbish}")
+
+
+def _load_of(one: Scene, seconds: float) -> str:
+    clients = one.row.clients
+    parts = (
+        (clients.insistent + clients.careless, "clients over HTTP"),
+        (clients.product, "of countersink.client"),
+        (clients.foreign, "publishing on the topic"),
+        (clients.readers, "readers"),
+    )
+    who = ", ".join(f"{number} {what}" for number, what in parts if number)
+    accepted = sum(mask.bit_count() for mask in one.calls.truths.answered().values())
+    return f"{accepted / seconds:,.0f} increments/s: {who}"

@@ -1,0 +1,118 @@
+"""A row on one pair: its fleet, its load, and the hands that a fault has on them."""
+
+import asyncio
+import random
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Protocol
+
+import aiohttp
+
+from tests.emulators.proxy import Proxy, proxy
+from tests.emulators.redis_fixtures import RedisServer
+from tests.fleet.pairs import Emulated, Pair
+from tests.fleet.slots import DRAIN, Slot, port_to_keep
+from tests.fleet.truth import Truths
+from tests.processes.harness import Processes, processes
+from tests.reliability.calls import Calls
+from tests.reliability.load import Load
+from tests.reliability.peak import Peak
+from tests.reliability.rows import Row
+
+SETTINGS = {
+    "COUNTERSINK_FLUSH_INTERVAL": "0.2",
+    "COUNTERSINK_CACHE_TTL": "0.5",
+    "COUNTERSINK_DRAIN_TIMEOUT": str(DRAIN),
+}
+PATIENCE = aiohttp.ClientTimeout(total=20)
+"""Of a client over HTTP: whom it asks may be frozen."""
+
+
+class Ground(Protocol):
+    """Where a scene is set: who started the emulators, and ends them."""
+
+    folder: Path
+
+    async def pair(self, row: Row, name: str) -> Pair: ...
+
+    def redis(self) -> RedisServer: ...
+
+
+class Scene:
+    """What a fault may lay its hands on."""
+
+    def __init__(self, row: Row, pair: Pair, ground: Ground, seed: int) -> None:
+        self.row = row
+        self.pair = pair
+        self.ground = ground
+        self.folder = ground.folder
+        self.random = random.Random(seed)
+        self.ingests: list[Slot] = []
+        self.flushers: list[Slot] = []
+        self.calls: Calls
+        self.load: Load
+        self.started: Processes
+        self.broker_wire: Proxy
+        self.store_wire: Proxy
+        self.redis: RedisServer
+        self.peak = Peak(self._pids)
+
+    @property
+    def slots(self) -> list[Slot]:
+        return [*self.flushers, *self.ingests]
+
+    def _pids(self) -> list[int]:
+        return [slot.running.process.pid for slot in self.slots if slot.running]
+
+    @property
+    def seconds(self) -> float:
+        return asyncio.get_running_loop().time()
+
+    def chance(self, least: float, most: float) -> float:
+        return self.random.uniform(least, most)
+
+    def pick(self, slots: list[Slot]) -> Slot:
+        return self.random.choice(slots)
+
+    async def busy(self, answers: int = 20, within: float = 20.0) -> None:
+        """Until so many more requests have been answered."""
+        enough = self.calls.answers + answers
+        async with asyncio.timeout(within):
+            while self.calls.answers < enough:
+                self.load.check()
+                await asyncio.sleep(0.02)
+
+
+@asynccontextmanager
+async def scene(row: Row, name: str, ground: Ground, seed: int = 1) -> AsyncIterator[Scene]:
+    """All of it is there, and everybody is at work; afterwards nothing of it is left."""
+    async with AsyncExitStack() as stack:
+        pair = await ground.pair(row, name)
+        stack.push_async_callback(pair.close)
+        one = Scene(row, pair, ground, seed)
+        settings = {**pair.settings, **SETTINGS}
+        emulated = isinstance(pair, Emulated)
+        if emulated and row.wires:
+            one.broker_wire = await stack.enter_async_context(proxy(settings["PUBSUB_EMULATOR_HOST"]))
+            one.store_wire = await stack.enter_async_context(proxy(settings["DATASTORE_EMULATOR_HOST"]))
+            settings["PUBSUB_EMULATOR_HOST"] = one.broker_wire.address
+            settings["DATASTORE_EMULATOR_HOST"] = one.store_wire.address
+        if row.redis:
+            one.redis = ground.redis()
+            settings["COUNTERSINK_OVERLAY"] = one.redis.url
+        settings |= row.settings
+        log = ground.folder / "log"
+        one.started = await stack.enter_async_context(processes(ground.folder, log, **settings))
+        within = row.within(one) if row.within else ()
+        for number in range(row.ingests):
+            command = tuple(str(port_to_keep()) if word == "0" else word for word in row.ingest)
+            spool = {"COUNTERSINK_SPOOL": str(ground.folder / f"spool-{number}.db")} if emulated else {}
+            one.ingests.append(Slot(one.started, command, {**spool, **row.ingest_settings}, within))
+        one.flushers += [Slot(one.started, ("flusher",), {}, within) for _ in range(row.flushers)]
+        await asyncio.gather(*(slot.start() for slot in one.slots))
+        session = await stack.enter_async_context(aiohttp.ClientSession(timeout=PATIENCE))
+        one.calls = Calls(pair, session, Truths(row.clients.counters), row.refusals)
+        one.load = await stack.enter_async_context(Load(one.calls, one.ingests, row.clients, seed))
+        await stack.enter_async_context(one.peak.watching())
+        yield one
