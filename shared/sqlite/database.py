@@ -7,8 +7,8 @@ import queue
 import sqlite3
 import threading
 import time
-from collections.abc import Callable
-from contextlib import ExitStack, closing
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
 
@@ -35,8 +35,8 @@ _MIN_SQLITE: Final = (3, 38, 0)
 """RETURNING and json_each."""
 
 
-class _CommitError(Exception):
-    """The work was done, and COMMIT failed."""
+class _GroupError(Exception):
+    """No work of the group was to blame: it had not begun, or all of it was done and COMMIT failed."""
 
 
 class _Order(NamedTuple):
@@ -59,8 +59,8 @@ class Database:
         # SQLite's own waiting for the write lock sleeps longer each time, however short the others are.
         self._db, self._turn = _prepare(path)
         self._log = Log(path)
-        opened = path.stat()
-        self._identity = (opened.st_dev, opened.st_ino)
+        self._db.execute(f"PRAGMA busy_timeout = {LONGEST_TURN * 1000:.0f}")
+        self._files = _identities(path)
         self._thread = threading.Thread(target=self._write, name=f"writer of {path}", daemon=True)
         self._thread.start()
 
@@ -111,12 +111,13 @@ class Database:
         self._db.close()
 
     def _commit(self, group: list[_Order]) -> list[Any]:
-        """A result or an exception for each. Where the work of one failed, all are done again, one by one; where the
-        commit itself failed, none is, since after an error of the disk nobody knows whether it happened.
+        """A result or an exception for each. Where the work of one failed, all are done again, one by one. Where the
+        file can't be had, none is: each would wait as long as all of them did. Nor where the commit itself failed,
+        since after an error of the disk nobody knows whether it happened.
         """
         try:
             return self._transact(group)
-        except _CommitError as error:
+        except _GroupError as error:
             return [translate(error.__cause__ or error, self.path) for _ in group]
         except Exception as error:
             if len(group) == 1:
@@ -125,15 +126,16 @@ class Database:
 
     def _transact(self, group: list[_Order]) -> list[Any]:
         db = self._db
-        self._take_turn()
+        with _blaming_nobody():
+            self._take_turn()
         try:
-            self._check_that_it_is_there()
-            db.execute("BEGIN IMMEDIATE")
+            with _blaming_nobody():
+                self._check_that_it_is_there()
+                self._log.inherit(db)
+                db.execute("BEGIN IMMEDIATE")
             results = [order.work(db) for order in group]
-            try:
+            with _blaming_nobody():
                 db.execute("COMMIT")
-            except sqlite3.Error as error:
-                raise _CommitError from error
             return results
         finally:
             try:
@@ -159,13 +161,22 @@ class Database:
                 return
 
     def _check_that_it_is_there(self) -> None:
-        """SQLite goes on writing to a file that was deleted: what was accepted would be gone with the process."""
-        try:
-            there = os.stat(self.path)  # noqa: PTH116 (on every commit)
-        except OSError:
-            there = None
-        if there is None or (there.st_dev, there.st_ino) != self._identity:
-            raise DamagedError(f"{self.path} was removed or replaced while it was in use: restart")
+        """SQLite goes on writing to files that were deleted: what was accepted would be gone with the process."""
+        for file, identity in self._files:
+            try:
+                there = os.stat(file)  # noqa: PTH116 (on every commit)
+            except OSError:
+                there = None
+            if there is None or (there.st_dev, there.st_ino) != identity:
+                raise DamagedError(f"{file} was removed or replaced while it was in use: restart")
+
+
+@contextmanager
+def _blaming_nobody() -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:
+        raise _GroupError from error
 
 
 def _tell(group: list[_Order], results: list[Any]) -> None:
@@ -178,6 +189,15 @@ def _tell(group: list[_Order], results: list[Any]) -> None:
             order.done.set_result(result)
 
 
+def _identities(path: Path) -> list[tuple[str, tuple[int, int]]]:
+    """Of the file, of its log and of the log's index, by which the processes on the file know of each other."""
+    found = []
+    for file in (str(path), f"{path}-wal", f"{path}-shm"):
+        there = os.stat(file)  # noqa: PTH116 (as on every commit)
+        found.append((file, (there.st_dev, there.st_ino)))
+    return found
+
+
 def translate(error: BaseException, path: Path) -> BaseException:
     """A vendor's error as one of ours."""
     if isinstance(error, CountersinkError) or not isinstance(error, sqlite3.Error):
@@ -186,6 +206,8 @@ def translate(error: BaseException, path: Path) -> BaseException:
     ours: CountersinkError
     if code == sqlite3.SQLITE_FULL:
         ours = StorageFullError(f"the disk of {path} is full: free some space")
+    elif code in {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}:
+        ours = TransientError(f"another program has locked {path} ({error}): it goes on when that lets go")
     elif code in {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}:
         ours = DamagedError(f"{path} is damaged ({error}): stop all processes on it and put a backup in its place")
     else:

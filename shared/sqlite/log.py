@@ -1,4 +1,4 @@
-"""Owns the length of a file's write-ahead log: readers that follow one another closely never let it begin anew."""
+"""Owns where a file's write-ahead log begins anew: before the first write of a process, and when it has become long."""
 
 import contextlib
 import os
@@ -23,9 +23,23 @@ class Log:
     def __init__(self, file: Path) -> None:
         self._path = f"{file}-wal"
         self._next = 0.0
+        self._inherited = True
+        """It may hold what another process wrote."""
+
+    def inherit(self, db: sqlite3.Connection) -> None:
+        """Before the first promise. If the last process could not sync the log and was killed, the log can be read and
+        is on no disk: the kernel takes it for written. What was appended to it would be lost with it. What it holds is
+        copied into the file, where it is written once more, and it starts from its beginning. While others read for
+        long that can't be; as long as there are others, what could not be synced is not taken for part of the log.
+        """
+        if self._inherited:
+            db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            self._inherited = False
 
     def shorten(self, db: sqlite3.Connection) -> None:
-        """If it is too long: all of it into the file, and the space back to the disk."""
+        """If it is too long: all of it into the file, and the space back to the disk. Readers that follow one another
+        closely never let it begin anew by itself.
+        """
         now = time.monotonic()
         if now < self._next:
             return

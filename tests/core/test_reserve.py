@@ -58,8 +58,8 @@ def test_of_a_small_disk_a_tenth_is_kept() -> None:
 
 def test_what_is_pending_needs_room_to_be_applied() -> None:
     """Of the spool nothing is applied here."""
-    large, small = Disk(1_000 * MIB, (64 + 10 * GROWTH) * MIB), Disk(100 * MIB, (GROWTH + LOG_GROWTH) * 2 * MIB)
-    for disk, most in ((large, 10 * MIB), (small, 2 * MIB)):
+    large, small = Disk(1_000 * MIB, (64 + 10 * GROWTH) * MIB), Disk(100 * MIB, (GROWTH + LOG_GROWTH) * MIB)
+    for disk, most in ((large, 10 * MIB), (small, MIB)):
         assert disk.takes(disk.reserve(64 * MIB), most)
         assert not disk.takes(disk.reserve(64 * MIB), most + 1)
     assert large.takes(large.reserve(64 * MIB, applied=False), 10 * GROWTH * MIB)

@@ -1,15 +1,17 @@
 """What a process is told when the file can't be used, now or ever."""
 
 import asyncio
+import shutil
 import sqlite3
 import threading
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
 import pytest
 
 from shared.clock import ManualClock
-from shared.errors import SettingsError, StorageFullError, TransientError
+from shared.errors import DamagedError, SettingsError, StorageFullError, TransientError
 from shared.sqlite.broker import SqlitePublisher, SqliteSubscription
 from shared.sqlite.database import Database, _prepare
 from shared.sqlite.overlay import SqliteOverlay
@@ -151,6 +153,35 @@ async def test_a_lock_that_lasts_is_said_to_be_transient_and_nothing_was_done(da
     stranger.execute("ROLLBACK")
     stranger.close()
     await store.apply(commit)
+
+
+async def test_a_lock_that_lasts_is_waited_for_once_by_all_who_wait(database: Database) -> None:
+    """One by one, a hundred of them would block everybody for a hundred times as long."""
+    publisher = SqlitePublisher(database, ManualClock(), 10**6)
+    database._db.execute("PRAGMA busy_timeout = 200")
+    stranger = sqlite3.connect(database.path, isolation_level=None)
+    stranger.execute("BEGIN EXCLUSIVE")
+    begun = time.monotonic()
+    waiting = [publisher.publish([MESSAGE]) for _ in range(100)]
+    ends = await asyncio.gather(*waiting, return_exceptions=True)
+    assert [type(end) for end in ends] == [TransientError] * 100
+    assert time.monotonic() - begun < 5
+    stranger.execute("ROLLBACK")
+    stranger.close()
+    await publisher.publish([MESSAGE])
+
+
+@pytest.mark.parametrize("companion", ["", "-wal", "-shm"])
+async def test_a_file_that_was_removed_under_it_takes_nothing_more(companion: str, database: Database) -> None:
+    publisher = SqlitePublisher(database, ManualClock(), 10**6)
+    await publisher.publish([MESSAGE])
+    file = f"{database.path}{companion}"
+    shutil.move(file, f"{file}.away")
+    with pytest.raises(DamagedError, match=rf"{file} was removed or replaced"):
+        await publisher.publish([MESSAGE])
+    shutil.copy(f"{file}.away", file)
+    with pytest.raises(DamagedError, match="restart"):
+        await publisher.publish([MESSAGE])
 
 
 async def read_snapshot(database: Database) -> object:

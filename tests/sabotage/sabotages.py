@@ -6,6 +6,7 @@ RACES: Final = "tests/path/test_races.py"
 FLUSHER: Final = "tests/flusher"
 CONTRACTS: Final = "tests/contracts"
 CORE: Final = "tests/core"
+POWER: Final = "tests/processes/test_power.py"
 SEEDS: Final = "tests/simulation/test_seeds.py::test_a_few_seeds"
 
 
@@ -166,5 +167,12 @@ SABOTAGES: Final = (
         """        future: asyncio.Future[None] = self._loop.create_future()""",
         """        future: asyncio.Future[None] = self._loop.create_future(); future.set_result(None)""",
         (SEEDS,),
+    ),
+    Sabotage(
+        "a start builds on a log that may be on no disk",
+        "shared/sqlite/database.py",
+        "                if self._inherited:",
+        "                if False:",
+        (POWER,),
     ),
 )
