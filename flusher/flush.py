@@ -73,7 +73,7 @@ class Flush:
         tools = self._tools
         begun = tools.clock.monotonic()
         adds = await tools.book.adds(plan.sums)
-        now = int(tools.clock.now() * 1000)
+        now = self._now()
         receipts = tuple(
             Receipt(key, now + lifetime(tools.retention, of_client=of_client))
             for key, of_client in plan.receipts.items()
@@ -96,6 +96,10 @@ class Flush:
             self._count(plan)
             self._most_parts *= 2
 
+    def _now(self) -> int:
+        """Not before the publishing: by a clock that is behind, a receipt would not outlive its message."""
+        return max(int(self._tools.clock.now() * 1000), self.window.newest)
+
     async def _look_up(self, keys: Collection[str], parts: Collection[str]) -> None:
         """Never take it that all of them exist. What does not is committed again."""
         time, found = await self._tools.store.receipts(keys)
@@ -114,8 +118,7 @@ class Flush:
 
     async def _give_up(self, part: Part, why: str) -> None:
         """A receipt that says so, before anything is published: a second flusher must not apply it meanwhile."""
-        now = int(self._tools.clock.now() * 1000)
-        expires = now + lifetime(self._tools.retention, of_client=part.retried)
+        expires = self._now() + lifetime(self._tools.retention, of_client=part.retried)
         try:
             await self._tools.store.apply(Commit((Receipt(part.key, expires, DEAD),), ()))
         except AlreadyAppliedError:

@@ -82,6 +82,8 @@ class Window:
         self.bytes = 0
         self.oldest: int | None = None
         """When the oldest of it was published."""
+        self.newest = 0
+        """When the newest of it was, by the clocks of those who did."""
 
     def __bool__(self) -> bool:
         return bool(self.held)
@@ -90,6 +92,7 @@ class Window:
         self.held.append(Held(delivery, tuple(parts_of(envelope)), envelope.increments(), late))
         self.counters |= envelope.counters()
         self.bytes += len(delivery.message.data)
+        self.newest = max(self.newest, delivery.published)
         self.oldest = delivery.published if self.oldest is None else min(self.oldest, delivery.published)
 
     def plan(self, most_parts: int) -> Plan:

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from flusher.flush import Flush, Tools
+from flusher.horizon import Horizon
 from flusher.policy import FlushPolicy
 from flusher.window import Window
 from shared import metrics
@@ -43,6 +44,7 @@ class Flusher:
         self._lease = lease
         self._ages = ages
         """Whether receipts expire by the clock alone, so that old envelopes can't be judged any more."""
+        self._horizon = Horizon()
         self._window = Window()
         self._begun = 0.0
         self._flushing: Window | None = None
@@ -115,9 +117,11 @@ class Flusher:
 
     async def sweep_once(self) -> None:
         """Delete the receipts that have expired, some at a time, since others write, too."""
-        now = int(self._tools.clock.now() * 1000)
+        until = self._horizon.until(self._tools.clock.now(), self._tools.clock.monotonic())
+        if until is None:
+            return
         while True:
-            if await self._tools.store.sweep(now, MOST_SWEPT) < MOST_SWEPT:
+            if await self._tools.store.sweep(int(until * 1000), MOST_SWEPT) < MOST_SWEPT:
                 return
             await asyncio.sleep(LOOK)
 

@@ -41,7 +41,7 @@ class Subscription(Protocol):
         ...
 
     async def extend(self, tokens: Sequence[str], seconds: float) -> None:
-        """Have these leases end `seconds` from now. A lease that was lost stays lost; that is no error."""
+        """Have these leases end `seconds` from now, 600 at most. A lease that was lost stays lost; that is no error."""
         ...
 
     async def ack(self, tokens: Sequence[str], floor: int) -> None:

@@ -23,6 +23,12 @@ COMFORT: Final = 0.9
 """Of what may be pending: whoever was refused is told to come back when so much is expected to be left."""
 ACKS_KEPT: Final = 10_000
 """Followers further behind than that read the pending messages anew."""
+LONGEST_LEASE: Final = 600_000
+"""Milliseconds: the most that COUNTERSINK_LEASE allows."""
+_LAPSED: Final = (
+    "(SELECT * FROM leases WHERE until <= :now UNION ALL SELECT * FROM leases WHERE until > :now + :longest)"
+)
+"""A lease that lasts for longer is of a clock that has been set back since, and nobody may hold it any more."""
 
 
 _INSERT: Final = "INSERT OR IGNORE INTO messages (data, attributes, published, once) VALUES (?, ?, ?, ?)"
@@ -127,9 +133,9 @@ class SqliteSubscription:
     def _any(self) -> bool:
         try:
             (found,) = self._reader.execute(
-                "SELECT EXISTS (SELECT 1 FROM leases WHERE until <= ?) OR EXISTS ("
+                f"SELECT EXISTS {_LAPSED} OR EXISTS ("  # noqa: S608 (constant)
                 "SELECT 1 FROM messages, broker WHERE seq > head)",
-                (self._now(),),
+                {"now": self._now(), "longest": LONGEST_LEASE},
             ).fetchone()
         except sqlite3.Error as error:
             raise translate(error, self._database.path) from error
@@ -191,9 +197,9 @@ class SqliteSubscription:
 def _lease(db: sqlite3.Connection, now: int, lease: int, limit: int, max_bytes: int) -> list[Delivery]:
     columns = "m.seq, data, attributes, published"
     again = db.execute(
-        f"SELECT {columns}, attempt + 1 FROM leases l JOIN messages m ON m.seq = l.seq"  # noqa: S608 (constant)
-        " WHERE until <= ? ORDER BY until, l.seq LIMIT ?",
-        (now, limit),
+        f"SELECT {columns}, attempt + 1 FROM {_LAPSED} l JOIN messages m ON m.seq = l.seq"  # noqa: S608 (constant)
+        " ORDER BY until, l.seq LIMIT :limit",
+        {"now": now, "longest": LONGEST_LEASE, "limit": limit},
     )
     deliveries, fitted = _fitting(again, max_bytes)
     if len(deliveries) < limit and fitted:

@@ -66,7 +66,10 @@ class Database:
 
     def reader(self) -> sqlite3.Connection:
         """A connection for reads on the event loop's thread, where it must not wait; closed with the database."""
-        connection = _connect(self.path)
+        try:
+            connection = _connect(self.path)
+        except sqlite3.Error as error:
+            raise translate(error, self.path) from error
         connection.execute("PRAGMA busy_timeout = 50")
         self._readers.append(connection)
         return connection

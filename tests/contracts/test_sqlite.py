@@ -78,6 +78,19 @@ class TestSqliteBroker(BrokerContract, LeaseContract, OnceContract):
         await broker.subscription.ack(tokens(await pull_all(broker.subscription, 2)), floor=1)
         assert database.reader().execute(counted).fetchone() == (0, 0)
 
+    async def test_a_lease_by_a_clock_that_was_set_back_holds_nobody_up(self, database: Database) -> None:
+        """Whoever took it may be gone, and the time at which it ends is days ahead."""
+        clock = ManualClock()
+        publisher, subscription = SqlitePublisher(database, clock, ROOM), SqliteSubscription(database, clock, 60)
+        await publisher.publish([encode(PLAIN)])
+        (first,) = await pull_all(subscription, 1)
+        clock.turn(-300)
+        assert await subscription.pull(1, 1_000, 0) == ()
+        clock.turn(-86_400)
+        (again,) = await pull_all(subscription, 1)
+        assert (again.message_id, again.attempt) == (first.message_id, 2)
+        assert await subscription.pull(1, 1_000, 0) == ()
+
 
 class TestSqliteStore(StoreContract, SnapshotContract):
     @pytest.fixture

@@ -184,6 +184,17 @@ async def test_a_file_that_was_removed_under_it_takes_nothing_more(companion: st
         await publisher.publish([MESSAGE])
 
 
+async def test_a_connection_that_can_not_be_opened_any_more_is_one_of_our_errors(
+    database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As when all file descriptors are in use."""
+    store = SqliteStore(database, ManualClock())
+    monkeypatch.setattr(database, "path", tmp_path / "nowhere" / "file")
+    with pytest.raises(TransientError, match="unable to open"):
+        async with store.snapshot(), store.snapshot():
+            pass
+
+
 async def read_snapshot(database: Database) -> object:
     async with SqliteStore(database, ManualClock()).snapshot() as snapshot:
         return await snapshot.read(["a"], ["key"])
