@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from tests.reliability import kills
+from tests.reliability import clock, files, kills
 from tests.reliability.rows import Row
 
-ROWS: Final[tuple[Row, ...]] = (*kills.ROWS,)
+ROWS: Final[tuple[Row, ...]] = (*kills.ROWS, *files.ROWS, *clock.ROWS)

@@ -1,0 +1,95 @@
+"""What others do to the file, and what its disk does: locks, and calls that fail."""
+
+import asyncio
+import sqlite3
+import time
+from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
+
+from tests.reliability.kills import PAUSE, again
+from tests.reliability.rows import SQLITE, Row
+from tests.reliability.scene import Scene
+
+HELD = 10.0
+"""Seconds, at most, for which somebody else holds the lock."""
+UP = ("up", "--port", "0")
+
+
+async def up_killed(scene: Scene, seconds: float) -> None:
+    until = scene.seconds + seconds
+    while scene.seconds < until:
+        await asyncio.sleep(scene.chance(*PAUSE))
+        await again(scene.pick(scene.ingests))
+
+
+async def locked(scene: Scene, seconds: float) -> None:
+    """By a program that knows nothing of ours."""
+    file, until = scene.folder / "countersink.db", scene.seconds + seconds
+    while scene.seconds < until:
+        await asyncio.to_thread(_hold, file, min(HELD, seconds))
+        await scene.busy(20)
+    assert scene.calls.errors["503"], "nobody noticed the lock"
+
+
+def _hold(file: Path, seconds: float) -> None:
+    with closing(sqlite3.connect(file, timeout=20, isolation_level=None)) as db:
+        db.execute("BEGIN EXCLUSIVE")
+        time.sleep(seconds)
+        db.execute("ROLLBACK")
+
+
+def failing(scene: Scene) -> Sequence[str]:
+    """Of each thread's calls some fail, again and again; the process keeps its number."""
+    return (
+        *("strace", "-D", "-f", "-qq", "-o", "/dev/null", "-e", "trace=pwrite64,fdatasync,ftruncate"),
+        *("-e", "inject=fdatasync:error=EIO:when=40+9"),
+        *("-e", "inject=pwrite64:error=ENOSPC:when=300+97"),
+        *("-e", "inject=ftruncate:error=EIO:when=12+5"),
+    )
+
+
+async def errors(scene: Scene, seconds: float) -> None:
+    """A process is killed after errors, too, and the last ones are started on a disk that is whole."""
+    until = scene.seconds + seconds
+    while scene.seconds < until:
+        await asyncio.sleep(min(seconds / 2, 5))
+        await again(scene.pick(scene.ingests))
+    assert scene.calls.errors["503"], "no call failed"
+    for slot in scene.ingests:
+        slot.within = ()
+        await again(slot)
+
+
+ROWS = (
+    Row(
+        "up-killed",
+        "SIGKILL of `countersink up` again and again",
+        up_killed,
+        (SQLITE,),
+        flushers=0,
+        ingest=UP,
+        short=3.0,
+    ),
+    Row(
+        "locked",
+        "another program locks the file for 10 s, again and again",
+        locked,
+        (SQLITE,),
+        flushers=0,
+        ingest=UP,
+        short=6.0,
+    ),
+    Row(
+        "disk-errors",
+        "of `countersink up`, every 9th fdatasync and every 5th ftruncate fail with EIO, every 97th write with ENOSPC;"
+        " SIGKILL now and then",
+        errors,
+        (SQLITE,),
+        flushers=0,
+        ingest=UP,
+        within=failing,
+        short=3.0,
+        refusals=frozenset({503, 507}),
+    ),
+)
