@@ -2,9 +2,11 @@
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
+    from tests.fleet.pairs import Pair
     from tests.reliability.scene import Scene
 
 SQLITE: Final = "sqlite"
@@ -69,6 +71,8 @@ class Row:
     redis: bool = False
     hurt: frozenset[str] = frozenset()
     """Emulators that others must not use at the same time: of "pubsub", "firestore" and "datastore"."""
+    place: Callable[[Path], "Pair"] | None = None
+    """Makes another pair than the usual one, in the folder of the scene."""
     within: Within | None = None
     """What every process of ours is started by, as `unshare` or `strace`; called when the scene is set."""
     recovery: float = 30.0

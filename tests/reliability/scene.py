@@ -88,7 +88,7 @@ class Scene:
 async def scene(row: Row, name: str, ground: Ground, seed: int = 1) -> AsyncIterator[Scene]:
     """All of it is there, and everybody is at work; afterwards nothing of it is left."""
     async with AsyncExitStack() as stack:
-        pair = await ground.pair(row, name)
+        pair = row.place(ground.folder) if row.place else await ground.pair(row, name)
         stack.push_async_callback(pair.close)
         one = Scene(row, pair, ground, seed)
         settings = {**pair.settings, **SETTINGS}

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from tests.reliability import clock, files, kills
+from tests.reliability import clock, descriptors, disk, files, kills
 from tests.reliability.rows import Row
 
-ROWS: Final[tuple[Row, ...]] = (*kills.ROWS, *files.ROWS, *clock.ROWS)
+ROWS: Final[tuple[Row, ...]] = (*kills.ROWS, *files.ROWS, *disk.ROWS, *descriptors.ROWS, *clock.ROWS)
