@@ -36,10 +36,12 @@ async def ingest(settings: Settings, sock: socket.socket, say: Say, parent: int 
         service = _ingest(parts, settings)
         async with asyncio.TaskGroup() as tasks:
             tender = tasks.create_task(service.tend(), name="tend")
-            await service.start(sock)
-            say(f"countersink ingest is up on {url_of(sock)}, its data in {parts.where}")
-            await stop.wait()
-            await service.stop()
+            try:
+                await service.start(sock)
+                say(f"countersink ingest is up on {url_of(sock)}, its data in {parts.where}")
+                await stop.wait()
+            finally:  # if it fails, too, whoever waits is told so, and the door is closed before the loop is
+                await service.stop()
             tender.cancel()
 
 
@@ -63,11 +65,13 @@ async def up(settings: Settings, sock: socket.socket, say: Say) -> None:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(flusher_of(parts, settings).run(last, settings.drain_timeout), name="flusher")
             tender = tasks.create_task(service.tend(), name="tend")
-            await service.start(sock)
-            say(f"countersink is up on {url_of(sock)}, its data in {parts.where}")
-            await stop.wait()
-            say("countersink drains")
-            await service.stop()
+            try:
+                await service.start(sock)
+                say(f"countersink is up on {url_of(sock)}, its data in {parts.where}")
+                await stop.wait()
+                say("countersink drains")
+            finally:  # as above
+                await service.stop()
             tender.cancel()
             last.set()
 

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Callable, Iterator
-from typing import Final
+from typing import Final, NoReturn
 
 from ingest.batch import Batch
 from ingest.coalescer import Coalescer, Draft
@@ -13,6 +13,7 @@ from ingest.tenants import LOCAL
 from shared import metrics
 from shared.clock import Clock
 from shared.codec import encode
+from shared.errors import DamagedError
 from shared.ids import mint
 from shared.ports import Overlay, Publisher
 from shared.words import Increment
@@ -48,6 +49,8 @@ class Publishing:
         self._flights: dict[asyncio.Task[None], list[Draft]] = {}
         self._wake: asyncio.Handle | None = None
         self._loop = asyncio.get_running_loop()
+        self._broken = asyncio.Event()
+        self._damage: DamagedError | None = None
 
     def add(self, counter: str, delta: int, tenant: str = LOCAL) -> Draft:
         """One increment. Wait for its draft with `durable`, in the same step."""
@@ -89,6 +92,12 @@ class Publishing:
         future: asyncio.Future[None] = self._loop.create_future()
         self._waiters.setdefault(draft.id, []).append(future)
         return future
+
+    async def until_broken(self) -> NoReturn:
+        """Raise the `DamagedError` that a publish met: nothing will be accepted any more."""
+        await self._broken.wait()
+        assert self._damage is not None  # noqa: S101 (set before the event)
+        raise self._damage
 
     async def drain(self) -> None:
         """Return when all that was added has been published, or has failed."""
@@ -168,6 +177,9 @@ class Publishing:
             if not isinstance(error, Exception):
                 raise
             _log.warning("increments can't be accepted, clients are told to come back: %s", error)
+            if isinstance(error, DamagedError):
+                self._damage = error
+                self._broken.set()
         else:
             metrics.PUBLISH_SECONDS.observe(self._clock.monotonic() - begun)
             metrics.PUBLISHED.inc(len(drafts))

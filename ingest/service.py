@@ -79,8 +79,9 @@ class Ingest:
         self._runner = await serve(self.routes, self._lane, sock, self._settings)
 
     async def tend(self) -> None:
-        """For ever, beside the answering."""
+        """For ever, beside the answering. It ends with the error if what is stored can't be used any more."""
         async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self.publishing.until_broken(), name="notice damage")
             tasks.create_task(forever(self._settling.settle_once, INTERVAL), name="settle")
             if self._spool is not None:
                 tasks.create_task(self._spool.forward(), name="forward")

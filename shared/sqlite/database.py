@@ -212,7 +212,10 @@ def translate(error: BaseException, path: Path) -> BaseException:
     elif code in {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}:
         ours = TransientError(f"another program has locked {path} ({error}): it goes on when that lets go")
     elif code in {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}:
-        ours = DamagedError(f"{path} is damaged ({error}): stop all processes on it and put a backup in its place")
+        ours = DamagedError(
+            f"{path} is damaged, or its disk can't be read ({error}): look at the disk, stop all processes on the file"
+            " and put a backup in its place"
+        )
     else:
         ours = TransientError(f"{path}: {error}")
     ours.__cause__ = error

@@ -7,10 +7,8 @@ import asyncio
 import os
 import random
 import re
-import shutil
 import signal
 import sqlite3
-import subprocess
 from collections.abc import Callable, Mapping
 from contextlib import closing
 from pathlib import Path
@@ -20,23 +18,18 @@ import orjson
 import pytest
 
 from shared.receipts import key_of_envelope
-from tests.emulators.datastore_fixtures import missing
 from tests.processes.harness import processes
-from tests.processes.trace import Disk, calls, traced
+from tests.processes.trace import Disk, calls, strace_needed, traced
 
 CLIENTS = 6
-MOMENTS = 30
+MOMENTS = 20
 """At which the power fails."""
 _ACCEPTED = re.compile(rb'HTTP/1\.1 202 .*"receipt":"(\w+)"', re.DOTALL)
 
 
 @pytest.fixture(autouse=True)
-def strace(tmp_path: Path) -> None:
-    if shutil.which("strace") is None:
-        missing("strace is not there")
-    tried = subprocess.run([*traced(tmp_path / "tried"), "true"], capture_output=True, text=True, check=False)
-    if tried.returncode:
-        missing(f"strace may not trace here: {tried.stderr}")
+def strace() -> None:
+    strace_needed()
 
 
 class Sent:
@@ -126,14 +119,14 @@ async def run(data: Path, sent: Sent, trace: Path, least: int, *options: str, re
 @pytest.mark.timeout(120)
 async def test_power_lost_at_any_moment(tmp_path: Path) -> None:
     data, sent = tmp_path / "data", Sent()
-    await run(data, sent, tmp_path / "trace", 500)
+    await run(data, sent, tmp_path / "trace", 400)
     replay([tmp_path / "trace"], data, sent, tmp_path)
 
 
 @pytest.mark.timeout(120)
 async def test_an_fsync_that_failed_is_never_followed_by_a_202_for_its_data(tmp_path: Path) -> None:
     data, sent = tmp_path / "data", Sent()
-    await run(data, sent, tmp_path / "trace", 400, "-e", "inject=fdatasync:error=EIO:when=20+7", refused=10)
+    await run(data, sent, tmp_path / "trace", 300, "-e", "inject=fdatasync:error=EIO:when=20+7", refused=10)
     disk = replay([tmp_path / "trace"], data, sent, tmp_path)
     assert disk.failed
 

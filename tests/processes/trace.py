@@ -4,9 +4,13 @@ loss of power.
 
 import random
 import re
+import shutil
+import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+
+from tests.emulators.datastore_fixtures import missing
 
 CALLS = "openat,close,pwrite64,ftruncate,fdatasync,fsync,unlink,write"
 """All that changes a file, and what goes to sockets."""
@@ -15,6 +19,15 @@ _CALL = re.compile(rb"(\w+)\((.*)\) += (-?\d+|\?)")
 _UNFINISHED = b" <unfinished ...>"
 _RESUMED = re.compile(rb"<\.\.\. \w+ resumed>(.*)")
 _STRING = re.compile(rb'"((?:\\x[0-9a-f]{2})*)"')
+
+
+def strace_needed() -> None:
+    """It must be there, and may trace: not every container lets it."""
+    if shutil.which("strace") is None:
+        missing("strace is not there")
+    tried = subprocess.run(["strace", "-o", "/dev/null", "true"], capture_output=True, text=True, check=False)
+    if tried.returncode:
+        missing(f"strace may not trace here: {tried.stderr}")
 
 
 def traced(trace: Path, *more: str) -> tuple[str, ...]:

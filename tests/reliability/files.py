@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 
+from tests.processes.trace import strace_needed
 from tests.reliability.kills import PAUSE, again
 from tests.reliability.rows import SQLITE, Row
 from tests.reliability.scene import Scene
@@ -41,6 +42,7 @@ def _hold(file: Path, seconds: float) -> None:
 
 def failing(scene: Scene) -> Sequence[str]:
     """Of each thread's calls some fail, again and again; the process keeps its number."""
+    strace_needed()
     return (
         *("strace", "-D", "-f", "-qq", "-o", "/dev/null", "-e", "trace=pwrite64,fdatasync,ftruncate"),
         *("-e", "inject=fdatasync:error=EIO:when=40+9"),

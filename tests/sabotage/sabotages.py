@@ -170,9 +170,9 @@ SABOTAGES: Final = (
     ),
     Sabotage(
         "a start builds on a log that may be on no disk",
-        "shared/sqlite/database.py",
-        "                if self._inherited:",
-        "                if False:",
+        "shared/sqlite/log.py",
+        "        if self._inherited:",
+        "        if False:",
         (POWER,),
     ),
 )
