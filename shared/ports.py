@@ -9,7 +9,7 @@ from contextlib import AbstractAsyncContextManager
 from typing import Protocol
 
 from shared.findings import Finding
-from shared.words import Commit, Delivery, Envelope, Message, Receipts, Total, View
+from shared.words import Commit, Delivery, Envelope, Letter, Message, Receipts, Total, View
 
 
 class Publisher(Protocol):
@@ -61,6 +61,34 @@ class Subscription(Protocol):
 
         What it carries stays pending for readers: it was accepted, and it is not applied.
         """
+        ...
+
+
+class DeadLetters(Protocol):
+    """One way through what was buried. Where the broker has leases, it holds what it hands out; elsewhere another one
+    may be handed the same. Receipts tell.
+    """
+
+    complete: bool
+    """Whether what is found is all there is."""
+
+    async def pull(self, limit: int, max_bytes: int) -> Sequence[Letter]:
+        """Some that this object has not handed out yet; none if it finds no more. Limits as for a `Subscription`.
+
+        A message that was buried twice may be two letters.
+        """
+        ...
+
+    async def ack(self, tokens: Sequence[str], floor: int) -> None:
+        """Forget these for good. Safe to do twice. `floor` and overlay as for a `Subscription`."""
+        ...
+
+    async def bury(self, delivery: Delivery, reason: str) -> None:
+        """It stays, with this reason. This object does not hand it out again."""
+        ...
+
+    async def close(self) -> None:
+        """Give back what was handed out and is not forgotten: others find it at once."""
         ...
 
 

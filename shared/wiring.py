@@ -13,12 +13,13 @@ from shared import urls
 from shared.clock import Clock, SystemClock
 from shared.errors import SettingsError
 from shared.memory.overlay import ProcessOverlay
-from shared.ports import Overlay, Publisher, Store, Subscription
+from shared.ports import DeadLetters, Overlay, Publisher, Store, Subscription
 from shared.receipts import lifetime
 from shared.settings import Settings
 from shared.sqlite.broker import SqlitePublisher, SqliteSubscription, claim, topic_of
 from shared.sqlite.database import Database
 from shared.sqlite.disks import LAYERS, MEMORY, kind_of, mounts
+from shared.sqlite.letters import SqliteDeadLetters
 from shared.sqlite.overlay import SqliteOverlay
 from shared.sqlite.reserve import Reserve
 from shared.sqlite.store import SqliteStore
@@ -69,6 +70,8 @@ class Parts:
     where: str
     """Of the data, for people."""
     obstacles: "Obstacles"
+    letters: Callable[[], DeadLetters]
+    """A way through what was buried."""
     spool: "Queue | None" = None
     """What takes envelopes while the broker is away."""
     _begins: list[Callable[[], Awaitable[None]]] = field(default_factory=list)
@@ -110,6 +113,7 @@ def _embedded(settings: Settings) -> Parts:
         metered=False,
         where=str(database.path.absolute()),
         obstacles=_none,
+        letters=partial(SqliteDeadLetters, database),
         _ends=[database.close],
     )
 
@@ -118,6 +122,7 @@ def _on_pubsub(settings: Settings, environment: Mapping[str, str], *, publishes:
     broker = urls.pubsub(BROKER, settings.broker)
     try:
         from shared.google.pubsub_client import PATIENCE, Place, PubsubClient  # noqa: PLC0415 (the extra may be missing)
+        from shared.google.pubsub_letters import PubsubDeadLetters  # noqa: PLC0415
         from shared.google.pubsub_publisher import PubsubPublisher  # noqa: PLC0415
         from shared.google.pubsub_setup import obstacles  # noqa: PLC0415
         from shared.google.pubsub_subscription import PubsubSubscription  # noqa: PLC0415
@@ -155,6 +160,7 @@ def _on_pubsub(settings: Settings, environment: Mapping[str, str], *, publishes:
         metered=True,
         where=f"{settings.broker} and {settings.store}",
         obstacles=partial(obstacles, client, place, settings.retention),
+        letters=partial(PubsubDeadLetters, client, place),
         spool=spool,
         _begins=begins,
         _ends=ends,

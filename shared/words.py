@@ -118,6 +118,17 @@ class Delivery:
     attempt: int = 1
 
 
+@dataclass(frozen=True, slots=True)
+class Letter:
+    """A dead letter: a message that was buried."""
+
+    delivery: Delivery
+    """The message as it was, under its own id and time; the token is of this look at it."""
+    reason: str
+    flaw: str | None = None
+    """Why it is not what was published, so that it can't be counted whatever it says."""
+
+
 class Receipt(NamedTuple):
     """Proof that an envelope, or an increment with an id, has been applied (or given up: `dead`)."""
 

@@ -1,12 +1,13 @@
 """Our messages as those of Pub/Sub and back, and how many fit into a request. Pure."""
 
+import re
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from google.pubsub_v1 import types
 
 from shared.errors import RefusedError
-from shared.words import Delivery, Message
+from shared.words import Delivery, Letter, Message
 
 MOST_MESSAGES: Final = 1_000
 MOST_BYTES: Final = 10_000_000 - 1_000
@@ -27,6 +28,8 @@ CUT: Final = "countersink-cut"
 """How many bytes the data had, where they did not all fit beside the reason."""
 _READ: Final = ("ce-", "content-type", "counter", "delta", "countersink-")
 """Attributes that mean something to us start like this."""
+
+_NUMBER: Final = re.compile("[0-9]{1,18}")
 
 _Message: Final = types.PubsubMessage.pb()
 
@@ -104,6 +107,24 @@ def dead_letter(delivery: Delivery, reason: str, topic: str) -> Message:
     kept = {key: theirs[key] for key in read} | ours | {CUT: str(len(delivery.message.data))}
     room = MOST_BYTES - to_wire(Message(b"", kept)).ByteSize() - 2 * _FRAME
     return Message(delivery.message.data[:room], kept)
+
+
+def letter_of(ack_id: str, message: Any, topic: str) -> Letter:
+    """The way back: under the id and the time that it had when it was buried."""
+    attributes = dict(message.attributes)
+    reason = attributes.pop(REASON, "")
+    whole = from_wire(ack_id, message, 1)
+    its_id, its_time, its_topic = (attributes.pop(name, "") for name in (MESSAGE_ID, PUBLISHED, TOPIC))
+    cut = attributes.pop(CUT, str(len(message.data)))
+    if not its_id or not _NUMBER.fullmatch(its_time):
+        return Letter(whole, reason, "it was not put here by a flusher")
+    flaw = None
+    if its_topic != _short(topic):
+        flaw = f"it is of another topic: {its_topic}"
+    elif cut != str(len(message.data)):
+        flaw = f"only {len(message.data)} bytes of {cut} did fit beside the reason"
+    delivery = Delivery(ack_id, Message(message.data, attributes), its_id, int(its_time))
+    return Letter(delivery, reason, flaw)
 
 
 def _short(text: str) -> str:

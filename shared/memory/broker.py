@@ -2,13 +2,13 @@
 
 import asyncio
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from shared.clock import Clock
 from shared.codec import decode
 from shared.errors import OverloadedError, UnreadableError
 from shared.overlay import KeptByBroker, Pending
-from shared.words import Delivery, Message, View
+from shared.words import Delivery, Letter, Message, View
 
 
 @dataclass
@@ -97,6 +97,28 @@ class MemoryBroker:
         if held:
             held.buried = reason
             held.until = 0.0
+
+    def letters(self, after: int) -> list[tuple[int, Letter]]:
+        """What is buried, in order of arrival."""
+        return [
+            (number, Letter(replace(_delivery(number, held), token=str(number)), held.buried))
+            for number, held in self._messages.items()
+            if held.buried is not None and number > after
+        ]
+
+    def forget_buried(self, tokens: Sequence[str], floor: int) -> None:
+        done = [number for number in map(int, tokens) if self._is_buried(number)]
+        for number in done:
+            del self._messages[number]
+        if done:
+            self.pending.remove(done, floor)
+
+    def rebury(self, delivery: Delivery, reason: str) -> None:
+        if self._is_buried(int(delivery.token)):
+            self._messages[int(delivery.token)].buried = reason
+
+    def _is_buried(self, number: int) -> bool:
+        return number in self._messages and self._messages[number].buried is not None
 
     def buried(self) -> dict[str, str]:
         """Message ids and reasons."""

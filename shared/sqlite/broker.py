@@ -159,22 +159,11 @@ class SqliteSubscription:
     async def ack(self, tokens: Sequence[str], floor: int) -> None:
         leases = [_lease_of(token) for token in tokens]
 
-        def forget(db: sqlite3.Connection) -> None:
-            done = [lease[0] for lease in leases if _end_lease(db, lease)]
-            if not done:
-                return
-            seqs = orjson.dumps(done).decode()
-            sizes = db.execute(
-                "DELETE FROM messages WHERE seq IN (SELECT value FROM json_each(?))"
-                " RETURNING length(data) + length(attributes)",
-                (seqs,),
-            )
-            size = sum(row[0] for row in sizes)
-            db.execute("UPDATE broker SET bytes = bytes - ?, floor = max(floor, ?)", (size, floor))
-            db.execute("INSERT INTO acks (seqs) VALUES (?)", (seqs,))
-            db.execute("DELETE FROM acks WHERE number <= (SELECT max(number) FROM acks) - ?", (ACKS_KEPT,))
+        def work(db: sqlite3.Connection) -> None:
+            if done := [lease[0] for lease in leases if _end_lease(db, lease)]:
+                forget(db, done, floor)
 
-        await self._database.write(forget)
+        await self._database.write(work)
 
     async def bury(self, delivery: Delivery, reason: str) -> None:
         """The row stays, so that readers go on to count it; it is not delivered any more."""
@@ -192,6 +181,20 @@ class SqliteSubscription:
 
     def _now(self) -> int:
         return int(self._clock.now() * 1000)
+
+
+def forget(db: sqlite3.Connection, numbers: Sequence[int], floor: int) -> None:
+    """These messages are there, and are settled. What is buried is not among the bytes that wait any more."""
+    seqs = orjson.dumps(numbers).decode()
+    sizes = db.execute(
+        "DELETE FROM messages WHERE seq IN (SELECT value FROM json_each(?))"
+        " RETURNING (length(data) + length(attributes)) * (buried IS NULL)",
+        (seqs,),
+    )
+    size = sum(row[0] for row in sizes)
+    db.execute("UPDATE broker SET bytes = bytes - ?, floor = max(floor, ?)", (size, floor))
+    db.execute("INSERT INTO acks (seqs) VALUES (?)", (seqs,))
+    db.execute("DELETE FROM acks WHERE number <= (SELECT max(number) FROM acks) - ?", (ACKS_KEPT,))
 
 
 def _lease(db: sqlite3.Connection, now: int, lease: int, limit: int, max_bytes: int) -> list[Delivery]:

@@ -6,11 +6,13 @@ import pytest
 
 from shared.clock import ManualClock
 from shared.memory.broker import MemoryBroker, MemoryOverlay
+from shared.memory.letters import MemoryDeadLetters
 from shared.memory.store import MemoryStore
 from shared.ports import Overlay
 from shared.words import Message
 from tests.contracts.broker import Broker, BrokerContract
 from tests.contracts.leases import LeaseContract, OnceContract
+from tests.contracts.letters import Buried, LettersContract, LettersOfOverlayContract
 from tests.contracts.overlay import Accepted, OverlayContract
 from tests.contracts.snapshots import SnapshotContract
 from tests.contracts.store import StoreContract
@@ -53,6 +55,17 @@ class TestMemoryBroker(BrokerContract, LeaseContract, OnceContract):
     @pytest.fixture
     async def broker(self) -> Broker:
         return make_broker()
+
+
+def make_buried(kind: type[MemoryDeadLetters] = MemoryDeadLetters) -> Buried:
+    broker = MemoryBroker(ManualClock())
+    return Buried(broker, broker, lambda: kind(broker), MemoryOverlay(broker))
+
+
+class TestMemoryDeadLetters(LettersContract, LettersOfOverlayContract):
+    @pytest.fixture
+    async def buried(self) -> Buried:
+        return make_buried()
 
 
 class TestMemoryStore(StoreContract, SnapshotContract):

@@ -10,21 +10,27 @@ import pytest
 
 from shared.clock import ManualClock
 from shared.memory.broker import MemoryBroker, MemoryOverlay
+from shared.memory.letters import MemoryDeadLetters
 from shared.memory.overlay import ProcessOverlay
 from shared.memory.store import MemoryStore
 from shared.ports import Overlay
-from tests.contracts import broken_brokers, broken_overlays, broken_revivals, broken_stores
+from tests.contracts import broken_brokers, broken_letters, broken_overlays, broken_revivals, broken_stores
 from tests.contracts.broker import BrokerContract
 from tests.contracts.entries import EntriesContract
 from tests.contracts.leases import LeaseContract, OnceContract
+from tests.contracts.letters import LettersContract, LettersOfOverlayContract
 from tests.contracts.overlay import Accepted, OverlayContract
 from tests.contracts.snapshots import SnapshotContract
 from tests.contracts.store import StoreContract
-from tests.contracts.test_memory import make_broker
+from tests.contracts.test_memory import make_broker, make_buried
 from tests.contracts.test_process_overlay import make_written
 
 
 class OfBrokers(BrokerContract, LeaseContract, OnceContract):
+    __test__ = False
+
+
+class OfLetters(LettersContract, LettersOfOverlayContract):
     __test__ = False
 
 
@@ -65,6 +71,13 @@ def broker_of(kind: type[MemoryBroker]) -> Callable[[], Awaitable[object]]:
     return make
 
 
+def letters_of(kind: type[MemoryDeadLetters]) -> Callable[[], Awaitable[object]]:
+    async def make() -> object:
+        return make_buried(kind)
+
+    return make
+
+
 def store_of(kind: type[MemoryStore]) -> Callable[[], Awaitable[object]]:
     async def make() -> object:
         return kind(ManualClock())
@@ -96,6 +109,11 @@ async def test_a_broken_broker_fails(kind: type[MemoryBroker]) -> None:
     assert await failures(OfBrokers(), broker_of(kind))
 
 
+@pytest.mark.parametrize("kind", kinds(broken_letters, MemoryDeadLetters))
+async def test_a_broken_way_through_dead_letters_fails(kind: type[MemoryDeadLetters]) -> None:
+    assert await failures(OfLetters(), letters_of(kind))
+
+
 @pytest.mark.parametrize("kind", [*kinds(broken_stores, MemoryStore), *kinds(broken_revivals, MemoryStore)])
 async def test_a_broken_store_fails(kind: type[MemoryStore]) -> None:
     assert await failures(OfStores(), store_of(kind))
@@ -119,6 +137,7 @@ async def test_a_broken_overlay_of_a_process_fails(kind: type[ProcessOverlay]) -
 async def test_the_fakes_themselves_fail_nothing() -> None:
     """So that it is the mistake that is caught."""
     assert await failures(OfBrokers(), broker_of(MemoryBroker)) == []
+    assert await failures(OfLetters(), letters_of(MemoryDeadLetters)) == []
     assert await failures(OfStores(), store_of(MemoryStore)) == []
     assert await failures(OverlayContract(), overlay_of(MemoryBroker, MemoryOverlay)) == []
     assert await failures(EntriesContract(), written_of(ProcessOverlay)) == []

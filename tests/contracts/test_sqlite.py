@@ -16,12 +16,14 @@ from shared.sqlite import broker as sqlite_broker
 from shared.sqlite import overlay as sqlite_overlay
 from shared.sqlite.broker import SqlitePublisher, SqliteSubscription
 from shared.sqlite.database import Database
+from shared.sqlite.letters import SqliteDeadLetters
 from shared.sqlite.overlay import SqliteOverlay
 from shared.sqlite.store import SqliteStore
 from shared.words import Commit, Envelope, Message, Receipt
 from tests.contracts.broker import Broker, BrokerContract, pull_all, tokens
 from tests.contracts.leases import LeaseContract, OnceContract
-from tests.contracts.overlay import PLAIN, Accepted, OverlayContract, ack_all, entries, publish, pull, view
+from tests.contracts.letters import Buried, LettersContract, LettersOfOverlayContract, bury, through
+from tests.contracts.overlay import KEYED, PLAIN, Accepted, OverlayContract, ack_all, entries, publish, pull, view
 from tests.contracts.snapshots import SnapshotContract
 from tests.contracts.store import StoreContract, commit, total
 
@@ -90,6 +92,29 @@ class TestSqliteBroker(BrokerContract, LeaseContract, OnceContract):
         (again,) = await pull_all(subscription, 1)
         assert (again.message_id, again.attempt) == (first.message_id, 2)
         assert await subscription.pull(1, 1_000, 0) == ()
+
+
+class TestSqliteDeadLetters(LettersContract, LettersOfOverlayContract):
+    @pytest.fixture
+    async def buried(self, database: Database, another: Database) -> Buried:
+        clock = ManualClock()
+        return Buried(
+            SqlitePublisher(database, clock, ROOM),
+            SqliteSubscription(database, clock, 60),
+            lambda: SqliteDeadLetters(another),
+            SqliteOverlay(database, "topic"),
+        )
+
+    async def test_bytes_that_wait_are_counted_right(self, buried: Buried, database: Database) -> None:
+        """What is buried does not wait, and is not taken off a second time when it is forgotten."""
+        await bury(buried, encode(PLAIN))
+        await buried.publisher.publish([encode(KEYED)])
+        letters = buried.letters()
+        (letter,) = await through(letters)
+        await letters.ack([letter.delivery.token], floor=1)
+        counted = "SELECT bytes, (SELECT sum(length(data) + length(attributes)) FROM messages) FROM broker"
+        bytes_, there = database.reader().execute(counted).fetchone()
+        assert bytes_ == there > 0
 
 
 class TestSqliteStore(StoreContract, SnapshotContract):

@@ -1,15 +1,20 @@
 """The contract of brokers on the Pub/Sub emulator, and what holds where Pub/Sub can't keep a sentence of it."""
 
 import asyncio
+from collections.abc import AsyncIterator
 
 import pytest
 
 from shared.errors import OverloadedError
+from shared.google import pubsub_letters
+from shared.google.pubsub_client import TIMEOUT
+from shared.google.pubsub_letters import PubsubDeadLetters
 from shared.google.pubsub_publisher import PubsubPublisher
-from shared.google.pubsub_wire import REASON
-from shared.words import Message
+from shared.google.pubsub_wire import MOST_BYTES, REASON, dead_letter, to_wire
+from shared.words import Delivery, Message
 from tests.contracts.broker import Broker, BrokerContract, message, pull_all
 from tests.contracts.leases import LeaseContract
+from tests.contracts.letters import Buried, LettersContract, bury, data_of, look, through
 from tests.emulators.pubsub_fixtures import Pubsub, WatchedClient
 
 
@@ -82,6 +87,69 @@ class TestPubsubBroker(BrokerContract, LeaseContract):
         await first
         await broker.tiny.check()
         assert len(await pull_all(broker.subscription, 1)) == 1
+
+
+class TestPubsubDeadLetters(LettersContract):
+    @pytest.fixture
+    async def buried(self, pubsub: Pubsub) -> AsyncIterator[Buried]:
+        client = pubsub.client()
+        ways: list[PubsubDeadLetters] = []
+
+        def letters() -> PubsubDeadLetters:
+            ways.append(PubsubDeadLetters(client, pubsub.place, wait=0.2))
+            return ways[-1]
+
+        yield Buried(pubsub.publisher(), pubsub.subscription(), letters)
+        for way in ways:
+            await way.close()
+
+    async def test_what_one_holds_another_does_not_see_until_it_is_given_back(self, buried: Buried) -> None:
+        await bury(buried, message(1))
+        first, second = buried.letters(), buried.letters()
+        assert len(await through(first)) == 1
+        assert await through(second) == []
+        await first.close()
+        assert len(await through(second)) == 1
+
+    async def test_what_is_buried_twice_is_two_letters_of_one_message(self, buried: Buried) -> None:
+        """Cut off between the publishing and the ack, or found dead by two flushers."""
+        (held,) = await bury(buried, message(1))
+        await buried.subscription.bury(held, "again")
+        found = await look(buried)
+        assert sorted(letter.reason for letter in found) == ["again", "because"]
+        assert {letter.delivery.message_id for letter in found} == {held.message_id}
+
+    async def test_what_was_buried_while_one_goes_through_is_found(self, buried: Buried) -> None:
+        await bury(buried, message(1))
+        letters = buried.letters()
+        assert len(await through(letters)) == 1
+        await bury(buried, message(2))
+        assert data_of(await through(letters)) == [message(2).data]
+
+    async def test_what_comes_again_while_it_is_held_is_not_handed_out_again(
+        self, buried: Buried, pubsub: Pubsub, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Its lease ran out, since this takes long."""
+        monkeypatch.setattr(pubsub_letters, "MOST_ROUNDS", 2)
+        await bury(buried, message(1), message(2))
+        letters = PubsubDeadLetters(pubsub.client(), pubsub.place, lease=1, wait=1.5)
+        found = await through(letters)
+        assert data_of(found) == [message(1).data, message(2).data]
+        await letters.close()
+        assert len(await look(buried)) == 2
+
+    async def test_what_was_not_buried_by_a_flusher_or_not_whole_says_so(self, buried: Buried, pubsub: Pubsub) -> None:
+        client, topic = pubsub.client(), pubsub.place.dead_topic
+        stranger = to_wire(Message(b'{"counter":"a"}'))
+        await client.publish(topic, [stranger], TIMEOUT)
+        (letter,) = await look(buried)
+        assert letter.flaw == "it was not put here by a flusher"
+        held = Delivery("", Message(b" " * (MOST_BYTES - 100)), "17", 5)
+        await client.publish(topic, [to_wire(dead_letter(held, "long", pubsub.place.topic))], TIMEOUT)
+        await client.publish(topic, [to_wire(dead_letter(held, "r", "other"))], TIMEOUT)
+        flaws = [letter.flaw or "" for letter in await look(buried) if letter.delivery.message_id == "17"]
+        assert "it is of another topic: other" in flaws
+        assert any(f"bytes of {MOST_BYTES - 100} did fit" in flaw for flaw in flaws)
 
 
 def client_of(publisher: object) -> WatchedClient:

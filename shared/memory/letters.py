@@ -1,0 +1,35 @@
+"""The dead letters of a `MemoryBroker`."""
+
+from collections.abc import Sequence
+
+from shared.memory.broker import MemoryBroker
+from shared.words import Delivery, Letter
+
+
+class MemoryDeadLetters:
+    """There are no leases on them."""
+
+    complete = True
+
+    def __init__(self, broker: MemoryBroker) -> None:
+        self._broker = broker
+        self._last = 0
+
+    async def pull(self, limit: int, max_bytes: int) -> Sequence[Letter]:
+        letters: list[Letter] = []
+        for number, letter in self._broker.letters(self._last):
+            max_bytes -= len(letter.delivery.message.data)
+            if len(letters) == limit or (max_bytes < 0 and letters):
+                break
+            self._last = number
+            letters.append(letter)
+        return letters
+
+    async def ack(self, tokens: Sequence[str], floor: int) -> None:
+        self._broker.forget_buried(tokens, floor)
+
+    async def bury(self, delivery: Delivery, reason: str) -> None:
+        self._broker.rebury(delivery, reason)
+
+    async def close(self) -> None:
+        """Nothing was taken from others."""

@@ -1,0 +1,61 @@
+"""The dead letters in a SQLite file: messages that are marked as buried."""
+
+import sqlite3
+from collections.abc import Sequence
+from typing import Final
+
+import orjson
+
+from shared.sqlite.broker import forget
+from shared.sqlite.database import Database, translate
+from shared.words import Delivery, Letter, Message
+
+_THERE: Final = "SELECT seq FROM messages WHERE buried IS NOT NULL AND seq IN (SELECT value FROM json_each(?))"
+_NEXT: Final = (
+    "SELECT seq, data, attributes, published, buried FROM messages"
+    " WHERE buried IS NOT NULL AND seq > ? ORDER BY seq LIMIT ?"
+)
+
+
+class SqliteDeadLetters:
+    """There are no leases on them. The token is the number of the message."""
+
+    complete = True
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._reader = database.reader()
+        self._last = 0
+
+    async def pull(self, limit: int, max_bytes: int) -> Sequence[Letter]:
+        letters: list[Letter] = []
+        try:
+            for seq, data, attributes, published, reason in self._reader.execute(_NEXT, (self._last, limit)):
+                max_bytes -= len(data)
+                if max_bytes < 0 and letters:
+                    break
+                self._last = seq
+                message = Message(data, orjson.loads(attributes))
+                letters.append(Letter(Delivery(str(seq), message, str(seq), published), reason))
+        except sqlite3.Error as error:
+            raise translate(error, self._database.path) from error
+        return letters
+
+    async def ack(self, tokens: Sequence[str], floor: int) -> None:
+        """In one transaction with the overlay's entries, as the ack of a message that waits."""
+        wanted = orjson.dumps([int(token) for token in tokens]).decode()
+
+        def work(db: sqlite3.Connection) -> None:
+            if done := [seq for (seq,) in db.execute(_THERE, (wanted,))]:
+                forget(db, done, floor)
+
+        await self._database.write(work)
+
+    async def bury(self, delivery: Delivery, reason: str) -> None:
+        row = (reason, int(delivery.token))
+        await self._database.write(
+            lambda db: db.execute("UPDATE messages SET buried = ? WHERE seq = ? AND buried IS NOT NULL", row).rowcount
+        )
+
+    async def close(self) -> None:
+        """Nothing was taken from others."""
