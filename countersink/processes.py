@@ -11,12 +11,15 @@ import uvloop
 
 from countersink import __version__
 from countersink.addresses import url_of
-from flusher.service import make_flusher
+from flusher.flush import Tools
+from flusher.replay import Replay
+from flusher.service import make_flusher, make_tools
 from flusher.status import serve_status
 from flusher.worker import Flusher
 from ingest.service import Ingest
 from ingest.spool import Spool
 from shared.errors import SettingsError, TransientError
+from shared.ports import DeadLetters
 from shared.settings import Settings
 from shared.supervise import Stop
 from shared.wiring import Parts, connect
@@ -106,15 +109,15 @@ def _ingest(parts: Parts, settings: Settings) -> Ingest:
 
 
 def flusher_of(parts: Parts, settings: Settings) -> Flusher:
-    return make_flusher(
-        parts.subscription,
-        parts.store,
-        parts.overlay,
-        parts.clock,
-        settings,
-        topic=parts.topic,
-        ages=parts.ages,
-    )
+    return make_flusher(_tools(parts, settings), settings, topic=parts.topic, ages=parts.ages)
+
+
+def replay_of(parts: Parts, letters: DeadLetters, settings: Settings, *, too_old: bool) -> Replay:
+    return Replay(_tools(parts, settings), letters, ages=parts.ages, too_old=too_old)
+
+
+def _tools(parts: Parts, settings: Settings) -> Tools:
+    return make_tools(parts.subscription, parts.store, parts.overlay, parts.clock, settings)
 
 
 @contextlib.asynccontextmanager

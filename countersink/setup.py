@@ -54,7 +54,7 @@ async def _provision(_: argparse.Namespace) -> None:
     from shared import setups  # noqa: PLC0415 (see above)
 
     wrong = 0
-    for opening in setups.setups(_settings()):
+    for opening in setups.setups(read_settings()):
         async with opening() as setup:
             async for finding in setup.provision():
                 _tell(finding.said)
@@ -67,7 +67,7 @@ async def _doctor(options: argparse.Namespace) -> None:
     if options.trust_overlay:
         from shared import setups  # noqa: PLC0415 (see above)
 
-        await setups.trust_overlay(_settings())
+        await setups.trust_overlay(read_settings())
     count = failed = 0
     async for finding in _findings():
         _tell(f"{finding.mark:4}  {finding.part:8}  {finding.said}")
@@ -81,7 +81,7 @@ async def _findings() -> AsyncIterator[Finding]:
     from shared import setups  # noqa: PLC0415 (see above)
 
     try:
-        openings = setups.setups(_settings())
+        openings = setups.setups(read_settings())
     except CountersinkError as error:
         yield Finding(FAIL, "settings", str(error))
         return
@@ -103,7 +103,7 @@ async def _of(opening: "Opening") -> AsyncIterator[Finding]:
 async def _sweep(_: argparse.Namespace) -> None:
     from shared.wiring import connect  # noqa: PLC0415 (see above)
 
-    parts = connect(_settings())
+    parts = connect(read_settings())
     deleted = 0
     try:
         while some := await _patiently(parts.store, int(parts.clock.now() * 1_000)):
@@ -127,7 +127,8 @@ async def _patiently(store: "Store", now: int) -> int:
     return await store.sweep(now, AT_ONCE)
 
 
-def _settings() -> Settings:
+def read_settings() -> Settings:
+    """From the environment; and what is logged goes to standard error."""
     settings = Settings.read(os.environ)
     set_up(settings.log_level)
     return settings

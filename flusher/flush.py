@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from math import inf
 
 from flusher.shardbook import ShardBook
 from flusher.window import APPLIED, DEAD, Held, Plan, Window
@@ -11,9 +12,9 @@ from shared.backoff import Backoff
 from shared.clock import Clock
 from shared.errors import AlreadyAppliedError, RefusedError, ShardFullError, TransientError
 from shared.parts import Part
-from shared.ports import Overlay, Store, Subscription
+from shared.ports import DeadLetters, Overlay, Store, Subscription
 from shared.receipts import lifetime
-from shared.words import Commit, Receipt
+from shared.words import Commit, Receipt, Receipts
 
 _log = logging.getLogger(__name__)
 
@@ -37,20 +38,31 @@ class Tools:
 class Flush:
     """Repeats with the same ids until the receipts of all parts are known, whatever fails; a crash is always safe."""
 
-    def __init__(self, window: Window, tools: Tools) -> None:
+    def __init__(self, window: Window, tools: Tools, letters: DeadLetters | None = None) -> None:
+        """`letters`: the messages are not of the subscription, but of these."""
         self.window = window
+        self.counted: set[str] = set()
+        """Receipts that its commits wrote, as far as it was told."""
         self._tools = tools
+        self._letters = letters
         self._most_parts = 1 << 30
         self._floor = 0
-        self._why: dict[str, str] = {}
+        self.why: dict[str, str] = {}
+        """Why parts were given up here."""
 
-    async def run(self) -> None:
-        """Return when all messages are acknowledged or buried; an exception leaves them to be delivered again."""
+    async def run(self, longest: float = inf) -> None:
+        """Return when all messages are acknowledged or buried; an exception leaves them to be delivered again.
+
+        What may pass is waited for, for `longest` seconds.
+        """
         backoff = self._tools.backoff()
+        begun = self._tools.clock.monotonic()
         while self.window.unsettled():
             try:
                 await self._step()
             except TransientError as error:
+                if self._tools.clock.monotonic() - begun >= longest:
+                    raise
                 metrics.FLUSH_RETRIES.labels(type(error).__name__).inc()
                 _log.warning("a commit failed and is tried again: %s", error)
                 await backoff.wait()
@@ -74,12 +86,14 @@ class Flush:
         begun = tools.clock.monotonic()
         adds = await tools.book.adds(plan.sums)
         now = self._now()
-        receipts = tuple(
+        receipts = [
             Receipt(key, now + lifetime(tools.retention, of_client=of_client))
             for key, of_client in plan.receipts.items()
-        )
+        ]
+        new = tuple([receipt for receipt in receipts if receipt.key not in self.window.dead])
+        revived = tuple([receipt for receipt in receipts if receipt.key in self.window.dead])
         try:
-            time = await tools.store.apply(Commit(receipts, adds))
+            time = await tools.store.apply(Commit(new, adds, revived))
         except AlreadyAppliedError:
             metrics.FLUSH_RETRIES.labels("receipts exist").inc()
             await self._look_up(plan.receipts, {part.key for part in plan.parts})
@@ -93,6 +107,7 @@ class Flush:
             metrics.FLUSH_SECONDS.observe(tools.clock.monotonic() - begun)
             self._floor = max(self._floor, time)
             self.window.learn(plan.receipts, APPLIED)
+            self.counted.update(plan.receipts)
             self._count(plan)
             self._most_parts *= 2
 
@@ -102,12 +117,16 @@ class Flush:
 
     async def _look_up(self, keys: Collection[str], parts: Collection[str]) -> None:
         """Never take it that all of them exist. What does not is committed again."""
-        time, found = await self._tools.store.receipts(keys)
-        self._floor = max(self._floor, time)
-        for key, receipt in found.items():
-            self.window.learn([key], receipt.state)
+        receipts = await self._tools.store.receipts(keys)
+        self.learn(keys, receipts)
+        for key, receipt in receipts.found.items():
             if key in parts and receipt.state == APPLIED:
                 metrics.ALREADY_APPLIED.inc()
+
+    def learn(self, keys: Collection[str], receipts: Receipts) -> None:
+        """What a look at these keys saw."""
+        self._floor = max(self._floor, receipts.time)
+        self.window.found(keys, receipts.found)
 
     async def _refused(self, plan: Plan, error: RefusedError) -> None:
         """Halve the commit until the guilty part is alone; all others are counted."""
@@ -118,27 +137,62 @@ class Flush:
 
     async def _give_up(self, part: Part, why: str) -> None:
         """A receipt that says so, before anything is published: a second flusher must not apply it meanwhile."""
-        expires = self._now() + lifetime(self._tools.retention, of_client=part.retried)
+        dead = (self._dead(part),)
         try:
-            await self._tools.store.apply(Commit((Receipt(part.key, expires, DEAD),), ()))
+            await self._tools.store.apply(
+                Commit((), (), dead) if part.key in self.window.dead else Commit(dead, ()),
+            )
         except AlreadyAppliedError:
             await self._look_up([part.key], {part.key})
         else:
-            self._why[part.key] = why
+            self.why[part.key] = why
             self.window.learn([part.key], DEAD)
 
+    def _dead(self, part: Part) -> Receipt:
+        expires = self._now() + lifetime(self._tools.retention, of_client=part.retried)
+        return Receipt(part.key, expires, DEAD)
+
     async def _settle(self) -> None:
-        done, dead = self.window.settled()
+        dead = [held for held in self.window.settled()[1] if await self._still_dead(held)]
         for held in dead:
-            why = next((self._why[part.key] for part in held.parts if part.key in self._why), "given up before")
-            metrics.DEAD.labels("refused").inc()
-            _log.error("message %s is among the dead letters: %s", held.delivery.message_id, why)
-            try:
-                await self._tools.subscription.bury(held.delivery, why)
-            except TransientError as error:
-                _log.warning("burying failed, the message will come again: %s", error)
+            await self._bury(held)
+        done, _ = self.window.settled()
         for begin in range(0, len(done), ACKS_AT_ONCE):
             await self._ack(done[begin : begin + ACKS_AT_ONCE])
+
+    async def _still_dead(self, held: Held) -> bool:
+        """Then its receipts live from now on as long as what is about to be published: who made them may have crashed
+        long ago. A replay may have been faster; the message is done then, or comes again if nobody can say.
+        """
+        try:
+            for part in held.parts:
+                if self.window.known[part.key] == DEAD and part.key not in self.why:
+                    await self._renew(part)
+        except TransientError as error:
+            _log.warning("message %s will come again: %s", held.delivery.message_id, error)
+            return False
+        return any(self.window.known[part.key] == DEAD for part in held.parts)
+
+    async def _renew(self, part: Part) -> None:
+        try:
+            await self._tools.store.apply(Commit((), (), (self._dead(part),)))
+        except AlreadyAppliedError:
+            await self._look_up([part.key], {part.key})
+            if self.window.known[part.key] == DEAD:
+                raise TransientError("its dead receipt has expired meanwhile") from None
+
+    async def _bury(self, held: Held) -> None:
+        whys = [self.why[part.key] for part in held.parts if part.key in self.why]
+        why = whys[0] if whys else held.late or "given up before"
+        try:
+            if self._letters is not None:
+                await self._letters.bury(held.delivery, why)
+                return
+            metrics.DEAD.labels("refused").inc()
+            _log.error("message %s is among the dead letters: %s", held.delivery.message_id, why)
+            await self._tools.subscription.bury(held.delivery, why)
+        except TransientError as error:
+            _log.warning("burying failed, the message will come again: %s", error)
 
     async def _ack(self, done: Sequence[Held]) -> None:
         """Commit, then ack, then overlay. What fails is not repeated: the message comes again, and its receipt tells;
@@ -146,7 +200,7 @@ class Flush:
         """
         keys = [part.key for held in done for part in held.parts]
         try:
-            await self._tools.subscription.ack([held.delivery.token for held in done], self._floor)
+            await (self._letters or self._tools.subscription).ack([held.delivery.token for held in done], self._floor)
         except TransientError as error:
             _log.warning("an ack failed, %d messages will come again: %s", len(done), error)
         try:

@@ -13,17 +13,8 @@ MOST_COUNTERS = 20_000
 """In one window."""
 
 
-def make_flusher(
-    subscription: Subscription,
-    store: Store,
-    overlay: Overlay,
-    clock: Clock,
-    settings: Settings,
-    *,
-    topic: str,
-    ages: bool,
-) -> Flusher:
-    tools = Tools(
+def make_tools(subscription: Subscription, store: Store, overlay: Overlay, clock: Clock, settings: Settings) -> Tools:
+    return Tools(
         store=store,
         subscription=subscription,
         overlay=overlay,
@@ -32,5 +23,8 @@ def make_flusher(
         retention=settings.retention * 1000,
         backoff=Backoff,
     )
+
+
+def make_flusher(tools: Tools, settings: Settings, *, topic: str, ages: bool) -> Flusher:
     policy = FlushPolicy(settings.flush_interval, MOST_COUNTERS, settings.max_window_bytes)
     return Flusher(tools, policy, topic=topic, lease=settings.lease, ages=ages)

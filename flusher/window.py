@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from shared.parts import Part, parts_of
-from shared.words import SHARD_FULL, Delivery, Envelope
+from shared.words import SHARD_FULL, Delivery, Envelope, Receipt
 
 MOST_IN_COMMIT: Final = 2_500
 """Receipts and shards of one commit. Not less than the largest part has."""
@@ -75,9 +75,13 @@ class Plan:
 class Window:
     """Messages in the order in which they came, and what is known of their receipts."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, revives: bool = False) -> None:
+        """`revives`: a receipt that is found dead is no end; the next commit changes it."""
+        self._revives = revives
         self.held: list[Held] = []
         self.known: dict[str, str] = {}
+        self.dead: set[str] = set()
+        """Receipts to be revived: what they stand for is planned like what has none."""
         self.counters: set[str] = set()
         self.bytes = 0
         self.oldest: int | None = None
@@ -109,6 +113,17 @@ class Window:
     def learn(self, keys: Collection[str], state: str) -> None:
         for key in keys:
             self.known[key] = state
+
+    def found(self, keys: Collection[str], receipts: Mapping[str, Receipt]) -> None:
+        """What a look at these keys saw."""
+        for key in keys:
+            receipt = receipts.get(key)
+            if receipt is not None and receipt.state == DEAD and self._revives:
+                self.dead.add(key)
+                continue
+            self.dead.discard(key)
+            if receipt is not None:
+                self.known[key] = receipt.state
 
     def unsettled(self) -> bool:
         return any(part.key not in self.known for held in self.held for part in held.parts)

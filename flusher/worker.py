@@ -11,6 +11,7 @@ from typing import Final
 
 from flusher.flush import Flush, Tools
 from flusher.horizon import Horizon
+from flusher.letters import TOO_OLD
 from flusher.policy import FlushPolicy
 from flusher.window import Window
 from shared import metrics
@@ -93,7 +94,7 @@ class Flusher:
     def _too_late(self, envelope: Envelope) -> str | None:
         now = int(self._tools.clock.now() * 1000)
         if self._ages and too_old(envelope.created, now, self._tools.retention):
-            return "it is older than receipts are kept, so nobody can say whether it has been applied"
+            return TOO_OLD
         return None
 
     def due(self) -> bool:

@@ -270,6 +270,14 @@ def only_file(settings: Settings) -> Path:
     return file
 
 
+def missing_file(settings: Settings) -> Path | None:
+    """That of a SQLite broker, where it is not there: `connect` would make it."""
+    if urls.scheme_of(settings.broker) == "pubsub":
+        return None
+    file = only_file(settings)
+    return None if file.exists() else file
+
+
 async def _none(*, flushes: bool) -> Sequence[str]:  # noqa: ARG001 (the file is made at the start, and by it)
     return ()
 

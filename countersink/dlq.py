@@ -1,0 +1,211 @@
+"""The commands on dead letters: dlq list, show, replay. By settings; they need no running service, and disturb none."""
+
+import argparse
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from countersink.output import flush, tell
+from countersink.setup import read_settings
+from shared.errors import CountersinkError
+
+if TYPE_CHECKING:
+    from flusher.letters import Opened
+    from flusher.replay import Outcome
+    from shared.ports import DeadLetters
+    from shared.settings import Settings
+    from shared.wiring import Parts
+
+AT_ONCE: Final = 500
+MOST_BYTES: Final = 1_000_000
+"""Letters that are replayed in one step."""
+_LIMIT: Final = 100
+_NOT_ALL: Final = "Pub/Sub does not tell how many there are, and others may hold some"
+
+
+def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
+    help_ = "dead letters: messages that were accepted and could not be counted"
+    parser = commands.add_parser("dlq", help=help_, description=f"{_sentence(help_)}.", allow_abbrev=False)
+    actions = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+
+    listing = _add(actions, "list", _list, "say what each is and why it is dead; nothing is changed")
+    listing.add_argument("--limit", type=_positive, default=_LIMIT, metavar="N", help=f"at most so many [{_LIMIT}]")
+    listing.add_argument("--json", action="store_true", help="one JSON object a line")
+
+    show = _add(actions, "show", _show, "all of one, and what is known of its receipts; nothing is changed")
+    show.add_argument("id", metavar="ID", help="as list says it, or the receipt of an answer")
+    show.add_argument("--json", action="store_true", help="as a JSON object")
+
+    replay = _add(actions, "replay", _replay, "count them after all; safe to kill, to run again, or twice at once")
+    replay.add_argument("ids", nargs="*", metavar="ID", help="as list says it, or the receipt of an answer")
+    replay.add_argument("--all", action="store_true", help="every one that is found")
+    replay.add_argument(
+        "--too-old",
+        action="store_true",
+        help="also what is too old for anybody to tell whether it was counted: you know that it was not",
+    )
+
+
+def _add(
+    actions: "argparse._SubParsersAction[Any]",
+    name: str,
+    command: Callable[[argparse.Namespace], Awaitable[None]],
+    help_: str,
+) -> argparse.ArgumentParser:
+    description = f"{_sentence(help_)}. By settings, see countersink --help."
+    parser: argparse.ArgumentParser = actions.add_parser(name, help=help_, description=description, allow_abbrev=False)
+    parser.set_defaults(run=lambda options: asyncio.run(command(options)), refuse=parser.error)  # type: ignore[arg-type]
+    return parser
+
+
+def _sentence(text: str) -> str:
+    return f"{text[0].upper()}{text[1:]}"
+
+
+def _positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"must be 1 or more, is {number}")
+    return number
+
+
+@dataclass(frozen=True, slots=True)
+class _Desk:
+    """What the commands work with."""
+
+    settings: "Settings"
+    parts: "Parts"
+    letters: "DeadLetters"
+
+    async def pull(self, limit: int = AT_ONCE) -> "list[Opened]":
+        from flusher.letters import open_letter  # noqa: PLC0415 (who asks for help should not wait for it)
+
+        return [open_letter(one, self.parts.topic) for one in await self.letters.pull(limit, MOST_BYTES)]
+
+    async def receipts(self, opened: "Sequence[Opened]") -> Any:
+        keys = [*dict.fromkeys(key for one in opened for key in one.receipt_keys())]
+        return (await self.parts.store.receipts(keys)).found if keys else {}
+
+
+@contextlib.asynccontextmanager
+async def _desk() -> AsyncIterator[_Desk]:
+    from shared.wiring import connect, missing_file  # noqa: PLC0415 (as above)
+
+    settings = read_settings()
+    if (file := missing_file(settings)) is not None:
+        raise CountersinkError(f"{file}: is not there, so no letter is dead: does COUNTERSINK_BROKER name it right?")
+    parts = connect(settings)
+    try:
+        letters = parts.letters()
+        try:
+            yield _Desk(settings, parts, letters)
+        finally:
+            await letters.close()
+    finally:
+        await parts.close()
+
+
+async def _list(options: argparse.Namespace) -> None:
+    from countersink.letters import json_of, line_of  # noqa: PLC0415 (as above)
+
+    number, more = 0, False
+    async with _desk() as desk:
+        while number < options.limit and (batch := await desk.pull(min(AT_ONCE, options.limit - number))):
+            found = await desk.receipts(batch)
+            for one in batch:
+                tell(json_of(one, found) if options.json else line_of(one, found))
+            number += len(batch)
+        if number == options.limit:
+            more = bool(await desk.pull(1))
+        complete = desk.letters.complete
+    if not options.json:
+        tell(_how_many(number, more=more, complete=complete))
+
+
+def _how_many(number: int, *, more: bool, complete: bool) -> str:
+    letters = "1 dead letter" if number == 1 else f"{number or 'no'} dead letters"
+    if more:
+        return f"{letters}, and there are more: --limit shows them"
+    if complete:
+        return letters
+    return f"at least {letters}: {_NOT_ALL}" if number else f"{letters} found: {_NOT_ALL}"
+
+
+async def _show(options: argparse.Namespace) -> None:
+    from countersink.letters import json_of, lines_of  # noqa: PLC0415 (as above)
+
+    async with _desk() as desk:
+        while batch := await desk.pull():
+            for one in batch:
+                if {options.id} & _names(one):
+                    found = await desk.receipts([one])
+                    for line in [json_of(one, found, whole=True)] if options.json else lines_of(one, found):
+                        tell(line)
+                    return
+        raise CountersinkError(_not_found([options.id], complete=desk.letters.complete))
+
+
+async def _replay(options: argparse.Namespace) -> None:
+    if bool(options.ids) == options.all:
+        options.refuse("name the letters, or say --all")
+    from countersink.processes import ready, replay_of  # noqa: PLC0415 (as above)
+
+    wanted = set(options.ids)
+    total = _Total()
+    async with _desk() as desk:
+        await ready(desk.parts, flushes=True)
+        await desk.parts.open()
+        replay = replay_of(desk.parts, desk.letters, desk.settings, too_old=options.too_old)
+        try:
+            while batch := await desk.pull():
+                chosen = [one for one in batch if options.all or wanted & _names(one)]
+                for outcome in await replay.run(chosen) if chosen else ():
+                    total.add(outcome)
+                total.seen.update(*(_names(one) for one in chosen))
+                if wanted and wanted <= total.seen:
+                    break
+        except CountersinkError as error:
+            raise CountersinkError(f"{error} ({total.said()}; run it again for the rest)") from error
+        complete = desk.letters.complete
+    tell(total.said())
+    flush()  # an error drops what is still in the buffer
+    if missed := [one for one in options.ids if one not in total.seen]:
+        raise CountersinkError(_not_found(missed, complete=complete))
+    if total.letters_left:
+        raise CountersinkError(f"{total.letters_left} dead letters are left, for the reasons above")
+
+
+@dataclass(slots=True)
+class _Total:
+    """Of a replay: increments, and letters."""
+
+    counted: int = 0
+    already: int = 0
+    left: int = 0
+    letters_left: int = 0
+    seen: set[str] = field(default_factory=set)
+    """What letters are called."""
+
+    def add(self, outcome: "Outcome") -> None:
+        from countersink.letters import outcome_of  # noqa: PLC0415 (as above)
+
+        self.counted += outcome.counted
+        self.already += outcome.already
+        self.left += outcome.left
+        self.letters_left += outcome.why is not None
+        tell(outcome_of(outcome))
+        flush()
+
+    def said(self) -> str:
+        return f"increments: {self.counted} counted, {self.already} counted before, {self.left} left"
+
+
+def _names(opened: "Opened") -> set[str]:
+    return {opened.id} if opened.envelope is None else {opened.id, opened.envelope.id}
+
+
+def _not_found(ids: Collection[str], *, complete: bool) -> str:
+    found = f"{', '.join(ids)}: not among the dead letters; counted by a replay before, or never one of them"
+    return found if complete else f"{found}, or held by somebody else at this moment"

@@ -1,0 +1,114 @@
+"""Dead letters and what became of them, in words and as JSON. Pure."""
+
+import json
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from flusher.letters import Opened
+from flusher.replay import Outcome
+from shared.words import Receipt
+
+_MOST_COUNTERS: Final = 5
+"""In one line."""
+_STATES: Final = {
+    "dead": "not counted",
+    "applied": "counted already, a replay only forgets it",
+    "unreadable": "nobody can read it",
+}
+
+
+def line_of(opened: Opened, found: Mapping[str, Receipt]) -> str:
+    """One line of a list."""
+    sums = _sums(opened)
+    some = [f"{name} {delta:+}" for name, delta in [*sums.items()][:_MOST_COUNTERS]]
+    if len(sums) > len(some):
+        some.append(f"and {len(sums) - len(some)} counters more")
+    what = f"{_increments(_number(opened))}: {', '.join(some)}" if sums else "nothing that can be read"
+    state = opened.state(found)
+    note = f"  [{_STATES[state]}]" if state == "applied" else ""
+    return _shown(f"{opened.id}  {_published(opened)}  {what}  ({opened.letter.reason or 'no reason'}){note}")
+
+
+def lines_of(opened: Opened, found: Mapping[str, Receipt]) -> Iterator[str]:
+    """All that is known of one."""
+    message = opened.letter.delivery.message
+    yield f"id          {_shown(opened.id)}"
+    yield f"published   {_published(opened)}"
+    yield f"dead since  {_shown(opened.letter.reason or 'no reason is given')}"
+    yield f"state       {_STATES[opened.state(found)]}" + (f": {_shown(opened.flaw)}" if opened.flaw else "")
+    if opened.envelope is not None:
+        yield f"receipt     {_shown(opened.envelope.id)}"
+        yield f"holds       {_increments(_number(opened))}"
+        for part in opened.parts:
+            state = found[part.key].state if part.key in found else "without a receipt"
+            for counter, delta in part.sums.items():
+                yield f"  {_shown(counter)} {delta:+}  {state}"
+            for key, item in part.keyed:
+                its = "applied" if key in found else state
+                yield f"  {_shown(item.counter)} {item.delta:+} under the id {_shown(item.id or '')}  {its}"
+    for name, value in message.attributes.items():
+        yield f"attribute   {_shown(name)}={_shown(value)}"
+    yield f"data        {_shown(message.data.decode(errors='backslashreplace'))}"
+
+
+def json_of(opened: Opened, found: Mapping[str, Receipt], *, whole: bool = False) -> str:
+    delivery = opened.letter.delivery
+    said: dict[str, Any] = {
+        "id": opened.id,
+        "published": _published(opened),
+        "reason": opened.letter.reason,
+        "state": opened.state(found),
+        "flaw": opened.flaw,
+        "receipt": opened.envelope.id if opened.envelope else None,
+        "increments": _number(opened),
+        "counters": _sums(opened),
+    }
+    if whole:
+        said["attributes"] = dict(delivery.message.attributes)
+        said["data"] = delivery.message.data.decode(errors="backslashreplace")
+    return json.dumps(said, ensure_ascii=False)
+
+
+def outcome_of(outcome: Outcome) -> str:
+    """One line of a replay."""
+    said = []
+    if outcome.counted:
+        said.append(f"{_increments(outcome.counted)} counted")
+    if outcome.already:
+        said.append(f"{_increments(outcome.already)} counted before")
+    if outcome.why is not None:
+        left = f"{_increments(outcome.left)} left" if outcome.left else "left"
+        said.append(f"{left}: {outcome.why}")
+    return _shown(f"{outcome.opened.id}  {'; '.join(said) or 'held nothing'}")
+
+
+def _increments(number: int) -> str:
+    return "1 increment" if number == 1 else f"{number} increments"
+
+
+def _number(opened: Opened) -> int:
+    return sum(opened.increments(part) for part in opened.parts)
+
+
+def _sums(opened: Opened) -> dict[str, int]:
+    sums: dict[str, int] = {}
+    for part in opened.parts:
+        for counter, delta in part.sums.items():
+            sums[counter] = sums.get(counter, 0) + delta
+        for _, item in part.keyed:
+            sums[item.counter] = sums.get(item.counter, 0) + item.delta
+    return sums
+
+
+def _published(opened: Opened) -> str:
+    try:
+        time = datetime.fromtimestamp(opened.letter.delivery.published / 1_000, UTC)
+    except (ValueError, OverflowError, OSError):  # somebody else's idea of a time
+        return str(opened.letter.delivery.published)
+    return time.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _shown(text: str) -> str:
+    """In one line, and nothing that a terminal would obey."""
+    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)

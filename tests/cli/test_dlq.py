@@ -1,0 +1,157 @@
+"""The commands on dead letters, on a SQLite file with a rule against some counters."""
+
+import asyncio
+import json
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from countersink.processes import flusher_of
+from shared.codec import encode
+from shared.settings import Settings
+from shared.supervise import Stop
+from shared.wiring import connect
+from shared.words import Envelope, Increment, Message
+from tests.cli.running import Done, run
+
+RULE = (
+    "CREATE TRIGGER rule BEFORE INSERT ON shards WHEN NEW.counter LIKE 'poison%'"
+    " BEGIN SELECT RAISE(ABORT, 'no poison'); END"
+)
+
+
+def file_of(folder: Path) -> Path:
+    return folder / ".countersink" / "countersink.db"
+
+
+def execute(folder: Path, statement: str) -> None:
+    with closing(sqlite3.connect(file_of(folder), isolation_level=None)) as db:
+        db.execute(statement)
+
+
+async def flushed(folder: Path, *messages: Message) -> None:
+    """Published, and flushed until nothing waits."""
+    settings = Settings(broker=f"sqlite:////{file_of(folder)}", flush_interval=0.0)
+    parts = connect(settings)
+    stop = Stop()
+    running = asyncio.create_task(flusher_of(parts, settings).run(stop, 5.0))
+    await parts.publisher.publish(messages)
+    with closing(sqlite3.connect(file_of(folder))) as db:
+        while db.execute("SELECT count(*) FROM messages WHERE buried IS NULL").fetchone() != (0,):
+            await asyncio.sleep(0.01)
+    stop.set()
+    await running
+    await parts.close()
+
+
+POISON = Envelope("p-1", {"poison": 5, "a": 2}, {"poison": 3}, (Increment("a", 10, "an id"),), 1)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Three messages: one is counted, one is refused, one is nonsense."""
+    run("sweep", cwd=tmp_path)
+    execute(tmp_path, RULE)
+    asyncio.run(flushed(tmp_path, encode(Envelope("e", {"a": 1})), encode(POISON), Message(b"\x1b[31m\n")))
+    return tmp_path
+
+
+def dlq(folder: Path, *arguments: str) -> Done:
+    return run("dlq", *arguments, cwd=folder)
+
+
+def total(folder: Path, counter: str) -> int:
+    with closing(sqlite3.connect(file_of(folder))) as db:
+        (value,) = db.execute("SELECT coalesce(sum(count), 0) FROM shards WHERE counter = ?", (counter,)).fetchone()
+    return int(value)
+
+
+def test_a_list_says_what_each_is_and_why(folder: Path) -> None:
+    for _ in range(2):
+        code, out, lines = dlq(folder, "list")
+        assert (code, lines) == (0, [])
+        poison, nonsense, count = out.splitlines()
+        assert poison.startswith("2  20")
+        assert "5 increments: poison +5, a +12" in poison
+        assert "no poison" in poison
+        assert nonsense.startswith("3  20")
+        assert "nothing that can be read  (the data is not valid JSON" in nonsense
+        assert count == "2 dead letters"
+    _, out, _ = dlq(folder, "list", "--limit", "1")
+    assert out.splitlines()[1] == "1 dead letter, and there are more: --limit shows them"
+
+
+def test_a_list_as_json_is_a_letter_a_line(folder: Path) -> None:
+    done = dlq(folder, "list", "--json")
+    poison, nonsense = map(json.loads, done.out.splitlines())
+    assert {name: poison[name] for name in ("id", "receipt", "state", "increments", "counters", "flaw")} == {
+        "id": "2",
+        "receipt": "p-1",
+        "state": "dead",
+        "increments": 5,
+        "counters": {"poison": 5, "a": 12},
+        "flaw": None,
+    }
+    assert "no poison" in poison["reason"]
+    assert (nonsense["state"], nonsense["receipt"], nonsense["counters"]) == ("unreadable", None, {})
+
+
+@pytest.mark.parametrize("name", ["2", "p-1"])
+def test_show_says_all_of_one(folder: Path, name: str) -> None:
+    code, out, lines = dlq(folder, "show", name)
+    assert (code, lines) == (0, [])
+    assert "  poison +5  dead\n" in out
+    assert "  a +10 under the id an id  dead\n" in out
+    assert "receipt     p-1\n" in out
+    assert "attribute   ce-id=p-1\n" in out
+    shown = json.loads(dlq(folder, "show", name, "--json").out)
+    assert json.loads(shown["data"])["counters"] == {"poison": 5, "a": 2}
+
+
+def test_nothing_shown_is_obeyed_by_a_terminal(folder: Path) -> None:
+    _, out, _ = dlq(folder, "show", "3")
+    assert "\x1b" not in out
+    assert "data        \\x1b[31m\\n" in out
+
+
+def test_a_replay_counts_what_can_be_counted_and_leaves_the_rest(folder: Path) -> None:
+    code, out, (line,) = dlq(folder, "replay", "--all")
+    assert code == 1
+    assert line == "countersink: 2 dead letters are left, for the reasons above"
+    assert "2  5 increments left: the file takes no such sum: no poison\n" in out
+    assert out.endswith("increments: 0 counted, 0 counted before, 5 left\n")
+    execute(folder, "DROP TRIGGER rule")
+    code, out, lines = dlq(folder, "replay", "2")
+    assert (code, lines) == (0, [])
+    assert out == "2  5 increments counted\nincrements: 5 counted, 0 counted before, 0 left\n"
+    assert (total(folder, "poison"), total(folder, "a")) == (5, 13)
+    code, out, (line,) = dlq(folder, "replay", "2")
+    assert code == 1
+    assert line == "countersink: 2: not among the dead letters; counted by a replay before, or never one of them"
+    assert dlq(folder, "replay", "--all").code == 1
+    assert dlq(folder, "list").out.splitlines()[1:] == ["1 dead letter"]
+    assert (total(folder, "poison"), total(folder, "a")) == (5, 13)
+
+
+def test_what_is_wrong_is_said_in_one_line(tmp_path: Path) -> None:
+    for arguments in (("list",), ("show", "1"), ("replay", "--all")):
+        code, out, (line,) = dlq(tmp_path, *arguments)
+        assert (code, out) == (1, "")
+        assert "countersink.db: is not there" in line
+    assert not (tmp_path / ".countersink").exists()
+    run("sweep", cwd=tmp_path)
+    assert dlq(tmp_path, "list") == (0, "no dead letters\n", [])
+    assert dlq(tmp_path, "replay", "--all") == (0, "increments: 0 counted, 0 counted before, 0 left\n", [])
+    assert dlq(tmp_path, "show", "17").code == 1
+    for wrong in ("", "replay", "replay 1 --all", "list --limit 0", "show"):
+        assert dlq(tmp_path, *wrong.split()).code == 2
+
+
+def test_help_says_what_they_do(tmp_path: Path) -> None:
+    assert "dead letters" in run("--help", cwd=tmp_path).out
+    for command in ("list", "show", "replay"):
+        done = dlq(tmp_path, command, "--help")
+        assert done.code == 0
+        assert "By settings, see countersink --help." in " ".join(done.out.split())
