@@ -160,7 +160,7 @@ def _on_pubsub(settings: Settings, environment: Mapping[str, str], *, publishes:
         metered=True,
         where=f"{settings.broker} and {settings.store}",
         obstacles=partial(obstacles, client, place, settings.retention),
-        letters=partial(PubsubDeadLetters, client, place),
+        letters=partial(PubsubDeadLetters, client, place, lease=settings.lease),
         spool=spool,
         _begins=begins,
         _ends=ends,

@@ -14,10 +14,6 @@ from shared.words import Delivery, Letter
 
 _log = logging.getLogger(__name__)
 
-LEASE: Final = 60.0
-"""Seconds for which others do not see what is held, also if whoever held it was killed. If it takes longer, nothing is
-lost: receipts tell.
-"""
 WAIT: Final = 2.0
 """Seconds after which there is nothing more, as far as can be known."""
 MOST_PULLED: Final = 100
@@ -35,10 +31,13 @@ class PubsubDeadLetters:
         client: PubsubClient,
         place: Place,
         *,
-        lease: float = LEASE,
+        lease: float,
         wait: float = WAIT,
         patience: float = PATIENCE,
     ) -> None:
+        """`lease`: seconds for which others do not see what is held, also if whoever held it was killed. If it takes
+        longer nothing is lost: receipts tell.
+        """
         self._client = client
         self._place = place
         self._lease = lease

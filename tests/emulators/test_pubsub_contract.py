@@ -96,7 +96,7 @@ class TestPubsubDeadLetters(LettersContract):
         ways: list[PubsubDeadLetters] = []
 
         def letters() -> PubsubDeadLetters:
-            ways.append(PubsubDeadLetters(client, pubsub.place, wait=0.2))
+            ways.append(PubsubDeadLetters(client, pubsub.place, lease=60, wait=0.2))
             return ways[-1]
 
         yield Buried(pubsub.publisher(), pubsub.subscription(), letters)

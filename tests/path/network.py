@@ -9,11 +9,12 @@ from typing import Any
 
 from shared.errors import TransientError
 from shared.memory.broker import MemoryBroker, MemoryOverlay
+from shared.memory.letters import MemoryDeadLetters
 from shared.memory.overlay import ProcessOverlay
 from shared.memory.store import MemoryStore
 from shared.overlay import KeptByBroker
 from shared.ports import Snapshot
-from shared.words import Commit, Delivery, Envelope, Message, Receipts, Total, View
+from shared.words import Commit, Delivery, Envelope, Letter, Message, Receipts, Total, View
 
 
 @dataclass(eq=False)
@@ -101,6 +102,35 @@ class RemoteBroker:
 
     async def bury(self, delivery: Delivery, reason: str) -> None:
         await self._network.call(self._owner, "bury", lambda: self._broker.bury(delivery, reason))
+
+
+class RemoteDeadLetters:
+    """A way through the dead letters, of one process."""
+
+    complete = True
+
+    def __init__(self, network: Network, owner: str, broker: MemoryBroker) -> None:
+        self._network, self._owner, self._letters = network, owner, MemoryDeadLetters(broker)
+        self._reburied: set[str] = set()
+
+    async def pull(self, limit: int, max_bytes: int) -> Sequence[Letter]:
+        while True:
+            found: Sequence[Letter] = await self._network.call(
+                self._owner, "letters", lambda: self._letters.pull(limit, max_bytes)
+            )
+            new = [letter for letter in found if letter.delivery.message_id not in self._reburied]
+            if new or not found:
+                return new
+
+    async def ack(self, tokens: Sequence[str], floor: int) -> None:
+        await self._network.call(self._owner, "forget", lambda: self._letters.ack(tokens, floor))
+
+    async def bury(self, delivery: Delivery, reason: str) -> None:
+        self._reburied.add(delivery.message_id)
+        await self._network.call(self._owner, "bury again", lambda: self._letters.bury(delivery, reason))
+
+    async def close(self) -> None:
+        """Nothing is held."""
 
 
 class RemoteOverlay(KeptByBroker):

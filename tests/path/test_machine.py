@@ -15,7 +15,7 @@ COUNTER = st.sampled_from(COUNTERS)
 class WholePath(RuleBasedStateMachine):
     """Two ingests, two flushers, one broker, one store; the rules are the world's faults."""
 
-    repeated = frozenset({"apply", "ack"})
+    repeated = frozenset({"apply", "ack", "forget", "bury again"})
     """Calls that may happen twice. A broker that is its own overlay takes a publish once: a transaction in one file."""
     reads_checked = True
     written = False
@@ -135,6 +135,21 @@ class WholePath(RuleBasedStateMachine):
     def a_flusher_is_killed(self, index: int) -> None:
         self.world.crash_flusher(index)
 
+    @precondition(lambda self: self.world.broker.buried())
+    @rule(index=INDEX, through=THROUGH)
+    def dead_letters_are_replayed(self, index: int, through: bool) -> None:
+        self.world.replay(index)
+        if through:
+            self.world.arrives_of(self.world.replayers[index].owner)
+
+    @rule(picky=st.booleans())
+    def what_is_poison_changes(self, picky: bool) -> None:
+        self.world.store.picky = picky
+
+    @rule(index=INDEX)
+    def a_replay_is_killed(self, index: int) -> None:
+        self.world.crash_replayer(index)
+
     @rule()
     def leases_run_out(self) -> None:
         self.world.broker.expire_leases()
@@ -161,14 +176,14 @@ class DuplicatedPublishes(WholePath):
     """A network that may publish anything twice: totals are right when all has been applied."""
 
     reads_checked = False
-    repeated = frozenset({"publish", "apply", "ack"})
+    repeated = WholePath.repeated | {"publish"}
 
 
 class WrittenOverlay(WholePath):
     """Ingests write the overlay, as on Pub/Sub with Redis: reads are exact though publishes come twice, too."""
 
     written = True
-    repeated = frozenset({"publish", "apply", "ack", "begin", "withdraw", "confirm", "settle"})
+    repeated = WholePath.repeated | {"publish", "bury", "begin", "withdraw", "confirm", "settle"}
 
 
 _SETTINGS = settings(max_examples=300, stateful_step_count=70, deadline=None)

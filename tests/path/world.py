@@ -13,7 +13,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from flusher.flush import Tools
+from flusher.letters import open_letter
 from flusher.policy import FlushPolicy
+from flusher.replay import Replay
 from flusher.shardbook import ShardBook
 from flusher.worker import Flusher
 from ingest.batch import Batch
@@ -29,10 +31,18 @@ from shared.ids import of_key
 from shared.memory.broker import MemoryBroker, MemoryOverlay
 from shared.memory.overlay import ProcessOverlay
 from shared.memory.store import MemoryStore
-from shared.ports import Overlay
+from shared.ports import DeadLetters, Overlay
 from shared.receipts import DAY
 from shared.words import Commit, Increment, Message, Reading
-from tests.path.network import Network, RemoteBroker, RemoteOverlay, RemoteStore, RemoteWrittenOverlay
+from tests.path.letters import BuriesApart
+from tests.path.network import (
+    Network,
+    RemoteBroker,
+    RemoteDeadLetters,
+    RemoteOverlay,
+    RemoteStore,
+    RemoteWrittenOverlay,
+)
 
 COUNTERS = ("a", "b")
 POISON = "poison"
@@ -53,11 +63,17 @@ class ShuffledBroker(MemoryBroker):
         return free[: self._random.randint(1, 4)]
 
 
+class ShuffledApart(BuriesApart, ShuffledBroker):
+    """The same; and what is buried is published elsewhere."""
+
+
 class PickyStore(MemoryStore):
-    """Refuses one counter for ever."""
+    """Refuses one counter, until it is cured."""
+
+    picky = True
 
     async def apply(self, commit: Commit) -> int:
-        if any(add.counter == POISON for add in commit.adds):
+        if self.picky and any(add.counter == POISON for add in commit.adds):
             raise RefusedError("poison")
         return await super().apply(commit)
 
@@ -118,6 +134,20 @@ class FlusherProcess(Process):
     flushing: bool = False
 
 
+@dataclass
+class ReplayProcess(Process):
+    """Somebody who says `dlq replay --all` again and again."""
+
+    tools: Tools = field(kw_only=True)
+    letters: Callable[[], DeadLetters] = field(kw_only=True)
+    replaying: bool = False
+
+    async def run(self) -> None:
+        letters = self.letters()
+        while found := await letters.pull(2, 10**6):
+            await Replay(self.tools, letters, ages=False).run([open_letter(letter, "memory") for letter in found])
+
+
 class World:
     """Everything, and a loop of its own that only runs when told to."""
 
@@ -137,11 +167,12 @@ class World:
         self.born = 0
 
         async def build() -> None:
-            self.broker = ShuffledBroker(self.clock, seed)
+            self.broker = (ShuffledApart if written else ShuffledBroker)(self.clock, seed)
             self.store = PickyStore(self.clock)
             self.overlay = ProcessOverlay(self.clock, exact=True) if written else MemoryOverlay(self.broker)
             self.ingests = [self._ingest() for _ in range(ingests)]
             self.flushers = [self._flusher() for _ in range(flushers)]
+            self.replayers = [self._replayer() for _ in range(2)]
 
         self.loop.run_until_complete(build())
 
@@ -164,12 +195,25 @@ class World:
 
     def _flusher(self) -> FlusherProcess:
         owner = self._name("flusher")
+        policy = FlushPolicy(1.0, 100, 10**6)
+        flusher = Flusher(self._tools(owner), policy, topic="memory", lease=60.0, ages=False)
+        return FlusherProcess(owner, flusher=flusher)
+
+    def _replayer(self) -> ReplayProcess:
+        owner = self._name("replayer")
+
+        def letters() -> DeadLetters:
+            return RemoteDeadLetters(self.network, owner, self.broker)
+
+        return ReplayProcess(owner, tools=self._tools(owner), letters=letters)
+
+    def _tools(self, owner: str) -> Tools:
         store = RemoteStore(self.network, owner, self.store)
 
         async def pause(_: float) -> None:
             await self.network.call(owner, "backoff", _nothing)
 
-        tools = Tools(
+        return Tools(
             store=store,
             subscription=RemoteBroker(self.network, owner, self.broker),
             overlay=self._overlay_of(owner),
@@ -178,8 +222,6 @@ class World:
             retention=7 * DAY,
             backoff=lambda: Backoff(sleep=pause, jitter=lambda: 0.0),
         )
-        flusher = Flusher(tools, FlushPolicy(1.0, 100, 10**6), topic="memory", lease=60.0, ages=False)
-        return FlusherProcess(owner, flusher=flusher)
 
     def _name(self, kind: str) -> str:
         self.born += 1
@@ -290,6 +332,17 @@ class World:
         await self.survive(process.flusher.flush_once())
         process.flushing = False
 
+    def replay(self, index: int) -> None:
+        """All that is found, two letters at a time."""
+        process = self.replayers[index]
+        if not process.replaying:
+            process.replaying = True
+            self.start(process, self._replay(process))
+
+    async def _replay(self, process: ReplayProcess) -> None:
+        await self.survive(process.run())
+        process.replaying = False
+
     @staticmethod
     async def survive(step: Coroutine[Any, Any, Any]) -> None:
         with contextlib.suppress(TransientError):
@@ -346,6 +399,10 @@ class World:
         self.crash(self.flushers[index])
         self.run(self._replace(self.flushers, index, self._flusher))
 
+    def crash_replayer(self, index: int) -> None:
+        self.crash(self.replayers[index])
+        self.run(self._replace(self.replayers, index, self._replayer))
+
     async def _replace(self, processes: list[Any], index: int, make: Callable[[], Any]) -> None:
         processes[index] = make()
 
@@ -389,15 +446,24 @@ class World:
             self.deliver_all()
         else:
             raise AssertionError("messages stay in the broker")
+        self.store.picky = False
+        for _ in range(10):
+            if not self.broker.buried():
+                break
+            self.replay(0)
+            self.deliver_all()
+        else:
+            raise AssertionError("dead letters stay")
         for truth in self.truths.values():
             truth.answered |= truth.applied
         self.clock.turn(1)  # no base is from before
         self.reads_checked = True
-        for name in self.truths:
+        for name, truth in self.truths.items():
             self.read(self.ingests[0], [name], 0)
             self.deliver_all()
+            assert truth.answered & ~digits(self.store_total(name)) == 0, "an increment is pending for ever"
         self.raise_mistakes()
-        for process in (*self.ingests, *self.flushers):
+        for process in (*self.ingests, *self.flushers, *self.replayers):
             self.crash(process)
         self.loop.close()
 

@@ -3,6 +3,7 @@
 from typing import Final, NamedTuple
 
 RACES: Final = "tests/path/test_races.py"
+REPLAYS: Final = "tests/path/test_replays.py"
 FLUSHER: Final = "tests/flusher"
 CONTRACTS: Final = "tests/contracts"
 CORE: Final = "tests/core"
@@ -174,5 +175,63 @@ SABOTAGES: Final = (
         "        if self._inherited:",
         "        if False:",
         (POWER,),
+    ),
+    Sabotage(
+        "a replay's receipt is flipped outside of the commit",
+        "flusher/flush.py",
+        "            time = await tools.store.apply(Commit(new, adds, revived))",
+        "            await tools.store.apply(Commit((), (), revived))\n"
+        "            time = await tools.store.apply(Commit(new, adds))",
+        (FLUSHER, REPLAYS),
+    ),
+    Sabotage(
+        "a replay does not say that the receipt must be dead",
+        "flusher/flush.py",
+        "            time = await tools.store.apply(Commit(new, adds, revived))",
+        "            time = await tools.store.apply(Commit(new, adds))",
+        (FLUSHER, REPLAYS),
+    ),
+    Sabotage(
+        "a dead letter is forgotten before the commit",
+        "flusher/replay.py",
+        "        await flush.run(patience)",
+        "        await self._letters.ack([one.letter.delivery.token for one in opened], 0); await flush.run(patience)",
+        (FLUSHER, REPLAYS),
+    ),
+    Sabotage(
+        "a receipt is revived by an upsert",
+        "shared/sqlite/store.py",
+        "        if not db.execute(_REVIVE",
+        "        db.execute('INSERT OR IGNORE INTO receipts VALUES (?, 0, ?, 0)', (one.key, 'dead'))\n"
+        "        if not db.execute(_REVIVE",
+        (CONTRACTS,),
+    ),
+    Sabotage(
+        "a receipt that is not dead is revived",
+        "shared/sqlite/store.py",
+        " WHERE key = ? AND state = 'dead'",
+        " WHERE key = ?",
+        (CONTRACTS,),
+    ),
+    Sabotage(
+        "a receipt found dead is not renewed by who buries",
+        "flusher/flush.py",
+        "                    await self._renew(part)",
+        "                    pass",
+        (FLUSHER,),
+    ),
+    Sabotage(
+        "what may be applied already is replayed",
+        "flusher/replay.py",
+        "            if self._judges and",
+        "            if False and",
+        (FLUSHER,),
+    ),
+    Sabotage(
+        "a forgotten letter leaves the floor where it was",
+        "shared/sqlite/letters.py",
+        "                forget(db, done, floor)",
+        "                forget(db, done, 0)",
+        (CONTRACTS,),
     ),
 )
