@@ -1,4 +1,4 @@
-"""What goes wrong: processes die and stand still, servers too, or refuse all calls, dates jump, others add shards."""
+"""What goes wrong: processes die and stand still, servers too, or refuse all calls, dates jump."""
 
 import asyncio
 from typing import TYPE_CHECKING
@@ -8,7 +8,7 @@ from tests.simulation.users import COUNTERS
 if TYPE_CHECKING:
     from tests.simulation.system import System
 
-SERVERS = ("apply", "publish", "pull", "ack", "view", "read", "confirm", "settle", "receipts")
+SERVERS = ("apply", "publish", "pull", "ack", "view", "read", "confirm", "settle", "receipts", "letters", "forget")
 """Calls that may stand still, or be refused, each by itself."""
 
 
@@ -23,7 +23,7 @@ class Chaos:
 
     async def run(self, seconds: float) -> None:
         faults = [self._kill_ingest, self._kill_flusher, self._freeze, self._jump, self._grow]
-        faults += [self._stop_server, self._cut_off]
+        faults += [self._stop_server, self._cut_off, self._refuse, self._kill_replay]
         while self._loop.time() < seconds:
             await asyncio.sleep(self._random.expovariate(1.5))
             self._system.check()
@@ -42,9 +42,21 @@ class Chaos:
         self._system.kill(owner)
         self._system.start_flusher()
 
+    def _kill_replay(self) -> None:
+        owner = self._random.choice([*self._system.replayers])
+        del self._system.replayers[owner]
+        self._system.kill(owner)
+        self._system.start_replayer()
+
+    def _refuse(self) -> None:
+        """One of the counters is poison for a while."""
+        counter = self._random.choice(COUNTERS)
+        self._system.store.refused[counter] = self._loop.time() + self._random.uniform(0.1, 3.0)
+
     def _freeze(self) -> None:
         """Long enough for its leases to run out: it comes back as a zombie."""
-        who = self._random.choice([*self._system.flushers, *(ingest.owner for ingest in self._system.ingests)])
+        workers = [*self._system.flushers, *self._system.replayers]
+        who = self._random.choice([*workers, *(ingest.owner for ingest in self._system.ingests)])
         self._stand(who, 3 * self._lease)
 
     def _stop_server(self) -> None:
@@ -60,7 +72,8 @@ class Chaos:
 
     def _jump(self) -> None:
         """A date is set, hours off, in one of the processes."""
-        clocks = [*self._system.flushers.values(), *(ingest.clock for ingest in self._system.ingests)]
+        workers = [*self._system.flushers.values(), *self._system.replayers.values()]
+        clocks = [*workers, *(ingest.clock for ingest in self._system.ingests)]
         self._random.choice(clocks).off = self._random.uniform(-7_200, 7_200)
 
     def _grow(self) -> None:

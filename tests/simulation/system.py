@@ -19,15 +19,16 @@ from ingest.spool import Spool
 from shared.backoff import Backoff
 from shared.memory.broker import MemoryBroker, MemoryOverlay
 from shared.memory.overlay import ProcessOverlay
-from shared.memory.store import MemoryStore
-from shared.ports import Overlay, Publisher
+from shared.ports import DeadLetters, Overlay, Publisher
 from shared.receipts import DAY
 from shared.supervise import Stop, forever
-from tests.path.network import RemoteBroker, RemoteOverlay, RemoteStore, RemoteWrittenOverlay
+from tests.path.letters import BuriesApart
+from tests.path.network import RemoteBroker, RemoteDeadLetters, RemoteOverlay, RemoteStore, RemoteWrittenOverlay
 from tests.simulation.chaos import Chaos
 from tests.simulation.history import History
 from tests.simulation.loop import OWNER, VirtualLoop
 from tests.simulation.network import TIMEOUT, Network
+from tests.simulation.poison import PickyStore, replaying
 from tests.simulation.users import COUNTERS, Users
 
 LEASE = 2.0
@@ -71,6 +72,7 @@ class System:
     loop: VirtualLoop = field(default_factory=VirtualLoop)
     ingests: list[Ingest] = field(default_factory=list)
     flushers: dict[str, LoopClock] = field(default_factory=dict)
+    replayers: dict[str, LoopClock] = field(default_factory=dict)
     disks: list[MemoryBroker] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -98,13 +100,15 @@ class System:
 
     async def _main(self) -> None:
         clock = LoopClock(self.loop)
-        self.broker = MemoryBroker(clock, lease=LEASE)
-        self.store = MemoryStore(clock)
+        self.broker = (BuriesApart if self.written else MemoryBroker)(clock, lease=LEASE)
+        self.store = PickyStore(clock)
         self.overlay = ProcessOverlay(clock, exact=True) if self.written else MemoryOverlay(self.broker)
         for _ in range(self.random.randint(1, 3)):
             self.start_ingest(self._new_disk())
         for _ in range(self.random.randint(1, 3)):
             self.start_flusher()
+        for _ in range(2):
+            self.start_replayer()
         self.users = Users(self)
         doing = [self.users.counting(self.random.uniform(1, SECONDS)) for _ in range(self.random.randint(2, 6))]
         doing += [self.users.reading(SECONDS) for _ in range(2)]
@@ -145,8 +149,25 @@ class System:
 
     def start_flusher(self) -> None:
         owner, clock = next(self.names), LoopClock(self.loop)
+        policy = FlushPolicy(0.3, 100, 10**6)
+        flusher = Flusher(self._tools(owner, clock), policy, topic="memory", lease=LEASE, ages=False)
+        self.flushers[owner] = clock
+        with self.acting(owner):
+            self._go(flusher.run(Stop(), 1.0))
+
+    def start_replayer(self) -> None:
+        owner, clock = next(self.names), LoopClock(self.loop)
+
+        def letters() -> DeadLetters:
+            return RemoteDeadLetters(self.network, owner, self.broker)  # type: ignore[arg-type]
+
+        self.replayers[owner] = clock
+        with self.acting(owner):
+            self._go(replaying(self.random, self._tools(owner, clock), letters))
+
+    def _tools(self, owner: str, clock: LoopClock) -> Tools:
         store = RemoteStore(self.network, owner, self.store)  # type: ignore[arg-type]
-        tools = Tools(
+        return Tools(
             store=store,
             subscription=RemoteBroker(self.network, owner, self.broker),  # type: ignore[arg-type]
             overlay=self._overlay_of(owner),
@@ -155,10 +176,6 @@ class System:
             retention=7 * DAY,
             backoff=Backoff,
         )
-        flusher = Flusher(tools, FlushPolicy(0.3, 100, 10**6), topic="memory", lease=LEASE, ages=False)
-        self.flushers[owner] = clock
-        with self.acting(owner):
-            self._go(flusher.run(Stop(), 1.0))
 
     def _overlay_of(self, owner: str) -> Overlay:
         if isinstance(self.overlay, ProcessOverlay):
@@ -192,11 +209,12 @@ class System:
         self.network.loss = 0.0
         self.network.stopped.clear()
         self.network.cut.clear()
+        self.store.refused.clear()
         until = self.loop.time() + LONGEST
         while self._waiting():
             self.check()
             if self.loop.time() > until:
-                raise AssertionError("messages stay in the broker, or in a spool")
+                raise AssertionError("messages stay in the broker, in a spool, or dead")
             await asyncio.sleep(0.5)
         await asyncio.sleep(6 * TIMEOUT)  # what was late has come
         while self._waiting():
@@ -208,4 +226,4 @@ class System:
         self.check()
 
     def _waiting(self) -> bool:
-        return any(one.unburied() for one in (self.broker, *self.disks))
+        return bool(self.broker.buried()) or any(one.unburied() for one in (self.broker, *self.disks))

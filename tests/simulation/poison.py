@@ -1,0 +1,41 @@
+"""A store that refuses some counters for a while, and those who replay what became a dead letter meanwhile."""
+
+import asyncio
+import random
+from collections.abc import Callable
+from math import inf
+
+from flusher.flush import Tools
+from flusher.letters import open_letter
+from flusher.replay import Replay
+from shared.clock import Clock
+from shared.errors import RefusedError, TransientError
+from shared.memory.store import MemoryStore
+from shared.ports import DeadLetters
+from shared.words import Commit
+
+
+class PickyStore(MemoryStore):
+    """`refused`: counters, and until when."""
+
+    def __init__(self, clock: Clock) -> None:
+        super().__init__(clock)
+        self.refused: dict[str, float] = {}
+
+    async def apply(self, commit: Commit) -> int:
+        now = asyncio.get_running_loop().time()
+        if any(self.refused.get(add.counter, 0.0) > now for add in commit.adds):
+            raise RefusedError("poison")
+        return await super().apply(commit)
+
+
+async def replaying(chance: random.Random, tools: Tools, letters: Callable[[], DeadLetters]) -> None:
+    """Again and again, some letters at a time."""
+    while True:
+        await asyncio.sleep(chance.expovariate(1.5))
+        try:
+            way = letters()
+            while found := await way.pull(3, 10**6):
+                await Replay(tools, way, ages=False).run([open_letter(letter, "memory") for letter in found], inf)
+        except TransientError:
+            continue
