@@ -131,7 +131,14 @@ class Load:
             return (await response.json())["counters"] if response.status == 200 else []
 
     async def at_rest(self, within: float = 30.0) -> None:
-        """All is applied, nothing is missing, nothing is too much; rubbish is where it belongs, with a reason."""
+        """All is applied, and rubbish is where it belongs, with a reason."""
+        await self.applied(within)
+        letters = await self._pair.dead_letters()
+        assert {letter.data for letter in letters} == self.rubbish
+        assert all("must" in letter.reason or "is not" in letter.reason for letter in letters), letters
+
+    async def applied(self, within: float = 30.0) -> None:
+        """All is, nothing is missing, nothing is too much."""
         async with asyncio.timeout(within):
             while True:
                 readings = await self.read()
@@ -139,9 +146,6 @@ class Load:
                 if readings and not wrong:
                     break
                 await asyncio.sleep(0.05)
-        letters = await self._pair.dead_letters()
-        assert {letter.data for letter in letters} == self.rubbish
-        assert all("must" in letter.reason or "is not" in letter.reason for letter in letters), letters
 
     def _settled(self, reading: dict[str, Any]) -> bool:
         least = self.answered[reading["name"]]

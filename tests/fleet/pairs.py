@@ -65,9 +65,9 @@ class Embedded(Pair):
     instants = False
 
     def __init__(self, data: Path) -> None:
-        self._file = data / "countersink.db"
-        self.settings = {"COUNTERSINK_BROKER": f"sqlite:///{self._file}", "COUNTERSINK_LEASE": str(LEASE)}
-        self._database = Database(self._file)
+        self.file = data / "countersink.db"
+        self.settings = {"COUNTERSINK_BROKER": f"sqlite:///{self.file}", "COUNTERSINK_LEASE": str(LEASE)}
+        self._database = Database(self.file)
         self._publisher = SqlitePublisher(self._database, SystemClock(), Settings().max_pending_bytes)
 
     async def publish(self, messages: Sequence[Message]) -> None:
@@ -85,7 +85,7 @@ class Embedded(Pair):
         assert self._rows("PRAGMA integrity_check") == [("ok",)]
 
     def _rows(self, query: str) -> list[Any]:
-        database = sqlite3.connect(self._file)
+        database = sqlite3.connect(self.file)
         try:
             return database.execute(query).fetchall()
         finally:
@@ -139,7 +139,7 @@ async def emulated(pubsub_host: str, datastore: Datastore, *, blind: bool) -> Em
     client, place = pubsub.client(), pubsub.place
     for topic, subscription, lease in (
         (place.topic, place.subscription, LEASE),
-        (place.dead_topic, place.dead_subscription, 600),
+        (place.dead_topic, place.dead_subscription, LEASE),
     ):
         await client.create_topic(types.Topic.pb()(name=topic))
         await client.create_subscription(
