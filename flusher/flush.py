@@ -42,7 +42,7 @@ class Flush:
         """`letters`: the messages are not of the subscription, but of these."""
         self.window = window
         self.counted: set[str] = set()
-        """Receipts that its commits wrote, as far as it was told."""
+        """Receipts that its commits wrote for letters, as far as it was told."""
         self._tools = tools
         self._letters = letters
         self._most_parts = 1 << 30
@@ -107,7 +107,8 @@ class Flush:
             metrics.FLUSH_SECONDS.observe(tools.clock.monotonic() - begun)
             self._floor = max(self._floor, time)
             self.window.learn(plan.receipts, APPLIED)
-            self.counted.update(plan.receipts)
+            if self._letters is not None:
+                self.counted.update(plan.receipts)
             self._count(plan)
             self._most_parts *= 2
 
