@@ -1,5 +1,5 @@
 """A TCP proxy between a client and a server: it can lose answers to requests that were passed on, hold everything
-back as a server does that is frozen, and be gone.
+back as a server does that is frozen, be slow, and be gone.
 """
 
 import asyncio
@@ -16,6 +16,8 @@ class Proxy:
         self._awake = asyncio.Event()
         self._awake.set()
         self._closed = False
+        self._latency = 0.0
+        self._rate = float("inf")
         self._writers: set[asyncio.StreamWriter] = set()
         self._server: asyncio.Server | None = None
         self._own_port = 0
@@ -42,6 +44,13 @@ class Proxy:
 
     def thaw(self) -> None:
         self._awake.set()
+
+    def slow(self, latency: float, rate: float) -> None:
+        """Each piece takes so many seconds, and another one for each `rate` bytes of it."""
+        self._latency, self._rate = latency, rate
+
+    def fast(self) -> None:
+        self.slow(0.0, float("inf"))
 
     async def go(self) -> None:
         """No connection is left, and none is taken."""
@@ -92,6 +101,8 @@ class Proxy:
         try:
             while data := await reader.read(65_536):
                 await self._awake.wait()
+                if delay := self._latency + len(data) / self._rate:
+                    await asyncio.sleep(delay)
                 if answers and self._deaf:
                     self.lost += 1
                 else:

@@ -32,6 +32,8 @@ class Calls:
         self.rubbish: set[bytes] = set()
         """Published and answered."""
         self.rubbish_tried: set[bytes] = set()
+        self.published: dict[str, int] = {}
+        """Masks of what others published: with Redis an exact reading knows of it when it is applied."""
         self.answers = 0
         """Requests that were."""
 
@@ -77,13 +79,15 @@ class Calls:
             return False
         self.rubbish |= rubbish
         self.answered(items)
+        for counter, bit, _ in items:
+            self.published[counter] = self.published.get(counter, 0) | bit
         return True
 
     async def read(self, url: str, query: str, names: Collection[str]) -> list[Mapping[str, Any]]:
         """Nothing if it could not be said now. Each reading is checked by what it says of itself."""
         if not names:
             return []
-        before = {name: self.truths.of(name).answered for name in names}
+        before = {name: self.truths.of(name).answered & ~self._unseen(name) for name in names}
         named = "&".join(f"name={name}" for name in names)
         try:
             async with self._session.get(f"{url}/v1/counters?{query}{named}") as response:
@@ -100,6 +104,9 @@ class Calls:
                 self.readings.check(reading, before[name], self.truths.of(name).tried)
         found: list[Mapping[str, Any]] = answer["counters"]
         return found
+
+    def _unseen(self, name: str) -> int:
+        return 0 if self._pair.exact else self.published.get(name, 0)
 
     @staticmethod
     def applied(reading: Mapping[str, Any]) -> int:

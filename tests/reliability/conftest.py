@@ -1,13 +1,16 @@
-"""Where rows are tested: on the emulators that all tests share."""
+"""Where rows are tested: on the emulators that all tests share, or, if they are to be hurt, on some of their own."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.emulators.datastore_fixtures import Datastore, firestore_host, older_host
+from tests.emulators.datastore_fixtures import firestore_host, older_host
+from tests.emulators.own import OwnEmulator
 from tests.emulators.pubsub_fixtures import pubsub_host
 from tests.emulators.redis_fixtures import RedisServer, redis, start_redis
-from tests.fleet.pairs import Embedded, Pair, emulated
+from tests.fleet.pairs import Embedded, Pair
+from tests.reliability.grounds import Own, on, own
 from tests.reliability.rows import BLIND, SQLITE, Row
 
 __all__ = ["firestore_host", "older_host", "pubsub_host", "redis", "start_redis"]
@@ -23,12 +26,29 @@ class Shared:
     async def pair(self, row: Row, name: str) -> Pair:
         if name == SQLITE:
             return Embedded(self.folder)
-        datastore = self._request.getfixturevalue("firestore_host" if name == BLIND else "older_host")
-        return await emulated(self._request.getfixturevalue("pubsub_host"), Datastore(datastore), blind=name == BLIND)
+        pubsub = self.emulator("pubsub").host if row.hurt == "broker" else self._fixture("pubsub_host")
+        if row.hurt == "store":
+            return await on(pubsub, self.emulator(name).host, name)
+        return await on(pubsub, self._fixture("firestore_host" if name == BLIND else "older_host"), name)
+
+    def _fixture(self, name: str) -> str:
+        host: str = self._request.getfixturevalue(name)
+        return host
+
+    def emulator(self, name: str) -> OwnEmulator:
+        ground: Own = self._request.getfixturevalue("to_be_hurt")
+        return ground.emulator(name)
 
     def redis(self) -> RedisServer:
         server: RedisServer = self._request.getfixturevalue("redis")
         return server
+
+
+@pytest.fixture(scope="session")
+def to_be_hurt() -> Iterator[Own]:
+    """Of this worker alone; each of them is started when a row first asks for it."""
+    with own() as ground:
+        yield ground
 
 
 @pytest.fixture

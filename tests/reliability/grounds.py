@@ -1,18 +1,16 @@
 """The ground of the command: emulators and Redis servers of its own, of which nothing is left over."""
 
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from tests.emulators.datastore_fixtures import FIRESTORE, OLDER, Datastore
+from tests.emulators.datastore_fixtures import FIRESTORE, PROJECT, Datastore
 from tests.emulators.own import OwnEmulator
 from tests.emulators.pubsub_fixtures import PUBSUB
 from tests.emulators.redis_fixtures import RedisServer
-from tests.fleet.pairs import Embedded, Pair, emulated
-from tests.reliability.rows import BLIND, SQLITE, Row
-
-ARGUMENTS = {"pubsub": PUBSUB, "firestore": FIRESTORE, "datastore": OLDER}
+from tests.fleet.pairs import Embedded, Emulated, Pair, emulated
+from tests.reliability.rows import BLIND, SQLITE, WRITTEN_BACK, Row
 
 
 class Own:
@@ -34,21 +32,33 @@ class Own:
     async def pair(self, row: Row, name: str) -> Pair:
         if name == SQLITE:
             return Embedded(self.folder)
-        datastore = Datastore(self.emulator("firestore" if name == BLIND else "datastore").host)
-        return await emulated(self.emulator("pubsub").host, datastore, blind=name == BLIND)
+        return await on(self.emulator("pubsub").host, self.emulator(name).host, name)
 
     def emulator(self, name: str) -> OwnEmulator:
         if name not in self._emulators:
-            one = self._emulators[name] = OwnEmulator(name, ARGUMENTS[name], self._base)
+            one = self._emulators[name] = OwnEmulator(name, self._arguments(name), self._base)
             self._stack.callback(one.end)
             one.start()
         return self._emulators[name]
+
+    def _arguments(self, name: str) -> Sequence[str]:
+        """The older one keeps its data on disk, to be started again on it."""
+        older = ("beta", "emulators", "datastore", "start", f"--project={PROJECT}", "--use-firestore-in-datastore-mode")
+        return {
+            "pubsub": PUBSUB,
+            BLIND: FIRESTORE,
+            WRITTEN_BACK: (*older, f"--data-dir={self._base / name}"),
+        }[name]
 
     def redis(self) -> RedisServer:
         server = RedisServer(self.folder)
         self._stack.callback(server.kill)
         server.start()
         return server
+
+
+async def on(pubsub: str, datastore: str, name: str) -> Emulated:
+    return await emulated(pubsub, Datastore(datastore), blind=name == BLIND)
 
 
 @contextmanager

@@ -1,14 +1,15 @@
 """SIGKILL, at random moments: of flushers, of ingests, of everything at once."""
 
 import asyncio
+import os
+import signal
 
 from tests.fleet.slots import Slot
-from tests.reliability.rows import BLIND, SQLITE, WRITTEN_BACK, Row
+from tests.reliability.rows import ALL, SQLITE, Row
 from tests.reliability.scene import Scene
 
 PAUSE = (0.3, 1.5)
 """Seconds between two kills."""
-ALL = (SQLITE, BLIND, WRITTEN_BACK)
 
 
 async def again(slot: Slot) -> None:
@@ -40,8 +41,34 @@ async def everything(scene: Scene, seconds: float) -> None:
         await asyncio.gather(*(slot.start() for slot in scene.slots))
 
 
+async def workers(scene: Scene, seconds: float) -> None:
+    """The process that they belong to has to start others itself."""
+    until = scene.seconds + seconds
+    while scene.seconds < until:
+        await asyncio.sleep(scene.chance(*PAUSE))
+        running = scene.pick(scene.ingests).running
+        assert running
+        os.kill(scene.random.choice(running.children()), signal.SIGKILL)
+    await scene.busy()
+
+
 ROWS = (
     Row("flushers-killed", "SIGKILL of one flusher after another, each started again at once", flushers, ALL),
     Row("ingests-killed", "SIGKILL of one ingest after another, each started again at once", ingests, ALL, ingests=2),
     Row("all-killed", "SIGKILL of all processes at the same moment, again and again", everything, ALL),
+    Row(
+        "workers-killed",
+        "SIGKILL of one worker after another of an ingest with two of them",
+        workers,
+        (SQLITE,),
+        ingest=("ingest", "--port", "0", "--workers", "2"),
+    ),
+    Row(
+        "up-killed",
+        "SIGKILL of `countersink up`, all in one process, started again at once",
+        ingests,
+        (SQLITE,),
+        flushers=0,
+        ingest=("up", "--port", "0"),
+    ),
 )

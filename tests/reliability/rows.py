@@ -19,6 +19,7 @@ PAIRS: Final = {
 }
 """By the names that rows use."""
 EMULATED: Final = (BLIND, WRITTEN_BACK)
+ALL: Final = (SQLITE, *EMULATED)
 
 Within = Callable[["Scene"], Sequence[str]]
 
@@ -36,7 +37,7 @@ class Clients:
     foreign: int = 1
     """Publish on the topic themselves; one message of four can't be read."""
     readers: int = 2
-    pace: float = 0.05
+    pace: float = 0.08
     items: int = 5
     """Increments of a batch."""
     counters: int = 3
@@ -67,15 +68,15 @@ class Row:
     refusals: frozenset[int] = frozenset({503})
     """What a client may be told instead of 202, and instead of a reading."""
     wires: bool = False
-    """Broker and store of emulators are reached through proxies: `Scene.broker_wire` and `store_wire`."""
+    """Emulators are reached through the proxies `Scene.ingest_wire`, `broker_wire` and `store_wire`."""
     redis: bool = False
-    hurt: frozenset[str] = frozenset()
-    """Emulators that others must not use at the same time: of "pubsub", "firestore" and "datastore"."""
+    hurt: str = ""
+    """"broker" or "store": the emulator that nobody else may use at the same time, `Scene.hurt`."""
     place: Callable[[Path], "Pair"] | None = None
     """Makes another pair than the usual one, in the folder of the scene."""
     within: Within | None = None
     """What every process of ours is started by, as `unshare` or `strace`; called when the scene is set."""
-    recovery: float = 30.0
+    recovery: float = 60.0
     """Seconds after the fault until all is accepted and applied again, at most."""
 
 

@@ -20,7 +20,10 @@ async def run(row: Row, pair: str, ground: Ground, seconds: float) -> Result:
     async with scene(row, pair, ground) as one:
         await one.busy(ENOUGH)
         begun = one.seconds
-        await row.do(one, seconds)
+        try:
+            await row.do(one, seconds)
+        except (AssertionError, TimeoutError) as error:
+            result.wrong.append(f"during the fault: {error!r}")
         over = one.seconds
         result.seconds = over - begun
         await _recovered(one, result)
@@ -56,7 +59,7 @@ async def _applied(one: Scene, before: dict[str, int]) -> bool:
 
 async def _rest(one: Scene, result: Result) -> None:
     """Nothing is pending, and what a killed flusher held has come again."""
-    lapsed = max((time for slot in one.flushers for time in slot.deaths), default=0.0) + LEASE + 1
+    lapsed = max((time for slot in one.slots for time in slot.deaths), default=0.0) + LEASE + 1
     try:
         async with asyncio.timeout(REST):
             while one.seconds < lapsed or not await _settled(one):

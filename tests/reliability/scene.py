@@ -2,6 +2,8 @@
 
 import asyncio
 import random
+import sys
+from asyncio.subprocess import PIPE, STDOUT
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -9,6 +11,7 @@ from typing import Protocol
 
 import aiohttp
 
+from tests.emulators.own import OwnEmulator
 from tests.emulators.proxy import Proxy, proxy
 from tests.emulators.redis_fixtures import RedisServer
 from tests.fleet.pairs import Emulated, Pair
@@ -36,6 +39,8 @@ class Ground(Protocol):
 
     async def pair(self, row: Row, name: str) -> Pair: ...
 
+    def emulator(self, name: str) -> OwnEmulator: ...
+
     def redis(self) -> RedisServer: ...
 
 
@@ -53,8 +58,12 @@ class Scene:
         self.calls: Calls
         self.load: Load
         self.started: Processes
+        self.ingest_wire: Proxy
+        """To Pub/Sub, for ingests."""
         self.broker_wire: Proxy
+        """For flushers."""
         self.store_wire: Proxy
+        self.hurt: OwnEmulator
         self.redis: RedisServer
         self.peak = Peak(self._pids)
 
@@ -75,6 +84,18 @@ class Scene:
     def pick(self, slots: list[Slot]) -> Slot:
         return self.random.choice(slots)
 
+    async def command(self, *words: str) -> str:
+        """What `countersink WORDS` says, which must succeed."""
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "countersink", *words),
+            env=self.started.environment,
+            stdout=PIPE,
+            stderr=STDOUT,
+        )
+        said, _ = await process.communicate()
+        assert process.returncode == 0, said.decode()
+        return said.decode()
+
     async def busy(self, answers: int = 20, within: float = 20.0) -> None:
         """Until so many more requests have been answered."""
         enough = self.calls.answers + answers
@@ -93,9 +114,15 @@ async def scene(row: Row, name: str, ground: Ground, seed: int = 1) -> AsyncIter
         one = Scene(row, pair, ground, seed)
         settings = {**pair.settings, **SETTINGS}
         emulated = isinstance(pair, Emulated)
+        of_ingests: dict[str, str] = {}
+        if row.hurt:
+            one.hurt = ground.emulator("pubsub" if row.hurt == "broker" else name)
         if emulated and row.wires:
-            one.broker_wire = await stack.enter_async_context(proxy(settings["PUBSUB_EMULATOR_HOST"]))
-            one.store_wire = await stack.enter_async_context(proxy(settings["DATASTORE_EMULATOR_HOST"]))
+            one.ingest_wire, one.broker_wire, one.store_wire = [
+                await stack.enter_async_context(proxy(settings[f"{what}_EMULATOR_HOST"]))
+                for what in ("PUBSUB", "PUBSUB", "DATASTORE")
+            ]
+            of_ingests["PUBSUB_EMULATOR_HOST"] = one.ingest_wire.address
             settings["PUBSUB_EMULATOR_HOST"] = one.broker_wire.address
             settings["DATASTORE_EMULATOR_HOST"] = one.store_wire.address
         if row.redis:
@@ -108,7 +135,7 @@ async def scene(row: Row, name: str, ground: Ground, seed: int = 1) -> AsyncIter
         for number in range(row.ingests):
             command = tuple(str(port_to_keep()) if word == "0" else word for word in row.ingest)
             spool = {"COUNTERSINK_SPOOL": str(ground.folder / f"spool-{number}.db")} if emulated else {}
-            one.ingests.append(Slot(one.started, command, {**spool, **row.ingest_settings}, within))
+            one.ingests.append(Slot(one.started, command, {**of_ingests, **spool, **row.ingest_settings}, within))
         one.flushers += [Slot(one.started, ("flusher",), {}, within) for _ in range(row.flushers)]
         await asyncio.gather(*(slot.start() for slot in one.slots))
         session = await stack.enter_async_context(aiohttp.ClientSession(timeout=PATIENCE))

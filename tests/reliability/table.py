@@ -2,7 +2,29 @@
 
 from typing import Final
 
-from tests.reliability import clock, descriptors, disk, files, kills
+from tests.reliability import (
+    clock,
+    descriptors,
+    disk,
+    ends,
+    files,
+    freezes,
+    kills,
+    network,
+    overlays,
+    restarts,
+)
 from tests.reliability.rows import Row
 
-ROWS: Final[tuple[Row, ...]] = (*kills.ROWS, *files.ROWS, *disk.ROWS, *descriptors.ROWS, *clock.ROWS)
+ROWS: Final[tuple[Row, ...]] = (
+    *kills.ROWS,
+    *ends.ROWS,
+    *freezes.ROWS,
+    *network.ROWS,
+    *restarts.ROWS,
+    *overlays.ROWS,
+    *files.ROWS,
+    *disk.ROWS,
+    *descriptors.ROWS,
+    *clock.ROWS,
+)

@@ -1,0 +1,146 @@
+"""The network between our processes and the emulators: connections cut, answers lost, everything held back, or slow."""
+
+import asyncio
+
+from tests.emulators.proxy import Proxy
+from tests.reliability.rows import BLIND, EMULATED, Row
+from tests.reliability.scene import Scene
+
+PAUSE = (0.1, 0.5)
+"""Seconds between two cuts of one wire."""
+DEAF = 1.0
+"""Seconds in which an answer should come that can be lost."""
+OUTAGE = 12.0
+"""Seconds: longer than ingest tries to publish before it says that it can't."""
+SPOOLED = (2.0, 6.0)
+AWAKE = 3.0
+LATENCY = 0.1
+RATE = 100_000.0
+
+
+def wires(scene: Scene) -> tuple[Proxy, ...]:
+    return scene.ingest_wire, scene.broker_wire, scene.store_wire
+
+
+async def cut(scene: Scene, seconds: float) -> None:
+    """Publishes, pulls, commits and acks whose answers are lost: most have happened, and nobody knows."""
+    met = await asyncio.gather(*(_cut(scene, wire, seconds) for wire in wires(scene)))
+    assert all(met), f"no answer was on its way on some wire: {met}"
+
+
+async def _cut(scene: Scene, wire: Proxy, seconds: float) -> int:
+    """How often an answer was on its way."""
+    until = scene.seconds + seconds
+    met = 0
+    while scene.seconds < until:
+        await asyncio.sleep(scene.chance(*PAUSE))
+        before = wire.lost
+        wire.lose_answers()
+        for _ in range(50):
+            await asyncio.sleep(DEAF / 50)
+            if wire.lost > before:
+                met += 1
+                break
+        wire.cut()
+    return met
+
+
+async def away(scene: Scene, seconds: float) -> None:
+    """Nothing is taken, or everything is and nothing answered. Who is told to end meanwhile does so in time."""
+    until = scene.seconds + seconds
+    refused = scene.row.pairs.index(BLIND if scene.pair.once else EMULATED[1])
+    while scene.seconds < until:
+        refused += 1
+        for wire in wires(scene):
+            await _leave(wire, refused=refused % 2 == 1)
+        begun = scene.seconds
+        ending = (scene.ingests[-1], scene.flushers[-1])
+        await asyncio.sleep(scene.chance(0, 1))  # so that something is under way
+        await asyncio.gather(*(slot.terminate() for slot in ending))
+        before = scene.calls.errors["503"]
+        async with asyncio.timeout(OUTAGE):
+            while scene.calls.errors["503"] == before:
+                await asyncio.sleep(0.05)
+        await asyncio.sleep(begun + OUTAGE - scene.seconds)
+        for wire in wires(scene):
+            await _come_back(wire, refused=refused % 2 == 1)
+        await asyncio.gather(*(slot.start() for slot in ending))
+        await asyncio.sleep(AWAKE)
+
+
+async def _leave(wire: Proxy, *, refused: bool) -> None:
+    if refused:
+        await wire.go()
+    else:
+        wire.freeze()
+
+
+async def _come_back(wire: Proxy, *, refused: bool) -> None:
+    if refused:
+        await wire.come()
+    else:
+        wire.thaw()
+
+
+async def spooled(scene: Scene, seconds: float) -> None:
+    """The broker alone is away. Nobody may notice, not even when ingest is killed meanwhile."""
+    until = scene.seconds + seconds
+    ingest = scene.ingests[0]
+    while scene.seconds < until:
+        for wire in (scene.ingest_wire, scene.broker_wire):
+            await wire.go()
+        await asyncio.sleep(scene.chance(*SPOOLED) / 2)
+        await scene.busy()
+        await ingest.kill()
+        await ingest.start()
+        await scene.busy()
+        await asyncio.sleep(scene.chance(*SPOOLED) / 2)
+        for wire in (scene.ingest_wire, scene.broker_wire):
+            await wire.come()
+        await asyncio.sleep(AWAKE)
+
+
+async def slow(scene: Scene, seconds: float) -> None:
+    for wire in wires(scene):
+        wire.slow(LATENCY, RATE)
+    await asyncio.sleep(seconds)
+    for wire in wires(scene):
+        wire.fast()
+
+
+ROWS = (
+    Row(
+        "cut",
+        "connections to broker and store cut at random moments, mostly when the answer to a publish, pull, commit or"
+        " ack had been held back",
+        cut,
+        EMULATED,
+        wires=True,
+    ),
+    Row(
+        "away",
+        f"broker and store away for {OUTAGE:g} s, by turns refusing connections and taking everything without a word;"
+        " without a spool; meanwhile one ingest and one flusher get SIGTERM, and end in time",
+        away,
+        EMULATED,
+        ingests=2,
+        wires=True,
+        ingest_settings={"COUNTERSINK_SPOOL": "off"},
+        short=1.0,
+    ),
+    Row(
+        "broker-away",
+        "the broker refuses connections for some seconds, and ingest spools; meanwhile it gets SIGKILL, and goes on",
+        spooled,
+        EMULATED,
+        wires=True,
+        refusals=frozenset(),
+    ),
+    Row(
+        "slow",
+        f"{LATENCY * 1000:g} ms more in each direction, and {RATE / 1000:g} kB/s, to broker and store",
+        slow,
+        EMULATED,
+        wires=True,
+    ),
+)

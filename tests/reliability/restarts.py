@@ -1,0 +1,99 @@
+"""Emulators that end and come back on the same port: with what they kept, or, as Pub/Sub's does, with nothing."""
+
+import asyncio
+import signal
+import urllib.request
+from pathlib import Path
+
+import orjson
+
+from tests.emulators.datastore_fixtures import PROJECT
+from tests.fleet.pairs import LEASE
+from tests.reliability.rows import BLIND, EMULATED, Clients, Row
+from tests.reliability.scene import Scene
+
+AWAKE = (1.0, 3.0)
+EMPTY = 30.0
+"""Seconds for flushers to empty the backlog, at most."""
+
+
+async def store(scene: Scene, seconds: float) -> None:
+    until = scene.seconds + seconds
+    while scene.seconds < until:
+        await asyncio.sleep(scene.chance(*AWAKE))
+        await (_saved_and_killed(scene) if scene.pair.once else _ended(scene))
+
+
+async def _ended(scene: Scene) -> None:
+    """The older one writes everything to disk when it gets SIGTERM, under load; after SIGKILL half a minute is gone."""
+    await asyncio.to_thread(scene.hurt.kill, signal.SIGTERM)
+    await asyncio.to_thread(scene.hurt.start)
+
+
+async def _saved_and_killed(scene: Scene) -> None:
+    """Firestore's keeps nothing by itself: when nobody reaches it any more it is exported, and killed."""
+    scene.store_wire.close()
+    folder = scene.folder / f"export-{scene.seconds}"
+    folder.mkdir()
+    await asyncio.to_thread(_export, scene.hurt.host, folder)
+    await asyncio.to_thread(scene.hurt.kill)
+    await asyncio.to_thread(scene.hurt.start, f"--import-data={next(folder.rglob('*.overall_export_metadata'))}")
+    scene.store_wire.open()
+
+
+def _export(host: str, folder: Path) -> None:
+    body = {"database": f"projects/{PROJECT}/databases/", "export_directory": str(folder), "export_name": "all"}
+    request = urllib.request.Request(
+        f"http://{host}/emulator/v1/projects/{PROJECT}:export",
+        orjson.dumps(body),
+        {"Content-Type": "application/json"},
+    )
+    with urllib.request.urlopen(request, timeout=30) as answer:
+        assert answer.status == 200
+
+
+async def broker(scene: Scene, seconds: float) -> None:
+    """Ingest can't reach it, flushers empty it, then it is killed. Topics are gone, too, until they are made again."""
+    until = scene.seconds + seconds
+    while scene.seconds < until:
+        await asyncio.sleep(scene.chance(*AWAKE))
+        scene.ingest_wire.close()
+        async with asyncio.timeout(EMPTY):
+            await _empty(scene)
+        await asyncio.to_thread(scene.hurt.kill)
+        await asyncio.to_thread(scene.hurt.start)
+        scene.ingest_wire.open()
+        await asyncio.sleep(scene.chance(*AWAKE))
+        said = await scene.command("provision")
+        assert ": made" in said, said
+
+
+async def _empty(scene: Scene) -> None:
+    """Nothing comes for longer than a lease: all is acknowledged."""
+    since = scene.seconds
+    while scene.seconds < since + LEASE + 1:
+        if await scene.pair.left():
+            since = scene.seconds
+
+
+ROWS = (
+    Row(
+        "store-restarted",
+        "the Datastore emulator ends and is started again on its data: the older one after SIGTERM, under load; the"
+        " Firestore one after SIGKILL, cut off and exported before, as it keeps nothing by itself",
+        store,
+        EMULATED,
+        wires=True,
+        hurt="store",
+    ),
+    Row(
+        "broker-restarted",
+        "SIGKILL of the Pub/Sub emulator while it holds nothing, and it is started again without topics; then"
+        " `countersink provision`",
+        broker,
+        (BLIND,),
+        clients=Clients(foreign=0),
+        wires=True,
+        hurt="broker",
+    ),
+)
