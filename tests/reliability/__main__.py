@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
+import pytest
+
 from tests.reliability.document import document
 from tests.reliability.grounds import own
 from tests.reliability.report import failures, table
@@ -30,19 +32,19 @@ def main(words: Sequence[str]) -> int:
         parser.error(f"no such row: {', '.join(sorted(unknown))}")
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _told)
-    results = done(options)
-    print(f"\n{table(results)}")
     out = options.out or (None if options.only or options.pair or options.seconds else DOCUMENT)
-    if out:
-        out.write_text(document(results))
-        print(f"written: {out}")
+    try:
+        results = done(options, out)
+    except (pytest.skip.Exception, pytest.fail.Exception) as error:  # gcloud, Java or Redis is missing
+        sys.exit(f"make reliability: {error}")
+    print(f"\n{table(results)}")
     wrong = failures(results)
     print("\n".join(wrong) or "nothing was lost, nothing doubled, nothing wrong")
     return 1 if wrong else 0
 
 
-def done(options: argparse.Namespace) -> list[Result]:
-    """Row by row, so that each has the machine for itself."""
+def done(options: argparse.Namespace, out: Path | None) -> list[Result]:
+    """Row by row, so that each has the machine for itself. The document is there after each, if it takes an hour."""
     results = []
     with own() as ground:
         for row in ROWS:
@@ -52,6 +54,8 @@ def done(options: argparse.Namespace) -> list[Result]:
                     with ground.fresh():
                         results.append(asyncio.run(run(row, pair, ground, options.seconds or row.long)))
                     print(f"  {table(results[-1:]).splitlines()[2]}", flush=True)
+                    if out:
+                        out.write_text(document(results))
     return results
 
 

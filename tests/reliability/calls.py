@@ -83,6 +83,15 @@ class Calls:
             self.published[counter] = self.published.get(counter, 0) | bit
         return True
 
+    async def raise_shards(self, url: str, counter: str, shards: int) -> None:
+        try:
+            async with self._session.put(f"{url}/v1/counters/{counter}/shards", json={"shards": shards}) as response:
+                said = await response.text()
+        except NO_ANSWER:
+            return
+        with self.judged():
+            assert response.status in {200, *self._refusals}, said
+
     async def read(self, url: str, query: str, names: Collection[str]) -> list[Mapping[str, Any]]:
         """Nothing if it could not be said now. Each reading is checked by what it says of itself."""
         if not names:

@@ -5,15 +5,18 @@ import platform
 from collections.abc import Sequence
 from typing import Final
 
+from shared.receipts import CLIENT_IDS_REMEMBERED, DAY
 from tests.reliability.report import table
 from tests.reliability.rows import Result
+
+IDS_DAYS: Final = CLIENT_IDS_REMEMBERED // DAY
 
 TEXT: Final = """\
 # Reliability: what was done to it, and what came of it
 
 `make reliability` made this file; do not edit it. Each row starts real processes of Countersink, has clients count,
 does one fault to them again and again, and then asks for the totals. `make reliability ARGS='--only ROW'` does one row
-(`--seconds N` for how long, `--pair {pairs}` on which), and `make test` does every row for a few seconds.
+(`--seconds N`: for how long), and `make test` does every row for a few seconds, not on all of these.
 
 Made on {machine}, everything on it: clients, processes and emulators.
 
@@ -36,9 +39,40 @@ Made on {machine}, everything on it: clients, processes and emulators.
 - **peak memory**: the largest resident set of any process of Countersink.
 - Besides, a row fails if an answer is one that the API does not have, if a process does not end with 0 after SIGTERM,
   if a message is left in the broker or buried without reason, or if a traceback is logged.
+
+## What it takes for granted
+
+- **The broker keeps what it has acknowledged** until it is acknowledged in turn, for its retention; **the store keeps
+  what it has committed**. What these lose is lost: Countersink has no second copy of it. With SQLite both are one file,
+  and the disk has to do what `fsync` says that it did.
+- **The spool** is a file on the disk of one ingest. What it holds is counted when that ingest, or another one with the
+  same file, runs again; if the disk is gone, so is that.
+- **Ids are remembered for {ids} days at least.** The same id may count again after that. Receipts of envelopes
+  live a day longer than the broker keeps messages (`COUNTERSINK_RETENTION`): a message that came back later would go to
+  the dead letters.
+- **Clocks**: receipts expire by the wall clock of the machines, so that it may be wrong by hours but not by days. Reads
+  take the store's clock, leases a monotonic one; no order depends on the clocks of two machines.
+- **Redis** has no say in what is counted. It must not evict (`noeviction`) for reads to be exact.
+- **Who gets no answer has to send again under the same id.** Without an id an increment whose answer was lost may or
+  may not count; sent again it may count twice.
+
+## What it does not show
+
+- **Emulators are not the services.** Latencies, quotas, throttling, hot spots and failures of a region are not those
+  of Google Cloud, and no figure here is a forecast of them.
+- **Pub/Sub's emulator** keeps everything in memory, so that it can only be killed while it holds nothing; it leases to
+  connections that are gone; it never moves, throttles or reorders as the service does. Leases here are shorter than the
+  service allows (10 s).
+- **Firestore's emulator** in Datastore mode keeps nothing on disk, not even with `--export-on-exit`. It is exported
+  over its own interface when nobody reaches it, killed, and started again on that export: what a real one does with
+  commits that are under way when it fails is not shown. **The older Datastore emulator** writes to disk every half
+  minute and at SIGTERM; SIGKILL would lose commits that it had acknowledged, so it gets SIGTERM, in the middle of the
+  load.
+- All runs on one machine: no clock of one process is ahead of another's, and processes are killed, not machines. What a
+  power failure does to a disk is SQLite's word (`synchronous=FULL`), and not tried here.
 """
 
 
 def document(results: Sequence[Result]) -> str:
     machine = f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}"
-    return TEXT.format(table=table(results), machine=machine, pairs="PAIR")
+    return TEXT.format(table=table(results), machine=machine, ids=IDS_DAYS)

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from tests.reliability.rows import ALL, Clients, Row
+from tests.reliability.rows import ALL, BLIND, SQLITE, Clients, Row
 from tests.reliability.scene import Scene
 
 FULL = Clients(insistent=12, product=4, careless=4, pace=0.0, items=20, counters=8)
@@ -34,6 +34,7 @@ ROWS = (
         "SIGTERM of all processes at once, under as much load as they take; each ends with 0 within its deadline",
         drained,
         ALL,
+        tested=(SQLITE, BLIND),
         clients=FULL,
     ),
     Row(
@@ -41,6 +42,7 @@ ROWS = (
         "SIGTERM and start of one process after another, all of them in turn",
         rolling,
         ALL,
+        tested=(BLIND,),
         ingests=2,
         clients=Clients(product=4),
     ),

@@ -3,7 +3,7 @@
 import asyncio
 
 from tests.fleet.pairs import LEASE
-from tests.reliability.rows import ALL, BLIND, EMULATED, Row
+from tests.reliability.rows import ALL, BLIND, EMULATED, SQLITE, Row
 from tests.reliability.scene import Scene
 
 ASLEEP = (1.2 * LEASE, 2 * LEASE)
@@ -41,6 +41,7 @@ ROWS = (
         " then SIGCONT, and they commit late",
         flushers,
         ALL,
+        tested=(SQLITE, BLIND),
     ),
     Row(
         "broker-frozen",
@@ -54,6 +55,7 @@ ROWS = (
         f"SIGSTOP of the Datastore emulator for {AWAY[0]:g} to {AWAY[1]:g} s, again and again",
         emulator,
         EMULATED,
+        tested=(BLIND,),
         hurt="store",
     ),
 )

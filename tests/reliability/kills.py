@@ -5,7 +5,7 @@ import os
 import signal
 
 from tests.fleet.slots import Slot
-from tests.reliability.rows import ALL, SQLITE, Row
+from tests.reliability.rows import ALL, BLIND, SQLITE, WRITTEN_BACK, Row
 from tests.reliability.scene import Scene
 
 PAUSE = (0.3, 1.5)
@@ -53,9 +53,28 @@ async def workers(scene: Scene, seconds: float) -> None:
 
 
 ROWS = (
-    Row("flushers-killed", "SIGKILL of one flusher after another, each started again at once", flushers, ALL),
-    Row("ingests-killed", "SIGKILL of one ingest after another, each started again at once", ingests, ALL, ingests=2),
-    Row("all-killed", "SIGKILL of all processes at the same moment, again and again", everything, ALL),
+    Row(
+        "flushers-killed",
+        "SIGKILL of one flusher after another, each started again at once",
+        flushers,
+        ALL,
+        tested=(SQLITE, WRITTEN_BACK),
+    ),
+    Row(
+        "ingests-killed",
+        "SIGKILL of one ingest after another, each started again at once",
+        ingests,
+        ALL,
+        tested=(BLIND,),
+        ingests=2,
+    ),
+    Row(
+        "all-killed",
+        "SIGKILL of all processes at the same moment, again and again",
+        everything,
+        ALL,
+        tested=(SQLITE,),
+    ),
     Row(
         "workers-killed",
         "SIGKILL of one worker after another of an ingest with two of them",

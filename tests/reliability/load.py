@@ -18,6 +18,10 @@ from tests.reliability.rows import Clients
 
 PATIENCE = 90.0
 """Seconds for which the product's client tries again: longer than any fault and what follows it."""
+GROWTH = 1.0
+"""Seconds between two requests for more shards."""
+MOST = 6
+"""Shards of a counter."""
 NONSENSE = (b"no JSON %d", b'{"counter": %d}', b"[%d]", b'{"counters": {"%d": 0.5}}')
 Work = Callable[[int], Coroutine[Any, Any, None]]
 
@@ -44,7 +48,7 @@ class Load:
         clients = self._clients
         workers: list[Work] = [self._insistent] * clients.insistent
         workers += [self._product] * clients.product + [self._careless] * clients.careless
-        workers += [self._foreign] * clients.foreign + [self._reader] * clients.readers
+        workers += [self._foreign] * clients.foreign + [self._reader] * clients.readers + [self._grower]
         self._tasks = [loop.create_task(self._repeat(work, number)) for number, work in enumerate(workers)]
         return self
 
@@ -57,9 +61,10 @@ class Load:
         await self._stack.aclose()
 
     async def end(self) -> None:
-        """Whoever has begun a request finishes it."""
+        """Whoever has begun a request finishes it: what goes under an id has to be accepted in the end."""
         self._done.set()
-        await asyncio.gather(*self._tasks)
+        async with asyncio.timeout(2 * PATIENCE):
+            await asyncio.gather(*self._tasks)
 
     def check(self) -> None:
         """A mistake of the load's own is none of the product's."""
@@ -122,7 +127,7 @@ class Load:
 
     async def _foreign(self, number: int) -> None:
         """A plain message, one under an id that is sent twice, one without data, or rubbish."""
-        kind = self._random.choice(("plain", "named", "empty", "rubbish"))
+        kind = self._random.choices(("plain", "named", "empty", "rubbish"), (4, 4, 4, 1))[0]
         if kind == "rubbish":
             await self._calls.publish(Message(self._random.choice(NONSENSE) % number), ())
             return
@@ -132,6 +137,12 @@ class Load:
             return
         for _ in range(1 + (kind == "named")):
             await self._calls.publish(message(counter, delta, f"{number}" if kind == "named" else None), [item])
+
+    async def _grower(self, _: int) -> None:
+        """More shards now and then."""
+        await asyncio.sleep(GROWTH)
+        if counters := self._calls.truths.open():
+            await self._calls.raise_shards(self._url(), self._random.choice(counters), self._random.randint(2, MOST))
 
     async def _reader(self, _: int) -> None:
         query = self._random.choice(("", "max_age=0&"))

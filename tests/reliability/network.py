@@ -3,7 +3,7 @@
 import asyncio
 
 from tests.emulators.proxy import Proxy
-from tests.reliability.rows import BLIND, EMULATED, Row
+from tests.reliability.rows import BLIND, EMULATED, WRITTEN_BACK, Row
 from tests.reliability.scene import Scene
 
 PAUSE = (0.1, 0.5)
@@ -48,7 +48,7 @@ async def _cut(scene: Scene, wire: Proxy, seconds: float) -> int:
 async def away(scene: Scene, seconds: float) -> None:
     """Nothing is taken, or everything is and nothing answered. Who is told to end meanwhile does so in time."""
     until = scene.seconds + seconds
-    refused = scene.row.pairs.index(BLIND if scene.pair.once else EMULATED[1])
+    refused = scene.row.pairs.index(BLIND if scene.pair.once else WRITTEN_BACK)
     while scene.seconds < until:
         refused += 1
         for wire in wires(scene):
@@ -115,6 +115,7 @@ ROWS = (
         " ack had been held back",
         cut,
         EMULATED,
+        tested=(WRITTEN_BACK,),
         wires=True,
     ),
     Row(
@@ -123,6 +124,7 @@ ROWS = (
         " without a spool; meanwhile one ingest and one flusher get SIGTERM, and end in time",
         away,
         EMULATED,
+        tested=(BLIND,),
         ingests=2,
         wires=True,
         ingest_settings={"COUNTERSINK_SPOOL": "off"},
@@ -133,6 +135,7 @@ ROWS = (
         "the broker refuses connections for some seconds, and ingest spools; meanwhile it gets SIGKILL, and goes on",
         spooled,
         EMULATED,
+        tested=(BLIND,),
         wires=True,
         refusals=frozenset(),
     ),
@@ -141,6 +144,7 @@ ROWS = (
         f"{LATENCY * 1000:g} ms more in each direction, and {RATE / 1000:g} kB/s, to broker and store",
         slow,
         EMULATED,
+        tested=(WRITTEN_BACK,),
         wires=True,
     ),
 )

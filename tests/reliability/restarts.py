@@ -9,7 +9,7 @@ import orjson
 
 from tests.emulators.datastore_fixtures import PROJECT
 from tests.fleet.pairs import LEASE
-from tests.reliability.rows import BLIND, EMULATED, Clients, Row
+from tests.reliability.rows import BLIND, EMULATED, WRITTEN_BACK, Clients, Row
 from tests.reliability.scene import Scene
 
 AWAKE = (1.0, 3.0)
@@ -83,6 +83,7 @@ ROWS = (
         " Firestore one after SIGKILL, cut off and exported before, as it keeps nothing by itself",
         store,
         EMULATED,
+        tested=(WRITTEN_BACK,),
         wires=True,
         hurt="store",
     ),

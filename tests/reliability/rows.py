@@ -35,7 +35,7 @@ class Clients:
     careless: int = 2
     """Increments without an id, sent once."""
     foreign: int = 1
-    """Publish on the topic themselves; one message of four can't be read."""
+    """Publish on the topic themselves; some of it can't be read."""
     readers: int = 2
     pace: float = 0.08
     items: int = 5
@@ -54,6 +54,8 @@ class Row:
     do: Callable[["Scene", float], Awaitable[None]]
     """Does it, over and over for about so many seconds; when it returns all that it broke is whole again."""
     pairs: tuple[str, ...]
+    tested: tuple[str, ...] = ()
+    """Those of them that the tests take, whose time is short; empty: all."""
     long: float = 60.0
     """Seconds for the table."""
     short: float = 4.0

@@ -9,14 +9,24 @@ from tests.reliability.verdict import judge
 
 ENOUGH = 20
 """Requests that are answered before the fault begins, and after it is over."""
-REST = 60.0
+REST = 90.0
 """Seconds after the load until all is settled, at most."""
 LOOK = 0.1
+SHOWN = 5
+"""Wrong answers that are shown, at most."""
 
 
 async def run(row: Row, pair: str, ground: Ground, seconds: float) -> Result:
-    """Raises where the test itself is broken; what the product did wrong stands in the result."""
+    """What went wrong stands in the result, so that one row can't take the others with it."""
     result = Result(row, pair)
+    try:
+        await _run(row, pair, ground, seconds, result)
+    except Exception as error:  # of the product's or of the test's own: either way the row has failed
+        result.wrong.append(f"{error!r}")
+    return result
+
+
+async def _run(row: Row, pair: str, ground: Ground, seconds: float, result: Result) -> None:
     async with scene(row, pair, ground) as one:
         await one.busy(ENOUGH)
         begun = one.seconds
@@ -33,7 +43,6 @@ async def run(row: Row, pair: str, ground: Ground, seconds: float) -> Result:
         await _rest(one, result)
         await _ended(one, result)
     result.peak = one.peak.bytes
-    return result
 
 
 async def _recovered(one: Scene, result: Result) -> None:
@@ -66,15 +75,21 @@ async def _rest(one: Scene, result: Result) -> None:
                 await asyncio.sleep(LOOK)
     except TimeoutError:
         result.wrong.append(f"not all was settled {REST:g} s after the load")
-    totals: dict[str, int] = {}
-    for ingest in one.ingests:
-        readings = await one.calls.read_all(ingest.url) or {}
-        if not readings:
-            result.wrong.append("the totals can't be read")
-        said = {name: int(reading["value"]) for name, reading in readings.items()}
-        if totals and said != totals:
-            result.wrong.append("two ingests read different totals at rest")
-        totals = totals or said
+    said = [await one.calls.read_all(ingest.url) for ingest in one.ingests]
+    totals = [{name: int(reading["value"]) for name, reading in readings.items()} for readings in said if readings]
+    if len(totals) < len(said):
+        result.wrong.append("the totals can't be read from all ingests")
+    if any(total != totals[0] for total in totals):
+        result.wrong.append("two ingests read different totals at rest")
+    result.errors = dict(one.calls.errors)
+    result.reads, result.exact_reads = one.calls.readings.count, one.calls.readings.exact
+    wrong = sorted(set(one.calls.wrong))
+    result.wrong += wrong[:SHOWN] + [f"and {len(wrong) - SHOWN} more of that kind"] * (len(wrong) > SHOWN)
+    if totals:
+        _judge(one, totals[0], result)
+
+
+def _judge(one: Scene, totals: dict[str, int], result: Result) -> None:
     verdict = judge(one.calls.truths, totals)
     result.accepted, result.counted, result.lost, result.doubled, unknown = verdict
     result.wrong += [
@@ -82,9 +97,6 @@ async def _rest(one: Scene, result: Result) -> None:
         for number, what in ((verdict.lost, "lost"), (verdict.doubled, "doubled"), (unknown, "that nobody sent"))
         if number
     ]
-    result.errors = dict(one.calls.errors)
-    result.reads, result.exact_reads = one.calls.readings.count, one.calls.readings.exact
-    result.wrong += sorted(set(one.calls.wrong))
 
 
 async def _settled(one: Scene) -> bool:
