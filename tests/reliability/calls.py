@@ -83,6 +83,10 @@ class Calls:
             self.published[counter] = self.published.get(counter, 0) | bit
         return True
 
+    async def get(self, url: str) -> tuple[int, str]:
+        async with self._session.get(url) as response:
+            return response.status, await response.text()
+
     async def raise_shards(self, url: str, counter: str, shards: int) -> None:
         try:
             async with self._session.put(f"{url}/v1/counters/{counter}/shards", json={"shards": shards}) as response:

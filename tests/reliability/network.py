@@ -14,6 +14,8 @@ OUTAGE = 12.0
 """Seconds: longer than ingest tries to publish before it says that it can't."""
 SPOOLED = (2.0, 6.0)
 AWAKE = 3.0
+FORWARDED = 60.0
+"""Seconds for the spool to be empty again, at most."""
 LATENCY = 0.1
 RATE = 100_000.0
 
@@ -94,10 +96,18 @@ async def spooled(scene: Scene, seconds: float) -> None:
         await ingest.kill()
         await ingest.start()
         await scene.busy()
+        assert (await scene.calls.get(f"{ingest.url}/readyz"))[0] == 200, "not ready, though there is a spool"
         await asyncio.sleep(scene.chance(*SPOOLED) / 2)
         for wire in (scene.ingest_wire, scene.broker_wire):
             await wire.come()
-        await asyncio.sleep(AWAKE)
+        async with asyncio.timeout(FORWARDED):
+            while await _spooling(scene, ingest.url):
+                await asyncio.sleep(0.1)
+
+
+async def _spooling(scene: Scene, url: str) -> bool:
+    _, said = await scene.calls.get(f"{url}/metrics")
+    return "countersink_spooling 0.0" not in said.splitlines()
 
 
 async def slow(scene: Scene, seconds: float) -> None:

@@ -1,6 +1,7 @@
 """Does a row: the fault during the load, then everybody at rest, then the verdict."""
 
 import asyncio
+import traceback
 
 from tests.fleet.pairs import LEASE
 from tests.reliability.rows import Result, Row
@@ -22,7 +23,8 @@ async def run(row: Row, pair: str, ground: Ground, seconds: float) -> Result:
     try:
         await _run(row, pair, ground, seconds, result)
     except Exception as error:  # of the product's or of the test's own: either way the row has failed
-        result.wrong.append(f"{error!r}")
+        *_, last = traceback.extract_tb(error.__traceback__)
+        result.wrong.append(f"{error!r} at {last.filename}:{last.lineno}")
     return result
 
 
@@ -116,7 +118,10 @@ async def _ended(one: Scene, result: Result) -> None:
             result.wrong.append(f"SIGTERM: a process did not drain and end with 0: {error!r}")
     if left := await one.pair.left():
         result.wrong.append(f"{left} messages are left in the broker")
-    letters = {letter.data for letter in await one.pair.dead_letters()}
+    found = await one.pair.dead_letters()
+    letters = {letter.data for letter in found}
+    if any("must" not in letter.reason and "is not" not in letter.reason for letter in found):
+        result.wrong.append(f"a dead letter does not say why: {found}")
     if not one.calls.rubbish <= letters <= one.calls.rubbish_tried:
         result.wrong.append(f"dead letters are not what could not be read: {letters ^ one.calls.rubbish}")
 
