@@ -1,7 +1,7 @@
 """Requests of clients, each known to the last increment, and what their answers say of the truth."""
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -14,7 +14,7 @@ from tests.fleet.pairs import Pair
 from tests.fleet.truth import Truths, split
 from tests.reliability.readings import Readings
 
-PAGE = 100
+PAGE = 300
 """Counters in one request."""
 
 
@@ -126,9 +126,9 @@ class Calls:
         """The increments in its shards, as a mask."""
         return split(reading["applied"])[0]
 
-    async def read_all(self, url: str) -> dict[str, Mapping[str, Any]] | None:
-        """All counters there are, from the store."""
-        names = sorted(self.truths.counters)
+    async def read_all(self, url: str, names: Iterable[str] = ()) -> dict[str, Mapping[str, Any]] | None:
+        """These counters or all there are, from the store."""
+        names = sorted(names or self.truths.counters)
         found: dict[str, Mapping[str, Any]] = {}
         for first in range(0, len(names), PAGE):
             some = await self.read(url, "max_age=0&", names[first : first + PAGE])

@@ -7,14 +7,14 @@ from tests.reliability.scene import Scene
 
 FULL = Clients(insistent=12, product=4, careless=4, pace=0.0, items=20, counters=8)
 WORK = 1.0
-"""Seconds between two ends."""
+"""Seconds of it between two ends, at least."""
 
 
 async def drained(scene: Scene, seconds: float) -> None:
     """`terminate` has each process end with 0, and in time."""
     until = scene.seconds + seconds
     while scene.seconds < until:
-        await asyncio.sleep(scene.chance(0, 2 * WORK))
+        await asyncio.sleep(scene.chance(WORK, 3 * WORK))
         await asyncio.gather(*(slot.terminate() for slot in scene.slots))
         await asyncio.gather(*(slot.start() for slot in scene.slots))
 

@@ -49,23 +49,24 @@ async def _run(row: Row, pair: str, ground: Ground, seconds: float, result: Resu
 
 async def _recovered(one: Scene, result: Result) -> None:
     """Requests are accepted again, and all that was accepted before is in the store, while the load goes on."""
-    before = dict(one.calls.truths.answered())
+    missing = dict(one.calls.truths.answered())
     try:
         await one.busy(ENOUGH, one.row.recovery)
         async with asyncio.timeout(one.row.recovery):
-            while not await _applied(one, before):
+            while missing := await _unapplied(one, missing):
                 one.load.check()
                 await asyncio.sleep(LOOK)
     except TimeoutError:
         result.wrong.append(f"it had not recovered after {one.row.recovery:g} s")
 
 
-async def _applied(one: Scene, before: dict[str, int]) -> bool:
-    """Of each counter, whether its shards hold all of these increments."""
-    readings = await one.calls.read_all(one.ingests[0].url)
+async def _unapplied(one: Scene, before: dict[str, int]) -> dict[str, int]:
+    """Of each counter, those of these increments that its shards do not hold; all of them if it can't be said."""
+    readings = await one.calls.read_all(one.ingests[0].url, before)
     if readings is None:
-        return False
-    return all(not mask & ~one.calls.applied(readings[name]) for name, mask in before.items())
+        return before
+    left = {name: mask & ~one.calls.applied(readings[name]) for name, mask in before.items()}
+    return {name: mask for name, mask in left.items() if mask}
 
 
 async def _rest(one: Scene, result: Result) -> None:
@@ -106,7 +107,7 @@ async def _settled(one: Scene) -> bool:
         readings = await one.calls.read_all(ingest.url)
         if readings is None or any(reading["pending"] for reading in readings.values()):
             return False
-    return await _applied(one, dict(one.calls.truths.answered()))
+    return not await _unapplied(one, dict(one.calls.truths.answered()))
 
 
 async def _ended(one: Scene, result: Result) -> None:
