@@ -5,7 +5,7 @@ import asyncio
 from tests.reliability.rows import ALL, BLIND, SQLITE, Clients, Row
 from tests.reliability.scene import Scene
 
-FULL = Clients(insistent=12, product=4, careless=4, pace=0.0, items=20, counters=8)
+FULL = Clients(insistent=12, product=4, careless=4, pace=0.02, items=10, counters=8)
 WORK = 1.0
 """Seconds of it between two ends, at least."""
 
@@ -31,7 +31,7 @@ async def rolling(scene: Scene, seconds: float) -> None:
 ROWS = (
     Row(
         "drained",
-        "SIGTERM of all processes at once, under as much load as they take; each ends with 0 within its deadline",
+        "SIGTERM of all processes at once, under full load; each ends with 0 within its deadline",
         drained,
         ALL,
         tested=(SQLITE, BLIND),

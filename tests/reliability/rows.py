@@ -78,7 +78,7 @@ class Row:
     """Makes another pair than the usual one, in the folder of the scene."""
     within: Within | None = None
     """What every process of ours is started by, as `unshare` or `strace`; called when the scene is set."""
-    recovery: float = 60.0
+    recovery: float = 90.0
     """Seconds after the fault until all is accepted and applied again, at most."""
 
 

@@ -70,8 +70,10 @@ async def _unapplied(one: Scene, before: dict[str, int]) -> dict[str, int]:
 
 
 async def _rest(one: Scene, result: Result) -> None:
-    """Nothing is pending, and what a killed flusher held has come again."""
+    """Nothing is pending, and what nobody could acknowledge has come again."""
     lapsed = max((time for slot in one.slots for time in slot.deaths), default=0.0) + LEASE + 1
+    if one.row.hurt or one.row.wires:  # an ack that came too late acknowledges nothing: its message comes again
+        lapsed = max(lapsed, one.seconds + 2 * LEASE)
     try:
         async with asyncio.timeout(REST):
             while one.seconds < lapsed or not await _settled(one):
