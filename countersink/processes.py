@@ -18,6 +18,7 @@ from flusher.status import serve_status
 from flusher.worker import Flusher
 from ingest.service import Ingest
 from ingest.spool import Spool
+from shared import metrics
 from shared.errors import SettingsError, TransientError
 from shared.ports import DeadLetters
 from shared.settings import Settings
@@ -126,8 +127,10 @@ async def _running(settings: Settings, *, publishes: bool = False) -> AsyncItera
     parts = connect(settings, publishes=publishes)
     try:
         await parts.open()
+        metrics.BALANCE.read = parts.balance
         yield parts, stop
     finally:
+        metrics.BALANCE.read = None
         await parts.close()
 
 

@@ -26,8 +26,8 @@ TRIES: Final = 5
 
 
 def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
-    _add(commands, "provision", _provision, "make topic, subscription, dead letters and TTL, whatever is missing")
-    doctor = _add(
+    add(commands, "provision", _provision, "make topic, subscription, dead letters and TTL, whatever is missing")
+    doctor = add(
         commands, "doctor", _doctor, "check the set-up and say what is wrong with it; exit 1 if something FAILs"
     )
     doctor.add_argument(
@@ -35,16 +35,18 @@ def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
         action="store_true",
         help="say that nothing which Redis has lost is unapplied, so that reads are exact again, then check",
     )
-    _add(commands, "sweep", _sweep, "delete the receipts that have expired, as flushers do now and then")
+    add(commands, "sweep", _sweep, "delete the receipts that have expired, as flushers do now and then")
 
 
-def _add(
+def add(
     commands: "argparse._SubParsersAction[Any]",
     name: str,
     command: Callable[[argparse.Namespace], Awaitable[None]],
     help_: str,
+    more: str = "",
 ) -> argparse.ArgumentParser:
-    description = f"{help_[0].upper()}{help_[1:]}. By settings, see countersink --help."
+    """A command that goes by the settings alone."""
+    description = f"{help_[0].upper()}{help_[1:]}. {more} By settings, see countersink --help.".replace("  ", " ")
     parser: argparse.ArgumentParser = commands.add_parser(name, help=help_, description=description, allow_abbrev=False)
     parser.set_defaults(run=lambda options: asyncio.run(command(options)))  # type: ignore[arg-type]
     return parser

@@ -1,20 +1,21 @@
 """Owns one window from the time it is closed until all its messages are settled: commit, then ack."""
 
 import logging
+import secrets
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from math import inf
 
 from flusher.shardbook import ShardBook
 from flusher.window import APPLIED, DEAD, Held, Plan, Window
-from shared import metrics
+from shared import metrics, notes
 from shared.backoff import Backoff
 from shared.clock import Clock
 from shared.errors import AlreadyAppliedError, RefusedError, ShardFullError, TransientError
 from shared.parts import Part
 from shared.ports import DeadLetters, Overlay, Store, Subscription
 from shared.receipts import lifetime
-from shared.words import Commit, Receipt, Receipts
+from shared.words import Commit, Receipt, Receipts, Tally
 
 _log = logging.getLogger(__name__)
 
@@ -49,6 +50,8 @@ class Flush:
         self._floor = 0
         self.why: dict[str, str] = {}
         """Why parts were given up here."""
+        self._id = secrets.token_hex(6)
+        """Stands in the receipts, so that a commit that was doubtful is known again, and counted."""
 
     async def run(self, longest: float = inf) -> None:
         """Return when all messages are acknowledged or buried; an exception leaves them to be delivered again.
@@ -72,11 +75,8 @@ class Flush:
 
     async def _step(self) -> None:
         """Whatever is to be done next: give up what came too late, or commit what is left."""
-        for held in self.window.held:
-            if held.late is not None:
-                for part in held.parts:
-                    if part.key not in self.window.known:
-                        await self._give_up(part, held.late)
+        for part, why in self.window.late():  # what is given up is known from then on
+            await self._give_up(part, why)
         plan = self.window.plan(self._most_parts)
         if plan.parts:
             await self._commit(plan)
@@ -86,14 +86,17 @@ class Flush:
         begun = tools.clock.monotonic()
         adds = await tools.book.adds(plan.sums)
         now = self._now()
+        said = notes.written(
+            [plan.attempts.get(key, "") for key in plan.receipts], self._id, self.window.noted(plan), plan.sums
+        )
         receipts = [
-            Receipt(key, now + lifetime(tools.retention, of_client=of_client))
-            for key, of_client in plan.receipts.items()
+            Receipt(key, now + lifetime(tools.retention, of_client=of_client), APPLIED, note)
+            for (key, of_client), note in zip(plan.receipts.items(), said, strict=True)
         ]
         new = tuple([receipt for receipt in receipts if receipt.key not in self.window.dead])
         revived = tuple([receipt for receipt in receipts if receipt.key in self.window.dead])
         try:
-            time = await tools.store.apply(Commit(new, adds, revived))
+            time = await tools.store.apply(Commit(new, adds, revived, plan.tally))
         except AlreadyAppliedError:
             metrics.FLUSH_RETRIES.labels("receipts exist").inc()
             await self._look_up(plan.receipts, {part.key for part in plan.parts})
@@ -106,10 +109,10 @@ class Flush:
             metrics.FLUSHES.inc()
             metrics.FLUSH_SECONDS.observe(tools.clock.monotonic() - begun)
             self._floor = max(self._floor, time)
-            self.window.learn(plan.receipts, APPLIED)
+            self.window.learn(plan.receipts, APPLIED, plan.attempts)
             if self._letters is not None:
                 self.counted.update(plan.receipts)
-            self._count(plan)
+            _count(plan.tally)
             self._most_parts *= 2
 
     def _now(self) -> int:
@@ -127,6 +130,10 @@ class Flush:
     def learn(self, keys: Collection[str], receipts: Receipts) -> None:
         """What a look at these keys saw."""
         self._floor = max(self._floor, receipts.time)
+        for key, receipt in receipts.found.items():
+            note = notes.read(receipt.note)
+            if note.commit == self._id and key not in self.window.known:
+                _count(note.tally)  # a try of ours of which nothing was heard
         self.window.found(keys, receipts.found)
 
     async def _refused(self, plan: Plan, error: RefusedError) -> None:
@@ -138,16 +145,19 @@ class Flush:
 
     async def _give_up(self, part: Part, why: str) -> None:
         """A receipt that says so, before anything is published: a second flusher must not apply it meanwhile."""
-        dead = (self._dead(part),)
+        dead, tally = self._dead(part), self.window.buries(part)
         try:
-            await self._tools.store.apply(
-                Commit((), (), dead) if part.key in self.window.dead else Commit(dead, ()),
-            )
+            if part.key in self.window.dead:
+                await self._tools.store.apply(Commit((), (), (dead,)))
+            else:
+                (note,) = notes.written([part.attempt], self._id, tally._replace(dead=part.increments), {})
+                await self._tools.store.apply(Commit((dead._replace(note=note),), (), (), tally))
         except AlreadyAppliedError:
             await self._look_up([part.key], {part.key})
         else:
             self.why[part.key] = why
-            self.window.learn([part.key], DEAD)
+            self.window.learn([part.key], DEAD, {part.key: part.attempt})
+            _count(tally)
 
     def _dead(self, part: Part) -> Receipt:
         expires = self._now() + lifetime(self._tools.retention, of_client=part.retried)
@@ -166,13 +176,13 @@ class Flush:
         long ago. A replay may have been faster; the message is done then, or comes again if nobody can say.
         """
         try:
-            for part in held.parts:
-                if self.window.known[part.key] == DEAD and part.key not in self.why:
+            for part in self.window.given_up(held):
+                if part.key not in self.why:
                     await self._renew(part)
         except TransientError as error:
             _log.warning("message %s will come again: %s", held.delivery.message_id, error)
             return False
-        return any(self.window.known[part.key] == DEAD for part in held.parts)
+        return bool(self.window.given_up(held))
 
     async def _renew(self, part: Part) -> None:
         try:
@@ -183,7 +193,7 @@ class Flush:
                 raise TransientError("its dead receipt has expired meanwhile") from None
 
     async def _bury(self, held: Held) -> None:
-        whys = [self.why[part.key] for part in held.parts if part.key in self.why]
+        whys = [self.why[part.key] for part in self.window.given_up(held) if part.key in self.why]
         why = whys[0] if whys else held.late or "given up before"
         try:
             if self._letters is not None:
@@ -209,10 +219,10 @@ class Flush:
         except TransientError as error:
             _log.debug("settling failed, readers will do it: %s", error)
 
-    def _count(self, plan: Plan) -> None:
-        applied = {part.key for part in plan.parts}
-        increments = sum(
-            held.increments for held in self.window.held if any(part.key in applied for part in held.parts)
-        )
-        metrics.APPLIED.inc(increments - plan.increments_dropped)
-        metrics.DEDUPLICATED.inc(plan.increments_dropped)
+
+def _count(tally: Tally) -> None:
+    """Once for each commit that happened."""
+    metrics.APPLIED.inc(tally.applied)
+    metrics.DEDUPLICATED.inc(tally.deduplicated)
+    (metrics.DEAD_INCREMENTS if tally.dead > 0 else metrics.REPLAYED).inc(abs(tally.dead))
+    metrics.FOREIGN.inc(tally.foreign)

@@ -4,12 +4,13 @@ It keeps the parts as they came. What is left after some turn out to be applied 
 that the first of two equal ids may fall away and the second still carries it.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from shared import notes
 from shared.parts import Part, parts_of
-from shared.words import SHARD_FULL, Delivery, Envelope, Receipt
+from shared.words import SHARD_FULL, Delivery, Envelope, Receipt, Tally
 
 MOST_IN_COMMIT: Final = 2_500
 """Receipts and shards of one commit. Not less than the largest part has."""
@@ -26,7 +27,6 @@ class Held:
 
     delivery: Delivery
     parts: tuple[Part, ...]
-    increments: int
     late: str | None
     """Why it can't be applied any more, whatever the store says."""
 
@@ -39,9 +39,13 @@ class Plan:
     receipts: dict[str, bool] = field(default_factory=dict)
     """Keys to insert, and whether a client chose the id."""
     sums: dict[str, int] = field(default_factory=dict)
-    increments_dropped: int = 0
-    """Increments whose client id is known, or stands in this plan already."""
+    attempts: dict[str, str] = field(default_factory=dict)
+    """Of receipts of ids that clients chose: which use of the id is applied."""
+    tally: Tally = field(default_factory=Tally)
+    """Deduplicated are increments whose client id is known, or stands in this plan already."""
     bytes: int = 0
+    revives: bool = False
+    """What is in it was dead-lettered, and counted then."""
 
     def take(self, part: Part, known: Mapping[str, str]) -> bool:
         """Add the part if the commit has room for all of it."""
@@ -63,13 +67,24 @@ class Plan:
             return False
         self.parts.append(part)
         self.bytes += size
-        self.increments_dropped += len(part.keyed) - len(keyed)
+        self._count(part, part.increments if part.second else len(part.keyed) - len(keyed))
         self.receipts[part.key] = part.retried
+        if part.attempt:
+            self.attempts[part.key] = part.attempt
         for key, _ in keyed:
             self.receipts[key] = True
         for counter, delta in adds.items():
             self.sums[counter] = self.sums.get(counter, 0) + delta
         return True
+
+    def _count(self, part: Part, dropped: int) -> None:
+        tally = self.tally
+        self.tally = Tally(
+            applied=tally.applied + part.increments - dropped,
+            deduplicated=tally.deduplicated + dropped,
+            dead=tally.dead - part.increments * self.revives,
+            foreign=tally.foreign + part.increments * (part.foreign and not self.revives),
+        )
 
 
 class Window:
@@ -80,8 +95,10 @@ class Window:
         self._revives = revives
         self.held: list[Held] = []
         self.known: dict[str, str] = {}
-        self.dead: set[str] = set()
-        """Receipts to be revived: what they stand for is planned like what has none."""
+        self.dead: dict[str, int] = {}
+        """Receipts to be revived: what they stand for is planned like what has none. With the increments they say."""
+        self.attempts: dict[str, str] = {}
+        """Of known receipts of ids that clients choose: which use of the id they stand for."""
         self.counters: set[str] = set()
         self.bytes = 0
         self.oldest: int | None = None
@@ -93,7 +110,7 @@ class Window:
         return bool(self.held)
 
     def add(self, delivery: Delivery, envelope: Envelope, late: str | None = None) -> None:
-        self.held.append(Held(delivery, tuple(parts_of(envelope)), envelope.increments(), late))
+        self.held.append(Held(delivery, tuple(parts_of(envelope)), late))
         self.counters |= envelope.counters()
         self.bytes += len(delivery.message.data)
         self.newest = max(self.newest, delivery.published)
@@ -101,38 +118,90 @@ class Window:
 
     def plan(self, most_parts: int) -> Plan:
         """The next commit: parts of which nothing is known, one of each key, as many as fit."""
-        plan = Plan()
+        plan = Plan(revives=self._revives)
         for held in self.held:
             for part in held.parts:
-                if part.key in self.known or part.key in plan.receipts:
+                left = self._left(part, plan)
+                if left is None or self.known.get(part.key) == DEAD:
                     continue
-                if len(plan.parts) == most_parts or not plan.take(part, self.known):
+                if len(plan.parts) == most_parts or not plan.take(left, self.known):
                     return plan
         return plan
 
-    def learn(self, keys: Collection[str], state: str) -> None:
+    def _left(self, part: Part, plan: Plan | None = None) -> Part | None:
+        """What is still to be committed of it: itself; that it came as a second use of its id; or, of a copy, nothing.
+
+        A copy is of the attempt that the receipt stands for, or was found by its own receipt of a second use.
+        """
+        planned, attempts = (plan.receipts, plan.attempts) if plan is not None else ({}, {})
+        if part.key not in self.known and part.key not in planned:
+            return part
+        if not part.attempt:
+            return None
+        first = attempts.get(part.key) or self.attempts.get(part.key, "")
+        if first in {"", part.attempt}:
+            return None
+        second = part.as_second_use()
+        return None if second.key in self.known or second.key in planned else second
+
+    def late(self) -> Iterator[tuple[Part, str]]:
+        """What is to be given up, and why: what came too late, and second uses of what was given up."""
+        for held in self.held:
+            for part in held.parts:
+                state = self.known.get(part.key)
+                if state is None and held.late is not None:
+                    yield part, held.late
+                elif state == DEAD and (second := self._left(part)) is not None:
+                    yield second, "its id was given up before"
+
+    def learn(self, keys: Collection[str], state: str, attempts: Mapping[str, str] | None = None) -> None:
+        """`attempts`: see `Plan`."""
         for key in keys:
             self.known[key] = state
+        self.attempts |= attempts or {}
 
     def found(self, keys: Collection[str], receipts: Mapping[str, Receipt]) -> None:
         """What a look at these keys saw."""
         for key in keys:
             receipt = receipts.get(key)
-            if receipt is not None and receipt.state == DEAD and self._revives:
-                self.dead.add(key)
+            if receipt is None:
+                self.dead.pop(key, None)
                 continue
-            self.dead.discard(key)
-            if receipt is not None:
+            note = notes.read(receipt.note)
+            self.attempts[key] = note.attempt
+            if receipt.state == DEAD and self._revives:
+                self.dead[key] = note.tally.dead
+            else:
+                self.dead.pop(key, None)
                 self.known[key] = receipt.state
 
     def unsettled(self) -> bool:
-        return any(part.key not in self.known for held in self.held for part in held.parts)
+        return any(self._left(part) is not None for held in self.held for part in held.parts)
 
     def settled(self) -> tuple[Sequence[Held], Sequence[Held]]:
         """Messages to acknowledge, and messages to bury, once none is unsettled."""
         done: list[Held] = []
         dead: list[Held] = []
         for held in self.held:
-            states = {self.known[part.key] for part in held.parts}
-            (dead if DEAD in states else done).append(held)
+            (dead if self.given_up(held) else done).append(held)
         return done, dead
+
+    def given_up(self, held: Held) -> list[Part]:
+        """Those of its receipts that are dead. A second use may be, though the first one has been brought back."""
+        parts = [part for part in held.parts if self.known[part.key] == DEAD]
+        parts += [
+            second
+            for part in held.parts
+            if part.attempt and self.attempts.get(part.key, part.attempt) not in {"", part.attempt}
+            if self.known.get((second := part.as_second_use()).key) == DEAD
+        ]
+        return parts
+
+    def noted(self, plan: Plan) -> Tally:
+        """What the receipts of the commit say: where they take the place of dead ones, what those said is gone."""
+        gone = sum([self.dead.get(key, 0) for key in plan.receipts]) if self.dead else 0
+        return plan.tally._replace(dead=plan.tally.dead + gone)
+
+    def buries(self, part: Part) -> Tally:
+        """What giving it up counts: nothing, if it was a dead letter before."""
+        return Tally() if self._revives else Tally(dead=part.increments, foreign=part.increments * part.foreign)

@@ -56,7 +56,7 @@ class Flusher:
         """Lease what there is room for; how many messages came."""
         room = min(self._policy.max_bytes - self._window.bytes, MOST_BYTES_PULLED)
         deliveries = await self._tools.subscription.pull(MOST_PULLED, max(room, 1), wait)
-        self._tools.overlay.pulled(self._oldest(deliveries))
+        self._tools.overlay.pulled(self._see_oldest(deliveries))
         if deliveries and not self._window:
             self._begun = self._tools.clock.monotonic()
         # All are held before anything is awaited: what is not held would not be extended or given back.
@@ -68,11 +68,14 @@ class Flusher:
                 raise end
         return len(deliveries)
 
-    def _oldest(self, pulled: Sequence[Delivery]) -> int:
+    def _see_oldest(self, pulled: Sequence[Delivery]) -> int:
         """When the oldest of all that is unapplied here was published; now, if nothing is."""
+        now = int(self._tools.clock.now() * 1000)
         windows = [window.oldest for window in (self._window, self._flushing) if window is not None]
         held = [oldest for oldest in windows if oldest is not None]
-        return min([*held, *(one.published for one in pulled)], default=int(self._tools.clock.now() * 1000))
+        oldest = min([*held, *(one.published for one in pulled)], default=now)
+        metrics.OLDEST.set(max(0, now - oldest) / 1000)
+        return oldest
 
     async def _bury(self, delivery: Delivery, why: str) -> None:
         """Beside others, so that a heap of rubbish does not hold up the next pull for long."""
@@ -113,6 +116,7 @@ class Flusher:
     async def extend_once(self) -> None:
         tokens = [delivery.token for delivery in self._held()]
         metrics.HELD.set(len(tokens))
+        self._see_oldest(())  # while it can't pull, too
         if tokens:
             await self._tools.subscription.extend(tokens, self._lease)
 
@@ -122,7 +126,7 @@ class Flusher:
         if until is None:
             return
         while True:
-            if await self._tools.store.sweep(int(until * 1000), MOST_SWEPT) < MOST_SWEPT:
+            if not await self._tools.store.sweep(int(until * 1000), MOST_SWEPT):
                 return
             await asyncio.sleep(LOOK)
 

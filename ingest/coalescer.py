@@ -20,12 +20,13 @@ LARGE: Final = 100
 class Draft:
     """An envelope that is still being filled, and the increments in it."""
 
-    __slots__ = ("batch", "id", "retried", "senders", "weight")
+    __slots__ = ("attempt", "batch", "id", "senders", "weight")
 
-    def __init__(self, envelope_id: str, batch: Batch, *, retried: bool = False) -> None:
+    def __init__(self, envelope_id: str, batch: Batch, attempt: str = "") -> None:
+        """`attempt`: where the id is a client's, which use of it this is."""
         self.id = envelope_id
         self.batch = batch
-        self.retried = retried
+        self.attempt = attempt
         self.weight = 0
         """Sum of the |deltas| of the increments with an id."""
         self.senders: dict[str, int] = {}
@@ -33,7 +34,8 @@ class Draft:
 
     def close(self, created: int) -> Envelope:
         batch = self.batch
-        return Envelope(self.id, batch.sums, batch.counts, tuple(batch.keyed), created, self.retried)
+        keyed, retried = tuple(batch.keyed), bool(self.attempt)
+        return Envelope(self.id, batch.sums, batch.counts, keyed, created, retried, self.attempt)
 
 
 class Coalescer:
@@ -108,7 +110,7 @@ class Coalescer:
 
     def add_whole(self, batch: Batch, envelope_id: str) -> Draft:
         """All of it as one envelope, under the id that its client gave it. Ask `fits` before."""
-        return self._adopt(Draft(envelope_id, batch, retried=True))
+        return self._adopt(Draft(envelope_id, batch, self._mint()))
 
     def fits(self, batch: Batch) -> bool:
         return batch.entries() <= self._max_entries

@@ -13,7 +13,7 @@ from ingest.tenants import LOCAL
 from shared import metrics
 from shared.clock import Clock
 from shared.codec import encode
-from shared.errors import DamagedError
+from shared.errors import DamagedError, OverloadedError, RefusedError, StorageFullError
 from shared.ids import mint
 from shared.ports import Overlay, Publisher
 from shared.words import Increment
@@ -22,6 +22,8 @@ _log = logging.getLogger(__name__)
 
 MOST_MESSAGES: Final = 100
 """Envelopes in one publish."""
+_NOT_TAKEN: Final = (OverloadedError, RefusedError, StorageFullError)
+"""After any other error something may have been published."""
 
 
 class Publishing:
@@ -171,7 +173,9 @@ class Publishing:
         try:
             envelopes = [draft.close(created) for draft in drafts]
             async with self._overlay.entered(envelopes):
-                await self._publisher.publish([encode(envelope) for envelope in envelopes])
+                await self._publisher.publish(
+                    [encode(one, draft.batch.increments) for one, draft in zip(envelopes, drafts, strict=True)]
+                )
         except BaseException as error:
             failure = error
             if not isinstance(error, Exception):
@@ -180,6 +184,8 @@ class Publishing:
             if isinstance(error, DamagedError):
                 self._damage = error
                 self._broken.set()
+            if not isinstance(error, _NOT_TAKEN):
+                metrics.DOUBTFUL.inc(sum(draft.batch.increments for draft in drafts))
         else:
             metrics.PUBLISH_SECONDS.observe(self._clock.monotonic() - begun)
             metrics.PUBLISHED.inc(len(drafts))

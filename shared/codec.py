@@ -19,9 +19,11 @@ from shared.words import (
 
 SOURCE: Final = "countersink"
 TYPE: Final = "countersink.envelope.v1"
+ATTEMPT: Final = "ce-attempt"
 
 
-def encode(envelope: Envelope) -> Message:
+def encode(envelope: Envelope, increments: int | None = None) -> Message:
+    """`increments`: how many it carries, if that is known; counting them takes a while."""
     data: dict[str, Any] = {"counters": envelope.sums, "created": envelope.created}
     if envelope.counts:
         data["counts"] = envelope.counts
@@ -36,7 +38,10 @@ def encode(envelope: Envelope) -> Message:
         "ce-type": TYPE,
         "content-type": "application/json",
     }
-    return Message(orjson.dumps(data), attributes, once=envelope.id if envelope.retried else None)
+    if envelope.attempt:
+        attributes[ATTEMPT] = envelope.attempt
+    once = envelope.id if envelope.retried else None
+    return Message(orjson.dumps(data), attributes, once, envelope.increments() if increments is None else increments)
 
 
 def decode(delivery: Delivery, topic: str) -> Envelope:
@@ -46,8 +51,10 @@ def decode(delivery: Delivery, topic: str) -> Envelope:
     data = _data(message)
     if ours:
         envelope_id, retried = _own_id(message), data.get("retried") is True
+        attempt = message.attributes.get(ATTEMPT, "")
     else:
         envelope_id, retried = _foreign_id(delivery, topic)
+        attempt = f"{delivery.message_id}:{delivery.published}"
         for name in ("created", "counts"):
             data.pop(name, None)
     sums, keyed = _increments(data, MAX_SUM if ours else None)
@@ -58,7 +65,19 @@ def decode(delivery: Delivery, topic: str) -> Envelope:
         keyed=keyed,
         created=_created(data.get("created", delivery.published)),
         retried=retried,
+        attempt=attempt if retried else "",
+        foreign=not ours,
     )
+
+
+def increments_of(message: Message) -> int:
+    """How many a message carries, whoever made it; none if it can't be read."""
+    if message.increments is not None:
+        return message.increments
+    try:
+        return decode(Delivery("", message, "", 0), "").increments()
+    except UnreadableError:
+        return 0
 
 
 def _data(message: Message) -> dict[str, Any]:

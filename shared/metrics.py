@@ -1,11 +1,30 @@
 """Every metric of ours, in one file. What means lost or stuck data says so."""
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Metric
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+from shared.errors import CountersinkError
+from shared.words import Balance
 
 REGISTRY = CollectorRegistry()
 
 ACCEPTED = Counter(
     "countersink_accepted_increments", "Increments answered 2xx after they were durable.", registry=REGISTRY
+)
+FOREIGN = Counter(
+    "countersink_foreign_increments",
+    "Increments in messages of other publishers, counted when they are settled: accepted, too.",
+    registry=REGISTRY,
+)
+DOUBTFUL = Counter(
+    "countersink_doubtful_increments",
+    "Increments whose publish failed in an unknown way: not accepted, but they may be applied.",
+    registry=REGISTRY,
 )
 REJECTED = Counter("countersink_rejected_increments", "Increments refused as invalid (4xx).", registry=REGISTRY)
 UNDURABLE = Counter(
@@ -52,7 +71,8 @@ REDELIVERED = Counter(
 APPLIED = Counter("countersink_applied_increments", "Increments committed to the store.", registry=REGISTRY)
 DEDUPLICATED = Counter(
     "countersink_deduplicated_increments",
-    "Second uses of a client's id, of an increment or of a batch: accepted, and rightly not counted again.",
+    "Increments that came as second uses of a client's id, of an increment or of a batch: accepted, and rightly not"
+    " counted again.",
     registry=REGISTRY,
 )
 ALREADY_APPLIED = Counter(
@@ -66,6 +86,16 @@ DEAD = Counter(
     ["why"],
     registry=REGISTRY,
 )
+DEAD_INCREMENTS = Counter(
+    "countersink_dead_lettered_increments",
+    "Increments in dead letters, as far as anybody knows them: NOT counted until they are replayed.",
+    registry=REGISTRY,
+)
+REPLAYED = Counter(
+    "countersink_replayed_increments",
+    "Increments of dead letters that were replayed: they are among the applied, or deduplicated, too.",
+    registry=REGISTRY,
+)
 FLUSHES = Counter("countersink_flushes", "Commits to the store.", registry=REGISTRY)
 FLUSH_RETRIES = Counter("countersink_flush_retries", "Commits tried again.", ["why"], registry=REGISTRY)
 FLUSH_SECONDS = Histogram(
@@ -76,6 +106,12 @@ FLUSH_SECONDS = Histogram(
 )
 HELD = Gauge("countersink_held_messages", "Messages this flusher holds and has not acknowledged.", registry=REGISTRY)
 
+OLDEST = Gauge(
+    "countersink_oldest_held_seconds",
+    "Age of the oldest message that this flusher holds; 0 when it finds nothing.",
+    registry=REGISTRY,
+)
+
 DATASTORE_OPERATIONS = Counter(
     "countersink_datastore_operations",
     "Entities read (also those that are not there), written and deleted in Datastore: what it charges for.",
@@ -84,3 +120,31 @@ DATASTORE_OPERATIONS = Counter(
 )
 
 READS = Counter("countersink_reads", "Counters read.", ["how"], registry=REGISTRY)
+
+
+class _Watched(Collector):
+    """Gauges that are read when they are asked for; none where there is nothing to read."""
+
+    def __init__(self) -> None:
+        self.read: Callable[[], Balance] | None = None
+
+    def collect(self) -> Iterator[Metric]:
+        if self.read is None:
+            return
+        with contextlib.suppress(CountersinkError):  # the rest is shown all the same
+            balance = self.read()
+            yield GaugeMetricFamily(
+                "countersink_pending_increments",
+                "Increments in the file that are accepted and not settled; those of all processes on it.",
+                balance.pending,
+            )
+            yield GaugeMetricFamily(
+                "countersink_drift_increments",
+                "Accepted - applied - deduplicated - dead-lettered - pending, over the life of the file. Less than 0"
+                " between a commit and its acks, else 0. ALERT if it stays so: something is lost, or counted twice.",
+                balance.drift,
+            )
+
+
+BALANCE: Final = _Watched()
+REGISTRY.register(BALANCE)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Final
 
-from shared.receipts import key_of_envelope, key_of_increment, key_of_part
+from shared.receipts import key_of_envelope, key_of_increment, key_of_part, key_of_second_use
 from shared.words import MAX_SUM, Entry, Envelope, Increment
 
 _Keyed = tuple[tuple[str, Increment], ...]
@@ -23,6 +23,16 @@ class Part:
     keyed: _Keyed
     """Each with its receipt key."""
     retried: bool
+    increments: int
+    attempt: str = ""
+    foreign: bool = False
+    second: bool = False
+    """It only says that its id was used again."""
+
+    def as_second_use(self) -> "Part":
+        """What is committed of it where its id was used before, by another attempt."""
+        key = key_of_second_use(self.key, self.attempt)
+        return Part(key, {}, (), retried=False, increments=self.increments, foreign=self.foreign, second=True)
 
     def entries(self) -> Iterator[tuple[str, Entry]]:
         """What the overlay holds of it, by counter."""
@@ -42,11 +52,14 @@ def parts_of(envelope: Envelope) -> Iterator[Part]:
     """The envelope as one part, or divided in a way that depends on nothing but itself."""
     keyed = tuple([(key_of_increment(item.counter, item.id or ""), item) for item in envelope.keyed])
     if len(envelope.sums) + len(keyed) <= PART_ENTRIES and _weight(keyed) <= MAX_SUM:
-        yield Part(key_of_envelope(envelope.id), envelope.sums, keyed, envelope.retried)
+        key, increments = key_of_envelope(envelope.id), envelope.increments()
+        yield Part(key, envelope.sums, keyed, envelope.retried, increments, envelope.attempt, envelope.foreign)
         return
     divided = (*((sums, ()) for sums in _divide(envelope.sums)), *(({}, ids) for ids in _divide_keyed(keyed)))
     for number, (sums, ids) in enumerate(divided):
-        yield Part(key_of_part(envelope.id, number), sums, ids, envelope.retried)
+        increments = sum(envelope.counts.get(name, 1) for name in sums) + len(ids)
+        key = key_of_part(envelope.id, number)
+        yield Part(key, sums, ids, envelope.retried, increments, envelope.attempt, envelope.foreign)
 
 
 def _divide(sums: Mapping[str, int]) -> Iterator[dict[str, int]]:

@@ -9,7 +9,7 @@ from contextlib import AbstractAsyncContextManager
 from typing import Protocol
 
 from shared.findings import Finding
-from shared.words import Commit, Delivery, Envelope, Letter, Message, Receipts, Total, View
+from shared.words import Commit, Config, Delivery, Envelope, Kept, Letter, Message, Receipts, Shard, Total, View
 
 
 class Publisher(Protocol):
@@ -109,6 +109,25 @@ class Snapshot(Protocol):
         ...
 
 
+class Books(Protocol):
+    """All that a store holds, at one instant, a page at a time, so that it need not fit into memory."""
+
+    exact: bool
+    """Whether it is of one instant. Otherwise what is written meanwhile may be seen in part."""
+
+    def receipts(self) -> AsyncIterator[Sequence[Kept]]:
+        """In the order of their keys."""
+        ...
+
+    def configs(self) -> AsyncIterator[Sequence[Config]]:
+        """In an order of the store. Also counters of which only deleted receipts are known."""
+        ...
+
+    def shards(self) -> AsyncIterator[Sequence[Shard]]:
+        """In an order of the store."""
+        ...
+
+
 class Store(Protocol):
     """Holds shards, configs and receipts."""
 
@@ -125,6 +144,10 @@ class Store(Protocol):
 
     def snapshot(self) -> AbstractAsyncContextManager[Snapshot]:
         """One instant, not before any `apply` that returned before this was entered."""
+        ...
+
+    def books(self) -> AbstractAsyncContextManager[Books]:
+        """As `snapshot`, of everything; for audits, which may take their time."""
         ...
 
     async def receipts(self, keys: Collection[str]) -> Receipts:
@@ -144,7 +167,10 @@ class Store(Protocol):
         ...
 
     async def sweep(self, now: int, limit: int) -> int:
-        """Delete up to `limit` receipts that expired before `now` (ms) and are not needed; how many it deleted."""
+        """Delete up to `limit` receipts that expired before `now` (ms) and are not needed; how many it deleted. Fewer
+        does not mean that none is left. Where a server deletes them by itself they are gone; else what they say of
+        counters is carried on, see `Config`.
+        """
         ...
 
 

@@ -18,6 +18,11 @@ def key_of_part(envelope_id: str, number: int) -> str:
     return "p" + sha256(f"{envelope_id}/{number}".encode()).hexdigest()
 
 
+def key_of_second_use(key: str, attempt: str) -> str:
+    """Of what came under an id that was used before. It counts as deduplicated once, however often it is delivered."""
+    return "s" + sha256(f"{key}/{attempt}".encode()).hexdigest()
+
+
 def key_of_increment(counter: str, client_id: str) -> str:
     """The counter's length keeps ('a', 'bc') and ('ab', 'c') apart."""
     return "i" + sha256(f"{len(counter)}:{counter}{client_id}".encode()).hexdigest()

@@ -16,6 +16,7 @@ from shared.memory.overlay import ProcessOverlay
 from shared.ports import DeadLetters, Overlay, Publisher, Store, Subscription
 from shared.receipts import lifetime
 from shared.settings import Settings
+from shared.sqlite.balance import SqliteBalance
 from shared.sqlite.broker import SqlitePublisher, SqliteSubscription, claim, topic_of
 from shared.sqlite.database import Database
 from shared.sqlite.disks import LAYERS, MEMORY, kind_of, mounts
@@ -23,6 +24,7 @@ from shared.sqlite.letters import SqliteDeadLetters
 from shared.sqlite.overlay import SqliteOverlay
 from shared.sqlite.reserve import Reserve
 from shared.sqlite.store import SqliteStore
+from shared.words import Balance
 
 if TYPE_CHECKING:
     from shared.google.datastore_keys import Place as DatastorePlace
@@ -74,6 +76,8 @@ class Parts:
     """A way through what was buried."""
     spool: "Queue | None" = None
     """What takes envelopes while the broker is away."""
+    balance: Callable[[], Balance] | None = None
+    """Where broker and store are one file."""
     _begins: list[Callable[[], Awaitable[None]]] = field(default_factory=list)
     _ends: list[Callable[[], Awaitable[None]]] = field(default_factory=list)
 
@@ -114,6 +118,7 @@ def _embedded(settings: Settings) -> Parts:
         where=str(database.path.absolute()),
         obstacles=_none,
         letters=partial(SqliteDeadLetters, database),
+        balance=SqliteBalance(database).read,
         _ends=[database.close],
     )
 

@@ -85,6 +85,10 @@ class Envelope:
     """Milliseconds since 1970, when it was made."""
     retried: bool = False
     """Its id is a client's, so another envelope of this id may have been published before."""
+    attempt: str = ""
+    """Where it is `retried`: which use of its id this is. Copies of one message have one; a second use has another."""
+    foreign: bool = False
+    """Somebody else published it, so no ingest has counted it as accepted."""
 
     def increments(self) -> int:
         """How many increments it carries."""
@@ -102,6 +106,8 @@ class Message:
     attributes: Mapping[str, str] = field(default_factory=dict)
     once: str | None = None
     """A broker that can, drops a second message of the same `once` while the first is still there."""
+    increments: int | None = field(default=None, compare=False)
+    """How many it carries, where whoever made it knows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +142,8 @@ class Receipt(NamedTuple):
     expires: int
     """Milliseconds since 1970. Later than anything of this id can come back."""
     state: str = "applied"
+    note: bytes = b""
+    """What it says besides being there, see `notes`; to stores a few bytes, or some tens of thousands."""
 
 
 class Receipts(NamedTuple):
@@ -154,6 +162,26 @@ class ShardAdd(NamedTuple):
     num_shards: int
 
 
+class Tally(NamedTuple):
+    """What became of increments, each counted once, by whatever commit settled it."""
+
+    applied: int = 0
+    deduplicated: int = 0
+    """Second uses of a client's id."""
+    dead: int = 0
+    foreign: int = 0
+    """How many of all these came in messages that no ingest has accepted."""
+
+
+class Balance(NamedTuple):
+    """Of a broker and a store in one place, since both began."""
+
+    pending: int
+    """Increments in messages that are there and not buried."""
+    drift: int
+    """Accepted - applied - deduplicated - dead-lettered - pending. 0 at rest, less between a commit and its acks."""
+
+
 @dataclass(frozen=True, slots=True)
 class Commit:
     """All or nothing: insert the receipts and add to the shards."""
@@ -161,12 +189,43 @@ class Commit:
     receipts: tuple[Receipt, ...]
     adds: tuple[ShardAdd, ...]
     revived: tuple[Receipt, ...] = ()
-    """Receipts that are there as `dead` and become these: `applied` by this commit, or dead for longer."""
+    """Receipts that are there as `dead` and become these: `applied` by this commit, or dead for longer. Without a note
+    they keep the one that is there.
+    """
+    tally: Tally = field(default_factory=Tally)
 
     def repeats(self) -> bool:
         """Whether a receipt stands in it twice."""
         keys = [receipt.key for receipt in (*self.receipts, *self.revived)]
         return len(set(keys)) < len(keys)
+
+
+class Kept(NamedTuple):
+    """A receipt as a store keeps it, and the store's time of the commit that wrote it."""
+
+    receipt: Receipt
+    time: int
+
+
+class Config(NamedTuple):
+    """What a store says of a counter beside its shards."""
+
+    counter: str
+    num_shards: int
+    carried: int
+    """What receipts that have been deleted said of it."""
+    since: float | None
+    """When it was made (seconds since 1970; 0 if nobody knows), where `carried` does not hold all that was deleted."""
+
+
+class Shard(NamedTuple):
+    """One shard, whether or not readers look at it."""
+
+    counter: str
+    number: int
+    held: int
+    written: int
+    """The store's time of the last write, whoever wrote; 0 where nobody but us can."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 import asyncio
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 from urllib.parse import quote
 
@@ -11,8 +11,9 @@ from google.cloud.datastore_v1.services.datastore.transports import DatastoreGrp
 from google.cloud.datastore_v1.types import datastore as _types
 
 from shared import metrics
+from shared.backoff import Backoff
 from shared.clock import Clock
-from shared.errors import RefusedError
+from shared.errors import RefusedError, TransientError
 from shared.google.datastore_errors import TooEarlyError, translated
 from shared.google.datastore_keys import Key
 from shared.google.datastore_time import ServerTime, micros
@@ -38,6 +39,8 @@ CONFLICT_FAILS: Final = 3
 """Conflict strategy. Without it a mutation with a `base_version` overwrites in silence."""
 _TRANSACTIONAL: Final = 1
 _NOT_FINISHED: Final = 1
+_NO_MORE: Final = 3
+TRIES: Final = 4
 _READS: Final = metrics.DATASTORE_OPERATIONS.labels("read")
 _WRITES: Final = metrics.DATASTORE_OPERATIONS.labels("write")
 _DELETES: Final = metrics.DATASTORE_OPERATIONS.labels("delete")
@@ -169,6 +172,38 @@ class DatastoreClient:
             if batch.more_results != _NOT_FINISHED or len(results) >= limit:
                 return results
             query.start_cursor = batch.end_cursor
+
+    async def pages(self, partition: Any, query: Any, *, read_time: int | None) -> AsyncIterator[Sequence[Any]]:
+        """All results, whole entities, `query.limit` at once; of the instant `read_time` (micros) if one is given."""
+        if read_time is not None and (wait := self.time.wait(read_time, self._clock.monotonic())):
+            await asyncio.sleep(wait)
+        while True:
+            request = self.request("RunQuery")
+            request.partition_id.CopyFrom(partition)
+            request.query.CopyFrom(query)
+            if read_time is not None:
+                request.read_options.read_time.FromMicroseconds(read_time)
+            batch = (await self._insist("RunQuery", request)).batch
+            if batch.entity_results:
+                _READS.inc(len(batch.entity_results))
+                yield batch.entity_results
+            elif batch.more_results != _NOT_FINISHED:
+                return
+            if batch.more_results == _NO_MORE:
+                return
+            query.start_cursor = batch.end_cursor
+
+    async def _insist(self, method: str, request: Any) -> Any:
+        """For what takes many calls, so that one that fails is not the end of all."""
+        backoff = Backoff()
+        for _ in range(TRIES):
+            try:
+                with translated():
+                    return await self._call(method, request)
+            except TransientError:
+                await backoff.wait()
+        with translated():
+            return await self._call(method, request)
 
     async def _call(self, method: str, request: Any) -> Any:
         return await self._stubs[method](request, metadata=self._header, timeout=TIMEOUT)

@@ -16,6 +16,7 @@ COUNT: Final = "count"
 NUM_SHARDS: Final = "num_shards"
 EXPIRES: Final = "expires"
 STATE: Final = "state"
+NOTE: Final = "note"
 _Key: Final = _entity.Key.pb()
 _Entity: Final = _entity.Entity.pb()
 
@@ -71,6 +72,10 @@ class Place:
         state = entity.properties[STATE]
         state.string_value = receipt.state
         state.exclude_from_indexes = True
+        if receipt.note:
+            note = entity.properties[NOTE]
+            note.blob_value = receipt.note
+            note.exclude_from_indexes = True
         return entity
 
 
@@ -80,6 +85,13 @@ def name_of(key: Key) -> tuple[str, str]:
     return element.kind, element.name
 
 
+def shard_of(key: Key) -> tuple[str, int] | None:
+    """Counter and index; nothing if it is no shard of ours."""
+    counter, dash, index = name_of(key)[1].removeprefix("shard-").rpartition("-")
+    own = dash and index.isdecimal() and name_of(key)[1] == shard_key(counter, int(index))
+    return (counter, int(index)) if own else None
+
+
 def integer(entity: Any, name: str) -> int:
     """What a property holds; 0 if it is not there or no integer."""
     return int(entity.properties[name].integer_value) if name in entity.properties else 0
@@ -87,4 +99,5 @@ def integer(entity: Any, name: str) -> int:
 
 def receipt_of(entity: Any) -> Receipt:
     expires = entity.properties[EXPIRES].timestamp_value.ToMilliseconds()
-    return Receipt(name_of(entity.key)[1], expires, entity.properties[STATE].string_value)
+    note = entity.properties[NOTE].blob_value if NOTE in entity.properties else b""
+    return Receipt(name_of(entity.key)[1], expires, entity.properties[STATE].string_value, note)

@@ -20,7 +20,7 @@ async def revive(client: DatastoreClient, place: Place, request: Any, revived: S
     for receipt in revived:
         before, version = there[receipt.key]
         mutation = request.mutations.add()
-        after = receipt._replace(expires=max(receipt.expires, before.expires))
+        after = receipt._replace(expires=max(receipt.expires, before.expires), note=receipt.note or before.note)
         mutation.update.CopyFrom(place.receipt_entity(after))
         mutation.base_version = version
         mutation.conflict_resolution_strategy = CONFLICT_FAILS

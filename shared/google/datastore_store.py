@@ -10,6 +10,7 @@ from typing import Any, Final
 from google.cloud.datastore_v1.types import query as _types
 
 from shared.clock import Clock
+from shared.google.datastore_books import DatastoreBooks
 from shared.google.datastore_client import DatastoreClient
 from shared.google.datastore_commit import BlindWay
 from shared.google.datastore_keys import EXPIRES, NUM_SHARDS, Key, Place, integer, name_of, receipt_of
@@ -88,6 +89,11 @@ class DatastoreStore:
         await asyncio.sleep(0)  # whoever waits for a floor to pass asks again and again
         time = client.time.bound(self._clock.monotonic())
         yield PastSnapshot(client, self._place, self._numbers, time, client.time.forget)
+
+    @asynccontextmanager
+    async def books(self) -> AsyncIterator[DatastoreBooks]:
+        time = await self._ask_time()
+        yield DatastoreBooks(self._client, self._place, time if (await self.abilities()).read_time else None)
 
     async def receipts(self, keys: Collection[str]) -> Receipts:
         # A plain Lookup lacks commits that are up to 0.4 ms older than the time it tells (Firestore emulator).

@@ -2,10 +2,14 @@
 
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
+from typing import Final, TypeVar
 
+from shared import notes
 from shared.clock import Clock
 from shared.errors import AlreadyAppliedError, RefusedError, ShardFullError
-from shared.words import SHARD_FULL, Commit, Receipt, Receipts, Total
+from shared.words import SHARD_FULL, Commit, Config, Kept, Receipt, Receipts, Shard, Total
+
+PAGE: Final = 100
 
 
 class MemoryStore:
@@ -17,6 +21,8 @@ class MemoryStore:
         self._configs: dict[str, int] = {}
         self._shards: dict[tuple[str, int], int] = {}
         self._receipts: dict[str, Receipt] = {}
+        self._times: dict[str, int] = {}
+        self._carried: dict[str, int] = {}
 
     async def apply(self, commit: Commit) -> int:
         if commit.repeats() or any(receipt.key in self._receipts for receipt in commit.receipts):
@@ -39,14 +45,25 @@ class MemoryStore:
                 configs[counter] = max(configs.get(counter, 0), num_shards)
             shards[counter, shard] = shards.get((counter, shard), 0) + delta
         self._shards, self._configs = shards, configs
-        revived = [r._replace(expires=max(r.expires, dead[r.key].expires)) for r in commit.revived]
+        revived = [
+            r._replace(expires=max(r.expires, dead[r.key].expires), note=r.note or dead[r.key].note)
+            for r in commit.revived
+        ]
         self._receipts = self._receipts | {receipt.key: receipt for receipt in (*commit.receipts, *revived)}
         self._time += 1
+        self._times.update(dict.fromkeys([receipt.key for receipt in (*commit.receipts, *revived)], self._time))
         return self._time
 
     @asynccontextmanager
     async def snapshot(self) -> AsyncIterator["MemorySnapshot"]:
         yield MemorySnapshot(self._time, self._clock.now(), self._configs, self._shards, self._receipts)
+
+    @asynccontextmanager
+    async def books(self) -> AsyncIterator["MemoryBooks"]:
+        receipts = [Kept(self._receipts[key], self._times.get(key, 0)) for key in sorted(self._receipts)]
+        names = sorted({*self._configs, *self._carried})
+        configs = [Config(name, self._configs.get(name, 0), self._carried.get(name, 0), None) for name in names]
+        yield MemoryBooks(receipts, configs, [Shard(*key, count, 0) for key, count in sorted(self._shards.items())])
 
     async def receipts(self, keys: Collection[str]) -> Receipts:
         return Receipts(self._time, {key: self._receipts[key] for key in keys if key in self._receipts})
@@ -64,6 +81,10 @@ class MemoryStore:
 
     async def sweep(self, now: int, limit: int) -> int:
         expired = [key for key, receipt in self._receipts.items() if receipt.expires < now][:limit]
+        self._carried = dict(self._carried)
+        for key in expired:
+            for counter, delta in notes.read(self._receipts[key].note).sums.items():
+                self._carried[counter] = self._carried.get(counter, 0) + delta
         self._receipts = {key: r for key, r in self._receipts.items() if key not in expired}
         return len(expired)
 
@@ -97,3 +118,31 @@ class MemorySnapshot:
             totals[counter] = Total(value, num_shards)
         applied = {k for k in receipts if k in self._receipts and self._receipts[k].state == "applied"}
         return totals, applied
+
+
+T = TypeVar("T")
+
+
+class MemoryBooks:
+    """Copies of what was current."""
+
+    exact = True
+
+    def __init__(self, receipts: Sequence[Kept], configs: Sequence[Config], shards: Sequence[Shard]) -> None:
+        self._receipts = receipts
+        self._configs = configs
+        self._shards = shards
+
+    def receipts(self) -> AsyncIterator[Sequence[Kept]]:
+        return _pages(self._receipts)
+
+    def configs(self) -> AsyncIterator[Sequence[Config]]:
+        return _pages(self._configs)
+
+    def shards(self) -> AsyncIterator[Sequence[Shard]]:
+        return _pages(self._shards)
+
+
+async def _pages(rows: Sequence[T]) -> AsyncIterator[Sequence[T]]:
+    for begin in range(0, len(rows), PAGE):
+        yield rows[begin : begin + PAGE]

@@ -8,7 +8,9 @@ from typing import Final
 
 import orjson
 
+from shared import metrics
 from shared.clock import Clock
+from shared.codec import increments_of
 from shared.drain import Drain
 from shared.errors import OverloadedError, SettingsError
 from shared.sqlite.database import Database, translate
@@ -31,7 +33,7 @@ _LAPSED: Final = (
 """A lease that lasts for longer is of a clock that has been set back since, and nobody may hold it any more."""
 
 
-_INSERT: Final = "INSERT OR IGNORE INTO messages (data, attributes, published, once) VALUES (?, ?, ?, ?)"
+_INSERT: Final = "INSERT OR IGNORE INTO messages (data, attributes, published, once, increments) VALUES (?, ?, ?, ?, ?)"
 
 
 def topic_of(database: Database) -> str:
@@ -65,19 +67,27 @@ class SqlitePublisher:
 
     async def publish(self, messages: Sequence[Message]) -> None:
         now = int(self._clock.now() * 1000)
-        rows = [(m.data, orjson.dumps(m.attributes).decode(), now, m.once) for m in messages]
+        rows = [(m.data, orjson.dumps(m.attributes).decode(), now, m.once, increments_of(m)) for m in messages]
         size = sum(len(row[0]) + len(row[1]) for row in rows)
 
-        def insert(db: sqlite3.Connection) -> None:
+        def insert(db: sqlite3.Connection) -> int:
+            """Increments of what was dropped."""
             self._admit(db, size)
-            taken = 0
+            taken = increments = dropped = 0
             for row in rows:
                 if db.execute(_INSERT, row).rowcount:
                     taken += len(row[0]) + len(row[1])
-            db.execute("UPDATE broker SET bytes = bytes + ?", (taken,))
+                    increments += row[4]
+                else:
+                    dropped += row[4]
+            db.execute(
+                "UPDATE broker SET bytes = bytes + ?, increments = increments + ?, taken = taken + ?",
+                (taken, increments, increments),
+            )
             self._left += taken
+            return dropped
 
-        await self._database.write(insert)
+        metrics.DEDUPLICATED.inc(await self._database.write(insert))
 
     async def check(self) -> None:
         """It writes what a publish would write, and takes it back in the same transaction."""
@@ -85,7 +95,7 @@ class SqlitePublisher:
         def touch(db: sqlite3.Connection) -> None:
             self._admit(db, SMALL)
             db.execute("UPDATE broker SET bytes = bytes")
-            db.execute(_INSERT, (bytes(SMALL), "{}", 0, None))
+            db.execute(_INSERT, (bytes(SMALL), "{}", 0, None, 0))
             db.execute("DELETE FROM messages WHERE seq = last_insert_rowid()")
 
         await self._database.write(touch)
@@ -166,18 +176,27 @@ class SqliteSubscription:
         await self._database.write(work)
 
     async def bury(self, delivery: Delivery, reason: str) -> None:
-        """The row stays, so that readers go on to count it; it is not delivered any more."""
-        lease = _lease_of(delivery.token)
+        """The row stays, so that readers go on to count it; it is not delivered any more.
 
-        def mark(db: sqlite3.Connection) -> None:
+        What nobody could read has no receipt that counts it as dead, so it is counted here.
+        """
+        lease = _lease_of(delivery.token)
+        unread = not increments_of(delivery.message)
+
+        def mark(db: sqlite3.Connection) -> int:
             if _end_lease(db, lease):
-                (size,) = db.execute(
-                    "UPDATE messages SET buried = ? WHERE seq = ? RETURNING length(data) + length(attributes)",
+                sizes = db.execute(
+                    "UPDATE messages SET buried = ? WHERE seq = ?"
+                    " RETURNING length(data) + length(attributes), increments",
                     (reason, lease[0]),
                 ).fetchone()
-                db.execute("UPDATE broker SET bytes = bytes - ?", (size,))
+                db.execute("UPDATE broker SET bytes = bytes - ?, increments = increments - ?", sizes)
+                if unread:
+                    db.execute("UPDATE store SET dead = dead + ?", sizes[1:])
+                    return int(sizes[1])
+            return 0
 
-        await self._database.write(mark)
+        metrics.DEAD_INCREMENTS.inc(await self._database.write(mark))
 
     def _now(self) -> int:
         return int(self._clock.now() * 1000)
@@ -188,11 +207,13 @@ def forget(db: sqlite3.Connection, numbers: Sequence[int], floor: int) -> None:
     seqs = orjson.dumps(numbers).decode()
     sizes = db.execute(
         "DELETE FROM messages WHERE seq IN (SELECT value FROM json_each(?))"
-        " RETURNING (length(data) + length(attributes)) * (buried IS NULL)",
+        " RETURNING (length(data) + length(attributes)) * (buried IS NULL), increments * (buried IS NULL)",
         (seqs,),
+    ).fetchall()
+    db.execute(
+        "UPDATE broker SET bytes = bytes - ?, increments = increments - ?, floor = max(floor, ?)",
+        (sum(row[0] for row in sizes), sum(row[1] for row in sizes), floor),
     )
-    size = sum(row[0] for row in sizes)
-    db.execute("UPDATE broker SET bytes = bytes - ?, floor = max(floor, ?)", (size, floor))
     db.execute("INSERT INTO acks (seqs) VALUES (?)", (seqs,))
     db.execute("DELETE FROM acks WHERE number <= (SELECT max(number) FROM acks) - ?", (ACKS_KEPT,))
 

@@ -54,6 +54,30 @@ MIGRATIONS: Final = (
     CREATE TABLE store (only INTEGER PRIMARY KEY CHECK (only = 1), time INTEGER);
     INSERT INTO store VALUES (1, 0);
     """,
+    # Version 2: what adds up. Of envelopes that are on their way the increments are counted here once, as far as they
+    # are ours; what was applied before counts as carried, since its receipts do not say what they stand for.
+    """
+    ALTER TABLE receipts ADD COLUMN note BLOB NOT NULL DEFAULT x'';
+    ALTER TABLE messages ADD COLUMN increments INTEGER NOT NULL DEFAULT 0;
+    ALTER TABLE broker ADD COLUMN increments INTEGER NOT NULL DEFAULT 0;
+    ALTER TABLE broker ADD COLUMN taken INTEGER NOT NULL DEFAULT 0;
+    ALTER TABLE store ADD COLUMN applied INTEGER NOT NULL DEFAULT 0;
+    ALTER TABLE store ADD COLUMN deduplicated INTEGER NOT NULL DEFAULT 0;
+    ALTER TABLE store ADD COLUMN dead INTEGER NOT NULL DEFAULT 0;
+    UPDATE messages SET increments = (
+        SELECT (SELECT count(*) FROM json_each(text, '$.counters'))
+            + (SELECT coalesce(sum(value - 1), 0) FROM json_each(text, '$.counts'))
+            + coalesce(json_array_length(text, '$.keyed'), 0)
+            + (json_type(text, '$.counter') IS NOT NULL)
+        FROM (SELECT CAST(data AS TEXT) AS text)
+    ) WHERE buried IS NULL AND json_valid(CAST(data AS TEXT));
+    UPDATE broker SET increments = (SELECT coalesce(sum(increments), 0) FROM messages);
+    UPDATE broker SET taken = increments;
+
+    -- What receipts that have been swept said of a counter: high * 2^32 + low, since it may be beyond int64.
+    CREATE TABLE carried (counter TEXT PRIMARY KEY, high INTEGER NOT NULL, low INTEGER NOT NULL) WITHOUT ROWID;
+    INSERT INTO carried SELECT counter, sum(count >> 32), sum(count & 4294967295) FROM shards GROUP BY counter;
+    """,
 )
 
 

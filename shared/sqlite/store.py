@@ -10,16 +10,24 @@ import orjson
 
 from shared.clock import Clock
 from shared.errors import AlreadyAppliedError, RefusedError, ShardFullError
+from shared.sqlite.books import SqliteBooks, sweep
 from shared.sqlite.database import Database, translate
 from shared.sqlite.reserve import Reserve
 from shared.words import SHARD_FULL, Commit, Receipt, Receipts, ShardAdd, Total
 
 _LAST: Final = "\U0010ffff" * 101
 """Behind every name of at most 400 bytes."""
+_REVIVE: Final = (
+    "UPDATE receipts SET expires = max(expires, ?), state = ?, note = coalesce(nullif(?, x''), note), time = ?"
+    " WHERE key = ? AND state = 'dead'"
+)
+_INSERT_RECEIPT: Final = "INSERT INTO receipts (key, expires, state, note, time) VALUES (?, ?, ?, ?, ?)"
+_COUNT: Final = (
+    "UPDATE store SET time = time + 1, applied = applied + ?, deduplicated = deduplicated + ?, dead = dead + ?"
+    " RETURNING time"
+)
 SLICE: Final = 100
 """Counters read before others get a turn."""
-_INSERT_RECEIPT: Final = "INSERT INTO receipts (key, expires, state, time) VALUES (?, ?, ?, ?)"
-_REVIVE: Final = "UPDATE receipts SET expires = max(expires, ?), state = ?, time = ? WHERE key = ? AND state = 'dead'"
 
 
 class SqliteStore:
@@ -51,6 +59,11 @@ class SqliteStore:
             if db.in_transaction:
                 db.execute("ROLLBACK")
             self._idle.append(db)
+
+    @asynccontextmanager
+    async def books(self) -> AsyncIterator[SqliteBooks]:
+        async with self.snapshot() as snapshot:
+            yield SqliteBooks(snapshot.db)
 
     async def receipts(self, keys: Collection[str]) -> Receipts:
         async with self.snapshot() as snapshot:
@@ -100,7 +113,7 @@ class SqliteSnapshot:
     exact = True
 
     def __init__(self, db: sqlite3.Connection, time: int, as_of: float) -> None:
-        self._db = db
+        self.db = db
         self.time = time
         self.as_of = as_of
 
@@ -111,9 +124,9 @@ class SqliteSnapshot:
         for number, counter in enumerate(counters):
             if number and not number % SLICE:
                 await asyncio.sleep(0)
-            config = self._db.execute("SELECT num_shards FROM configs WHERE counter = ?", (counter,)).fetchone()
+            config = self.db.execute("SELECT num_shards FROM configs WHERE counter = ?", (counter,)).fetchone()
             num_shards = config[0] if config else 0
-            counts = self._db.execute("SELECT count FROM shards WHERE counter = ? AND shard < ?", (counter, num_shards))
+            counts = self.db.execute("SELECT count FROM shards WHERE counter = ? AND shard < ?", (counter, num_shards))
             # Summed here: sum() in SQL fails beyond int64, where a total may be though no shard is.
             totals[counter] = Total(sum(count for (count,) in counts), num_shards)
         found = self.receipts(receipts)
@@ -122,15 +135,15 @@ class SqliteSnapshot:
     def receipts(self, keys: Collection[str]) -> dict[str, Receipt]:
         if not keys:
             return {}
-        rows = self._db.execute(
-            "SELECT key, expires, state FROM receipts WHERE key IN (SELECT value FROM json_each(?))",
+        rows = self.db.execute(
+            "SELECT key, expires, state, note FROM receipts WHERE key IN (SELECT value FROM json_each(?))",
             (orjson.dumps(list(keys)).decode(),),
         )
         return {row[0]: Receipt(*row) for row in rows}
 
 
 def _apply(db: sqlite3.Connection, commit: Commit) -> int:
-    (time,) = db.execute("UPDATE store SET time = time + 1 RETURNING time").fetchone()
+    (time,) = db.execute(_COUNT, commit.tally[:3]).fetchone()
     if commit.repeats():
         raise AlreadyAppliedError("a receipt stands twice in this commit")
     try:
@@ -138,7 +151,7 @@ def _apply(db: sqlite3.Connection, commit: Commit) -> int:
     except sqlite3.IntegrityError:
         raise AlreadyAppliedError("a receipt of this commit exists") from None
     for one in commit.revived:
-        if not db.execute(_REVIVE, (one.expires, one.state, time, one.key)).rowcount:
+        if not db.execute(_REVIVE, (one.expires, one.state, one.note, time, one.key)).rowcount:
             raise AlreadyAppliedError("a receipt to be revived is not dead")
     try:
         _add(db, commit.adds)
@@ -175,7 +188,4 @@ def _sweep(db: sqlite3.Connection, now: int, limit: int) -> int:
     none is deleted that is younger than the oldest message.
     """
     (oldest,) = db.execute("SELECT published FROM messages ORDER BY seq LIMIT 1").fetchone() or (now,)
-    return db.execute(
-        "DELETE FROM receipts WHERE key IN (SELECT key FROM receipts WHERE expires < ? LIMIT ?)",
-        (min(now, oldest), limit),
-    ).rowcount
+    return sweep(db, min(now, oldest), limit)

@@ -36,7 +36,7 @@ def expired(file: Path, count: int) -> None:
         db.execute("BEGIN")
         rows = [(f"r{number}", now - HOUR, "applied", 1) for number in range(count)]
         rows.append(("young", now + HOUR, "applied", 1))
-        db.executemany("INSERT INTO receipts VALUES (?, ?, ?, ?)", rows)
+        db.executemany("INSERT INTO receipts (key, expires, state, time) VALUES (?, ?, ?, ?)", rows)
         db.execute("COMMIT")
 
 
@@ -79,7 +79,7 @@ def test_doctor_finds_a_healthy_file_healthy(tmp_path: Path) -> None:
     assert (done.code, done.lines, marks(done, FAIL)) == (0, [], [])
     said = [line.removeprefix(f"ok    file      {file}: ") for line in marks(done, "ok    file")]
     assert doctor(tmp_path).out == done.out, "it changes nothing"
-    assert said == ["is ours, schema 1", "keeps a write-ahead log", "is sound", "can be written"]
+    assert said == ["is ours, schema 2", "keeps a write-ahead log", "is sound", "can be written"]
 
 
 def test_doctor_says_that_the_settings_are_wrong(tmp_path: Path) -> None:

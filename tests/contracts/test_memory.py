@@ -10,6 +10,7 @@ from shared.memory.letters import MemoryDeadLetters
 from shared.memory.store import MemoryStore
 from shared.ports import Overlay
 from shared.words import Message
+from tests.contracts.books import BooksContract
 from tests.contracts.broker import Broker, BrokerContract
 from tests.contracts.leases import LeaseContract, OnceContract
 from tests.contracts.letters import Buried, LettersContract, LettersOfOverlayContract
@@ -68,7 +69,7 @@ class TestMemoryDeadLetters(LettersContract, LettersOfOverlayContract):
         return make_buried()
 
 
-class TestMemoryStore(StoreContract, SnapshotContract):
+class TestMemoryStore(StoreContract, SnapshotContract, BooksContract):
     @pytest.fixture
     async def store(self) -> MemoryStore:
         return MemoryStore(ManualClock())

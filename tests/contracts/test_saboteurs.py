@@ -14,7 +14,15 @@ from shared.memory.letters import MemoryDeadLetters
 from shared.memory.overlay import ProcessOverlay
 from shared.memory.store import MemoryStore
 from shared.ports import Overlay
-from tests.contracts import broken_brokers, broken_letters, broken_overlays, broken_revivals, broken_stores
+from tests.contracts import (
+    broken_books,
+    broken_brokers,
+    broken_letters,
+    broken_overlays,
+    broken_revivals,
+    broken_stores,
+)
+from tests.contracts.books import BooksContract
 from tests.contracts.broker import BrokerContract
 from tests.contracts.entries import EntriesContract
 from tests.contracts.leases import LeaseContract, OnceContract
@@ -25,6 +33,8 @@ from tests.contracts.store import StoreContract
 from tests.contracts.test_memory import make_broker, make_buried
 from tests.contracts.test_process_overlay import make_written
 
+STORES = (broken_stores, broken_revivals, broken_books)
+
 
 class OfBrokers(BrokerContract, LeaseContract, OnceContract):
     __test__ = False
@@ -34,7 +44,7 @@ class OfLetters(LettersContract, LettersOfOverlayContract):
     __test__ = False
 
 
-class OfStores(StoreContract, SnapshotContract):
+class OfStores(StoreContract, SnapshotContract, BooksContract):
     __test__ = False
 
 
@@ -114,7 +124,7 @@ async def test_a_broken_way_through_dead_letters_fails(kind: type[MemoryDeadLett
     assert await failures(OfLetters(), letters_of(kind))
 
 
-@pytest.mark.parametrize("kind", [*kinds(broken_stores, MemoryStore), *kinds(broken_revivals, MemoryStore)])
+@pytest.mark.parametrize("kind", [kind for module in STORES for kind in kinds(module, MemoryStore)])
 async def test_a_broken_store_fails(kind: type[MemoryStore]) -> None:
     assert await failures(OfStores(), store_of(kind))
 

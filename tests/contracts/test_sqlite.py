@@ -20,6 +20,7 @@ from shared.sqlite.letters import SqliteDeadLetters
 from shared.sqlite.overlay import SqliteOverlay
 from shared.sqlite.store import SqliteStore
 from shared.words import Commit, Envelope, Message, Receipt
+from tests.contracts.books import BooksContract
 from tests.contracts.broker import Broker, BrokerContract, pull_all, tokens
 from tests.contracts.leases import LeaseContract, OnceContract
 from tests.contracts.letters import Buried, LettersContract, LettersOfOverlayContract, bury, through
@@ -117,7 +118,7 @@ class TestSqliteDeadLetters(LettersContract, LettersOfOverlayContract):
         assert bytes_ == there > 0
 
 
-class TestSqliteStore(StoreContract, SnapshotContract):
+class TestSqliteStore(StoreContract, SnapshotContract, BooksContract):
     @pytest.fixture
     async def store(self, database: Database) -> SqliteStore:
         return SqliteStore(database, ManualClock())
@@ -158,7 +159,7 @@ class TestSqliteStore(StoreContract, SnapshotContract):
         assert len(database._readers) == there
 
 
-class TestSqliteStoreOfTwoProcesses(StoreContract, SnapshotContract):
+class TestSqliteStoreOfTwoProcesses(StoreContract, SnapshotContract, BooksContract):
     """Each call through another of them in turn."""
 
     @pytest.fixture

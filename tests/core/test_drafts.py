@@ -74,7 +74,7 @@ def test_what_a_client_named_travels_alone_under_its_name() -> None:
     assert [(envelope.id, envelope.sums, envelope.retried) for envelope in envelopes] == [
         ("m000000", {"a": 1}, False),
         ("key", {"a": 2}, True),
-        ("m000001", {"a": 4}, False),
+        ("m000002", {"a": 4}, False),
     ]
 
 

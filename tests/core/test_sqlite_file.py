@@ -3,13 +3,19 @@
 import asyncio
 import sqlite3
 from collections.abc import AsyncIterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
+from shared.clock import ManualClock
+from shared.codec import encode
 from shared.errors import SettingsError, StorageFullError
+from shared.sqlite.balance import SqliteBalance
 from shared.sqlite.database import Database
 from shared.sqlite.schema import MIGRATIONS, migrate
+from shared.sqlite.store import SqliteStore
+from shared.words import Balance, Envelope, Increment
 
 
 @pytest.fixture
@@ -32,6 +38,31 @@ def test_an_older_file_is_brought_up_to_date_and_keeps_its_data(tmp_path: Path) 
     assert db.execute("SELECT a, b FROM one").fetchall() == [(1, 3)]
     assert db.execute("PRAGMA user_version").fetchone() == (3,)
     db.close()
+
+
+async def test_a_file_of_version_1_adds_up_from_then_on(tmp_path: Path) -> None:
+    """What is on its way is counted then; what was applied is carried, since its receipts say nothing."""
+    path = tmp_path / "file"
+    with closing(opened(path)) as db:
+        migrate(db, path, MIGRATIONS[:1])
+        keyed = (Increment("c", 1, "x"),)
+        rows = [
+            (encode(Envelope("e1", {"a": 7, "b": 1}, {"a": 3}, keyed)).data, None),
+            (b'{"counter": "a"}', None),
+            (b"rubbish", None),
+            (b'{"counter": "dead"}', "refused"),
+        ]
+        db.executemany("INSERT INTO messages (data, attributes, published, buried) VALUES (?, '{}', 0, ?)", rows)
+        sums = [("a", 0, 2**62), ("a", 1, 2**62), ("b", 0, -(2**62)), ("c", 0, -1)]
+        db.executemany("INSERT INTO shards VALUES (?, ?, ?)", sums)
+        db.execute("INSERT INTO receipts VALUES ('k', 1, 'applied', 1)")
+    database = Database(path)
+    assert SqliteBalance(database).read() == Balance(6, 0)
+    async with SqliteStore(database, ManualClock()).books() as books:
+        carried = {config.counter: config.carried async for page in books.configs() for config in page}
+        notes = [one.receipt.note async for page in books.receipts() for one in page]
+    assert (carried, notes) == ({"a": 2**63, "b": -(2**62), "c": -1}, [b""])
+    await database.close()
 
 
 def test_a_migration_that_fails_changes_nothing(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from shared.errors import AlreadyAppliedError, RefusedError, ShardFullError, Tra
 from shared.google.datastore_keys import COUNT, Place, integer
 from shared.google.datastore_store import DatastoreStore
 from shared.words import MAX_SUM, SHARD_FULL, Commit, Receipt, ShardAdd
+from tests.contracts.books import BooksContract
 from tests.contracts.snapshots import SnapshotContract
 from tests.contracts.store import LATER, StoreContract, commit, total
 from tests.emulators.datastore_fixtures import PROJECT, Datastore
@@ -25,7 +26,7 @@ class InTurn:
         return getattr(self._stores[0], name)
 
 
-class TestBlind(StoreContract, SnapshotContract):
+class TestBlind(StoreContract, SnapshotContract, BooksContract):
     """The Firestore emulator in Datastore mode."""
 
     # It is told what a shard holds after it has added, so it stops earlier where a sum is large.
@@ -45,7 +46,7 @@ class TestBlindOfTwoProcesses(StoreContract):
         return InTurn(await firestore.store(), await firestore.store())  # type: ignore[return-value] # it is, in turn
 
 
-class TestVersioned(StoreContract, SnapshotContract):
+class TestVersioned(StoreContract, SnapshotContract, BooksContract):
     """The older emulator. It can't read the past: what its snapshots hold may be younger than their time."""
 
     @pytest.fixture

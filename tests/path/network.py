@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,7 +13,7 @@ from shared.memory.letters import MemoryDeadLetters
 from shared.memory.overlay import ProcessOverlay
 from shared.memory.store import MemoryStore
 from shared.overlay import KeptByBroker
-from shared.ports import Snapshot
+from shared.ports import Books, Snapshot
 from shared.words import Commit, Delivery, Envelope, Letter, Message, Receipts, Total, View
 
 
@@ -215,6 +215,9 @@ class RemoteStore:
 
         chosen = await self._network.call(self._owner, "snapshot", choose)
         yield RemoteSnapshot(self._network, self._owner, chosen)
+
+    def books(self) -> AbstractAsyncContextManager[Books]:
+        return self._store.books()
 
     async def receipts(self, keys: Collection[str]) -> Receipts:
         found: Receipts = await self._network.call(self._owner, "receipts", lambda: self._store.receipts(keys))

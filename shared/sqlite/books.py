@@ -1,0 +1,72 @@
+"""All that the file's store holds, in one read transaction; and what swept receipts said, carried on in the file."""
+
+import sqlite3
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Any, Final
+
+from shared import notes
+from shared.words import Config, Kept, Receipt, Shard
+
+PAGE: Final = 500
+MOST_CARRIED: Final = 2**20
+"""Bytes of notes that one sweep reads, since others wait for it: some hundredths of a second."""
+_LOW: Final = 32
+_MASK: Final = 2**_LOW - 1
+_CARRY: Final = (
+    "INSERT INTO carried VALUES (?, ?, ?)"
+    " ON CONFLICT (counter) DO UPDATE SET high = high + excluded.high, low = low + excluded.low"
+)
+
+
+class SqliteBooks:
+    """WAL mode keeps what the transaction saw first, however long it takes."""
+
+    exact = True
+
+    def __init__(self, db: sqlite3.Connection) -> None:
+        self._db = db
+
+    async def receipts(self) -> AsyncIterator[Sequence[Kept]]:
+        async for rows in self._pages("SELECT key, expires, state, note, time FROM receipts ORDER BY key"):
+            yield [Kept(Receipt(*row[:4]), row[4]) for row in rows]
+
+    async def configs(self) -> AsyncIterator[Sequence[Config]]:
+        both = (
+            "SELECT counter, num_shards, coalesce(high, 0), coalesce(low, 0) FROM configs LEFT JOIN carried"
+            " USING (counter) UNION ALL SELECT counter, 0, high, low FROM carried"
+            " WHERE counter NOT IN (SELECT counter FROM configs)"
+        )
+        async for rows in self._pages(both):
+            yield [Config(counter, number, (high << _LOW) + low, None) for counter, number, high, low in rows]
+
+    async def shards(self) -> AsyncIterator[Sequence[Shard]]:
+        async for rows in self._pages("SELECT counter, shard, count, 0 FROM shards ORDER BY counter, shard"):
+            yield [Shard(*row) for row in rows]
+
+    async def _pages(self, query: str) -> AsyncIterator[list[Any]]:
+        cursor = self._db.execute(query)
+        while rows := cursor.fetchmany(PAGE):
+            yield rows
+
+
+def sweep(db: sqlite3.Connection, before: int, limit: int) -> int:
+    """Delete receipts that expired before that, and carry on what they said."""
+    rows = db.execute("SELECT key, note FROM receipts WHERE expires < ? LIMIT ?", (before, limit))
+    keys: list[tuple[str]] = []
+    sums: dict[str, int] = {}
+    size = 0
+    for key, note in rows:
+        keys.append((key,))
+        for counter, delta in notes.read(note).sums.items():
+            sums[counter] = sums.get(counter, 0) + delta
+        size += len(note)
+        if size > MOST_CARRIED:
+            break
+    rows.close()
+    carry(db, sums)
+    db.executemany("DELETE FROM receipts WHERE key = ?", keys)
+    return len(keys)
+
+
+def carry(db: sqlite3.Connection, sums: Mapping[str, int]) -> None:
+    db.executemany(_CARRY, [(counter, delta >> _LOW, delta & _MASK) for counter, delta in sums.items()])

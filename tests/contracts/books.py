@@ -1,0 +1,106 @@
+"""The contract of a store's books: all that it holds, and nothing that it does not."""
+
+from collections.abc import AsyncIterator, Sequence
+from typing import TypeVar
+
+from shared import notes
+from shared.ports import Store
+from shared.words import Commit, Config, Kept, Receipt, Shard, ShardAdd, Tally
+from tests.contracts.store import LATER, commit
+
+T = TypeVar("T")
+
+
+async def of(pages: AsyncIterator[Sequence[T]]) -> list[T]:
+    return [one async for page in pages for one in page]
+
+
+async def books(store: Store) -> tuple[list[Kept], list[Config], list[Shard]]:
+    async with store.books() as opened:
+        return await of(opened.receipts()), await of(opened.configs()), await of(opened.shards())
+
+
+def noted(counter: str, delta: int, key: str, expires: int = LATER, shard: int = 0) -> Commit:
+    (note,) = notes.written([""], key, Tally(applied=1), {counter: delta})
+    return Commit((Receipt(key, expires, "applied", note),), (ShardAdd(counter, shard, delta, shard + 1),))
+
+
+class BooksContract:
+    """Inherit it beside `StoreContract`."""
+
+    async def test_the_books_of_nothing_are_empty(self, store: Store) -> None:
+        assert await books(store) == ([], [], [])
+
+    async def test_receipts_keep_what_they_say(self, store: Store) -> None:
+        said = [b"", b"{}", bytes(range(256)), b"x" * 100_000]
+        receipts = {f"k{number}": Receipt(f"k{number}", LATER, "applied", note) for number, note in enumerate(said)}
+        await store.apply(Commit((*receipts.values(),), ()))
+        assert (await store.receipts(receipts)).found == receipts
+        kept, _, _ = await books(store)
+        assert [one.receipt for one in kept] == [*receipts.values()]
+
+    async def test_all_is_there_once_in_order(self, store: Store) -> None:
+        """More than fit into a page."""
+        names = [f"counter-{number}-{'x' * (number % 7)}" for number in range(1_100)]
+        for begin in range(0, 1_100, 550):
+            some = names[begin : begin + 550]
+            await store.apply(commit(*((name, 2) for name in some), keys=tuple(f"r-{name}" for name in some)))
+        await store.apply(commit(ShardAdd(names[0], 6, 5, 7)))
+        await store.raise_shards("only a config", 3)
+        kept, configs, shards = await books(store)
+        keys = [one.receipt.key for one in kept]
+        assert keys == sorted(keys)
+        assert {key for key in keys if key.startswith("r-")} == {f"r-{name}" for name in names}
+        assert len(keys) == 1_101
+        numbers = dict.fromkeys(names, 1) | {names[0]: 7, "only a config": 3}
+        assert {config.counter: config.num_shards for config in configs} == numbers
+        assert len(configs) == len(numbers)
+        wanted = {(name, 0): 2 for name in names} | {(names[0], 6): 5}
+        assert {(shard.counter, shard.number): shard.held for shard in shards} == wanted
+        assert len(shards) == len(wanted)
+
+    async def test_the_time_of_a_receipt_is_that_of_its_commit(self, store: Store) -> None:
+        times = [await store.apply(noted("a", 1, key)) for key in ("k1", "k2")]
+        kept, configs, shards = await books(store)
+        assert [one.time for one in kept] == times
+        assert [shard.written for shard in shards] in ([0], [times[-1]])
+        assert all(config.since is None or 0 <= config.since < 10**10 for config in configs)
+
+    async def test_they_are_of_one_instant(self, store: Store) -> None:
+        """Unless they say that they are not."""
+        await store.apply(noted("a", 1, "k1"))
+        async with store.books() as opened:
+            await of(opened.receipts())
+            await store.apply(noted("a", 10, "k2"))
+            shards, kept = await of(opened.shards()), await of(opened.receipts())
+            if opened.exact:
+                assert ([shard.held for shard in shards], [one.receipt.key for one in kept]) == ([1], ["k1"])
+
+    async def test_what_was_applied_before_is_there(self, store: Store) -> None:
+        for number in range(20):
+            await store.apply(noted("a", 1, f"k{number:02}"))
+            kept, _, shards = await books(store)
+            assert (len(kept), [shard.held for shard in shards]) == (number + 1, [number + 1])
+
+    async def test_what_swept_receipts_said_is_carried_on_or_said_to_be_missing(self, store: Store) -> None:
+        for number in range(6):
+            await store.apply(noted("a", -(2**61), f"old{number}", 1_000, number))
+            await store.apply(noted("b", 2**40 + number, f"older{number}", 1_000))
+            if number % 2:
+                while await store.sweep(2_000, 3):
+                    pass
+        kept, configs, shards = await books(store)
+        assert kept == []
+        held = dict.fromkeys("ab", 0)
+        for shard in shards:
+            held[shard.counter] += shard.held
+        assert held["a"] == 6 * -(2**61)
+        for config in configs:
+            assert config.since is not None or config.carried == held[config.counter]
+
+    async def test_a_receipt_that_is_revived_without_a_note_keeps_its_own(self, store: Store) -> None:
+        keys = ("k1", "k2")
+        await store.apply(Commit(tuple(Receipt(key, LATER, "dead", b"dead") for key in keys), ()))
+        await store.apply(Commit((), (), (Receipt("k1", LATER, "dead"), Receipt("k2", LATER, "applied", b"new"))))
+        kept, _, _ = await books(store)
+        assert [one.receipt.note for one in kept] == [b"dead", b"new"]

@@ -1,0 +1,100 @@
+"""Stores whose books are not right, each by one mistake."""
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
+
+from shared.memory.store import MemoryBooks, MemoryStore
+from shared.words import Commit, Config, Kept, Shard
+
+
+class ForgetsNotes(MemoryStore):
+    async def apply(self, commit: Commit) -> int:
+        return await super().apply(replace(commit, receipts=tuple(one._replace(note=b"") for one in commit.receipts)))
+
+
+class CutsLongNotes(MemoryStore):
+    async def apply(self, commit: Commit) -> int:
+        cut = tuple(one._replace(note=one.note[:60_000]) for one in commit.receipts)
+        return await super().apply(replace(commit, receipts=cut))
+
+
+class CarriesNothing(MemoryStore):
+    async def sweep(self, now: int, limit: int) -> int:
+        carried, swept = self._carried, await super().sweep(now, limit)
+        self._carried = carried
+        return swept
+
+
+class CarriesInInt64(MemoryStore):
+    async def sweep(self, now: int, limit: int) -> int:
+        swept = await super().sweep(now, limit)
+        self._carried = {name: (held + 2**63) % 2**64 - 2**63 for name, held in self._carried.items()}
+        return swept
+
+
+class _Changed(MemoryStore):
+    def change(self, books: MemoryBooks) -> MemoryBooks:
+        raise NotImplementedError
+
+    @asynccontextmanager
+    async def books(self) -> AsyncIterator[MemoryBooks]:
+        async with super().books() as books:
+            yield self.change(books)
+
+
+class ShowsOnePage(_Changed):
+    def change(self, books: MemoryBooks) -> MemoryBooks:
+        return MemoryBooks(books._receipts[:500], books._configs, books._shards)
+
+
+class ShowsSomeTwice(_Changed):
+    def change(self, books: MemoryBooks) -> MemoryBooks:
+        return MemoryBooks([*books._receipts[:500], *books._receipts[499:]], books._configs, books._shards)
+
+
+class ShowsReceiptsInAnyOrder(_Changed):
+    def change(self, books: MemoryBooks) -> MemoryBooks:
+        return MemoryBooks(books._receipts[::-1], books._configs, books._shards)
+
+
+class HidesConfigsWithoutShards(_Changed):
+    def change(self, books: MemoryBooks) -> MemoryBooks:
+        there = {shard.counter for shard in books._shards}
+        configs = [one for one in books._configs if one.counter in there]
+        return MemoryBooks(books._receipts, configs, books._shards)
+
+
+class HidesHighShards(_Changed):
+    def change(self, books: MemoryBooks) -> MemoryBooks:
+        return MemoryBooks(books._receipts, books._configs, [one for one in books._shards if one.number < 5])
+
+
+class DatesReceiptsAlike(_Changed):
+    def change(self, books: MemoryBooks) -> MemoryBooks:
+        return MemoryBooks([one._replace(time=self._time) for one in books._receipts], books._configs, books._shards)
+
+
+class TearsBooks(MemoryStore):
+    """Each kind as it is when it is its turn."""
+
+    @asynccontextmanager
+    async def books(self) -> AsyncIterator[MemoryBooks]:
+        yield _Torn(self)
+
+
+class _Torn(MemoryBooks):
+    def __init__(self, store: MemoryStore) -> None:
+        self._store = store
+
+    async def receipts(self) -> AsyncIterator[Sequence[Kept]]:
+        async with MemoryStore.books(self._store) as now:
+            yield now._receipts
+
+    async def configs(self) -> AsyncIterator[Sequence[Config]]:
+        async with MemoryStore.books(self._store) as now:
+            yield now._configs
+
+    async def shards(self) -> AsyncIterator[Sequence[Shard]]:
+        async with MemoryStore.books(self._store) as now:
+            yield now._shards
