@@ -260,7 +260,7 @@ def hidden(folder: Path, *arguments: str, **settings: str) -> Done:
     return Done(done.returncode, done.stdout, done.stderr.splitlines())
 
 
-@pytest.mark.parametrize("command", ["ingest", "flusher", "up", "provision", "sweep", "doctor"])
+@pytest.mark.parametrize("command", ["ingest", "flusher", "up", "provision", "sweep", "doctor", "audit"])
 @pytest.mark.parametrize("broker", ["pubsub://p/topic?subscription=sub", "sqlite:///x.db"])
 def test_without_the_extra_one_line_says_what_to_install(tmp_path: Path, command: str, broker: str) -> None:
     port = ("--port", "0") if command in {"ingest", "up"} else ()

@@ -8,6 +8,8 @@ FLUSHER: Final = "tests/flusher"
 CONTRACTS: Final = "tests/contracts"
 CORE: Final = "tests/core"
 POWER: Final = "tests/processes/test_power.py"
+ACCOUNTS: Final = "tests/flusher/test_accounts.py"
+CONSERVATION: Final = "tests/path/test_conservation.py"
 SEEDS: Final = "tests/simulation/test_seeds.py::test_a_few_seeds"
 
 
@@ -38,9 +40,9 @@ SABOTAGES: Final = (
     ),
     Sabotage(
         "a receipt found dead taken as applied",
-        "flusher/flush.py",
-        "            self.window.learn([key], receipt.state)",
-        "            self.window.learn([key], APPLIED)",
+        "flusher/window.py",
+        "                self.known[key] = receipt.state",
+        "                self.known[key] = APPLIED",
         (FLUSHER,),
     ),
     Sabotage(
@@ -144,8 +146,8 @@ SABOTAGES: Final = (
     Sabotage(
         "the parts of a divided envelope share one receipt",
         "shared/parts.py",
-        "        yield Part(key_of_part(envelope.id, number), sums, ids, envelope.retried)",
-        "        yield Part(key_of_part(envelope.id, 0), sums, ids, envelope.retried)",
+        "        key = key_of_part(envelope.id, number)",
+        "        key = key_of_part(envelope.id, 0)",
         (CORE, CONTRACTS),
     ),
     Sabotage(
@@ -179,7 +181,7 @@ SABOTAGES: Final = (
     Sabotage(
         "a replay's receipt is flipped outside of the commit",
         "flusher/flush.py",
-        "            time = await tools.store.apply(Commit(new, adds, revived))",
+        "            time = await tools.store.apply(Commit(new, adds, revived, plan.tally))",
         "            await tools.store.apply(Commit((), (), revived))\n"
         "            time = await tools.store.apply(Commit(new, adds))",
         (FLUSHER, REPLAYS),
@@ -187,7 +189,7 @@ SABOTAGES: Final = (
     Sabotage(
         "a replay does not say that the receipt must be dead",
         "flusher/flush.py",
-        "            time = await tools.store.apply(Commit(new, adds, revived))",
+        "            time = await tools.store.apply(Commit(new, adds, revived, plan.tally))",
         "            time = await tools.store.apply(Commit(new, adds))",
         (FLUSHER, REPLAYS),
     ),
@@ -202,7 +204,8 @@ SABOTAGES: Final = (
         "a receipt is revived by an upsert",
         "shared/sqlite/store.py",
         "        if not db.execute(_REVIVE",
-        "        db.execute('INSERT OR IGNORE INTO receipts VALUES (?, 0, ?, 0)', (one.key, 'dead'))\n"
+        "        new = 'INSERT OR IGNORE INTO receipts (key, expires, state, time) VALUES (?, 0, ?, 0)'\n"
+        "        db.execute(new, (one.key, 'dead'))\n"
         "        if not db.execute(_REVIVE",
         (CONTRACTS,),
     ),
@@ -233,5 +236,54 @@ SABOTAGES: Final = (
         "                forget(db, done, floor)",
         "                forget(db, done, 0)",
         (CONTRACTS,),
+    ),
+    Sabotage(
+        "a second use of a key is taken for a copy, and counted nowhere",
+        "flusher/window.py",
+        """        if first in {"", part.attempt}:""",
+        """        if True:""",
+        (SEEDS,),
+    ),
+    Sabotage(
+        "a copy is taken for a second use of its key",
+        "flusher/window.py",
+        """        if first in {"", part.attempt}:""",
+        """        if first == "":""",
+        (SEEDS,),
+    ),
+    Sabotage(
+        "an increment whose id is known counts as applied",
+        "flusher/window.py",
+        "part.increments if part.second else len(part.keyed) - len(keyed)",
+        "part.increments if part.second else 0",
+        (ACCOUNTS,),
+    ),
+    Sabotage(
+        "a commit that was doubtful is not counted",
+        "flusher/flush.py",
+        "            if note.commit == self._id and",
+        "            if False and",
+        (ACCOUNTS,),
+    ),
+    Sabotage(
+        "receipts say of a commit what was planned for another",
+        "shared/notes.py",
+        "            note[_SUMS] = some",
+        "            note[_SUMS] = dict.fromkeys(some, 1)",
+        (SEEDS,),
+    ),
+    Sabotage(
+        "a sweep forgets what receipts said",
+        "shared/sqlite/books.py",
+        "    carry(db, sums)",
+        "    carry(db, {})",
+        (CONTRACTS,),
+    ),
+    Sabotage(
+        "a file does not count what it takes",
+        "shared/sqlite/broker.py",
+        "                    increments += row[4]",
+        "                    increments += 1",
+        (CONSERVATION,),
     ),
 )

@@ -22,9 +22,9 @@ from shared.memory.overlay import ProcessOverlay
 from shared.ports import DeadLetters, Overlay, Publisher
 from shared.receipts import DAY
 from shared.supervise import Stop, forever
-from tests.path.letters import BuriesApart
 from tests.path.network import RemoteBroker, RemoteDeadLetters, RemoteOverlay, RemoteStore, RemoteWrittenOverlay
 from tests.simulation.chaos import Chaos
+from tests.simulation.conservation import CountingApart, CountingBroker, check
 from tests.simulation.history import History
 from tests.simulation.loop import OWNER, VirtualLoop
 from tests.simulation.network import TIMEOUT, Network
@@ -100,7 +100,7 @@ class System:
 
     async def _main(self) -> None:
         clock = LoopClock(self.loop)
-        self.broker = (BuriesApart if self.written else MemoryBroker)(clock, lease=LEASE)
+        self.broker = (CountingApart if self.written else CountingBroker)(clock, lease=LEASE)
         self.store = PickyStore(clock)
         self.overlay = ProcessOverlay(clock, exact=True) if self.written else MemoryOverlay(self.broker)
         for _ in range(self.random.randint(1, 3)):
@@ -223,6 +223,7 @@ class System:
         for ingest in self.ingests:
             while not await self.users.read(ingest, [*COUNTERS], 0.0, at_rest=True):
                 await asyncio.sleep(0.5)
+        await check(self.broker, self.store)
         self.check()
 
     def _waiting(self) -> bool:

@@ -1,0 +1,181 @@
+"""countersink audit: what it says of a file, and of what is wrong with it."""
+
+import contextlib
+import io
+import json
+import sqlite3
+import time
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from countersink.audit import AGREES, DIFFERS, UNKNOWN, flaw_of, judge
+from countersink.cli import main
+from countersink.ledger import Ledger, Line
+from shared import notes
+from shared.words import Balance, Config, Kept, Receipt, Shard, Tally
+from tests.cli.running import Done, run
+
+DAY = 86_400_000
+
+
+def audit(folder: Path, *arguments: str) -> Done:
+    """In this process, which saves the start of another."""
+    out, said = io.StringIO(), ""
+    with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(out):
+        patch.setenv("COUNTERSINK_BROKER", f"sqlite:///{folder}/.countersink/countersink.db")
+        patch.setattr("countersink.audit.PATIENCE", 0.0)
+        try:
+            main(["audit", *arguments])
+        except SystemExit as error:
+            said = str(error.code)
+    return Done(1 if said else 0, out.getvalue(), said.splitlines())
+
+
+def summary(done: Done) -> Any:
+    return json.loads(done.out.splitlines()[-1])
+
+
+@pytest.fixture
+def db(tmp_path: Path) -> Any:
+    """Of a file with three counters, as if flushers had written it."""
+    run("sweep", cwd=tmp_path)
+    with closing(sqlite3.connect(tmp_path / ".countersink" / "countersink.db", isolation_level=None)) as db:
+        for number, sums in enumerate([{"a": 5, "b": -2}, {"a": 2**62, "c": 0}, {"a": 2**62}]):
+            (note,) = notes.written([""], f"c{number}", Tally(applied=len(sums)), sums)
+            expires = int(time.time() * 1_000) + (-1 if number == 1 else 1) * DAY
+            db.execute("INSERT INTO receipts VALUES (?, ?, 'applied', ?, ?)", (f"e{number}", expires, number, note))
+            for name, delta in sums.items():
+                db.execute("INSERT OR IGNORE INTO configs VALUES (?, 3)", (name,))
+                db.execute("INSERT INTO shards VALUES (?, ?, ?)", (name, number, delta))
+        yield db
+
+
+def test_a_file_that_is_not_there_is_not_made(tmp_path: Path) -> None:
+    done = audit(tmp_path)
+    assert (done.code, done.out, list(tmp_path.iterdir())) == (1, "", [])
+    assert "countersink.db: is not there" in done.lines[0]
+
+
+def test_a_new_file_agrees(tmp_path: Path) -> None:
+    run("sweep", cwd=tmp_path)
+    done = audit(tmp_path)
+    assert (done.code, done.lines) == (0, [])
+    assert done.out.splitlines()[0] == "counters: 0 agree, 0 differ, 0 can't be judged"
+
+
+def test_what_agrees_is_counted_and_shown_when_it_is_asked_for(tmp_path: Path, db: Any) -> None:
+    done = audit(tmp_path)
+    assert (done.code, done.lines) == (0, [])
+    assert done.out.splitlines()[0] == "counters: 3 agree, 0 differ, 0 can't be judged"
+    rows = [line.split() for line in audit(tmp_path, "--all").out.splitlines()[:3]]
+    assert rows == [["agrees", "a", str(2**63 + 5)], ["agrees", "b", "-2"], ["agrees", "c", "0"]]
+    asked = audit(tmp_path, "b", "nobody").out.splitlines()
+    assert [line.split() for line in asked[:2]] == [["agrees", "b", "-2"], ["agrees", "nobody", "0", "never", "seen"]]
+    assert asked[2] == "counters: 2 agree, 0 differ, 0 can't be judged"
+
+
+def test_what_was_swept_is_still_known(tmp_path: Path, db: Any) -> None:
+    assert run("sweep", cwd=tmp_path).out == "1 expired receipts deleted\n"
+    done = audit(tmp_path, "--all")
+    assert (done.code, done.out.split()[:3]) == (0, ["agrees", "a", str(2**63 + 5)])
+
+
+@pytest.mark.parametrize(
+    ("harm", "name", "said"),
+    [
+        ("UPDATE shards SET count = count + 1 WHERE counter = 'b'", "b", "by +1: shards hold -1, receipts say -2"),
+        ("DELETE FROM shards WHERE counter = 'a' AND shard = 1", "a", f"by -{2**62}: shards hold"),
+        ("DELETE FROM receipts WHERE key = 'e0'", "b", "by -2: shards hold -2, receipts say 0"),
+        ("UPDATE configs SET num_shards = 1 WHERE counter = 'a'", "a", f"{2**63} of it in shards that readers do not"),
+        ("DELETE FROM configs WHERE counter = 'b'", "b", "-2 of it in shards that readers do not look at"),
+        ("DELETE FROM configs; DELETE FROM shards", "a", f"by -{2**63 + 5}: shards hold 0"),
+    ],
+)
+def test_what_differs_is_said_and_fails(tmp_path: Path, db: Any, harm: str, name: str, said: str) -> None:
+    db.executescript(harm)
+    done = audit(tmp_path)
+    assert done.code == 1
+    assert "counters differ" in done.lines[0]
+    (line,) = [line for line in done.out.splitlines() if line.split()[:2] == ["DIFFERS", name]]
+    assert said in line
+    assert audit(tmp_path, "c", "nobody").code == 0
+    told = [json.loads(line) for line in audit(tmp_path, "--json").out.splitlines()]
+    assert [one["verdict"] for one in told if one.get("name") == name] == ["differs"]
+
+
+@pytest.mark.parametrize(
+    ("taken", "said"), [(7, "7 increments were accepted and neither"), (-2, "2 increments were counted")]
+)
+def test_what_is_not_accounted_for_fails(tmp_path: Path, db: Any, taken: int, said: str) -> None:
+    db.execute("UPDATE broker SET taken = taken + ?", (taken,))
+    done = audit(tmp_path, "--json")
+    assert (done.code, summary(done)["drift"]) == (1, taken)
+    assert said in done.lines[0]
+
+
+def test_json_is_one_object_a_line(tmp_path: Path, db: Any) -> None:
+    told = [json.loads(line) for line in audit(tmp_path, "--json", "--all").out.splitlines()]
+    assert told[1] == {"name": "b", "verdict": "agrees", "shards": -2, "receipts": -2, "unread": 0, "why": ""}
+    assert told[3] == {
+        "counters": {"agrees": 3, "differs": 0, "unknown": 0},
+        "applied": 5,
+        "deduplicated": 0,
+        "dead": 0,
+        "receipts": 3,
+        "pending": 0,
+        "drift": 0,
+    }
+
+
+def test_a_wrong_setting_is_one_line(tmp_path: Path) -> None:
+    code, out, (line,) = run("audit", cwd=tmp_path, COUNTERSINK_RETENTION="1")
+    assert (code, out) == (1, "")
+    assert line.startswith("countersink: COUNTERSINK_RETENTION='1'")
+
+
+def line(**its: Any) -> Line:
+    return Line("a", said=5, held=5, unread=0, since=None, others=False)._replace(**its)
+
+
+@pytest.mark.parametrize(
+    ("its", "mark", "part"),
+    [
+        ({}, AGREES, ""),
+        ({"since": 1.0, "others": True}, AGREES, ""),
+        ({"held": 6}, DIFFERS, "by +1"),
+        ({"held": 6, "since": 101.0}, DIFFERS, "by +1"),
+        ({"held": 6, "since": 99.0}, UNKNOWN, "older than receipts live"),
+        ({"held": 6, "since": 0.0}, UNKNOWN, "older"),
+        ({"held": 6, "since": 101.0, "others": True}, UNKNOWN, "another program writes it"),
+        ({"unread": 2, "since": 1.0, "others": True}, DIFFERS, "2 of it in shards that readers do not look at"),
+    ],
+)
+def test_the_verdict(its: dict[str, Any], mark: str, part: str) -> None:
+    verdict = judge(line(**its), 100.0, exact=True)
+    assert verdict.mark == mark
+    assert part in verdict.said
+
+
+def test_without_one_instant_a_difference_says_so() -> None:
+    assert "at rest" in judge(line(held=4), 0, exact=False).said
+
+
+@pytest.mark.parametrize(
+    ("pending", "drift", "well"),
+    [(0, 0, True), (5, -5, True), (5, 0, True), (5, -6, False), (5, 1, False), (0, -1, False)],
+)
+def test_between_a_commit_and_its_acks_so_much_may_be_missing(pending: int, drift: int, well: bool) -> None:
+    assert (flaw_of(Balance(pending, drift)) == "") is well
+
+
+def test_writes_of_others_are_known_by_their_time() -> None:
+    """As far as the receipts of that time must still be there."""
+    with closing(Ledger((), written_since=10)) as ledger:
+        (note,) = notes.written([""], "c", Tally(), {"ours": 1})
+        ledger.take_receipts([Kept(Receipt("k", 0, "applied", note), 11), Kept(Receipt("l", 0), 12)])
+        ledger.take_configs([Config(name, 1, 0, 1.0) for name in ("ours", "theirs", "old")])
+        ledger.take_shards([Shard("ours", 0, 1, 11), Shard("theirs", 0, 1, 12), Shard("old", 0, 1, 9)])
+        assert {line.counter: line.others for line in ledger.lines()} == {"ours": False, "theirs": True, "old": False}
