@@ -6,7 +6,6 @@ import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NoReturn
 
 import pytest
 
@@ -30,11 +29,14 @@ def main(words: Sequence[str]) -> int:
     options = parser.parse_args(words)
     if unknown := set(options.only or ()) - {row.name for row in ROWS}:
         parser.error(f"no such row: {', '.join(sorted(unknown))}")
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _told)
     out = options.out or (None if options.only or options.pair or options.seconds else DOCUMENT)
     try:
         results = done(options, out)
+    except KeyboardInterrupt:
+        sys.exit("make reliability: ended by a signal")
     except (pytest.skip.Exception, pytest.fail.Exception) as error:  # gcloud, Java or Redis is missing
         sys.exit(f"make reliability: {error}")
     print(f"\n{table(results)}")
@@ -59,9 +61,9 @@ def done(options: argparse.Namespace, out: Path | None) -> list[Result]:
     return results
 
 
-def _told(*_: object) -> NoReturn:
-    """What was started ends."""
-    sys.exit("make reliability: ended by a signal")
+def _told(*_: object) -> None:
+    """As Ctrl-C: asyncio cancels the row, and what was started ends."""
+    signal.raise_signal(signal.SIGINT)
 
 
 if __name__ == "__main__":
