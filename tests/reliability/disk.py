@@ -58,12 +58,12 @@ async def spool_full(scene: Scene, seconds: float) -> None:
     """While the broker is away, and it comes back before there is room: what is in the spool needs none to go."""
     disk, until = _OF_SPOOL.pop(scene.folder), scene.seconds + seconds
     while scene.seconds < until:
-        await scene.broker_wire.go()
+        await scene.ingest_wire.go()
         await disk.fill(leave=LITTLE)
         await refused(scene)
         await disk.free()
         await scene.busy()
-        await scene.broker_wire.come()
+        await scene.ingest_wire.come()
         await scene.busy()
     await disk.close()
 

@@ -8,20 +8,13 @@ from contextlib import closing
 from pathlib import Path
 
 from tests.processes.trace import strace_needed
-from tests.reliability.kills import PAUSE, again
+from tests.reliability.kills import again
 from tests.reliability.rows import SQLITE, Row
 from tests.reliability.scene import Scene
 
 HELD = 10.0
 """Seconds, at most, for which somebody else holds the lock."""
 UP = ("up", "--port", "0")
-
-
-async def up_killed(scene: Scene, seconds: float) -> None:
-    until = scene.seconds + seconds
-    while scene.seconds < until:
-        await asyncio.sleep(scene.chance(*PAUSE))
-        await again(scene.pick(scene.ingests))
 
 
 async def locked(scene: Scene, seconds: float) -> None:
@@ -64,15 +57,6 @@ async def errors(scene: Scene, seconds: float) -> None:
 
 
 ROWS = (
-    Row(
-        "up-killed",
-        "SIGKILL of `countersink up` again and again",
-        up_killed,
-        (SQLITE,),
-        flushers=0,
-        ingest=UP,
-        short=3.0,
-    ),
     Row(
         "locked",
         "another program locks the file for 10 s, again and again",
