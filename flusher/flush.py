@@ -86,15 +86,16 @@ class Flush:
         begun = tools.clock.monotonic()
         adds = await tools.book.adds(plan.sums)
         now = self._now()
-        said = notes.written(
-            [plan.attempts.get(key, "") for key in plan.receipts], self._id, self.window.noted(plan), plan.sums
-        )
+        attempts = [plan.attempts.get(key, "") for key in plan.receipts]
+        tally = plan.tally._replace(dead=0)  # what is dead, dead receipts say, and they alone
+        said = notes.written(attempts, self._id, tally, plan.sums)
         receipts = [
             Receipt(key, now + lifetime(tools.retention, of_client=of_client), APPLIED, note)
             for (key, of_client), note in zip(plan.receipts.items(), said, strict=True)
         ]
-        new = tuple([receipt for receipt in receipts if receipt.key not in self.window.dead])
-        revived = tuple([receipt for receipt in receipts if receipt.key in self.window.dead])
+        dead = self.window.dead
+        new = tuple([one for one in receipts if one.key not in dead])
+        revived = tuple([one._replace(note=one.note or notes.SILENT) for one in receipts if one.key in dead])
         try:
             time = await tools.store.apply(Commit(new, adds, revived, plan.tally))
         except AlreadyAppliedError:

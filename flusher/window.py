@@ -78,7 +78,9 @@ class Plan:
         return True
 
     def _count(self, part: Part, dropped: int) -> None:
+        """A replay moves what was counted as dead, and adds nothing."""
         tally = self.tally
+        dropped = min(dropped, part.increments)  # the use that was given up may have had fewer than this one
         self.tally = Tally(
             applied=tally.applied + part.increments - dropped,
             deduplicated=tally.deduplicated + dropped,
@@ -135,7 +137,7 @@ class Window:
         """
         planned, attempts = (plan.receipts, plan.attempts) if plan is not None else ({}, {})
         if part.key not in self.known and part.key not in planned:
-            return part
+            return part.in_place_of(self.attempts[part.key], self.dead[part.key]) if part.key in self.dead else part
         if not part.attempt:
             return None
         first = attempts.get(part.key) or self.attempts.get(part.key, "")
@@ -196,11 +198,6 @@ class Window:
             if self.known.get((second := part.as_second_use()).key) == DEAD
         ]
         return parts
-
-    def noted(self, plan: Plan) -> Tally:
-        """What the receipts of the commit say: where they take the place of dead ones, what those said is gone."""
-        gone = sum([self.dead.get(key, 0) for key in plan.receipts]) if self.dead else 0
-        return plan.tally._replace(dead=plan.tally.dead + gone)
 
     def buries(self, part: Part) -> Tally:
         """What giving it up counts: nothing, if it was a dead letter before."""

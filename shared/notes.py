@@ -18,6 +18,8 @@ MOST_SUMS: Final = 1_000
 """In one note: at most 825 kB, where all names are 400 quotation marks. A part of an envelope has no more than so many
 counters, so there are receipts enough.
 """
+SILENT: Final = b"{}"
+"""Takes the place of a note that is there, and says nothing."""
 _ATTEMPT: Final = "a"
 _COMMIT: Final = "c"
 _SUMS: Final = "s"

@@ -1,7 +1,7 @@
 """An envelope as it stands in commits: whole, or divided if it is too large for one. Pure."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Final
 
@@ -33,6 +33,13 @@ class Part:
         """What is committed of it where its id was used before, by another attempt."""
         key = key_of_second_use(self.key, self.attempt)
         return Part(key, {}, (), retried=False, increments=self.increments, foreign=self.foreign, second=True)
+
+    def in_place_of(self, attempt: str, increments: int) -> "Part":
+        """What is committed of it where a dead receipt becomes `applied`, which stood for that use of the id, and so
+        many increments. It goes on to stand for them, whichever use this is: else the other one would count again.
+        Receipts of older versions say neither.
+        """
+        return replace(self, attempt=attempt or self.attempt, increments=increments or self.increments)
 
     def entries(self) -> Iterator[tuple[str, Entry]]:
         """What the overlay holds of it, by counter."""

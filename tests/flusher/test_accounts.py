@@ -1,18 +1,24 @@
 """What becomes of increments is counted once each, in metrics and in receipts, whatever comes twice or fails."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import count
+from math import inf
 
 import pytest
 
+from flusher.letters import open_letter
+from flusher.replay import Replay
 from shared import metrics, notes
 from shared.codec import encode
 from shared.errors import RefusedError, TransientError
+from shared.memory.letters import MemoryDeadLetters
 from shared.memory.store import MemoryStore
 from shared.parts import PART_ENTRIES
 from shared.receipts import key_of_envelope
-from shared.words import Commit, Envelope, Increment, Message, Tally
+from shared.words import Commit, Delivery, Envelope, Increment, Message, Tally
 from tests.flusher.test_worker import Bench
+from tests.simulation.poison import PickyStore
 
 COUNTED = (metrics.APPLIED, metrics.DEDUPLICATED, metrics.DEAD_INCREMENTS, metrics.FOREIGN)
 PLAIN = Envelope("e1", {"a": 7, "b": 1}, {"a": 3}, (Increment("c", 2, "i1"),))
@@ -139,6 +145,86 @@ async def test_dead_letters_count_their_increments_once_whoever_finds_them(count
     assert counts() == await said(bench.store) == Tally(dead=4 + 1 + 2)
     assert len(bench.broker.buried()) == 4, "the broker drops what it still has under the same id"
     assert bench.broker.unburied() == 0
+
+
+class Morgue(Bench):
+    """Its store refuses what has an increment of `poison`, until it is cured."""
+
+    store: PickyStore
+
+    def __init__(self) -> None:
+        super().__init__(PickyStore)
+        self.store.refused["poison"] = inf
+
+    async def publish(self, *envelopes: Envelope) -> None:
+        """To a broker that does not know that they have one id."""
+        await self.broker.publish([replace(encode(envelope), once=None) for envelope in envelopes])
+
+    async def lose(self, *envelopes: Envelope) -> None:
+        """They are given up by a flusher that is killed before it buries them."""
+        await self.publish(*envelopes)
+        bury, self.broker.bury = self.broker.bury, killed  # type: ignore[method-assign]
+        await flush(self)
+        self.broker.bury = bury  # type: ignore[method-assign]
+
+    async def replay(self) -> None:
+        """All letters, at once."""
+        letters = MemoryDeadLetters(self.broker)
+        found = [open_letter(letter, "t") for letter in await letters.pull(1_000, 10**9)]
+        await Replay(self.flusher._tools, letters, ages=False).run(found)
+
+    async def settled(self) -> Tally:
+        """When nothing is left, by what the commits counted; receipts say the same."""
+        self.broker.expire_leases()
+        await flush(self)
+        await self.replay()
+        assert not self.broker.pending.names("")
+        assert await said(self.store) == self.store.tally
+        return self.store.tally
+
+
+async def killed(delivery: Delivery, reason: str) -> None:
+    raise TransientError("killed")
+
+
+@pytest.mark.parametrize("first_is_buried", [True, False])
+async def test_a_replay_moves_what_was_dead_whether_or_not_the_first_use_is_buried(first_is_buried: bool) -> None:
+    """The receipt goes on to stand for the use that was given up, which so is known when it comes again."""
+    morgue = Morgue()
+    await morgue.lose(used(1, "k", {"poison": 1}))
+    await morgue.publish(used(2, "k", {"a": 1, "b": 1}))
+    await flush(morgue)
+    assert await said(morgue.store) == morgue.store.tally == Tally(dead=1 + 2)
+    if first_is_buried:
+        morgue.broker.expire_leases()
+        await flush(morgue)
+    await morgue.replay()  # refused, or of the second use alone
+    morgue.store.refused.clear()
+    assert await morgue.settled() == Tally(applied=1, deduplicated=2)
+
+
+async def test_a_use_of_more_increments_than_the_one_given_up_counts_them_as_its_own() -> None:
+    morgue = Morgue()
+    ids = tuple(Increment("c", 1, f"i{number}") for number in range(3))
+    await morgue.publish(Envelope("e", {}, {}, ids))
+    await flush(morgue)
+    await morgue.lose(used(1, "k", {"poison": 1}))
+    await morgue.publish(Envelope("k", {}, {}, ids, 1, retried=True, attempt="t2"))
+    await flush(morgue)
+    await morgue.replay()
+    assert await morgue.settled() == Tally(applied=3, deduplicated=1 + 3)
+    assert await morgue.total("c") == 3
+
+
+async def test_letters_that_one_commit_counts_are_not_dead_any_more() -> None:
+    morgue = Morgue()
+    await morgue.publish(*(Envelope(f"e{number}", {"poison": 1}) for number in range(3)), used(1, "k", {"poison": 1}))
+    await flush(morgue)
+    assert await said(morgue.store) == morgue.store.tally == Tally(dead=4)
+    await morgue.replay()
+    assert await said(morgue.store) == morgue.store.tally == Tally(dead=4)
+    morgue.store.refused.clear()
+    assert await morgue.settled() == Tally(applied=4)
 
 
 async def test_foreign_messages_are_accepted_when_they_are_settled(counts: Callable[[], Tally]) -> None:

@@ -259,6 +259,20 @@ SABOTAGES: Final = (
         (ACCOUNTS,),
     ),
     Sabotage(
+        "a receipt that is revived stands for another use of its id than before",
+        "shared/parts.py",
+        "replace(self, attempt=attempt or self.attempt, ",
+        "replace(self, ",
+        (ACCOUNTS,),
+    ),
+    Sabotage(
+        "a receipt that is revived goes on to call its increments dead",
+        "flusher/flush.py",
+        "note=one.note or notes.SILENT",
+        "note=one.note",
+        (SEEDS,),
+    ),
+    Sabotage(
         "a commit that was doubtful is not counted",
         "flusher/flush.py",
         "            if note.commit == self._id and",

@@ -61,10 +61,10 @@ class History:
         """Exact: all answered before it began, none twice, nothing that was never tried, nothing unseen again."""
         its = self._of(reading.name)
         answered, seen = before
-        mask = _digits(reading.value)
+        mask = digits(reading.value)
         assert reading.exact
         assert reading.value == reading.applied + reading.pending
-        assert not (at_rest and reading.pending), f"{reading.name}: pending for ever: {_digits(reading.pending):b}"
+        assert not (at_rest and reading.pending), f"{reading.name}: pending for ever: {digits(reading.pending):b}"
         assert answered & ~mask == 0, f"{reading.name}: answered 202 and missing: {answered & ~mask:b}"
         assert mask < 1 << its.count, f"{reading.name}: something was counted that nobody sent"
         assert seen & ~mask == 0, f"{reading.name}: seen before, and gone: {seen & ~mask:b}"
@@ -75,7 +75,7 @@ class History:
         return self._counters.setdefault(counter, _Counter())
 
 
-def _digits(value: int) -> int:
+def digits(value: int) -> int:
     """The increments in a total, as a mask."""
     mask, bit = 0, 1
     while value:

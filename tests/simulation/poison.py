@@ -12,21 +12,24 @@ from shared.clock import Clock
 from shared.errors import RefusedError, TransientError
 from shared.memory.store import MemoryStore
 from shared.ports import DeadLetters
-from shared.words import Commit
+from shared.words import Commit, Tally
 
 
 class PickyStore(MemoryStore):
-    """`refused`: counters, and until when."""
+    """`refused`: counters, and until when. `tally`: what all commits said."""
 
     def __init__(self, clock: Clock) -> None:
         super().__init__(clock)
         self.refused: dict[str, float] = {}
+        self.tally = Tally()
 
     async def apply(self, commit: Commit) -> int:
         now = asyncio.get_running_loop().time()
         if any(self.refused.get(add.counter, 0.0) > now for add in commit.adds):
             raise RefusedError("poison")
-        return await super().apply(commit)
+        time = await super().apply(commit)
+        self.tally = Tally(*[one + other for one, other in zip(self.tally, commit.tally, strict=True)])
+        return time
 
 
 async def replaying(chance: random.Random, tools: Tools, letters: Callable[[], DeadLetters]) -> None:
