@@ -14,6 +14,8 @@ LEFT_OUT = shutil.ignore_patterns(".*", "__pycache__", "results.json")
 
 
 def main(names: Sequence[str]) -> int:
+    if unknown := set(names) - {one.name for one in SABOTAGES}:
+        raise SystemExit(f"no sabotage is called {' or '.join(sorted(unknown))}; their names are in sabotages.py")
     chosen = [one for one in SABOTAGES if not names or one.name in names]
     missed = []
     for sabotage in chosen:
