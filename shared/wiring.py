@@ -165,7 +165,7 @@ def _on_pubsub(settings: Settings, environment: Mapping[str, str], *, publishes:
         metered=True,
         where=f"{settings.broker} and {settings.store}",
         obstacles=partial(obstacles, client, place, settings.retention),
-        letters=partial(PubsubDeadLetters, client, place, lease=settings.lease),
+        letters=partial(PubsubDeadLetters, client, place, lease=settings.lease, clock=clock),
         spool=spool,
         _begins=begins,
         _ends=ends,

@@ -5,11 +5,12 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Final
 
+from shared.clock import Clock
 from shared.errors import TransientError
 from shared.google.pubsub_client import PATIENCE, Place, PubsubClient, patiently
 from shared.google.pubsub_leases import Leases
 from shared.google.pubsub_publisher import PubsubPublisher
-from shared.google.pubsub_wire import dead_letter, letter_of
+from shared.google.pubsub_wire import dead_letter, letter_of, published
 from shared.words import Delivery, Letter
 
 _log = logging.getLogger(__name__)
@@ -19,6 +20,8 @@ WAIT: Final = 2.0
 MOST_PULLED: Final = 100
 MOST_ROUNDS: Final = 20
 """Pulls that bring only what was held before and has come again."""
+MOST_LATE: Final = 5
+"""Pulls in a row that bring only what was buried since this began: waiting for the last of that might take for ever."""
 
 
 class PubsubDeadLetters:
@@ -32,6 +35,7 @@ class PubsubDeadLetters:
         place: Place,
         *,
         lease: float,
+        clock: Clock,
         wait: float = WAIT,
         patience: float = PATIENCE,
     ) -> None:
@@ -48,12 +52,15 @@ class PubsubDeadLetters:
         self._pulled: deque[Letter] = deque()
         self._held: dict[str, str] = {}
         """Tokens by the broker's ids of the letters."""
+        self._began = clock.now() * 1_000
+        self._late = 0
+        """Such pulls, up to now."""
         self._reburied: set[str] = set()
         """Ids of messages that are there anew, as other letters."""
 
     async def pull(self, limit: int, max_bytes: int) -> Sequence[Letter]:
         for _ in range(MOST_ROUNDS):
-            if self._pulled or not await self._fetch():
+            if self._pulled or self._late == MOST_LATE or not await self._fetch():
                 break
         letters: list[Letter] = []
         while self._pulled and len(letters) < limit:
@@ -87,6 +94,8 @@ class PubsubDeadLetters:
         subscription = self._place.dead_subscription
         received = await patiently(lambda _: self._client.pull(subscription, MOST_PULLED, self._wait), self._patience)
         await self._leases.extend([one.ack_id for one in received], self._lease)
+        late = all(published(one.message) > self._began for one in received)
+        self._late = self._late + 1 if late else 0
         for one in received:
             new = one.message.message_id not in self._held
             self._held[one.message.message_id] = one.ack_id

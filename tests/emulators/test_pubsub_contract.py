@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from shared.clock import SystemClock
 from shared.errors import OverloadedError
 from shared.google import pubsub_letters
 from shared.google.pubsub_client import TIMEOUT
@@ -96,7 +97,7 @@ class TestPubsubDeadLetters(LettersContract):
         ways: list[PubsubDeadLetters] = []
 
         def letters() -> PubsubDeadLetters:
-            ways.append(PubsubDeadLetters(client, pubsub.place, lease=60, wait=0.2))
+            ways.append(PubsubDeadLetters(client, pubsub.place, lease=60, clock=SystemClock(), wait=0.2))
             return ways[-1]
 
         yield Buried(pubsub.publisher(), pubsub.subscription(), letters)
@@ -126,13 +127,21 @@ class TestPubsubDeadLetters(LettersContract):
         await bury(buried, message(2))
         assert data_of(await through(letters)) == [message(2).data]
 
+    async def test_it_ends_though_more_is_buried_all_the_time(self, buried: Buried) -> None:
+        await bury(buried, *map(message, range(3)))
+        letters, found = buried.letters(), 0
+        while some := await letters.pull(100, 10**6):
+            found += len(some)
+            await bury(buried, message(3 + found))
+        assert found >= 3
+
     async def test_what_comes_again_while_it_is_held_is_not_handed_out_again(
         self, buried: Buried, pubsub: Pubsub, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """Its lease ran out, since this takes long."""
         monkeypatch.setattr(pubsub_letters, "MOST_ROUNDS", 2)
         await bury(buried, message(1), message(2))
-        letters = PubsubDeadLetters(pubsub.client(), pubsub.place, lease=1, wait=1.5)
+        letters = PubsubDeadLetters(pubsub.client(), pubsub.place, lease=1, clock=SystemClock(), wait=1.5)
         found = await through(letters)
         assert data_of(found) == [message(1).data, message(2).data]
         await letters.close()

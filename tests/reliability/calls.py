@@ -87,6 +87,10 @@ class Calls:
         async with self._session.get(url) as response:
             return response.status, await response.text()
 
+    async def send(self, url: str, body: object) -> tuple[int, str]:
+        async with self._session.post(url, json=body) as response:
+            return response.status, await response.text()
+
     async def raise_shards(self, url: str, counter: str, shards: int) -> None:
         try:
             async with self._session.put(f"{url}/v1/counters/{counter}/shards", json={"shards": shards}) as response:

@@ -12,6 +12,7 @@ from tests.reliability import (
     kills,
     network,
     overlays,
+    poisoned,
     restarts,
 )
 from tests.reliability.rows import Row
@@ -23,6 +24,7 @@ ROWS: Final[tuple[Row, ...]] = (
     *network.ROWS,
     *restarts.ROWS,
     *overlays.ROWS,
+    *poisoned.ROWS,
     *files.ROWS,
     *disk.ROWS,
     *descriptors.ROWS,
