@@ -74,6 +74,7 @@ ROWS = (
         everything,
         ALL,
         tested=(SQLITE,),
+        long=120.0,
     ),
     Row(
         "workers-killed",

@@ -1,4 +1,4 @@
-"""Results as the table of docs/reliability.md; what stands around it is text/reliability.md's."""
+"""Results as the table of docs/reliability.md; what stands around it is document.py's."""
 
 from collections.abc import Sequence
 from typing import Final

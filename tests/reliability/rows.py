@@ -56,7 +56,7 @@ class Row:
     pairs: tuple[str, ...]
     tested: tuple[str, ...] = ()
     """Those of them that the tests take, whose time is short; empty: all."""
-    long: float = 60.0
+    long: float = 30.0
     """Seconds for the table."""
     short: float = 4.0
     """Seconds for a test."""
