@@ -17,7 +17,8 @@ SMALL: Final = 16_384
 """Bytes of a body about one counter; a larger one is not good, and to say what is wrong with it may take long."""
 _ITEM_FIELDS: Final = frozenset({"counter", "delta", "id"})
 _SINGLE_FIELDS: Final = frozenset({"delta", "id"})
-_STRING: Final = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
+_STRING: Final = re.compile(rb'"(?:[^"\\\n]++|\\[^\n])*+"?')
+"""It ends with its line, as lines are read one by one; closed or not it is looked at once."""
 _SPACE: Final = b" \t\r\n"
 """What JSON calls so; Python's own idea is larger."""
 

@@ -172,13 +172,22 @@ async def test_a_map_of_another_form_is_422_and_the_field_named(unharmed: Servic
     assert (answer.status, answer.field) == (422, field)
 
 
-@pytest.mark.parametrize("what", ["array", "lines", "broken lines", "map", "objects in objects", "arrays in one"])
+async def test_a_string_that_never_ends_takes_no_longer_than_others(unharmed: Service) -> None:
+    """As a quadratic search it would be an hour."""
+    body = b"[" * 100_003 + b'"' + b'\\"' * 2_000_000
+    assert (await unharmed.post("/v1/increments", body)).status == 413
+
+
+@pytest.mark.parametrize(
+    "what", ["array", "lines", "broken lines", "between quotes", "map", "objects in objects", "arrays in one"]
+)
 async def test_more_than_100000_increments_are_413(unharmed: Service, what: str) -> None:
     many = 100_001
     body = {
         "array": b"[" + b",".join([b'{"counter":"a"}'] * many) + b"]",
         "lines": b"\n".join([b'{"counter":"a"}'] * many),
         "broken lines": b"{\n" * many,
+        "between quotes": b'"\n' + b"[]," * many * 2 + b'\n"',
         "objects in objects": b'[{"counter":"a","x":[' + b'{"a":{}},' * many + b"1]}]",
         "arrays in one": b"[" + b"[]," * many + b"[]]",
         "map": b'{"counters":{' + b",".join(b'"%d":1' % number for number in range(many)) + b"}}",

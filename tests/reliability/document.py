@@ -39,7 +39,8 @@ Made on {machine}, everything on it: clients, processes and emulators.
   store, while the load goes on. Leases are 3 s here; by default 60.
 - **peak memory**: the largest resident set of any process of Countersink.
 - Besides, a row fails if an answer is one that the API does not have, if a process does not end with 0 after SIGTERM,
-  if a message is left in the broker or buried without reason, or if a traceback is logged.
+  if a message is left in the broker or buried without reason, if a traceback is logged, or if `countersink audit`, at
+  rest, does not find that all agrees.
 
 ## What it takes for granted
 

@@ -92,6 +92,10 @@ async def _rest(one: Scene, result: Result) -> None:
     result.wrong += wrong[:SHOWN] + [f"and {len(wrong) - SHOWN} more of that kind"] * (len(wrong) > SHOWN)
     if totals:
         _judge(one, totals[0], result)
+    try:
+        await one.command("audit")
+    except AssertionError as error:
+        result.wrong.append(f"the audit: {error}")
 
 
 def _judge(one: Scene, totals: dict[str, int], result: Result) -> None:
