@@ -185,7 +185,7 @@ def _raise_shards(db: sqlite3.Connection, counter: str, num_shards: int) -> None
 
 def _sweep(db: sqlite3.Connection, now: int, limit: int) -> int:
     """Messages do not expire in this broker, so neither may the receipt of one that was applied and not yet forgotten:
-    none is deleted that is younger than the oldest message.
+    none is deleted that is younger than the oldest message, by whatever clock that came.
     """
-    (oldest,) = db.execute("SELECT published FROM messages ORDER BY seq LIMIT 1").fetchone() or (now,)
-    return sweep(db, min(now, oldest), limit)
+    (oldest,) = db.execute("SELECT min(published) FROM messages").fetchone()
+    return sweep(db, now if oldest is None else min(now, oldest), limit)
