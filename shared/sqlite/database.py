@@ -134,8 +134,8 @@ class Database:
         try:
             with _blaming_nobody():
                 self._check_that_it_is_there()
-                self._log.inherit(db)
                 db.execute("BEGIN IMMEDIATE")
+                self._log.inherit()
             results = [order.work(db) for order in group]
             with _blaming_nobody():
                 db.execute("COMMIT")

@@ -1,4 +1,4 @@
-"""Owns where a file's write-ahead log begins anew: before the first write of a process, and when it has become long."""
+"""Owns a file's write-ahead log: what of it a process may build on, and where it begins anew when it is too long."""
 
 import contextlib
 import os
@@ -13,8 +13,10 @@ LOOK: Final = 0.02
 """Seconds between two looks at its length."""
 PATIENCE: Final = 200
 """Milliseconds in which those who read must come to an end; who begins to read meanwhile needs no log any more."""
-PAUSE: Final = 0.2
-"""Seconds until the next try, after one that was in vain."""
+PAUSE: Final = 20 * PATIENCE / 1_000
+"""Seconds until the next try, after one that was in vain: all who write have waited for it."""
+COPIED: Final = 2**16
+"""Bytes at once."""
 
 
 class Log:
@@ -26,14 +28,20 @@ class Log:
         self._inherited = True
         """It may hold what another process wrote."""
 
-    def inherit(self, db: sqlite3.Connection) -> None:
-        """Before the first promise. If the last process could not sync the log and was killed, the log can be read and
-        is on no disk: the kernel takes it for written. What was appended to it would be lost with it. What it holds is
-        copied into the file, where it is written once more, and it starts from its beginning. While others read for
-        long that can't be; as long as there are others, what could not be synced is not taken for part of the log.
+    def inherit(self) -> None:
+        """Before the first promise, by whoever holds the lock for writing. If the last process could not sync the log
+        and was killed, the log can be read and is on no disk: the kernel takes it for written. What was appended to it
+        would be lost with it. So all of it is written once more, over itself; who reads meanwhile sees no difference.
         """
         if self._inherited:
-            db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            log = os.open(self._path, os.O_RDWR)
+            try:
+                at = 0
+                while some := os.pread(log, COPIED, at):
+                    at += os.pwrite(log, some, at)
+                os.fdatasync(log)
+            finally:
+                os.close(log)
             self._inherited = False
 
     def shorten(self, db: sqlite3.Connection) -> None:
@@ -54,4 +62,4 @@ class Log:
             finally:
                 db.execute(f"PRAGMA busy_timeout = {before}")
             if busy:
-                self._next = now + PAUSE
+                self._next = time.monotonic() + PAUSE

@@ -132,10 +132,17 @@ async def test_an_fsync_that_failed_is_never_followed_by_a_202_for_its_data(tmp_
 
 
 @pytest.mark.timeout(120)
-async def test_nor_if_the_process_is_killed_then_and_another_goes_on(tmp_path: Path) -> None:
-    """The second process reads from the log what the first could not sync, and must not build on it."""
+@pytest.mark.parametrize("read", [False, True])
+async def test_nor_if_the_process_is_killed_then_and_another_goes_on(tmp_path: Path, read: bool) -> None:
+    """The second process reads from the log what the first could not sync, and must not build on it, also if somebody
+    opened the file before, and goes on reading.
+    """
     data, sent = tmp_path / "data", Sent()
     await run(data, sent, tmp_path / "one", 200, "-e", "inject=fdatasync:error=EIO:when=30+", refused=1)
-    await run(data, sent, tmp_path / "two", 200)
+    with closing(sqlite3.connect(data / "countersink.db", isolation_level=None)) as reader:
+        if read:
+            reader.execute("BEGIN")
+            reader.execute("SELECT count(*) FROM messages").fetchone()
+        await run(data, sent, tmp_path / "two", 200)
     disk = replay([tmp_path / "one", tmp_path / "two"], data, sent, tmp_path)
     assert disk.failed
