@@ -41,14 +41,15 @@ async def everything(scene: Scene, seconds: float) -> None:
         await asyncio.gather(*(slot.start() for slot in scene.slots))
 
 
-async def workers(scene: Scene, seconds: float) -> None:
+async def of_ingests(scene: Scene, seconds: float) -> None:
     """The process that they belong to has to start others itself."""
     until = scene.seconds + seconds
     while scene.seconds < until:
         await asyncio.sleep(scene.chance(*PAUSE))
         running = scene.pick(scene.ingests).running
         assert running
-        os.kill(scene.random.choice(running.children()), signal.SIGKILL)
+        if workers := running.children():  # none for a moment, if all were killed one after the other
+            os.kill(scene.random.choice(workers), signal.SIGKILL)
     await scene.busy()
 
 
@@ -79,7 +80,7 @@ ROWS = (
     Row(
         "workers-killed",
         "SIGKILL of one worker after another of an ingest with two of them",
-        workers,
+        of_ingests,
         (SQLITE,),
         ingest=("ingest", "--port", "0", "--workers", "2"),
     ),
