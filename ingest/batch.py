@@ -19,6 +19,11 @@ class Batch:
         """What it takes of the room in an envelope."""
         return len(self.sums) + len(self.keyed)
 
+    def apart(self) -> "tuple[Batch, Batch]":
+        """The increments without an id, and those with one."""
+        keyed = Batch(keyed=self.keyed, increments=len(self.keyed))
+        return Batch(self.sums, self.counts, [], self.increments - keyed.increments), keyed
+
     def by_counter(self) -> dict[str, int]:
         """Increments of each counter, with and without an id."""
         found = dict.fromkeys(self.sums, 1)

@@ -80,11 +80,14 @@ class Publishing:
         self._entered(drafts[-1], tenant, weight)
         return drafts
 
-    def add_whole(self, batch: Batch, envelope_id: str, tenant: str = LOCAL, weight: int = 0) -> Draft:
-        """Under its client's id. Check `fits` before."""
+    def add_whole(self, batch: Batch, envelope_id: str, tenant: str = LOCAL, weight: int = 0) -> list[Draft]:
+        """The same; what has no id of its own is one envelope, under its client's id. Check `fits` of it before."""
         weight = max(weight, batch.increments, OWN)
         self._enter(batch, tenant, weight)
-        return self._entered(self._coalescer.add_whole(batch, envelope_id), tenant, weight)
+        plain, keyed = batch.apart()
+        drafts = [self._coalescer.add_whole(plain, envelope_id), *self._coalescer.add_batch(keyed)]
+        self._entered(drafts[-1], tenant, weight)
+        return drafts
 
     def fits(self, batch: Batch) -> bool:
         return self._coalescer.fits(batch)

@@ -96,7 +96,7 @@ class Writes:
         """Under a key, the items without an id of their own are one envelope: its receipt lets the first body win."""
         if key is None or not batch.sums:
             return self._publishing.add_batch(batch, tenant, weight)
-        plain = Batch(batch.sums, batch.counts, [], batch.increments - len(batch.keyed))
+        plain, _ = batch.apart()
         if not self._publishing.fits(plain):
             raise Problem(
                 413,
@@ -104,10 +104,7 @@ class Writes:
                 f" {len(plain.sums)}: send several, each under a key of its own",
                 field="Idempotency-Key",
             )
-        drafts = [self._publishing.add_whole(plain, of_key(key), tenant, weight)]
-        if batch.keyed:
-            drafts += self._publishing.add_batch(Batch(keyed=batch.keyed, increments=len(batch.keyed)), tenant)
-        return drafts
+        return self._publishing.add_whole(batch, of_key(key), tenant, weight)
 
 
 class _How:

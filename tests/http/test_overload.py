@@ -160,6 +160,31 @@ async def test_what_waits_and_what_is_on_its_way_is_bounded(
         assert service.ingest.publishing.door.held == 0
 
 
+async def test_a_batch_under_a_key_is_taken_whole_or_not_at_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Alone it gets in, however much it is; and of what is refused beside it nothing counts, with an id or without."""
+    async with running(tmp_path, max_waiting=100) as service:
+        gate = _Gate(service, monkeypatch)
+        gate.open.clear()
+
+        def body(first: int) -> bytes:
+            items = (b'{"counter": "keyed", "id": "%d"}' % number for number in range(first, first + 60))
+            return b'[{"counter": "plain"}, %b]' % b", ".join(items)
+
+        async with asyncio.TaskGroup() as tasks:
+            alone = tasks.create_task(service.post("/v1/increments", body(0), Idempotency_Key="k1"))
+            await gate.reached.wait()
+            assert service.ingest.publishing.door.held == 61, "each of them once"
+            refused = await service.post("/v1/increments", body(60), Idempotency_Key="k2")
+            gate.open.set()
+        assert (alone.result().status, refused.status) == (202, 503)
+        assert await service.totals() == {"plain": 1, "keyed": 60}
+        assert (await service.post("/v1/increments", body(60), Idempotency_Key="k2")).status == 202
+        assert await service.totals() == {"plain": 2, "keyed": 120}
+        assert service.ingest.publishing.door.held == 0
+
+
 async def test_a_full_disk_is_507_and_reads_go_on(tmp_path: Path) -> None:
     async with running(tmp_path) as service:
         assert (await service.incr("there", b'{"delta": 7}')).status == 202

@@ -290,7 +290,7 @@ class World:
         """The same."""
         bit, delta = self._named(counter, key)
         batch = Batch({counter: delta}, {}, [], 1)
-        self.accept(ingest, counter, bit, lambda: ingest.publishing.add_whole(batch, of_key(counter + key)))
+        self.accept(ingest, counter, bit, lambda: ingest.publishing.add_whole(batch, of_key(counter + key))[0])
 
     def _named(self, counter: str, name: str) -> tuple[int, int]:
         if (counter, name) not in self.named:

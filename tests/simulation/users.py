@@ -51,7 +51,7 @@ class Users:
         add: dict[str, Any] = {
             "plain": lambda: ingest.publishing.add(counter, delta),
             "id": lambda: ingest.publishing.add_keyed(Increment(counter, delta, name)),
-            "batch": lambda: ingest.publishing.add_whole(Batch({counter: delta}, {}, [], 1), of_key(name)),
+            "batch": lambda: ingest.publishing.add_whole(Batch({counter: delta}, {}, [], 1), of_key(name))[0],
         }
         with self._system.acting(ingest.owner):
             handler = self._loop.create_task(self._handle(ingest, add[kind]))
