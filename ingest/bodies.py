@@ -23,12 +23,19 @@ LARGE: Final = 262_144
 MOST_OF_ONE: Final = 1_048_576
 """Bytes of a body that is about one counter. What is good has a few thousand; it is said of the rest what is wrong."""
 TOO_LARGE: Final = 413
+_KEPT: Final = 8
+"""One part of so many of the room is kept for small bodies."""
+_SMALL: Final = 512
+"""Those that take one part of so many of it at most: 128 KiB, unless the largest size is set."""
 _WINDOWS: Final = {"gzip": 16 + zlib.MAX_WBITS, "x-gzip": 16 + zlib.MAX_WBITS, "deflate": zlib.MAX_WBITS}
 """zlib's `wbits` of the content codings that are understood."""
 
 
 class Bodies:
-    """A tenant may hold as many bytes as are left free after him, or one body. Large ones are parsed one at a time."""
+    """A tenant may hold as many bytes as are left free after him, or one body. Large ones are parsed one at a time.
+
+    When uploads that do not end have all that large ones may have, small ones still get in.
+    """
 
     def __init__(self, limit: int, timeout: float) -> None:
         self._limit = limit
@@ -97,11 +104,12 @@ class Bodies:
                 share.grow_to(size)
         return b"".join(chunks)
 
-    def admit(self, tenant: str, more: int) -> None:
-        """Count it as held by the tenant, or say why not."""
+    def admit(self, tenant: str, more: int, size: int) -> None:
+        """Count `more`, with which a body has `size`, as held by the tenant; or say why not."""
         free = self._room - self.held - more
         held = self._tenants.get(tenant, 0)
-        if free < 0:
+        kept = self._room // _KEPT if size > self._room // _SMALL else 0
+        if free < kept:
             raise OverloadedError("too many large bodies are arriving at once")
         if held and held + more > free:
             raise ShareError(
@@ -129,7 +137,7 @@ class _Share:
 
     def grow_to(self, size: int) -> None:
         if size > self.bytes:
-            self._bodies.admit(self.tenant, size - self.bytes)
+            self._bodies.admit(self.tenant, size - self.bytes, size)
             self.bytes = size
 
 

@@ -149,6 +149,43 @@ async def test_large_bodies_of_one_client_leave_room_and_turns_for_anothers(tmp_
         assert sum((await service.totals()).values()) == statuses.count(202) + 3
 
 
+@pytest.mark.parametrize("announced", [True, False])
+async def test_uploads_that_never_end_leave_room_for_small_bodies(tmp_path: Path, announced: bool) -> None:
+    """Also if they say nothing of their size, and grow a little at a time."""
+    start = b"POST /v1/increments HTTP/1.1\r\nHost: h\r\n"
+    if announced:
+        upload = start + b"Content-Length: %d\r\n\r\n[" % LIMIT
+    else:
+        upload = start + b"Transfer-Encoding: chunked\r\n\r\n%x\r\n" % LIMIT + b" " * (LIMIT - 1)
+    async with running(tmp_path, max_body_bytes=LIMIT) as service, asyncio.timeout(20):
+        bodies = service.ingest.bodies
+        clients = [
+            await asyncio.open_connection(*service.address, local_addr=(f"127.0.0.{2 + number}", 0))
+            for number in range(9)
+        ]
+
+        async def held(size: int) -> None:
+            while bodies.held < size:
+                await asyncio.sleep(0.01)
+
+        for _, writer in clients[:7]:
+            writer.write(upload)
+        await held(7 * (LIMIT - 1))
+        reader, writer = clients[7]
+        writer.write(upload)
+        assert (await reader.readline()).startswith(b"HTTP/1.1 503 ")
+        before = bodies.held
+        reader, writer = clients[8]
+        writer.write(b"POST /v1/counters/c HTTP/1.1\r\nHost: h\r\nContent-Length: 12\r\n\r\n")
+        await held(before + 12)
+        writer.write(b'{"delta": 1}')
+        assert (await reader.readline()).startswith(b"HTTP/1.1 202 ")
+        for _, writer in clients:
+            writer.transport.abort()
+        while bodies.held:
+            await asyncio.sleep(0.01)
+
+
 async def test_a_flood_of_reads_does_not_starve_counting(tmp_path: Path) -> None:
     """Each of them is of many counters that nobody has read before."""
     async with running(tmp_path) as service:
