@@ -61,6 +61,14 @@ class Bodies:
             async with self._turns.of(share.tenant):
                 return await asyncio.to_thread(_parsed, body, coding, limit, parse)
 
+    def announced(self, request: web.BaseRequest, most: int | None = None) -> int:
+        """How large the body is to be, as far as its head says; 413 if nothing of it need be looked at."""
+        limit = self._limit if most is None else most
+        length = request.content_length or 0
+        if length > limit:
+            raise _too_large(limit)
+        return length
+
     @contextmanager
     def _share(self, request: web.BaseRequest) -> "Iterator[_Share]":
         share = _Share(self, tenant_of(request.transport))
@@ -84,10 +92,7 @@ class Bodies:
 
     async def _receive(self, request: web.BaseRequest, share: "_Share", limit: int) -> bytes:
         """Room is kept for all that was announced: to refuse half of a body helps nobody."""
-        length = request.content_length or 0
-        if length > limit:
-            raise _too_large(limit)
-        share.grow_to(length)
+        share.grow_to(self.announced(request, limit))
         if request.headers.get("Expect", "").lower() == "100-continue":
             await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
             request.writer.output_size = 0  # the answer itself has not begun

@@ -65,8 +65,9 @@ class Writes:
         how = _How(query)
         key = idempotency_key_of(request)
         tenant = tenant_of(request.transport)
-        if (request.content_length or 0) > LARGE:  # what would be refused need not be read
-            self._publishing.check(tenant, weight_of(1, request.content_length or 0))
+        announced = self._bodies.announced(request)
+        if announced > LARGE:  # what would be refused need not be read
+            self._publishing.check(tenant, weight_of(1, announced))
         try:
             parsed, size = await self._bodies.read(request, parse.batch)
         except parse.BodyError as error:

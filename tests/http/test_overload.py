@@ -185,6 +185,24 @@ async def test_a_batch_under_a_key_is_taken_whole_or_not_at_all(
         assert service.ingest.publishing.door.held == 0
 
 
+async def test_a_body_that_can_never_be_taken_is_413_also_while_something_waits(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate = _Gate(service, monkeypatch)
+    gate.open.clear()
+    head = b"Host: h\r\nContent-Length: 60000000\r\nConnection: close\r\n\r\n"
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(service.incr("c", client=1))
+        await gate.reached.wait()
+        easy = service.ingest.publishing.door.easy
+        for path in (b"counters/c", b"increments"):
+            answer = await service.raw(b"POST /v1/%b HTTP/1.1\r\n" % path + head)
+            assert answer.status == 413
+            assert "Retry-After" not in answer.headers
+        assert service.ingest.publishing.door.easy == easy > 0, "nobody is counted for its sake"
+        gate.open.set()
+
+
 async def test_a_full_disk_is_507_and_reads_go_on(tmp_path: Path) -> None:
     async with running(tmp_path) as service:
         assert (await service.incr("there", b'{"delta": 7}')).status == 202
