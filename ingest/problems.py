@@ -11,7 +11,7 @@ from aiohttp.http import SERVER_SOFTWARE
 
 from ingest.answers import date
 from shared import metrics
-from shared.errors import CountersinkError, OverloadedError, ShareError, StorageFullError
+from shared.errors import CountersinkError, DoubtfulError, OverloadedError, ShareError, StorageFullError
 
 _log = logging.getLogger(__name__)
 _HEADERS: Final = {"Content-Type": "application/problem+json"}
@@ -81,8 +81,9 @@ def problem_of(error: Exception) -> Problem:
 
 def _of_error(error: CountersinkError) -> Problem:
     """Nothing was promised: send it again with the same id."""
-    if isinstance(error, StorageFullError):
+    limit = error.limit if isinstance(error, DoubtfulError) else error
+    if isinstance(limit, StorageFullError):
         return Problem(507, str(error), headers={"Retry-After": "10"})
-    retry_after = error.retry_after if isinstance(error, OverloadedError) else 1.0
-    status = 429 if isinstance(error, ShareError) else 503
+    retry_after = limit.retry_after if isinstance(limit, OverloadedError) else 1.0
+    status = 429 if isinstance(limit, ShareError) else 503
     return Problem(status, str(error), headers={"Retry-After": str(math.ceil(retry_after))})

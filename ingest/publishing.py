@@ -13,7 +13,7 @@ from ingest.tenants import LOCAL
 from shared import metrics
 from shared.clock import Clock
 from shared.codec import encode
-from shared.errors import DamagedError, OverloadedError, RefusedError, StorageFullError
+from shared.errors import DamagedError, DoubtfulError, OverloadedError, RefusedError, StorageFullError
 from shared.ids import mint
 from shared.ports import Overlay, Publisher
 from shared.words import Increment
@@ -23,7 +23,7 @@ _log = logging.getLogger(__name__)
 MOST_MESSAGES: Final = 100
 """Envelopes in one publish."""
 _NOT_TAKEN: Final = (OverloadedError, RefusedError, StorageFullError)
-"""After any other error something may have been published."""
+"""After any other error of a publish something may have been published."""
 
 
 class Publishing:
@@ -173,21 +173,23 @@ class Publishing:
         created = int(self._clock.now() * 1000)
         begun = self._clock.monotonic()
         failure: BaseException | None = None
+        published = False
         try:
             envelopes = [draft.close(created) for draft in drafts]
             async with self._overlay.entered(envelopes):
                 await self._publisher.publish(
                     [encode(one, draft.batch.increments) for one, draft in zip(envelopes, drafts, strict=True)]
                 )
+                published = True
         except BaseException as error:
-            failure = error
+            failure = DoubtfulError(error) if published and isinstance(error, _NOT_TAKEN) else error
             if not isinstance(error, Exception):
                 raise
-            _log.warning("increments can't be accepted, clients are told to come back: %s", error)
+            _log.warning("increments can't be accepted, clients are told to come back: %s", failure)
             if isinstance(error, DamagedError):
                 self._damage = error
                 self._broken.set()
-            if not isinstance(error, _NOT_TAKEN):
+            if not isinstance(failure, _NOT_TAKEN):
                 metrics.DOUBTFUL.inc(sum(draft.batch.increments for draft in drafts))
         else:
             metrics.PUBLISH_SECONDS.observe(self._clock.monotonic() - begun)

@@ -8,7 +8,7 @@ from typing import Final
 from shared import metrics
 from shared.backoff import Backoff
 from shared.clock import Clock
-from shared.errors import OverloadedError, RefusedError, TransientError
+from shared.errors import DoubtfulError, OverloadedError, RefusedError, StorageFullError, TransientError
 from shared.ports import Publisher, Subscription
 from shared.words import Delivery, Message
 
@@ -25,7 +25,7 @@ class Spool:
     """A publisher before the broker's. What stands in it goes first, so order of arrival is kept as far as it can be.
 
     What failed in an unknown way may have been published and is spooled all the same: it has the same id, so it counts
-    once.
+    once. Where the spool has no room for it either, nobody may say that nothing was taken.
     """
 
     def __init__(
@@ -43,15 +43,21 @@ class Spool:
         self._said: str | None = None
 
     async def publish(self, messages: Sequence[Message]) -> None:
-        if not self._away:
+        if self._away:
+            await self._take(messages)
+            return
+        try:
+            await self._broker.publish(messages)
+        except (OverloadedError, RefusedError):
+            raise
+        except TransientError as failure:
+            self._goes(failure)
             try:
-                await self._broker.publish(messages)
-            except (OverloadedError, RefusedError):
-                raise
-            except TransientError as error:
-                self._goes(error)
-            else:
-                return
+                await self._take(messages)
+            except (OverloadedError, StorageFullError) as limit:
+                raise DoubtfulError(limit) from limit
+
+    async def _take(self, messages: Sequence[Message]) -> None:
         self._admit()
         try:
             await self._queue.publish(messages)

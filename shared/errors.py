@@ -35,6 +35,14 @@ class StorageFullError(TransientError):
     """The disk is full and nothing was taken. Free some space; nothing accepted is lost."""
 
 
+class DoubtfulError(TransientError):
+    """A limit was met after something may have been taken. Come back when the limit says, with the same ids."""
+
+    def __init__(self, limit: CountersinkError) -> None:
+        super().__init__(f"{limit}; what was sent may have been taken all the same: send it again with the same id")
+        self.limit = limit
+
+
 class DamagedError(CountersinkError):
     """What is stored can't be read any more. Only a backup helps."""
 

@@ -33,7 +33,7 @@ UNDURABLE = Counter(
     registry=REGISTRY,
 )
 OVERLOADED = Counter(
-    "countersink_overloaded_requests", "Requests answered 503 or 507: nothing was taken.", registry=REGISTRY
+    "countersink_overloaded_requests", "Requests answered 503 or 507: nothing was promised.", registry=REGISTRY
 )
 CLOSED = Counter(
     "countersink_closed_connections",

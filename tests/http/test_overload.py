@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from shared.errors import OverloadedError, StorageFullError, TransientError
+from shared.errors import DoubtfulError, OverloadedError, StorageFullError, TransientError
 from shared.sqlite.store import SqliteStore
 from shared.words import Message
 from tests.http.service import Service, running
@@ -102,6 +102,8 @@ class _Gate:
         (StorageFullError("the disk of x is full: free some space"), 507, "10"),
         (TransientError("the broker does not answer"), 503, "1"),
         (OverloadedError("too much waits to be applied", retry_after=2.5), 503, "3"),
+        (DoubtfulError(OverloadedError("the spool has all that is allowed", retry_after=2.5)), 503, "3"),
+        (DoubtfulError(StorageFullError("the disk of x is full: free some space")), 507, "10"),
     ],
 )
 async def test_a_publish_that_failed_is_said_and_not_counted(

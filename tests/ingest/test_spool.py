@@ -6,7 +6,7 @@ import pytest
 
 from ingest.spool import Spool
 from shared.clock import ManualClock
-from shared.errors import OverloadedError, RefusedError, StorageFullError, TransientError
+from shared.errors import DoubtfulError, OverloadedError, RefusedError, StorageFullError, TransientError
 from shared.memory.broker import MemoryBroker
 from shared.words import Message
 
@@ -143,15 +143,30 @@ async def test_it_is_ready_while_it_can_take_an_outage(scene: Scene) -> None:
     await scene.spool.check()
 
 
-async def test_a_full_spool_says_so(scene: Scene) -> None:
-    class Full(MemoryBroker):
-        async def publish(self, messages: Sequence[Message]) -> None:
-            raise StorageFullError("the disk is full")
+class Full(MemoryBroker):
+    """Has no room for anything."""
 
+    async def publish(self, messages: Sequence[Message]) -> None:
+        raise StorageFullError("the disk is full")
+
+
+async def test_a_full_spool_says_so(scene: Scene) -> None:
     spool = Spool(scene.broker, Full(scene.clock), scene.queue, scene.clock, AGE)
     scene.broker.away = True
     with pytest.raises(StorageFullError):
         await spool.publish([Message(b"1")])
+
+
+async def test_a_full_spool_does_not_say_that_nothing_was_taken_if_the_broker_may_have_it(scene: Scene) -> None:
+    spool = Spool(scene.broker, Full(scene.clock), scene.queue, scene.clock, AGE)
+    assert await spool.forward_once() == 0
+    scene.broker.away = scene.broker.takes_anyway = True
+    with pytest.raises(DoubtfulError, match="the disk is full; what was sent may have been taken"):
+        await spool.publish([Message(b"1")])
+    assert await scene.arrived() == [b"1"]
+    with pytest.raises(StorageFullError):
+        await spool.publish([Message(b"2")])
+    assert await scene.arrived() == [], "the broker was not asked"
 
 
 async def test_an_outage_that_is_too_long_is_said_at_the_door(scene: Scene) -> None:

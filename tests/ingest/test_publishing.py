@@ -1,0 +1,71 @@
+"""What is said, and counted, of a publish that failed: whether something may have been published."""
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+
+import pytest
+
+from ingest.pace import Pace
+from ingest.publishing import Publishing
+from shared import metrics
+from shared.clock import ManualClock
+from shared.errors import CountersinkError, DoubtfulError, OverloadedError, RefusedError, StorageFullError
+from shared.memory.broker import MemoryBroker
+from shared.memory.overlay import ProcessOverlay
+from shared.words import Envelope, Message
+
+LIMITS = [OverloadedError("too much", 2.5), StorageFullError("the disk is full"), RefusedError("never")]
+
+
+class Fails(MemoryBroker):
+    """Takes nothing."""
+
+    error: CountersinkError
+
+    async def publish(self, messages: Sequence[Message]) -> None:
+        raise self.error
+
+
+class FailsAtTheEnd(ProcessOverlay):
+    """Can't confirm what was published, as that of a fleet whose right to accept has ended."""
+
+    error: CountersinkError
+
+    @asynccontextmanager
+    async def entered(self, envelopes: Sequence[Envelope]) -> AsyncIterator[None]:
+        async with super().entered(envelopes):
+            yield
+            raise self.error
+
+
+async def add(broker: MemoryBroker, overlay: ProcessOverlay, clock: ManualClock) -> None:
+    publishing = Publishing(broker, overlay, clock, pace=Pace(0, metered=False), max_waiting=10)
+    await publishing.durable(publishing.add("c", 1))
+
+
+def doubtful() -> float:
+    return float(metrics.DOUBTFUL._value.get())
+
+
+@pytest.mark.parametrize("error", LIMITS)
+async def test_what_the_broker_did_not_take_is_not_doubtful(error: CountersinkError) -> None:
+    clock = ManualClock()
+    broker = Fails(clock)
+    broker.error = error
+    before = doubtful()
+    with pytest.raises(type(error)):
+        await add(broker, ProcessOverlay(clock), clock)
+    assert doubtful() == before
+
+
+@pytest.mark.parametrize("error", LIMITS)
+async def test_a_limit_that_is_met_after_the_publish_is_doubtful(error: CountersinkError) -> None:
+    clock = ManualClock()
+    broker, overlay = MemoryBroker(clock), FailsAtTheEnd(clock)
+    overlay.error = error
+    before = doubtful()
+    with pytest.raises(DoubtfulError) as caught:
+        await add(broker, overlay, clock)
+    assert caught.value.limit is error
+    assert broker.unburied() == 1
+    assert doubtful() == before + 1
