@@ -53,7 +53,7 @@ class Opened:
         if self.letter.reason.startswith(TOO_OLD):
             return True
         unknown = any(key not in found for part in left for key in (part.key, *(key for key, _ in part.keyed)))
-        return unknown and too_old(self.envelope.created, now, retention)
+        return unknown and too_old(self.envelope.created, self.letter.delivery.published, now, retention)
 
     def state(self, found: Mapping[str, Receipt]) -> str:
         """What a replay would do with it, in a word: nothing, as it is unreadable or applied, or count it."""

@@ -19,7 +19,7 @@ from shared.codec import decode
 from shared.errors import TransientError, UnreadableError
 from shared.receipts import too_old
 from shared.supervise import Stop, forever
-from shared.words import Delivery, Envelope
+from shared.words import Delivery
 
 _log = logging.getLogger(__name__)
 
@@ -91,12 +91,12 @@ class Flusher:
             envelope = decode(delivery, self._topic)
         except UnreadableError as error:
             return str(error)
-        self._window.add(delivery, envelope, self._too_late(envelope))
+        self._window.add(delivery, envelope, self._too_late(envelope.created, delivery.published))
         return None
 
-    def _too_late(self, envelope: Envelope) -> str | None:
+    def _too_late(self, created: int, published: int) -> str | None:
         now = int(self._tools.clock.now() * 1000)
-        if self._ages and too_old(envelope.created, now, self._tools.retention):
+        if self._ages and too_old(created, published, now, self._tools.retention):
             return TOO_OLD
         return None
 

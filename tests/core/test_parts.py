@@ -61,8 +61,14 @@ def test_a_receipt_outlives_all_that_can_come_back() -> None:
     assert lifetime(retention, of_client=True) == lifetime(retention, of_client=False) + 8 * DAY
     made = 100 * DAY
     ends = made + lifetime(retention, of_client=False)
-    assert not too_old(made, ends - HOUR, retention)
-    assert too_old(made, ends - HOUR + 1, retention)
+    assert not too_old(made, made, ends - HOUR, retention)
+    assert too_old(made, made, ends - HOUR + 1, retention)
+
+
+def test_an_envelope_is_as_old_as_the_clock_says_that_saw_it_first() -> None:
+    """It lay in a spool; or the clock of the ingest was ahead."""
+    for created, published in ((DAY, 5 * DAY), (5 * DAY, DAY)):
+        assert too_old(created, published, 9 * DAY, 7 * DAY)
 
 
 @given(st.text("ab/01", min_size=1, max_size=6), st.text("ab/01", min_size=1, max_size=6), st.integers(0, 3))

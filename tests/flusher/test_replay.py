@@ -249,6 +249,16 @@ async def test_an_old_letter_with_an_id_of_which_nothing_is_known_is_left() -> N
     assert sums(await morgue.replay()) == (1, 1, 0)
 
 
+async def test_an_ingest_whose_clock_was_ahead_makes_no_letter_younger() -> None:
+    morgue = Morgue(ages=True)
+    ahead = morgue.now() + 5 * DAY
+    await morgue.flush(Envelope("e", {"poison": 1}, {}, (Increment("a", 1, "x"),), ahead))
+    morgue.cured()
+    morgue.clock.turn((8 * DAY - HOUR) / 1_000 + 1)
+    (outcome,) = await morgue.replay()
+    assert outcome.why == LEFT_AS_UNSURE
+
+
 async def test_what_is_counted_already_is_forgotten_however_old_it_is() -> None:
     morgue = Morgue(ages=True)
     await morgue.created_ago("old", 9 * DAY)

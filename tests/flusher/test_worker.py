@@ -135,6 +135,16 @@ async def test_what_is_older_than_receipts_are_kept_is_buried_never_applied() ->
     assert "older than receipts" in bench.broker.buried()["1"]
 
 
+async def test_an_ingest_whose_clock_is_ahead_makes_nothing_younger() -> None:
+    bench = Bench(ages=True)
+    await bench.created_ago("ahead", -5 * DAY)
+    bench.clock.turn(8 * DAY / 1_000)
+    await bench.flusher.pull_once(0)
+    await bench.flusher.flush_once()
+    assert await bench.total() == 0
+    assert "older than receipts" in bench.broker.buried()["1"]
+
+
 async def test_where_receipts_do_not_expire_by_the_clock_nothing_is_too_old() -> None:
     bench = Bench(ages=False)
     await bench.created_ago("old", 800 * DAY)

@@ -160,9 +160,16 @@ SABOTAGES: Final = (
     Sabotage(
         "what is too old to be judged is applied",
         "flusher/worker.py",
-        "        if self._ages and too_old(envelope.created, now, self._tools.retention):",
+        "        if self._ages and too_old(created, published, now, self._tools.retention):",
         "        if False:",
         (FLUSHER,),
+    ),
+    Sabotage(
+        "the age of an envelope is believed to the ingest alone",
+        "shared/receipts.py",
+        "    return now - min(created, published) > retention + DAY - HOUR",
+        "    return now - created > retention + DAY - HOUR",
+        (CORE, FLUSHER),
     ),
     Sabotage(
         "a 202 before the publish is durable",
