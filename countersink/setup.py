@@ -13,6 +13,7 @@ from countersink.logs import set_up
 from countersink.output import flush, tell
 from shared.errors import CountersinkError, TransientError
 from shared.findings import FAIL, OK, Finding
+from shared.receipts import lifetime
 from shared.settings import Settings
 
 if TYPE_CHECKING:
@@ -35,7 +36,14 @@ def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
         action="store_true",
         help="say that nothing which Redis has lost is unapplied, so that reads are exact again, then check",
     )
-    add(commands, "sweep", _sweep, "delete the receipts that have expired, as flushers do now and then")
+    add(
+        commands,
+        "sweep",
+        _sweep,
+        "delete the receipts that have expired, as flushers do now and then",
+        more="Not by this machine's clock alone, which may be ahead: Datastore tells the time; in a file it is that of"
+        " the newest receipt, and where that may be of an envelope alone, 8 days earlier.",
+    )
 
 
 def add(
@@ -105,10 +113,13 @@ async def _of(opening: "Opening") -> AsyncIterator[Finding]:
 async def _sweep(_: argparse.Namespace) -> None:
     from shared.wiring import connect  # noqa: PLC0415 (see above)
 
-    parts = connect(read_settings())
+    settings = read_settings()
+    parts = connect(settings)
+    longest = lifetime(settings.retention * 1_000, of_client=True)
     deleted = 0
     try:
-        while some := await _patiently(parts.store, int(parts.clock.now() * 1_000)):
+        now = min(int(parts.clock.now() * 1_000), await parts.store.reached(longest))
+        while some := await _patiently(parts.store, now):
             deleted += some
     except CountersinkError as error:
         raise CountersinkError(f"after {deleted} receipts: {error}") from error

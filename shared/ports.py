@@ -166,6 +166,12 @@ class Store(Protocol):
         """Counters with a config that start with `prefix` and come after `after`, in the order of their UTF-8 bytes."""
         ...
 
+    async def reached(self, longest: int) -> int:
+        """A time (ms since 1970) that has come, by another clock than this machine's own if the store knows of one; no
+        receipt lives for more than `longest` ms.
+        """
+        ...
+
     async def sweep(self, now: int, limit: int) -> int:
         """Delete up to `limit` receipts that expired before `now` (ms) and are not needed; how many it deleted. Fewer
         does not mean that none is left. Where a server deletes them by itself they are gone; else what they say of

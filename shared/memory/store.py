@@ -79,6 +79,9 @@ class MemoryStore:
     async def names(self, prefix: str, after: str, limit: int) -> Sequence[str]:
         return sorted(name for name in self._configs if name.startswith(prefix) and name > after)[:limit]
 
+    async def reached(self, longest: int) -> int:
+        return max((receipt.expires for receipt in self._receipts.values()), default=longest) - longest
+
     async def sweep(self, now: int, limit: int) -> int:
         expired = [key for key, receipt in self._receipts.items() if receipt.expires < now][:limit]
         self._carried = dict(self._carried)

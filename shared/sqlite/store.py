@@ -97,6 +97,11 @@ class SqliteStore:
         )
         return [counter for (counter,) in rows]
 
+    async def reached(self, longest: int) -> int:
+        """When the newest receipt was made, or earlier, since it may live less long. 0 if there is none."""
+        ((newest,),) = self._read("SELECT coalesce(max(expires), 0) FROM receipts")
+        return max(int(newest) - longest, 0)
+
     async def sweep(self, now: int, limit: int) -> int:
         return await self.database.write(lambda db: _sweep(db, now, limit))
 

@@ -45,7 +45,7 @@ def db(tmp_path: Path) -> Any:
     with closing(sqlite3.connect(tmp_path / ".countersink" / "countersink.db", isolation_level=None)) as db:
         for number, sums in enumerate([{"a": 5, "b": -2}, {"a": 2**62, "c": 0}, {"a": 2**62}]):
             (note,) = notes.written([""], f"c{number}", Tally(applied=len(sums)), sums)
-            expires = int(time.time() * 1_000) + (-1 if number == 1 else 1) * DAY
+            expires = int(time.time() * 1_000) + (-1 if number == 1 else 16) * DAY
             db.execute("INSERT INTO receipts VALUES (?, ?, 'applied', ?, ?)", (f"e{number}", expires, number, note))
             for name, delta in sums.items():
                 db.execute("INSERT OR IGNORE INTO configs VALUES (?, 3)", (name,))

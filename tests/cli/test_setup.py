@@ -4,13 +4,17 @@ import sqlite3
 import subprocess
 import sys
 import time
+from argparse import Namespace
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from countersink import setup as commands
+from shared.clock import SystemClock
 from shared.findings import FAIL, OK, WARN, of_clock, too_long
+from shared.receipts import lifetime
 from shared.settings import Settings
 from shared.setups import setups
 from shared.sqlite import setup
@@ -18,6 +22,7 @@ from shared.sqlite.setup import SqliteSetup, of_file_system, of_free
 from tests.cli.running import COUNTERSINK, Done, environment, run
 
 HOUR = 3_600_000
+LONGEST = lifetime(Settings().retention * 1_000, of_client=True)
 
 
 def doctor(folder: Path, **settings: str) -> Done:
@@ -35,7 +40,7 @@ def expired(file: Path, count: int) -> None:
     with closing(sqlite3.connect(file, isolation_level=None)) as db:
         db.execute("BEGIN")
         rows = [(f"r{number}", now - HOUR, "applied", 1) for number in range(count)]
-        rows.append(("young", now + HOUR, "applied", 1))
+        rows += [("young", now + HOUR, "applied", 1), ("new", now + LONGEST, "applied", 1)]
         db.executemany("INSERT INTO receipts (key, expires, state, time) VALUES (?, ?, ?, ?)", rows)
         db.execute("COMMIT")
 
@@ -167,7 +172,17 @@ def test_a_sweep_deletes_all_that_have_expired_and_says_how_many(tmp_path: Path)
     assert done == (0, "2500 expired receipts deleted\n", [])
     assert run("sweep", cwd=tmp_path).out == "0 expired receipts deleted\n"
     with closing(sqlite3.connect(file)) as db:
-        assert db.execute("SELECT key FROM receipts").fetchall() == [("young",)]
+        assert db.execute("SELECT key FROM receipts ORDER BY key").fetchall() == [("new",), ("young",)]
+
+
+async def test_a_sweep_by_a_clock_that_is_ahead_keeps_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = made(tmp_path)
+    expired(file, 3)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(SystemClock, "now", lambda _: time.time() + 30 * 24 * HOUR / 1_000)
+    await commands._sweep(Namespace())
+    with closing(sqlite3.connect(file)) as db:
+        assert db.execute("SELECT key FROM receipts ORDER BY key").fetchall() == [("new",), ("young",)]
 
 
 MOUNTS = """\

@@ -235,5 +235,8 @@ class RemoteStore:
     async def names(self, prefix: str, after: str, limit: int) -> Sequence[str]:
         return await self._store.names(prefix, after, limit)
 
+    async def reached(self, longest: int) -> int:
+        return await self._store.reached(longest)
+
     async def sweep(self, now: int, limit: int) -> int:
         return await self._store.sweep(now, limit)
