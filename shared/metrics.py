@@ -86,6 +86,8 @@ DEAD = Counter(
     ["why"],
     registry=REGISTRY,
 )
+for _why in ("unreadable", "refused"):  # there from the start: from nothing to 1 is no increase to Prometheus
+    DEAD.labels(_why)
 DEAD_INCREMENTS = Counter(
     "countersink_dead_lettered_increments",
     "Increments in dead letters, as far as anybody knows them: NOT counted until they are replayed.",
