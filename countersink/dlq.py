@@ -1,10 +1,12 @@
-"""The commands on dead letters: dlq list, show, replay. By settings; they need no running service, and disturb none."""
+"""The commands on dead letters: dlq list, show, replay, drop. By settings; they need no running service, and
+disturb none.
+"""
 
 import argparse
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from countersink.output import flush, tell
@@ -17,11 +19,13 @@ if TYPE_CHECKING:
     from shared.ports import DeadLetters
     from shared.settings import Settings
     from shared.wiring import Parts
+    from shared.words import Receipt
 
 AT_ONCE: Final = 500
 MOST_BYTES: Final = 1_000_000
 """Letters that are replayed in one step."""
 _LIMIT: Final = 100
+_ID: Final = "as list says it, or the receipt of an answer"
 _NOT_ALL: Final = "Pub/Sub does not tell how many there are, and others may hold some"
 
 
@@ -35,17 +39,25 @@ def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
     listing.add_argument("--json", action="store_true", help="one JSON object a line")
 
     show = _add(actions, "show", _show, "all of one, and what is known of its receipts; nothing is changed")
-    show.add_argument("id", metavar="ID", help="as list says it, or the receipt of an answer")
+    show.add_argument("id", metavar="ID", help=_ID)
     show.add_argument("--json", action="store_true", help="as a JSON object")
 
     replay = _add(actions, "replay", _replay, "count them after all; safe to kill, to run again, or twice at once")
-    replay.add_argument("ids", nargs="*", metavar="ID", help="as list says it, or the receipt of an answer")
+    replay.add_argument("ids", nargs="*", metavar="ID", help=_ID)
     replay.add_argument("--all", action="store_true", help="every one that is found")
     replay.add_argument(
         "--too-old",
         action="store_true",
         help="also what is too old for anybody to tell whether it was counted: you know that it was not",
     )
+
+    drop = _add(
+        actions,
+        "drop",
+        _drop,
+        "give them up for good: nobody can count them any more, and readings leave them out at once",
+    )
+    drop.add_argument("ids", nargs="+", metavar="ID", help=_ID)
 
 
 def _add(
@@ -87,6 +99,16 @@ class _Desk:
     async def receipts(self, opened: "Sequence[Opened]") -> Any:
         keys = [*dict.fromkeys(key for one in opened for key in one.receipt_keys())]
         return (await self.parts.store.receipts(keys)).found if keys else {}
+
+    async def drop(self, one: "Opened") -> "Mapping[str, Receipt]":
+        """Its receipts, which stay. The entries of an overlay that is apart go first: while the letter is there all of
+        this can be done again. What has been applied meanwhile raises the floor, as a replay would have done.
+        """
+        keys = [*one.receipt_keys()]
+        receipts = await self.parts.store.receipts(keys)
+        await self.parts.overlay.settle([part.key for part in one.parts], receipts.time)
+        await self.letters.ack([one.letter.delivery.token], receipts.time)
+        return receipts.found
 
 
 @contextlib.asynccontextmanager
@@ -136,15 +158,15 @@ def _how_many(number: int, *, more: bool, complete: bool) -> str:
 async def _show(options: argparse.Namespace) -> None:
     from countersink.letters import json_of, lines_of  # noqa: PLC0415 (as above)
 
+    wanted = _Wanted([options.id])
     async with _desk() as desk:
-        while batch := await desk.pull():
-            for one in batch:
-                if {options.id} & _names(one):
-                    found = await desk.receipts([one])
-                    for line in [json_of(one, found, whole=True)] if options.json else lines_of(one, found):
-                        tell(line)
-                    return
-        raise CountersinkError(_not_found([options.id], complete=desk.letters.complete))
+        while not wanted.seen_all() and (batch := await desk.pull()):
+            chosen = wanted.of(batch)
+            found = await desk.receipts(chosen)
+            for one in chosen:
+                for line in [json_of(one, found, whole=True)] if options.json else lines_of(one, found):
+                    tell(line)
+        wanted.tell_missed(complete=desk.letters.complete)
 
 
 async def _replay(options: argparse.Namespace) -> None:
@@ -152,29 +174,36 @@ async def _replay(options: argparse.Namespace) -> None:
         options.refuse("name the letters, or say --all")
     from countersink.processes import ready, replay_of  # noqa: PLC0415 (as above)
 
-    wanted = set(options.ids)
-    total = _Total()
+    wanted, total = _Wanted(options.ids), _Total()
     async with _desk() as desk:
         await ready(desk.parts, flushes=True)
         await desk.parts.open()
         replay = replay_of(desk.parts, desk.letters, desk.settings, too_old=options.too_old)
         try:
-            while batch := await desk.pull():
-                chosen = [one for one in batch if options.all or wanted & _names(one)]
+            while (options.all or not wanted.seen_all()) and (batch := await desk.pull()):
+                chosen = batch if options.all else wanted.of(batch)
                 for outcome in await replay.run(chosen) if chosen else ():
                     total.add(outcome)
-                total.seen.update(*(_names(one) for one in chosen))
-                if wanted and wanted <= total.seen:
-                    break
         except CountersinkError as error:
             raise CountersinkError(f"{error} ({total.said()}; run it again for the rest)") from error
         complete = desk.letters.complete
-    tell(total.said())
-    flush()  # an error drops what is still in the buffer
-    if missed := [one for one in options.ids if one not in total.seen]:
-        raise CountersinkError(_not_found(missed, complete=complete))
+    tell(total.said() if complete or options.ids else f"{total.said()}; {_NOT_ALL}")
+    wanted.tell_missed(complete=complete)
     if total.letters_left:
         raise CountersinkError(f"{total.letters_left} dead letters are left, for the reasons above")
+
+
+async def _drop(options: argparse.Namespace) -> None:
+    from countersink.letters import dropped  # noqa: PLC0415 (as above)
+
+    wanted = _Wanted(options.ids)
+    async with _desk() as desk:
+        await desk.parts.open()
+        while not wanted.seen_all() and (batch := await desk.pull()):
+            for one in wanted.of(batch):
+                tell(dropped(one, await desk.drop(one)))
+                flush()
+        wanted.tell_missed(complete=desk.letters.complete)
 
 
 @dataclass(slots=True)
@@ -185,8 +214,6 @@ class _Total:
     already: int = 0
     left: int = 0
     letters_left: int = 0
-    seen: set[str] = field(default_factory=set)
-    """What letters are called."""
 
     def add(self, outcome: "Outcome") -> None:
         from countersink.letters import outcome_of  # noqa: PLC0415 (as above)
@@ -202,10 +229,32 @@ class _Total:
         return f"increments: {self.counted} counted, {self.already} counted before, {self.left} left"
 
 
+class _Wanted:
+    """Letters that are asked for. The receipt of a batch names several envelopes, and those that are no dead letters
+    are counted or wait: it is found if one of them is.
+    """
+
+    def __init__(self, ids: Sequence[str]) -> None:
+        self._parts = {one: {*one.split(".")} for one in ids}
+        self._seen: set[str] = set()
+
+    def of(self, batch: "Sequence[Opened]") -> "list[Opened]":
+        """Those of the batch, which are seen by that."""
+        wanted = {*self._parts}.union(*self._parts.values())
+        chosen = [one for one in batch if wanted & _names(one)]
+        self._seen.update(*(_names(one) for one in chosen))
+        return chosen
+
+    def seen_all(self) -> bool:
+        return all(one in self._seen or parts <= self._seen for one, parts in self._parts.items())
+
+    def tell_missed(self, *, complete: bool) -> None:
+        """Raise what was not found, if anything was not."""
+        flush()  # an error drops what is still in the buffer
+        if missed := [one for one, parts in self._parts.items() if not ({one} | parts) & self._seen]:
+            said = f"{', '.join(missed)}: not among the dead letters; counted by a replay before, or never one of them"
+            raise CountersinkError(said if complete else f"{said}, or held by somebody else at this moment")
+
+
 def _names(opened: "Opened") -> set[str]:
     return {opened.id} if opened.envelope is None else {opened.id, opened.envelope.id}
-
-
-def _not_found(ids: Collection[str], *, complete: bool) -> str:
-    found = f"{', '.join(ids)}: not among the dead letters; counted by a replay before, or never one of them"
-    return found if complete else f"{found}, or held by somebody else at this moment"

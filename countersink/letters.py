@@ -1,12 +1,13 @@
 """Dead letters and what became of them, in words and as JSON. Pure."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
 
 from flusher.letters import Opened
 from flusher.replay import Outcome
+from shared.parts import Part
 from shared.words import Receipt
 
 _MOST_COUNTERS: Final = 5
@@ -20,14 +21,24 @@ _STATES: Final = {
 
 def line_of(opened: Opened, found: Mapping[str, Receipt]) -> str:
     """One line of a list."""
-    sums = _sums(opened)
-    some = [f"{name} {delta:+}" for name, delta in [*sums.items()][:_MOST_COUNTERS]]
-    if len(sums) > len(some):
-        some.append(f"and {len(sums) - len(some)} counters more")
-    what = f"{_increments(_number(opened))}: {', '.join(some)}" if sums else "nothing that can be read"
+    sums = _sums(opened.parts)
+    what = f"{_increments(_number(opened))}: {_some(sums)}" if sums else "nothing that can be read"
     state = opened.state(found)
     note = f"  [{_STATES[state]}]" if state == "applied" else ""
     return _shown(f"{opened.id}  {_published(opened)}  {what}  ({opened.letter.reason or 'no reason'}){note}")
+
+
+def dropped(opened: Opened, found: Mapping[str, Receipt]) -> str:
+    """One line of what was given up: what is counted, or was counted under its own id, is not."""
+    left = [part for part in opened.parts if part.key not in found or found[part.key].state != "applied"]
+    number = sum(opened.increments(part) - sum(key in found for key, _ in part.keyed) for part in left)
+    if opened.envelope is None:
+        what = "given up, and nobody could read it"
+    elif number:
+        what = f"{_increments(number)} given up: {_some(_sums(left, found))}"
+    else:
+        what = "forgotten, and nothing given up"
+    return _shown(f"{opened.id}  {what}")
 
 
 def lines_of(opened: Opened, found: Mapping[str, Receipt]) -> Iterator[str]:
@@ -62,7 +73,7 @@ def json_of(opened: Opened, found: Mapping[str, Receipt], *, whole: bool = False
         "flaw": opened.flaw,
         "receipt": opened.envelope.id if opened.envelope else None,
         "increments": _number(opened),
-        "counters": _sums(opened),
+        "counters": _sums(opened.parts),
     }
     if whole:
         said["attributes"] = dict(delivery.message.attributes)
@@ -91,14 +102,22 @@ def _number(opened: Opened) -> int:
     return sum(opened.increments(part) for part in opened.parts)
 
 
-def _sums(opened: Opened) -> dict[str, int]:
+def _sums(parts: Iterable[Part], counted: Collection[str] = ()) -> dict[str, int]:
     sums: dict[str, int] = {}
-    for part in opened.parts:
+    for part in parts:
         for counter, delta in part.sums.items():
             sums[counter] = sums.get(counter, 0) + delta
-        for _, item in part.keyed:
-            sums[item.counter] = sums.get(item.counter, 0) + item.delta
+        for key, item in part.keyed:
+            if key not in counted:
+                sums[item.counter] = sums.get(item.counter, 0) + item.delta
     return sums
+
+
+def _some(sums: Mapping[str, int]) -> str:
+    some = [f"{name} {delta:+}" for name, delta in [*sums.items()][:_MOST_COUNTERS]]
+    if len(sums) > len(some):
+        some.append(f"and {len(sums) - len(some)} counters more")
+    return ", ".join(some)
 
 
 def _published(opened: Opened) -> str:

@@ -1,19 +1,28 @@
 """The commands on dead letters, on a SQLite file with a rule against some counters."""
 
 import asyncio
+import contextlib
 import json
 import sqlite3
+from argparse import Namespace
+from collections.abc import AsyncIterator, Sequence
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from countersink.dlq import _Desk, _replay
 from countersink.processes import flusher_of
+from shared.clock import SystemClock
 from shared.codec import encode
+from shared.memory.overlay import ProcessOverlay
+from shared.receipts import key_of_envelope
 from shared.settings import Settings
+from shared.sqlite.letters import SqliteDeadLetters
 from shared.supervise import Stop
-from shared.wiring import connect
-from shared.words import Envelope, Increment, Message
+from shared.wiring import Parts, connect
+from shared.words import Balance, Commit, Entry, Envelope, Increment, Message
 from tests.cli.running import Done, run
 
 RULE = (
@@ -29,6 +38,15 @@ def file_of(folder: Path) -> Path:
 def execute(folder: Path, statement: str) -> None:
     with closing(sqlite3.connect(file_of(folder), isolation_level=None)) as db:
         db.execute(statement)
+
+
+@contextlib.asynccontextmanager
+async def opened(folder: Path) -> AsyncIterator[Parts]:
+    parts = connect(Settings(broker=f"sqlite:////{file_of(folder)}"))
+    try:
+        yield parts
+    finally:
+        await parts.close()
 
 
 async def flushed(folder: Path, *messages: Message) -> None:
@@ -135,8 +153,99 @@ def test_a_replay_counts_what_can_be_counted_and_leaves_the_rest(folder: Path) -
     assert (total(folder, "poison"), total(folder, "a")) == (5, 13)
 
 
+def test_the_receipt_of_a_batch_names_its_letters(folder: Path) -> None:
+    """Its other envelopes were counted, or wait."""
+    code, out, lines = dlq(folder, "show", "e.p-1")
+    assert (code, lines) == (0, [])
+    assert out.startswith("id          2\n")
+    execute(folder, "DROP TRIGGER rule")
+    assert dlq(folder, "replay", "e.p-1", "no.such").lines == [
+        "countersink: no.such: not among the dead letters; counted by a replay before, or never one of them"
+    ]
+    assert total(folder, "poison") == 5
+
+
+async def test_what_is_dropped_is_given_up_for_good(folder: Path) -> None:
+    code, out, (line,) = dlq(folder, "drop", "3", "17", "e.p-1")
+    assert code == 1
+    assert line.startswith("countersink: 17: not among the dead letters")
+    assert out.splitlines() == [
+        "2  5 increments given up: poison +5, a +12",
+        "3  given up, and nobody could read it",
+    ]
+    assert dlq(folder, "list").out == "no dead letters\n"
+    async with opened(folder) as parts:
+        views = await parts.overlay.view(["poison", "a"])
+        assert [view.entries for view in views.values()] == [(), ()]
+        assert parts.balance
+        assert parts.balance() == Balance(pending=0, drift=0)
+        kept = await parts.store.receipts([key_of_envelope("p-1")])
+        assert [receipt.state for receipt in kept.found.values()] == ["dead"]
+    told = json.loads(run("audit", "--json", cwd=folder).out.splitlines()[-1])
+    assert (told["applied"], told["dead"]) == (1, 5)
+
+
+async def test_what_is_dropped_leaves_an_overlay_that_is_apart_before_the_letter_goes(folder: Path) -> None:
+    """Killed in between, or with Redis away, it can be dropped again."""
+    overlay = ProcessOverlay(SystemClock())
+    async with overlay.entered([POISON]):
+        pass
+    async with opened(folder) as parts:
+        desk = _Desk(Settings(), replace(parts, overlay=overlay), parts.letters())
+        (letter, _) = await desk.pull()
+        left: list[Entry] = []
+        ack = desk.letters.ack
+
+        async def look(tokens: Sequence[str], floor: int) -> None:
+            left.extend((await overlay.view(["poison"]))["poison"].entries)
+            await ack(tokens, floor)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(desk.letters, "ack", look)
+            assert (await overlay.view(["poison"]))["poison"].entries
+            await desk.drop(letter)
+        assert left == []
+    assert len(dlq(folder, "list").out.splitlines()) == 2
+
+
+async def test_what_was_counted_before_is_not_said_to_be_given_up(folder: Path) -> None:
+    """One letter was counted, and not forgotten; of another one an id was counted in another message."""
+    execute(folder, "DROP TRIGGER rule")
+    await flushed(folder, encode(Envelope("f", {}, {}, (Increment("a", 10, "an id"),))))
+    async with opened(folder) as parts:
+        (key,) = [key_of_envelope("p-1")]
+        assert dlq(folder, "drop", "2").out == "2  4 increments given up: poison +5, a +2\n"
+        dead = (await parts.store.receipts([key])).found[key]
+        await parts.publisher.publish([encode(POISON)])
+        (held,) = await parts.subscription.pull(1, 10**6, 1)
+        await parts.subscription.bury(held, "again")
+        floor = await parts.store.apply(Commit((), (), (dead._replace(state="applied"),)))
+        assert dlq(folder, "drop", "p-1").out.endswith("  forgotten, and nothing given up\n")
+        assert (await parts.overlay.view(["a"]))["a"].floor >= floor
+
+
+def test_a_letter_that_is_dropped_holds_back_no_receipts(folder: Path) -> None:
+    expired = "INSERT INTO receipts (key, expires, state, time) VALUES ('old', {}, 'applied', 1)"
+    execute(folder, expired.format(1))
+    execute(folder, "UPDATE messages SET published = 0")
+    assert run("sweep", cwd=folder).out == "0 expired receipts deleted\n"
+    assert dlq(folder, "drop", "2", "3").code == 0
+    assert run("sweep", cwd=folder).out == "1 expired receipts deleted\n"
+
+
+@pytest.mark.parametrize(("complete", "more"), [(True, ""), (False, "; Pub/Sub does not tell how many there are")])
+async def test_a_replay_of_all_says_if_it_can_not_know_all(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], complete: bool, more: str
+) -> None:
+    execute(folder, "DELETE FROM messages")
+    monkeypatch.setenv("COUNTERSINK_BROKER", f"sqlite:///{file_of(folder)}")
+    monkeypatch.setattr(SqliteDeadLetters, "complete", complete)
+    await _replay(Namespace(ids=[], all=True, too_old=False))
+    assert f"increments: 0 counted, 0 counted before, 0 left{more}" in capsys.readouterr().out
+
+
 def test_what_is_wrong_is_said_in_one_line(tmp_path: Path) -> None:
-    for arguments in (("list",), ("show", "1"), ("replay", "--all")):
+    for arguments in (("list",), ("show", "1"), ("replay", "--all"), ("drop", "1")):
         code, out, (line,) = dlq(tmp_path, *arguments)
         assert (code, out) == (1, "")
         assert "countersink.db: is not there" in line
@@ -145,13 +254,13 @@ def test_what_is_wrong_is_said_in_one_line(tmp_path: Path) -> None:
     assert dlq(tmp_path, "list") == (0, "no dead letters\n", [])
     assert dlq(tmp_path, "replay", "--all") == (0, "increments: 0 counted, 0 counted before, 0 left\n", [])
     assert dlq(tmp_path, "show", "17").code == 1
-    for wrong in ("", "replay", "replay 1 --all", "list --limit 0", "show"):
+    for wrong in ("", "replay", "replay 1 --all", "list --limit 0", "show", "drop", "drop --all"):
         assert dlq(tmp_path, *wrong.split()).code == 2
 
 
 def test_help_says_what_they_do(tmp_path: Path) -> None:
     assert "dead letters" in run("--help", cwd=tmp_path).out
-    for command in ("list", "show", "replay"):
+    for command in ("list", "show", "replay", "drop"):
         done = dlq(tmp_path, command, "--help")
         assert done.code == 0
         assert "By settings, see countersink --help." in " ".join(done.out.split())
