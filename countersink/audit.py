@@ -29,6 +29,11 @@ PATIENCE: Final = 5.0
 """Seconds in which what was just committed is acknowledged."""
 PAUSE: Final = 0.2
 _WIDEST: Final = 40
+_UNLESS: Final = (
+    ", unless another program wrote to it before we did, or receipts were kept for less time then: was"
+    " COUNTERSINK_RETENTION raised?"
+)
+"""Where a store does not know what it has deleted, nor who wrote what before the last write."""
 
 
 def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
@@ -64,7 +69,7 @@ async def _audit(options: argparse.Namespace) -> None:
 
     settings = read_settings()
     if (file := missing_file(settings)) is not None:
-        raise CountersinkError(f"{file}: is not there, so there is nothing to add up: does COUNTERSINK_BROKER name it?")
+        raise CountersinkError(f"{file}: is not there, so there is nothing to add up: do the settings name it right?")
     parts = connect(settings)
     try:
         await _report(parts, settings.retention, options)
@@ -132,17 +137,18 @@ async def _all(pages: AsyncIterator[T], take: Callable[[T], None]) -> None:
 def judge(line: "Line", horizon: float, *, exact: bool) -> Verdict:
     """`horizon`: of what was written before it (seconds since 1970), the receipts may have expired."""
     both = f"shards hold {line.held}, receipts say {line.said}"
+    if line.held == line.said and not line.unread:
+        return Verdict(AGREES, "")
+    if not exact:
+        return Verdict(UNKNOWN, f"{both}; it may have been written meanwhile: look again at rest")
     if line.unread:
         said = f"{line.unread} of it in shards that readers do not look at: raise its number of shards"
         return Verdict(DIFFERS, said if line.held == line.said else f"{said}; {both}")
-    if line.held == line.said:
-        return Verdict(AGREES, "")
     if line.others:
         return Verdict(UNKNOWN, f"another program writes it, too, or its receipts were deleted: {both}")
     if line.since is not None and line.since < horizon:
         return Verdict(UNKNOWN, f"older than receipts live: {both}")
-    moving = "" if exact else ", unless it was written meanwhile: look again at rest"
-    return Verdict(DIFFERS, f"by {line.held - line.said:+}: {both}{moving}")
+    return Verdict(DIFFERS, f"by {line.held - line.said:+}: {both}{'' if line.since is None else _UNLESS}")
 
 
 async def _balance(parts: "Parts") -> "Balance | None":
@@ -216,7 +222,7 @@ def _sentences(count: _Count, ledger: "Ledger", balance: "Balance | None") -> It
     elif balance.drift:
         yield f"pending: {balance.pending} increments, some of them being settled; drift {balance.drift}"
     else:
-        yield f"pending: {balance.pending} increments; all that was accepted is accounted for"
+        yield f"pending: {balance.pending} increments; drift 0: all others that the file took count as settled"
 
 
 def _json(value: dict[str, Any]) -> str:

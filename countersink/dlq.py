@@ -117,7 +117,7 @@ async def _desk() -> AsyncIterator[_Desk]:
 
     settings = read_settings()
     if (file := missing_file(settings)) is not None:
-        raise CountersinkError(f"{file}: is not there, so no letter is dead: does COUNTERSINK_BROKER name it right?")
+        raise CountersinkError(f"{file}: is not there, so no letter is dead: do the settings name it right?")
     parts = connect(settings)
     try:
         letters = parts.letters()

@@ -276,10 +276,13 @@ def only_file(settings: Settings) -> Path:
 
 
 def missing_file(settings: Settings) -> Path | None:
-    """That of a SQLite broker, where it is not there: `connect` would make it."""
-    if urls.scheme_of(settings.broker) == "pubsub":
+    """That of the broker or the store, where it is not there: `connect` would make it."""
+    if urls.scheme_of(settings.broker) != "pubsub":
+        file = only_file(settings)
+    elif urls.scheme_of(settings.store) == "sqlite":
+        file = urls.sqlite_file(STORE, settings.store)
+    else:
         return None
-    file = only_file(settings)
     return None if file.exists() else file
 
 

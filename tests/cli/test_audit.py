@@ -59,6 +59,14 @@ def test_a_file_that_is_not_there_is_not_made(tmp_path: Path) -> None:
     assert "countersink.db: is not there" in done.lines[0]
 
 
+def test_a_file_beside_another_broker_is_not_made_either(tmp_path: Path) -> None:
+    file = tmp_path / "x" / "y.db"
+    cloud = {"COUNTERSINK_BROKER": "pubsub://p/topic?subscription=sub", "COUNTERSINK_STORE": f"sqlite:///{file}"}
+    code, out, (line,) = run("audit", cwd=tmp_path, **cloud)
+    assert (code, out, list(tmp_path.iterdir())) == (1, "", [])
+    assert f"{file}: is not there" in line
+
+
 def test_a_new_file_agrees(tmp_path: Path) -> None:
     run("sweep", cwd=tmp_path)
     done = audit(tmp_path)
@@ -159,8 +167,26 @@ def test_the_verdict(its: dict[str, Any], mark: str, part: str) -> None:
     assert part in verdict.said
 
 
-def test_without_one_instant_a_difference_says_so() -> None:
-    assert "at rest" in judge(line(held=4), 0, exact=False).said
+@pytest.mark.parametrize("its", [{"held": 4}, {"held": 4, "since": 1.0}, {"unread": 2}])
+def test_without_one_instant_a_difference_is_none_yet(its: dict[str, Any]) -> None:
+    verdict = judge(line(**its), 0, exact=False)
+    assert verdict.mark == UNKNOWN
+    assert "look again at rest" in verdict.said
+    assert judge(line(), 0, exact=False).mark == AGREES
+
+
+def test_a_store_that_does_not_know_all_says_what_else_it_may_be() -> None:
+    said = judge(line(held=6, since=101.0), 100.0, exact=True).said
+    assert "by +1: shards hold 6, receipts say 5, unless another program wrote to it before we did" in said
+    assert "COUNTERSINK_RETENTION raised?" in said
+    assert "unless" not in judge(line(held=6), 100.0, exact=True).said
+
+
+def test_what_differs_is_not_said_to_be_accounted_for(tmp_path: Path, db: Any) -> None:
+    db.execute("UPDATE shards SET count = 0")
+    out = audit(tmp_path).out
+    assert "2 differ" in out
+    assert out.endswith("pending: 0 increments; drift 0: all others that the file took count as settled\n")
 
 
 @pytest.mark.parametrize(
