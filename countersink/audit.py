@@ -78,7 +78,7 @@ async def _audit(options: argparse.Namespace) -> None:
 
 
 async def _report(parts: "Parts", retention: int, options: argparse.Namespace) -> None:
-    horizon = parts.clock.now() - (lifetime(retention * 1_000, of_client=False) - HOUR) / 1_000
+    horizon = await _horizon(parts, retention * 1_000)
     balance = await _balance(parts)
     ledger, exact = await look(parts.store, options.names, horizon)
     try:
@@ -102,6 +102,12 @@ async def _report(parts: "Parts", retention: int, options: argparse.Namespace) -
         count.wrong.insert(0, f"{count.marks[DIFFERS]} of {sum(count.marks.values())} counters differ")
     if count.wrong:
         raise CountersinkError("; ".join(count.wrong))
+
+
+async def _horizon(parts: "Parts", retention: int) -> float:
+    """By the clock that is ahead: whoever deleted what expired may have gone by the other."""
+    reached = await parts.store.reached(lifetime(retention, of_client=True)) / 1_000
+    return max(parts.clock.now(), reached) - (lifetime(retention, of_client=False) - HOUR) / 1_000
 
 
 async def look(store: "Store", names: Sequence[str], horizon: float) -> "tuple[Ledger, bool]":

@@ -7,18 +7,20 @@ import sqlite3
 import time
 from contextlib import closing
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from countersink.audit import AGREES, DIFFERS, UNKNOWN, flaw_of, judge
+from countersink.audit import AGREES, DIFFERS, UNKNOWN, _horizon, flaw_of, judge
 from countersink.cli import main
 from countersink.ledger import Ledger, Line
 from shared import notes
-from shared.words import Balance, Config, Kept, Receipt, Shard, Tally
+from shared.clock import ManualClock
+from shared.memory.store import MemoryStore
+from shared.receipts import DAY, HOUR, lifetime
+from shared.words import Balance, Commit, Config, Kept, Receipt, Shard, Tally
 from tests.cli.running import Done, run
-
-DAY = 86_400_000
 
 
 def audit(folder: Path, *arguments: str) -> Done:
@@ -195,6 +197,18 @@ def test_what_differs_is_not_said_to_be_accounted_for(tmp_path: Path, db: Any) -
 )
 def test_between_a_commit_and_its_acks_so_much_may_be_missing(pending: int, drift: int, well: bool) -> None:
     assert (flaw_of(Balance(pending, drift)) == "") is well
+
+
+@pytest.mark.parametrize("behind", [0.0, 7_200.0, -7_200.0])
+async def test_by_a_clock_that_is_behind_nothing_is_judged_that_may_have_expired(behind: float) -> None:
+    clock = ManualClock()
+    store = MemoryStore(clock)
+    longest = lifetime(8 * DAY, of_client=True)
+    await store.apply(Commit((Receipt("k", int(clock.now() * 1_000) + longest),), ()))
+    right = clock.now() - (9 * DAY - HOUR) / 1_000
+    clock.turn(-behind)
+    parts: Any = SimpleNamespace(clock=clock, store=store)
+    assert await _horizon(parts, 8 * DAY) == right + max(-behind, 0.0)
 
 
 def test_writes_of_others_are_known_by_their_time() -> None:
