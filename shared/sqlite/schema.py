@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Final
 
 from shared.errors import SettingsError
+from shared.receipts import key_of_envelope
 
 APPLICATION_ID: Final = 0x434F554E
 """'COUN', in the file's header: tells our files from others."""
@@ -55,7 +56,8 @@ MIGRATIONS: Final = (
     INSERT INTO store VALUES (1, 0);
     """,
     # Version 2: what adds up. Of envelopes that are on their way the increments are counted here once, as far as they
-    # are ours; what was applied before counts as carried, since its receipts do not say what they stand for.
+    # are ours, and without a receipt: a process may have been killed between a commit and its ack. What was applied
+    # before counts as carried, since its receipts do not say what they stand for.
     """
     ALTER TABLE receipts ADD COLUMN note BLOB NOT NULL DEFAULT x'';
     ALTER TABLE messages ADD COLUMN increments INTEGER NOT NULL DEFAULT 0;
@@ -70,7 +72,8 @@ MIGRATIONS: Final = (
             + coalesce(json_array_length(text, '$.keyed'), 0)
             + (json_type(text, '$.counter') IS NOT NULL)
         FROM (SELECT CAST(data AS TEXT) AS text)
-    ) WHERE buried IS NULL AND json_valid(CAST(data AS TEXT));
+    ) WHERE buried IS NULL AND json_valid(CAST(data AS TEXT))
+        AND key_of_envelope(coalesce(json_extract(attributes, '$."ce-id"'), '')) NOT IN (SELECT key FROM receipts);
     UPDATE broker SET increments = (SELECT coalesce(sum(increments), 0) FROM messages);
     UPDATE broker SET taken = increments;
 
@@ -85,6 +88,7 @@ def migrate(db: sqlite3.Connection, path: Path, migrations: tuple[str, ...] = MI
     """Bring the file to this version, in one transaction; an empty one is made."""
     if (_application(db), _version(db)) == (APPLICATION_ID, len(migrations)):
         return
+    db.create_function("key_of_envelope", 1, key_of_envelope)
     db.execute("BEGIN IMMEDIATE")
     try:
         refuse_others(db, path)

@@ -6,12 +6,15 @@ from collections.abc import AsyncIterator
 from contextlib import closing
 from pathlib import Path
 
+import orjson
 import pytest
 
 from shared.clock import ManualClock
 from shared.codec import encode
 from shared.errors import SettingsError, StorageFullError
+from shared.receipts import key_of_envelope
 from shared.sqlite.balance import SqliteBalance
+from shared.sqlite.broker import SqliteSubscription
 from shared.sqlite.database import Database
 from shared.sqlite.schema import MIGRATIONS, migrate
 from shared.sqlite.store import SqliteStore
@@ -62,6 +65,30 @@ async def test_a_file_of_version_1_adds_up_from_then_on(tmp_path: Path) -> None:
         carried = {config.counter: config.carried async for page in books.configs() for config in page}
         notes = [one.receipt.note async for page in books.receipts() for one in page]
     assert (carried, notes) == ({"a": 2**63, "b": -(2**62), "c": -1}, [b""])
+    await database.close()
+
+
+@pytest.mark.parametrize("state", ["applied", "dead"])
+async def test_what_was_settled_and_not_acknowledged_before_the_migration_leaves_no_drift(
+    tmp_path: Path, state: str
+) -> None:
+    path = tmp_path / "file"
+    message = encode(Envelope("e1", {"a": 7}, {"a": 7}))
+    with closing(opened(path)) as db:
+        migrate(db, path, MIGRATIONS[:1])
+        row = (message.data, orjson.dumps(message.attributes).decode())
+        db.execute("INSERT INTO messages (data, attributes, published) VALUES (?, ?, 0)", row)
+        db.execute("INSERT INTO receipts VALUES (?, 1, ?, 1)", (key_of_envelope("e1"), state))
+    database = Database(path)
+    balance = SqliteBalance(database)
+    assert balance.read() == Balance(0, 0)
+    broker = SqliteSubscription(database, ManualClock(), 60.0)
+    (held,) = await broker.pull(10, 10**6, 0)
+    if state == "applied":
+        await broker.ack([held.token], 1)
+    else:
+        await broker.bury(held, "given up before")
+    assert balance.read() == Balance(0, 0)
     await database.close()
 
 
