@@ -8,6 +8,8 @@ from shared import notes
 from shared.words import Config, Kept, Receipt, Shard
 
 PAGE: Final = 500
+MOST_READ: Final = 2**20
+"""Bytes of notes in a page, and one note: each may have some hundred thousands."""
 MOST_CARRIED: Final = 2**20
 """Bytes of notes that one sweep reads, since others wait for it: some hundredths of a second."""
 _LOW: Final = 32
@@ -27,8 +29,17 @@ class SqliteBooks:
         self._db = db
 
     async def receipts(self) -> AsyncIterator[Sequence[Kept]]:
-        async for rows in self._pages("SELECT key, expires, state, note, time FROM receipts ORDER BY key"):
-            yield [Kept(Receipt(*row[:4]), row[4]) for row in rows]
+        page: list[Kept] = []
+        size = 0
+        for *receipt, time in self._db.execute("SELECT key, expires, state, note, time FROM receipts ORDER BY key"):
+            kept = Kept(Receipt(*receipt), time)
+            page.append(kept)
+            size += len(kept.receipt.note)
+            if len(page) == PAGE or size > MOST_READ:
+                yield page
+                page, size = [], 0
+        if page:
+            yield page
 
     async def configs(self) -> AsyncIterator[Sequence[Config]]:
         both = (

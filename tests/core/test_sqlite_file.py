@@ -14,11 +14,12 @@ from shared.codec import encode
 from shared.errors import SettingsError, StorageFullError
 from shared.receipts import key_of_envelope
 from shared.sqlite.balance import SqliteBalance
+from shared.sqlite.books import MOST_READ
 from shared.sqlite.broker import SqliteSubscription
 from shared.sqlite.database import Database
 from shared.sqlite.schema import MIGRATIONS, migrate
 from shared.sqlite.store import SqliteStore
-from shared.words import Balance, Envelope, Increment
+from shared.words import Balance, Commit, Envelope, Increment, Receipt
 
 
 @pytest.fixture
@@ -90,6 +91,18 @@ async def test_what_was_settled_and_not_acknowledged_before_the_migration_leaves
         await broker.bury(held, "given up before")
     assert balance.read() == Balance(0, 0)
     await database.close()
+
+
+async def test_a_page_of_large_receipts_is_short(database: Database) -> None:
+    """An audit holds one page in memory."""
+    store = SqliteStore(database, ManualClock())
+    note, count = b"x" * 400_000, 7
+    for number in range(count):
+        await store.apply(Commit((Receipt(f"e{number}", 1, "applied", note),), ()))
+    async with store.books() as books:
+        pages = [[one.receipt.key for one in page] async for page in books.receipts()]
+    assert [key for page in pages for key in page] == [f"e{number}" for number in range(count)]
+    assert {len(page) * len(note) <= MOST_READ + len(note) for page in pages} == {True}
 
 
 def test_a_migration_that_fails_changes_nothing(tmp_path: Path) -> None:
