@@ -93,11 +93,6 @@ DEAD_INCREMENTS = Counter(
     "Increments in dead letters, as far as anybody knows them: NOT counted until they are replayed.",
     registry=REGISTRY,
 )
-REPLAYED = Counter(
-    "countersink_replayed_increments",
-    "Increments of dead letters that were replayed: they are among the applied, or deduplicated, too.",
-    registry=REGISTRY,
-)
 FLUSHES = Counter("countersink_flushes", "Commits to the store.", registry=REGISTRY)
 FLUSH_RETRIES = Counter("countersink_flush_retries", "Commits tried again.", ["why"], registry=REGISTRY)
 FLUSH_SECONDS = Histogram(
