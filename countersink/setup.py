@@ -41,8 +41,8 @@ def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
         "sweep",
         _sweep,
         "delete the receipts that have expired, as flushers do now and then",
-        more="Not by this machine's clock alone, which may be ahead: Datastore tells the time; in a file it is that of"
-        " the newest receipt, and where that may be of an envelope alone, 8 days earlier.",
+        more="Not by this machine's clock alone, which may be ahead: Datastore tells the time; in a file the newest"
+        " receipt does, taken for one of a client's id, so that without such ids all stays for 8 days more.",
     )
 
 

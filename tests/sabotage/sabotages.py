@@ -165,7 +165,7 @@ SABOTAGES: Final = (
         (FLUSHER,),
     ),
     Sabotage(
-        "the age of an envelope is believed to the ingest alone",
+        "an envelope is as old as its ingest alone says",
         "shared/receipts.py",
         "    return now - min(created, published) > retention + DAY - HOUR",
         "    return now - created > retention + DAY - HOUR",
