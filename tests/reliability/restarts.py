@@ -18,27 +18,28 @@ EMPTY = 30.0
 
 
 async def store(scene: Scene, seconds: float) -> None:
+    """Nobody reaches it while it ends: under load either one loses commits that it had acknowledged."""
     until = scene.seconds + seconds
     while scene.seconds < until:
         await asyncio.sleep(scene.chance(*AWAKE))
+        scene.store_wire.close()
         await (_saved_and_killed(scene) if scene.pair.once else _ended(scene))
+        scene.store_wire.open()
 
 
 async def _ended(scene: Scene) -> None:
-    """The older one writes everything to disk when it gets SIGTERM, under load; after SIGKILL half a minute is gone."""
+    """The older one writes everything to disk when it gets SIGTERM; after SIGKILL half a minute is gone."""
     await asyncio.to_thread(scene.hurt.kill, signal.SIGTERM)
     await asyncio.to_thread(scene.hurt.start)
 
 
 async def _saved_and_killed(scene: Scene) -> None:
-    """Firestore's keeps nothing by itself: when nobody reaches it any more it is exported, and killed."""
-    scene.store_wire.close()
+    """Firestore's keeps nothing by itself, so it is exported, and killed."""
     folder = scene.folder / f"export-{scene.seconds}"
     folder.mkdir()
     await asyncio.to_thread(_export, scene.hurt.host, folder)
     await asyncio.to_thread(scene.hurt.kill)
     await asyncio.to_thread(scene.hurt.start, f"--import-data={next(folder.rglob('*.overall_export_metadata'))}")
-    scene.store_wire.open()
 
 
 def _export(host: str, folder: Path) -> None:
@@ -79,8 +80,8 @@ async def _empty(scene: Scene) -> None:
 ROWS = (
     Row(
         "store-restarted",
-        "the Datastore emulator ends and is started again on its data: the older one after SIGTERM, under load; the"
-        " Firestore one after SIGKILL, cut off and exported before, as it keeps nothing by itself",
+        "the Datastore emulator is cut off, ends, and is started again on its data: the older one after SIGTERM, the"
+        " Firestore one, which keeps nothing by itself, exported and after SIGKILL",
         store,
         EMULATED,
         tested=(WRITTEN_BACK,),
