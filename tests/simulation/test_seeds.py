@@ -6,8 +6,8 @@ import sys
 
 import pytest
 
-CHUNKS = 4
-SEEDS = 500
+CHUNKS = 20
+SEEDS = 100
 """Of one chunk. COUNTERSINK_SEEDS begins elsewhere."""
 
 
