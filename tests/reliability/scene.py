@@ -86,8 +86,9 @@ class Scene:
 
     async def command(self, *words: str) -> str:
         """What `countersink WORDS` says, which must succeed."""
+        where = self.slots[0].within if self.row.place else ()  # the file may be on a disk that only they see
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "countersink", *words),
+            *(*where, sys.executable, "-m", "countersink", *words),
             env=self.started.environment,
             stdout=PIPE,
             stderr=STDOUT,
