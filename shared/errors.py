@@ -55,6 +55,10 @@ class AlreadyAppliedError(CountersinkError):
     """A receipt of the commit exists; nothing was applied. Look the receipts up and commit what is left."""
 
 
+class ChangedError(CountersinkError):
+    """Somebody else has set the counter since its guard was read; nothing was applied. Read again."""
+
+
 class ShardFullError(CountersinkError):
     """These (counter, shard) hold so much that another sum might overflow them; nothing was applied. Use others."""
 

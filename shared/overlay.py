@@ -76,6 +76,13 @@ class Pending:
         if len(self._floors) > MOST_FLOORS:
             self._raise_all(max(self._floors.values()))
 
+    def raise_floor(self, counter: str, floor: int) -> None:
+        """Whatever was read of it before is void."""
+        self._floors[counter] = max(floor, self._floors.get(counter, self._floor))
+        self._views.pop(counter, None)
+        if len(self._floors) > MOST_FLOORS:
+            self._raise_all(max(self._floors.values()))
+
     def withdraw(self, number: int) -> Collection[str]:
         """As if it had never been there; the counters whose entries are gone."""
         counters, keys = self._messages.pop(number)

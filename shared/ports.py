@@ -136,6 +136,7 @@ class Store(Protocol):
         it is done.
 
         Raises `AlreadyAppliedError` if any receipt exists, in whatever state, or one to be revived does not, as `dead`;
+        `ChangedError` if a guard is not of the version that it must have (either of them where both are so);
         `ShardFullError` if a shard is too near the end of int64, or may be, as far as the store knows without a look;
         `RefusedError` if the store will never take the commit. A config is made or raised with its shard, never
         lowered. A receipt that is revived never lives less long than before.
@@ -211,6 +212,13 @@ class Overlay(Protocol):
     async def settle(self, applied: Collection[str], time: int) -> None:
         """These receipt keys of envelopes are applied, seen at `time` of the store: their counters' floors rise to it,
         then their entries go.
+        """
+        ...
+
+    async def raise_floor(self, counter: str, time: int) -> None:
+        """What was read of the counter before `time` of the store is void, for all processes, when this returns.
+
+        Its entries stay. `TransientError`: nobody knows.
         """
         ...
 

@@ -135,6 +135,7 @@ class Settings:
     kind_config: str = _setting("GeneralCounterShardConfig", _text, "kind of the configs in Datastore")
     kind_shard: str = _setting("GeneralCounterShard", _text, "kind of the shards in Datastore")
     kind_receipt: str = _setting("CountersinkReceipt", _text, "kind of the receipts in Datastore")
+    kind_guard: str = _setting("CountersinkGuard", _text, "kind of what Datastore keeps of counters that were set")
     log_level: str = _setting(
         "WARNING",
         _choice("DEBUG", "INFO", "WARNING", "ERROR"),

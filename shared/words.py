@@ -182,6 +182,14 @@ class Balance(NamedTuple):
     """Accepted - applied - deduplicated - dead-lettered - pending. 0 at rest, less between a commit and its acks."""
 
 
+class Guard(NamedTuple):
+    """What a store keeps of the last set, reset or delete of a counter."""
+
+    version: int = 0
+    """Another one after each of them; 0 before the first."""
+    deleted: bool = False
+
+
 @dataclass(frozen=True, slots=True)
 class Commit:
     """All or nothing: insert the receipts and add to the shards."""
@@ -193,6 +201,8 @@ class Commit:
     they keep the one that is there.
     """
     tally: Tally = field(default_factory=Tally)
+    guard: tuple[str, Guard] | None = None
+    """Of a set: the counter, the version that its guard must still have, and its mark from then on."""
 
     def repeats(self) -> bool:
         """Whether a receipt stands in it twice."""
@@ -235,6 +245,7 @@ class Total:
     value: int
     shards: int
     """Its `num_shards`; 0 when there is no config."""
+    guard: Guard = field(default_factory=Guard)
 
 
 @dataclass(frozen=True, slots=True)

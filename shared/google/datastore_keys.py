@@ -17,6 +17,8 @@ NUM_SHARDS: Final = "num_shards"
 EXPIRES: Final = "expires"
 STATE: Final = "state"
 NOTE: Final = "note"
+DELETED: Final = "deleted"
+LAST: Final = "last"
 _Key: Final = _entity.Key.pb()
 _Entity: Final = _entity.Entity.pb()
 
@@ -28,6 +30,7 @@ class Kinds:
     config: str = "GeneralCounterShardConfig"
     shard: str = "GeneralCounterShard"
     receipt: str = "CountersinkReceipt"
+    guard: str = "CountersinkGuard"
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +66,17 @@ class Place:
 
     def receipt(self, key: str) -> Key:
         return self.key(self.kinds.receipt, key)
+
+    def guard(self, counter: str) -> Key:
+        return self.key(self.kinds.guard, counter)
+
+    def guard_entity(self, counter: str, *, last: str, deleted: bool) -> Any:
+        """`last` is the receipt of the set that writes it."""
+        entity = _Entity(key=self.guard(counter))
+        entity.properties[DELETED].boolean_value = deleted
+        entity.properties[LAST].string_value = last
+        entity.properties[LAST].exclude_from_indexes = True
+        return entity
 
     def receipt_entity(self, receipt: Receipt) -> Any:
         entity = _Entity(key=self.receipt(receipt.key))

@@ -7,8 +7,8 @@ from typing import Any, Final
 
 from shared.errors import TransientError
 from shared.google.datastore_client import DatastoreClient, Found
-from shared.google.datastore_keys import COUNT, NUM_SHARDS, Place, integer, name_of, receipt_of
-from shared.words import Total
+from shared.google.datastore_keys import COUNT, DELETED, NUM_SHARDS, Place, integer, name_of, receipt_of
+from shared.words import Guard, Total
 
 _MOST_NUMBERS: Final = 100_000
 _LONGEST_SEARCH: Final = 20.0
@@ -40,11 +40,17 @@ class Question:
         self._asked = {counter: numbers.get(counter) for counter in counters}
         configs = [place.config(counter) for counter in self._asked]
         shards = [key for counter, number in self._asked.items() for key in place.shards(counter, 0, number)]
-        self.keys = [*configs, *shards, *(place.receipt(key) for key in receipts)]
+        guards = [place.guard(counter) for counter in self._asked]
+        self.keys = [*configs, *guards, *shards, *(place.receipt(key) for key in receipts)]
         self._found: dict[tuple[str, str], Any] = {}
+        self._guards: dict[str, Guard] = {}
 
     def learn(self, entities: Sequence[Any]) -> None:
         self._found |= {name_of(one.entity.key): one.entity for one in entities}
+        for one in entities:
+            kind, name = name_of(one.entity.key)
+            if kind == self._place.kinds.guard:
+                self._guards[name] = Guard(one.version, one.entity.properties[DELETED].boolean_value)
 
     def more(self) -> list[Any]:
         """Keys of the shards that the configs name and nobody asked for yet."""
@@ -57,7 +63,10 @@ class Question:
         return keys
 
     def answer(self) -> tuple[Mapping[str, Total], Collection[str]]:
-        totals = {counter: Total(self._sum(counter), self._number(counter)) for counter in self._asked}
+        totals = {
+            counter: Total(self._sum(counter), self._number(counter), self._guards.get(counter, Guard()))
+            for counter in self._asked
+        }
         receipts = [one for (kind, _), one in self._found.items() if kind == self._place.kinds.receipt]
         return totals, {one.key for one in map(receipt_of, receipts) if one.state == _APPLIED}
 

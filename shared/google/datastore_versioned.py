@@ -10,6 +10,7 @@ from shared.backoff import Backoff
 from shared.errors import AlreadyAppliedError, ShardFullError
 from shared.google.datastore_client import CONFLICT_FAILS, DatastoreClient
 from shared.google.datastore_errors import ContendedError, MissingError
+from shared.google.datastore_guard import check, guard
 from shared.google.datastore_keys import COUNT, NUM_SHARDS, Place, integer, name_of
 from shared.google.datastore_revival import revive
 from shared.google.datastore_shards import Shard
@@ -36,14 +37,17 @@ class VersionedWay:
         sums = Sums(commit)
 
         async def prepare() -> Any:
+            await check(self._client, self._place, commit)
             request = self._client.commit_request()
             await self._add(request, sums)
             for receipt in commit.receipts:
                 request.mutations.add().insert.CopyFrom(self._place.receipt_entity(receipt))
             await revive(self._client, self._place, request, commit.revived)
+            guard(self._place, request, commit)
             return request
 
-        response = await self._run(sums.numbers, commit.receipts, prepare)
+        counters = {*sums.numbers, *(commit.guard or ())[:1]}
+        response = await self._run(counters, commit.receipts, prepare)
         # What wasn't changed (0 added) has an old version. Receipts are always new.
         return max((result.version for result in response.mutation_results), default=0)
 

@@ -152,6 +152,9 @@ class MemoryOverlay(KeptByBroker):
     async def view(self, counters: Sequence[str]) -> Mapping[str, View]:
         return {counter: self._pending.view(counter) for counter in counters}
 
+    async def raise_floor(self, counter: str, time: int) -> None:
+        self._pending.raise_floor(counter, time)
+
     async def names(self, prefix: str) -> Sequence[str]:
         return self._pending.names(prefix)
 

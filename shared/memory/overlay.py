@@ -79,6 +79,9 @@ class ProcessOverlay:
             self._unlist(number)
         self._pending.remove(numbers, time)
 
+    async def raise_floor(self, counter: str, time: int) -> None:
+        self._pending.raise_floor(counter, time)
+
     async def unsettled(self, limit: int) -> Collection[str]:
         now = self._clock.monotonic()
         keys: list[str] = []

@@ -6,8 +6,8 @@ from typing import Final, TypeVar
 
 from shared import notes
 from shared.clock import Clock
-from shared.errors import AlreadyAppliedError, RefusedError, ShardFullError
-from shared.words import SHARD_FULL, Commit, Config, Kept, Receipt, Receipts, Shard, Total
+from shared.errors import AlreadyAppliedError, ChangedError, RefusedError, ShardFullError
+from shared.words import SHARD_FULL, Commit, Config, Guard, Kept, Receipt, Receipts, Shard, Total
 
 PAGE: Final = 100
 
@@ -23,6 +23,7 @@ class MemoryStore:
         self._receipts: dict[str, Receipt] = {}
         self._times: dict[str, int] = {}
         self._carried: dict[str, int] = {}
+        self._guards: dict[str, Guard] = {}
 
     async def apply(self, commit: Commit) -> int:
         if commit.repeats() or any(receipt.key in self._receipts for receipt in commit.receipts):
@@ -30,6 +31,8 @@ class MemoryStore:
         dead = {key: receipt for key, receipt in self._receipts.items() if receipt.state == "dead"}
         if any(receipt.key not in dead for receipt in commit.revived):
             raise AlreadyAppliedError("a receipt to be revived is not dead")
+        if commit.guard is not None and self._guards.get(commit.guard[0], Guard()).version != commit.guard[1].version:
+            raise ChangedError(f"{commit.guard[0]} has been set meanwhile")
         if any(not -(2**63) <= add.delta < 2**63 for add in commit.adds):
             raise RefusedError("a sum is beyond int64")
         full = {
@@ -51,12 +54,15 @@ class MemoryStore:
         ]
         self._receipts = self._receipts | {receipt.key: receipt for receipt in (*commit.receipts, *revived)}
         self._time += 1
+        if commit.guard is not None:
+            self._guards = self._guards | {commit.guard[0]: commit.guard[1]._replace(version=self._time)}
         self._times.update(dict.fromkeys([receipt.key for receipt in (*commit.receipts, *revived)], self._time))
         return self._time
 
     @asynccontextmanager
     async def snapshot(self) -> AsyncIterator["MemorySnapshot"]:
-        yield MemorySnapshot(self._time, self._clock.now(), self._configs, self._shards, self._receipts)
+        now = self._clock.now()
+        yield MemorySnapshot(self._time, now, self._configs, self._shards, self._receipts, guards=self._guards)
 
     @asynccontextmanager
     async def books(self) -> AsyncIterator["MemoryBooks"]:
@@ -104,12 +110,15 @@ class MemorySnapshot:
         configs: Mapping[str, int],
         shards: Mapping[tuple[str, int], int],
         receipts: Mapping[str, Receipt],
+        *,
+        guards: Mapping[str, Guard],
     ) -> None:
         self.time = time
         self.as_of = as_of
         self._configs = configs
         self._shards = shards
         self._receipts = receipts
+        self._guards = guards
 
     async def read(
         self, counters: Sequence[str], receipts: Collection[str]
@@ -118,7 +127,7 @@ class MemorySnapshot:
         for counter in counters:
             num_shards = self._configs.get(counter, 0)
             value = sum(self._shards.get((counter, index), 0) for index in range(num_shards))
-            totals[counter] = Total(value, num_shards)
+            totals[counter] = Total(value, num_shards, self._guards.get(counter, Guard()))
         applied = {k for k in receipts if k in self._receipts and self._receipts[k].state == "applied"}
         return totals, applied
 

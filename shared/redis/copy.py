@@ -81,6 +81,10 @@ class Copy:
                 self._let_go(attempt)
                 self._pending.remove([attempt.number], floor)
 
+    def raise_floor(self, counter: str, floor: int) -> None:
+        self.floor = max(self.floor, floor)
+        self._pending.raise_floor(counter, floor)
+
     def confirmed(self) -> list[Attempt]:
         """What has to be in Redis before this process may be a member."""
         return [attempt for attempt in self._attempts.values() if attempt.confirmed]

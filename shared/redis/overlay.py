@@ -183,6 +183,10 @@ class RedisOverlay:
             done = await self._server.ask(scripts.SETTLE, time, *keys[:KEYS_AT_ONCE])
             del keys[:done]
 
+    async def raise_floor(self, counter: str, time: int) -> None:
+        self._copy.raise_floor(counter, time)
+        await self._server.ask(scripts.RAISE, time, counter)
+
     async def unsettled(self, limit: int) -> Collection[str]:
         if self._server.up:
             with contextlib.suppress(AwayError):

@@ -162,6 +162,21 @@ return #ARGV - 2
 )
 """run, floor, then keys… Answers how many of them are done."""
 
+RAISE: Final = Script(
+    _BEGIN
+    + """
+redis.call('DEL', P .. 'none') -- as above
+if less(redis.call('HGET', SERVER, 'top') or '0', ARGV[2]) then redis.call('HSET', SERVER, 'top', ARGV[2]) end
+local counter = P .. 'c:' .. ARGV[3]
+if less(redis.call('HGET', counter, 'f') or '0', ARGV[2]) then
+  redis.call('HSET', counter, 'v', redis.call('INCR', P .. 'version'), 'f', ARGV[2])
+  if redis.call('HLEN', counter) == 2 then redis.call('PEXPIRE', counter, FLOORS_KEPT) end
+end
+return {'ok'}
+""".replace("FLOORS_KEPT", str(FLOORS_KEPT))
+)
+"""run, floor, counter."""
+
 VIEW: Final = Script(
     _BEGIN
     + """

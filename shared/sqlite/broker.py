@@ -214,7 +214,18 @@ def forget(db: sqlite3.Connection, numbers: Sequence[int], floor: int) -> None:
         "UPDATE broker SET bytes = bytes - ?, increments = increments - ?, floor = max(floor, ?)",
         (sum(row[0] for row in sizes), sum(row[1] for row in sizes), floor),
     )
-    db.execute("INSERT INTO acks (seqs) VALUES (?)", (seqs,))
+    _tell(db, seqs)
+
+
+def raise_floor(db: sqlite3.Connection, counter: str, floor: int) -> None:
+    """Whatever was read of that counter before is void, for all who follow."""
+    db.execute("UPDATE broker SET floor = max(floor, ?)", (floor,))
+    _tell(db, orjson.dumps(counter).decode())
+
+
+def _tell(db: sqlite3.Connection, what: str) -> None:
+    """Those who follow: the messages that went, or the name of a counter that was set."""
+    db.execute("INSERT INTO acks (seqs) VALUES (?)", (what,))
     db.execute("DELETE FROM acks WHERE number <= (SELECT max(number) FROM acks) - ?", (ACKS_KEPT,))
 
 

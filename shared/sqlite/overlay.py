@@ -11,6 +11,7 @@ import orjson
 from shared.codec import decode
 from shared.errors import UnreadableError
 from shared.overlay import KeptByBroker, Pending
+from shared.sqlite.broker import raise_floor
 from shared.sqlite.database import Database, translate
 from shared.words import Delivery, Message, View
 
@@ -22,6 +23,7 @@ class SqliteOverlay(KeptByBroker):
     """Sees all processes on the file. A look at an unchanged file is one call of a few microseconds."""
 
     def __init__(self, database: Database, topic: str) -> None:
+        self._database = database
         self._db = database.reader()
         self._path = database.path
         self._topic = topic
@@ -45,6 +47,9 @@ class SqliteOverlay(KeptByBroker):
         if self._version() != self._seen:
             await self._follow()
         return self._pending.holds(keys)
+
+    async def raise_floor(self, counter: str, time: int) -> None:
+        await self._database.write(lambda db: raise_floor(db, counter, time))
 
     async def _follow(self) -> None:
         """Catch up with the file."""
@@ -93,7 +98,11 @@ class SqliteOverlay(KeptByBroker):
             self._last_message = 0
         elif last > self._last_ack:
             for (seqs,) in self._db.execute("SELECT seqs FROM acks WHERE number > ?", (self._last_ack,)):
-                self._pending.remove(orjson.loads(seqs), floor)
+                went = orjson.loads(seqs)
+                if type(went) is str:
+                    self._pending.raise_floor(went, floor)
+                else:
+                    self._pending.remove(went, floor)
         self._last_ack = last
 
     def _add(self, seq: int, data: bytes, attributes: str, published: int) -> None:

@@ -81,6 +81,10 @@ MIGRATIONS: Final = (
     CREATE TABLE carried (counter TEXT PRIMARY KEY, high INTEGER NOT NULL, low INTEGER NOT NULL) WITHOUT ROWID;
     INSERT INTO carried SELECT counter, sum(count >> 32), sum(count & 4294967295) FROM shards GROUP BY counter;
     """,
+    # Version 3: of counters that were set. The version is the store's time of the last set.
+    """
+    CREATE TABLE guards (counter TEXT PRIMARY KEY, version INTEGER NOT NULL, deleted INTEGER NOT NULL) WITHOUT ROWID;
+    """,
 )
 
 

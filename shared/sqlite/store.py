@@ -9,11 +9,11 @@ from typing import Any, Final
 import orjson
 
 from shared.clock import Clock
-from shared.errors import AlreadyAppliedError, RefusedError, ShardFullError
+from shared.errors import AlreadyAppliedError, ChangedError, RefusedError, ShardFullError
 from shared.sqlite.books import SqliteBooks, sweep
 from shared.sqlite.database import Database, translate
 from shared.sqlite.reserve import Reserve
-from shared.words import SHARD_FULL, Commit, Receipt, Receipts, ShardAdd, Total
+from shared.words import SHARD_FULL, Commit, Guard, Receipt, Receipts, ShardAdd, Total
 
 _LAST: Final = "\U0010ffff" * 101
 """Behind every name of at most 400 bytes."""
@@ -25,6 +25,15 @@ _INSERT_RECEIPT: Final = "INSERT INTO receipts (key, expires, state, note, time)
 _COUNT: Final = (
     "UPDATE store SET time = time + 1, applied = applied + ?, deduplicated = deduplicated + ?, dead = dead + ?"
     " RETURNING time"
+)
+_GUARD: Final = (
+    "INSERT INTO guards (counter, version, deleted) SELECT :counter, :time, :deleted"
+    " WHERE :seen = coalesce((SELECT version FROM guards WHERE counter = :counter), 0)"
+    " ON CONFLICT (counter) DO UPDATE SET version = excluded.version, deleted = excluded.deleted"
+)
+_HEAD: Final = (
+    "SELECT coalesce((SELECT num_shards FROM configs WHERE counter = :counter), 0), version, deleted"
+    " FROM (SELECT 1) LEFT JOIN guards ON counter = :counter"
 )
 SLICE: Final = 100
 """Counters read before others get a turn."""
@@ -129,11 +138,11 @@ class SqliteSnapshot:
         for number, counter in enumerate(counters):
             if number and not number % SLICE:
                 await asyncio.sleep(0)
-            config = self.db.execute("SELECT num_shards FROM configs WHERE counter = ?", (counter,)).fetchone()
-            num_shards = config[0] if config else 0
+            num_shards, version, deleted = self.db.execute(_HEAD, {"counter": counter}).fetchone()
             counts = self.db.execute("SELECT count FROM shards WHERE counter = ? AND shard < ?", (counter, num_shards))
             # Summed here: sum() in SQL fails beyond int64, where a total may be though no shard is.
-            totals[counter] = Total(sum(count for (count,) in counts), num_shards)
+            guard = Guard(version, bool(deleted)) if version else Guard()
+            totals[counter] = Total(sum(count for (count,) in counts), num_shards, guard)
         found = self.receipts(receipts)
         return totals, {key for key, receipt in found.items() if receipt.state == "applied"}
 
@@ -158,6 +167,11 @@ def _apply(db: sqlite3.Connection, commit: Commit) -> int:
     for one in commit.revived:
         if not db.execute(_REVIVE, (one.expires, one.state, one.note, time, one.key)).rowcount:
             raise AlreadyAppliedError("a receipt to be revived is not dead")
+    if commit.guard is not None:
+        counter, (seen, deleted) = commit.guard
+        its = {"counter": counter, "seen": seen, "deleted": deleted, "time": time}
+        if not db.execute(_GUARD, its).rowcount:
+            raise ChangedError(f"{counter} has been set meanwhile")
     try:
         _add(db, commit.adds)
     except sqlite3.IntegrityError as error:  # a check of ours, or what somebody has laid down for these tables

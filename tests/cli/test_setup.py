@@ -84,7 +84,7 @@ def test_doctor_finds_a_healthy_file_healthy(tmp_path: Path) -> None:
     assert (done.code, done.lines, marks(done, FAIL)) == (0, [], [])
     said = [line.removeprefix(f"ok    file      {file}: ") for line in marks(done, "ok    file")]
     assert doctor(tmp_path).out == done.out, "it changes nothing"
-    assert said == ["is ours, schema 2", "keeps a write-ahead log", "is sound", "can be written"]
+    assert said == ["is ours, schema 3", "keeps a write-ahead log", "is sound", "can be written"]
 
 
 def test_doctor_says_that_the_settings_are_wrong(tmp_path: Path) -> None:

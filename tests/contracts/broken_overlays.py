@@ -35,6 +35,21 @@ class DropsWhatIsBuried(MemoryBroker):
         self.pending.remove([int(delivery.message_id)], 0)
 
 
+class RaisesNoFloor(MemoryOverlay):
+    async def raise_floor(self, counter: str, time: int) -> None:
+        """Only who asks would know."""
+
+
+class RaisesItHere(MemoryOverlay):
+    async def raise_floor(self, counter: str, time: int) -> None:
+        self.__dict__.setdefault("own", {})[counter] = time
+
+    async def view(self, counters: Sequence[str]) -> Mapping[str, View]:
+        own = self.__dict__.get("own", {})
+        views = await super().view(counters)
+        return {name: replace(one, floor=max(one.floor, own.get(name, 0))) for name, one in views.items()}
+
+
 class NobodyIsLate(MemoryOverlay):
     async def view(self, counters: Sequence[str]) -> Mapping[str, View]:
         views = await super().view(counters)
@@ -204,6 +219,16 @@ class NotLateWhenAnew(ProcessOverlay):
 class SettlesWithoutAFloor(ProcessOverlay):
     async def settle(self, applied: Collection[str], time: int) -> None:
         await super().settle(applied, 0)
+
+
+class RaisesNothing(ProcessOverlay):
+    async def raise_floor(self, counter: str, time: int) -> None:
+        """Nothing."""
+
+
+class RaisesAllFloors(ProcessOverlay):
+    async def raise_floor(self, counter: str, time: int) -> None:
+        self._pending.remove([-1], time)
 
 
 class SettlesAllFloors(ProcessOverlay):

@@ -173,6 +173,20 @@ class EntriesContract:
         await written.overlay.settle([key_of_envelope("plain")], 8)
         assert await entries(written.elsewhere, "a") == ()
 
+    async def test_a_floor_is_raised_for_all_processes_and_entries_stay(self, written: Written) -> None:
+        await enter(written.overlay, PLAIN)
+        before = await view(written.elsewhere, "a")
+        large = 2**61
+        for counter in ("a", "never"):
+            await written.elsewhere.raise_floor(counter, large + 1)
+            await written.overlay.raise_floor(counter, large)
+            for overlay in (written.overlay, written.elsewhere):
+                assert (await view(overlay, counter)).floor == large + 1
+        after = await view(written.elsewhere, "a")
+        assert after.entries == before.entries
+        assert after.version != before.version
+        assert (await view(written.overlay, "b")).floor == 0
+
     async def test_two_attempts_are_two_entries_and_settled_together(self, written: Written) -> None:
         await enter(written.overlay, PLAIN)
         await enter(written.elsewhere, PLAIN)

@@ -114,6 +114,21 @@ class OverlayContract:
             await ack_all(accepted, floor)
         assert (await view(accepted.overlay, "a")).floor >= 9
 
+    async def test_a_floor_is_raised_for_all_processes_and_entries_stay(self, accepted: Accepted) -> None:
+        """Also of a counter that nobody has looked at yet, and of one that only one process has."""
+        await publish(accepted, PLAIN)
+        before = await view(accepted.elsewhere, "a")
+        for counter in ("a", "never"):
+            await accepted.overlay.raise_floor(counter, 12)
+            for overlay in (accepted.overlay, accepted.elsewhere, await accepted.restarted()):
+                assert (await view(overlay, counter)).floor >= 12
+        after = await view(accepted.elsewhere, "a")
+        assert after.entries == before.entries
+        assert after.version != before.version
+        await accepted.elsewhere.raise_floor("a", 5)
+        await ack_all(accepted, floor=7)
+        assert (await view(accepted.overlay, "a")).floor >= 12
+
     async def test_a_stale_ack_takes_no_entry(self, accepted: Accepted) -> None:
         await publish(accepted, PLAIN)
         (held,) = await pull(accepted)

@@ -12,6 +12,7 @@ from shared.ports import Overlay
 from shared.words import Message
 from tests.contracts.books import BooksContract
 from tests.contracts.broker import Broker, BrokerContract
+from tests.contracts.guards import GuardContract
 from tests.contracts.leases import LeaseContract, OnceContract
 from tests.contracts.letters import Buried, LettersContract, LettersOfOverlayContract
 from tests.contracts.overlay import Accepted, OverlayContract
@@ -69,7 +70,7 @@ class TestMemoryDeadLetters(LettersContract, LettersOfOverlayContract):
         return make_buried()
 
 
-class TestMemoryStore(StoreContract, SnapshotContract, BooksContract):
+class TestMemoryStore(StoreContract, SnapshotContract, BooksContract, GuardContract):
     @pytest.fixture
     async def store(self) -> MemoryStore:
         return MemoryStore(ManualClock())

@@ -17,6 +17,7 @@ from shared.ports import Overlay
 from tests.contracts import (
     broken_books,
     broken_brokers,
+    broken_guards,
     broken_letters,
     broken_overlays,
     broken_revivals,
@@ -25,6 +26,7 @@ from tests.contracts import (
 from tests.contracts.books import BooksContract
 from tests.contracts.broker import BrokerContract
 from tests.contracts.entries import EntriesContract
+from tests.contracts.guards import GuardContract
 from tests.contracts.leases import LeaseContract, OnceContract
 from tests.contracts.letters import LettersContract, LettersOfOverlayContract
 from tests.contracts.overlay import Accepted, OverlayContract
@@ -33,7 +35,7 @@ from tests.contracts.store import StoreContract
 from tests.contracts.test_memory import make_broker, make_buried
 from tests.contracts.test_process_overlay import make_written
 
-STORES = (broken_stores, broken_revivals, broken_books)
+STORES = (broken_stores, broken_revivals, broken_books, broken_guards)
 
 
 class OfBrokers(BrokerContract, LeaseContract, OnceContract):
@@ -44,7 +46,7 @@ class OfLetters(LettersContract, LettersOfOverlayContract):
     __test__ = False
 
 
-class OfStores(StoreContract, SnapshotContract, BooksContract):
+class OfStores(StoreContract, SnapshotContract, BooksContract, GuardContract):
     __test__ = False
 
 

@@ -22,6 +22,7 @@ from shared.sqlite.store import SqliteStore
 from shared.words import Commit, Envelope, Message, Receipt
 from tests.contracts.books import BooksContract
 from tests.contracts.broker import Broker, BrokerContract, pull_all, tokens
+from tests.contracts.guards import GuardContract
 from tests.contracts.leases import LeaseContract, OnceContract
 from tests.contracts.letters import Buried, LettersContract, LettersOfOverlayContract, bury, through
 from tests.contracts.overlay import KEYED, PLAIN, Accepted, OverlayContract, ack_all, entries, publish, pull, view
@@ -118,7 +119,7 @@ class TestSqliteDeadLetters(LettersContract, LettersOfOverlayContract):
         assert bytes_ == there > 0
 
 
-class TestSqliteStore(StoreContract, SnapshotContract, BooksContract):
+class TestSqliteStore(StoreContract, SnapshotContract, BooksContract, GuardContract):
     @pytest.fixture
     async def store(self, database: Database) -> SqliteStore:
         return SqliteStore(database, ManualClock())
@@ -161,7 +162,7 @@ class TestSqliteStore(StoreContract, SnapshotContract, BooksContract):
         assert len(database._readers) == there
 
 
-class TestSqliteStoreOfTwoProcesses(StoreContract, SnapshotContract, BooksContract):
+class TestSqliteStoreOfTwoProcesses(StoreContract, SnapshotContract, BooksContract, GuardContract):
     """Each call through another of them in turn."""
 
     @pytest.fixture

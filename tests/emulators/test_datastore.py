@@ -10,6 +10,7 @@ from shared.google.datastore_keys import COUNT, Place, integer
 from shared.google.datastore_store import DatastoreStore
 from shared.words import MAX_SUM, SHARD_FULL, Commit, Receipt, ShardAdd
 from tests.contracts.books import BooksContract
+from tests.contracts.guards import GuardContract
 from tests.contracts.snapshots import SnapshotContract
 from tests.contracts.store import LATER, StoreContract, commit, total
 from tests.emulators.datastore_fixtures import PROJECT, Datastore
@@ -26,7 +27,7 @@ class InTurn:
         return getattr(self._stores[0], name)
 
 
-class TestBlind(StoreContract, SnapshotContract, BooksContract):
+class TestBlind(StoreContract, SnapshotContract, BooksContract, GuardContract):
     """The Firestore emulator in Datastore mode."""
 
     # It is told what a shard holds after it has added, so it stops earlier where a sum is large.
@@ -37,7 +38,7 @@ class TestBlind(StoreContract, SnapshotContract, BooksContract):
         return await firestore.store()
 
 
-class TestBlindOfTwoProcesses(StoreContract):
+class TestBlindOfTwoProcesses(StoreContract, GuardContract):
     # It is told what a shard holds after it has added, so it stops earlier where a sum is large.
     test_a_shard_is_full_beyond_a_line_and_up_to_it_takes_the_largest_sum = None  # type: ignore[assignment] # no test
 
@@ -46,7 +47,7 @@ class TestBlindOfTwoProcesses(StoreContract):
         return InTurn(await firestore.store(), await firestore.store())  # type: ignore[return-value] # it is, in turn
 
 
-class TestVersioned(StoreContract, SnapshotContract, BooksContract):
+class TestVersioned(StoreContract, SnapshotContract, BooksContract, GuardContract):
     """The older emulator. It can't read the past: what its snapshots hold may be younger than their time."""
 
     @pytest.fixture
@@ -102,7 +103,7 @@ class TestVersioned(StoreContract, SnapshotContract, BooksContract):
                 assert outer.time < inner.time
 
 
-class TestVersionedOfTwoProcesses(StoreContract):
+class TestVersionedOfTwoProcesses(StoreContract, GuardContract):
     @pytest.fixture
     async def store(self, older: Datastore) -> DatastoreStore:
         return InTurn(await older.store(), await older.store())  # type: ignore[return-value] # it is, in turn

@@ -149,6 +149,9 @@ class RemoteOverlay(KeptByBroker):
     async def holds(self, keys: Collection[str]) -> Collection[str]:
         return await self._overlay.holds(keys)
 
+    async def raise_floor(self, counter: str, time: int) -> None:
+        await self._network.call(self._owner, "raise", lambda: self._overlay.raise_floor(counter, time))
+
 
 class RemoteWrittenOverlay(RemoteOverlay):
     """An overlay that processes write, as one of them sees it: each step may come late, or twice, or be lost."""

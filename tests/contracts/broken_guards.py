@@ -1,0 +1,99 @@
+"""Stores with one mistake each about guards."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+
+from shared.errors import ChangedError
+from shared.memory.store import MemorySnapshot, MemoryStore
+from shared.words import Commit, Guard
+
+
+class ChecksNoGuard(MemoryStore):
+    async def apply(self, commit: Commit) -> int:
+        if commit.guard is not None:
+            counter, guard = commit.guard
+            seen = self._guards.get(counter, Guard()).version
+            commit = replace(commit, guard=(counter, guard._replace(version=seen)))
+        return await super().apply(commit)
+
+
+class LeavesGuards(MemoryStore):
+    async def apply(self, commit: Commit) -> int:
+        guards = self._guards
+        time = await super().apply(commit)
+        self._guards = guards
+        return time
+
+
+class AppliesBeforeItLooks(MemoryStore):
+    async def apply(self, commit: Commit) -> int:
+        try:
+            return await super().apply(commit)
+        except ChangedError:
+            await super().apply(replace(commit, receipts=(), guard=None))
+            raise
+
+
+class LeavesTheReceipt(MemoryStore):
+    async def apply(self, commit: Commit) -> int:
+        try:
+            return await super().apply(commit)
+        except ChangedError:
+            await super().apply(replace(commit, adds=(), guard=None))
+            raise
+
+
+class KeepsTheFirstMark(MemoryStore):
+    async def apply(self, commit: Commit) -> int:
+        before = self._guards
+        time = await super().apply(commit)
+        if commit.guard is not None and (old := before.get(commit.guard[0])):
+            now = self._guards[commit.guard[0]]
+            self._guards = self._guards | {commit.guard[0]: now._replace(deleted=old.deleted)}
+        return time
+
+
+class OneGuardForAll(MemoryStore):
+    async def apply(self, commit: Commit) -> int:
+        time = await super().apply(commit)
+        if commit.guard is not None:
+            self._guards = self._guards | {"c": self._guards[commit.guard[0]]}
+        return time
+
+
+class GuardsIncrements(MemoryStore):
+    """Whoever adds to a counter disturbs those who set it."""
+
+    async def apply(self, commit: Commit) -> int:
+        time = await super().apply(commit)
+        for add in commit.adds:
+            if add.counter in self._guards:
+                now = self._guards[add.counter]._replace(version=time)
+                self._guards = self._guards | {add.counter: now}
+        return time
+
+
+class SkipsWhatChangesNothing(MemoryStore):
+    async def apply(self, commit: Commit) -> int:
+        return await super().apply(commit if commit.adds else replace(commit, guard=None))
+
+
+class GuardOfNow(MemoryStore):
+    """Totals of the instant, and a guard that is younger: two sets may add up."""
+
+    @asynccontextmanager
+    async def snapshot(self) -> AsyncIterator[MemorySnapshot]:
+        async with super().snapshot() as then:
+            store = self
+
+            class Late(MemorySnapshot):
+                @property
+                def _guards(self) -> dict[str, Guard]:
+                    return store._guards
+
+                @_guards.setter
+                def _guards(self, _: object) -> None:
+                    """Asked for when it is read."""
+
+            yield Late(then.time, then.as_of, then._configs, then._shards, then._receipts, guards={})
