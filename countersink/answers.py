@@ -27,7 +27,7 @@ class UnavailableError(RequestError):
     """No promise came in time: it may count or not. Under the same id it is safe to send again."""
 
     id: str | None = None
-    """The id of the increment, or the key of the batch, also where it was made for you."""
+    """The id of the increment, or the key of the batch or of the change, also where it was made for you."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +56,21 @@ class Counter:
             shards=answer["shards"],
             exists=answer["exists"],
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """What became of a counter that was set, reset or deleted."""
+
+    name: str
+    before: int
+    after: int
+    key: str
+    """Under which it is safe to send again: the first time counts, and is answered."""
+
+    @classmethod
+    def of(cls, answer: Mapping[str, Any], key: str) -> "Changed":
+        return cls(answer["name"], answer["before"], answer["after"], key)
 
 
 @dataclass(frozen=True, slots=True)

@@ -65,7 +65,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _settings() -> str:
-    rows = [*table(), ("COUNTERSINK_URL", shell.URL, "where incr, get and list find the service")]
+    rows = [*table(), ("COUNTERSINK_URL", shell.URL, "where incr, get, list, set, reset and delete find the service")]
     width = max(len(name) for name, _, _ in rows)
     lines = [f"  {name:{width}}  {help_} [{default}]" for name, default, help_ in rows]
     return "settings (environment):\n" + "\n".join(lines)

@@ -6,13 +6,14 @@ from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
 from countersink import requests
-from countersink.answers import Accepted, Counter, Rejected, RejectedError, RequestError, UnavailableError
+from countersink.answers import Accepted, Changed, Counter, Rejected, RejectedError, RequestError, UnavailableError
 from countersink.transport import Transport
 from shared.ids import mint
 from shared.words import Increment
 
 __all__ = [
     "Accepted",
+    "Changed",
     "Client",
     "Counter",
     "Increment",
@@ -77,6 +78,18 @@ class Client:
             all_of_it = _joined(all_of_it, part, first)
         return all_of_it
 
+    async def set(self, name: str, value: int, *, key: str | None = None) -> Changed:
+        """Have it be `value`: what was accepted until then is in it, what comes later is added."""
+        return await self._change("PUT", requests.path_of_counter(name), requests.value(value), key)
+
+    async def reset(self, name: str, *, key: str | None = None) -> Changed:
+        """Have it be 0."""
+        return await self._change("POST", requests.path_of_counter(name) + "/reset", None, key)
+
+    async def delete(self, name: str, *, key: str | None = None) -> Changed:
+        """Have it be 0, and listed no more until it is counted again."""
+        return await self._change("DELETE", requests.path_of_counter(name), None, key)
+
     async def get(self, name: str, *, max_age: float | None = None) -> Counter:
         """Its total; the part of it that is cached may be `max_age` seconds old."""
         query = requests.query(requests.seconds("max_age", max_age))
@@ -108,6 +121,15 @@ class Client:
         """Its state: pending, applied, dead-lettered or unknown."""
         answer = await self._transport.send("GET", requests.path_of_receipt(receipt))
         return _read(answer, lambda answer: str(answer["state"]))
+
+    async def _change(self, method: str, path: str, body: Any, key: str | None) -> Changed:
+        sent_as = mint() if key is None else key
+        try:
+            answer = await self._transport.send(method, path, body, headers=requests.header_of_key(sent_as, 0))
+        except UnavailableError as error:
+            error.id = sent_as
+            raise
+        return _read(answer, lambda answer: Changed.of(answer, sent_as))
 
     async def _count(
         self, path: str, body: Any, sent_as: str, headers: Mapping[str, str], wait: float | None

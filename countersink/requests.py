@@ -33,6 +33,11 @@ def increment(delta: int, increment_id: str) -> dict[str, Any]:
     return {"delta": delta, "id": increment_id}
 
 
+def value(number: int) -> dict[str, Any]:
+    check("the value", "value", flaw_of_delta(number))
+    return {"value": number}
+
+
 def path_of_counter(name: str) -> str:
     check("the counter's name", "name", flaw_of_name(name))
     return f"/v1/counters/{quote(name, safe='')}"

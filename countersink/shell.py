@@ -1,4 +1,4 @@
-"""The commands that ask a running service: incr, get, list."""
+"""The commands that ask a running service: incr, get, list, set, reset, delete."""
 
 import argparse
 import asyncio
@@ -36,6 +36,19 @@ def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
 
     listing = _add(commands, "list", _list, "list counters, in order of their names")
     listing.add_argument("--prefix", default="", metavar="P", help="those that start so")
+
+    set_ = _add_change(commands, "set", "give a counter a value; what comes later is added to it")
+    set_.add_argument("value", type=int, metavar="VALUE")
+    _add_change(commands, "reset", "give a counter the value 0")
+    _add_change(commands, "delete", "reset a counter, and list it no more until it is counted again")
+
+
+def _add_change(commands: "argparse._SubParsersAction[Any]", name: str, help_: str) -> Any:
+    parser = _add(commands, name, _change, help_)
+    parser.add_argument("name", metavar="NAME", help="the counter; one that starts with - goes after --")
+    parser.add_argument("--key", help="happens once however often it is sent under this key [a new one]")
+    parser.set_defaults(change=name)
+    return parser
 
 
 def _add(commands: "argparse._SubParsersAction[Any]", name: str, command: Command, help_: str) -> Any:
@@ -79,6 +92,21 @@ async def _incr(client: "Client", options: argparse.Namespace) -> None:
         tell(_json({"accepted": accepted.accepted, "receipt": accepted.receipt, "id": accepted.id}))
     else:
         tell(f"accepted, receipt {accepted.receipt}")
+
+
+async def _change(client: "Client", options: argparse.Namespace) -> None:
+    from countersink.answers import UnavailableError  # noqa: PLC0415 (as above)
+
+    change = getattr(client, options.change)
+    values = (options.value,) if options.change == "set" else ()
+    try:
+        changed = await change(options.name, *values, key=options.key)
+    except UnavailableError as error:
+        raise CountersinkError(f"{error} Sent again with --key {error.id} it happens once") from error
+    if options.json:
+        tell(_json({name: getattr(changed, name) for name in changed.__slots__}))
+    else:
+        tell(f"{changed.name}  was {changed.before}, is {changed.after}")
 
 
 async def _get(client: "Client", options: argparse.Namespace) -> None:

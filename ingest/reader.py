@@ -11,7 +11,7 @@ from shared import metrics
 from shared.clock import Clock
 from shared.errors import OverloadedError, TransientError
 from shared.ports import Overlay, Store
-from shared.words import Reading, View
+from shared.words import Guard, Reading, Total, View
 
 MOST_BASES: Final = 20_000
 LONGEST_AGE: Final = 60.0
@@ -31,6 +31,15 @@ class _Answer(NamedTuple):
     base: Base
     version: int
     reading: Reading
+
+
+class Look(NamedTuple):
+    """A reading of an instant within the call, and what else the store knew at it."""
+
+    reading: Reading
+    guard: Guard
+    done: bool
+    """Whether the receipt was there."""
 
 
 class Reader:
@@ -57,6 +66,12 @@ class Reader:
             found |= await self._look_up(missing, age)
             _LOOKED_UP.inc(len(missing))
         return [found[name] for name in counters]  # type: ignore[misc] # all were found
+
+    async def look(self, counter: str, receipt: str) -> Look:
+        """One counter anew, its guard, and whether that receipt is `applied`: all at one instant."""
+        async with self._slots:
+            readings, totals, applied = await self._look((counter,), (receipt,))
+        return Look(readings[counter], totals[counter].guard, receipt in applied)
 
     async def _view(self, names: Sequence[str], age: float) -> dict[str, Reading | None]:
         """What the cached bases say together with a view of now."""
@@ -85,7 +100,8 @@ class Reader:
         more = pending(base, view)
         if more is None:
             return None
-        shards = base.total.shards
+        shards, deleted = base.total.shards, base.total.guard.deleted
+        there = shards > 0 or any(entry.confirmed for entry in view.entries)
         reading = Reading(
             name=name,
             applied=base.total.value,
@@ -93,7 +109,7 @@ class Reader:
             exact=view.exact and (base.exact or not view.entries),
             as_of=base.as_of,
             shards=shards,
-            exists=shards > 0 or any(entry.confirmed for entry in view.entries),
+            exists=there and not (deleted and base.total.value + more == 0),
         )
         self._answers[name] = _Answer(base, view.version, reading)
         self._answers.move_to_end(name)
@@ -139,9 +155,11 @@ class Reader:
 
     async def _snapshot(self, names: Sequence[str]) -> Mapping[str, Reading]:
         async with self._slots:
-            return await self._look(names)
+            return (await self._look(names))[0]
 
-    async def _look(self, names: Sequence[str]) -> Mapping[str, Reading]:
+    async def _look(
+        self, names: Sequence[str], also: Collection[str] = ()
+    ) -> tuple[Mapping[str, Reading], Mapping[str, Total], Collection[str]]:
         """Choose the instant; then read the overlay; then, at that instant, totals and receipts of all its entries."""
         for _ in range(MOST_TRIES):
             born = self._clock.monotonic()
@@ -151,7 +169,7 @@ class Reader:
                 if any(snapshot.time < view.floor for view in views.values()):
                     continue
                 asked = {name: frozenset(keys_of(view)) for name, view in views.items()}
-                totals, applied = await snapshot.read(names, frozenset().union(*asked.values()))
+                totals, applied = await snapshot.read(names, frozenset(also).union(*asked.values()))
                 found = {}
                 for name, view in views.items():
                     known = asked[name].intersection(applied)
@@ -170,7 +188,7 @@ class Reader:
                     assert reading is not None, "the view's floor and receipts were asked for"  # noqa: S101
                     found[name] = reading
                 await self._settle(views, applied, snapshot.time)
-                return found
+                return found, totals, applied
         raise TransientError("the store is older than what the broker knows to be applied: do they belong together?")
 
     async def _settle(self, views: Mapping[str, View], applied: Collection[str], time: int) -> None:

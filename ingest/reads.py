@@ -41,7 +41,8 @@ class Reads:
         max_age = query.seconds("max_age", LONGEST_AGE)
         names = query.all("name")
         token: str | None = None
-        if names:
+        listed = not names
+        if not listed:
             query.done()
             if len(names) > MOST_LISTED:
                 raise Problem(422, f"at most {MOST_LISTED} names in one request", field="name")
@@ -55,6 +56,8 @@ class Reads:
             query.done()
             names, token = await self._page(prefix, after, limit)
         readings = await self._reader.read(names, max_age)
+        if listed:
+            readings = [reading for reading in readings if reading.exists]  # what was deleted may still be stored
         next_token = orjson.dumps(token) if token else b"null"
         counters = b",".join([self._render(reading) for reading in readings])
         return Answer(b'{"counters":[%b],"next_page_token":%b}' % (counters, next_token))

@@ -12,6 +12,7 @@ from ingest.answers import JSON
 from ingest.problems import Problem, problem_of
 from ingest.reads import Reads
 from ingest.requests import Query, name_of
+from ingest.sets import Sets
 from ingest.shards import Shards
 from ingest.writes import Writes
 from shared import metrics
@@ -29,10 +30,11 @@ class Routes:
     the answer.
     """
 
-    def __init__(self, writes: Writes, reads: Reads, shards: Shards, ready: Ready, version: str) -> None:
+    def __init__(self, writes: Writes, reads: Reads, shards: Shards, sets: Sets, *, ready: Ready, version: str) -> None:
         self._writes = writes
         self._reads = reads
         self._shards = shards
+        self._sets = sets
         self._ready = ready
         self._version = version
         self._fixed: dict[str, dict[str, Callable[[web.BaseRequest, Query], Answer]]] = {
@@ -74,10 +76,15 @@ class Routes:
         segment, slash, part = rest.partition("/")
         name = name_of(segment)
         if not slash:
-            _allow(method, "GET", "POST")
+            _allow(method, "GET", "POST", "PUT", "DELETE")
             if method == "POST":
                 return self._writes.one(request, name, query)
-            return self._reads.one(name, query)
+            if method == "GET":
+                return self._reads.one(name, query)
+            return (self._sets.put if method == "PUT" else self._sets.delete)(request, name, query)
+        if part == "reset":
+            _allow(method, "POST")
+            return self._sets.reset(request, name, query)
         if part == "shards":
             _allow(method, "PUT")
             return self._shards.put(request, name, query)

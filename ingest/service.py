@@ -14,6 +14,8 @@ from ingest.reader import Reader
 from ingest.reads import Reads
 from ingest.routes import Routes
 from ingest.server import serve
+from ingest.sets import Sets
+from ingest.setter import Setter
 from ingest.settling import INTERVAL, Settling
 from ingest.shards import Shards
 from ingest.spool import Spool
@@ -21,6 +23,7 @@ from ingest.tracking import Tracking
 from ingest.writes import Writes
 from shared.clock import Clock
 from shared.ports import Overlay, Publisher, Store
+from shared.receipts import lifetime
 from shared.settings import Settings
 from shared.supervise import forever
 
@@ -60,13 +63,15 @@ class Ingest:
         self.reader = Reader(store, overlay, clock, settings.cache_ttl)
         self.bodies = bodies = Bodies(settings.max_body_bytes, settings.body_timeout)
         tracking = Tracking(store, overlay, clock)
+        receipts_live = lifetime(settings.retention * 1000, of_client=True)
         self._lane = Lane(self.publishing, settings.max_body_bytes) if short else None
         self.routes = Routes(
             Writes(self.publishing, tracking, self.reader, bodies),
             Reads(self.reader, tracking, store, overlay),
             Shards(store, bodies, settings),
-            self._ready,
-            version,
+            Sets(Setter(self.reader, store, overlay, clock, receipts_live), bodies),
+            ready=self._ready,
+            version=version,
         )
 
     async def _ready(self) -> None:

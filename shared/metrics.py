@@ -116,6 +116,9 @@ DATASTORE_OPERATIONS = Counter(
     registry=REGISTRY,
 )
 
+SETS = Counter(
+    "countersink_sets", "Counters set, reset or deleted, as far as this process was told.", ["how"], registry=REGISTRY
+)
 READS = Counter("countersink_reads", "Counters read.", ["how"], registry=REGISTRY)
 
 

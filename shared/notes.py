@@ -1,8 +1,9 @@
 """What receipts say besides being there, so that all can be added up again: JSON, as short as it can be. Pure.
 
 The receipt of an id that a client chose says which use of the id it stands for. The first receipt of a commit says
-which commit it was and what became of how many increments. The sums of the commit stand in its first receipts, divided
-so that an entity takes them: one list of names for all its envelopes, and all or nothing with the commit.
+which commit it was and what became of how many increments; that of a set, what the counter was before and after. The
+sums of the commit stand in its first receipts, divided so that an entity takes them: one list of names for all its
+envelopes, and all or nothing with the commit.
 """
 
 from collections.abc import Iterable, Mapping
@@ -24,6 +25,7 @@ _ATTEMPT: Final = "a"
 _COMMIT: Final = "c"
 _SUMS: Final = "s"
 _TALLY: Final = ("n", "d", "x", "f")
+_CHANGE: Final = "v"
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +36,8 @@ class Note:
     commit: str = ""
     tally: Tally = field(default_factory=Tally)
     sums: Mapping[str, int] = field(default_factory=dict)
+    change: tuple[int, int] | None = None
+    """What a set found, and what it made of it."""
 
 
 _NOTHING: Final = Note()
@@ -54,9 +58,17 @@ def written(attempts: Iterable[str], commit: str, tally: Tally, sums: Mapping[st
     return notes
 
 
+def of_change(commit: str, counter: str, deltas: Iterable[int], before: int, after: int) -> list[bytes]:
+    """One for each delta, as each must fit into 64 bits, but one at least. Totals may be larger, so they are text."""
+    first: dict[str, Any] = {_COMMIT: commit, _CHANGE: [str(before), str(after)]}
+    rest = [{_SUMS: {counter: delta}} for delta in deltas]
+    return [orjson.dumps(note) for note in ([first | rest[0], *rest[1:]] if rest else [first])]
+
+
 def read(note: bytes) -> Note:
     if not note:
         return _NOTHING
     data: dict[str, Any] = orjson.loads(note)
     tally = Tally(*[data.get(name, 0) for name in _TALLY])
-    return Note(data.get(_ATTEMPT, ""), data.get(_COMMIT, ""), tally, data.get(_SUMS, {}))
+    change = (int(data[_CHANGE][0]), int(data[_CHANGE][1])) if _CHANGE in data else None
+    return Note(data.get(_ATTEMPT, ""), data.get(_COMMIT, ""), tally, data.get(_SUMS, {}), change)

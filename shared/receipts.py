@@ -28,6 +28,11 @@ def key_of_increment(counter: str, client_id: str) -> str:
     return "i" + sha256(f"{len(counter)}:{counter}{client_id}".encode()).hexdigest()
 
 
+def key_of_set(counter: str, kind: str, idempotency_key: str) -> str:
+    """Of a set, a reset or a delete of the counter: a key that is used for two of them names two things."""
+    return "c" + sha256(f"{kind}:{len(counter)}:{counter}{idempotency_key}".encode()).hexdigest()
+
+
 def lifetime(retention: int, *, of_client: bool) -> int:
     """Milliseconds a receipt lives: longer than the broker can deliver what it stands for again.
 

@@ -45,6 +45,12 @@ _HOW: Final = [
     ),
     _in("query", "ack", {"enum": ["none"]}, "Answer at once, with `durable: false`: no promise."),
 ]
+_ONCE: Final = _in(
+    "header",
+    "Idempotency-Key",
+    ref("Id"),
+    "Makes it safe to send again: it happens once, and each answer is that of the first time.",
+)
 _MAX_AGE: Final = _in(
     "query",
     "max_age",
@@ -68,6 +74,20 @@ def _plain(operation: str, summary: str, content: Part, problems: Part) -> Part:
 
 def _json(properties: Part) -> Part:
     return {"application/json": {"schema": {"type": "object", "properties": properties, "required": [*properties]}}}
+
+
+def _set(operation: str, summary: str, body: str) -> Part:
+    return {
+        "operationId": operation,
+        "tags": ["manage"],
+        "summary": summary,
+        "parameters": [_ONCE],
+        "requestBody": _body(body, required=body != "Nothing"),
+        "responses": {
+            "200": answer("It is done, and every read from now on shows it.", "Changed"),
+            **_WRITE,
+        },
+    }
 
 
 PATHS: Final[Part] = {
@@ -95,10 +115,16 @@ PATHS: Final[Part] = {
             "summary": "Read one counter",
             "parameters": [_MAX_AGE],
             "responses": {
-                "200": answer("One that was never seen is 0 with `exists: false`.", "Counter"),
+                "200": answer("One that was never seen, or was deleted, is 0 with `exists: false`.", "Counter"),
                 **_READ,
             },
         },
+        "put": _set("setCounter", "Set a counter: what is accepted later is added to it", "SetValue"),
+        "delete": _set("deleteCounter", "Set a counter to 0, and list it no more until it is counted again", "Nothing"),
+    },
+    "/v1/counters/{name}/reset": {
+        "parameters": [_NAME],
+        "post": _set("resetCounter", "Set a counter to 0", "Nothing"),
     },
     "/v1/increments": {
         "post": {

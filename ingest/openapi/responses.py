@@ -25,7 +25,8 @@ _WORDS: Final = {
     "422": "A field, parameter or header is wrong: `field` names it. Nothing was counted.",
     "429": "This client, or this counter, holds its share of what may wait; others are served. Send less at once, and"
     " come back after `Retry-After`, with the same ids.",
-    "503": "Too much is waiting, or the broker or the store is away. Come back after `Retry-After`.",
+    "503": "Too much is waiting, or the broker or the store is away; or a counter that is to be set can't be read"
+    " exactly now. Come back after `Retry-After`.",
     "507": "The disk is full. Come back after `Retry-After`.",
 }
 _HEADERS: Final[dict[str, dict[str, Any]]] = {

@@ -123,6 +123,15 @@ SCHEMAS: Final[Schema] = {
             "next_page_token": {"type": ["string", "null"], "description": "null on the last page."},
         }
     ),
+    "SetValue": _object({"value": {"type": "integer", "minimum": -MAX_DELTA, "maximum": MAX_DELTA}}),
+    "Nothing": _object({}, description="Or no body at all."),
+    "Changed": _object(
+        {
+            "name": ref("Name"),
+            "before": {"type": "integer", "description": "All that was accepted until then, applied or not."},
+            "after": {"type": "integer", "description": "What is accepted from then on is added to it."},
+        }
+    ),
     "SetShards": _object({"shards": {"type": "integer", "minimum": 1}}),
     "Shards": _object({"name": ref("Name"), "shards": {"type": "integer", "minimum": 1}}),
     "Receipt": _object({"receipt": TEXT, "state": {"enum": ["pending", "applied", "dead-lettered", "unknown"]}}),

@@ -1,4 +1,4 @@
-"""incr, get and list against a running service."""
+"""incr, get, list, set, reset and delete against a running service."""
 
 import json
 import os
@@ -67,6 +67,21 @@ def test_list_takes_a_prefix_is_in_order_and_aligned(shell: Shell) -> None:
     names = [json.loads(line)["name"] for line in shell.said("list", "--prefix", "p:b", "--json").splitlines()]
     assert names == ["p:b10", "p:b2"]
     assert shell.said("list", "--prefix", "nothing") == ""
+
+
+def test_a_counter_is_set_reset_and_deleted(shell: Shell) -> None:
+    shell.said("incr", "changed", "--by", "7")
+    assert shell.said("set", "changed", "-5") == "changed  was 7, is -5\n"
+    for _ in range(2):
+        said = json.loads(shell.said("reset", "changed", "--key", "k", "--json"))
+        assert said == {"name": "changed", "before": -5, "after": 0, "key": "k"}
+    shell.said("incr", "changed")
+    assert shell.said("delete", "changed") == "changed  was 1, is 0\n"
+    assert shell.said("list", "--prefix", "changed") == ""
+    code, _, (line,) = shell("reset", "a", "--url", "http://127.0.0.1:1", "--patience", "0.1", "--key", "x1")
+    assert (code, line.endswith("Sent again with --key x1 it happens once")) == (1, True)
+    assert shell("set", "changed", "much").code == 2
+    assert shell("set", "changed", "9007199254740992").code == 1
 
 
 def test_a_name_that_begins_with_a_dash_goes_after_two(shell: Shell) -> None:

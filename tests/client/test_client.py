@@ -51,6 +51,23 @@ async def test_the_same_id_counts_once(client: Client) -> None:
     assert [counter.value for counter in await client.get_many(["a", "b"], max_age=0)] == [1, 1]
 
 
+async def test_a_counter_is_set_reset_and_deleted(client: Client) -> None:
+    await client.increment("a/b", 5)
+    for _ in range(2):
+        changed = await client.set("a/b", 100, key="k")
+        assert (changed.name, changed.before, changed.after, changed.key) == ("a/b", 5, 100, "k")
+    await client.increment("a/b", 5)
+    assert (await client.reset("a/b")).before == 105
+    assert (await client.set("a/b", -1)).key != (await client.delete("a/b")).key
+    assert not (await client.get("a/b", max_age=0)).exists
+    assert [counter async for counter in client.list()] == []
+    for value in (2**53, True, "1"):
+        with pytest.raises(RejectedError, match="the value must"):
+            await client.set("a", value)  # type: ignore[arg-type] # that is what is tried
+    with pytest.raises(RejectedError, match="can't be a header"):
+        await client.reset("a", key=" ")
+
+
 async def test_waiting_answers_the_total(client: Client, service: Service) -> None:
     assert (await client.increment("a", wait=0)).value is None
     async with service.applying():

@@ -16,7 +16,8 @@ from tests.http.service import Service
 PATHS: dict[str, dict[str, Any]] = contract.DOCUMENT["paths"]
 OPERATIONS = [(path, method) for path, item in PATHS.items() for method in contract.METHODS if method in item]
 PROMISED = {
-    "/v1/counters/{name}": {"get", "post"},
+    "/v1/counters/{name}": {"get", "post", "put", "delete"},
+    "/v1/counters/{name}/reset": {"post"},
     "/v1/increments": {"post"},
     "/v1/counters": {"get"},
     "/v1/counters/{name}/shards": {"put"},
@@ -124,7 +125,12 @@ async def test_what_the_service_answers_is_in_it(service: Service) -> None:
 @pytest.mark.parametrize(("path", "method"), OPERATIONS)
 async def test_every_operation_and_parameter_in_it_is_answered(service: Service, path: str, method: str) -> None:
     target = path.replace("{name}", "a").replace("{id}", "x")
-    body = {"/v1/increments": b'[{"counter": "a"}]', "/v1/counters/{name}/shards": b'{"shards": 2}'}.get(path)
+    bodies = {
+        ("/v1/increments", "post"): b'[{"counter": "a"}]',
+        ("/v1/counters/{name}/shards", "put"): b'{"shards": 2}',
+        ("/v1/counters/{name}", "put"): b'{"value": 2}',
+    }
+    body = bodies.get((path, method))
     for query in ("", *(f"?{name}={EXAMPLES[name]}" for name in _parameters(path, method, "query"))):
         assert (await service.ask(method.upper(), target + query, body)).status in {200, 202}, query
     for name in _parameters(path, method, "header"):
@@ -173,6 +179,15 @@ REQUESTS = {
         "{}",
         "1",
     ],
+    "SetValue": [
+        '{"value": 1}',
+        '{"value": -9007199254740991}',
+        '{"value": 9007199254740992}',
+        "{}",
+        "1",
+        '{"value": "1"}',
+    ],
+    "Nothing": ["{}", "[]", "1", '{"value": 1}'],
     "SetShards": ['{"shards": 1}', '{"shards": 0}', '{"shards": true}', "{}", "[]", '{"shards": 1, "x": 1}'],
 }
 
@@ -182,6 +197,8 @@ async def test_a_body_fits_its_schema_if_and_only_if_it_is_taken(service: Servic
     target, method = {
         "Single": ("/v1/counters/a", "POST"),
         "Batch": ("/v1/increments", "POST"),
+        "SetValue": ("/v1/counters/a", "PUT"),
+        "Nothing": ("/v1/counters/a/reset", "POST"),
         "SetShards": ("/v1/counters/a/shards", "PUT"),
     }[schema]
     answer = await service.ask(method, target, body.encode())

@@ -1,0 +1,159 @@
+"""Owns how a counter is set: by what an exact reading lacks, in one commit with a receipt and the counter's guard.
+
+What was accepted before the reading is in it, applied or not; what comes later counts after the set. Whoever else has
+set the counter since then has changed the guard, and so the commit fails. See docs/adr/0009.
+"""
+
+import asyncio
+import random
+import secrets
+from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import Final, NamedTuple
+from weakref import WeakValueDictionary
+
+from ingest.reader import Look, Reader
+from shared import metrics, notes
+from shared.backoff import Backoff
+from shared.clock import Clock
+from shared.errors import (
+    AlreadyAppliedError,
+    ChangedError,
+    CountersinkError,
+    OverloadedError,
+    ShardFullError,
+    StorageFullError,
+    TransientError,
+)
+from shared.ids import mint
+from shared.ports import Overlay, Store
+from shared.receipts import key_of_set
+from shared.sharding import choose
+from shared.words import SHARD_FULL, Commit, Guard, Receipt, ShardAdd
+
+PATIENCE: Final = 5.0
+"""Seconds in which others may be faster, or the store may fail."""
+SET: Final = "set"
+RESET: Final = "reset"
+DELETE: Final = "delete"
+
+
+class InexactError(TransientError):
+    """Nobody knows just what the counter is now, so nobody can set it."""
+
+
+class Wish(NamedTuple):
+    """What is asked for."""
+
+    kind: str
+    value: int = 0
+    key: str | None = None
+    """Under which it happens once, however often it is asked for."""
+
+
+class Change(NamedTuple):
+    """What came of it."""
+
+    before: int
+    after: int
+
+
+class Setter:
+    """Sets counters, one after the other where they are the same: others would have to begin anew."""
+
+    def __init__(
+        self,
+        reader: Reader,
+        store: Store,
+        overlay: Overlay,
+        clock: Clock,
+        receipts_live: int,
+        *,
+        pick: Callable[[int], int] = random.randrange,
+        backoff: Callable[[], Backoff] = lambda: Backoff(0.01, 0.5),
+    ) -> None:
+        """`receipts_live` in milliseconds."""
+        self._reader = reader
+        self._store = store
+        self._overlay = overlay
+        self._clock = clock
+        self._receipts_live = receipts_live
+        self._pick = pick
+        self._backoff = backoff
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+
+    async def set(self, counter: str, wish: Wish) -> Change:
+        """Return when every process reads it so. After an error it may have happened, unless `InexactError`."""
+        receipt = key_of_set(counter, wish.kind, wish.key or mint())
+        async with self._locks.setdefault(counter, asyncio.Lock()):
+            change, time = await self._insist(counter, wish, receipt)
+            await self._overlay.raise_floor(counter, time)
+        return change
+
+    async def _insist(self, counter: str, wish: Wish, receipt: str) -> tuple[Change, int]:
+        """Until the receipt is there, ours or that of an earlier request. The same receipt each time: a commit that was
+        taken for lost may come late.
+        """
+        until = self._clock.monotonic() + PATIENCE
+        backoff = self._backoff()
+        full: set[int] = set()
+        while True:
+            why: CountersinkError
+            try:
+                look = await self._reader.look(counter, receipt)
+                if look.done:
+                    return await self._earlier(receipt)
+                return await self._commit(counter, wish, receipt, look, full)
+            except (InexactError, OverloadedError, StorageFullError):
+                raise
+            except ShardFullError as error:
+                full.update(shard for _, shard in error.shards)
+                why = error
+            except (AlreadyAppliedError, ChangedError, TransientError) as error:
+                why = error
+            if self._clock.monotonic() >= until:
+                raise TransientError(
+                    f"nobody can say whether it happened: send it again under the same Idempotency-Key ({why})"
+                ) from why
+            await backoff.wait()
+
+    async def _commit(
+        self, counter: str, wish: Wish, receipt: str, look: Look, full: Collection[int]
+    ) -> tuple[Change, int]:
+        reading = look.reading
+        if not reading.exact:
+            raise InexactError(
+                "a counter is set only while it can be read exactly, which this one can't be now: with Pub/Sub it takes"
+                " COUNTERSINK_OVERLAY=redis://…, and all processes must reach it"
+            )
+        change = Change(reading.value, wish.value)
+        adds = [*self._adds(counter, wish, look, full)]
+        said = notes.of_change(secrets.token_hex(6), counter, [add.delta for add in adds], *change)
+        expires = int(self._clock.now() * 1000) + self._receipts_live
+        receipts = [Receipt(f"{receipt}{'+' * number}", expires, note=note) for number, note in enumerate(said)]
+        guard = Guard(look.guard.version, wish.kind == DELETE)
+        time = await self._store.apply(Commit(tuple(receipts), tuple(adds), guard=(counter, guard)))
+        metrics.SETS.labels(wish.kind).inc()
+        return change, time
+
+    def _adds(self, counter: str, wish: Wish, look: Look, full: Collection[int]) -> Iterator[ShardAdd]:
+        """As many as it takes, each to a shard of its own. A set makes the counter, whatever its value."""
+        shards, full = look.reading.shards, {*full}
+        for delta in divided(wish.value - look.reading.value) or ([0] if wish.kind == SET and not shards else []):
+            shard = choose(max(shards, 1), frozenset(full), self._pick)
+            full.add(shard)
+            shards = max(shards, shard + 1)
+            yield ShardAdd(counter, shard, delta, shards)
+
+    async def _earlier(self, receipt: str) -> tuple[Change, int]:
+        time, found = await self._store.receipts([receipt])
+        change = notes.read(found[receipt].note).change if receipt in found else None
+        if change is None:
+            raise TransientError("its receipt has just expired")
+        return Change(*change), time
+
+
+def divided(delta: int) -> Sequence[int]:
+    """In parts that a shard can take; none of nothing."""
+    sign = 1 if delta > 0 else -1
+    whole, rest = divmod(abs(delta), SHARD_FULL)
+    return [sign * SHARD_FULL] * whole + [sign * rest] * (rest > 0)

@@ -1,0 +1,210 @@
+"""Set, reset, delete: the value before and after, exact whatever is pending."""
+
+import asyncio
+import contextlib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from countersink.audit import AGREES, judge, look
+from shared.words import MAX_DELTA, Balance
+from tests.http.service import Service, running, url_name
+
+
+async def change(service: Service, method: str, path: str, key: str | None, body: bytes | None = None) -> Any:
+    headers = {"Idempotency-Key": key} if key else None
+    answer = await service.ask(method, f"/v1/counters/{path}", body, headers)
+    assert answer.status == 200, answer
+    return answer.json
+
+
+async def put(service: Service, name: str, value: int, key: str | None = None) -> Any:
+    return await change(service, "PUT", url_name(name), key, b'{"value": %d}' % value)
+
+
+async def reset(service: Service, name: str, key: str | None = None) -> Any:
+    return await change(service, "POST", f"{url_name(name)}/reset", key)
+
+
+async def delete(service: Service, name: str, key: str | None = None) -> Any:
+    return await change(service, "DELETE", url_name(name), key)
+
+
+async def audited(service: Service) -> None:
+    """What the receipts say is what the shards hold, and nothing has drifted."""
+    ledger, _ = await look(service.parts.store, (), 0)
+    with contextlib.closing(ledger):
+        assert [line for line in ledger.lines() if judge(line, 0, exact=True).mark != AGREES] == []
+    assert service.parts.balance is not None
+    assert service.parts.balance().drift == 0
+
+
+async def test_a_counter_is_set_whatever_it_was(service: Service) -> None:
+    assert await put(service, "a/b", 7) == {"name": "a/b", "before": 0, "after": 7}
+    assert await put(service, "a/b", -MAX_DELTA) == {"name": "a/b", "before": 7, "after": -MAX_DELTA}
+    assert await put(service, "a/b", MAX_DELTA) == {"name": "a/b", "before": -MAX_DELTA, "after": MAX_DELTA}
+    assert await put(service, "a/b", 0) == {"name": "a/b", "before": MAX_DELTA, "after": 0}
+    reading = await service.read("a/b")
+    assert (reading["value"], reading["pending"], reading["exists"]) == (0, 0, True)
+    await audited(service)
+
+
+async def test_zero_makes_a_counter_and_a_reset_of_none_makes_none(service: Service) -> None:
+    assert await put(service, "set", 0) == {"name": "set", "before": 0, "after": 0}
+    assert await reset(service, "reset") == {"name": "reset", "before": 0, "after": 0}
+    assert await delete(service, "deleted") == {"name": "deleted", "before": 0, "after": 0}
+    assert await service.totals() == {"set": 0}
+
+
+async def test_what_is_pending_is_counted_before_the_set_and_not_again_when_it_is_applied(service: Service) -> None:
+    await service.incr("c", b'{"delta": 5}')
+    await service.apply()
+    await service.incr("c", b'{"delta": 30}')
+    await service.incr("c", b'{"delta": 200, "id": "x"}')
+    assert await put(service, "c", 1_000) == {"name": "c", "before": 235, "after": 1_000}
+    assert await service.value("c") == 1_000
+    await service.incr("c", b'{"delta": 200, "id": "x"}')
+    await service.incr("c")
+    assert await service.value("c") == 1_001
+    await service.apply()
+    assert await service.value("c") == 1_001
+    assert await reset(service, "c") == {"name": "c", "before": 1_001, "after": 0}
+    await audited(service)
+
+
+async def test_what_was_deleted_is_listed_again_when_it_is_counted_again(service: Service) -> None:
+    for name in ("a", "b"):
+        await service.incr(name, b'{"delta": 3}')
+    await service.apply()
+    await service.incr("a", b'{"delta": 4}')
+    assert await delete(service, "a") == {"name": "a", "before": 7, "after": 0}
+    for _ in range(2):  # with increments on their way, and when they have come
+        reading = await service.read("a")
+        assert (reading["value"], reading["exists"]) == (0, False)
+        assert await service.totals() == {"b": 3}
+        await service.apply()
+    await service.incr("a")
+    for _ in range(2):
+        assert (await service.read("a"))["exists"]
+        assert await service.totals() == {"a": 1, "b": 3}
+        await service.apply()
+    await audited(service)
+
+
+async def test_what_was_deleted_and_is_set_or_reset_is_there(service: Service) -> None:
+    for name in ("a", "b"):
+        await service.incr(name)
+        await service.apply()
+        await delete(service, name)
+    await put(service, "a", 0)
+    await reset(service, "b")
+    assert await service.totals() == {"a": 0, "b": 0}
+
+
+async def test_under_a_key_it_happens_once_and_answers_the_same(service: Service) -> None:
+    await service.incr("c", b'{"delta": 5}')
+    first = await put(service, "c", 100, key="k")
+    await service.incr("c")
+    for value in (100, 200):
+        assert await put(service, "c", value, key="k") == first
+        await service.apply()
+    assert await service.value("c") == 101
+    assert (await put(service, "other", 1, key="k"))["after"] == 1
+    assert (await put(service, "c", 7, key="l"))["before"] == 101
+    gone = await reset(service, "c", key="k")
+    assert gone == {"name": "c", "before": 7, "after": 0}
+    await service.incr("c")
+    assert await reset(service, "c", key="k") == gone
+    assert (await delete(service, "c", key="k"))["before"] == 1
+    await service.incr("c", Idempotency_Key="k")
+    assert await service.value("c") == 1
+    await audited(service)
+
+
+async def test_of_equal_keys_at_once_one_happens(service: Service) -> None:
+    await service.incr("c", b'{"delta": 5}')
+    answers = await asyncio.gather(*(put(service, "c", value, key="k") for value in range(10, 18)))
+    assert all(answer == answers[0] for answer in answers)
+    assert answers[0]["before"] == 5
+    assert await service.value("c") == answers[0]["after"]
+
+
+async def test_sets_and_increments_at_once_all_count(tmp_path: Path) -> None:
+    """In two processes on one file. What was before each set, and what has come since the last, is all there was."""
+    async with running(tmp_path) as one, running(tmp_path) as two:
+        services = (one, two)
+        answers: list[Any] = []
+
+        async def count(number: int) -> None:
+            for step in range(6):
+                await services[number % 2].incr("c", b'{"delta": %d}' % (100 * number + step + 1))
+
+        async def set_it(number: int) -> None:
+            service = services[number % 2]
+            for step in range(4):
+                value = 10**6 * (10 * number + step)
+                answers.append(await (put(service, "c", value) if step % 2 else reset(service, "c")))
+
+        async with one.applying():
+            await asyncio.gather(*map(count, range(6)), *map(set_it, range(4)))
+        for _ in range(2):
+            last = await one.value("c")
+            assert await two.value("c") == last
+            counted = sum(100 * number + step + 1 for number in range(6) for step in range(6))
+            assert sum(one["before"] - one["after"] for one in answers) + last == counted
+            await one.apply()
+        assert one.parts.balance is not None
+        assert one.parts.balance() == Balance(0, 0)
+        await audited(one)
+
+
+async def test_others_read_it_at_once_however_old_a_base_may_be(tmp_path: Path) -> None:
+    async with running(tmp_path) as one, running(tmp_path) as two:
+        await one.incr("c", b'{"delta": 5}')
+        await one.apply()
+        for value in (7, 9):
+            for service in (one, two):
+                assert (await service.read("c", "?max_age=60"))["value"] in {5, 7}
+            await put(one, "c", value)
+            for service in (two, one):
+                assert (await service.read("c", "?max_age=60"))["value"] == value
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "field"),
+    [
+        (None, 400, None),
+        (b"", 400, None),
+        (b"4", 400, None),
+        (b"{", 400, None),
+        (b'{"value": 4, "value": 5}', 400, None),
+        (b"{}", 422, "value"),
+        (b'{"value": "4"}', 422, "value"),
+        (b'{"value": 4.0}', 422, "value"),
+        (b'{"value": true}', 422, "value"),
+        (b'{"value": 9007199254740992}', 422, "value"),
+        (b'{"value": 4, "id": "x"}', 422, "id"),
+    ],
+)
+async def test_a_body_that_is_no_value_is_refused(
+    service: Service, body: bytes | None, status: int, field: str | None
+) -> None:
+    answer = await service.ask("PUT", "/v1/counters/c", body)
+    assert (answer.status, answer.field) == (status, field)
+    assert await service.totals() == {}
+
+
+@pytest.mark.parametrize(("body", "status"), [(b"{}", 200), (b" ", 200), (b"1", 400), (b"[", 400), (b'{"by": 1}', 422)])
+async def test_a_reset_and_a_delete_have_no_body(service: Service, body: bytes, status: int) -> None:
+    assert (await service.post("/v1/counters/c/reset", body)).status == status
+    assert (await service.ask("DELETE", "/v1/counters/c", body)).status == status
+
+
+async def test_what_is_wrong_beside_the_body_is_refused(service: Service) -> None:
+    assert (await service.ask("PUT", "/v1/counters/c?wait=applied", b'{"value": 1}')).field == "wait"
+    assert (await service.ask("DELETE", "/v1/counters/..")).status == 422
+    assert (await service.ask("PUT", "/v1/counters/c/reset", b"")).status == 405
+    answer = await service.ask("PUT", "/v1/counters/c", b'{"value": 1}', {"Idempotency-Key": "x" * 1_001})
+    assert (answer.status, answer.field) == (422, "Idempotency-Key")
+    assert await service.totals() == {}
