@@ -68,7 +68,10 @@ class Reader:
         return [found[name] for name in counters]  # type: ignore[misc] # all were found
 
     async def look(self, counter: str, receipt: str) -> Look:
-        """One counter anew, its guard, and whether that receipt is `applied`: all at one instant."""
+        """One counter anew, its guard, and whether that receipt is `applied`: all at one instant.
+
+        Its base is not kept: a look-up in flight may be of a later instant, or follow with one of an earlier.
+        """
         async with self._slots:
             readings, totals, applied = await self._look((counter,), (receipt,))
         return Look(readings[counter], totals[counter].guard, receipt in applied)
@@ -96,7 +99,7 @@ class Reader:
             return answer.reading
         return self._combine(name, answer.base, view)
 
-    def _combine(self, name: str, base: Base, view: View) -> Reading | None:
+    def _combine(self, name: str, base: Base, view: View, *, keep: bool = True) -> Reading | None:
         more = pending(base, view)
         if more is None:
             return None
@@ -111,6 +114,8 @@ class Reader:
             shards=shards,
             exists=there and not (deleted and base.total.value + more == 0),
         )
+        if not keep:
+            return reading
         self._answers[name] = _Answer(base, view.version, reading)
         self._answers.move_to_end(name)
         if len(self._answers) > MOST_BASES:
@@ -184,7 +189,7 @@ class Reader:
                         epoch=view.epoch,
                         viewed=viewed,
                     )
-                    reading = self._combine(name, base, view)
+                    reading = self._combine(name, base, view, keep=not also)
                     assert reading is not None, "the view's floor and receipts were asked for"  # noqa: S101
                     found[name] = reading
                 await self._settle(views, applied, snapshot.time)

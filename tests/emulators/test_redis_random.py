@@ -1,6 +1,6 @@
 """A fleet on a real Redis in disorder, by seeds: whenever a reading says exact, it holds every answered increment once.
 
-Deltas are powers of four, as in tests/path/world.py: the digits of a total say which increments it holds.
+Deltas are powers of four, as in tests/path/changes.py: the digits of a total say which increments it holds.
 """
 
 import asyncio
@@ -20,7 +20,8 @@ from shared.redis.overlay import RedisOverlay
 from shared.words import Commit, Envelope, Increment, Receipt, ShardAdd
 from tests.emulators.proxy import Proxy, proxy
 from tests.emulators.redis_fixtures import Fleet, RedisServer, until
-from tests.path.world import MOST, Truth, digits
+from tests.path.changes import MOST, split
+from tests.path.world import Truth
 
 COUNTERS = ("a", "b", "c", "d", "e")
 SECONDS = 5.0
@@ -119,7 +120,7 @@ class Disorder:
                 self.inexact += 1
                 continue
             self.exact += 1
-            mask = digits(reading.value)
+            mask = split(reading.value)[1]
             assert before[reading.name] & ~mask == 0, "an increment that was answered is missing"
             assert mask & ~self.truths[reading.name].tried == 0, "something was counted that nobody sent"
 
@@ -228,7 +229,7 @@ class Disorder:
         if not all(reading.exact for reading in readings):
             return False
         for reading in readings:
-            assert self.truths[reading.name].answered & ~digits(reading.value) == 0
+            assert self.truths[reading.name].answered & ~split(reading.value)[1] == 0
         return True
 
 

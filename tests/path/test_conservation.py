@@ -43,6 +43,7 @@ class Traffic:
             self.foreign,
             self.garble,
             self.poison,
+            self.change,
             self.apply,
             self.lose_acks,
             self.hand_back,
@@ -81,6 +82,14 @@ class Traffic:
         await service.incr("poison", None, "?by=3")
         body = b'{"counters": {"poison": 1, "a": 1}}'
         await service.post("/v1/increments", body, Idempotency_Key=str(self.random.randint(2, 3)))
+
+    async def change(self, service: Service) -> None:
+        """No increment, and so nothing of what is counted here; but shards hold other sums."""
+        path = f"/v1/counters/{self.random.choice('abcd')}"
+        key = {"Idempotency-Key": str(self.random.randint(0, 9))}
+        value = b'{"value": %d}' % self.random.randint(-9, 9)
+        asked = [("PUT", path, value, key), ("POST", f"{path}/reset", None, key), ("DELETE", path, None, key)]
+        assert (await service.ask(*self.random.choice(asked))).status == 200
 
     async def apply(self, service: Service) -> None:
         await service.apply()

@@ -4,7 +4,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from tests.path.world import COUNTERS, MOST, POISON, World
+from ingest.setter import DELETE, RESET, SET
+from tests.path.changes import MOST
+from tests.path.world import COUNTERS, POISON, World
 
 INDEX = st.integers(0, 1)
 THROUGH = st.booleans()
@@ -15,7 +17,7 @@ COUNTER = st.sampled_from(COUNTERS)
 class WholePath(RuleBasedStateMachine):
     """Two ingests, two flushers, one broker, one store; the rules are the world's faults."""
 
-    repeated = frozenset({"apply", "ack", "forget", "bury again"})
+    repeated = frozenset({"apply", "ack", "forget", "bury again", "raise"})
     """Calls that may happen twice. A broker that is its own overlay takes a publish once: a transaction in one file."""
     reads_checked = True
     written = False
@@ -77,6 +79,18 @@ class WholePath(RuleBasedStateMachine):
     )
     def read(self, index: int, counters: list[str], max_age: float | None, through: bool) -> None:
         self.world.read(self.world.ingests[index], counters, max_age)
+        self.get(index, through)
+
+    @precondition(lambda self: self.reads_checked)
+    @rule(
+        index=INDEX,
+        counter=COUNTER,
+        kind=st.sampled_from([SET, SET, RESET, DELETE]),
+        key=st.sampled_from([None, None, "key0", "key1"]),
+        through=THROUGH,
+    )
+    def set(self, index: int, counter: str, kind: str, key: str | None, through: bool) -> None:
+        self.world.set(self.world.ingests[index], counter, kind, key)
         self.get(index, through)
 
     @rule(index=INDEX)

@@ -1,7 +1,7 @@
 """Several ingests and flushers on one broker and one store, moved step by step, and what must be true of them.
 
-Each increment has a delta of its own, a power of four: the digits of a total say which increments it holds, and a digit
-of 2 that one was counted twice.
+Each increment has a delta of its own, so that a total says which increments it holds, and of which set it is: see
+`changes`.
 """
 
 import asyncio
@@ -23,6 +23,7 @@ from ingest.coalescer import Draft
 from ingest.pace import Pace
 from ingest.publishing import Publishing
 from ingest.reader import Reader
+from ingest.setter import SET, Setter, Wish
 from ingest.settling import Settling
 from shared.backoff import Backoff
 from shared.clock import ManualClock
@@ -30,10 +31,10 @@ from shared.errors import CountersinkError, RefusedError, TransientError
 from shared.ids import of_key
 from shared.memory.broker import MemoryBroker, MemoryOverlay
 from shared.memory.overlay import ProcessOverlay
-from shared.memory.store import MemoryStore
 from shared.ports import DeadLetters, Overlay
-from shared.receipts import DAY
+from shared.receipts import DAY, key_of_set
 from shared.words import Commit, Increment, Message, Reading
+from tests.path.changes import BASE, ChangedStore, counted
 from tests.path.letters import BuriesApart
 from tests.path.network import (
     Network,
@@ -46,8 +47,6 @@ from tests.path.network import (
 
 COUNTERS = ("a", "b")
 POISON = "poison"
-MOST = 26
-"""Powers of four below 2^53."""
 
 
 class ShuffledBroker(MemoryBroker):
@@ -67,7 +66,7 @@ class ShuffledApart(BuriesApart, ShuffledBroker):
     """The same; and what is buried is published elsewhere."""
 
 
-class PickyStore(MemoryStore):
+class PickyStore(ChangedStore):
     """Refuses one counter, until it is cured."""
 
     picky = True
@@ -89,6 +88,12 @@ class Truth:
     seen: dict[str, int] = field(default_factory=dict)
     """By whom."""
     count: int = 0
+    sets: int = 0
+    """Those that were tried."""
+    epoch: int = 0
+    """What a read must show at least: that of the last set that was answered 200."""
+    asked: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """What was answered, and which epoch it was, when a set was asked for first: by its receipt."""
 
     def next(self) -> tuple[int, int]:
         """Bit and delta of a new increment."""
@@ -96,17 +101,6 @@ class Truth:
         self.count += 1
         self.tried |= bit
         return bit, delta
-
-
-def digits(value: int) -> int:
-    """The increments in a total, as a mask."""
-    mask, bit = 0, 1
-    while value:
-        value, digit = divmod(value, 4)
-        assert digit < 2, "an increment was counted twice"
-        mask |= bit * digit
-        bit <<= 1
-    return mask
 
 
 OWNER: ContextVar[str] = ContextVar("owner", default="nobody")
@@ -124,6 +118,7 @@ class Process:
 class IngestProcess(Process):
     publishing: Publishing = field(kw_only=True)
     reader: Reader = field(kw_only=True)
+    setter: Setter = field(kw_only=True)
     settling: Settling = field(kw_only=True)
 
 
@@ -181,11 +176,21 @@ class World:
         broker = RemoteBroker(self.network, owner, self.broker)
         store = RemoteStore(self.network, owner, self.store)
         overlay = self._overlay_of(owner)
+        reader = Reader(store, overlay, self.clock, cache_ttl=1.0)
         return IngestProcess(
             owner,
+            setter=Setter(
+                reader,
+                store,
+                overlay,
+                self.clock,
+                DAY,
+                pick=self.random.randrange,
+                backoff=lambda: self._backoff(owner),
+            ),
             settling=Settling(store, overlay),
             publishing=Publishing(broker, overlay, self.clock, pace=Pace(0, metered=False), max_waiting=1000),
-            reader=Reader(store, overlay, self.clock, cache_ttl=1.0),
+            reader=reader,
         )
 
     def _overlay_of(self, owner: str) -> Overlay:
@@ -209,10 +214,6 @@ class World:
 
     def _tools(self, owner: str) -> Tools:
         store = RemoteStore(self.network, owner, self.store)
-
-        async def pause(_: float) -> None:
-            await self.network.call(owner, "backoff", _nothing)
-
         return Tools(
             store=store,
             subscription=RemoteBroker(self.network, owner, self.broker),
@@ -220,8 +221,14 @@ class World:
             book=ShardBook(store, self.clock, 1, self.random.randrange),
             clock=self.clock,
             retention=7 * DAY,
-            backoff=lambda: Backoff(sleep=pause, jitter=lambda: 0.0),
+            backoff=lambda: self._backoff(owner),
         )
+
+    def _backoff(self, owner: str) -> Backoff:
+        async def pause(_: float) -> None:
+            await self.network.call(owner, "backoff", _nothing)
+
+        return Backoff(sleep=pause, jitter=lambda: 0.0)
 
     def _name(self, kind: str) -> str:
         self.born += 1
@@ -355,7 +362,8 @@ class World:
         """Exact: all answered before it began, none twice, nothing that was never tried, nothing unseen again."""
         # An increment that is not answered may show when it is applied, to each reader in its own time.
         reader = ingest.owner if self.written else ""
-        before = {name: (self.truths[name].answered, self.truths[name].seen.get(reader, 0)) for name in counters}
+        truths = {name: self.truths[name] for name in counters}
+        before = {name: (its.answered, its.seen.get(reader, 0), its.epoch) for name, its in truths.items()}
 
         async def request() -> None:
             try:
@@ -368,21 +376,38 @@ class World:
 
         self.start(ingest, request())
 
+    def set(self, ingest: IngestProcess, counter: str, kind: str, key: str | None = None) -> None:
+        """The value before holds all that was answered before it was asked for first, and a retry is told the same."""
+        truth = self.truths[counter]
+        truth.sets += 1
+        wish = Wish(kind, BASE * truth.sets if kind == SET else 0, key or f"own-{truth.sets}")
+        receipt = key_of_set(counter, kind, wish.key or "")
+        answered, epoch = truth.asked.setdefault(receipt, (truth.answered, truth.epoch))
+
+        async def request() -> None:
+            try:
+                change = await ingest.setter.set(counter, wish)
+            except CountersinkError:
+                return
+            assert change == self.store.changes[counter][receipt], "the answer is not what was done"
+            now = self.store.epoch_of(counter, receipt)
+            assert now > epoch, "a set was answered before one that had been answered earlier"
+            assert answered & ~self.store.epochs(counter)[now].found == 0, "a set did not find what was answered"
+            truth.epoch = max(truth.epoch, now)
+
+        self.start(ingest, request())
+
     def settle_once(self, ingest: IngestProcess) -> None:
         """What nobody reads."""
         self.start(ingest, self.survive(ingest.settling.settle_once()))
 
-    def check(self, reading: Reading, answered: int, seen: int) -> int:
+    def check(self, reading: Reading, answered: int, seen: int, epoch: int) -> int:
         if not self.reads_checked:
             return 0
-        truth = self.truths[reading.name]
         assert reading.exact
         assert reading.value == reading.applied + reading.pending
-        mask = digits(reading.value)
-        assert answered & ~mask == 0, "an increment that was answered 202 is missing"
-        assert mask & ~truth.tried == 0, "something was counted that nobody sent"
-        assert seen & ~mask == 0, "an increment that a reader has seen is gone"
-        return mask
+        epochs = self.store.epochs(reading.name)[epoch:]
+        return counted(reading.value, epochs, answered=answered, seen=seen, tried=self.truths[reading.name].tried)
 
     def crash(self, process: Process) -> None:
         """Its tasks and memory are gone; what it sent may still arrive."""
@@ -461,7 +486,8 @@ class World:
         for name, truth in self.truths.items():
             self.read(self.ingests[0], [name], 0)
             self.deliver_all()
-            assert truth.answered & ~digits(self.store_total(name)) == 0, "an increment is pending for ever"
+            last = self.store.epochs(name)[-1:]
+            counted(self.store_total(name), last, answered=truth.answered, seen=0, tried=truth.tried)
         self.raise_mistakes()
         for process in (*self.ingests, *self.flushers, *self.replayers):
             self.crash(process)

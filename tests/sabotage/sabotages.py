@@ -10,6 +10,10 @@ CORE: Final = "tests/core"
 POWER: Final = "tests/processes/test_power.py"
 ACCOUNTS: Final = "tests/flusher/test_accounts.py"
 CONSERVATION: Final = "tests/path/test_conservation.py"
+SETS: Final = "tests/path/test_sets.py"
+SETTER: Final = "tests/ingest/test_setter.py"
+SET_OVER_HTTP: Final = "tests/http/test_set.py"
+STORE: Final = "tests/contracts/test_sqlite.py"
 SEEDS: Final = "tests/simulation/test_seeds.py::test_a_few_seeds"
 
 
@@ -306,5 +310,78 @@ SABOTAGES: Final = (
         "                    increments += row[4]",
         "                    increments += 1",
         (CONSERVATION,),
+    ),
+    Sabotage(
+        "the guard of a set is not checked",
+        "shared/sqlite/store.py",
+        '    " WHERE :seen = coalesce((SELECT',
+        '    " WHERE -1 < :seen + coalesce((SELECT',
+        (STORE,),
+    ),
+    Sabotage(
+        "a set does not say which guard it saw",
+        "ingest/setter.py",
+        "        guard = Guard(look.guard.version, wish.kind == DELETE)",
+        "        async with self._store.snapshot() as now:\n"
+        "            seen = (await now.read([counter], ()))[0][counter].guard.version\n"
+        "        guard = Guard(seen, wish.kind == DELETE)",
+        (SETS, SEEDS),
+    ),
+    Sabotage(
+        "a set does not raise the floor",
+        "ingest/setter.py",
+        "            await self._overlay.raise_floor(counter, time)",
+        "            pass",
+        (SETS, SEEDS),
+    ),
+    Sabotage(
+        "a retry of a set does not raise the floor",
+        "ingest/setter.py",
+        "                    return await self._earlier(receipt)",
+        "                    return (await self._earlier(receipt))[0], 0",
+        (SETS,),
+    ),
+    Sabotage(
+        "a raised floor is not told to other processes",
+        "shared/sqlite/broker.py",
+        "    _tell(db, orjson.dumps(counter).decode())",
+        "    pass",
+        (STORE,),
+    ),
+    Sabotage(
+        "the receipt of a set outside of its commit",
+        "ingest/setter.py",
+        "        time = await self._store.apply(Commit(tuple(receipts), tuple(adds), guard=(counter, guard)))",
+        "        await self._store.apply(Commit((), tuple(adds)))\n"
+        "        time = await self._store.apply(Commit(tuple(receipts), (), guard=(counter, guard)))",
+        (SETS, SEEDS),
+    ),
+    Sabotage(
+        "each try of a set has a receipt of its own",
+        "ingest/setter.py",
+        "        receipt = key_of_set(counter, wish.kind, wish.key or mint())",
+        "        receipt = key_of_set(counter, wish.kind, mint())",
+        (SET_OVER_HTTP,),
+    ),
+    Sabotage(
+        "a set forgets what is pending",
+        "ingest/setter.py",
+        "divided(wish.value - look.reading.value)",
+        "divided(wish.value - look.reading.applied)",
+        (SETS, SEEDS),
+    ),
+    Sabotage(
+        "a set of what can't be read exactly",
+        "ingest/setter.py",
+        "        if not reading.exact:",
+        "        if False:",
+        (SETTER,),
+    ),
+    Sabotage(
+        "the receipt of a set does not say what it added",
+        "shared/notes.py",
+        "    rest = [{_SUMS: {counter: delta}} for delta in deltas]",
+        "    rest = [{_SUMS: {counter: 0}} for delta in deltas]",
+        (SET_OVER_HTTP, SEEDS),
     ),
 )

@@ -8,7 +8,20 @@ from tests.simulation.users import COUNTERS
 if TYPE_CHECKING:
     from tests.simulation.system import System
 
-SERVERS = ("apply", "publish", "pull", "ack", "view", "read", "confirm", "settle", "receipts", "letters", "forget")
+SERVERS = (
+    "apply",
+    "publish",
+    "pull",
+    "ack",
+    "view",
+    "read",
+    "confirm",
+    "settle",
+    "receipts",
+    "letters",
+    "forget",
+    "raise",
+)
 """Calls that may stand still, or be refused, each by itself."""
 
 

@@ -6,8 +6,8 @@ from countersink.audit import AGREES, judge, look
 from shared.codec import decode
 from shared.memory.broker import MemoryBroker
 from shared.words import Delivery, Message, Tally
+from tests.path.changes import split
 from tests.path.letters import BuriesApart
-from tests.simulation.history import digits
 from tests.simulation.poison import PickyStore
 
 
@@ -45,7 +45,8 @@ async def check(broker: CountingBroker, store: PickyStore) -> None:
         lines = list(ledger.lines())
         for line in lines:
             assert judge(line, 0, exact=True).mark == AGREES, line
-        applied = sum(digits(line.held).bit_count() for line in lines)
+        found = [store.epochs(line.counter)[-1].found for line in lines]
+        applied = sum((split(line.held)[1] | mask).bit_count() for line, mask in zip(lines, found, strict=True))
         truth = Tally(applied, sum(broker.taken.values()) - applied, 0, sum(broker.foreign.values()))
         assert ledger.tally[:3] == truth[:3], f"receipts: {ledger.tally}, truth: {truth}"
         assert store.tally == truth, f"commits: {store.tally}, truth: {truth}"

@@ -1,15 +1,13 @@
 """What clients tried, what was answered, what readers saw; and what must hold of it.
 
-Each increment of a counter has a power of four as its delta: the digits of a total say which increments it holds, and
-one of 2 that an increment was counted twice.
+Each increment of a counter has a power of four as its delta, so that a total says which increments it holds, and of
+which set it is: see `tests.path.changes`.
 """
 
 from dataclasses import dataclass, field
 
 from shared.words import Reading
-
-MOST = 26
-"""Powers of four below 2^53."""
+from tests.path.changes import MOST, Epoch, counted, split
 
 
 @dataclass
@@ -18,6 +16,9 @@ class _Counter:
     answered: int = 0
     published: int = 0
     seen: dict[str, int] = field(default_factory=dict)
+    sets: int = 0
+    epoch: int = 0
+    """That of the last set that was answered 200."""
 
 
 class History:
@@ -37,6 +38,21 @@ class History:
         its.count += 1
         return 1 << (its.count - 1)
 
+    def sets(self, counter: str) -> int:
+        """The number of a new set."""
+        its = self._of(counter)
+        its.sets += 1
+        return its.sets
+
+    def was_set(self, counter: str, epochs: list[Epoch], now: int, before: tuple[int, int, int]) -> None:
+        """By a set that was answered: it began the epoch `now`, and was asked for first when it was `before`."""
+        answered, _, epoch = before
+        assert now > epoch, f"{counter}: a set before one that had been answered earlier"
+        missing = answered & ~epochs[now].found
+        assert missing == 0, f"{counter}: answered 202 before a set, and not found by it: {missing:b}"
+        its = self._of(counter)
+        its.epoch = max(its.epoch, now)
+
     @staticmethod
     def delta(bit: int) -> int:
         return bit * bit
@@ -52,35 +68,33 @@ class History:
         for its in self._counters.values():
             its.answered |= its.published
 
-    def before(self, counter: str, reader: str) -> tuple[int, int]:
+    def before(self, counter: str, reader: str) -> tuple[int, int, int]:
         """What a read that begins now must show."""
         its = self._of(counter)
-        return its.answered, its.seen.get(reader if self._each else "", 0)
+        return its.answered, its.seen.get(reader if self._each else "", 0), its.epoch
 
-    def read(self, reading: Reading, reader: str, before: tuple[int, int], *, at_rest: bool = False) -> None:
+    def read(
+        self,
+        reading: Reading,
+        reader: str,
+        before: tuple[int, int, int],
+        epochs: list[Epoch],
+        *,
+        at_rest: bool = False,
+    ) -> None:
         """Exact: all answered before it began, none twice, nothing that was never tried, nothing unseen again."""
         its = self._of(reading.name)
-        answered, seen = before
-        mask = digits(reading.value)
+        answered, seen, epoch = before
         assert reading.exact
         assert reading.value == reading.applied + reading.pending
-        assert not (at_rest and reading.pending), f"{reading.name}: pending for ever: {digits(reading.pending):b}"
-        assert answered & ~mask == 0, f"{reading.name}: answered 202 and missing: {answered & ~mask:b}"
-        assert mask < 1 << its.count, f"{reading.name}: something was counted that nobody sent"
-        assert seen & ~mask == 0, f"{reading.name}: seen before, and gone: {seen & ~mask:b}"
+        assert not (at_rest and reading.pending), f"{reading.name}: pending for ever: {split(reading.pending)[1]:b}"
+        tried = (1 << its.count) - 1
+        try:
+            mask = counted(reading.value, epochs[epoch:], answered=answered, seen=seen, tried=tried)
+        except AssertionError as error:
+            raise AssertionError(f"{reading.name}: {error}") from None
         key = reader if self._each else ""
         its.seen[key] = its.seen.get(key, 0) | mask
 
     def _of(self, counter: str) -> _Counter:
         return self._counters.setdefault(counter, _Counter())
-
-
-def digits(value: int) -> int:
-    """The increments in a total, as a mask."""
-    mask, bit = 0, 1
-    while value:
-        value, digit = divmod(value, 4)
-        assert digit < 2, f"an increment was counted {digit} times"
-        mask |= bit * digit
-        bit <<= 1
-    return mask

@@ -10,12 +10,12 @@ from flusher.letters import open_letter
 from flusher.replay import Replay
 from shared.clock import Clock
 from shared.errors import RefusedError, TransientError
-from shared.memory.store import MemoryStore
 from shared.ports import DeadLetters
 from shared.words import Commit, Tally
+from tests.path.changes import ChangedStore
 
 
-class PickyStore(MemoryStore):
+class PickyStore(ChangedStore):
     """`refused`: counters, and until when. `tally`: what all commits said."""
 
     def __init__(self, clock: Clock) -> None:

@@ -14,6 +14,7 @@ from flusher.worker import Flusher
 from ingest.pace import Pace
 from ingest.publishing import Publishing
 from ingest.reader import Reader
+from ingest.setter import Setter
 from ingest.settling import Settling
 from ingest.spool import Spool
 from shared.backoff import Backoff
@@ -57,6 +58,7 @@ class Ingest:
     owner: str
     publishing: Publishing
     reader: Reader
+    setter: Setter
     clock: LoopClock
     disk: MemoryBroker | None
     """Its spool's, which outlives it."""
@@ -112,6 +114,7 @@ class System:
         self.users = Users(self)
         doing = [self.users.counting(self.random.uniform(1, SECONDS)) for _ in range(self.random.randint(2, 6))]
         doing += [self.users.reading(SECONDS) for _ in range(2)]
+        doing += [self.users.changing(SECONDS) for _ in range(self.random.randint(0, 3))]
         doing += [Chaos(self, LEASE).run(SECONDS)]
         tasks = [asyncio.create_task(one) for one in doing]
         await asyncio.wait(tasks)
@@ -144,7 +147,8 @@ class System:
                 mint=lambda: next(self.minted),
             )
             reader = Reader(store, overlay, clock, cache_ttl=0.5)
-            self.ingests.append(Ingest(owner, publishing, reader, clock, disk))
+            setter = Setter(reader, store, overlay, clock, 7 * DAY)
+            self.ingests.append(Ingest(owner, publishing, reader, setter, clock, disk))
             self._go(forever(Settling(store, overlay).settle_once, 2.0))
 
     def start_flusher(self) -> None:

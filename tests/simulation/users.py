@@ -5,9 +5,12 @@ from typing import TYPE_CHECKING, Any
 
 from ingest.batch import Batch
 from ingest.coalescer import Draft
+from ingest.setter import DELETE, RESET, SET, Change, Wish
 from shared.errors import CountersinkError
 from shared.ids import of_key
+from shared.receipts import key_of_set
 from shared.words import Increment, Message
+from tests.path.changes import BASE
 
 if TYPE_CHECKING:
     from tests.simulation.system import Ingest, System
@@ -81,6 +84,32 @@ class Users:
         else:
             self._history.answered(counter, bit)
 
+    async def changing(self, seconds: float) -> None:
+        """Somebody who sets counters, each under a key of its own, and asks again if there is no answer."""
+        while self._loop.time() < seconds:
+            await asyncio.sleep(self._random.expovariate(4))
+            counter, kind = self._random.choice(COUNTERS), self._random.choice([SET, SET, RESET, DELETE])
+            number = self._history.sets(counter)
+            wish = Wish(kind, BASE * number if kind == SET else 0, f"set-{number}")
+            before = self._history.before(counter, "")
+            while not await self._change(counter, wish, before) and self._loop.time() < seconds:
+                await asyncio.sleep(self._random.uniform(0, 1))
+            if self._random.random() < 0.3:
+                await self._change(counter, wish, before)
+
+    async def _change(self, counter: str, wish: Wish, before: tuple[int, int, int]) -> bool:
+        """Whether it was answered 200."""
+        ingest = self._random.choice(self._system.ingests)
+        with self._system.acting(ingest.owner):
+            task: asyncio.Task[Change] = self._loop.create_task(ingest.setter.set(counter, wish))
+        await asyncio.wait([task])
+        if task.cancelled() or isinstance(task.exception(), CountersinkError):
+            return False
+        store, receipt = self._system.store, key_of_set(counter, wish.kind, wish.key or "")
+        assert task.result() == store.changes[counter][receipt], f"{counter}: the answer is not what was done"
+        self._history.was_set(counter, store.epochs(counter), store.epoch_of(counter, receipt), before)
+        return True
+
     async def reading(self, seconds: float) -> None:
         while self._loop.time() < seconds:
             max_age = self._random.choice([None, 0.0, 60.0])
@@ -98,5 +127,6 @@ class Users:
         if task.cancelled() or isinstance(task.exception(), CountersinkError):
             return False
         for reading in task.result():
-            self._history.read(reading, ingest.owner, before[reading.name], at_rest=at_rest)
+            epochs = self._system.store.epochs(reading.name)
+            self._history.read(reading, ingest.owner, before[reading.name], epochs, at_rest=at_rest)
         return True

@@ -1,0 +1,116 @@
+"""What a set does where it can't be done at once, or not at all; tests/path have the interleavings."""
+
+import random
+
+import pytest
+
+from ingest.reader import Reader
+from ingest.setter import DELETE, PATIENCE, RESET, SET, Change, InexactError, Setter, Wish, divided
+from shared import notes
+from shared.backoff import Backoff
+from shared.clock import ManualClock
+from shared.errors import ChangedError, StorageFullError, TransientError
+from shared.memory.overlay import ProcessOverlay
+from shared.memory.store import MemoryStore
+from shared.receipts import DAY, key_of_set
+from shared.words import SHARD_FULL, Commit, Receipt, ShardAdd
+
+
+class Parts:
+    """A setter of a store and an overlay in memory; pauses turn the clock."""
+
+    def __init__(self, store: type[MemoryStore] = MemoryStore, *, exact: bool = True) -> None:
+        self.clock = ManualClock()
+        self.store = store(self.clock)
+        self.overlay = ProcessOverlay(self.clock, exact=exact)
+        self.reader = Reader(self.store, self.overlay, self.clock, 1.0)
+        pick = random.Random(1).randrange
+        self.setter = Setter(
+            self.reader,
+            self.store,
+            self.overlay,
+            self.clock,
+            DAY,
+            pick=pick,
+            backoff=lambda: Backoff(sleep=self._sleep),
+        )
+
+    async def _sleep(self, seconds: float) -> None:
+        self.clock.turn(seconds)
+
+    async def value(self) -> int:
+        (reading,) = await self.reader.read(["a"], 0)
+        return reading.value
+
+
+async def test_what_can_not_be_read_exactly_is_not_set() -> None:
+    parts = Parts(exact=False)
+    await parts.store.apply(Commit((Receipt("k", DAY),), (ShardAdd("a", 0, 5, 1),)))
+    for wish in (Wish(SET, 7), Wish(RESET), Wish(DELETE)):
+        with pytest.raises(InexactError, match="COUNTERSINK_OVERLAY"):
+            await parts.setter.set("a", wish)
+    assert await parts.value() == 5
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+async def test_a_total_beyond_64_bits_is_undone_all_the_same(sign: int) -> None:
+    """By sums that each shard can take, not in those that are full; and its receipts say all of it."""
+    parts = Parts()
+    held = 0
+    for shard in range(5):
+        for delta in (SHARD_FULL, SHARD_FULL if shard % 2 else 1):
+            number = len(parts.store._receipts)
+            await parts.store.apply(Commit((Receipt(f"k{number}", DAY),), (ShardAdd("a", shard, sign * delta, 5),)))
+            held += sign * delta
+    assert abs(held) > 2**63
+    assert await parts.setter.set("a", Wish(SET, 7, "k")) == Change(held, 7)
+    assert await parts.value() == 7
+    assert await parts.setter.set("a", Wish(SET, 8, "k")) == Change(held, 7)
+    said = [notes.read(receipt.note).sums.get("a", 0) for receipt in parts.store._receipts.values()]
+    assert sum(said) == 7 - held
+
+
+@pytest.mark.parametrize("delta", [0, 1, -1, SHARD_FULL, -SHARD_FULL, SHARD_FULL + 1, -(2**63), 3 * SHARD_FULL])
+def test_parts_add_up_and_fit(delta: int) -> None:
+    parts = divided(delta)
+    assert sum(parts) == delta
+    assert all(0 < abs(part) <= SHARD_FULL for part in parts)
+
+
+class Contended(MemoryStore):
+    tries = 0
+
+    async def apply(self, commit: Commit) -> int:
+        self.tries += 1
+        raise ChangedError("others were first")
+
+
+async def test_who_is_never_the_first_is_told_so_after_a_while() -> None:
+    parts = Parts(Contended)
+    begun = parts.clock.monotonic()
+    with pytest.raises(TransientError, match="Idempotency-Key"):
+        await parts.setter.set("a", Wish(SET, 7))
+    assert isinstance(parts.store, Contended)
+    assert parts.store.tries > 3
+    assert PATIENCE <= parts.clock.monotonic() - begun < 2 * PATIENCE
+
+
+class Full(MemoryStore):
+    async def apply(self, commit: Commit) -> int:
+        raise StorageFullError("no room")
+
+
+async def test_a_full_disk_is_said_at_once() -> None:
+    parts = Parts(Full)
+    begun = parts.clock.monotonic()
+    with pytest.raises(StorageFullError):
+        await parts.setter.set("a", Wish(SET, 7))
+    assert parts.clock.monotonic() == begun
+
+
+async def test_a_receipt_lives_as_long_as_ids_do() -> None:
+    parts = Parts()
+    await parts.setter.set("a", Wish(SET, 7, "k"))
+    (receipt,) = parts.store._receipts.values()
+    assert receipt.key == key_of_set("a", SET, "k")
+    assert receipt.expires == int(parts.clock.now() * 1000) + DAY
