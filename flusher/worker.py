@@ -13,6 +13,7 @@ from flusher.flush import Flush, Tools
 from flusher.horizon import Horizon
 from flusher.letters import TOO_OLD
 from flusher.policy import FlushPolicy
+from flusher.removal import Removal
 from flusher.window import Window
 from shared import metrics
 from shared.codec import decode
@@ -28,6 +29,7 @@ MOST_BYTES_PULLED: Final = 500_000
 """At once: to decode it keeps the event loop busy for some hundredths of a second."""
 PULL_WAIT: Final = 0.2
 SWEEP_INTERVAL: Final = 10.0
+REMOVAL_INTERVAL: Final = 10.0
 MOST_SWEPT: Final = 2_000
 GIVE_BACK: Final = 1.0
 """Seconds, at the end, to give back what is held. If the broker is away, the leases run out."""
@@ -46,6 +48,7 @@ class Flusher:
         self._ages = ages
         """Whether receipts expire by the clock alone, so that old envelopes can't be judged any more."""
         self._horizon = Horizon()
+        self._removal = Removal(tools.store, tools.clock)
         self._window = Window()
         self._begun = 0.0
         self._flushing: Window | None = None
@@ -130,6 +133,10 @@ class Flusher:
                 return
             await asyncio.sleep(LOOK)
 
+    async def remove_once(self) -> None:
+        """What is left of deleted counters, where nothing is under way to them any more."""
+        await self._removal.remove_once()
+
     async def give_back(self) -> None:
         """What is not settled, to others."""
         tokens = [delivery.token for delivery in self._held()]
@@ -151,6 +158,7 @@ class Flusher:
             puller = tasks.create_task(self._pull(stop), name="pull")
             extender = tasks.create_task(forever(self.extend_once, self._lease / 3), name="extend leases")
             sweeper = tasks.create_task(forever(self.sweep_once, SWEEP_INTERVAL), name="sweep")
+            remover = tasks.create_task(forever(self.remove_once, REMOVAL_INTERVAL), name="remove")
             flusher = tasks.create_task(self._flush(), name="flush")
             await stop.wait()
             self._draining = True
@@ -158,7 +166,7 @@ class Flusher:
                 async with asyncio.timeout(drain_timeout):
                     while self._pulling or self._window or self._flushing:  # noqa: ASYNC110 (the window is no event)
                         await asyncio.sleep(LOOK)
-            for task in (puller, flusher, extender, sweeper):
+            for task in (puller, flusher, extender, sweeper, remover):
                 task.cancel()
         await self.give_back()
 

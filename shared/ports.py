@@ -163,6 +163,16 @@ class Store(Protocol):
         """Have at least that many shards, never fewer than before; the number now."""
         ...
 
+    async def deleted(self, after: str, limit: int) -> Sequence[str]:
+        """Counters that are marked as deleted, in an order of the store; those after that one, at most `limit`."""
+        ...
+
+    async def remove(self, counter: str) -> bool:
+        """If the counter is marked as deleted, and its shards hold nothing together: delete them and its config, and
+        take the mark off, or do nothing. Whether it did. Whoever adds to it meanwhile is not lost.
+        """
+        ...
+
     async def names(self, prefix: str, after: str, limit: int) -> Sequence[str]:
         """Counters with a config that start with `prefix` and come after `after`, in the order of their UTF-8 bytes."""
         ...

@@ -1,12 +1,12 @@
 """All that the store in Datastore holds, kind by kind, at an instant of the server's clock if it can read one."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from google.cloud.datastore_v1.types import query as _types
 
 from shared.google.datastore_client import DatastoreClient
-from shared.google.datastore_keys import COUNT, NUM_SHARDS, Place, integer, name_of, receipt_of, shard_of
+from shared.google.datastore_keys import COUNT, NUM_SHARDS, Key, Place, integer, name_of, receipt_of, shard_of
 from shared.google.datastore_time import micros
 from shared.words import Config, Kept, Shard
 
@@ -28,11 +28,21 @@ class DatastoreBooks:
             yield [Kept(receipt_of(one.entity), self._written(one)) for one in results]
 
     async def configs(self) -> AsyncIterator[Sequence[Config]]:
-        async for results in self._pages(self._place.kinds.config):
-            yield [
-                Config(name_of(one.entity.key)[1], integer(one.entity, NUM_SHARDS), 0, micros(one.create_time) / 1e6)
-                for one in results
-            ]
+        """A config that is younger than the guard was made anew: nobody knows how old its counter is."""
+        place = self._place
+        async for results in self._pages(place.kinds.config):
+            names = [name_of(one.entity.key)[1] for one in results]
+            guards = await self._look(map(place.guard, names))
+            configs = []
+            for name, one in zip(names, results, strict=True):
+                since = micros(one.create_time)
+                anew = name in guards and micros(guards[name].create_time) < since
+                configs.append(Config(name, integer(one.entity, NUM_SHARDS), 0, 0 if anew else since / 1e6))
+            yield configs
+        async for results in self._pages(place.kinds.guard):
+            names = [name_of(one.entity.key)[1] for one in results]
+            there = await self._look(map(place.config, names))
+            yield [Config(name, 0, 0, 0) for name in names if name not in there]
 
     async def shards(self) -> AsyncIterator[Sequence[Shard]]:
         async for results in self._pages(self._place.kinds.shard):
@@ -40,6 +50,10 @@ class DatastoreBooks:
             yield [
                 Shard(*shard, integer(one.entity, COUNT), self._written(one)) for shard, one in of if shard is not None
             ]
+
+    async def _look(self, keys: Iterable[Key]) -> Mapping[str, Any]:
+        found = (await self._client.look_up(keys, read_time=self._time)).entities
+        return {name_of(one.entity.key)[1]: one for one in found}
 
     async def _pages(self, kind: str) -> AsyncIterator[Sequence[Any]]:
         query = _types.Query.pb()()

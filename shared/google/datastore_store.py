@@ -13,8 +13,9 @@ from shared.clock import Clock
 from shared.google.datastore_books import DatastoreBooks
 from shared.google.datastore_client import DatastoreClient
 from shared.google.datastore_commit import BlindWay
-from shared.google.datastore_keys import EXPIRES, NUM_SHARDS, Key, Place, integer, name_of, receipt_of
+from shared.google.datastore_keys import DELETED, EXPIRES, NUM_SHARDS, Key, Place, integer, name_of, receipt_of
 from shared.google.datastore_probe import Abilities, probe
+from shared.google.datastore_removal import remove
 from shared.google.datastore_snapshot import AgreeingSnapshot, Numbers, PastSnapshot
 from shared.google.datastore_versioned import VersionedWay
 from shared.ports import Snapshot
@@ -115,6 +116,18 @@ class DatastoreStore:
         number = await way.raise_shards(counter, num_shards)
         self._numbers.note(counter, number)
         return number
+
+    async def deleted(self, after: str, limit: int) -> Sequence[str]:
+        kind = self._place.kinds.guard
+        query = _keys_of(kind, limit)
+        _filter(query, DELETED, _Operator.EQUAL).boolean_value = True
+        if after:
+            _filter(query, _KEY, _Operator.GREATER_THAN).key_value.CopyFrom(self._place.key(kind, after))
+        query.order.add(direction=_ASCENDING).property.name = _KEY
+        return [name_of(one.entity.key)[1] for one in await self._query(query)]
+
+    async def remove(self, counter: str) -> bool:
+        return await remove(self._client, self._place, counter)
 
     async def names(self, prefix: str, after: str, limit: int) -> Sequence[str]:
         if not (await self.abilities()).read_time:

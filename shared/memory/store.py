@@ -82,6 +82,21 @@ class MemoryStore:
         self._configs = self._configs | {counter: now}
         return now
 
+    async def deleted(self, after: str, limit: int) -> Sequence[str]:
+        return sorted(name for name, guard in self._guards.items() if guard.deleted and name > after)[:limit]
+
+    async def remove(self, counter: str) -> bool:
+        guard = self._guards.get(counter, Guard())
+        if not guard.deleted or self._held(counter):
+            return False
+        self._guards = self._guards | {counter: guard._replace(deleted=False)}
+        self._shards = {shard: count for shard, count in self._shards.items() if shard[0] != counter}
+        self._configs = {name: number for name, number in self._configs.items() if name != counter}
+        return True
+
+    def _held(self, counter: str) -> int:
+        return sum(count for (name, _), count in self._shards.items() if name == counter)
+
     async def names(self, prefix: str, after: str, limit: int) -> Sequence[str]:
         return sorted(name for name in self._configs if name.startswith(prefix) and name > after)[:limit]
 

@@ -9,9 +9,10 @@ from typing import Any, Final
 import orjson
 
 from shared.clock import Clock
-from shared.errors import AlreadyAppliedError, ChangedError, RefusedError, ShardFullError
+from shared.errors import AlreadyAppliedError, RefusedError, ShardFullError
 from shared.sqlite.books import SqliteBooks, sweep
 from shared.sqlite.database import Database, translate
+from shared.sqlite.guards import change, remove
 from shared.sqlite.reserve import Reserve
 from shared.words import SHARD_FULL, Commit, Guard, Receipt, Receipts, ShardAdd, Total
 
@@ -25,11 +26,6 @@ _INSERT_RECEIPT: Final = "INSERT INTO receipts (key, expires, state, note, time)
 _COUNT: Final = (
     "UPDATE store SET time = time + 1, applied = applied + ?, deduplicated = deduplicated + ?, dead = dead + ?"
     " RETURNING time"
-)
-_GUARD: Final = (
-    "INSERT INTO guards (counter, version, deleted) SELECT :counter, :time, :deleted"
-    " WHERE :seen = coalesce((SELECT version FROM guards WHERE counter = :counter), 0)"
-    " ON CONFLICT (counter) DO UPDATE SET version = excluded.version, deleted = excluded.deleted"
 )
 _HEAD: Final = (
     "SELECT coalesce((SELECT num_shards FROM configs WHERE counter = :counter), 0), version, deleted"
@@ -95,6 +91,15 @@ class SqliteStore:
             return int(now)
 
         return await self.database.write(work)
+
+    async def deleted(self, after: str, limit: int) -> Sequence[str]:
+        rows = self._read(
+            "SELECT counter FROM guards WHERE deleted AND counter > ? ORDER BY counter LIMIT ?", after, limit
+        )
+        return [counter for (counter,) in rows]
+
+    async def remove(self, counter: str) -> bool:
+        return await self.database.write(lambda db: remove(db, counter))
 
     async def names(self, prefix: str, after: str, limit: int) -> Sequence[str]:
         rows = self._read(
@@ -168,10 +173,7 @@ def _apply(db: sqlite3.Connection, commit: Commit) -> int:
         if not db.execute(_REVIVE, (one.expires, one.state, one.note, time, one.key)).rowcount:
             raise AlreadyAppliedError("a receipt to be revived is not dead")
     if commit.guard is not None:
-        counter, (seen, deleted) = commit.guard
-        its = {"counter": counter, "seen": seen, "deleted": deleted, "time": time}
-        if not db.execute(_GUARD, its).rowcount:
-            raise ChangedError(f"{counter} has been set meanwhile")
+        change(db, *commit.guard, time)
     try:
         _add(db, commit.adds)
     except sqlite3.IntegrityError as error:  # a check of ours, or what somebody has laid down for these tables

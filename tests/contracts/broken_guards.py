@@ -1,6 +1,7 @@
 """Stores with one mistake each about guards."""
 
-from collections.abc import AsyncIterator
+import asyncio
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 
@@ -97,3 +98,71 @@ class GuardOfNow(MemoryStore):
                     """Asked for when it is read."""
 
             yield Late(then.time, then.as_of, then._configs, then._shards, then._receipts, guards={})
+
+
+class RemovesWhatIsUsed(MemoryStore):
+    async def remove(self, counter: str) -> bool:
+        self._shards = {shard: count for shard, count in self._shards.items() if shard[0] != counter}
+        return await super().remove(counter)
+
+
+class RemovesWhatIsNotMarked(MemoryStore):
+    async def remove(self, counter: str) -> bool:
+        if counter in self._configs:
+            self._guards = self._guards | {counter: self._guards.get(counter, Guard())._replace(deleted=True)}
+        return await super().remove(counter)
+
+
+class LeavesTheMark(MemoryStore):
+    async def remove(self, counter: str) -> bool:
+        guards = self._guards
+        removed = await super().remove(counter)
+        self._guards = guards
+        return removed
+
+
+class LeavesShards(MemoryStore):
+    async def remove(self, counter: str) -> bool:
+        shards = self._shards
+        removed = await super().remove(counter)
+        self._shards = shards
+        return removed
+
+
+class LeavesTheConfig(MemoryStore):
+    async def remove(self, counter: str) -> bool:
+        configs = self._configs
+        removed = await super().remove(counter)
+        self._configs = configs
+        return removed
+
+
+class RemovesTheGuard(MemoryStore):
+    async def remove(self, counter: str) -> bool:
+        removed = await super().remove(counter)
+        if removed:
+            self._guards = {name: guard for name, guard in self._guards.items() if name != counter}
+        return removed
+
+
+class RemovesWhatItSawBefore(MemoryStore):
+    """What others add between its look and its deletion is lost."""
+
+    async def remove(self, counter: str) -> bool:
+        held = sum(count for (name, _), count in self._shards.items() if name == counter)
+        await asyncio.sleep(0)
+        if held:
+            return False
+        self._shards = {shard: count for shard, count in self._shards.items() if shard[0] != counter}
+        return await super().remove(counter)
+
+
+class FindsAllAtOnce(MemoryStore):
+    async def deleted(self, after: str, limit: int) -> Sequence[str]:
+        return await super().deleted(after, 10**6)
+
+
+class FindsTheFirstAgain(MemoryStore):
+    async def deleted(self, after: str, limit: int) -> Sequence[str]:
+        found = await super().deleted("", 10**6)
+        return [name for name in found if name >= after][:limit]

@@ -16,6 +16,7 @@ from tests.contracts.guards import GuardContract
 from tests.contracts.leases import LeaseContract, OnceContract
 from tests.contracts.letters import Buried, LettersContract, LettersOfOverlayContract
 from tests.contracts.overlay import Accepted, OverlayContract
+from tests.contracts.removals import RemovalContract
 from tests.contracts.snapshots import SnapshotContract
 from tests.contracts.store import StoreContract
 
@@ -70,7 +71,7 @@ class TestMemoryDeadLetters(LettersContract, LettersOfOverlayContract):
         return make_buried()
 
 
-class TestMemoryStore(StoreContract, SnapshotContract, BooksContract, GuardContract):
+class TestMemoryStore(StoreContract, SnapshotContract, BooksContract, GuardContract, RemovalContract):
     @pytest.fixture
     async def store(self) -> MemoryStore:
         return MemoryStore(ManualClock())

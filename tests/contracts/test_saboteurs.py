@@ -30,6 +30,7 @@ from tests.contracts.guards import GuardContract
 from tests.contracts.leases import LeaseContract, OnceContract
 from tests.contracts.letters import LettersContract, LettersOfOverlayContract
 from tests.contracts.overlay import Accepted, OverlayContract
+from tests.contracts.removals import RemovalContract
 from tests.contracts.snapshots import SnapshotContract
 from tests.contracts.store import StoreContract
 from tests.contracts.test_memory import make_broker, make_buried
@@ -46,7 +47,7 @@ class OfLetters(LettersContract, LettersOfOverlayContract):
     __test__ = False
 
 
-class OfStores(StoreContract, SnapshotContract, BooksContract, GuardContract):
+class OfStores(StoreContract, SnapshotContract, BooksContract, GuardContract, RemovalContract):
     __test__ = False
 
 

@@ -26,6 +26,7 @@ from tests.contracts.guards import GuardContract
 from tests.contracts.leases import LeaseContract, OnceContract
 from tests.contracts.letters import Buried, LettersContract, LettersOfOverlayContract, bury, through
 from tests.contracts.overlay import KEYED, PLAIN, Accepted, OverlayContract, ack_all, entries, publish, pull, view
+from tests.contracts.removals import RemovalContract
 from tests.contracts.snapshots import SnapshotContract
 from tests.contracts.store import StoreContract, commit, total
 
@@ -119,7 +120,7 @@ class TestSqliteDeadLetters(LettersContract, LettersOfOverlayContract):
         assert bytes_ == there > 0
 
 
-class TestSqliteStore(StoreContract, SnapshotContract, BooksContract, GuardContract):
+class TestSqliteStore(StoreContract, SnapshotContract, BooksContract, GuardContract, RemovalContract):
     @pytest.fixture
     async def store(self, database: Database) -> SqliteStore:
         return SqliteStore(database, ManualClock())
@@ -162,7 +163,7 @@ class TestSqliteStore(StoreContract, SnapshotContract, BooksContract, GuardContr
         assert len(database._readers) == there
 
 
-class TestSqliteStoreOfTwoProcesses(StoreContract, SnapshotContract, BooksContract, GuardContract):
+class TestSqliteStoreOfTwoProcesses(StoreContract, SnapshotContract, BooksContract, GuardContract, RemovalContract):
     """Each call through another of them in turn."""
 
     @pytest.fixture

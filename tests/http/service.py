@@ -130,6 +130,10 @@ class Service:
         while await self._flusher.pull_once(0):
             await self._flusher.flush_once()
 
+    async def remove(self) -> None:
+        """What is left of deleted counters goes, as far as it can."""
+        await self._flusher.remove_once()
+
     @contextlib.asynccontextmanager
     async def applying(self) -> AsyncIterator[None]:
         """A flusher runs meanwhile."""

@@ -92,6 +92,25 @@ async def test_what_was_deleted_is_listed_again_when_it_is_counted_again(service
     await audited(service)
 
 
+async def test_what_was_deleted_leaves_nothing_and_begins_anew(service: Service) -> None:
+    await service.ask("PUT", "/v1/counters/a/shards", b'{"shards": 5}')
+    for number in range(3):
+        await service.incr("a", b'{"delta": 3, "id": "x"}')
+        await service.apply()
+        assert await service.value("a") == (0 if number else 3)
+        await delete(service, "a")
+        await service.remove()
+        reading = await service.read("a")
+        assert (reading["value"], reading["shards"], reading["exists"]) == (0, 0, False)
+        assert [*await service.parts.store.names("", "", 10)] == []
+        await audited(service)
+    await service.incr("a")
+    await service.apply()
+    await service.remove()
+    assert await service.totals() == {"a": 1}
+    await audited(service)
+
+
 async def test_what_was_deleted_and_is_set_or_reset_is_there(service: Service) -> None:
     for name in ("a", "b"):
         await service.incr(name)

@@ -235,6 +235,12 @@ class RemoteStore:
     async def raise_shards(self, counter: str, num_shards: int) -> int:
         return await self._store.raise_shards(counter, num_shards)
 
+    async def deleted(self, after: str, limit: int) -> Sequence[str]:
+        return await self._store.deleted(after, limit)
+
+    async def remove(self, counter: str) -> bool:
+        return await self._store.remove(counter)
+
     async def names(self, prefix: str, after: str, limit: int) -> Sequence[str]:
         return await self._store.names(prefix, after, limit)
 

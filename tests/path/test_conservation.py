@@ -90,6 +90,7 @@ class Traffic:
         value = b'{"value": %d}' % self.random.randint(-9, 9)
         asked = [("PUT", path, value, key), ("POST", f"{path}/reset", None, key), ("DELETE", path, None, key)]
         assert (await service.ask(*self.random.choice(asked))).status == 200
+        await service.remove()
 
     async def apply(self, service: Service) -> None:
         await service.apply()

@@ -176,6 +176,10 @@ class WholePath(RuleBasedStateMachine):
     def shards_grow(self, counter: str, num_shards: int) -> None:
         self.world.run(self.world.grow(counter, num_shards))
 
+    @rule(counter=COUNTER)
+    def what_was_deleted_is_removed(self, counter: str) -> None:
+        self.world.run(self.world.remove(counter))
+
     @invariant()
     def nobody_made_a_mistake(self) -> None:
         if hasattr(self, "world"):

@@ -355,6 +355,10 @@ class World:
         with contextlib.suppress(TransientError):
             await step
 
+    async def remove(self, counter: str) -> None:
+        """What is left of it, if it was deleted."""
+        await self.store.remove(counter)
+
     async def grow(self, counter: str, num_shards: int) -> None:
         await self.store.raise_shards(counter, num_shards)
 

@@ -313,7 +313,7 @@ SABOTAGES: Final = (
     ),
     Sabotage(
         "the guard of a set is not checked",
-        "shared/sqlite/store.py",
+        "shared/sqlite/guards.py",
         '    " WHERE :seen = coalesce((SELECT',
         '    " WHERE -1 < :seen + coalesce((SELECT',
         (STORE,),
@@ -383,5 +383,19 @@ SABOTAGES: Final = (
         "    rest = [{_SUMS: {counter: delta}} for delta in deltas]",
         "    rest = [{_SUMS: {counter: 0}} for delta in deltas]",
         (SET_OVER_HTTP, SEEDS),
+    ),
+    Sabotage(
+        "what was deleted is removed though something is under way to it",
+        "shared/memory/store.py",
+        "        if not guard.deleted or self._held(counter):",
+        "        if not guard.deleted:",
+        (SEEDS,),
+    ),
+    Sabotage(
+        "a file removes what was deleted though it holds something",
+        "shared/sqlite/guards.py",
+        "    if sum(count for (count,) in counts):",
+        "    if False:",
+        (STORE,),
     ),
 )

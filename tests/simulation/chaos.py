@@ -36,7 +36,7 @@ class Chaos:
 
     async def run(self, seconds: float) -> None:
         faults = [self._kill_ingest, self._kill_flusher, self._freeze, self._jump, self._grow]
-        faults += [self._stop_server, self._cut_off, self._refuse, self._kill_replay]
+        faults += [self._remove, self._stop_server, self._cut_off, self._refuse, self._kill_replay]
         while self._loop.time() < seconds:
             await asyncio.sleep(self._random.expovariate(1.5))
             self._system.check()
@@ -88,6 +88,10 @@ class Chaos:
         workers = [*self._system.flushers.values(), *self._system.replayers.values()]
         clocks = [*workers, *(ingest.clock for ingest in self._system.ingests)]
         self._random.choice(clocks).off = self._random.uniform(-7_200, 7_200)
+
+    def _remove(self) -> None:
+        """What is left of a counter, if it was deleted."""
+        self._loop.create_task(self._system.store.remove(self._random.choice(COUNTERS)))
 
     def _grow(self) -> None:
         raised = self._system.store.raise_shards(self._random.choice(COUNTERS), self._random.randint(1, 5))

@@ -1,0 +1,32 @@
+"""The guards in a SQLite file: what is kept of counters that were set, and the removal of those that were deleted."""
+
+import sqlite3
+from typing import Final
+
+from shared.errors import ChangedError
+from shared.words import Guard
+
+_CHANGE: Final = (
+    "INSERT INTO guards (counter, version, deleted) SELECT :counter, :time, :deleted"
+    " WHERE :seen = coalesce((SELECT version FROM guards WHERE counter = :counter), 0)"
+    " ON CONFLICT (counter) DO UPDATE SET version = excluded.version, deleted = excluded.deleted"
+)
+
+
+def change(db: sqlite3.Connection, counter: str, guard: Guard, time: int) -> None:
+    """From the version that was seen to that of `time`, which is a commit's."""
+    its = {"counter": counter, "seen": guard.version, "deleted": guard.deleted, "time": time}
+    if not db.execute(_CHANGE, its).rowcount:
+        raise ChangedError(f"{counter} has been set meanwhile")
+
+
+def remove(db: sqlite3.Connection, counter: str) -> bool:
+    """The guard stays: who saw it must not take it for one that never was. Totals stay, and so does the time."""
+    counts = db.execute("SELECT count FROM shards WHERE counter = ?", (counter,)).fetchall()
+    if sum(count for (count,) in counts):
+        return False
+    if not db.execute("UPDATE guards SET deleted = 0 WHERE counter = ? AND deleted", (counter,)).rowcount:
+        return False
+    db.execute("DELETE FROM shards WHERE counter = ?", (counter,))
+    db.execute("DELETE FROM configs WHERE counter = ?", (counter,))
+    return True

@@ -1,0 +1,119 @@
+"""Counters in Datastore that several processes set, delete and remove while others count: all is accounted for."""
+
+import asyncio
+import contextlib
+import random
+
+from countersink.audit import AGREES, UNKNOWN, judge, look
+from ingest.reader import Reader
+from ingest.setter import DELETE, RESET, SET, Change, Setter, Wish
+from shared import notes
+from shared.errors import AlreadyAppliedError, TransientError
+from shared.google.datastore_store import DatastoreStore
+from shared.memory.overlay import ProcessOverlay
+from shared.receipts import DAY, key_of_envelope
+from shared.words import Commit, Envelope, Receipt, ShardAdd, Tally
+from tests.contracts.store import LATER
+from tests.emulators.datastore_fixtures import Datastore
+
+SHARDS = 3
+
+
+class Crowd:
+    """Processes on one namespace. Their overlay stands for one that all of them see."""
+
+    def __init__(self, datastore: Datastore) -> None:
+        self.datastore = datastore
+        self.overlay = ProcessOverlay(datastore.clock, exact=True)
+        self.random = random.Random(1)
+        self.changes: list[Change] = []
+        self.counted = 0
+
+    async def setter(self) -> Setter:
+        store = await self.datastore.store()
+        reader = Reader(store, self.overlay, self.datastore.clock, 1.0)
+        return Setter(reader, store, self.overlay, self.datastore.clock, DAY)
+
+    async def count(self, store: DatastoreStore, name: str, deltas: list[int]) -> None:
+        """Accepted, and some time later applied and settled, as an ingest and a flusher do together."""
+        for number, delta in enumerate(deltas):
+            envelope = Envelope(f"{name}-{number}", {"a": delta})
+            async with self.overlay.entered([envelope]):
+                await asyncio.sleep(0)
+            self.counted += delta
+            await asyncio.sleep(self.random.random() * 0.02)
+            key = await self._apply(store, f"{name}-{number}", delta)
+            await self.overlay.settle([key], (await store.receipts([key])).time)
+
+    async def _apply(self, store: DatastoreStore, name: str, delta: int) -> str:
+        (note,) = notes.written([""], name, Tally(applied=1), {"a": delta})
+        receipt = Receipt(key_of_envelope(name), LATER, note=note)
+        shard = self.random.randrange(SHARDS)
+        while True:
+            try:
+                await store.apply(Commit((receipt,), (ShardAdd("a", shard, delta, SHARDS),)))
+            except TransientError:
+                continue
+            except AlreadyAppliedError:
+                pass
+            return receipt.key
+
+    async def change(self, setter: Setter, wishes: list[Wish]) -> None:
+        for wish in wishes:
+            while True:
+                try:
+                    self.changes.append(await setter.set("a", wish))
+                except TransientError:
+                    continue
+                break
+
+    async def check(self) -> None:
+        """What each set found, and what has come since, is all there was; and the receipts say it, too."""
+        store = await self.datastore.store()
+        async with store.snapshot() as snapshot:
+            left = (await snapshot.read(["a"], ()))[0]["a"].value
+        assert sum(change.before - change.after for change in self.changes) + left == self.counted
+        ledger, exact = await look(store, ["a"], 0)
+        with contextlib.closing(ledger):
+            (line,) = ledger.lines()
+            assert (line.held, line.said, line.unread) == (left, left, 0)
+            assert judge(line, 0, exact=exact).mark in {AGREES, UNKNOWN}
+
+
+def wishes(name: str, number: int) -> list[Wish]:
+    kinds = [SET, RESET, DELETE, SET, DELETE]
+    return [Wish(kind, 1_000 * (kind == SET), f"{name}-{at}") for at, kind in enumerate(kinds[:number])]
+
+
+async def test_sets_increments_and_removals_at_once_are_all_accounted_for(firestore: Datastore) -> None:
+    crowd = Crowd(firestore)
+    setters = [await crowd.setter() for _ in range(2)]
+    stores = [await firestore.store() for _ in range(3)]
+    done = asyncio.Event()
+
+    async def remove() -> None:
+        while not done.is_set():
+            await stores[2].remove("a")
+            await asyncio.sleep(0)
+
+    removing = asyncio.create_task(remove())
+    async with asyncio.timeout(60):
+        await asyncio.gather(
+            *(crowd.count(stores[number % 2], f"n{number}", [3**number, -1] * 4) for number in range(4)),
+            *(crowd.change(setters[number % 2], wishes(f"w{number}", 5)) for number in range(3)),
+        )
+        done.set()
+        await removing
+    await crowd.check()
+
+
+async def test_the_older_emulator_sets_while_nothing_is_pending(older: Datastore) -> None:
+    crowd = Crowd(older)
+    setters = [await crowd.setter() for _ in range(2)]
+    store = await older.store()
+    await crowd.count(store, "before", [5, 6])
+    async with asyncio.timeout(60):
+        await asyncio.gather(*(crowd.change(setters[number], wishes(f"w{number}", 3)) for number in range(2)))
+    await store.remove("a")
+    await crowd.count(store, "after", [7])
+    await crowd.check()
