@@ -5,11 +5,12 @@ import contextlib
 import pytest
 
 from countersink.audit import AGREES, DIFFERS, UNKNOWN, judge, look
+from shared import notes
 from shared.google.datastore_keys import COUNT
 from shared.google.datastore_store import DatastoreStore
-from shared.words import ShardAdd
+from shared.words import Commit, Guard, Receipt, ShardAdd
 from tests.contracts.books import noted
-from tests.contracts.store import commit
+from tests.contracts.store import LATER, commit
 from tests.emulators.datastore_fixtures import Datastore
 
 
@@ -55,3 +56,21 @@ async def test_what_agrees_what_differs_and_what_nobody_can_judge(datastore: Dat
     knows_age = (await store.abilities()).read_time
     assert (await verdicts(store))["lost"] == (DIFFERS if knows_age else UNKNOWN)
     assert (await verdicts(store, 10.0**10))["lost"] == UNKNOWN, "its receipts may have expired"
+
+
+async def test_what_was_removed_and_counted_again_is_not_judged_but_may_agree(datastore: Datastore) -> None:
+    """Its config is young, but receipts of the time before may have expired."""
+    store, client, place = await datastore.store(), datastore.client(), datastore.place
+    for name in ("back", "gone"):
+        await store.apply(noted(name, 5, f"{name}-1"))
+        (note,) = notes.of_change("c", name, [-5], 5, 0)
+        receipt = Receipt(f"{name}-2", LATER, note=note)
+        await store.apply(Commit((receipt,), (ShardAdd(name, 0, -5, 1),), guard=(name, Guard(0, deleted=True))))
+        assert await store.remove(name)
+    await store.apply(noted("back", 7, "back-3"))
+    assert await verdicts(store) == {"back": AGREES, "gone": AGREES}
+    request_ = client.commit_request()
+    for name in ("back", "gone"):
+        request_.mutations.add().delete.CopyFrom(place.receipt(f"{name}-1"))
+    await client.commit(request_)
+    assert await verdicts(store) == {"back": UNKNOWN, "gone": UNKNOWN}

@@ -1,6 +1,6 @@
 """A fleet on a real Redis in disorder, by seeds: whenever a reading says exact, it holds every answered increment once.
 
-Deltas are powers of four, as in tests/path/changes.py: the digits of a total say which increments it holds.
+Deltas and sets are those of tests/path/changes.py: a total says which increments it holds, and of which set it is.
 """
 
 import asyncio
@@ -13,14 +13,15 @@ from functools import partial
 import pytest
 
 from ingest.reader import Reader
+from ingest.setter import DELETE, RESET, SET, Setter, Wish
 from shared.errors import AlreadyAppliedError, CountersinkError, TransientError
-from shared.memory.store import MemoryStore
 from shared.parts import parts_of
+from shared.receipts import DAY, key_of_set
 from shared.redis.overlay import RedisOverlay
-from shared.words import Commit, Envelope, Increment, Receipt, ShardAdd
+from shared.words import Commit, Envelope, Increment, Reading, Receipt, ShardAdd
 from tests.emulators.proxy import Proxy, proxy
 from tests.emulators.redis_fixtures import Fleet, RedisServer, until
-from tests.path.changes import MOST, split
+from tests.path.changes import BASE, MOST, ChangedStore, counted
 from tests.path.world import Truth
 
 COUNTERS = ("a", "b", "c", "d", "e")
@@ -29,6 +30,7 @@ SECONDS = 5.0
 CHANCES = {
     "write": 30.0,
     "read": 60.0,
+    "set": 4.0,
     "apply": 10.0,
     "settle": 3.0,
     "cut": 3.0,
@@ -45,6 +47,7 @@ CHANCES = {
 class Process:
     overlay: RedisOverlay
     reader: Reader
+    setter: Setter
     tasks: set["asyncio.Task[None]"] = field(default_factory=set)
 
 
@@ -56,19 +59,19 @@ class Disorder:
         self.redis = redis
         self.fleet = fleet
         self.networks = networks
-        assert isinstance(fleet.store, MemoryStore)
-        self.store = fleet.store
+        self.store = fleet.store = ChangedStore(fleet.clock)
         self.truths = {counter: Truth() for counter in COUNTERS}
         self.ids: dict[tuple[str, str], tuple[int, int]] = {}
         self.broker: dict[str, tuple[Envelope, float]] = {}
         self.processes: list[Process] = []
-        self.exact = self.inexact = self.born = self.refused = 0
+        self.exact = self.inexact = self.born = self.refused = self.sets = 0
 
     async def process(self, network: Proxy) -> Process:
         overlay = await self.fleet.process(
             f"redis://{network.address}/0", lease=0.4, period=0.8, grace=0.3, timeout=0.2
         )
-        return Process(overlay, Reader(self.store, overlay, self.fleet.clock, cache_ttl=1.0))
+        reader = Reader(self.store, overlay, self.fleet.clock, cache_ttl=1.0)
+        return Process(overlay, reader, Setter(reader, self.store, overlay, self.fleet.clock, DAY))
 
     async def write(self, index: int) -> None:
         process = self.processes[index]
@@ -114,15 +117,33 @@ class Disorder:
         self.run(process, self._read(process, counters, self.random.choice([None, 0, 60])))
 
     async def _read(self, process: Process, counters: list[str], max_age: float | None) -> None:
-        before = {name: self.truths[name].answered for name in counters}
+        before = {name: (self.truths[name].answered, self.truths[name].epoch) for name in counters}
         for reading in await process.reader.read(counters, max_age):
             if not reading.exact:
                 self.inexact += 1
                 continue
             self.exact += 1
-            mask = split(reading.value)[1]
-            assert before[reading.name] & ~mask == 0, "an increment that was answered is missing"
-            assert mask & ~self.truths[reading.name].tried == 0, "something was counted that nobody sent"
+            answered, epoch = before[reading.name]
+            self.check(reading, answered, epoch)
+
+    def check(self, reading: Reading, answered: int, epoch: int) -> None:
+        epochs = self.store.epochs(reading.name)[epoch:]
+        counted(reading.value, epochs, answered=answered, seen=0, tried=self.truths[reading.name].tried)
+
+    async def set(self, index: int) -> None:
+        process = self.processes[index]
+        counter, kind = self.random.choice(COUNTERS), self.random.choice([SET, SET, RESET, DELETE])
+        self.sets += 1
+        self.run(process, self._set(process, counter, Wish(kind, BASE * self.sets * (kind == SET), f"{self.sets}")))
+
+    async def _set(self, process: Process, counter: str, wish: Wish) -> None:
+        truth = self.truths[counter]
+        answered, epoch = truth.answered, truth.epoch
+        await process.setter.set(counter, wish)
+        now = self.store.epoch_of(counter, key_of_set(counter, wish.kind, wish.key or ""))
+        assert now > epoch
+        assert answered & ~self.store.epochs(counter)[now].found == 0, "a set did not find what was answered"
+        truth.epoch = max(truth.epoch, now)
 
     def run(self, process: Process, coroutine: object) -> None:
         task: asyncio.Task[None] = asyncio.create_task(coroutine)  # type: ignore[arg-type]
@@ -229,7 +250,7 @@ class Disorder:
         if not all(reading.exact for reading in readings):
             return False
         for reading in readings:
-            assert self.truths[reading.name].answered & ~split(reading.value)[1] == 0
+            self.check(reading, self.truths[reading.name].answered, len(self.store.epochs(reading.name)) - 1)
         return True
 
 
@@ -242,5 +263,6 @@ async def test_exact_is_exact(seed: int, redis: RedisServer, fleet: Fleet, monke
         disorder = Disorder(seed, redis, fleet, networks)
         await disorder.run_all()
         assert disorder.exact
+        assert disorder.store.changes
         await fleet.close()
         fleet.overlays.clear()
