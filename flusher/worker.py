@@ -29,7 +29,7 @@ MOST_BYTES_PULLED: Final = 500_000
 """At once: to decode it keeps the event loop busy for some hundredths of a second."""
 PULL_WAIT: Final = 0.2
 SWEEP_INTERVAL: Final = 10.0
-REMOVAL_INTERVAL: Final = 10.0
+REMOVAL_INTERVAL: Final = 30.0
 MOST_SWEPT: Final = 2_000
 GIVE_BACK: Final = 1.0
 """Seconds, at the end, to give back what is held. If the broker is away, the leases run out."""

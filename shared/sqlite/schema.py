@@ -84,6 +84,7 @@ MIGRATIONS: Final = (
     # Version 3: of counters that were set. The version is the store's time of the last set.
     """
     CREATE TABLE guards (counter TEXT PRIMARY KEY, version INTEGER NOT NULL, deleted INTEGER NOT NULL) WITHOUT ROWID;
+    CREATE INDEX guards_deleted ON guards (counter) WHERE deleted;
     """,
 )
 

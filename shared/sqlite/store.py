@@ -46,8 +46,13 @@ class SqliteStore:
         self._idle = [database.reader()]
 
     async def apply(self, commit: Commit) -> int:
+        def work(db: sqlite3.Connection) -> int:
+            if commit.guard is not None and self._reserve is not None:  # it is a promise, not the end of one
+                self._reserve.check(0)
+            return _apply(db, commit)
+
         try:
-            return await self.database.write(lambda db: _apply(db, commit))
+            return await self.database.write(work)
         except OverflowError as error:
             raise RefusedError("a sum is beyond int64") from error
 

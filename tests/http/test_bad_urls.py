@@ -34,6 +34,9 @@ async def test_a_bad_name_is_422_wherever_it_stands(unharmed: Service, name: str
         ("GET", path),
         ("POST", path),
         ("PUT", f"{path}/shards"),
+        ("PUT", path),
+        ("DELETE", path),
+        ("POST", f"{path}/reset"),
         ("GET", f"/v1/counters?name=there&name={url_name(name)}"),
     ):
         answer = await unharmed.ask(method, target, None if method == "GET" else b'{"shards": 2}'[:0])
@@ -52,6 +55,8 @@ async def test_bad_escapes_and_bad_utf8_are_400_wherever_they_stand(unharmed: Se
         ("GET", f"/v1/counters/{escape}"),
         ("POST", f"/v1/counters/{escape}"),
         ("PUT", f"/v1/counters/{escape}/shards"),
+        ("DELETE", f"/v1/counters/{escape}"),
+        ("POST", f"/v1/counters/{escape}/reset"),
         ("GET", f"/v1/receipts/{escape}"),
         ("GET", f"/v1/counters?name={escape}"),
         ("GET", f"/v1/counters?prefix={escape}"),
@@ -105,6 +110,9 @@ async def test_raw_bytes_that_are_no_utf8_are_400(unharmed: Service, target: byt
         ("POST", "/v1/increments?by=1", "by"),
         ("POST", "/v1/increments?wait=x", "wait"),
         ("PUT", "/v1/counters/there/shards?shards=3", "shards"),
+        ("PUT", "/v1/counters/there?value=3", "value"),
+        ("DELETE", "/v1/counters/there?wait=applied", "wait"),
+        ("POST", "/v1/counters/there/reset?x=1", "x"),
         ("GET", "/v1/counters/there?max_age=-1", "max_age"),
         ("GET", "/v1/counters/there?max_age=x", "max_age"),
         ("GET", "/v1/counters/there?max_age=1&max_age=2", "max_age"),
@@ -127,7 +135,7 @@ async def test_raw_bytes_that_are_no_utf8_are_400(unharmed: Service, target: byt
     ],
 )
 async def test_a_bad_parameter_is_422_and_named(unharmed: Service, method: str, target: str, field: str) -> None:
-    body = {"GET": None, "POST": None, "PUT": b'{"shards": 3}'}[method]
+    body = b'{"shards": 3}' if method == "PUT" else None
     if "increments" in target:
         body = b'[{"counter": "there"}]'
     answer = await unharmed.ask(method, target, body)
@@ -148,6 +156,7 @@ async def test_a_bad_parameter_is_422_and_named(unharmed: Service, method: str, 
         "/v1/counters/there/",
         "/v1/counters/there/nothing",
         "/v1/counters/there/shards/",
+        "/v1/counters/there/reset/",
         "/v1/counters/a/b",
         "/healthz/",
         "/openapi",

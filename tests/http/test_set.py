@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 from countersink.audit import AGREES, judge, look
+from shared.errors import StorageFullError
+from shared.sqlite.reserve import Reserve
 from shared.words import MAX_DELTA, Balance
 from tests.http.service import Service, running, url_name
 
@@ -188,6 +190,24 @@ async def test_others_read_it_at_once_however_old_a_base_may_be(tmp_path: Path) 
             await put(one, "c", value)
             for service in (two, one):
                 assert (await service.read("c", "?max_age=60"))["value"] == value
+
+
+async def test_a_nearly_full_disk_is_507_and_what_was_accepted_is_applied(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await service.incr("c", b'{"delta": 5}')
+
+    def full(_: Reserve, pending: int) -> None:
+        raise StorageFullError(f"no room for {pending} bytes")
+
+    monkeypatch.setattr(Reserve, "check", full)
+    answer = await service.ask("PUT", "/v1/counters/c", b'{"value": 7}')
+    assert (answer.status, answer.headers["Retry-After"]) == (507, "10")
+    await service.apply()
+    reading = await service.read("c")
+    assert (reading["value"], reading["pending"]) == (5, 0)
+    monkeypatch.undo()
+    assert (await put(service, "c", 7))["before"] == 5
 
 
 @pytest.mark.parametrize(
