@@ -27,4 +27,5 @@ def make_tools(subscription: Subscription, store: Store, overlay: Overlay, clock
 
 def make_flusher(tools: Tools, settings: Settings, *, topic: str, ages: bool) -> Flusher:
     policy = FlushPolicy(settings.flush_interval, MOST_COUNTERS, settings.max_window_bytes)
-    return Flusher(tools, policy, topic=topic, lease=settings.lease, ages=ages)
+    removes = settings.remove_deleted == "on"
+    return Flusher(tools, policy, topic=topic, lease=settings.lease, ages=ages, removes=removes)

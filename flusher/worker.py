@@ -40,7 +40,9 @@ LOOK: Final = 0.01
 class Flusher:
     """While one window is being flushed the next one fills; when that is full too, pulling stops."""
 
-    def __init__(self, tools: Tools, policy: FlushPolicy, *, topic: str, lease: float, ages: bool) -> None:
+    def __init__(
+        self, tools: Tools, policy: FlushPolicy, *, topic: str, lease: float, ages: bool, removes: bool = True
+    ) -> None:
         self._tools = tools
         self._policy = policy
         self._topic = topic
@@ -48,7 +50,7 @@ class Flusher:
         self._ages = ages
         """Whether receipts expire by the clock alone, so that old envelopes can't be judged any more."""
         self._horizon = Horizon()
-        self._removal = Removal(tools.store, tools.clock)
+        self._removal = Removal(tools.store, tools.clock) if removes else None
         self._window = Window()
         self._begun = 0.0
         self._flushing: Window | None = None
@@ -135,7 +137,8 @@ class Flusher:
 
     async def remove_once(self) -> None:
         """What is left of deleted counters, where nothing is under way to them any more."""
-        await self._removal.remove_once()
+        if self._removal is not None:
+            await self._removal.remove_once()
 
     async def give_back(self) -> None:
         """What is not settled, to others."""

@@ -132,6 +132,9 @@ class Settings:
     drain_timeout: float = _setting(
         10.0, _number(0.0, 600.0), "seconds after SIGTERM for ingest to finish, and again for the flusher"
     )
+    remove_deleted: str = _setting(
+        "on", _choice("on", "off"), "whether flushers remove what deleted counters leave; off beside an ndb application"
+    )
     kind_config: str = _setting("GeneralCounterShardConfig", _text, "kind of the configs in Datastore")
     kind_shard: str = _setting("GeneralCounterShard", _text, "kind of the shards in Datastore")
     kind_receipt: str = _setting("CountersinkReceipt", _text, "kind of the receipts in Datastore")

@@ -113,6 +113,17 @@ async def test_what_was_deleted_leaves_nothing_and_begins_anew(service: Service)
     await audited(service)
 
 
+async def test_what_was_deleted_stays_where_it_is_to_stay(tmp_path: Path) -> None:
+    async with running(tmp_path, remove_deleted="off") as service:
+        await service.incr("a")
+        await service.apply()
+        await delete(service, "a")
+        await service.remove()
+        assert [*await service.parts.store.names("", "", 10)] == ["a"]
+        assert not (await service.read("a"))["exists"]
+        assert await service.totals() == {}
+
+
 async def test_what_was_deleted_and_is_set_or_reset_is_there(service: Service) -> None:
     for name in ("a", "b"):
         await service.incr(name)
