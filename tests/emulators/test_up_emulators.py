@@ -89,7 +89,7 @@ async def up(request: pytest.FixtureRequest) -> AsyncIterator[Up]:
 
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("up", [(), ("--older",)], indirect=True)
-async def test_it_counts_what_is_sent_and_what_is_published_and_ends_on_a_signal(up: Up) -> None:
+async def test_it_counts_what_is_sent_and_what_is_published_sets_it_and_ends_on_a_signal(up: Up) -> None:
     await up.until("Ctrl-C drains it")
     url = up.found(r"curl -X POST (http://\S+)")
     pubsub = up.found(r"OVERRIDES_PUBSUB=(http://\S+?)/ ")
@@ -107,6 +107,11 @@ async def test_it_counts_what_is_sent_and_what_is_published_and_ends_on_a_signal
                 async with session.get(url, params={"max_age": "0"}) as response:
                     reading = await response.json()
                 await asyncio.sleep(0.1)
+        async with session.put(url, json={"value": 40}) as response:
+            assert (response.status, await response.json()) == (200, {"name": "visits", "before": 3, "after": 40})
+        for _ in range(2):
+            async with session.get(url, params={"max_age": "60"}) as response:
+                assert (await response.json())["value"] == 40
     everything = up.descendants()
     assert len(everything) > 10
     up.process.send_signal(signal.SIGINT)
