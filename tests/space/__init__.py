@@ -1,0 +1,1 @@
+"""The key space and the walk over it."""
