@@ -173,8 +173,10 @@ class Store(Protocol):
         """
         ...
 
-    async def names(self, prefix: str, after: str, limit: int) -> Sequence[str]:
-        """Counters with a config that start with `prefix` and come after `after`, in the order of their UTF-8 bytes."""
+    async def names(self, prefix: str, after: str, limit: int, until: str | None = None) -> Sequence[str]:
+        """Counters with a config that start with `prefix`, come after `after`, and not after `until`, in the order of
+        their UTF-8 bytes: the first `limit` of them. Fewer means that there are no more.
+        """
         ...
 
     async def reached(self, longest: int) -> int:

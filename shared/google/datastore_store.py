@@ -129,9 +129,11 @@ class DatastoreStore:
     async def remove(self, counter: str) -> bool:
         return await remove(self._client, self._place, counter)
 
-    async def names(self, prefix: str, after: str, limit: int) -> Sequence[str]:
+    async def names(self, prefix: str, after: str, limit: int, until: str | None = None) -> Sequence[str]:
+        if until is not None and (until <= after or until < prefix):
+            return []
         if not (await self.abilities()).read_time:
-            return await self._names_of_older(prefix, after, limit)
+            return await self._names_of_older(prefix, after, limit, until)
         kind = self._place.kinds.config
         query = _keys_of(kind, limit)
         # One bound below: the later of both. Bytes of UTF-8 are in the order of code points, as strings are here.
@@ -140,15 +142,17 @@ class DatastoreStore:
         )
         if begin:
             _filter(query, _KEY, operator).key_value.CopyFrom(self._place.key(kind, begin))
-        _filter(query, _KEY, _Operator.LESS_THAN).key_value.CopyFrom(self._place.key(kind, prefix + LAST))
+        end = prefix + LAST if until is None else min(prefix + LAST, until)
+        _filter(query, _KEY, _Operator.LESS_THAN_OR_EQUAL).key_value.CopyFrom(self._place.key(kind, end))
         query.order.add(direction=_ASCENDING).property.name = _KEY
         return [name_of(one.entity.key)[1] for one in await self._query(query)]
 
-    async def _names_of_older(self, prefix: str, after: str, limit: int) -> Sequence[str]:
+    async def _names_of_older(self, prefix: str, after: str, limit: int, until: str | None) -> Sequence[str]:
         """The older emulator has names in the order of UTF-16: another one. So all are read, a few of them kept."""
         query = _keys_of(self._place.kinds.config, MOST_INT32)
         names = (name_of(one.entity.key)[1] for one in await self._query(query))
-        return nsmallest(limit, (name for name in names if name.startswith(prefix) and name > after))
+        inside = (name for name in names if name.startswith(prefix) and name > after)
+        return nsmallest(limit, (name for name in inside if until is None or name <= until))
 
     async def reached(self, longest: int) -> int:  # noqa: ARG002 (the server knows better)
         """That of the server; that of this machine where the older emulator tells none."""

@@ -97,8 +97,9 @@ class MemoryStore:
     def _held(self, counter: str) -> int:
         return sum(count for (name, _), count in self._shards.items() if name == counter)
 
-    async def names(self, prefix: str, after: str, limit: int) -> Sequence[str]:
-        return sorted(name for name in self._configs if name.startswith(prefix) and name > after)[:limit]
+    async def names(self, prefix: str, after: str, limit: int, until: str | None = None) -> Sequence[str]:
+        names = sorted(name for name in self._configs if name.startswith(prefix) and name > after)
+        return [name for name in names[:limit] if until is None or name <= until]
 
     async def reached(self, longest: int) -> int:
         return max((receipt.expires for receipt in self._receipts.values()), default=longest) - longest

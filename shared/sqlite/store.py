@@ -106,12 +106,12 @@ class SqliteStore:
     async def remove(self, counter: str) -> bool:
         return await self.database.write(lambda db: remove(db, counter))
 
-    async def names(self, prefix: str, after: str, limit: int) -> Sequence[str]:
+    async def names(self, prefix: str, after: str, limit: int, until: str | None = None) -> Sequence[str]:
         rows = self._read(
-            "SELECT counter FROM configs WHERE counter >= ? AND counter > ? AND counter < ? ORDER BY counter LIMIT ?",
+            "SELECT counter FROM configs WHERE counter >= ? AND counter > ? AND counter <= ? ORDER BY counter LIMIT ?",
             prefix,
             after,
-            prefix + _LAST,
+            prefix + _LAST if until is None else min(prefix + _LAST, until),
             limit,
         )
         return [counter for (counter,) in rows]

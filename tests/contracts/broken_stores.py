@@ -95,8 +95,8 @@ class _Torn(MemorySnapshot):
 
 
 class SortsBackwards(MemoryStore):
-    async def names(self, prefix: str, after: str, limit: int) -> Sequence[str]:
-        return [*reversed(await super().names(prefix, after, limit))]
+    async def names(self, prefix: str, after: str, limit: int, until: str | None = None) -> Sequence[str]:
+        return [*reversed(await super().names(prefix, after, limit, until))]
 
 
 class SweepsAll(MemoryStore):
@@ -198,26 +198,43 @@ class InMilliseconds(MemoryStore):
 
 
 class SortsByCase(MemoryStore):
-    async def names(self, prefix: str, after: str, limit: int) -> Sequence[str]:
-        names = sorted(await super().names(prefix, after, 10**6), key=lambda name: name.encode("utf-16-be"))
+    async def names(self, prefix: str, after: str, limit: int, until: str | None = None) -> Sequence[str]:
+        names = sorted(await super().names(prefix, after, 10**6, until), key=lambda name: name.encode("utf-16-be"))
         return names[:limit]
 
 
 class NamesTheOneItComesAfter(MemoryStore):
-    async def names(self, prefix: str, after: str, limit: int) -> Sequence[str]:
-        return sorted(name for name in self._configs if name.startswith(prefix) and name >= after)[:limit]
+    async def names(self, prefix: str, after: str, limit: int, until: str | None = None) -> Sequence[str]:
+        first = [after] if after in self._configs and after.startswith(prefix) else []
+        return [*first, *await super().names(prefix, after, limit, until)][:limit]
 
 
 class NamesByComparing(MemoryStore):
     """Takes all behind the prefix for what begins with it."""
 
-    async def names(self, prefix: str, after: str, limit: int) -> Sequence[str]:
-        return sorted(name for name in self._configs if name >= prefix and name > after)[:limit]
+    async def names(self, prefix: str, after: str, limit: int, until: str | None = None) -> Sequence[str]:
+        names = await super().names("", after, 10**6, until)
+        return [name for name in names if name >= prefix][:limit]
+
+
+class NamesWithoutEnd(MemoryStore):
+    async def names(self, prefix: str, after: str, limit: int, until: str | None = None) -> Sequence[str]:
+        return await super().names(prefix, after, limit)
+
+
+class NamesBeforeTheEnd(MemoryStore):
+    async def names(self, prefix: str, after: str, limit: int, until: str | None = None) -> Sequence[str]:
+        return [name for name in await super().names(prefix, after, limit, until) if name != until]
+
+
+class NamesWhatTheEndBeginsWith(MemoryStore):
+    async def names(self, prefix: str, after: str, limit: int, until: str | None = None) -> Sequence[str]:
+        return await super().names(prefix, after, limit, until and f"{until}~")
 
 
 class NamesTooMany(MemoryStore):
-    async def names(self, prefix: str, after: str, limit: int) -> Sequence[str]:
-        return await super().names(prefix, after, limit + 1)
+    async def names(self, prefix: str, after: str, limit: int, until: str | None = None) -> Sequence[str]:
+        return await super().names(prefix, after, limit + 1, until)
 
 
 class SweepsWithoutLimit(MemoryStore):

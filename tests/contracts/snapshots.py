@@ -2,10 +2,13 @@
 
 import asyncio
 import random
+from collections.abc import Sequence
+from itertools import product
 
 import pytest
 
 from shared.ports import Store
+from shared.walk import Walk
 from shared.words import Commit, Receipt, ShardAdd
 from tests.contracts.store import LATER, commit, total
 
@@ -176,3 +179,29 @@ class SnapshotContract:
         assert [*await store.names("b", "ba", 1)] == ["bb"]
         assert [*await store.names("", "ba", 2)] == ["bb", "c"]
         assert [*await store.names("b", "bb", 10)] == []
+
+    async def test_names_of_a_range_are_behind_its_begin_up_to_its_end(self, store: Store) -> None:
+        names = ["a", "a b", "ab", "a\ufffd", "a\U0001f600", "b"]
+        for name in names:
+            await store.raise_shards(name, 1)
+        ends = ["", "\x00", *names, "a\ud7ff", "a\U0010ffff" * 100, "~"]
+        for prefix, limit in (("", 10), ("a", 2)):
+            there = sorted(name for name in names if name.startswith(prefix))
+            for after, until in product(ends[:1] + ends[2:-1], ends):
+                inside = [name for name in there if after < name <= until]
+                assert [*await store.names(prefix, after, limit, until)] == inside[:limit], (prefix, after, until)
+        assert [*await store.names("b", "", 10, "ab")] == []
+
+    async def test_a_walk_visits_each_name_once(self, store: Store) -> None:
+        names = [f"page:{number:02}" for number in range(25)] + ["a", "pag", "é" * 200, "\ue000", "\U0010ffff" * 100]
+        for name in names:
+            await store.raise_shards(name, 1)
+        for prefix in ("", "page:"):
+            visited: list[str] = []
+
+            async def visit(page: Sequence[str]) -> None:
+                assert 1 <= len(page) <= 4
+                visited.extend(page)  # noqa: B023 (awaited before the next one is made)
+
+            await Walk(store, prefix, page=4).run(visit, at_once=3)
+            assert sorted(visited) == sorted(name for name in names if name.startswith(prefix))

@@ -241,8 +241,8 @@ class RemoteStore:
     async def remove(self, counter: str) -> bool:
         return await self._store.remove(counter)
 
-    async def names(self, prefix: str, after: str, limit: int) -> Sequence[str]:
-        return await self._store.names(prefix, after, limit)
+    async def names(self, prefix: str, after: str, limit: int, until: str | None = None) -> Sequence[str]:
+        return await self._store.names(prefix, after, limit, until)
 
     async def reached(self, longest: int) -> int:
         return await self._store.reached(longest)
