@@ -9,7 +9,7 @@ from pathlib import Path
 
 import orjson
 
-from bench import batches, cloud, load, machine, memory, operations, shapes, singles
+from bench import batches, cloud, load, machine, memory, operations, shapes, singles, space
 from bench.emulators import Emulators, MissingError
 from bench.figures import Row, table
 from bench.plan import Plan
@@ -29,6 +29,7 @@ ROWS: dict[str, Callable[[Plan], Row]] = {
     "memory-bounded": memory.bounded,
     **cloud.ROWS,
     **operations.ROWS,
+    **space.ROWS,
 }
 RESULTS = Path(__file__).with_name("results.json")
 
@@ -74,6 +75,7 @@ def main() -> None:
             rounds=asked.rounds or (2 if asked.quick else 5),
             cloud_rounds=asked.rounds or (2 if asked.quick else 3),
             seconds=1 if asked.quick else 2,
+            names=10**6 if asked.quick else 10**8,
             sustained=asked.seconds or (10 if asked.quick else 60),
             emulators=emulators,
             rivals=rivals,

@@ -22,6 +22,8 @@ class Plan:
     """Of one load in one round."""
     sustained: float
     """Seconds of the memory row."""
+    names: int
+    """Of each simulated key space."""
     emulators: Emulators
     rivals: Rivals
     """The original algorithm on them."""
