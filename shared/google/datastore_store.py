@@ -23,6 +23,7 @@ from shared.words import Commit, Receipts
 
 _log = logging.getLogger(__name__)
 
+FIRST: Final = "\x00"
 LAST: Final = "\U0010ffff" * 101
 """Behind every name of at most 400 bytes."""
 STALE: Final = 1.0
@@ -140,8 +141,8 @@ class DatastoreStore:
         begin, operator = (
             (after, _Operator.GREATER_THAN) if after >= prefix else (prefix, _Operator.GREATER_THAN_OR_EQUAL)
         )
-        if begin:
-            _filter(query, _KEY, operator).key_value.CopyFrom(self._place.key(kind, begin))
+        # Without a bound there would be entities of others that have numbers for names.
+        _filter(query, _KEY, operator).key_value.CopyFrom(self._place.key(kind, begin or FIRST))
         end = prefix + LAST if until is None else min(prefix + LAST, until)
         _filter(query, _KEY, _Operator.LESS_THAN_OR_EQUAL).key_value.CopyFrom(self._place.key(kind, end))
         query.order.add(direction=_ASCENDING).property.name = _KEY

@@ -223,6 +223,34 @@ async def test_what_else_an_entity_has_is_kept(firestore: Datastore, older: Data
         assert found.entity.properties["theirs"].string_value == "kept"
 
 
+async def put_numbered_config(datastore: Datastore, number: int) -> None:
+    """As an application may, which has the store give names."""
+    client = datastore.client()
+    request = client.commit_request()
+    upsert = request.mutations.add().upsert
+    upsert.key.CopyFrom(datastore.place.config("a"))
+    upsert.key.path[-1].id = number
+    await client.commit(request)
+
+
+class TestNumbersForNames:
+    """They are no counters. A list that showed them, without a name, would never go on from there."""
+
+    async def test_on_the_firestore_emulator(self, firestore: Datastore) -> None:
+        await self.hold(firestore)
+
+    async def test_on_the_older_emulator(self, older: Datastore) -> None:
+        await self.hold(older)
+
+    async def hold(self, datastore: Datastore) -> None:
+        store = await datastore.store()
+        await store.raise_shards("a", 1)
+        for number in (5, 6):
+            await put_numbered_config(datastore, number)
+        assert [*await store.names("", "", 2)] == ["a"]
+        assert [*await store.names("", "", 2, "b")] == ["a"]
+
+
 async def test_what_can_never_be_stored_is_refused_and_the_rest_is_transient(
     firestore: Datastore, older: Datastore
 ) -> None:
