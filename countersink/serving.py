@@ -8,11 +8,12 @@ import contextlib
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from countersink.arguments import whole
 from countersink.logs import set_up
 from countersink.output import say
 from shared.settings import Settings
@@ -31,7 +32,7 @@ def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
 
     ingest = commands.add_parser("ingest", help="ingest alone, by settings", allow_abbrev=False)
     _add_address(ingest)
-    count = _whole(1, 1_000)
+    count = whole(1, 1_000)
     ingest.add_argument("--workers", type=count, default=1, metavar="N", help="processes that share the port [1]")
     ingest.add_argument("--worker", nargs=2, type=int, help=argparse.SUPPRESS, metavar=("SOCKET", "PARENT"))
     ingest.set_defaults(run=_ingest)
@@ -39,15 +40,13 @@ def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
     flusher = commands.add_parser(
         "flusher", help="a flusher alone, by settings; start as many as you like", allow_abbrev=False
     )
-    flusher.add_argument(
-        "--port", type=_whole(0, 65_535), metavar="P", help="answer /metrics and /healthz there [none]"
-    )
+    flusher.add_argument("--port", type=whole(0, 65_535), metavar="P", help="answer /metrics and /healthz there [none]")
     flusher.add_argument("--host", metavar="H", help=f"address to listen on, with --port [{HOST}]")
     flusher.set_defaults(run=_flusher, refuse=flusher.error)
 
 
 def _add_address(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--port", type=_whole(0, 65_535), default=PORT, metavar="P", help=f"0: a free one [{PORT}]")
+    parser.add_argument("--port", type=whole(0, 65_535), default=PORT, metavar="P", help=f"0: a free one [{PORT}]")
     parser.add_argument("--host", default=HOST, metavar="H", help=f"address to listen on [{HOST}]")
 
 
@@ -118,13 +117,3 @@ def url_of_folder(folder: str) -> str:
     """Of the file in it, whatever characters the path has. Absolute, so that it means the same file for good."""
     file = Path(folder).absolute() / "countersink.db"
     return f"sqlite:///{quote(str(file))}"
-
-
-def _whole(least: int, most: int) -> Callable[[str], int]:
-    def read(text: str) -> int:
-        with contextlib.suppress(ValueError):
-            if least <= int(text) <= most:
-                return int(text)
-        raise argparse.ArgumentTypeError(f"must be a whole number from {least} to {most}, is {text!r}")
-
-    return read

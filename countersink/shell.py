@@ -2,12 +2,13 @@
 
 import argparse
 import asyncio
+import heapq
 import json
-import math
 import os
 from collections.abc import Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from countersink.arguments import seconds, whole
 from countersink.output import tell
 from shared.errors import CountersinkError, SettingsError
 
@@ -19,6 +20,7 @@ URL: Final = "http://127.0.0.1:8080"
 _VARIABLE: Final = "COUNTERSINK_URL"
 _PATIENCE: Final = 10.0
 _PAGE: Final = 1_000
+_MOST_TOP: Final = 100_000
 _WIDEST: Final = 40
 """Columns for a name; a longer one pushes its value to the right."""
 
@@ -36,6 +38,12 @@ def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
 
     listing = _add(commands, "list", _list, "list counters, in order of their names")
     listing.add_argument("--prefix", default="", metavar="P", help="those that start so")
+    listing.add_argument(
+        "--top",
+        type=whole(1, _MOST_TOP),
+        metavar="N",
+        help="only the N largest of them, largest first",
+    )
 
     set_ = _add_change(commands, "set", "give a counter a value; what comes later is added to it")
     set_.add_argument("value", type=int, metavar="VALUE")
@@ -56,7 +64,7 @@ def _add(commands: "argparse._SubParsersAction[Any]", name: str, command: Comman
     parser.add_argument("--url", help=f"where the service is; or {_VARIABLE} [{URL}]")
     parser.add_argument(
         "--patience",
-        type=_seconds,
+        type=seconds,
         default=_PATIENCE,
         metavar="S",
         help=f"seconds to try again while there is no answer or it is 'later' [{_PATIENCE:g}]",
@@ -115,8 +123,13 @@ async def _get(client: "Client", options: argparse.Namespace) -> None:
 
 async def _list(client: "Client", options: argparse.Namespace) -> None:
     table = _Table(options.json)
+    top: list[Counter] = []
     async for counters in client.pages(options.prefix, page=_PAGE):
-        table.show(counters)
+        if options.top is None:
+            table.show(counters)
+        else:  # all are read, since no store has them in that order, but so many are kept
+            top = heapq.nsmallest(options.top, [*top, *counters], key=lambda counter: (-counter.value, counter.name))
+    table.show(top)
 
 
 class _Table:
@@ -145,13 +158,3 @@ def _said(counter: "Counter") -> dict[str, Any]:
 
 def _json(value: dict[str, Any]) -> str:
     return json.dumps(value, ensure_ascii=False)
-
-
-def _seconds(text: str) -> float:
-    try:
-        number = float(text)
-    except ValueError:
-        number = math.nan
-    if not 0 <= number < math.inf:
-        raise argparse.ArgumentTypeError(f"must be a number of seconds, 0 or more, is {text!r}")
-    return number

@@ -69,6 +69,14 @@ def test_list_takes_a_prefix_is_in_order_and_aligned(shell: Shell) -> None:
     assert shell.said("list", "--prefix", "nothing") == ""
 
 
+def test_list_shows_the_largest_first_when_asked_for_the_top(shell: Shell) -> None:
+    for name, by in (("t:a", "7"), ("t:b", "-5"), ("t:c", "1000"), ("t:d", "7")):
+        shell.said("incr", name, "--by", by)
+    assert shell.said("list", "--prefix", "t:", "--top", "3") == "t:c  1000\nt:a     7\nt:d     7\n"
+    assert shell.said("list", "--prefix", "t:z", "--top", "3") == ""
+    assert shell("list", "--top", "0").code == 2
+
+
 def test_a_counter_is_set_reset_and_deleted(shell: Shell) -> None:
     shell.said("incr", "changed", "--by", "7")
     assert shell.said("set", "changed", "-5") == "changed  was 7, is -5\n"

@@ -1,0 +1,26 @@
+"""What numbers on the command line may be."""
+
+import argparse
+import contextlib
+import math
+from collections.abc import Callable
+
+
+def whole(least: int, most: int) -> Callable[[str], int]:
+    def read(text: str) -> int:
+        with contextlib.suppress(ValueError):
+            if least <= int(text) <= most:
+                return int(text)
+        raise argparse.ArgumentTypeError(f"must be a whole number from {least} to {most}, is {text!r}")
+
+    return read
+
+
+def seconds(text: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if not 0 <= number < math.inf:
+        raise argparse.ArgumentTypeError(f"must be a number of seconds, 0 or more, is {text!r}")
+    return number
