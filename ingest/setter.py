@@ -19,8 +19,10 @@ from shared.errors import (
     AlreadyAppliedError,
     ChangedError,
     CountersinkError,
+    DoubtfulError,
     OverloadedError,
     ShardFullError,
+    ShareError,
     StorageFullError,
     TransientError,
 )
@@ -31,7 +33,7 @@ from shared.sharding import choose
 from shared.words import SHARD_FULL, Commit, Guard, Receipt, ShardAdd
 
 PATIENCE: Final = 5.0
-"""Seconds in which others may be faster, or the store may fail."""
+"""Seconds in which others may be faster, or the store may fail; before that, as long again in line."""
 SET: Final = "set"
 RESET: Final = "reset"
 DELETE: Final = "delete"
@@ -39,6 +41,9 @@ DELETE: Final = "delete"
 
 class InexactError(TransientError):
     """Nobody knows just what the counter is now, so nobody can set it."""
+
+
+_NOTHING_HAPPENED: Final = (InexactError, OverloadedError, StorageFullError)
 
 
 class Wish(NamedTuple):
@@ -82,11 +87,19 @@ class Setter:
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def set(self, counter: str, wish: Wish) -> Change:
-        """Return when every process reads it so. After an error it may have happened, unless `InexactError`."""
+        """Return when every process reads it so. `InexactError`, `OverloadedError` and `StorageFullError` say that
+        nothing happened; after any other error it may have.
+        """
         receipt = key_of_set(counter, wish.kind, wish.key or mint())
+        until = self._clock.monotonic() + PATIENCE
         async with self._locks.setdefault(counter, asyncio.Lock()):
+            if self._clock.monotonic() > until:
+                raise ShareError("others are setting this counter, one after the other")
             change, time = await self._insist(counter, wish, receipt)
-            await self._overlay.raise_floor(counter, time)
+            try:
+                await self._overlay.raise_floor(counter, time)
+            except _NOTHING_HAPPENED as limit:
+                raise DoubtfulError(limit) from limit
         return change
 
     async def _insist(self, counter: str, wish: Wish, receipt: str) -> tuple[Change, int]:
@@ -96,6 +109,7 @@ class Setter:
         until = self._clock.monotonic() + PATIENCE
         backoff = self._backoff()
         full: set[int] = set()
+        doubtful = False
         while True:
             why: CountersinkError
             try:
@@ -103,12 +117,17 @@ class Setter:
                 if look.done:
                     return await self._earlier(receipt)
                 return await self._commit(counter, wish, receipt, look, full)
-            except (InexactError, OverloadedError, StorageFullError):
+            except _NOTHING_HAPPENED as limit:
+                if doubtful:
+                    raise DoubtfulError(limit) from limit
                 raise
             except ShardFullError as error:
                 full.update(shard for _, shard in error.shards)
                 why = error
-            except (AlreadyAppliedError, ChangedError, TransientError) as error:
+            except ChangedError as error:
+                why = error
+            except (AlreadyAppliedError, TransientError) as error:
+                doubtful = True
                 why = error
             if self._clock.monotonic() >= until:
                 raise TransientError(

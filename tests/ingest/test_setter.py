@@ -1,5 +1,6 @@
 """What a set does where it can't be done at once, or not at all; tests/path have the interleavings."""
 
+import asyncio
 import random
 
 import pytest
@@ -9,7 +10,15 @@ from ingest.setter import DELETE, PATIENCE, RESET, SET, Change, InexactError, Se
 from shared import notes
 from shared.backoff import Backoff
 from shared.clock import ManualClock
-from shared.errors import ChangedError, StorageFullError, TransientError
+from shared.errors import (
+    ChangedError,
+    CountersinkError,
+    DoubtfulError,
+    OverloadedError,
+    ShareError,
+    StorageFullError,
+    TransientError,
+)
 from shared.memory.overlay import ProcessOverlay
 from shared.memory.store import MemoryStore
 from shared.receipts import DAY, key_of_set
@@ -106,6 +115,66 @@ async def test_a_full_disk_is_said_at_once() -> None:
     with pytest.raises(StorageFullError):
         await parts.setter.set("a", Wish(SET, 7))
     assert parts.clock.monotonic() == begun
+
+
+class Late(MemoryStore):
+    """Nothing is heard of the first commit, which comes later; then there is a limit."""
+
+    late: Commit | None = None
+    limit: CountersinkError
+
+    async def apply(self, commit: Commit) -> int:
+        if self.late is not None:
+            raise self.limit
+        self.late = commit
+        raise TransientError("nothing was heard of it")
+
+
+@pytest.mark.parametrize("limit", [InexactError("?"), OverloadedError("later"), StorageFullError("no room")])
+async def test_a_limit_after_a_commit_that_may_come_late_is_no_promise_that_nothing_happened(
+    limit: CountersinkError,
+) -> None:
+    parts = Parts(Late)
+    assert isinstance(parts.store, Late)
+    parts.store.limit = limit
+    with pytest.raises(DoubtfulError, match="again") as raised:
+        await parts.setter.set("a", Wish(SET, 7))
+    assert raised.value.limit is limit
+    assert parts.store.late is not None
+    await MemoryStore.apply(parts.store, parts.store.late)
+    assert await parts.value() == 7
+
+
+class LimitedOverlay(ProcessOverlay):
+    async def raise_floor(self, counter: str, time: int) -> None:
+        raise OverloadedError("too much waits to be written")
+
+
+async def test_a_limit_after_the_commit_is_none_either() -> None:
+    parts = Parts()
+    limited = LimitedOverlay(parts.clock, exact=True)
+    with pytest.raises(DoubtfulError):
+        await Setter(parts.reader, parts.store, limited, parts.clock, DAY).set("a", Wish(SET, 7))
+    assert await parts.value() == 7
+
+
+class Slow(MemoryStore):
+    async def apply(self, commit: Commit) -> int:
+        assert isinstance(self._clock, ManualClock)
+        self._clock.turn(1.5)
+        await asyncio.sleep(0)
+        return await super().apply(commit)
+
+
+async def test_who_stands_in_line_for_long_is_told_to_come_back() -> None:
+    parts = Parts(Slow)
+    outcomes = await asyncio.gather(
+        *(parts.setter.set("a", Wish(SET, number)) for number in range(20)), return_exceptions=True
+    )
+    set_ = [one for one in outcomes if isinstance(one, Change)]
+    assert 1 < len(set_) < 20
+    assert {type(one) for one in outcomes if one not in set_} == {ShareError}
+    assert await parts.value() == set_[-1].after
 
 
 async def test_a_receipt_lives_as_long_as_ids_do() -> None:
