@@ -149,7 +149,9 @@ class Setter:
         said = notes.of_change(secrets.token_hex(6), counter, [add.delta for add in adds], *change)
         expires = int(self._clock.now() * 1000) + self._receipts_live
         receipts = [Receipt(f"{receipt}{'+' * number}", expires, note=note) for number, note in enumerate(said)]
-        guard = Guard(look.guard.version, wish.kind == DELETE)
+        # A reset of what was deleted does not bring it back: it would hang on whether a flusher has removed it yet.
+        gone = look.guard.deleted and not reading.exists
+        guard = Guard(look.guard.version, deleted=wish.kind == DELETE or (wish.kind == RESET and gone))
         time = await self._store.apply(Commit(tuple(receipts), tuple(adds), guard=(counter, guard)))
         metrics.SETS.labels(wish.kind).inc()
         return change, time

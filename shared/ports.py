@@ -169,7 +169,8 @@ class Store(Protocol):
 
     async def remove(self, counter: str) -> bool:
         """If the counter is marked as deleted, and its shards hold nothing together: delete them and its config, and
-        take the mark off, or do nothing. Whether it did. Whoever adds to it meanwhile is not lost.
+        take the mark off, which gives the guard another version, or do nothing. Whether it did. Whoever adds to it
+        meanwhile is not lost.
         """
         ...
 

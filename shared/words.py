@@ -186,7 +186,7 @@ class Guard(NamedTuple):
     """What a store keeps of the last set, reset or delete of a counter."""
 
     version: int = 0
-    """Another one after each of them; 0 before the first."""
+    """Another one after each of them, and after the removal of what a delete has left; 0 before the first."""
     deleted: bool = False
 
 

@@ -13,7 +13,7 @@ PAGE: Final = 100
 
 
 class MemoryStore:
-    """Its time is the number of commits so far. State is replaced, never changed, so a snapshot is a reference."""
+    """Its time counts commits and removals. State is replaced, never changed, so a snapshot is a reference."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -89,7 +89,8 @@ class MemoryStore:
         guard = self._guards.get(counter, Guard())
         if not guard.deleted or self._held(counter):
             return False
-        self._guards = self._guards | {counter: guard._replace(deleted=False)}
+        self._time += 1
+        self._guards = self._guards | {counter: Guard(self._time)}
         self._shards = {shard: count for shard, count in self._shards.items() if shard[0] != counter}
         self._configs = {name: number for name, number in self._configs.items() if name != counter}
         return True

@@ -21,12 +21,14 @@ def change(db: sqlite3.Connection, counter: str, guard: Guard, time: int) -> Non
 
 
 def remove(db: sqlite3.Connection, counter: str) -> bool:
-    """The guard stays: who saw it must not take it for one that never was. Totals stay, and so does the time."""
+    """The guard stays, of another version: who saw what goes now must not set the counter as if it were there."""
     counts = db.execute("SELECT count FROM shards WHERE counter = ?", (counter,)).fetchall()
     if sum(count for (count,) in counts):
         return False
-    if not db.execute("UPDATE guards SET deleted = 0 WHERE counter = ? AND deleted", (counter,)).rowcount:
+    if not db.execute("SELECT 1 FROM guards WHERE counter = ? AND deleted", (counter,)).fetchone():
         return False
+    (time,) = db.execute("UPDATE store SET time = time + 1 RETURNING time").fetchone()
+    db.execute("UPDATE guards SET deleted = 0, version = ? WHERE counter = ?", (time, counter))
     db.execute("DELETE FROM shards WHERE counter = ?", (counter,))
     db.execute("DELETE FROM configs WHERE counter = ?", (counter,))
     return True

@@ -36,7 +36,7 @@ SLICE: Final = 100
 
 
 class SqliteStore:
-    """Its time is the number of commits so far. Shards are kept, so that the data is what it would be elsewhere."""
+    """Its time counts commits and removals. Shards are kept, so that the data is what it would be elsewhere."""
 
     def __init__(self, database: Database, clock: Clock, reserve: Reserve | None = None) -> None:
         self.database = database

@@ -145,6 +145,17 @@ class RemovesTheGuard(MemoryStore):
         return removed
 
 
+class RemovesUnseen(MemoryStore):
+    """Who saw what it removed takes it for being there."""
+
+    async def remove(self, counter: str) -> bool:
+        version = self._guards.get(counter, Guard()).version
+        removed = await super().remove(counter)
+        if removed:
+            self._guards = self._guards | {counter: Guard(version)}
+        return removed
+
+
 class RemovesWhatItSawBefore(MemoryStore):
     """What others add between its look and its deletion is lost."""
 

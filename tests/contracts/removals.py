@@ -2,6 +2,9 @@
 
 import asyncio
 
+import pytest
+
+from shared.errors import ChangedError
 from shared.ports import Store
 from shared.words import Guard, ShardAdd
 from tests.contracts.books import books
@@ -59,6 +62,15 @@ class RemovalContract:
         assert await store.shards(["zero", "used", "again"]) == {"zero": 1, "used": 1, "again": 1}
         assert (await total(store, "used"), (await guard(store, "used")).deleted) == (3, True)
         assert await guard(store, "never") == Guard()
+
+    async def test_who_saw_what_was_removed_then_sets_nothing(self, store: Store) -> None:
+        """It may have nothing to add to shards that it saw, and they are gone."""
+        await store.apply(commit(("a", 5)))
+        await delete(store)
+        seen = await guard(store)
+        assert await store.remove("a")
+        with pytest.raises(ChangedError):
+            await store.apply(setting("late", 0, seen))
 
     async def test_what_comes_after_a_removal_counts(self, store: Store) -> None:
         for number in range(3):

@@ -10,7 +10,8 @@ import pytest
 from countersink.audit import AGREES, judge, look
 from shared.errors import StorageFullError
 from shared.sqlite.reserve import Reserve
-from shared.words import MAX_DELTA, Balance
+from shared.sqlite.store import SqliteStore
+from shared.words import MAX_DELTA, Balance, Commit
 from tests.http.service import Service, running, url_name
 
 
@@ -124,14 +125,45 @@ async def test_what_was_deleted_stays_where_it_is_to_stay(tmp_path: Path) -> Non
         assert await service.totals() == {}
 
 
-async def test_what_was_deleted_and_is_set_or_reset_is_there(service: Service) -> None:
-    for name in ("a", "b"):
+@pytest.mark.parametrize("removed", [False, True])
+async def test_what_was_deleted_is_there_when_it_is_set_or_when_it_is_reset_after_it_was_counted(
+    service: Service, removed: bool
+) -> None:
+    """Whether it has been removed meanwhile or not."""
+    for name in ("set", "counted", "reset"):
         await service.incr(name)
         await service.apply()
         await delete(service, name)
-    await put(service, "a", 0)
-    await reset(service, "b")
-    assert await service.totals() == {"a": 0, "b": 0}
+    if removed:
+        await service.remove()
+    await service.incr("counted")
+    await put(service, "set", 0)
+    for name in ("counted", "reset"):
+        await reset(service, name)
+    for _ in range(2):
+        assert await service.totals() == {"set": 0, "counted": 0}
+        assert not (await service.read("reset"))["exists"]
+        await service.apply()
+        await service.remove()
+    await audited(service)
+
+
+async def test_a_set_to_zero_that_meets_the_removal_of_what_was_deleted_makes_it_anew(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It saw a shard, so it had nothing to add; and before it commits that shard goes."""
+    await service.incr("a")
+    await service.apply()
+    await delete(service, "a")
+    apply = SqliteStore.apply
+
+    async def remove_and_apply(store: SqliteStore, commit: Commit) -> int:
+        await service.remove()
+        return await apply(store, commit)
+
+    monkeypatch.setattr(SqliteStore, "apply", remove_and_apply)
+    assert (await put(service, "a", 0))["after"] == 0
+    assert await service.totals() == {"a": 0}
 
 
 async def test_under_a_key_it_happens_once_and_answers_the_same(service: Service) -> None:

@@ -321,10 +321,10 @@ SABOTAGES: Final = (
     Sabotage(
         "a set does not say which guard it saw",
         "ingest/setter.py",
-        "        guard = Guard(look.guard.version, wish.kind == DELETE)",
+        "        guard = Guard(look.guard.version, ",
         "        async with self._store.snapshot() as now:\n"
         "            seen = (await now.read([counter], ()))[0][counter].guard.version\n"
-        "        guard = Guard(seen, wish.kind == DELETE)",
+        "        guard = Guard(seen, ",
         (SETS, SEEDS),
     ),
     Sabotage(
