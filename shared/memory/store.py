@@ -90,7 +90,7 @@ class MemoryStore:
         if not guard.deleted or self._held(counter):
             return False
         self._time += 1
-        self._guards = self._guards | {counter: Guard(self._time)}
+        self._guards = self._guards | {counter: guard._replace(version=self._time, deleted=False)}
         self._shards = {shard: count for shard, count in self._shards.items() if shard[0] != counter}
         self._configs = {name: number for name, number in self._configs.items() if name != counter}
         return True

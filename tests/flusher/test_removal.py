@@ -1,7 +1,12 @@
 """What is left of deleted counters, and when it goes."""
 
-from flusher.removal import FIRST, LONGEST, Removal
+from collections.abc import Sequence
+
+import pytest
+
+from flusher.removal import FIRST, LONGEST, MOST, MOST_IN_VAIN, Removal
 from shared.clock import ManualClock
+from shared.errors import TransientError
 from shared.memory.store import MemoryStore
 from shared.words import Commit, Guard, Receipt, ShardAdd
 
@@ -68,4 +73,53 @@ async def test_one_that_is_deleted_again_is_as_new() -> None:
     await store.add("a", 0, deleted=False)
     await removal.remove_once()
     await store.add("a", -5, deleted=True)
+    assert await removal.remove_once() == 1
+
+
+class UsedStore(MemoryStore):
+    """Very many that were deleted and counted again."""
+
+    many = 3 * MOST // 2
+    asked = 0
+
+    async def deleted(self, after: str, limit: int) -> Sequence[str]:
+        begin = int(after or "-1") + 1
+        return [f"{number:09}" for number in range(begin, min(begin + limit, self.many))]
+
+    async def remove(self, counter: str) -> bool:
+        self.asked += 1
+        return False
+
+
+async def test_very_many_that_are_counted_again_are_looked_at_in_turn_and_not_all_remembered() -> None:
+    clock = ManualClock()
+    store = UsedStore(clock)
+    removal = Removal(store, clock)
+    for number in range(1, store.many // MOST_IN_VAIN + 1):
+        await removal.remove_once()
+        assert store.asked == number * MOST_IN_VAIN
+    assert len(removal._waits) == MOST
+    await removal.remove_once()  # to the end of the round
+    begun = store.asked
+    for _ in range(store.many // MOST_IN_VAIN):
+        await removal.remove_once()
+    assert store.asked - begun < store.many, "those that are remembered are not looked at again so soon"
+    assert len(removal._waits) == MOST
+
+
+async def test_what_can_not_be_removed_is_not_the_end_of_what_comes_after_it() -> None:
+    clock = ManualClock()
+
+    class Failing(CountingStore):
+        async def remove(self, counter: str) -> bool:
+            if counter == "a":
+                raise TransientError("try again")
+            return await super().remove(counter)
+
+    store = Failing(clock)
+    for name in ("a", "b"):
+        await store.add(name, 0, deleted=True)
+    removal = Removal(store, clock)
+    with pytest.raises(TransientError):
+        await removal.remove_once()
     assert await removal.remove_once() == 1
