@@ -69,7 +69,7 @@ class Ingest:
             Writes(self.publishing, tracking, self.reader, bodies),
             Reads(self.reader, tracking, store, overlay),
             Shards(store, bodies, settings),
-            Sets(Setter(self.reader, store, overlay, clock, receipts_live), bodies),
+            Sets(Setter(self.reader, store, overlay, clock, receipts_live, new_counter=settings.shards), bodies),
             ready=self._ready,
             version=version,
         )

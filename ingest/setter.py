@@ -73,15 +73,17 @@ class Setter:
         clock: Clock,
         receipts_live: int,
         *,
+        new_counter: int = 1,
         pick: Callable[[int], int] = random.randrange,
         backoff: Callable[[], Backoff] = lambda: Backoff(0.01, 0.5),
     ) -> None:
-        """`receipts_live` in milliseconds."""
+        """`receipts_live` in milliseconds; `new_counter`: how many shards it has."""
         self._reader = reader
         self._store = store
         self._overlay = overlay
         self._clock = clock
         self._receipts_live = receipts_live
+        self._new_counter = new_counter
         self._pick = pick
         self._backoff = backoff
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
@@ -158,9 +160,10 @@ class Setter:
 
     def _adds(self, counter: str, wish: Wish, look: Look, full: Collection[int]) -> Iterator[ShardAdd]:
         """As many as it takes, each to a shard of its own. A set makes the counter, whatever its value."""
-        shards, full = look.reading.shards, {*full}
-        for delta in divided(wish.value - look.reading.value) or ([0] if wish.kind == SET and not shards else []):
-            shard = choose(max(shards, 1), frozenset(full), self._pick)
+        makes = wish.kind == SET and not look.reading.shards
+        shards, full = look.reading.shards or self._new_counter, {*full}
+        for delta in divided(wish.value - look.reading.value) or [0] * makes:
+            shard = choose(shards, frozenset(full), self._pick)
             full.add(shard)
             shards = max(shards, shard + 1)
             yield ShardAdd(counter, shard, delta, shards)

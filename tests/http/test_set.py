@@ -60,6 +60,13 @@ async def test_zero_makes_a_counter_and_a_reset_of_none_makes_none(service: Serv
     assert await service.totals() == {"set": 0}
 
 
+async def test_a_counter_that_is_made_by_a_set_has_as_many_shards_as_any_new_one(tmp_path: Path) -> None:
+    async with running(tmp_path, shards=5) as service:
+        for name, value in (("zero", 0), ("seven", 7)):
+            await put(service, name, value)
+            assert (await service.read(name))["shards"] == 5
+
+
 async def test_what_is_pending_is_counted_before_the_set_and_not_again_when_it_is_applied(service: Service) -> None:
     await service.incr("c", b'{"delta": 5}')
     await service.apply()
