@@ -22,12 +22,16 @@ async def remove(client: DatastoreClient, place: Place, counter: str) -> bool:
     guard, config = found.get(name_of(place.guard(counter))), found.get(name_of(place.config(counter)))
     if guard is None or not guard.entity.properties[DELETED].boolean_value:
         return False
-    keys = [*place.shards(counter, 0, integer(config.entity, NUM_SHARDS) if config else 0)]
-    if len(keys) > MOST_SHARDS:
+    number = integer(config.entity, NUM_SHARDS) if config else 0
+    if number > MOST_SHARDS:
         return False
+    keys = [*place.shards(counter, 0, number)]
     try:
-        shards = await _all(client, keys)
-        if sum(integer(shard.entity, COUNT) for shard in shards):
+        shards = await _look(client, keys)
+        if len(shards) < number and not _held(shards):
+            await _make(client, keys, shards)
+            shards = await _look(client, keys)
+        if len(shards) < number or _held(shards):
             return False
         request = client.commit_request()
         for one in (*shards, *([config] if config else [])):
@@ -44,23 +48,20 @@ async def remove(client: DatastoreClient, place: Place, counter: str) -> bool:
     return True
 
 
-async def _all(client: DatastoreClient, keys: Sequence[Key]) -> Sequence[Any]:
-    """The shards, those among them that were not there."""
-    shards = await _look(client, keys)
+async def _make(client: DatastoreClient, keys: Sequence[Key], shards: Sequence[Any]) -> None:
+    """Those that are not there."""
     there = {name_of(one.entity.key) for one in shards}
-    absent = [key for key in keys if name_of(key) not in there]
-    if not absent:
-        return shards
     request = client.commit_request()
-    for key in absent:
-        entity = request.mutations.add().insert
-        entity.key.CopyFrom(key)
-        entity.properties[COUNT].integer_value = 0
+    for key in keys:
+        if name_of(key) not in there:
+            entity = request.mutations.add().insert
+            entity.key.CopyFrom(key)
+            entity.properties[COUNT].integer_value = 0
     await client.commit(request)
-    shards = await _look(client, keys)
-    if len(shards) < len(keys):
-        raise ContendedError("a shard was removed meanwhile")
-    return shards
+
+
+def _held(shards: Iterable[Any]) -> int:
+    return sum(integer(shard.entity, COUNT) for shard in shards)
 
 
 async def _look(client: DatastoreClient, keys: Iterable[Key]) -> Sequence[Any]:
