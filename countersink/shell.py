@@ -146,7 +146,7 @@ class _Table:
             tell(_json(_said(counter)) if self._json else self._line(counter))
 
     def _line(self, counter: "Counter") -> str:
-        notes = ("" if counter.exact else "  not exact") + ("" if counter.exists else "  never seen")
+        notes = ("" if counter.exact else "  not exact") + ("" if counter.exists else "  does not exist")
         return f"{counter.name:{self._name}}  {counter.value:>{self._value}}{notes}"
 
 

@@ -37,6 +37,7 @@ PATIENCE: Final = 5.0
 SET: Final = "set"
 RESET: Final = "reset"
 DELETE: Final = "delete"
+_SETS: Final = {kind: metrics.SETS.labels(kind) for kind in (SET, RESET, DELETE)}
 
 
 class InexactError(TransientError):
@@ -155,7 +156,7 @@ class Setter:
         gone = look.guard.deleted and not reading.exists
         guard = Guard(look.guard.version, deleted=wish.kind == DELETE or (wish.kind == RESET and gone))
         time = await self._store.apply(Commit(tuple(receipts), tuple(adds), guard=(counter, guard)))
-        metrics.SETS.labels(wish.kind).inc()
+        _SETS[wish.kind].inc()
         return change, time
 
     def _adds(self, counter: str, wish: Wish, look: Look, full: Collection[int]) -> Iterator[ShardAdd]:

@@ -120,7 +120,11 @@ SCHEMAS: Final[Schema] = {
     "Counters": _object(
         {
             "counters": {"type": "array", "items": ref("Counter")},
-            "next_page_token": {"type": ["string", "null"], "description": "null on the last page."},
+            "next_page_token": {
+                "type": ["string", "null"],
+                "description": "null on the last page. A page may hold fewer counters than `limit`, or none: those that"
+                " were deleted are left out.",
+            },
         }
     ),
     "SetValue": _object({"value": {"type": "integer", "minimum": -MAX_DELTA, "maximum": MAX_DELTA}}),

@@ -47,7 +47,7 @@ def test_what_is_counted_is_read(shell: Shell) -> None:
     assert shell.said("incr", "likes:1").startswith("accepted, receipt ")
     shell.said("incr", "likes:1", "--by", "-13", "--id", "x")
     shell.said("incr", "likes:1", "--by", "-13", "--id", "x")
-    assert shell.said("get", "likes:1", "views") == "likes:1  -12\nviews      0  never seen\n"
+    assert shell.said("get", "likes:1", "views") == "likes:1  -12\nviews      0  does not exist\n"
 
 
 def test_json_is_one_object_a_line(shell: Shell) -> None:
