@@ -378,6 +378,20 @@ SABOTAGES: Final = (
         (SETTER,),
     ),
     Sabotage(
+        "a limit after a commit that may come late is taken for the end of a set",
+        "ingest/setter.py",
+        "                doubtful = True",
+        "                pass",
+        (SETTER,),
+    ),
+    Sabotage(
+        "a removal is not seen by a set that was read before it",
+        "shared/sqlite/guards.py",
+        "SET deleted = 0, version = ? WHERE",
+        "SET deleted = 0, version = max(0 * ?, version) WHERE",
+        (STORE,),
+    ),
+    Sabotage(
         "the receipt of a set does not say what it added",
         "shared/notes.py",
         "    rest = [{_SUMS: {counter: delta}} for delta in deltas]",
