@@ -1,11 +1,12 @@
 """Where things are in Datastore: kinds, key names, and how entities are written and read as raw protobuf."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, Final
 
 from google.cloud.datastore_v1.types import entity as _entity
 
+from shared.errors import SettingsError
 from shared.sharding import shard_key
 from shared.words import Receipt
 
@@ -31,6 +32,14 @@ class Kinds:
     shard: str = "GeneralCounterShard"
     receipt: str = "CountersinkReceipt"
     guard: str = "CountersinkGuard"
+
+    def __post_init__(self) -> None:
+        """A config and a guard of one kind would be one entity, and a set would take away the number of shards."""
+        if len({self.config, self.shard, self.receipt, self.guard}) < len(fields(self)):
+            raise SettingsError(
+                f"COUNTERSINK_KIND_CONFIG={self.config!r}, _SHARD={self.shard!r}, _RECEIPT={self.receipt!r} and"
+                f" _GUARD={self.guard!r} must be four different kinds"
+            )
 
 
 @dataclass(frozen=True, slots=True)

@@ -101,6 +101,15 @@ def test_doctor_says_that_settings_do_not_go_together(tmp_path: Path) -> None:
     assert "with a SQLite broker it must be the same file" in line
 
 
+def test_kinds_that_are_one_are_refused(tmp_path: Path) -> None:
+    """A config and a guard are called by the counter's name, both."""
+    cloud = {"COUNTERSINK_BROKER": "pubsub://p/topic?subscription=sub", "COUNTERSINK_STORE": "datastore://p"}
+    code, _, (line,) = run("sweep", cwd=tmp_path, **cloud, COUNTERSINK_KIND_GUARD="GeneralCounterShardConfig")
+    assert code == 1
+    assert line.startswith("countersink: COUNTERSINK_KIND_CONFIG='GeneralCounterShardConfig'")
+    assert line.endswith("must be four different kinds")
+
+
 def test_doctor_finds_a_damaged_file(tmp_path: Path) -> None:
     file = made(tmp_path)
     expired(file, 2_000)
