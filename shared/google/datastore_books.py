@@ -14,7 +14,9 @@ PAGE: Final = 500
 
 
 class DatastoreBooks:
-    """Each entity is read once, and paid for. Others may have put into these kinds what is no counter: it is passed."""
+    """Each entity is read, and paid for; with each config its guard, too, and with each guard its config. Others may
+    have put into these kinds what is no counter: it is passed.
+    """
 
     def __init__(self, client: DatastoreClient, place: Place, time: int | None) -> None:
         """`time` in micros; without one, what is written meanwhile may be seen in part."""
