@@ -56,7 +56,7 @@ class AlreadyAppliedError(CountersinkError):
 
 
 class ChangedError(CountersinkError):
-    """Somebody else has set the counter since its guard was read; nothing was applied. Read again."""
+    """Somebody else has set a counter, or added to it from the same source, since it was read; nothing was applied."""
 
 
 class ShardFullError(CountersinkError):

@@ -136,7 +136,8 @@ class Store(Protocol):
         it is done.
 
         Raises `AlreadyAppliedError` if any receipt exists, in whatever state, or one to be revived does not, as `dead`;
-        `ChangedError` if a guard is not of the version that it must have (either of them where both are so);
+        `ChangedError` if a guard is not of the version that it must have, or a mark not the number (either of them
+        where both are so);
         `ShardFullError` if a shard is too near the end of int64, or may be, as far as the store knows without a look;
         `RefusedError` if the store will never take the commit. A config is made or raised with its shard, never
         lowered. A receipt that is revived never lives less long than before.
@@ -157,6 +158,13 @@ class Store(Protocol):
 
     async def shards(self, counters: Sequence[str]) -> Mapping[str, int]:
         """`num_shards` of those of the counters that have a config."""
+        ...
+
+    async def marks(self, source: str, counters: Sequence[str]) -> Mapping[str, int]:
+        """How much of the source has been added to those of the counters that it was ever added to.
+
+        Neither a set nor a delete changes that.
+        """
         ...
 
     async def raise_shards(self, counter: str, num_shards: int) -> int:

@@ -33,6 +33,11 @@ def key_of_set(counter: str, kind: str, idempotency_key: str) -> str:
     return "c" + sha256(f"{kind}:{len(counter)}:{counter}{idempotency_key}".encode()).hexdigest()
 
 
+def key_of_import(commit_id: str) -> str:
+    """Of a commit that adds what another application has counted. Marks tell what was added; it is for the accounts."""
+    return "m" + sha256(commit_id.encode()).hexdigest()
+
+
 def lifetime(retention: int, *, of_client: bool) -> int:
     """Milliseconds a receipt lives: longer than the broker can deliver what it stands for again.
 

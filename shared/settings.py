@@ -139,6 +139,7 @@ class Settings:
     kind_shard: str = _setting("GeneralCounterShard", _text, "kind of the shards in Datastore")
     kind_receipt: str = _setting("CountersinkReceipt", _text, "kind of the receipts in Datastore")
     kind_guard: str = _setting("CountersinkGuard", _text, "kind of what Datastore keeps of counters that were set")
+    kind_mark: str = _setting("CountersinkMark", _text, "kind of what Datastore keeps of imports")
     log_level: str = _setting(
         "WARNING",
         _choice("DEBUG", "INFO", "WARNING", "ERROR"),

@@ -227,7 +227,9 @@ def datastore_place(settings: Settings) -> "DatastorePlace":
     from shared.google.datastore_keys import Kinds, Place  # noqa: PLC0415 (the extra may be missing)
 
     there = urls.datastore(STORE, settings.store)
-    kinds = Kinds(settings.kind_config, settings.kind_shard, settings.kind_receipt, settings.kind_guard)
+    kinds = Kinds(
+        settings.kind_config, settings.kind_shard, settings.kind_receipt, settings.kind_guard, settings.kind_mark
+    )
     return Place(there.project, there.database, there.namespace, kinds)
 
 

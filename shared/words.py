@@ -5,6 +5,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
+from shared.source import Mark
+
 MAX_NAME_BYTES: Final = 400
 MAX_ID_BYTES: Final = 1_000
 MAX_DELTA: Final = 2**53 - 1
@@ -203,6 +205,8 @@ class Commit:
     tally: Tally = field(default_factory=Tally)
     guard: tuple[str, Guard] | None = None
     """Of a set: the counter, the version that its guard must still have, and its mark from then on."""
+    marks: tuple[Mark, ...] = ()
+    """Of an import. No two are of the same source and counter."""
 
     def repeats(self) -> bool:
         """Whether a receipt stands in it twice."""

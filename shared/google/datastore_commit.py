@@ -9,8 +9,9 @@ from shared.clock import Clock
 from shared.errors import AlreadyAppliedError, ShardFullError
 from shared.google.datastore_client import CONFLICT_FAILS, DatastoreClient
 from shared.google.datastore_errors import ContendedError, MissingError
-from shared.google.datastore_guard import check, guard
+from shared.google.datastore_guard import check, depends, guard
 from shared.google.datastore_keys import COUNT, NUM_SHARDS, Place, integer, name_of
+from shared.google.datastore_marks import move
 from shared.google.datastore_revival import revive
 from shared.google.datastore_shards import Shard, ShardMemory, Standing, is_big
 from shared.google.datastore_sums import Sums
@@ -35,7 +36,7 @@ class BlindWay:
 
     async def apply(self, commit: Commit) -> int:
         sums = Sums(commit)
-        if commit.guard is None and not commit.revived and not any(map(is_big, sums.shards.values())):
+        if not depends(commit) and not commit.revived and not any(map(is_big, sums.shards.values())):
             return await self._apply(commit, sums)
         backoff = Backoff(0.01, 0.5)
         for _ in range(_TRIES - 1):
@@ -43,7 +44,7 @@ class BlindWay:
                 return await self._apply(commit, sums)
             except (AlreadyAppliedError, ContendedError) as error:
                 await check(self._client, self._place, commit)
-                if isinstance(error, AlreadyAppliedError) and commit.guard is None:
+                if isinstance(error, AlreadyAppliedError) and not depends(commit):
                     raise
                 await backoff.wait()
         return await self._apply(commit, sums)
@@ -117,9 +118,10 @@ class BlindWay:
             request.mutations.add().insert.CopyFrom(self._place.receipt_entity(receipt))
         await revive(self._client, self._place, request, commit.revived)
         guard(self._place, request, commit)
-        depends = bool(commit.revived) or commit.guard is not None
-        updates = depends or any(standing.settled() for standing in standings.values())
-        versions = depends or any(map(is_big, sums.shards.values()))
+        await move(self._client, self._place, request, commit.marks)
+        seen = bool(commit.revived) or depends(commit)
+        updates = seen or any(standing.settled() for standing in standings.values())
+        versions = seen or any(map(is_big, sums.shards.values()))
         response = await self._client.commit(request, updates=updates, versions=versions)
         now = self._clock.monotonic()
         for shard, result in zip(sums.shards, response.mutation_results, strict=False):  # the shards come first

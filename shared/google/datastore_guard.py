@@ -5,7 +5,7 @@ from typing import Any
 from shared.errors import AlreadyAppliedError, ChangedError
 from shared.google.datastore_client import CONFLICT_FAILS, DatastoreClient
 from shared.google.datastore_keys import Place
-from shared.words import Commit
+from shared.words import Commit, Guard
 
 
 def guard(place: Place, request: Any, commit: Commit) -> None:
@@ -24,13 +24,18 @@ def guard(place: Place, request: Any, commit: Commit) -> None:
     mutation.conflict_resolution_strategy = CONFLICT_FAILS
 
 
+def depends(commit: Commit) -> bool:
+    """Whether it is applied only over what was seen."""
+    return commit.guard is not None or bool(commit.marks)
+
+
 async def check(client: DatastoreClient, place: Place, commit: Commit) -> None:
-    """Raise why a commit failed, if it was for its receipts or its guard; the server does not always say."""
-    if commit.guard is None:
+    """Raise why such a commit failed, if it was for its receipts or its guard; the server does not always say."""
+    if not depends(commit):
         return
-    counter, (seen, _) = commit.guard
-    guarded = place.guard(counter)
-    found = (await client.look_up([guarded, *(place.receipt(receipt.key) for receipt in commit.receipts)])).entities
+    counter, (seen, _) = commit.guard or ("", Guard())
+    guarded = [place.guard(counter)] if commit.guard else []
+    found = (await client.look_up([*guarded, *(place.receipt(receipt.key) for receipt in commit.receipts)])).entities
     guards = [one.version for one in found if one.entity.key.path[-1].kind == place.kinds.guard]
     if len(found) > len(guards):
         raise AlreadyAppliedError("a receipt of this commit exists")

@@ -32,6 +32,7 @@ class Kinds:
     shard: str = "GeneralCounterShard"
     receipt: str = "CountersinkReceipt"
     guard: str = "CountersinkGuard"
+    mark: str = "CountersinkMark"
 
     def __post_init__(self) -> None:
         """A config and a guard of one kind would be one entity, and a set would take away the number of shards."""

@@ -14,6 +14,7 @@ from shared.google.datastore_books import DatastoreBooks
 from shared.google.datastore_client import DatastoreClient
 from shared.google.datastore_commit import BlindWay
 from shared.google.datastore_keys import DELETED, EXPIRES, NUM_SHARDS, Key, Place, integer, name_of, receipt_of
+from shared.google.datastore_marks import find
 from shared.google.datastore_probe import Abilities, probe
 from shared.google.datastore_removal import remove
 from shared.google.datastore_snapshot import AgreeingSnapshot, Numbers, PastSnapshot
@@ -111,6 +112,9 @@ class DatastoreStore:
         for counter, number in numbers.items():
             self._numbers.note(counter, number)
         return numbers
+
+    async def marks(self, source: str, counters: Sequence[str]) -> Mapping[str, int]:
+        return await find(self._client, self._place, source, counters)
 
     async def raise_shards(self, counter: str, num_shards: int) -> int:
         _, way = await self._open()

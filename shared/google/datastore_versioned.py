@@ -12,6 +12,7 @@ from shared.google.datastore_client import CONFLICT_FAILS, DatastoreClient
 from shared.google.datastore_errors import ContendedError, MissingError
 from shared.google.datastore_guard import check, guard
 from shared.google.datastore_keys import COUNT, NUM_SHARDS, Place, integer, name_of
+from shared.google.datastore_marks import move
 from shared.google.datastore_revival import revive
 from shared.google.datastore_shards import Shard
 from shared.google.datastore_sums import Sums
@@ -44,9 +45,10 @@ class VersionedWay:
                 request.mutations.add().insert.CopyFrom(self._place.receipt_entity(receipt))
             await revive(self._client, self._place, request, commit.revived)
             guard(self._place, request, commit)
+            await move(self._client, self._place, request, commit.marks)
             return request
 
-        counters = {*sums.numbers, *(commit.guard or ())[:1]}
+        counters = {*sums.numbers, *(commit.guard or ())[:1], *(mark.counter for mark in commit.marks)}
         response = await self._run(counters, commit.receipts, prepare)
         # What wasn't changed (0 added) has an old version. Receipts are always new.
         return max((result.version for result in response.mutation_results), default=0)

@@ -24,6 +24,7 @@ class MemoryStore:
         self._times: dict[str, int] = {}
         self._carried: dict[str, int] = {}
         self._guards: dict[str, Guard] = {}
+        self._marks: dict[tuple[str, str], int] = {}
 
     async def apply(self, commit: Commit) -> int:
         if commit.repeats() or any(receipt.key in self._receipts for receipt in commit.receipts):
@@ -33,6 +34,8 @@ class MemoryStore:
             raise AlreadyAppliedError("a receipt to be revived is not dead")
         if commit.guard is not None and self._guards.get(commit.guard[0], Guard()).version != commit.guard[1].version:
             raise ChangedError(f"{commit.guard[0]} has been set meanwhile")
+        if any(self._marks.get(mark[:2], 0) != mark.seen for mark in commit.marks):
+            raise ChangedError("it has been imported meanwhile")
         if any(not -(2**63) <= add.delta < 2**63 for add in commit.adds):
             raise RefusedError("a sum is beyond int64")
         full = {
@@ -56,6 +59,7 @@ class MemoryStore:
         self._time += 1
         if commit.guard is not None:
             self._guards = self._guards | {commit.guard[0]: commit.guard[1]._replace(version=self._time)}
+        self._marks = self._marks | {mark[:2]: mark.total for mark in commit.marks}
         self._times.update(dict.fromkeys([receipt.key for receipt in (*commit.receipts, *revived)], self._time))
         return self._time
 
@@ -76,6 +80,9 @@ class MemoryStore:
 
     async def shards(self, counters: Sequence[str]) -> Mapping[str, int]:
         return {counter: self._configs[counter] for counter in counters if counter in self._configs}
+
+    async def marks(self, source: str, counters: Sequence[str]) -> Mapping[str, int]:
+        return {name: self._marks[source, name] for name in counters if (source, name) in self._marks}
 
     async def raise_shards(self, counter: str, num_shards: int) -> int:
         now = max(self._configs.get(counter, 0), num_shards)

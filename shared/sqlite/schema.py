@@ -86,6 +86,12 @@ MIGRATIONS: Final = (
     CREATE TABLE guards (counter TEXT PRIMARY KEY, version INTEGER NOT NULL, deleted INTEGER NOT NULL) WITHOUT ROWID;
     CREATE INDEX guards_deleted ON guards (counter) WHERE deleted;
     """,
+    # Version 4: how much of what other applications hold has been added.
+    """
+    CREATE TABLE marks (
+        source TEXT NOT NULL, counter TEXT NOT NULL, total INTEGER NOT NULL, PRIMARY KEY (source, counter)
+    ) WITHOUT ROWID;
+    """,
 )
 
 

@@ -13,6 +13,7 @@ from shared.errors import AlreadyAppliedError, RefusedError, ShardFullError
 from shared.sqlite.books import SqliteBooks, sweep
 from shared.sqlite.database import Database, translate
 from shared.sqlite.guards import change, remove
+from shared.sqlite.marks import FIND, move
 from shared.sqlite.reserve import Reserve
 from shared.words import SHARD_FULL, Commit, Guard, Receipt, Receipts, ShardAdd, Total
 
@@ -47,7 +48,7 @@ class SqliteStore:
 
     async def apply(self, commit: Commit) -> int:
         def work(db: sqlite3.Connection) -> int:
-            if commit.guard is not None and self._reserve is not None:  # it is a promise, not the end of one
+            if (commit.guard or commit.marks) and self._reserve is not None:  # it is a promise, not the end of one
                 self._reserve.check(0)
             return _apply(db, commit)
 
@@ -86,6 +87,9 @@ class SqliteStore:
                 orjson.dumps(counters).decode(),
             )
         )
+
+    async def marks(self, source: str, counters: Sequence[str]) -> Mapping[str, int]:
+        return dict(self._read(FIND, source, orjson.dumps(counters).decode()))
 
     async def raise_shards(self, counter: str, num_shards: int) -> int:
         def work(db: sqlite3.Connection) -> int:
@@ -179,6 +183,7 @@ def _apply(db: sqlite3.Connection, commit: Commit) -> int:
             raise AlreadyAppliedError("a receipt to be revived is not dead")
     if commit.guard is not None:
         change(db, *commit.guard, time)
+    move(db, commit.marks)
     try:
         _add(db, commit.adds)
     except sqlite3.IntegrityError as error:  # a check of ours, or what somebody has laid down for these tables

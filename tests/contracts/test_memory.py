@@ -15,6 +15,7 @@ from tests.contracts.broker import Broker, BrokerContract
 from tests.contracts.guards import GuardContract
 from tests.contracts.leases import LeaseContract, OnceContract
 from tests.contracts.letters import Buried, LettersContract, LettersOfOverlayContract
+from tests.contracts.marks import MarkContract
 from tests.contracts.overlay import Accepted, OverlayContract
 from tests.contracts.removals import RemovalContract
 from tests.contracts.snapshots import SnapshotContract
@@ -71,7 +72,7 @@ class TestMemoryDeadLetters(LettersContract, LettersOfOverlayContract):
         return make_buried()
 
 
-class TestMemoryStore(StoreContract, SnapshotContract, BooksContract, GuardContract, RemovalContract):
+class TestMemoryStore(StoreContract, SnapshotContract, BooksContract, GuardContract, RemovalContract, MarkContract):
     @pytest.fixture
     async def store(self) -> MemoryStore:
         return MemoryStore(ManualClock())

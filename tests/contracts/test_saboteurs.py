@@ -19,6 +19,7 @@ from tests.contracts import (
     broken_brokers,
     broken_guards,
     broken_letters,
+    broken_marks,
     broken_overlays,
     broken_revivals,
     broken_stores,
@@ -29,6 +30,7 @@ from tests.contracts.entries import EntriesContract
 from tests.contracts.guards import GuardContract
 from tests.contracts.leases import LeaseContract, OnceContract
 from tests.contracts.letters import LettersContract, LettersOfOverlayContract
+from tests.contracts.marks import MarkContract
 from tests.contracts.overlay import Accepted, OverlayContract
 from tests.contracts.removals import RemovalContract
 from tests.contracts.snapshots import SnapshotContract
@@ -36,7 +38,7 @@ from tests.contracts.store import StoreContract
 from tests.contracts.test_memory import make_broker, make_buried
 from tests.contracts.test_process_overlay import make_written
 
-STORES = (broken_stores, broken_revivals, broken_books, broken_guards)
+STORES = (broken_stores, broken_revivals, broken_books, broken_guards, broken_marks)
 
 
 class OfBrokers(BrokerContract, LeaseContract, OnceContract):
@@ -47,7 +49,7 @@ class OfLetters(LettersContract, LettersOfOverlayContract):
     __test__ = False
 
 
-class OfStores(StoreContract, SnapshotContract, BooksContract, GuardContract, RemovalContract):
+class OfStores(StoreContract, SnapshotContract, BooksContract, GuardContract, RemovalContract, MarkContract):
     __test__ = False
 
 

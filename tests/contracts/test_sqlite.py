@@ -25,6 +25,7 @@ from tests.contracts.broker import Broker, BrokerContract, pull_all, tokens
 from tests.contracts.guards import GuardContract
 from tests.contracts.leases import LeaseContract, OnceContract
 from tests.contracts.letters import Buried, LettersContract, LettersOfOverlayContract, bury, through
+from tests.contracts.marks import MarkContract
 from tests.contracts.overlay import KEYED, PLAIN, Accepted, OverlayContract, ack_all, entries, publish, pull, view
 from tests.contracts.removals import RemovalContract
 from tests.contracts.snapshots import SnapshotContract
@@ -120,7 +121,7 @@ class TestSqliteDeadLetters(LettersContract, LettersOfOverlayContract):
         assert bytes_ == there > 0
 
 
-class TestSqliteStore(StoreContract, SnapshotContract, BooksContract, GuardContract, RemovalContract):
+class TestSqliteStore(StoreContract, SnapshotContract, BooksContract, GuardContract, RemovalContract, MarkContract):
     @pytest.fixture
     async def store(self, database: Database) -> SqliteStore:
         return SqliteStore(database, ManualClock())
@@ -163,7 +164,9 @@ class TestSqliteStore(StoreContract, SnapshotContract, BooksContract, GuardContr
         assert len(database._readers) == there
 
 
-class TestSqliteStoreOfTwoProcesses(StoreContract, SnapshotContract, BooksContract, GuardContract, RemovalContract):
+class TestSqliteStoreOfTwoProcesses(
+    StoreContract, SnapshotContract, BooksContract, GuardContract, RemovalContract, MarkContract
+):
     """Each call through another of them in turn."""
 
     @pytest.fixture

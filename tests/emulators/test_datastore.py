@@ -11,6 +11,7 @@ from shared.google.datastore_store import DatastoreStore
 from shared.words import MAX_SUM, SHARD_FULL, Commit, Receipt, ShardAdd
 from tests.contracts.books import BooksContract
 from tests.contracts.guards import GuardContract
+from tests.contracts.marks import MarkContract
 from tests.contracts.removals import RemovalContract
 from tests.contracts.snapshots import SnapshotContract
 from tests.contracts.store import LATER, StoreContract, commit, total
@@ -28,7 +29,7 @@ class InTurn:
         return getattr(self._stores[0], name)
 
 
-class TestBlind(StoreContract, SnapshotContract, BooksContract, GuardContract, RemovalContract):
+class TestBlind(StoreContract, SnapshotContract, BooksContract, GuardContract, RemovalContract, MarkContract):
     """The Firestore emulator in Datastore mode."""
 
     # It is told what a shard holds after it has added, so it stops earlier where a sum is large.
@@ -39,7 +40,7 @@ class TestBlind(StoreContract, SnapshotContract, BooksContract, GuardContract, R
         return await firestore.store()
 
 
-class TestBlindOfTwoProcesses(StoreContract, GuardContract, RemovalContract):
+class TestBlindOfTwoProcesses(StoreContract, GuardContract, RemovalContract, MarkContract):
     # It is told what a shard holds after it has added, so it stops earlier where a sum is large.
     test_a_shard_is_full_beyond_a_line_and_up_to_it_takes_the_largest_sum = None  # type: ignore[assignment] # no test
 
@@ -48,7 +49,7 @@ class TestBlindOfTwoProcesses(StoreContract, GuardContract, RemovalContract):
         return InTurn(await firestore.store(), await firestore.store())  # type: ignore[return-value] # it is, in turn
 
 
-class TestVersioned(StoreContract, SnapshotContract, BooksContract, GuardContract, RemovalContract):
+class TestVersioned(StoreContract, SnapshotContract, BooksContract, GuardContract, RemovalContract, MarkContract):
     """The older emulator. It can't read the past: what its snapshots hold may be younger than their time."""
 
     @pytest.fixture
@@ -104,7 +105,7 @@ class TestVersioned(StoreContract, SnapshotContract, BooksContract, GuardContrac
                 assert outer.time < inner.time
 
 
-class TestVersionedOfTwoProcesses(StoreContract, GuardContract, RemovalContract):
+class TestVersionedOfTwoProcesses(StoreContract, GuardContract, RemovalContract, MarkContract):
     @pytest.fixture
     async def store(self, older: Datastore) -> DatastoreStore:
         return InTurn(await older.store(), await older.store())  # type: ignore[return-value] # it is, in turn

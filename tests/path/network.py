@@ -226,6 +226,12 @@ class RemoteStore:
         found: Receipts = await self._network.call(self._owner, "receipts", lambda: self._store.receipts(keys))
         return found
 
+    async def marks(self, source: str, counters: Sequence[str]) -> Mapping[str, int]:
+        marks: Mapping[str, int] = await self._network.call(
+            self._owner, "marks", lambda: self._store.marks(source, counters)
+        )
+        return marks
+
     async def shards(self, counters: Sequence[str]) -> Mapping[str, int]:
         numbers: Mapping[str, int] = await self._network.call(
             self._owner, "shards", lambda: self._store.shards(counters)
