@@ -121,7 +121,7 @@ class Importer:
         work = _Work(dict(batch))
         until = self._clock.monotonic() + PATIENCE
         backoff = self._backoff()
-        while todo := await self._todo(work):
+        while work.totals and (todo := await self._todo(work)):
             try:
                 done = await self._apply(await self._commit(todo, work.full))
             except ShardFullError as error:
@@ -143,7 +143,7 @@ class Importer:
         todo: list[Mark] = []
         for name in [*work.totals]:
             mark, flaw = marks.get(name, 0), ""
-            if work.totals[name] < mark:
+            if went_back(work.totals[name], mark):
                 work.totals[name], flaw = await self._again(name, mark)
             rest = 0 if flaw else work.totals[name] - mark
             if rest and not self._way.dry:
@@ -170,8 +170,8 @@ class Importer:
                     if one.name == name:
                         total, flaw = one.total, flaw_of(one)
                     break
-        if not flaw and total < mark and not self._way.shrink:
-            flaw = f"it holds {total}, less than the {mark} that were imported: if that is right, say --shrink"
+        if not flaw and went_back(total, mark) and not self._way.shrink:
+            flaw = f"it went back to {total}, and {mark} were imported: if that is right, say --shrink"
         return total, flaw
 
     async def _commit(self, todo: Sequence[Mark], full: set[tuple[str, int]]) -> Commit:
@@ -210,6 +210,11 @@ class Importer:
             await backoff.wait()
 
 
+def went_back(total: int, mark: int) -> bool:
+    """Towards nothing, as counters do that are reset, or lose shards."""
+    return (total - mark) * mark < 0
+
+
 @dataclass(slots=True)
 class _Work:
     """A batch on its way."""
@@ -222,8 +227,10 @@ class _Work:
     """Shards that take no more."""
 
     def add(self, marks: Sequence[Mark]) -> None:
-        for mark in marks:
-            self.added[mark.counter] = self.added.get(mark.counter, 0) + mark.total - mark.seen
+        for _, name, seen, total in marks:
+            self.added[name] = self.added.get(name, 0) + total - seen
+            if self.totals[name] == total:
+                self.close(name, 0, "")
 
     def close(self, name: str, rest: int, flaw: str) -> None:
         self.outcomes.append(Outcome(name, self.totals.pop(name), self.added.get(name, 0) + rest, flaw))
