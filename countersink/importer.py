@@ -163,16 +163,11 @@ class Importer:
 
     async def _again(self, name: str, mark: int) -> tuple[int, str]:
         """A counter that was read before its mark: somebody else may have imported it since, in a later state."""
-        total, flaw = mark, f"it is not there any more, and {mark} of it were imported"
-        async with aclosing(self._source.counters(name)) as counters:
-            async for one in counters:
-                if isinstance(one, Foreign):
-                    if one.name == name:
-                        total, flaw = one.total, flaw_of(one)
-                    break
-        if not flaw and went_back(total, mark) and not self._way.shrink:
-            flaw = f"it went back to {total}, and {mark} were imported: if that is right, say --shrink"
-        return total, flaw
+        one = await self._insist(lambda: self._source.counter(name)) or Foreign(name)
+        flaw = flaw_of(one)
+        if not flaw and went_back(one.total, mark) and not self._way.shrink:
+            flaw = f"it went back to {one.total}, and {mark} were imported: if that is right, say --shrink"
+        return one.total, flaw
 
     async def _commit(self, todo: Sequence[Mark], full: set[tuple[str, int]]) -> Commit:
         numbers = await self._insist(lambda: self._store.shards([mark.counter for mark in todo]))

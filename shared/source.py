@@ -32,8 +32,12 @@ class Source(Protocol):
     """The same for the same data, for ever; no other data has it."""
 
     def counters(self, prefix: str) -> AsyncGenerator[Foreign | str, None]:
-        """Those whose names begin so, each once, the one that is called just so first; among them, as sentences, what
-        was found that its own code does not count. Of one that is counted on meanwhile, a total that it may have had;
-        no less than any it had before, if it only grows.
+        """Those whose names begin so, each once; among them, as sentences, what was found that its own code does not
+        count. Of one that is counted on meanwhile, a total that it may have had; no less than any it had before, if it
+        only grows.
         """
+        ...
+
+    async def counter(self, name: str) -> Foreign | None:
+        """One of these, as it is now; none if it is not there."""
         ...

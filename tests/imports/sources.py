@@ -18,3 +18,7 @@ class FakeSource:
             if name.startswith(prefix):
                 one = self.counts[name]
                 yield Foreign(name, one) if isinstance(one, int) else one
+
+    async def counter(self, name: str) -> Foreign | None:
+        one = self.counts.get(name)
+        return Foreign(name, one) if isinstance(one, int) else None

@@ -14,6 +14,8 @@ SETS: Final = "tests/path/test_sets.py"
 SETTER: Final = "tests/ingest/test_setter.py"
 SET_OVER_HTTP: Final = "tests/http/test_set.py"
 STORE: Final = "tests/contracts/test_sqlite.py"
+IMPORTER: Final = "tests/imports/test_importer.py"
+IMPORTS: Final = "tests/simulation/test_imports.py"
 SEEDS: Final = "tests/simulation/test_seeds.py::test_a_few_seeds"
 
 
@@ -411,5 +413,62 @@ SABOTAGES: Final = (
         "    if sum(count for (count,) in counts):",
         "    if False:",
         (STORE,),
+    ),
+    Sabotage(
+        "the mark of an import is not checked",
+        "shared/sqlite/marks.py",
+        '    " WHERE :seen = coalesce((SELECT',
+        '    " WHERE 0 <= abs(:seen) + coalesce((SELECT',
+        (STORE,),
+    ),
+    Sabotage(
+        "the mark of an import outside of its commit",
+        "countersink/importer.py",
+        "            await self._insist(lambda: self._store.apply(commit))",
+        "            await self._insist(lambda: self._store.apply(Commit(commit.receipts, commit.adds)))\n"
+        "            await self._insist(lambda: self._store.apply(Commit((), (), marks=commit.marks)))",
+        (IMPORTS,),
+    ),
+    Sabotage(
+        "an import adds to what it saw before the others",
+        "shared/memory/store.py",
+        "        if any(self._marks.get(mark[:2], 0) != mark.seen for mark in commit.marks):",
+        "        if any(self._marks.get(mark[:2], 0) > mark.total for mark in commit.marks):",
+        (IMPORTS,),
+    ),
+    Sabotage(
+        "each try of an import is a commit of its own",
+        "countersink/importer.py",
+        "            return key in (await self._insist(lambda: self._store.receipts([key]))).found",
+        "            return False",
+        (IMPORTER,),
+    ),
+    Sabotage(
+        "an import takes what another did for its own",
+        "countersink/importer.py",
+        "            return key in (await self._insist(lambda: self._store.receipts([key]))).found",
+        "            return True",
+        (IMPORTER,),
+    ),
+    Sabotage(
+        "the receipt of an import says totals",
+        "countersink/importer.py",
+        "{add.counter: add.delta for add in adds}",
+        "{mark.counter: mark.total for mark in todo}",
+        (IMPORTER, IMPORTS),
+    ),
+    Sabotage(
+        "an import follows a counter down",
+        "countersink/importer.py",
+        "went_back(one.total, mark) and not self._way.shrink",
+        "False",
+        (IMPORTER,),
+    ),
+    Sabotage(
+        "what another import saw later is taken for a loss",
+        "countersink/importer.py",
+        "        one = await self._insist(lambda: self._source.counter(name)) or Foreign(name)",
+        "        one = Foreign(name)",
+        (IMPORTER,),
     ),
 )
