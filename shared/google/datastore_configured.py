@@ -37,6 +37,9 @@ class Configured:
         numbers: dict[str, int] = {}
         async for entity in self._configs.entities(query):
             _, name = name_of(entity.key)
+            if not name:
+                yield f"{said(entity.key)} is left out: it has a number for a name"
+                continue
             if not name.startswith(prefix):
                 break
             number, flaw = self._number(entity)

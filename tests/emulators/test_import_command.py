@@ -1,0 +1,121 @@
+"""countersink import as a process, killed again and again, into a file and into Datastore."""
+
+import asyncio
+import json
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from uuid import uuid4
+
+from tests.cli.running import COUNTERSINK, Done, environment
+from tests.contracts.store import total
+from tests.emulators.datastore_fixtures import PROJECT, Datastore
+from tests.emulators.proxy import proxy
+from tests.emulators.published import SHARD, Database
+
+NUMBER = 3_000
+KILLS = 3
+
+
+class Command:
+    """Runs of the command with the same settings."""
+
+    def __init__(self, old: Database, **settings: str) -> None:
+        self.arguments = [
+            "import",
+            "--variant",
+            "go",
+            "--from",
+            f"datastore://{PROJECT}?namespace={old.client.namespace}",
+        ]
+        self.environment = environment(**settings)
+
+    async def start(self, *arguments: str) -> asyncio.subprocess.Process:
+        return await asyncio.create_subprocess_exec(
+            *COUNTERSINK,
+            *(arguments or self.arguments),
+            env=self.environment,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
+
+    async def run(self, *arguments: str) -> Done:
+        process = await self.start(*arguments)
+        out, error = await process.communicate()
+        assert process.returncode is not None
+        return Done(process.returncode, out.decode(), error.decode().splitlines())
+
+
+def write(old: Database) -> None:
+    for begin in range(0, NUMBER, 500):
+        with old.client.batch():
+            for number in range(begin, begin + 500):
+                old.put(old.key(SHARD, f"c{number}-shard0"), Name=f"c{number}", Count=number)
+
+
+async def test_killed_again_and_again_all_is_added_once(firestore: Datastore, tmp_path: Path) -> None:
+    old, file = Database(firestore.host, f"old-{uuid4().hex}"), tmp_path / "countersink.db"
+    await asyncio.to_thread(write, old)
+    async with proxy(firestore.host) as wire:
+        command = Command(old, COUNTERSINK_BROKER=f"sqlite:///{file}", DATASTORE_EMULATOR_HOST=wire.address)
+        assert (await command.run("sweep")).code == 0  # makes the file
+        with closing(sqlite3.connect(file)) as db:
+            wire.slow(0.02, 10**7)
+            for kill in range(KILLS):
+                before = marks(db)
+                process = await command.start()
+                while marks(db) == before and process.returncode is None:
+                    await asyncio.sleep(0.002)
+                process.kill()
+                await process.communicate()
+                assert before < marks(db) < NUMBER - 1, kill
+            wire.fast()
+            done = await command.run(*command.arguments, "--json")
+            assert (done.code, done.lines) == (0, [])
+            said = json.loads(done.out.splitlines()[-1])
+            assert said["counters"]["found"] == NUMBER
+            assert 0 < said["counters"]["added"] < NUMBER
+            totals = dict(db.execute("SELECT counter, sum(count) FROM shards GROUP BY counter").fetchall())
+        assert totals == {f"c{number}": number for number in range(1, NUMBER)}
+        assert (await command.run("audit")).code == 0
+        again = await command.run()
+        assert (again.code, again.out) == (
+            0,
+            f"counters: {NUMBER}; added to 0 of them, +0 in all; {NUMBER} unchanged, 0 not imported\n",
+        )
+        nothing = await command.run(*command.arguments, "--prefix", "nobody")
+        assert (nothing.code, len(nothing.lines)) == (1, 1)
+        assert "no counter holds anything in go datastore://" in nothing.lines[0]
+    old.close()
+
+
+def marks(db: sqlite3.Connection) -> int:
+    (number,) = db.execute("SELECT count(*) FROM marks").fetchone()
+    return int(number)
+
+
+async def test_into_datastore_and_what_can_not_be_imported_fails_it(firestore: Datastore) -> None:
+    old = Database(firestore.host, f"old-{uuid4().hex}")
+    for name, count in (("a", 5), ("b", "text")):
+        await asyncio.to_thread(old.put, old.key(SHARD, name), Name=name, Count=count)
+    store = f"datastore://{PROJECT}?namespace={firestore.place.namespace}"
+    command = Command(
+        old,
+        COUNTERSINK_BROKER="pubsub://p/topic?subscription=sub",
+        COUNTERSINK_STORE=store,
+        DATASTORE_EMULATOR_HOST=firestore.host,
+        PUBSUB_EMULATOR_HOST="127.0.0.1:1",
+    )
+    for number in (5, 0):
+        code, out, (line,) = await command.run(*command.arguments, "--all")
+        shown = f"a  {number:+}" if number else "a  unchanged"
+        assert (code, sorted(out.splitlines())[:2]) == (
+            1,
+            [shown, f"b  NOT imported: Count of {SHARD} b is no integer, but a string"],
+        )
+        assert line == "countersink: 1 of 2 counters could not be imported, see above"
+    assert await total(await firestore.store(), "a") == 5
+    same = await command.run("import", "--variant", "ndb", "--from", store)
+    assert same.code == 1
+    assert "are the same place" in same.lines[0]
+    old.close()
