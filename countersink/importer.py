@@ -7,7 +7,7 @@ docs/adr/0010.
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, TypeVar
@@ -96,12 +96,14 @@ class Importer:
             finally:
                 slots.release()
 
-        async with asyncio.TaskGroup() as group:
-            async for batch in self._batches(prefix, tell):
+        async with asyncio.TaskGroup() as group, aclosing(self._batches(prefix, tell)) as batches:
+            async for batch in batches:
                 await slots.acquire()
                 group.create_task(take(batch), name="import")
 
-    async def _batches(self, prefix: str, tell: Callable[[Outcome | str], None]) -> AsyncIterator[Mapping[str, int]]:
+    async def _batches(
+        self, prefix: str, tell: Callable[[Outcome | str], None]
+    ) -> AsyncGenerator[Mapping[str, int], None]:
         batch: dict[str, int] = {}
         async with aclosing(self._source.counters(prefix)) as counters:
             async for one in counters:
@@ -173,7 +175,7 @@ class Importer:
         numbers = await self._insist(lambda: self._store.shards([mark.counter for mark in todo]))
         adds = []
         for mark in todo:
-            number = numbers.get(mark.counter, self._way.shards)
+            number = max(numbers.get(mark.counter, self._way.shards), 1)
             shard = choose(number, frozenset(shard for name, shard in full if name == mark.counter), self._pick)
             adds.append(ShardAdd(mark.counter, shard, mark.total - mark.seen, max(number, shard + 1)))
         commit_id = mint()

@@ -10,13 +10,14 @@ import pytest
 
 from shared.clock import ManualClock
 from shared.errors import OverloadedError, StorageFullError
+from shared.source import Mark
 from shared.sqlite import database as module
 from shared.sqlite import log
 from shared.sqlite.broker import SqlitePublisher, SqliteSubscription
 from shared.sqlite.database import Database
 from shared.sqlite.reserve import Reserve
 from shared.sqlite.store import SqliteStore
-from shared.words import Message
+from shared.words import Commit, Message, ShardAdd
 
 MESSAGE = Message(bytes(98))
 """With its attributes 100 bytes."""
@@ -64,13 +65,16 @@ async def test_on_a_disk_that_is_nearly_full_nothing_new_is_written(database: Da
     reserve._kept = 1
     publisher = SqlitePublisher(database, ManualClock(), 10_000, reserve)
     store = SqliteStore(database, ManualClock(), reserve)
-    for refused in (publisher.publish([MESSAGE]), publisher.check(), store.raise_shards("a", 3)):
+    addition = Commit((), (ShardAdd("b", 0, 5, 1),), marks=(Mark("there", "b", 0, 5),))
+    for refused in (publisher.publish([MESSAGE]), publisher.check(), store.raise_shards("a", 3), store.apply(addition)):
         with pytest.raises(StorageFullError, match="nearly full"):
             await refused
     reserve._next = 0.0  # the disk is looked at again
     await publisher.publish([MESSAGE])
     await publisher.check()
     assert await store.raise_shards("a", 3) == 3
+    await store.apply(addition)
+    assert await store.marks("there", ["b"]) == {"b": 5}
 
 
 async def test_readers_that_follow_one_another_do_not_let_the_log_grow_for_ever(
