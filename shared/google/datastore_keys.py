@@ -36,11 +36,10 @@ class Kinds:
 
     def __post_init__(self) -> None:
         """A config and a guard of one kind would be one entity, and a set would take away the number of shards."""
-        if len({self.config, self.shard, self.receipt, self.guard}) < len(fields(self)):
-            raise SettingsError(
-                f"COUNTERSINK_KIND_CONFIG={self.config!r}, _SHARD={self.shard!r}, _RECEIPT={self.receipt!r} and"
-                f" _GUARD={self.guard!r} must be four different kinds"
-            )
+        kinds = {item.name: getattr(self, item.name) for item in fields(self)}
+        if len({*kinds.values()}) < len(kinds):
+            said = ", ".join(f"_{name.upper()}={kind!r}" for name, kind in kinds.items())
+            raise SettingsError(f"COUNTERSINK_KIND{said} must all be different kinds")
 
 
 @dataclass(frozen=True, slots=True)

@@ -107,7 +107,7 @@ def test_kinds_that_are_one_are_refused(tmp_path: Path) -> None:
     code, _, (line,) = run("sweep", cwd=tmp_path, **cloud, COUNTERSINK_KIND_GUARD="GeneralCounterShardConfig")
     assert code == 1
     assert line.startswith("countersink: COUNTERSINK_KIND_CONFIG='GeneralCounterShardConfig'")
-    assert line.endswith("must be four different kinds")
+    assert line.endswith("must all be different kinds")
 
 
 def test_doctor_finds_a_damaged_file(tmp_path: Path) -> None:
