@@ -91,7 +91,7 @@ class Importer:
 
         async def take(batch: Mapping[str, int]) -> None:
             try:
-                for outcome in await self._take(batch):
+                for outcome in await self._take(_Work(dict(batch))):
                     tell(outcome)
             finally:
                 slots.release()
@@ -119,8 +119,7 @@ class Importer:
         if batch:
             yield batch
 
-    async def _take(self, batch: Mapping[str, int]) -> list[Outcome]:
-        work = _Work(dict(batch))
+    async def _take(self, work: "_Work") -> list[Outcome]:
         until = self._clock.monotonic() + PATIENCE
         backoff = self._backoff()
         while work.totals and (todo := await self._todo(work)):
@@ -130,7 +129,7 @@ class Importer:
                 work.full.update(error.shards)
                 continue
             except RefusedError as error:
-                return [*work.outcomes, *await self._apart(work.totals, str(error))]
+                return await self._apart(work, str(error))
             if done:
                 work.add(todo)
             elif self._clock.monotonic() < until:
@@ -154,14 +153,15 @@ class Importer:
                 work.close(name, rest, flaw)
         return todo
 
-    async def _apart(self, totals: Mapping[str, int], why: str) -> list[Outcome]:
+    async def _apart(self, work: "_Work", why: str) -> list[Outcome]:
         """Each half alone, since the store does not say which of them it refuses."""
-        names = [*totals]
+        names = [*work.totals]
         if len(names) == 1:
-            return [Outcome(names[0], totals[names[0]], 0, f"the store refuses it: {why}")]
+            work.close(names[0], 0, f"the store refuses it: {why}")
+            return work.outcomes
         middle = len(names) // 2
-        halves = [{name: totals[name] for name in half} for half in (names[:middle], names[middle:])]
-        return [outcome for half in halves for outcome in await self._take(half)]
+        halves = [{name: work.totals[name] for name in half} for half in (names[:middle], names[middle:])]
+        return [*work.outcomes, *[one for half in halves for one in await self._take(_Work(half, added=work.added))]]
 
     async def _again(self, name: str, mark: int) -> tuple[int, str]:
         """A counter that was read before its mark: somebody else may have imported it since, in a later state."""

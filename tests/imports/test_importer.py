@@ -244,6 +244,22 @@ async def test_what_the_store_refuses_does_not_hold_up_the_rest() -> None:
     assert set(await parts.totals()) == {*names} - {"counter-77"}
 
 
+class RefusesHuge(MemoryStore):
+    """The second step of what takes several."""
+
+    async def apply(self, commit: Commit) -> int:
+        if any(mark.total > 2**62 for mark in commit.marks):
+            raise RefusedError("too much")
+        return await super().apply(commit)
+
+
+async def test_what_was_added_before_the_store_refused_the_rest_is_said() -> None:
+    parts = Parts(FakeSource({"a": INT64, "b": 1}), RefusesHuge)
+    told = await parts.run()
+    assert told == [Outcome("b", 1, 1), Outcome("a", INT64, 2**62, "the store refuses it: too much")]
+    assert await parts.totals() == {"a": 2**62, "b": 1}
+
+
 class Away(MemoryStore):
     error: Exception = TransientError("away")
 

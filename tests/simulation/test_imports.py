@@ -10,7 +10,7 @@ from collections import Counter
 import pytest
 
 from countersink.audit import AGREES, judge, look
-from countersink.importer import Importer, Way
+from countersink.importer import Importer, Outcome, Way
 from ingest.reader import Reader
 from ingest.setter import DELETE, SET, Setter, Wish
 from shared import notes
@@ -61,6 +61,8 @@ class Migration:
         self.store = SummedStore(self.clock)
         self.source = FakeSource(dict.fromkeys(NAMES[:4], 5))
         self.shrinks = self.random.random() < 0.3
+        self.mistaken: list[Outcome] = []
+        """Said to have gone back, though it did not."""
         self.kills = 0
         self.ended = 0
 
@@ -79,6 +81,7 @@ class Migration:
         await asyncio.sleep(60)  # what was late has come
         await self._importer("last").run("", lambda _: None)
         assert not self.store.flaws
+        assert not self.mistaken
         for name in NAMES:
             assert self.store._marks.get(("there", name), 0) == self.source.counts.get(name, 0)
         ledger, _ = await look(self.store, (), 0)
@@ -96,7 +99,7 @@ class Migration:
             number += 1
             process = f"{owner}-{number}"
             token = OWNER.set(process)
-            task = self.loop.create_task(self._importer(process).run("", lambda _: None))
+            task = self.loop.create_task(self._importer(process).run("", self._tell))
             OWNER.reset(token)
             killed = self.random.random() < 0.5
             await asyncio.wait([task], timeout=self.random.expovariate(5) if killed else None)
@@ -108,6 +111,10 @@ class Migration:
             elif task.exception() is None:
                 self.ended += 1
             await asyncio.sleep(self.random.expovariate(2))
+
+    def _tell(self, one: Outcome | str) -> None:
+        if isinstance(one, Outcome) and one.flaw:
+            self.mistaken.append(one)
 
     async def _old_application(self) -> None:
         while self.loop.time() < SECONDS:
