@@ -4,7 +4,7 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
@@ -48,7 +48,14 @@ def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
     parser.add_argument("--prefix", default="", metavar="P", help="only counters whose names begin so")
     kinds = ", ".join(f"{one.name}: {one.shard or 'to be named'}" for one in VARIANTS.values() if one.renamed)
     parser.add_argument("--kind", default="", metavar="K", help=f"kind of the shards, where it may vary [{kinds}]")
-    parser.add_argument("--name", default="", metavar="NAME", help="what the counter is called here, where it has none")
+    parser.add_argument(
+        "--name",
+        dest="names",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="of simple: what the counter is called here; of java: which there are, for a server that lists no kinds",
+    )
     parser.add_argument("--dry-run", action="store_true", help="say what would be added, and write nothing")
     parser.add_argument(
         "--shrink",
@@ -65,11 +72,11 @@ async def _import(options: argparse.Namespace) -> None:
     from shared.wiring import connect, missing_file  # noqa: PLC0415 (as above)
 
     variant = VARIANTS[options.variant]
-    check(variant, options.kind, options.name, options.refuse)
+    check(variant, options.kind, options.names, options.refuse)
     settings = read_settings()
     if (file := missing_file(settings)) is not None:
         raise CountersinkError(f"{file}: is not there: do the settings name it right? countersink up makes it")
-    async with source_of(settings, variant, options.place, kind=options.kind, counter=options.name) as source:
+    async with source_of(settings, variant, options.place, kind=options.kind, names=options.names) as source:
         parts = connect(settings)
         try:
             await _run(source, parts, settings, options)
@@ -77,14 +84,16 @@ async def _import(options: argparse.Namespace) -> None:
             await parts.close()
 
 
-def check(variant: Variant, kind: str, name: str, refuse: Callable[[str], Any]) -> None:
+def check(variant: Variant, kind: str, names: Sequence[str], refuse: Callable[[str], Any]) -> None:
     """Refuse what does not go together."""
     if kind and not variant.renamed:
         refuse(f"argument --kind: the kinds of {variant.name} have names of their own")
     if not variant.kinds(kind):
         refuse(f"argument --kind: {variant.name} needs it")
-    if bool(name) != (variant.by is By.ALL):
-        refuse(f"argument --name: {variant.name} {'has' if name else 'needs'} {'names' if name else 'one'}")
+    if variant.by is By.ALL and len(names) != 1:
+        refuse(f"argument --name: {variant.name} needs one")
+    if names and variant.by not in {By.ALL, By.KIND}:
+        refuse(f"argument --name: counters of {variant.name} have names")
 
 
 async def _run(source: "Source", parts: "Parts", settings: "Settings", options: argparse.Namespace) -> None:

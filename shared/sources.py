@@ -23,7 +23,7 @@ async def source_of(
     url: str,
     *,
     kind: str = "",
-    counter: str = "",
+    names: Collection[str] = (),
     environment: Mapping[str, str] = os.environ,
 ) -> AsyncIterator[Source]:
     """Inside a running event loop. `SettingsError` says which argument can't be used."""
@@ -40,7 +40,7 @@ async def source_of(
     place = Place(there.project, there.database, there.namespace)
     client = DatastoreClient(there.project, there.database, SystemClock(), environment)
     try:
-        yield source_in(client, place, variant, name=name_of(variant, there, kind), kind=kind, counter=counter)
+        yield source_in(client, place, variant, name=name_of(variant, there, kind), kind=kind, names=names)
     finally:
         await client.close()
 

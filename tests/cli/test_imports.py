@@ -81,7 +81,8 @@ def test_of_very_many_that_are_left_out_a_few_are_shown() -> None:
         (["--variant", "php"], "argument --kind: php needs it"),
         (["--variant", "go", "--kind", "K"], "argument --kind: the kinds of go have names of their own"),
         (["--variant", "simple"], "argument --name: simple needs one"),
-        (["--variant", "go", "--name", "n"], "argument --name: go has names"),
+        (["--variant", "simple", "--name", "a", "--name", "b"], "argument --name: simple needs one"),
+        (["--variant", "go", "--name", "n"], "argument --name: counters of go have names"),
     ],
 )
 def test_what_does_not_go_together_is_wrong_usage(

@@ -12,6 +12,7 @@ import pytest
 
 from countersink.importer import Importer, Outcome, Way
 from shared.clock import SystemClock
+from shared.errors import SettingsError
 from shared.google.datastore_store import DatastoreStore
 from shared.ports import Store
 from shared.receipts import DAY
@@ -44,11 +45,16 @@ def old(datastore: Datastore) -> Iterator[Database]:
 
 
 @asynccontextmanager
-async def source_in(old: Database, host: str, variant: str) -> AsyncIterator[Source]:
+async def source_in(old: Database, host: str, variant: str, *, named: bool = False) -> AsyncIterator[Source]:
+    """`named`: of kinds, each is said, since the Firestore emulator lists none."""
     url = f"datastore://{PROJECT}?namespace={old.client.namespace}"
-    more = {"php": {"kind": "Votes"}, "simple": {"counter": NAMES[0]}}.get(variant, {})
+    more: dict[str, dict[str, Any]] = {"php": {"kind": "Votes"}, "simple": {"names": NAMES[:1]}}
+    if named:
+        more["java"] = {"names": [*NAMES, "another"]}
     environment = {"DATASTORE_EMULATOR_HOST": host}
-    async with source_of(Settings(), VARIANTS[variant], url, environment=environment, **more) as source:
+    async with source_of(
+        Settings(), VARIANTS[variant], url, environment=environment, **more.get(variant, {})
+    ) as source:
         yield source
 
 
@@ -87,18 +93,18 @@ class Counting:
 async def test_imported_while_the_old_application_goes_on(datastore: Datastore, old: Database, variant: str) -> None:
     counting = Counting(APPLICATIONS[variant](old), NAMES[:1] if variant == "simple" else NAMES)
     store = await datastore.store()
-    await asyncio.to_thread(counting.count, 18)
-    async with source_in(old, datastore.host, variant) as source:
+    await asyncio.to_thread(counting.count, 12)
+    async with source_in(old, datastore.host, variant, named=(await store.abilities()).read_time) as source:
         before = await asyncio.to_thread(counting.totals)
         assert changed(await imported(source, store, dry=True)) == before
-        for name in counting.names:
+        for name in {counting.names[0], counting.names[-1]}:
             some = {other: number for other, number in before.items() if other.startswith(name)}
             assert changed(await imported(source, store, name, dry=True)) == some
             one = await source.counter(name)
             assert (one and one.total) == before[name]
         assert [*await store.names("", "", 10)] == []
         assert changed(await imported(source, store)) == before
-        writing = asyncio.create_task(asyncio.to_thread(counting.count, 30))
+        writing = asyncio.create_task(asyncio.to_thread(counting.count, 18))
         while not writing.done():
             await killed(imported(source, store), random.uniform(0.01, 0.2))
         await writing
@@ -116,6 +122,15 @@ async def killed(work: Any, seconds: float) -> None:
     task.cancel()
     await asyncio.wait([task])
     assert task.cancelled() or changed(task.result()) is not None
+
+
+async def test_who_lists_no_kinds_says_what_to_do(firestore: Datastore) -> None:
+    old = Database(firestore.host, f"old-{uuid4().hex}")
+    async with source_in(old, firestore.host, "java") as source:
+        with pytest.raises(ExceptionGroup) as failed:
+            await imported(source, await firestore.store())
+    assert failed.group_contains(SettingsError, match="--name each counter")
+    old.close()
 
 
 async def test_two_imports_at_once(datastore: Datastore, old: Database) -> None:
