@@ -125,7 +125,7 @@ class MarkContract:
         for _ in range(2):
             await store.apply(commit(("full", MAX_SUM)))
         with pytest.raises(ShardFullError):
-            await store.apply(adding("k", Mark("there", "full", 0, 1)))
+            await store.apply(adding("k", Mark("there", "full", 0, MAX_SUM)))
         assert await store.marks("there", ["a", "b", "full"]) == {}
 
     async def test_the_time_of_an_addition_is_that_of_its_commit(self, store: Store) -> None:
