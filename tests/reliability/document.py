@@ -72,9 +72,9 @@ Made on {machine}, everything on it: clients, processes and emulators.
   machine where nine times as much was running as it could take; it did not say that it was exact, and no total was
   ever wrong.
 - **The older Datastore emulator** writes to disk every half minute and at SIGTERM. SIGKILL loses commits that it had
-  acknowledged, and SIGTERM under load does now and then (60 increments of 30,384 in one run), so it is cut off first.
-  In that run reads were refused, as the store was older than what was known to be applied: what a store loses is
-  noticed, and can't be mended.
+  acknowledged, and so does SIGTERM now and then (60 increments of 30,384 in one run). So it is cut off, and killed when
+  it has written all. In runs before that reads were refused, as the store was older than what was known to be applied:
+  what a store loses is noticed, and can't be mended.
 - All runs on one machine: no clock of one process is ahead of another's, and processes are killed, not machines. A
   power failure is tried without a disk: `make test` cuts the file back to what had been synced at every moment.
 """
