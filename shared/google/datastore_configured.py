@@ -4,12 +4,13 @@ from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping, Se
 from typing import Any, Final
 
 from shared.google.datastore_client import DatastoreClient
-from shared.google.datastore_foreign import PAGE, Kind, Sum, integer_of, said
+from shared.google.datastore_foreign import Kind, Sum, integer_of, said
 from shared.google.datastore_keys import Key, Place, name_of, shard_of
 from shared.sharding import shard_key
 from shared.source import Foreign
 from shared.variants import MOST_SHARDS, Variant
 
+MOST_CONFIGS: Final = 500
 MOST_KEYS: Final = 5_000
 """Shards that are looked up together."""
 _ANY: Final = 2**63
@@ -46,7 +47,7 @@ class Configured:
             if flaw:
                 yield Foreign(name, flaw=flaw)
                 continue
-            if len(numbers) == PAGE or sum(numbers.values()) + number > MOST_KEYS:
+            if len(numbers) == MOST_CONFIGS or sum(numbers.values()) + number > MOST_KEYS:
                 for one in await self._sums(numbers):
                     yield one
                 numbers = {}

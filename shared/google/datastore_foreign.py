@@ -9,7 +9,8 @@ from shared.google.datastore_client import DatastoreClient
 from shared.google.datastore_keys import Key, Place
 from shared.source import Foreign
 
-PAGE: Final = 500
+PAGE: Final = 2_000
+"""Entities, which are small. The emulators look at all there are for each page."""
 KEY: Final = "__key__"
 Operator: Final = _types.PropertyFilter.Operator
 _AND: Final = 1

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import sqlite3
+import sys
 from contextlib import closing
 from pathlib import Path
 from uuid import uuid4
@@ -11,15 +12,19 @@ from countersink.audit import AGREES, judge, look
 from shared.clock import SystemClock
 from shared.sqlite.database import Database
 from shared.sqlite.store import SqliteStore
-from tests.cli.running import COUNTERSINK, Done, environment
+from tests.cli.running import Done, environment
 from tests.contracts.store import total
 from tests.emulators.datastore_fixtures import PROJECT, Datastore
 from tests.emulators.proxy import proxy
 from tests.emulators.published import SHARD
 from tests.emulators.published import Database as OldDatabase
 
-NUMBER = 2_000
+NUMBER = 900
 KILLS = 2
+SMALL_PAGES = "import shared.google.datastore_foreign as f; f.PAGE = 200; from countersink.cli import main; main()"
+"""So that there is time between two of them."""
+LATENCY = 0.15
+"""Seconds: each page takes two of it, at least."""
 
 
 class Command:
@@ -37,7 +42,9 @@ class Command:
 
     async def start(self, *arguments: str) -> asyncio.subprocess.Process:
         return await asyncio.create_subprocess_exec(
-            *COUNTERSINK,
+            sys.executable,
+            "-c",
+            SMALL_PAGES,
             *(arguments or self.arguments),
             env=self.environment,
             stdout=asyncio.subprocess.PIPE,
@@ -52,9 +59,9 @@ class Command:
 
 
 def write(old: OldDatabase) -> None:
-    for begin in range(0, NUMBER, 500):
+    for begin in range(0, NUMBER, 300):
         with old.client.batch():
-            for number in range(begin, begin + 500):
+            for number in range(begin, begin + 300):
                 old.put(old.key(SHARD, f"c{number}-shard0"), Name=f"c{number}", Count=number)
 
 
@@ -65,7 +72,7 @@ async def test_killed_again_and_again_all_is_added_once(firestore: Datastore, tm
         command = Command(old, COUNTERSINK_BROKER=f"sqlite:///{file}", DATASTORE_EMULATOR_HOST=wire.address)
         await Database(file).close()
         with closing(sqlite3.connect(file)) as db:
-            wire.slow(0.02, 10**7)
+            wire.slow(LATENCY, 10**7)
             for kill in range(KILLS):
                 before = marks(db)
                 process = await command.start()

@@ -13,7 +13,6 @@ import pytest
 from countersink.importer import Importer, Outcome, Way
 from shared.clock import SystemClock
 from shared.errors import SettingsError
-from shared.google.datastore_store import DatastoreStore
 from shared.ports import Store
 from shared.receipts import DAY
 from shared.settings import Settings
@@ -250,25 +249,27 @@ async def test_what_shrank_is_read_again_and_left(datastore: Datastore, old: Dat
         assert await total(store, NAMES[3]) == now
 
 
-async def test_more_pages_than_one(firestore: Datastore) -> None:
+@pytest.mark.parametrize("variant", ["ndb", "db"])
+async def test_more_pages_than_one(datastore: Datastore, old: Database, variant: str, page_of_20: None) -> None:
     """Of shards, of configs, and of those that are looked up together."""
-    old = Database(firestore.host, f"old-{uuid4().hex}")
-    names = [f"name-{number:03}" for number in range(620)]
+    names = [f"name-{number:03}" for number in range(110)]
 
     def write() -> None:
-        for begin in range(0, len(names), 150):
-            with old.client.batch():
-                for name in names[begin : begin + 150]:
-                    old.put(old.key(CONFIG, name), num_shards=12)
-                    old.put(old.key(SHARD, f"shard-{name}-0"), count=1, name=name)
-                    old.put(old.key(SHARD, f"shard-{name}-11"), count=2, name=name)
+        with old.client.batch():
+            for name in names:
+                old.put(old.key(CONFIG, name), num_shards=4)
+                old.put(old.key(SHARD, f"shard-{name}-0"), count=1, name=name)
+                old.put(old.key(SHARD, f"shard-{name}-3"), count=2, name=name)
 
     await asyncio.to_thread(write)
-    for variant in ("ndb", "db"):
-        one = Datastore(firestore.host)
-        store: DatastoreStore = await one.store()
-        async with source_in(old, firestore.host, variant) as source:
-            assert changed(await imported(source, store)) == dict.fromkeys(names, 3)
-        for client in one.clients:
-            await client.close()
-    old.close()
+    store = await datastore.store()
+    async with source_in(old, datastore.host, variant) as source:
+        assert changed(await imported(source, store)) == dict.fromkeys(names, 3)
+        assert changed(await imported(source, store, "name-1")) == {}
+
+
+@pytest.fixture
+def page_of_20(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shared.google.datastore_foreign.PAGE", 20)
+    monkeypatch.setattr("shared.google.datastore_configured.MOST_CONFIGS", 15)
+    monkeypatch.setattr("shared.google.datastore_configured.MOST_KEYS", 50)
