@@ -9,10 +9,10 @@ from aiohttp import web
 
 from ingest.answers import Answer
 from ingest.problems import Problem
-from ingest.reader import LONGEST_AGE, MOST_BASES, Reader
 from ingest.requests import Query, unescape
 from ingest.tracking import Tracking
 from shared.ports import Overlay, Store
+from shared.reader import LONGEST_AGE, MOST_BASES, Reader
 from shared.words import MAX_ID_BYTES, Reading, flaw_of_name
 
 MOST_LISTED: Final = 1_000

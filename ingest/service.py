@@ -10,12 +10,10 @@ from ingest.bodies import Bodies
 from ingest.lane import Lane
 from ingest.pace import Pace
 from ingest.publishing import Publishing
-from ingest.reader import Reader
 from ingest.reads import Reads
 from ingest.routes import Routes
 from ingest.server import serve
 from ingest.sets import Sets
-from ingest.setter import Setter
 from ingest.settling import INTERVAL, Settling
 from ingest.shards import Shards
 from ingest.spool import Spool
@@ -23,7 +21,9 @@ from ingest.tracking import Tracking
 from ingest.writes import Writes
 from shared.clock import Clock
 from shared.ports import Overlay, Publisher, Store
+from shared.reader import Reader
 from shared.receipts import lifetime
+from shared.setter import Setter
 from shared.settings import Settings
 from shared.supervise import forever
 

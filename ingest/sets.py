@@ -8,8 +8,8 @@ from ingest.bodies import MOST_OF_ONE, Bodies
 from ingest.parse import SMALL
 from ingest.problems import Problem
 from ingest.requests import Query, idempotency_key_of
-from ingest.setter import DELETE, RESET, SET, Setter, Wish
 from shared import strict_json
+from shared.setter import DELETE, RESET, SET, Setter, Wish
 from shared.words import MAX_DELTA
 
 

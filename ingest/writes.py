@@ -15,12 +15,12 @@ from ingest.coalescer import MAX_ENTRIES, Draft
 from ingest.door import weight_of
 from ingest.problems import Problem
 from ingest.publishing import Publishing
-from ingest.reader import Reader
 from ingest.requests import Query, idempotency_key_of
 from ingest.tenants import LOCAL, tenant_of
 from ingest.tracking import Tracking
 from shared import metrics
 from shared.ids import of_key
+from shared.reader import Reader
 from shared.words import Increment
 
 ACCEPTED: Final = 202

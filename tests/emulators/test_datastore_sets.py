@@ -5,13 +5,13 @@ import contextlib
 import random
 
 from countersink.audit import AGREES, UNKNOWN, judge, look
-from ingest.reader import Reader
-from ingest.setter import DELETE, RESET, SET, Change, Setter, Wish
 from shared import notes
 from shared.errors import AlreadyAppliedError, TransientError
 from shared.google.datastore_store import DatastoreStore
 from shared.memory.overlay import ProcessOverlay
+from shared.reader import Reader
 from shared.receipts import DAY, key_of_envelope
+from shared.setter import DELETE, RESET, SET, Change, Setter, Wish
 from shared.words import Commit, Envelope, Receipt, ShardAdd, Tally
 from tests.contracts.store import LATER
 from tests.emulators.datastore_fixtures import Datastore

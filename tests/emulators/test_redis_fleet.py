@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from ingest.reader import Reader
 from shared.errors import OverloadedError, TransientError
+from shared.reader import Reader
 from shared.redis import fleet_scripts
 from shared.redis.evidence import SILENCE
 from shared.redis.links import Script

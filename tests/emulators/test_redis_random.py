@@ -12,12 +12,12 @@ from functools import partial
 
 import pytest
 
-from ingest.reader import Reader
-from ingest.setter import DELETE, RESET, SET, Setter, Wish
 from shared.errors import AlreadyAppliedError, CountersinkError, TransientError
 from shared.parts import parts_of
+from shared.reader import Reader
 from shared.receipts import DAY, key_of_set
 from shared.redis.overlay import RedisOverlay
+from shared.setter import DELETE, RESET, SET, Setter, Wish
 from shared.words import Commit, Envelope, Increment, Reading, Receipt, ShardAdd
 from tests.emulators.proxy import Proxy, proxy
 from tests.emulators.redis_fixtures import Fleet, RedisServer, until

@@ -22,8 +22,6 @@ from ingest.batch import Batch
 from ingest.coalescer import Draft
 from ingest.pace import Pace
 from ingest.publishing import Publishing
-from ingest.reader import Reader
-from ingest.setter import SET, Setter, Wish
 from ingest.settling import Settling
 from shared.backoff import Backoff
 from shared.clock import ManualClock
@@ -32,7 +30,9 @@ from shared.ids import of_key
 from shared.memory.broker import MemoryBroker, MemoryOverlay
 from shared.memory.overlay import ProcessOverlay
 from shared.ports import DeadLetters, Overlay
+from shared.reader import Reader
 from shared.receipts import DAY, key_of_set
+from shared.setter import SET, Setter, Wish
 from shared.words import Commit, Increment, Message, Reading
 from tests.path.changes import BASE, ChangedStore, counted
 from tests.path.letters import BuriesApart

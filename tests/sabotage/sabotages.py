@@ -11,7 +11,7 @@ POWER: Final = "tests/processes/test_power.py"
 ACCOUNTS: Final = "tests/flusher/test_accounts.py"
 CONSERVATION: Final = "tests/path/test_conservation.py"
 SETS: Final = "tests/path/test_sets.py"
-SETTER: Final = "tests/ingest/test_setter.py"
+SETTER: Final = "tests/core/test_setter.py"
 SET_OVER_HTTP: Final = "tests/http/test_set.py"
 STORE: Final = "tests/contracts/test_sqlite.py"
 IMPORTER: Final = "tests/imports/test_importer.py"
@@ -88,42 +88,42 @@ SABOTAGES: Final = (
     ),
     Sabotage(
         "an unconfirmed entry counts",
-        "ingest/exact.py",
+        "shared/exact.py",
         "        if not entry.confirmed:",
         "        if False:",
         (RACES,),
     ),
     Sabotage(
         "a base from before the floor is believed",
-        "ingest/exact.py",
+        "shared/exact.py",
         "    if base.time < view.floor or base.epoch != view.epoch:",
         "    if base.epoch != view.epoch:",
         (RACES, SEEDS),
     ),
     Sabotage(
         "a late entry is believed to be unapplied",
-        "ingest/exact.py",
+        "shared/exact.py",
         "        if entry.late and not",
         "        if False and not",
         (RACES,),
     ),
     Sabotage(
         "receipts of unconfirmed entries are not asked for",
-        "ingest/exact.py",
+        "shared/exact.py",
         "    for entry in view.entries:\n        keys.append",
         "    for entry in view.entries:\n        if not entry.confirmed:\n            continue\n        keys.append",
         (RACES,),
     ),
     Sabotage(
         "a view from before the base is believed",
-        "ingest/reader.py",
+        "shared/reader.py",
         "                if answer is None or answer.base.viewed <= begun:",
         "                if True:",
-        ("tests/ingest/test_reader.py",),
+        ("tests/core/test_reader.py",),
     ),
     Sabotage(
         "the overlay is viewed before the instant is chosen",
-        "ingest/reader.py",
+        "shared/reader.py",
         "                if any(snapshot.time < view.floor for view in views.values()):",
         "                if False:",
         (RACES,),
@@ -322,7 +322,7 @@ SABOTAGES: Final = (
     ),
     Sabotage(
         "a set does not say which guard it saw",
-        "ingest/setter.py",
+        "shared/setter.py",
         "        guard = Guard(look.guard.version, ",
         "        async with self._store.snapshot() as now:\n"
         "            seen = (await now.read([counter], ()))[0][counter].guard.version\n"
@@ -331,14 +331,14 @@ SABOTAGES: Final = (
     ),
     Sabotage(
         "a set does not raise the floor",
-        "ingest/setter.py",
+        "shared/setter.py",
         "            await self._overlay.raise_floor(counter, time)",
         "            pass",
         (SETS, SEEDS),
     ),
     Sabotage(
         "a retry of a set does not raise the floor",
-        "ingest/setter.py",
+        "shared/setter.py",
         "                    return await self._earlier(receipt)",
         "                    return (await self._earlier(receipt))[0], 0",
         (SETS,),
@@ -352,7 +352,7 @@ SABOTAGES: Final = (
     ),
     Sabotage(
         "the receipt of a set outside of its commit",
-        "ingest/setter.py",
+        "shared/setter.py",
         "        time = await self._store.apply(Commit(tuple(receipts), tuple(adds), guard=(counter, guard)))",
         "        await self._store.apply(Commit((), tuple(adds)))\n"
         "        time = await self._store.apply(Commit(tuple(receipts), (), guard=(counter, guard)))",
@@ -360,28 +360,28 @@ SABOTAGES: Final = (
     ),
     Sabotage(
         "each try of a set has a receipt of its own",
-        "ingest/setter.py",
+        "shared/setter.py",
         "        receipt = key_of_set(counter, wish.kind, wish.key or mint())",
         "        receipt = key_of_set(counter, wish.kind, mint())",
         (SET_OVER_HTTP,),
     ),
     Sabotage(
         "a set forgets what is pending",
-        "ingest/setter.py",
+        "shared/setter.py",
         "divided(wish.value - look.reading.value)",
         "divided(wish.value - look.reading.applied)",
         (SETS, SEEDS),
     ),
     Sabotage(
         "a set of what can't be read exactly",
-        "ingest/setter.py",
+        "shared/setter.py",
         "        if not reading.exact:",
         "        if False:",
         (SETTER,),
     ),
     Sabotage(
         "a limit after a commit that may come late is taken for the end of a set",
-        "ingest/setter.py",
+        "shared/setter.py",
         "                doubtful = True",
         "                pass",
         (SETTER,),

@@ -13,15 +13,15 @@ from flusher.shardbook import ShardBook
 from flusher.worker import Flusher
 from ingest.pace import Pace
 from ingest.publishing import Publishing
-from ingest.reader import Reader
-from ingest.setter import Setter
 from ingest.settling import Settling
 from ingest.spool import Spool
 from shared.backoff import Backoff
 from shared.memory.broker import MemoryBroker, MemoryOverlay
 from shared.memory.overlay import ProcessOverlay
 from shared.ports import DeadLetters, Overlay, Publisher
+from shared.reader import Reader
 from shared.receipts import DAY
+from shared.setter import Setter
 from shared.supervise import Stop, forever
 from tests.path.network import RemoteBroker, RemoteDeadLetters, RemoteOverlay, RemoteStore, RemoteWrittenOverlay
 from tests.simulation.chaos import Chaos

@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING, Any
 
 from ingest.batch import Batch
 from ingest.coalescer import Draft
-from ingest.setter import DELETE, RESET, SET, Change, Wish
 from shared.errors import CountersinkError
 from shared.ids import of_key
 from shared.receipts import key_of_set
+from shared.setter import DELETE, RESET, SET, Change, Wish
 from shared.words import Increment, Message
 from tests.path.changes import BASE
 

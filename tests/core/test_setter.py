@@ -5,8 +5,6 @@ import random
 
 import pytest
 
-from ingest.reader import Reader
-from ingest.setter import DELETE, PATIENCE, RESET, SET, Change, InexactError, Setter, Wish, divided
 from shared import notes
 from shared.backoff import Backoff
 from shared.clock import ManualClock
@@ -21,7 +19,9 @@ from shared.errors import (
 )
 from shared.memory.overlay import ProcessOverlay
 from shared.memory.store import MemoryStore
+from shared.reader import Reader
 from shared.receipts import DAY, key_of_set
+from shared.setter import DELETE, PATIENCE, RESET, SET, Change, InexactError, Setter, Wish, divided
 from shared.words import SHARD_FULL, Commit, Receipt, ShardAdd
 
 

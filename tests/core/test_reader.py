@@ -3,11 +3,11 @@
 import asyncio
 from collections.abc import Mapping, Sequence
 
-from ingest.reader import Reader
 from shared.clock import ManualClock
 from shared.codec import encode
 from shared.memory.broker import MemoryBroker, MemoryOverlay
 from shared.memory.store import MemoryStore
+from shared.reader import Reader
 from shared.receipts import key_of_envelope
 from shared.words import Commit, Envelope, Receipt, ShardAdd, View
 

@@ -11,7 +11,6 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Final, NamedTuple
 from weakref import WeakValueDictionary
 
-from ingest.reader import Look, Reader
 from shared import metrics, notes
 from shared.backoff import Backoff
 from shared.clock import Clock
@@ -28,6 +27,7 @@ from shared.errors import (
 )
 from shared.ids import mint
 from shared.ports import Overlay, Store
+from shared.reader import Look, Reader
 from shared.receipts import key_of_set
 from shared.sharding import choose
 from shared.words import SHARD_FULL, Commit, Guard, Receipt, ShardAdd

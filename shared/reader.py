@@ -6,10 +6,10 @@ from collections import OrderedDict
 from collections.abc import Collection, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from ingest.exact import Base, keys_of, pending
 from shared import metrics
 from shared.clock import Clock
 from shared.errors import OverloadedError, TransientError
+from shared.exact import Base, keys_of, pending
 from shared.ports import Overlay, Store
 from shared.words import Guard, Reading, Total, View
 
