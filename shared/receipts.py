@@ -38,6 +38,11 @@ def key_of_import(commit_id: str) -> str:
     return "m" + sha256(commit_id.encode()).hexdigest()
 
 
+def key_of_visit(job: str, counter: str) -> str:
+    """Of what a job does to a counter. The id of a job has no colon."""
+    return "j" + sha256(f"{job}:{counter}".encode()).hexdigest()
+
+
 def lifetime(retention: int, *, of_client: bool) -> int:
     """Milliseconds a receipt lives: longer than the broker can deliver what it stands for again.
 

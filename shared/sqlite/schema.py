@@ -92,6 +92,39 @@ MIGRATIONS: Final = (
         source TEXT NOT NULL, counter TEXT NOT NULL, total INTEGER NOT NULL, PRIMARY KEY (source, counter)
     ) WITHOUT ROWID;
     """,
+    # Version 5: jobs. A task is known by where its range begins; what waits of them is apart, as messages are.
+    """
+    CREATE TABLE jobs (
+        id TEXT PRIMARY KEY,
+        kind TEXT NOT NULL,
+        prefix TEXT NOT NULL,
+        delta INTEGER NOT NULL,
+        created INTEGER NOT NULL,
+        expires INTEGER NOT NULL,
+        open INTEGER NOT NULL,
+        tasks INTEGER NOT NULL DEFAULT 0,
+        visited INTEGER NOT NULL DEFAULT 0,
+        changed INTEGER NOT NULL DEFAULT 0,
+        failed INTEGER NOT NULL DEFAULT 0,
+        depth INTEGER NOT NULL DEFAULT 0,
+        share INTEGER NOT NULL DEFAULT 0,
+        examples TEXT NOT NULL DEFAULT '[]',
+        state TEXT NOT NULL DEFAULT 'running',
+        finished INTEGER NOT NULL DEFAULT 0,
+        why TEXT NOT NULL DEFAULT ''
+    );
+    CREATE INDEX jobs_expires ON jobs (expires);
+    CREATE TABLE done_tasks (
+        job TEXT NOT NULL, begin TEXT NOT NULL, note BLOB NOT NULL, chunk BLOB NOT NULL, PRIMARY KEY (job, begin)
+    );
+    CREATE TABLE tasks (
+        seq INTEGER PRIMARY KEY AUTOINCREMENT,
+        data BLOB NOT NULL,
+        until INTEGER NOT NULL DEFAULT 0,
+        attempt INTEGER NOT NULL DEFAULT 0
+    );
+    CREATE INDEX tasks_until ON tasks (until);
+    """,
 )
 
 

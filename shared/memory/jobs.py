@@ -1,0 +1,126 @@
+"""Jobs and their tasks in memory: fakes, and the queue of a process that does a whole job by itself."""
+
+import asyncio
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from shared.clock import Clock
+from shared.job_ports import Lease
+from shared.jobs import RUNNING, Done, Job, Standing, Task
+
+
+class MemoryJobs:
+    """State is replaced, never changed."""
+
+    def __init__(self) -> None:
+        self._jobs: dict[str, Standing] = {}
+        self._done: dict[tuple[str, str], Done] = {}
+
+    async def create(self, job: Job) -> tuple[Standing, bool]:
+        new = job.id not in self._jobs
+        return self._jobs.setdefault(job.id, Standing(job, open=1)), new
+
+    async def get(self, job: str) -> Standing | None:
+        return self._jobs.get(job)
+
+    async def record(self, done: Done) -> Done | None:
+        task = done.task
+        standing = self._jobs.get(task.job)
+        if standing is None:
+            return None
+        key = (task.job, task.range.after)
+        if key not in self._done:
+            self._done[key] = done
+            progress = standing.progress.plus(done.progress)
+            self._jobs[task.job] = replace(standing, open=standing.open + done.opens, progress=progress)
+        return self._done[key]
+
+    async def recorded(self, job: str, begins: Collection[str]) -> Mapping[str, Done]:
+        return {begin: self._done[job, begin] for begin in begins if (job, begin) in self._done}
+
+    async def end(self, job: str, state: str, when: int, why: str = "") -> None:
+        standing = self._jobs.get(job)
+        if standing is not None and standing.state == RUNNING:
+            self._jobs[job] = replace(standing, state=state, finished=when, why=why)
+
+    async def chunks(self, job: str, after: str, limit: int) -> Sequence[tuple[str, bytes]]:
+        begins = sorted(begin for id_, begin in self._done if id_ == job and (begin > after or not after))
+        return [(begin, self._done[job, begin].chunk) for begin in begins[:limit]]
+
+    async def sweep(self, now: int, limit: int) -> int:
+        expired = {id_ for id_, standing in self._jobs.items() if standing.job.expires < now}
+        going = [key for key in self._done if key[0] in expired][:limit]
+        for key in going:
+            del self._done[key]
+        empty = expired.difference(id_ for id_, _ in self._done)
+        for id_ in empty:
+            del self._jobs[id_]
+        return len(going) + len(empty)
+
+
+@dataclass
+class _Held:
+    task: Task
+    until: float = 0.0
+    lease: int = 0
+
+
+class MemoryTasks:
+    """The last that came goes first, so that there are never many of them."""
+
+    def __init__(self, clock: Clock, lease: float = 60.0) -> None:
+        self._clock = clock
+        self._lease = lease
+        self._held: dict[int, _Held] = {}
+        self._last = 0
+        self._arrived = asyncio.Event()
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    async def publish(self, tasks: Sequence[Task]) -> None:
+        for task in tasks:
+            self._last += 1
+            self._held[self._last] = _Held(task)
+        self._arrived.set()
+
+    async def pull(self, limit: int, wait: float) -> Sequence[Lease]:
+        if not self._free() and wait > 0:
+            self._arrived.clear()
+            try:
+                async with asyncio.timeout(wait):
+                    await self._arrived.wait()
+            except TimeoutError:
+                return ()
+        leases = []
+        for number in self._free()[:limit]:
+            held = self._held[number]
+            held.lease += 1
+            held.until = self._clock.monotonic() + self._lease
+            leases.append(Lease(f"{number}.{held.lease}", held.task))
+        return leases
+
+    async def extend(self, tokens: Sequence[str]) -> None:
+        for held in map(self._leased, tokens):
+            if held:
+                held.until = self._clock.monotonic() + self._lease
+
+    async def ack(self, tokens: Sequence[str]) -> None:
+        for token in tokens:
+            if self._leased(token):
+                del self._held[int(token.partition(".")[0])]
+
+    async def give_back(self, tokens: Sequence[str]) -> None:
+        for held in map(self._leased, tokens):
+            if held:
+                held.until = 0.0
+        self._arrived.set()
+
+    def _free(self) -> list[int]:
+        now = self._clock.monotonic()
+        return [number for number, held in reversed(self._held.items()) if held.until <= now]
+
+    def _leased(self, token: str) -> _Held | None:
+        number, _, lease = token.partition(".")
+        held = self._held.get(int(number))
+        return held if held and held.lease == int(lease) and held.until > 0 else None

@@ -1,0 +1,122 @@
+"""Jobs in a SQLite file: what is asked, what became of each task, and how far they are. One writer, so one row each."""
+
+import sqlite3
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, Final
+
+import orjson
+
+from shared.jobs import RUNNING, Done, Job, Progress, Standing, noted, recalled
+from shared.sqlite.database import Database, translate
+from shared.sqlite.reserve import Reserve
+
+_COLUMNS: Final = (
+    "id, kind, prefix, delta, created, expires, open, tasks, visited, changed, failed, depth, share, examples, state,"
+    " finished, why"
+)
+_CREATE: Final = (
+    "INSERT OR IGNORE INTO jobs (id, kind, prefix, delta, created, expires, open) VALUES (?, ?, ?, ?, ?, ?, 1)"
+)
+_GROW: Final = (
+    "UPDATE jobs SET open = open + ?, tasks = ?, visited = ?, changed = ?, failed = ?, depth = ?, share = ?,"
+    " examples = ? WHERE id = ?"
+)
+
+
+class SqliteJobs:
+    """One row for a job, one for each task of it that is done."""
+
+    def __init__(self, database: Database, reserve: Reserve | None = None) -> None:
+        self._database = database
+        self._reserve = reserve
+        self._reader = database.reader()
+
+    async def create(self, job: Job) -> tuple[Standing, bool]:
+        def work(db: sqlite3.Connection) -> tuple[Standing, bool]:
+            there = _find(db, job.id)
+            if there is not None:
+                return there, False
+            if self._reserve is not None:
+                self._reserve.check(0)
+            db.execute(_CREATE, job)
+            return Standing(job, open=1), True
+
+        return await self._database.write(work)
+
+    async def get(self, job: str) -> Standing | None:
+        try:
+            return _find(self._reader, job)
+        except sqlite3.Error as error:
+            raise translate(error, self._database.path) from error
+
+    async def record(self, done: Done) -> Done | None:
+        task = done.task
+        row = (task.job, task.range.after, noted(done), done.chunk)
+
+        def work(db: sqlite3.Connection) -> Done | None:
+            standing = _find(db, task.job)
+            if standing is None:
+                return None
+            if not db.execute("INSERT OR IGNORE INTO done_tasks VALUES (?, ?, ?, ?)", row).rowcount:
+                return _recorded(db, task.job, [task.range.after])[task.range.after]
+            *numbers, examples = standing.progress.plus(done.progress)
+            db.execute(_GROW, (done.opens, *numbers, orjson.dumps(examples).decode(), task.job))
+            return done
+
+        return await self._database.write(work)
+
+    async def recorded(self, job: str, begins: Collection[str]) -> Mapping[str, Done]:
+        try:
+            return _recorded(self._reader, job, begins)
+        except sqlite3.Error as error:
+            raise translate(error, self._database.path) from error
+
+    async def end(self, job: str, state: str, when: int, why: str = "") -> None:
+        def work(db: sqlite3.Connection) -> None:
+            db.execute(
+                "UPDATE jobs SET state = ?, finished = ?, why = ? WHERE id = ? AND state = ?",
+                (state, when, why, job, RUNNING),
+            )
+
+        await self._database.write(work)
+
+    async def chunks(self, job: str, after: str, limit: int) -> Sequence[tuple[str, bytes]]:
+        try:
+            return self._reader.execute(
+                "SELECT begin, chunk FROM done_tasks WHERE job = ? AND (begin > ? OR ? = '') ORDER BY begin LIMIT ?",
+                (job, after, after, limit),
+            ).fetchall()
+        except sqlite3.Error as error:
+            raise translate(error, self._database.path) from error
+
+    async def sweep(self, now: int, limit: int) -> int:
+        def work(db: sqlite3.Connection) -> int:
+            gone = 0
+            for (job,) in db.execute("SELECT id FROM jobs WHERE expires < ? LIMIT ?", (now, limit)).fetchall():
+                some = "SELECT job, begin FROM done_tasks WHERE job = ? LIMIT ?"
+                gone += db.execute(
+                    f"DELETE FROM done_tasks WHERE (job, begin) IN ({some})",  # noqa: S608 (constant)
+                    (job, limit - gone),
+                ).rowcount
+                if gone >= limit:
+                    return gone
+                gone += db.execute("DELETE FROM jobs WHERE id = ?", (job,)).rowcount
+            return gone
+
+        return await self._database.write(work)
+
+
+def _find(db: sqlite3.Connection, job: str) -> Standing | None:
+    row: Sequence[Any] | None = db.execute(f"SELECT {_COLUMNS} FROM jobs WHERE id = ?", (job,)).fetchone()  # noqa: S608 (constant)
+    if row is None:
+        return None
+    progress = Progress._make((*row[7:13], tuple(map(tuple, orjson.loads(row[13])))))
+    return Standing(Job(*row[:6]), row[6], progress, *row[14:])
+
+
+def _recorded(db: sqlite3.Connection, job: str, begins: Collection[str]) -> dict[str, Done]:
+    rows = db.execute(
+        "SELECT begin, note, chunk FROM done_tasks WHERE job = ? AND begin IN (SELECT value FROM json_each(?))",
+        (job, orjson.dumps([*begins]).decode()),
+    )
+    return {begin: recalled(note, chunk) for begin, note, chunk in rows}

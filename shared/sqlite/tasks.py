@@ -1,0 +1,101 @@
+"""The tasks of jobs that wait in a SQLite file, with leases as the broker's messages have them."""
+
+import asyncio
+import sqlite3
+from collections.abc import Sequence
+from typing import Final
+
+from shared import jobs
+from shared.clock import Clock
+from shared.job_ports import Lease
+from shared.jobs import Task
+from shared.sqlite.database import Database, translate
+
+POLL: Final = 0.05
+"""Seconds between two looks for tasks; a look is a few microseconds."""
+LONGEST_LEASE: Final = 600_000
+"""Milliseconds. What is leased for longer is of a clock that has been set back since."""
+_FREE: Final = "SELECT EXISTS (SELECT 1 FROM tasks WHERE until <= :now OR until > :now + :longest)"
+_LEASE: Final = """
+    UPDATE tasks SET until = :now + :lease, attempt = attempt + 1
+    WHERE seq IN (
+        SELECT seq FROM tasks WHERE until <= :now OR until > :now + :longest ORDER BY seq LIMIT :limit
+    ) RETURNING seq, attempt, data
+"""
+
+
+class SqliteTasks:
+    """In the order in which they came, so that one job does not hold up another. The token is the task and the lease.
+
+    What is done is small and known by its record: a task that is published twice is a look.
+    """
+
+    def __init__(self, database: Database, clock: Clock, lease: float) -> None:
+        self._database = database
+        self._reader = database.reader()
+        self._clock = clock
+        self._lease = int(lease * 1000)
+
+    async def publish(self, tasks: Sequence[Task]) -> None:
+        rows = [(jobs.written(task),) for task in tasks]
+
+        def work(db: sqlite3.Connection) -> None:
+            db.executemany("INSERT INTO tasks (data) VALUES (?)", rows)
+
+        if rows:
+            await self._database.write(work)
+
+    async def pull(self, limit: int, wait: float) -> Sequence[Lease]:
+        loop = asyncio.get_running_loop()
+        until = loop.time() + wait
+        while not self._any():
+            if loop.time() >= until:
+                return ()
+            await asyncio.sleep(min(POLL, wait))
+        values = {**self._times(), "limit": limit, "lease": self._lease}
+
+        def work(db: sqlite3.Connection) -> list[Lease]:
+            rows = db.execute(_LEASE, values).fetchall()
+            return [Lease(f"{seq}.{attempt}", jobs.read(data)) for seq, attempt, data in rows]
+
+        return await self._database.write(work)
+
+    def _any(self) -> bool:
+        try:
+            (found,) = self._reader.execute(_FREE, self._times()).fetchone()
+        except sqlite3.Error as error:
+            raise translate(error, self._database.path) from error
+        return bool(found)
+
+    async def extend(self, tokens: Sequence[str]) -> None:
+        await self._set_until(tokens, self._now() + self._lease)
+
+    async def give_back(self, tokens: Sequence[str]) -> None:
+        await self._set_until(tokens, 0)
+
+    async def _set_until(self, tokens: Sequence[str], until: int) -> None:
+        rows = [(until, *_lease_of(token)) for token in tokens]
+
+        def work(db: sqlite3.Connection) -> None:
+            db.executemany("UPDATE tasks SET until = ? WHERE seq = ? AND attempt = ? AND until > 0", rows)
+
+        await self._database.write(work)
+
+    async def ack(self, tokens: Sequence[str]) -> None:
+        rows = [_lease_of(token) for token in tokens]
+
+        def work(db: sqlite3.Connection) -> None:
+            db.executemany("DELETE FROM tasks WHERE seq = ? AND attempt = ? AND until > 0", rows)
+
+        await self._database.write(work)
+
+    def _times(self) -> dict[str, int]:
+        return {"now": self._now(), "longest": LONGEST_LEASE}
+
+    def _now(self) -> int:
+        return int(self._clock.now() * 1000)
+
+
+def _lease_of(token: str) -> tuple[int, int]:
+    seq, _, attempt = token.partition(".")
+    return int(seq), int(attempt)

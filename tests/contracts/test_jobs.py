@@ -1,0 +1,100 @@
+"""What keeps jobs and hands out their tasks: the fakes, the SQLite file, and those with a mistake."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from shared.clock import ManualClock
+from shared.job_ports import Jobs
+from shared.memory.jobs import MemoryJobs, MemoryTasks
+from shared.sqlite.database import Database
+from shared.sqlite.jobs import SqliteJobs
+from shared.sqlite.tasks import SqliteTasks
+from tests.contracts import broken_jobs
+from tests.contracts.jobs import JobsContract
+from tests.contracts.tasks import TasksContract, Waiting
+from tests.contracts.test_saboteurs import failures, kinds
+
+
+@pytest.fixture
+async def database(tmp_path: Path) -> AsyncIterator[Database]:
+    database = Database(tmp_path / "countersink.db")
+    yield database
+    await database.close()
+
+
+@pytest.fixture
+async def another(tmp_path: Path, database: Database) -> AsyncIterator[Database]:
+    another = Database(tmp_path / "countersink.db")
+    yield another
+    await another.close()
+
+
+def make_waiting(kind: type[MemoryTasks] = MemoryTasks) -> Waiting:
+    clock = ManualClock()
+
+    async def lapse() -> None:
+        clock.turn(61)
+
+    tasks = kind(clock)
+    return Waiting(tasks, tasks, lapse)
+
+
+class TestMemoryJobs(JobsContract):
+    @pytest.fixture
+    async def jobs(self) -> Jobs:
+        return MemoryJobs()
+
+
+class TestSqliteJobs(JobsContract):
+    @pytest.fixture
+    async def jobs(self, database: Database) -> Jobs:
+        return SqliteJobs(database)
+
+
+class TestMemoryTasks(TasksContract):
+    @pytest.fixture
+    async def waiting(self) -> Waiting:
+        return make_waiting()
+
+
+class TestSqliteTasks(TasksContract):
+    @pytest.fixture
+    async def waiting(self, database: Database, another: Database) -> Waiting:
+        clock = ManualClock()
+
+        async def lapse() -> None:
+            clock.turn(61)
+
+        return Waiting(SqliteTasks(database, clock, 60), SqliteTasks(another, clock, 60), lapse)
+
+
+def jobs_of(kind: type[MemoryJobs]) -> Callable[[], Awaitable[object]]:
+    async def make() -> object:
+        return kind()
+
+    return make
+
+
+def tasks_of(kind: type[MemoryTasks]) -> Callable[[], Awaitable[object]]:
+    async def make() -> object:
+        return make_waiting(kind)
+
+    return make
+
+
+@pytest.mark.parametrize("kind", kinds(broken_jobs, MemoryJobs))
+async def test_a_broken_keeper_of_jobs_fails(kind: type[MemoryJobs]) -> None:
+    assert await failures(JobsContract(), jobs_of(kind))
+
+
+@pytest.mark.parametrize("kind", kinds(broken_jobs, MemoryTasks))
+async def test_a_broken_queue_of_tasks_fails(kind: type[MemoryTasks], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tests.contracts.tasks.LONG", 0.05)
+    assert await failures(TasksContract(), tasks_of(kind))
+
+
+async def test_the_fakes_themselves_fail_nothing() -> None:
+    assert await failures(JobsContract(), jobs_of(MemoryJobs)) == []
+    assert await failures(TasksContract(), tasks_of(MemoryTasks)) == []
