@@ -116,6 +116,15 @@ DATASTORE_OPERATIONS = Counter(
     registry=REGISTRY,
 )
 
+JOB_TASKS = Counter(
+    "countersink_job_tasks", "Pages of counters that this process has visited for jobs.", registry=REGISTRY
+)
+JOB_COUNTERS = Counter(
+    "countersink_job_counters",
+    "Counters that this process has visited for jobs; some of them twice, if a task came again.",
+    ["kind"],
+    registry=REGISTRY,
+)
 SETS = Counter(
     "countersink_sets", "Counters set, reset or deleted, as far as this process was told.", ["how"], registry=REGISTRY
 )

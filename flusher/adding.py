@@ -1,0 +1,94 @@
+"""Adds a number to each counter of a page: one commit, in which each of them has a receipt of this job."""
+
+import random
+import secrets
+from collections.abc import Callable, Mapping, Sequence
+from itertools import islice
+
+from flusher.visits import Outcome
+from shared import notes
+from shared.clock import Clock
+from shared.errors import AlreadyAppliedError, RefusedError, ShardFullError, TransientError
+from shared.jobs import Job
+from shared.ports import Store
+from shared.receipts import key_of_visit
+from shared.sharding import choose
+from shared.words import Commit, Receipt, ShardAdd, Tally
+
+Shards = Mapping[str, int]
+"""How many shards counters have."""
+
+
+class Adding:
+    """A receipt can be inserted once, so who visits the page again, or a part of it, adds to nobody twice."""
+
+    def __init__(
+        self, store: Store, clock: Clock, receipts_live: int, pick: Callable[[int], int] = random.randrange
+    ) -> None:
+        """`receipts_live` in milliseconds."""
+        self._store = store
+        self._clock = clock
+        self._receipts_live = receipts_live
+        self._pick = pick
+
+    async def __call__(self, job: Job, names: Sequence[str]) -> Outcome:
+        there = await self._there(names)
+        failed = await self._add(job, there)
+        return Outcome(len(there), len(there) - len(failed), failed)
+
+    async def _there(self, names: Sequence[str]) -> Shards:
+        """Those of the names that are counters now. What is deleted is listed until it is removed."""
+        async with self._store.snapshot() as snapshot:
+            totals, _ = await snapshot.read(names, ())
+        there = {
+            name: total.shards
+            for name, total in totals.items()
+            if total.shards and not (total.guard.deleted and not total.value)
+        }
+        # An instant may be a little earlier than the list: what it does not know is new, or was just removed.
+        if unknown := [name for name, total in totals.items() if not total.shards]:
+            there |= await self._store.shards(unknown)
+        return there
+
+    async def _add(self, job: Job, left: Shards) -> Sequence[tuple[str, str]]:
+        """Those that the store refuses, and why."""
+        full: dict[str, frozenset[int]] = {}
+        while left:
+            try:
+                await self._store.apply(self._commit(job, left, full))
+            except AlreadyAppliedError as error:
+                left = await self._without_done(job, left, error)
+            except ShardFullError as error:
+                for name, shard in error.shards:
+                    full[name] = full.get(name, frozenset()) | {shard}
+            except RefusedError as error:
+                if len(left) == 1:
+                    return [(name, str(error)) for name in left]
+                items = iter(left.items())
+                halves = [dict(islice(items, len(left) // 2)), dict(items)]
+                return [one for half in halves for one in await self._add(job, half)]
+            else:
+                break
+        return ()
+
+    async def _without_done(self, job: Job, left: Shards, error: AlreadyAppliedError) -> Shards:
+        """Never take it that all of them are."""
+        keys = {name: key_of_visit(job.id, name) for name in left}
+        found = (await self._store.receipts(keys.values())).found
+        if not found:
+            raise TransientError("a receipt that was there is not found") from error
+        return {name: shards for name, shards in left.items() if keys[name] not in found}
+
+    def _commit(self, job: Job, left: Shards, full: Mapping[str, frozenset[int]]) -> Commit:
+        adds = [self._to_shard(name, shards, job.delta, full) for name, shards in left.items()]
+        # Not before the job: by a clock that is behind, a receipt would not outlive it.
+        expires = max(int(self._clock.now() * 1000), job.created) + self._receipts_live
+        said = notes.written(("",) * len(left), secrets.token_hex(6), Tally(), dict.fromkeys(left, job.delta))
+        receipts = [
+            Receipt(key_of_visit(job.id, name), expires, note=note) for name, note in zip(left, said, strict=True)
+        ]
+        return Commit(tuple(receipts), tuple(adds))
+
+    def _to_shard(self, name: str, shards: int, delta: int, full: Mapping[str, frozenset[int]]) -> ShardAdd:
+        shard = choose(shards, full.get(name, frozenset()), self._pick)
+        return ShardAdd(name, shard, delta, max(shards, shard + 1))

@@ -1,0 +1,106 @@
+"""Owns which tasks of jobs one process is doing: pulls so many at once, extends their leases, gives back at the end."""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from flusher.tasks import Worker
+from shared.backoff import Backoff
+from shared.errors import TransientError
+from shared.job_ports import Lease, Tasks
+from shared.supervise import Stop, forever
+
+_log = logging.getLogger(__name__)
+
+PULL_WAIT: Final = 0.2
+GIVE_BACK: Final = 1.0
+"""Seconds, at the end, to give back what is held. If the broker is away, the leases run out."""
+LONGEST_PAUSE: Final = 60.0
+"""Seconds between two tries to pull. There may be no such subscription yet, and most processes have nothing to do."""
+
+
+class Runner:
+    """Each task is tried until it is done: its lease is extended meanwhile."""
+
+    def __init__(
+        self,
+        tasks: Tasks,
+        worker: Worker,
+        *,
+        at_once: int,
+        lease: float,
+        backoff: Callable[[], Backoff] = Backoff,
+        patience: Callable[[], Backoff] = lambda: Backoff(most=LONGEST_PAUSE),
+    ) -> None:
+        """`backoff` of a task, `patience` of the pulling."""
+        self._tasks = tasks
+        self._worker = worker
+        self._at_once = at_once
+        self._lease = lease
+        self._backoff = backoff
+        self._patience = patience
+        self._working: dict[asyncio.Task[None], Lease] = {}
+        self._pulling = False
+
+    async def run(self, stop: Stop, drain_timeout: float) -> None:
+        """Until `stop`; then finish the tasks that are begun, for `drain_timeout` seconds, and give the rest back."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                puller = group.create_task(self._pull(stop, group), name="pull tasks")
+                extender = group.create_task(forever(self.extend_once, self._lease / 3), name="extend tasks")
+                await stop.wait()
+                if self._pulling:  # what it has been handed out would not be known
+                    await asyncio.wait([puller], timeout=GIVE_BACK)
+                puller.cancel()
+                if self._working:
+                    await asyncio.wait([*self._working], timeout=drain_timeout)
+                for one in (extender, *self._working):
+                    one.cancel()
+        finally:
+            await self._give_back([*self._working.values()])
+
+    async def extend_once(self) -> None:
+        if self._working:
+            await self._tasks.extend([lease.token for lease in self._working.values()])
+
+    async def _pull(self, stop: Stop, group: asyncio.TaskGroup) -> None:
+        patience = self._patience()
+        while not stop.is_set():
+            if len(self._working) >= self._at_once:
+                await asyncio.wait([*self._working], return_when=asyncio.FIRST_COMPLETED)
+                continue
+            self._pulling = True
+            try:
+                leases = await self._tasks.pull(self._at_once - len(self._working), PULL_WAIT)
+            except TransientError as error:
+                _log.warning("no tasks of jobs, it is tried again: %s", error)
+                self._pulling = False  # a drain need not wait for the next try
+                await patience.wait()
+                continue
+            self._pulling = False
+            patience.reset()
+            for lease in leases:
+                one = group.create_task(self._work(lease), name=f"task behind {lease.task.range.after!r}")
+                self._working[one] = lease
+
+    async def _work(self, lease: Lease) -> None:
+        """Cancelled, it stays among those that are given back."""
+        backoff = self._backoff()
+        while True:
+            try:
+                await self._worker.work(lease.task)
+                break
+            except TransientError as error:
+                _log.warning("a task of job %s failed and is tried again: %s", lease.task.job, error)
+                await backoff.wait()
+        with contextlib.suppress(TransientError):  # then it comes again, and finds that it is done
+            await self._tasks.ack([lease.token])
+        del self._working[asyncio.current_task()]  # type: ignore[arg-type] # it is one
+
+    async def _give_back(self, leases: Sequence[Lease]) -> None:
+        if leases:
+            with contextlib.suppress(TransientError, TimeoutError):  # then the leases run out
+                async with asyncio.timeout(GIVE_BACK):
+                    await self._tasks.give_back([lease.token for lease in leases])

@@ -1,0 +1,133 @@
+"""Owns what is done to one task of a job: visit a page of its range, keep what became of it, publish what is left.
+
+In this order: the counters' commits, the record, the children, the ack. Whoever is killed in between leaves a task that
+is handed out again; it meets receipts, or the record, and so does nothing twice.
+"""
+
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from flusher.visits import Outcome, Visit
+from shared import metrics
+from shared.clock import Clock
+from shared.errors import TransientError
+from shared.job_ports import Jobs, Tasks
+from shared.jobs import DONE, FAILED, MOST_EXAMPLES, RUNNING, Done, Job, Progress, Task, divided
+from shared.ports import Store
+from shared.ranges import split
+
+_log = logging.getLogger(__name__)
+
+PAGE: Final = 200
+"""Counters of a task: a commit has a receipt and a shard for each of them, and 500 entities are the limit of some."""
+BELIEVED: Final = 10.0
+"""Seconds for which a job is taken to run on. Once it has ended there is no harm in another look at a task."""
+MOST_JOBS: Final = 1_000
+"""Remembered."""
+
+
+class Worker:
+    """Does tasks, any number at once."""
+
+    def __init__(
+        self,
+        tasks: Tasks,
+        jobs: Jobs,
+        store: Store,
+        visits: Mapping[str, Visit],
+        *,
+        clock: Clock,
+        receipts_live: int,
+        page: int = PAGE,
+    ) -> None:
+        """`visits`: how each kind of job is done; `receipts_live` in milliseconds."""
+        self._tasks = tasks
+        self._jobs = jobs
+        self._store = store
+        self._visits = visits
+        self._clock = clock
+        self._receipts_live = receipts_live
+        self._page = page
+        self._running: dict[str, tuple[Job, float]] = {}
+
+    async def work(self, task: Task) -> None:
+        """When it returns the task needs nobody any more. `TransientError`: do it again."""
+        job = await self._job(task.job)
+        if job is None or not await self._in_time(job):
+            return
+        done = (await self._jobs.recorded(job.id, [task.range.after])).get(task.range.after)
+        if done is None:
+            done = await self._jobs.record(await self._visit(job, task))
+            if done is None:
+                return  # the job was swept
+            metrics.JOB_TASKS.inc()
+            left = done.children
+        else:
+            left = await self._left(task, done)
+        if left:
+            await self._tasks.publish(left)
+        if not done.children:
+            await self._finish(job)
+
+    async def _job(self, job: str) -> Job | None:
+        """If it runs."""
+        now = self._clock.monotonic()
+        known, until = self._running.get(job, (None, now))
+        if now < until:
+            return known
+        self._running.pop(job, None)
+        standing = await self._jobs.get(job)
+        if standing is None or standing.state != RUNNING:
+            return None
+        if len(self._running) >= MOST_JOBS:
+            self._running.clear()
+        self._running[job] = (standing.job, now + BELIEVED)
+        return standing.job
+
+    async def _in_time(self, job: Job) -> bool:
+        """Its first receipts may be gone soon: what is visited again then would not be known."""
+        now = int(self._clock.now() * 1000)
+        if now <= job.until(self._receipts_live):
+            return True
+        why = "it took longer than receipts live (COUNTERSINK_RETENTION and 9 days)"
+        _log.error("job %s has failed: %s", job.id, why)
+        await self._jobs.end(job.id, FAILED, now, why)
+        return False
+
+    async def _visit(self, job: Job, task: Task) -> Done:
+        visit = self._visits.get(job.kind)
+        if visit is None:
+            raise TransientError(f"this process does not know jobs that {job.kind}: it waits for a newer one")
+        range_ = task.range
+        page = await self._store.names(job.prefix, range_.after, self._page, range_.until)
+        outcome = await visit(job, page) if page else Outcome(0)
+        metrics.JOB_COUNTERS.labels(job.kind).inc(outcome.visited)
+        parts = split(job.prefix, range_, page) if len(page) >= self._page else []
+        children, share = divided(task, parts)
+        progress = Progress(
+            tasks=1,
+            visited=outcome.visited,
+            changed=outcome.changed,
+            failed=len(outcome.failed),
+            depth=range_.depth,
+            share=share,
+            examples=tuple(outcome.failed[:MOST_EXAMPLES]),
+        )
+        return Done(task, progress, children, outcome.chunk)
+
+    async def _left(self, task: Task, done: Done) -> Sequence[Task]:
+        """Never split it anew: the children that are kept are those that count. Whoever was killed may not have
+        published them. What is done of them is not needed, except by who goes through all once more.
+        """
+        if task.again:
+            return [child._replace(again=True) for child in done.children]
+        there = await self._jobs.recorded(task.job, [child.range.after for child in done.children])
+        return [child for child in done.children if child.range.after not in there]
+
+    async def _finish(self, job: Job) -> None:
+        """If this was the last. Whoever was killed before it comes here again with the same task."""
+        standing = await self._jobs.get(job.id)
+        if standing is not None and standing.state == RUNNING and not standing.open:
+            await self._jobs.end(job.id, DONE, int(self._clock.now() * 1000))
+            self._running.pop(job.id, None)

@@ -1,0 +1,1 @@
+"""Jobs: what they do to counters, whoever is killed meanwhile."""
