@@ -65,7 +65,8 @@ class _Count:
 
 
 async def _audit(options: argparse.Namespace) -> None:
-    from shared.wiring import connect, missing_file  # noqa: PLC0415 (who asks for help should not wait for it)
+    from shared.files import missing_file  # noqa: PLC0415 (who asks for help should not wait for it)
+    from shared.wiring import connect  # noqa: PLC0415 (who asks for help should not wait for it)
 
     settings = read_settings()
     if (file := missing_file(settings)) is not None:

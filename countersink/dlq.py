@@ -113,7 +113,8 @@ class _Desk:
 
 @contextlib.asynccontextmanager
 async def _desk() -> AsyncIterator[_Desk]:
-    from shared.wiring import connect, missing_file  # noqa: PLC0415 (as above)
+    from shared.files import missing_file  # noqa: PLC0415 (as above)
+    from shared.wiring import connect  # noqa: PLC0415 (as above)
 
     settings = read_settings()
     if (file := missing_file(settings)) is not None:

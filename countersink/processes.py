@@ -13,8 +13,9 @@ from countersink import __version__
 from countersink.addresses import url_of
 from flusher.flush import Tools
 from flusher.replay import Replay
-from flusher.service import make_flusher, make_tools
+from flusher.service import make_flusher, make_runner, make_tools, make_worker
 from flusher.status import serve_status
+from flusher.sweeping import INTERVAL, JobSweep
 from flusher.worker import Flusher
 from ingest.service import Ingest
 from ingest.spool import Spool
@@ -22,7 +23,7 @@ from shared import metrics
 from shared.errors import SettingsError, TransientError
 from shared.ports import DeadLetters
 from shared.settings import Settings
-from shared.supervise import Stop
+from shared.supervise import Stop, forever
 from shared.wiring import Parts, connect
 
 Say = Callable[[str], None]
@@ -57,7 +58,7 @@ async def flusher(settings: Settings, sock: socket.socket | None, say: Say) -> N
             status.push_async_callback((await serve_status(sock)).cleanup)
         at = f" with its metrics on {url_of(sock)}/metrics" if sock is not None else ""
         say(f"countersink flusher is up{at}, its data in {parts.where}")
-        await flusher_of(parts, settings).run(stop, settings.drain_timeout)
+        await _flush(parts, settings, stop)
 
 
 async def up(settings: Settings, sock: socket.socket, say: Say) -> None:
@@ -67,7 +68,7 @@ async def up(settings: Settings, sock: socket.socket, say: Say) -> None:
         service = _ingest(parts, settings)
         last = Stop()
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(flusher_of(parts, settings).run(last, settings.drain_timeout), name="flusher")
+            tasks.create_task(_flush(parts, settings, last), name="flusher")
             tender = tasks.create_task(service.tend(), name="tend")
             try:
                 await service.start(sock)
@@ -104,9 +105,23 @@ def _ingest(parts: Parts, settings: Settings) -> Ingest:
         parts.clock,
         settings,
         spool=spool,
+        jobs=parts.jobs,
+        tasks=parts.tasks,
         metered=parts.metered,
         version=__version__,
     )
+
+
+async def _flush(parts: Parts, settings: Settings, stop: Stop) -> None:
+    """What waits at the broker, and the tasks of jobs."""
+    worker = make_worker(parts.tasks, parts.jobs, parts.store, parts.clock, settings)
+    runner = make_runner(parts.tasks, worker, settings)
+    async with asyncio.TaskGroup() as tasks:
+        sweeper = tasks.create_task(forever(JobSweep(parts.jobs, parts.clock).sweep_once, INTERVAL), name="forget jobs")
+        tasks.create_task(runner.run(stop, settings.drain_timeout), name="jobs")
+        tasks.create_task(flusher_of(parts, settings).run(stop, settings.drain_timeout), name="flush")
+        await stop.wait()
+        sweeper.cancel()
 
 
 def flusher_of(parts: Parts, settings: Settings) -> Flusher:

@@ -9,6 +9,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from ingest import openapi
 from ingest.answers import JSON
+from ingest.jobs import JobRoutes
 from ingest.problems import Problem, problem_of
 from ingest.reads import Reads
 from ingest.requests import Query, name_of
@@ -19,6 +20,7 @@ from shared import metrics
 
 _COUNTERS: Final = "/v1/counters/"
 _RECEIPTS: Final = "/v1/receipts/"
+_JOBS: Final = "/v1/jobs/"
 
 Answer = Awaitable[web.Response]
 Ready = Callable[[], Awaitable[None]]
@@ -30,15 +32,27 @@ class Routes:
     the answer.
     """
 
-    def __init__(self, writes: Writes, reads: Reads, shards: Shards, sets: Sets, *, ready: Ready, version: str) -> None:
+    def __init__(
+        self,
+        writes: Writes,
+        reads: Reads,
+        *,
+        shards: Shards,
+        sets: Sets,
+        jobs: JobRoutes,
+        ready: Ready,
+        version: str,
+    ) -> None:
         self._writes = writes
         self._reads = reads
         self._shards = shards
         self._sets = sets
+        self._jobs = jobs
         self._ready = ready
         self._version = version
         self._fixed: dict[str, dict[str, Callable[[web.BaseRequest, Query], Answer]]] = {
             "/v1/increments": {"POST": writes.many},
+            "/v1/jobs": {"POST": jobs.post},
             "/v1/counters": {"GET": lambda _, query: reads.several(query)},
             "/healthz": {"GET": self._healthz},
             "/readyz": {"GET": self._readyz},
@@ -66,6 +80,9 @@ class Routes:
         if path.startswith(_RECEIPTS):
             _allow(method, "GET")
             return self._reads.receipt(path[len(_RECEIPTS) :], query)
+        if path.startswith(_JOBS):
+            _allow(method, "GET")
+            return self._jobs.get(path[len(_JOBS) :], query)
         handlers = self._fixed.get(path)
         if handlers is None:
             raise Problem(404, "there is nothing here; /openapi.json lists what there is")

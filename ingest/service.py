@@ -7,6 +7,7 @@ import socket
 from aiohttp import web
 
 from ingest.bodies import Bodies
+from ingest.jobs import JobRoutes
 from ingest.lane import Lane
 from ingest.pace import Pace
 from ingest.publishing import Publishing
@@ -20,11 +21,13 @@ from ingest.spool import Spool
 from ingest.tracking import Tracking
 from ingest.writes import Writes
 from shared.clock import Clock
+from shared.job_ports import Jobs, Tasks
 from shared.ports import Overlay, Publisher, Store
 from shared.reader import Reader
 from shared.receipts import lifetime
 from shared.setter import Setter
 from shared.settings import Settings
+from shared.starting import Starting
 from shared.supervise import forever
 
 _log = logging.getLogger(__name__)
@@ -41,6 +44,8 @@ class Ingest:
         clock: Clock,
         settings: Settings,
         *,
+        jobs: Jobs,
+        tasks: Tasks,
         spool: Spool | None = None,
         metered: bool,
         version: str,
@@ -68,8 +73,9 @@ class Ingest:
         self.routes = Routes(
             Writes(self.publishing, tracking, self.reader, bodies),
             Reads(self.reader, tracking, store, overlay),
-            Shards(store, bodies, settings),
-            Sets(Setter(self.reader, store, overlay, clock, receipts_live, new_counter=settings.shards), bodies),
+            shards=Shards(store, bodies, settings),
+            sets=Sets(Setter(self.reader, store, overlay, clock, receipts_live, new_counter=settings.shards), bodies),
+            jobs=JobRoutes(jobs, Starting(jobs, tasks, clock, receipts_live), bodies),
             ready=self._ready,
             version=version,
         )

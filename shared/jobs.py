@@ -5,6 +5,7 @@ A task is a range of names. Two tasks of a job never begin at the same place, so
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
 
 import orjson
@@ -30,8 +31,8 @@ def flaw_of_job(value: object) -> str | None:
     """Why this can't be the id of a job; None if it can. It stands in paths and in keys."""
     if type(value) is not str:
         return "must be a string"
-    if not 1 <= len(value) <= LONGEST_ID or not _SIGNS.issuperset(value) or value in {".", ".."}:
-        return f"must be 1 to {LONGEST_ID} letters, digits, '-', '_' or '.'"
+    if not 1 <= len(value) <= LONGEST_ID or not _SIGNS.issuperset(value) or not value[0].isalnum():
+        return f"must be 1 to {LONGEST_ID} letters, digits, '-', '_' or '.', the first a letter or a digit"
     return None
 
 
@@ -191,3 +192,30 @@ def recalled(note: bytes, chunk: bytes = b"") -> Done:
     ]
     *numbers, examples = said["progress"]
     return Done(task, Progress._make((*numbers, tuple(map(tuple, examples)))), children, chunk)
+
+
+def said(standing: Standing) -> dict[str, Any]:
+    """What the service answers."""
+    job, progress = standing.job, standing.progress
+    answer: dict[str, Any] = {"id": job.id, "kind": job.kind, "prefix": job.prefix}
+    if job.kind == ADD:
+        answer["delta"] = job.delta
+    return answer | {
+        "state": standing.state,
+        "visited": progress.visited,
+        "changed": progress.changed,
+        "failed": progress.failed,
+        "examples": [{"counter": counter, "reason": reason} for counter, reason in progress.examples],
+        "tasks": progress.tasks,
+        "open": standing.open,
+        "depth": progress.depth,
+        "share": 1.0 if standing.state == DONE else progress.share / ALL,
+        "started": _instant(job.created),
+        "finished": _instant(standing.finished) if standing.finished else None,
+        "reason": standing.why or None,
+    }
+
+
+def _instant(millis: int) -> str:
+    text = datetime.fromtimestamp(millis / 1000, UTC).isoformat(timespec="milliseconds")
+    return text.removesuffix("+00:00") + "Z"

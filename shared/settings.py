@@ -132,6 +132,9 @@ class Settings:
     drain_timeout: float = _setting(
         10.0, _number(0.0, 600.0), "seconds after SIGTERM for ingest to finish, and again for the flusher"
     )
+    job_tasks: int = _setting(
+        4, _whole(1, 1_000), "pages of counters that one flusher visits at once for jobs, as of countersink map"
+    )
     remove_deleted: str = _setting(
         "on", _choice("on", "off"), "whether flushers remove what deleted counters leave; off beside an ndb application"
     )
@@ -140,6 +143,8 @@ class Settings:
     kind_receipt: str = _setting("CountersinkReceipt", _text, "kind of the receipts in Datastore")
     kind_guard: str = _setting("CountersinkGuard", _text, "kind of what Datastore keeps of counters that were set")
     kind_mark: str = _setting("CountersinkMark", _text, "kind of what Datastore keeps of imports")
+    kind_job: str = _setting("CountersinkJob", _text, "kind of what Datastore keeps of jobs")
+    kind_task: str = _setting("CountersinkTask", _text, "kind of what Datastore keeps of their tasks")
     log_level: str = _setting(
         "WARNING",
         _choice("DEBUG", "INFO", "WARNING", "ERROR"),

@@ -9,19 +9,11 @@ from typing import TYPE_CHECKING
 from shared import urls
 from shared.clock import SystemClock
 from shared.errors import SettingsError
+from shared.files import BROKER, OVERLAY, STORE, only_file, spool_path
 from shared.ports import Setup
 from shared.settings import Settings
 from shared.sqlite.setup import SqliteSetup
-from shared.wiring import (
-    BROKER,
-    OVERLAY,
-    STORE,
-    datastore_place,
-    extra_missing,
-    only_file,
-    spool_path,
-    wrong_store,
-)
+from shared.wiring import datastore_place, extra_missing, wrong_store
 
 if TYPE_CHECKING:
     from shared.redis.setup import RedisSetup

@@ -1,17 +1,17 @@
 """The composition root: settings in, ports out. It and `setups` alone name adapters."""
 
-import logging
 import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from shared import urls
 from shared.clock import Clock, SystemClock
 from shared.errors import SettingsError
+from shared.files import BROKER, OVERLAY, STORE, only_file, spool_file
+from shared.job_ports import Jobs, Tasks
 from shared.memory.overlay import ProcessOverlay
 from shared.ports import DeadLetters, Overlay, Publisher, Store, Subscription
 from shared.receipts import lifetime
@@ -19,22 +19,18 @@ from shared.settings import Settings
 from shared.sqlite.balance import SqliteBalance
 from shared.sqlite.broker import SqlitePublisher, SqliteSubscription, claim, topic_of
 from shared.sqlite.database import Database
-from shared.sqlite.disks import LAYERS, MEMORY, kind_of, mounts
+from shared.sqlite.jobs import SqliteJobs
 from shared.sqlite.letters import SqliteDeadLetters
 from shared.sqlite.overlay import SqliteOverlay
 from shared.sqlite.reserve import Reserve
 from shared.sqlite.store import SqliteStore
+from shared.sqlite.tasks import SqliteTasks
 from shared.words import Balance
 
 if TYPE_CHECKING:
     from shared.google.datastore_keys import Place as DatastorePlace
     from shared.redis.overlay import RedisOverlay
 
-_log = logging.getLogger(__name__)
-
-BROKER = "COUNTERSINK_BROKER"
-STORE = "COUNTERSINK_STORE"
-OVERLAY = "COUNTERSINK_OVERLAY"
 SPOOL_LEASE = 5.0
 """Seconds for which what one process forwards is kept from the others on the same file, and from its next life."""
 SPOOL_PATIENCE = 2.0
@@ -74,6 +70,8 @@ class Parts:
     obstacles: "Obstacles"
     letters: Callable[[], DeadLetters]
     """A way through what was buried."""
+    jobs: Jobs
+    tasks: Tasks
     spool: "Queue | None" = None
     """What takes envelopes while the broker is away."""
     balance: Callable[[], Balance] | None = None
@@ -118,6 +116,8 @@ def _embedded(settings: Settings) -> Parts:
         where=str(database.path.absolute()),
         obstacles=_none,
         letters=partial(SqliteDeadLetters, database),
+        jobs=SqliteJobs(database, reserve),
+        tasks=SqliteTasks(database, clock, settings.lease),
         balance=SqliteBalance(database).read,
         _ends=[database.close],
     )
@@ -131,16 +131,18 @@ def _on_pubsub(settings: Settings, environment: Mapping[str, str], *, publishes:
         from shared.google.pubsub_publisher import PubsubPublisher  # noqa: PLC0415
         from shared.google.pubsub_setup import obstacles  # noqa: PLC0415
         from shared.google.pubsub_subscription import PubsubSubscription  # noqa: PLC0415
+        from shared.google.pubsub_tasks import PubsubTasks  # noqa: PLC0415
     except ImportError as error:
         raise extra_missing(BROKER, settings.broker, "google") from error
     clock = SystemClock()
-    store, end = _store(settings, clock, environment)
+    store, jobs, end = _store(settings, clock, environment)
     client = PubsubClient(environment.get("PUBSUB_EMULATOR_HOST"))
     place = Place(broker.project, broker.topic, broker.subscription)
     subscription = PubsubSubscription(client, place, lease=settings.lease)
     overlay: Overlay = ProcessOverlay(clock)
     begins: list[Callable[[], Awaitable[None]]] = []
-    ends = [end, client.close, subscription.close]
+    tasks = PubsubTasks(client, place, lease=settings.lease)
+    ends = [end, client.close, subscription.close, tasks.close]
     spool = None
     if publishes and (file := spool_file(settings)) is not None:
         database = Database(file)
@@ -166,61 +168,32 @@ def _on_pubsub(settings: Settings, environment: Mapping[str, str], *, publishes:
         where=f"{settings.broker} and {settings.store}",
         obstacles=partial(obstacles, client, place, settings.retention),
         letters=partial(PubsubDeadLetters, client, place, lease=settings.lease, clock=clock),
+        jobs=jobs,
+        tasks=tasks,
         spool=spool,
         _begins=begins,
         _ends=ends,
     )
 
 
-def spool_file(settings: Settings) -> Path | None:
-    """Where, if anywhere; by default only on a disk that outlives the process."""
-    if settings.spool == "off":
-        return None
-    file = spool_path(settings)
-    if settings.spool:
-        return file
-    kind = kind_of(file.parent, mounts())
-    if kind in MEMORY | LAYERS:
-        _log.warning(
-            "no spool while Pub/Sub is away: %s does not outlive this process (%s). Name a file on a volume with"
-            " COUNTERSINK_SPOOL, or off",
-            file.parent,
-            kind,
-        )
-        return None
-    return file
-
-
-def spool_path(settings: Settings) -> Path:
-    """Where it would be, whatever the disk."""
-    if settings.spool_age > settings.retention:
-        raise SettingsError(
-            f"COUNTERSINK_SPOOL_AGE={settings.spool_age:g}: at most COUNTERSINK_RETENTION ({settings.retention}),"
-            " since receipts live no longer"
-        )
-    if settings.spool:
-        return Path(settings.spool)
-    broker = urls.pubsub(BROKER, settings.broker)
-    return Path(".countersink", f"spool-{broker.project}-{broker.topic}.db").absolute()
-
-
 def _store(
     settings: Settings, clock: Clock, environment: Mapping[str, str]
-) -> tuple[Store, Callable[[], Awaitable[None]]]:
+) -> tuple[Store, Jobs, Callable[[], Awaitable[None]]]:
     scheme = urls.scheme_of(settings.store)
     if scheme == "sqlite":
         database = Database(urls.sqlite_file(STORE, settings.store))
-        return SqliteStore(database, clock), database.close
+        return SqliteStore(database, clock), SqliteJobs(database), database.close
     if scheme != "datastore":
         raise wrong_store(settings)
     try:
         from shared.google.datastore_client import DatastoreClient  # noqa: PLC0415 (the extra may be missing)
+        from shared.google.datastore_jobs import DatastoreJobs  # noqa: PLC0415
         from shared.google.datastore_store import DatastoreStore  # noqa: PLC0415
     except ImportError as error:
         raise extra_missing(STORE, settings.store, "google") from error
     place = datastore_place(settings)
-    store = DatastoreStore(DatastoreClient(place.project, place.database, clock, environment), place, clock)
-    return store, store.close
+    client = DatastoreClient(place.project, place.database, clock, environment)
+    return DatastoreStore(client, place, clock), DatastoreJobs(client, place), client.close
 
 
 def datastore_place(settings: Settings) -> "DatastorePlace":
@@ -228,7 +201,13 @@ def datastore_place(settings: Settings) -> "DatastorePlace":
 
     there = urls.datastore(STORE, settings.store)
     kinds = Kinds(
-        settings.kind_config, settings.kind_shard, settings.kind_receipt, settings.kind_guard, settings.kind_mark
+        settings.kind_config,
+        settings.kind_shard,
+        settings.kind_receipt,
+        settings.kind_guard,
+        settings.kind_mark,
+        settings.kind_job,
+        settings.kind_task,
     )
     return Place(there.project, there.database, there.namespace, kinds)
 
@@ -256,36 +235,6 @@ def extra_missing(variable: str, url: str, extra: str) -> SettingsError:
         f"{variable}={url!r} needs more packages: install Countersink with its extra {extra!r}"
         f" (in a checkout: pip install --editable '.[{extra}]')"
     )
-
-
-def only_file(settings: Settings) -> Path:
-    """Of a set-up with a SQLite broker."""
-    file = urls.sqlite_file(BROKER, settings.broker)
-    if settings.store and urls.scheme_of(settings.store) != "sqlite":
-        raise SettingsError(f"{STORE}={settings.store!r}: with a SQLite broker it must be the same file")
-    store_file = urls.sqlite_file(STORE, settings.store) if settings.store else file
-    if settings.overlay != "memory://":
-        raise SettingsError(
-            f"{OVERLAY}={urls.shown(settings.overlay)!r}: with a SQLite broker it must be memory://,"
-            " since the broker's own table is the overlay"
-        )
-    if store_file.resolve() != file.resolve():
-        raise SettingsError(
-            f"{STORE}={settings.store!r}: with a SQLite broker it must be the same file, since the file"
-            " knows which receipts are still needed"
-        )
-    return file
-
-
-def missing_file(settings: Settings) -> Path | None:
-    """That of the broker or the store, where it is not there: `connect` would make it."""
-    if urls.scheme_of(settings.broker) != "pubsub":
-        file = only_file(settings)
-    elif urls.scheme_of(settings.store) == "sqlite":
-        file = urls.sqlite_file(STORE, settings.store)
-    else:
-        return None
-    return None if file.exists() else file
 
 
 async def _none(*, flushes: bool) -> Sequence[str]:  # noqa: ARG001 (the file is made at the start, and by it)

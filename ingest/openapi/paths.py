@@ -60,6 +60,9 @@ _MAX_AGE: Final = _in(
 )
 
 
+_LOCATION: Final = {"headers": {"Location": {"required": True, "schema": TEXT, "description": "Where the job is."}}}
+
+
 def _plain(operation: str, summary: str, content: Part, problems: Part) -> Part:
     found = {"200": {"description": summary, "content": content}}
     return {
@@ -179,6 +182,33 @@ PATHS: Final[Part] = {
             "responses": {
                 "200": answer("The number now. Fewer than there are changes nothing.", "Shards"),
                 **_WRITE,
+            },
+        },
+    },
+    "/v1/jobs": {
+        "post": {
+            "operationId": "startJob",
+            "tags": ["manage"],
+            "summary": "Do something to each counter under a prefix, once",
+            "parameters": [_in("header", "Idempotency-Key", ref("Id"), "Stands for an `id` where there is none.")],
+            "requestBody": _body("NewJob"),
+            "responses": {
+                "200": answer("The job of this id, which was asked for before.", "Job") | _LOCATION,
+                "202": answer("It has begun. Flushers will visit each counter that is in the store by now once; one that is"
+                    " made meanwhile they may visit, or not.", "Job") | _LOCATION,
+                **failures(400, 408, 409, 413, 415, 422, 429, 503, 507),
+            },
+        }
+    },
+    "/v1/jobs/{id}": {
+        "parameters": [_in("path", "id", ref("JobId"), "Of the job.", required=True)],
+        "get": {
+            "operationId": "getJob",
+            "tags": ["manage"],
+            "summary": "How far a job is",
+            "responses": {
+                "200": answer("What it has come to so far, or in the end.", "Job"),
+                **failures(400, 404, 422, 503, 507),
             },
         },
     },

@@ -16,8 +16,10 @@ def _problem(description: str, headers: dict[str, Any] | None = None) -> dict[st
 
 _WORDS: Final = {
     "400": "It can't be read, or holds no good increment. Nothing was counted.",
+    "404": "There is no such job, or no longer.",
     "405": "Another method is meant; `Allow` says which.",
     "408": "The body did not arrive in time. Nothing was counted.",
+    "409": "There is another job of this id.",
     "413": "The body (beyond 1 MiB where it is about one counter), the number of its increments or other objects, or of"
     " counters under an Idempotency-Key, is too large.",
     "414": "The URL is longer than 16 KiB.",

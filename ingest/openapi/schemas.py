@@ -3,7 +3,9 @@
 from typing import Any, Final
 
 from ingest.coalescer import MAX_ENTRIES
+from ingest.jobs import KINDS
 from ingest.parse import MAX_ITEMS
+from shared.jobs import DONE, FAILED, LONGEST_ID, RUNNING
 from shared.words import MAX_DELTA, MAX_ID_BYTES, MAX_NAME_BYTES
 
 Schema = dict[str, Any]
@@ -26,6 +28,13 @@ def _object(properties: Schema, *, optional: tuple[str, ...] = (), **more: Any) 
 
 WHOLE: Final[Schema] = {"type": "integer"}
 TEXT: Final[Schema] = {"type": "string"}
+COUNT: Final[Schema] = {"type": "integer", "minimum": 0}
+INSTANT: Final[Schema] = {"type": "string", "pattern": r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$"}
+PREFIX: Final[Schema] = {
+    "type": "string",
+    "maxLength": MAX_NAME_BYTES,
+    "description": "What the counters' names begin with; of all counters, if it is empty.",
+}
 RECEIPT: Final[Schema] = {"type": "string", "minLength": 1, "description": "Ask /v1/receipts/{id} about it."}
 ASKED: Final[Schema] = {
     "type": "string",
@@ -112,7 +121,7 @@ SCHEMAS: Final[Schema] = {
             "applied": {"type": "integer", "description": "In the store at the instant as_of."},
             "pending": {"type": "integer", "description": "Accepted, and not among the applied."},
             "exact": {"type": "boolean"},
-            "as_of": {"type": "string", "pattern": r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$"},
+            "as_of": INSTANT,
             "shards": {"type": "integer", "minimum": 0},
             "exists": {"type": "boolean"},
         }
@@ -138,6 +147,42 @@ SCHEMAS: Final[Schema] = {
     ),
     "SetShards": _object({"shards": {"type": "integer", "minimum": 1}}),
     "Shards": _object({"name": ref("Name"), "shards": {"type": "integer", "minimum": 1}}),
+    "JobId": {"type": "string", "pattern": "^[0-9A-Za-z][-0-9A-Za-z_.]*$", "maxLength": LONGEST_ID},
+    "NewJob": _object(
+        {
+            "kind": {"enum": [*KINDS]},
+            "prefix": PREFIX,
+            "delta": {**ref("Delta"), "description": "Of `add`, where it must be said; nowhere else."},
+            "id": {"anyOf": [ref("JobId"), {"type": "null"}], "description": "A new one, if it is not there."},
+        },
+        optional=("delta", "id"),
+        examples=[{"kind": "add", "prefix": "account:", "delta": 10}],
+    ),
+    "Job": _object(
+        {
+            "id": ref("JobId"),
+            "kind": {"enum": [*KINDS]},
+            "prefix": PREFIX,
+            "delta": ref("Delta"),
+            "state": {"enum": [RUNNING, DONE, FAILED]},
+            "visited": {**COUNT, "description": "Counters."},
+            "changed": COUNT,
+            "failed": {**COUNT, "description": "Counters that the store refuses to change."},
+            "examples": {
+                "type": "array",
+                "items": _object({"counter": TEXT, "reason": TEXT}),
+                "description": "Some of those that failed.",
+            },
+            "tasks": {**COUNT, "description": "Pages that were visited."},
+            "open": {**COUNT, "description": "Pages that are known, and were not."},
+            "depth": {**COUNT, "description": "The most pages that had to be visited one after another."},
+            "share": {"type": "number", "minimum": 0, "maximum": 1, "description": "That is done, about."},
+            "started": INSTANT,
+            "finished": {"anyOf": [INSTANT, {"type": "null"}]},
+            "reason": {"type": ["string", "null"], "description": "Why it failed."},
+        },
+        optional=("delta",),
+    ),
     "Receipt": _object({"receipt": TEXT, "state": {"enum": ["pending", "applied", "dead-lettered", "unknown"]}}),
     "Problem": _object(
         {

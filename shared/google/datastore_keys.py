@@ -33,6 +33,8 @@ class Kinds:
     receipt: str = "CountersinkReceipt"
     guard: str = "CountersinkGuard"
     mark: str = "CountersinkMark"
+    job: str = "CountersinkJob"
+    task: str = "CountersinkTask"
 
     def __post_init__(self) -> None:
         """A config and a guard of one kind would be one entity, and a set would take away the number of shards."""
@@ -63,6 +65,9 @@ class Place:
         element.kind = kind
         element.name = name
         return key
+
+    def entity(self, key: Key) -> Any:
+        return _Entity(key=key)
 
     def config(self, counter: str) -> Key:
         return self.key(self.kinds.config, counter)

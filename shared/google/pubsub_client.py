@@ -59,6 +59,11 @@ class Place:
         return f"projects/{self.project}/subscriptions/{self.subscription_id}"
 
     @property
+    def tasks(self) -> "Place":
+        """Of the tasks of jobs."""
+        return Place(self.project, f"{self.topic_id}-tasks", f"{self.subscription_id}-tasks")
+
+    @property
     def dead_topic(self) -> str:
         return f"{self.topic}-dead-letters"
 

@@ -1,4 +1,4 @@
-"""Makes topic, subscription and dead letters on Pub/Sub, and says what is wrong with those that are there."""
+"""Makes topics and subscriptions on Pub/Sub, and says what is wrong with those that are there."""
 
 from contextlib import suppress
 from typing import Any, Final
@@ -23,6 +23,8 @@ async def provision(client: PubsubClient, place: Place, *, lease: float, retenti
         await _topic(client, place.dead_topic),
         # No longer than the others: receipts must outlive dead letters, too, which may be replayed.
         *await _subscription(client, place.dead_subscription, place.dead_topic, DEADLINES[1], retention),
+        await _topic(client, place.tasks.topic),
+        *await _subscription(client, place.tasks.subscription, place.tasks.topic, deadline, retention),
     ]
 
 

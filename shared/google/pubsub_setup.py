@@ -37,8 +37,8 @@ class Seen(NamedTuple):
 
 async def look(client: PubsubClient, place: Place, *, flushes: bool) -> Seen:
     """`TransientError` if it can't be reached in time. `flushes`: also at what only flushers need."""
-    topics = [place.topic, place.dead_topic] if flushes else [place.topic]
-    subscriptions = [place.subscription, place.dead_subscription] if flushes else []
+    topics = [place.topic, place.tasks.topic, *([place.dead_topic] if flushes else [])]
+    subscriptions = [place.subscription, place.dead_subscription, place.tasks.subscription] if flushes else []
     names = [*topics, *subscriptions]
     calls = [*map(client.get_topic, topics), *map(client.get_subscription, subscriptions)]
     try:
@@ -114,7 +114,11 @@ class PubsubSetup:
 
     def _flaws(self, seen: Seen) -> list[Finding]:
         place, found = self._place, []
-        pairs = ((place.subscription, place.topic), (place.dead_subscription, place.dead_topic))
+        pairs = (
+            (place.subscription, place.topic),
+            (place.dead_subscription, place.dead_topic),
+            (place.tasks.subscription, place.tasks.topic),
+        )
         for name, topic in pairs:
             if (one := seen.there.get(name)) is not None:
                 found += [Finding(FAIL, "broker", f"{name}: {flaw}") for flaw in losses(one, topic)]
@@ -127,6 +131,8 @@ class PubsubSetup:
             (place.topic, "pubsub.topics.publish", "Pub/Sub Publisher"),
             (place.subscription, "pubsub.subscriptions.consume", "Pub/Sub Subscriber"),
             (place.dead_topic, "pubsub.topics.publish", "Pub/Sub Publisher"),
+            (place.tasks.topic, "pubsub.topics.publish", "Pub/Sub Publisher"),
+            (place.tasks.subscription, "pubsub.subscriptions.consume", "Pub/Sub Subscriber"),
         )
         for name, permission, role in needed:
             if name in seen.missing:

@@ -40,7 +40,8 @@ class Rights:
 
     async def get_subscription(self, name: str) -> Any:
         self._check(name)
-        topic = PLACE.dead_topic if name == PLACE.dead_subscription else PLACE.topic
+        topics = {PLACE.dead_subscription: PLACE.dead_topic, PLACE.tasks.subscription: PLACE.tasks.topic}
+        topic = topics.get(name, PLACE.topic)
         return types.Subscription.pb()(name=name, topic=topic)
 
     def _check(self, name: str) -> None:
@@ -68,13 +69,14 @@ def of_mark(findings: list[Finding], mark: str) -> list[str]:
 async def test_all_permissions_are_looked_at() -> None:
     findings = await of_broker(Rights())
     assert not of_mark(findings, FAIL) + of_mark(findings, WARN)
-    assert sum("this account has" in said for said in of_mark(findings, OK)) == 3
+    assert sum("this account has" in said for said in of_mark(findings, OK)) == 5
 
 
 async def test_a_permission_that_is_lacking_fails_and_names_the_role() -> None:
     failed = of_mark(await of_broker(Rights(permissions={"pubsub.topics.publish"})), FAIL)
     assert failed == [
-        f"{PLACE.subscription}: this account lacks pubsub.subscriptions.consume: give it the role Pub/Sub Subscriber"
+        f"{name}: this account lacks pubsub.subscriptions.consume: give it the role Pub/Sub Subscriber"
+        for name in (PLACE.subscription, PLACE.tasks.subscription)
     ]
 
 
@@ -82,16 +84,17 @@ async def test_an_account_that_may_not_look_is_warned_and_may_start(caplog: pyte
     rights = Rights(look=False)
     findings = await of_broker(rights)
     assert not of_mark(findings, FAIL)
-    assert len([said for said in of_mark(findings, WARN) if "give this account Pub/Sub Viewer" in said]) == 4
+    assert len([said for said in of_mark(findings, WARN) if "give this account Pub/Sub Viewer" in said]) == 6
     assert await obstacles(cast("PubsubClient", rights), PLACE, 604_800, flushes=True) == []
-    assert caplog.text.count("give this account Pub/Sub Viewer") == 4
+    assert caplog.text.count("give this account Pub/Sub Viewer") == 6
 
 
 async def test_permissions_that_can_not_be_asked_for_are_a_warning() -> None:
     findings = await of_broker(Rights(broken=TransientError("away"), missing=PLACE.topic))
     assert len(of_mark(findings, FAIL)) == 1
     assert of_mark(findings, WARN) == [
-        f"{name}: can't be asked for permissions: away" for name in (PLACE.subscription, PLACE.dead_topic)
+        f"{name}: can't be asked for permissions: away"
+        for name in (PLACE.subscription, PLACE.dead_topic, PLACE.tasks.topic, PLACE.tasks.subscription)
     ]
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from shared import wiring
+from shared import files
 from shared.clock import SystemClock
 from shared.errors import SettingsError
 from shared.settings import Settings
@@ -43,8 +43,8 @@ async def test_the_file_of_another_kind_of_broker_is_no_spool(tmp_path: Path) ->
 def test_by_default_there_is_a_spool_where_the_disk_outlives_the_process(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, kind: str, *, there: bool
 ) -> None:
-    monkeypatch.setattr(wiring, "mounts", lambda: f"disk / {kind} rw 0 0\n" if kind else "")
-    file = wiring.spool_file(Settings(broker=BROKER))
+    monkeypatch.setattr(files, "mounts", lambda: f"disk / {kind} rw 0 0\n" if kind else "")
+    file = files.spool_file(Settings(broker=BROKER))
     assert (file is not None) == there
     assert ("COUNTERSINK_SPOOL" in caplog.text) == (not there)
     if file:
@@ -52,11 +52,11 @@ def test_by_default_there_is_a_spool_where_the_disk_outlives_the_process(
 
 
 def test_who_names_a_file_gets_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(wiring, "mounts", lambda: "disk / tmpfs rw 0 0\n")
-    assert wiring.spool_file(Settings(broker=BROKER, spool=str(tmp_path / "s"))) == tmp_path / "s"
-    assert wiring.spool_file(Settings(broker=BROKER, spool="off")) is None
+    monkeypatch.setattr(files, "mounts", lambda: "disk / tmpfs rw 0 0\n")
+    assert files.spool_file(Settings(broker=BROKER, spool=str(tmp_path / "s"))) == tmp_path / "s"
+    assert files.spool_file(Settings(broker=BROKER, spool="off")) is None
 
 
 def test_nothing_waits_longer_than_receipts_live() -> None:
     with pytest.raises(SettingsError, match="COUNTERSINK_SPOOL_AGE"):
-        wiring.spool_file(Settings(broker=BROKER, spool_age=700.0, retention=600))
+        files.spool_file(Settings(broker=BROKER, spool_age=700.0, retention=600))

@@ -13,6 +13,8 @@ import aiohttp
 from yarl import URL
 
 from countersink.processes import flusher_of
+from flusher.service import make_worker
+from flusher.tasks import Worker
 from flusher.worker import Flusher
 from ingest.server import listen
 from ingest.service import Ingest
@@ -33,11 +35,19 @@ class Service:
     """Each answer is held against the OpenAPI document before a test sees it."""
 
     def __init__(
-        self, parts: Parts, flusher: Flusher, ingest: Ingest, sock: socket.socket, session: aiohttp.ClientSession
+        self,
+        parts: Parts,
+        flusher: Flusher,
+        worker: Worker,
+        *,
+        ingest: Ingest,
+        sock: socket.socket,
+        session: aiohttp.ClientSession,
     ) -> None:
         self.parts = parts
         self.ingest = ingest
         self._flusher = flusher
+        self._worker = worker
         self.address: tuple[str, int] = sock.getsockname()
         self.url = "http://{}:{}".format(*self.address)
         self._session = session
@@ -130,6 +140,13 @@ class Service:
         while await self._flusher.pull_once(0):
             await self._flusher.flush_once()
 
+    async def work(self) -> None:
+        """Do the tasks of jobs, until none is left."""
+        while leases := await self.parts.tasks.pull(10, 0):
+            for lease in leases:
+                await self._worker.work(lease.task)
+            await self.parts.tasks.ack([lease.token for lease in leases])
+
     async def remove(self) -> None:
         """What is left of deleted counters goes, as far as it can."""
         await self._flusher.remove_once()
@@ -164,16 +181,19 @@ async def running(folder: Path, *, short: bool = True, **changes: Any) -> AsyncI
         parts.overlay,
         parts.clock,
         settings,
+        jobs=parts.jobs,
+        tasks=parts.tasks,
         metered=parts.metered,
         version=contract.VERSION,
         short=short,
     )
     flusher = flusher_of(parts, settings)
+    worker = make_worker(parts.tasks, parts.jobs, parts.store, parts.clock, settings)
     sock = listen("127.0.0.1", 0)
     await ingest.start(sock)
     try:
         async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(30)) as session:
-            service = Service(parts, flusher, ingest, sock, session)
+            service = Service(parts, flusher, worker, ingest=ingest, sock=sock, session=session)
             try:
                 yield service
             finally:

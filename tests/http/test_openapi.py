@@ -22,6 +22,8 @@ PROMISED = {
     "/v1/counters": {"get"},
     "/v1/counters/{name}/shards": {"put"},
     "/v1/receipts/{id}": {"get"},
+    "/v1/jobs": {"post"},
+    "/v1/jobs/{id}": {"get"},
     **{path: {"get"} for path in ("/healthz", "/readyz", "/metrics", "/version", "/openapi.json")},
 }
 EXAMPLES = {
@@ -129,8 +131,11 @@ async def test_every_operation_and_parameter_in_it_is_answered(service: Service,
         ("/v1/increments", "post"): b'[{"counter": "a"}]',
         ("/v1/counters/{name}/shards", "put"): b'{"shards": 2}',
         ("/v1/counters/{name}", "put"): b'{"value": 2}',
+        ("/v1/jobs", "post"): b'{"kind": "add", "prefix": "a", "delta": 1}',
     }
     body = bodies.get((path, method))
+    if path == "/v1/jobs/{id}":
+        await service.post("/v1/jobs", b'{"kind": "add", "prefix": "a", "delta": 1, "id": "x"}')
     for query in ("", *(f"?{name}={EXAMPLES[name]}" for name in _parameters(path, method, "query"))):
         assert (await service.ask(method.upper(), target + query, body)).status in {200, 202}, query
     for name in _parameters(path, method, "header"):
@@ -187,6 +192,20 @@ REQUESTS = {
         "1",
         '{"value": "1"}',
     ],
+    "NewJob": [
+        '{"kind": "add", "prefix": "a", "delta": 1}',
+        '{"kind": "add", "prefix": "", "delta": -1, "id": "A.1_-"}',
+        '{"kind": "add", "prefix": "a", "delta": 1, "id": null}',
+        '{"kind": "add", "prefix": "a", "delta": 1, "id": "-"}',
+        '{"kind": "add", "prefix": "a", "delta": 1, "id": ""}',
+        '{"kind": "add", "prefix": "a", "delta": 0.5}',
+        '{"kind": "other", "prefix": "a"}',
+        '{"kind": "add", "delta": 1}',
+        '{"kind": "add", "prefix": 1, "delta": 1}',
+        '{"kind": "add", "prefix": "a", "delta": 1, "x": 1}',
+        "{}",
+        "[]",
+    ],
     "Nothing": ["{}", "[]", "1", '{"value": 1}'],
     "SetShards": ['{"shards": 1}', '{"shards": 0}', '{"shards": true}', "{}", "[]", '{"shards": 1, "x": 1}'],
 }
@@ -200,6 +219,7 @@ async def test_a_body_fits_its_schema_if_and_only_if_it_is_taken(service: Servic
         "SetValue": ("/v1/counters/a", "PUT"),
         "Nothing": ("/v1/counters/a/reset", "POST"),
         "SetShards": ("/v1/counters/a/shards", "PUT"),
+        "NewJob": ("/v1/jobs", "POST"),
     }[schema]
     answer = await service.ask(method, target, body.encode())
     documented = {"$ref": f"#/components/schemas/{schema}"}

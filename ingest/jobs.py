@@ -1,0 +1,89 @@
+"""The routes of jobs: what visits all counters under a prefix. Flushers do them."""
+
+from typing import Any, Final
+
+import orjson
+from aiohttp import web
+
+from ingest.answers import JSON
+from ingest.bodies import MOST_OF_ONE, Bodies
+from ingest.parse import SMALL
+from ingest.problems import Problem
+from ingest.requests import Query, idempotency_key_of, unescape
+from shared import strict_json
+from shared.ids import of_key
+from shared.job_ports import Jobs
+from shared.jobs import ADD, flaw_of_job, flaw_of_prefix, said
+from shared.starting import Starting
+from shared.words import flaw_of_delta
+
+KINDS: Final = (ADD,)
+_FIELDS: Final = ("kind", "prefix", "delta", "id")
+
+
+class JobRoutes:
+    """A job that was asked for before is answered as it is now."""
+
+    def __init__(self, jobs: Jobs, starting: Starting, bodies: Bodies) -> None:
+        self._jobs = jobs
+        self._starting = starting
+        self._bodies = bodies
+
+    async def post(self, request: web.BaseRequest, query: Query) -> web.Response:
+        """POST /v1/jobs"""
+        query.done()
+        key = idempotency_key_of(request)
+        try:
+            asked, _ = await self._bodies.read(request, asked_of, MOST_OF_ONE, SMALL)
+        except strict_json.JsonError as error:
+            raise Problem(400, f"the body is {error}") from None
+        id_ = asked.get("id") or (of_key(key) if key else None)
+        kind, prefix, delta = asked["kind"], asked["prefix"], asked.get("delta", 0)
+        standing, new = await self._starting.start(kind, prefix, delta, id_=id_)
+        job = standing.job
+        if (job.kind, job.prefix, job.delta) != (kind, prefix, delta):
+            raise Problem(
+                409,
+                f"there is another job called {job.id!r}: {job.kind} under the prefix {job.prefix!r}"
+                + (f" with the delta {job.delta}" if job.kind == ADD else "")
+                + "; choose another id",
+                field="id",
+            )
+        return web.Response(
+            status=202 if new else 200,
+            body=orjson.dumps(said(standing)),
+            headers={**JSON, "Location": f"/v1/jobs/{job.id}"},
+        )
+
+    async def get(self, segment: str, query: Query) -> web.Response:
+        """GET /v1/jobs/{id}"""
+        query.done()
+        id_ = unescape(segment, "id")
+        if flaw := flaw_of_job(id_):
+            raise Problem(422, f"the job's id {flaw}", field="id")
+        standing = await self._jobs.get(id_)
+        if standing is None:
+            raise Problem(404, f"there is no job called {id_!r}; ids are forgotten some weeks after the job")
+        return web.Response(body=orjson.dumps(said(standing)), headers=JSON)
+
+
+def asked_of(body: bytes) -> dict[str, Any]:
+    data = strict_json.loads(body)
+    if type(data) is not dict:
+        raise Problem(400, 'the body must be {"kind": …, "prefix": …}')
+    for field in data:
+        if field not in _FIELDS:
+            raise Problem(422, f"unknown field {field[:100]!r}: there are {', '.join(_FIELDS)}", field=field)
+    kind = data.get("kind")
+    if kind not in KINDS:
+        raise Problem(422, f"'kind' must be {' or '.join(map(repr, KINDS))}", field="kind")
+    if flaw := flaw_of_prefix(data.get("prefix")):
+        raise Problem(422, f"'prefix' {flaw}; an empty one is that of all counters", field="prefix")
+    if kind == ADD:
+        if flaw := flaw_of_delta(data.get("delta")):
+            raise Problem(422, f"'delta' {flaw}", field="delta")
+    elif "delta" in data:
+        raise Problem(422, f"'delta' is of jobs that {ADD}: leave it out", field="delta")
+    if data.get("id") is not None and (flaw := flaw_of_job(data["id"])):
+        raise Problem(422, f"'id' {flaw}", field="id")
+    return data

@@ -1,0 +1,29 @@
+"""How a job begins: it is kept, then its first task is published; both are safe to do again."""
+
+from shared.clock import Clock
+from shared.ids import mint
+from shared.job_ports import Jobs, Tasks
+from shared.jobs import RUNNING, Job, Standing, Task, lifetime_of_job
+
+
+class Starting:
+    """Whoever is killed in between leaves a job without a task: asking for it again is what mends that."""
+
+    def __init__(self, jobs: Jobs, tasks: Tasks, clock: Clock, receipts_live: int) -> None:
+        """`receipts_live` in milliseconds."""
+        self._jobs = jobs
+        self._tasks = tasks
+        self._clock = clock
+        self._receipts_live = receipts_live
+
+    async def start(self, kind: str, prefix: str, delta: int = 0, *, id_: str | None = None) -> tuple[Standing, bool]:
+        """The job of that id as it is now, and whether it is new. It may be another job: see `Job.same`.
+
+        One that still runs is gone through once more, in case that tasks of it were lost.
+        """
+        now = int(self._clock.now() * 1000)
+        job = Job(id_ or mint(), kind, prefix, delta, now, now + lifetime_of_job(self._receipts_live))
+        standing, new = await self._jobs.create(job)
+        if standing.state == RUNNING and standing.job.same(job):
+            await self._tasks.publish([Task(job.id, again=not new)])
+        return standing, new

@@ -1,0 +1,198 @@
+"""Jobs: something is done to each counter under a prefix, once."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+from countersink.processes import _flush
+from shared.jobs import RUNNING
+from shared.settings import Settings
+from shared.supervise import Stop
+from tests.http.answer import Answer
+from tests.http.service import Service, running
+
+
+async def start(service: Service, **body: Any) -> Answer:
+    return await service.post("/v1/jobs", orjson.dumps({"kind": "add", "prefix": "p:", "delta": 10} | body))
+
+
+async def counted(service: Service, *names: str) -> None:
+    for number, name in enumerate(names):
+        await service.incr(name, b'{"delta": %d}' % (number + 1))
+    await service.apply()
+
+
+async def job(service: Service, id_: str) -> Any:
+    answer = await service.get(f"/v1/jobs/{id_}")
+    assert answer.status == 200, answer
+    return answer.json
+
+
+async def test_each_counter_under_the_prefix_gets_it_once(service: Service) -> None:
+    await counted(service, "p:a", "p:b/\u00e9", "q", "p", "P:a")
+    begun = await start(service)
+    assert (begun.status, begun.json["state"], begun.json["open"]) == (202, RUNNING, 1)
+    id_ = begun.json["id"]
+    assert begun.headers["Location"] == f"/v1/jobs/{id_}"
+    await service.work()
+    assert await service.totals() == {"p:a": 11, "p:b/\u00e9": 12, "q": 3, "p": 4, "P:a": 5}
+    done = await job(service, id_)
+    assert done["finished"] >= done["started"]
+    assert {
+        name: done[name] for name in ("kind", "prefix", "delta", "state", "visited", "changed", "failed", "open")
+    } == {
+        "kind": "add",
+        "prefix": "p:",
+        "delta": 10,
+        "state": "done",
+        "visited": 2,
+        "changed": 2,
+        "failed": 0,
+        "open": 0,
+    }
+    assert (done["tasks"], done["depth"], done["share"], done["reason"], done["examples"]) == (1, 1, 1.0, None, [])
+
+
+async def test_many_pages_are_visited(service: Service) -> None:
+    names = [f"p:{number:04}" for number in range(950)]
+    await service.post("/v1/increments", orjson.dumps({"counters": dict.fromkeys(names, 1)}))
+    await service.apply()
+    id_ = (await start(service)).json["id"]
+    await service.work()
+    assert await service.totals() == dict.fromkeys(names, 11)
+    done = await job(service, id_)
+    assert (done["state"], done["visited"], done["changed"]) == ("done", 950, 950)
+    assert done["tasks"] >= 5
+    assert done["depth"] >= 2
+
+
+async def test_the_same_again_is_answered_as_it_is_and_happens_once(service: Service) -> None:
+    await counted(service, "p:a")
+    first = await start(service, id="Mine-1")
+    again = await start(service, id="Mine-1")
+    assert (first.status, again.status) == (202, 200)
+    await service.work()
+    after = await start(service, id="Mine-1")
+    assert (after.status, after.json["state"], after.json["changed"]) == (200, "done", 1)
+    await service.work()
+    assert await service.totals() == {"p:a": 11}
+    assert (await start(service, id="Mine-2")).status == 202
+    await service.work()
+    assert await service.totals() == {"p:a": 21}
+
+
+async def test_an_idempotency_key_stands_for_an_id(service: Service) -> None:
+    await counted(service, "p:a")
+    body = b'{"kind": "add", "prefix": "p:", "delta": 1}'
+    answers = [await service.post("/v1/jobs", body, Idempotency_Key="k / \xe9") for _ in range(2)]
+    assert [answer.status for answer in answers] == [202, 200]
+    assert len({answer.json["id"] for answer in answers}) == 1
+    named = b'{"kind": "add", "prefix": "p:", "delta": 1, "id": "mine"}'
+    assert (await service.post("/v1/jobs", named, Idempotency_Key="k / \xe9")).json["id"] == "mine"
+
+
+@pytest.mark.parametrize("other", [{"delta": 11}, {"prefix": "p"}, {"prefix": ""}])
+async def test_another_job_of_that_id_is_refused(service: Service, other: dict[str, Any]) -> None:
+    await counted(service, "p:a")
+    await start(service, id="j")
+    refused = await start(service, id="j", **other)
+    assert (refused.status, refused.field) == (409, "id")
+    await service.work()
+    assert await service.totals() == {"p:a": 11}
+
+
+async def test_a_prefix_of_nothing_is_that_of_all(service: Service) -> None:
+    await counted(service, "a", "\U0001f600")
+    await start(service, prefix="")
+    await service.work()
+    assert await service.totals() == {"a": 11, "\U0001f600": 12}
+
+
+async def test_where_there_is_nothing_it_is_done_soon(service: Service) -> None:
+    id_ = (await start(service)).json["id"]
+    await service.work()
+    done = await job(service, id_)
+    assert (done["state"], done["visited"], done["tasks"]) == ("done", 0, 1)
+
+
+async def test_deleted_counters_stay_deleted(service: Service) -> None:
+    await counted(service, "p:a", "p:b")
+    await service.ask("DELETE", "/v1/counters/p%3Aa")
+    id_ = (await start(service)).json["id"]
+    await service.work()
+    assert await service.totals() == {"p:b": 12}
+    assert (await job(service, id_))["visited"] == 1
+
+
+async def test_a_negative_delta_takes_away(service: Service) -> None:
+    await counted(service, "p:a")
+    await start(service, delta=-(2**53) + 1)
+    await service.work()
+    assert await service.totals() == {"p:a": 2 - 2**53}
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "field"),
+    [
+        (None, 400, None),
+        (b"[]", 400, None),
+        (b"{", 400, None),
+        (b"{}", 422, "kind"),
+        (b'{"kind": "mul", "prefix": ""}', 422, "kind"),
+        (b'{"kind": ["add"], "prefix": ""}', 422, "kind"),
+        (b'{"kind": "add", "delta": 1}', 422, "prefix"),
+        (b'{"kind": "add", "delta": 1, "prefix": null}', 422, "prefix"),
+        (b'{"kind": "add", "delta": 1, "prefix": "\\ud800"}', 400, None),
+        (b'{"kind": "add", "delta": 1, "prefix": "%s"}' % (b"x" * 401), 422, "prefix"),
+        (b'{"kind": "add", "prefix": ""}', 422, "delta"),
+        (b'{"kind": "add", "prefix": "", "delta": 1.5}', 422, "delta"),
+        (b'{"kind": "add", "prefix": "", "delta": 9007199254740992}', 422, "delta"),
+        (b'{"kind": "add", "prefix": "", "delta": 1, "id": ""}', 422, "id"),
+        (b'{"kind": "add", "prefix": "", "delta": 1, "id": "a/b"}', 422, "id"),
+        (b'{"kind": "add", "prefix": "", "delta": 1, "id": "__a"}', 422, "id"),
+        (b'{"kind": "add", "prefix": "", "delta": 1, "id": 7}', 422, "id"),
+        (b'{"kind": "add", "prefix": "", "delta": 1, "by": 7}', 422, "by"),
+    ],
+)
+async def test_what_is_no_job_is_refused(service: Service, body: bytes | None, status: int, field: str | None) -> None:
+    answer = await service.post("/v1/jobs", body)
+    assert (answer.status, answer.field) == (status, field)
+    assert not await service.parts.tasks.pull(1, 0)
+
+
+async def test_a_job_that_is_not_there_is_404(service: Service) -> None:
+    assert (await service.get("/v1/jobs/none")).status == 404
+    assert (await service.get("/v1/jobs/a%2Fb")).status == 422
+    assert (await service.get("/v1/jobs/")).status == 422
+    assert (await service.get("/v1/jobs")).status == 405
+    assert (await service.ask("PUT", "/v1/jobs/none", b"{}")).status == 405
+
+
+async def test_a_publish_that_was_lost_is_mended_by_asking_again(service: Service) -> None:
+    await counted(service, "p:a")
+    await start(service, id="j")
+    await service.parts.tasks.ack([lease.token for lease in await service.parts.tasks.pull(10, 0)])
+    await service.work()
+    assert (await job(service, "j"))["state"] == RUNNING
+    await start(service, id="j")
+    await service.work()
+    assert (await job(service, "j"))["state"] == "done"
+    assert await service.totals() == {"p:a": 11}
+
+
+async def test_running_flushers_do_jobs(tmp_path: Path) -> None:
+    async with running(tmp_path) as service:
+        await counted(service, *(f"p:{number}" for number in range(30)))
+        settings = Settings(broker=f"sqlite:///{tmp_path / 'countersink.db'}", drain_timeout=1.0)
+        stop = Stop()
+        flushing = asyncio.create_task(_flush(service.parts, settings, stop))
+        id_ = (await start(service)).json["id"]
+        async with asyncio.timeout(10):
+            while (await job(service, id_))["state"] == RUNNING:
+                await asyncio.sleep(0.01)
+        assert (await job(service, id_))["changed"] == 30
+        stop.set()
+        await flushing
