@@ -74,6 +74,46 @@ class Changed:
 
 
 @dataclass(frozen=True, slots=True)
+class Job:
+    """Something that is done to each counter under a prefix, once; and how far it is."""
+
+    id: str
+    kind: str
+    prefix: str
+    delta: int | None
+    state: str
+    """`running`, `done` or `failed`."""
+    visited: int
+    changed: int
+    failed: int
+    examples: tuple[tuple[str, str], ...]
+    """Some of the counters that failed, and why."""
+    tasks: int
+    open: int
+    depth: int
+    share: float
+    """From 0 to 1, about."""
+    started: datetime
+    finished: datetime | None
+    reason: str | None
+    """Why it failed."""
+
+    @classmethod
+    def of(cls, answer: Mapping[str, Any]) -> "Job":
+        known = {name: answer[name] for name in cls.__slots__ if name in answer}
+        finished = answer["finished"]
+        return cls(
+            **known
+            | {
+                "delta": answer.get("delta"),
+                "examples": tuple((one["counter"], one["reason"]) for one in answer["examples"]),
+                "started": datetime.fromisoformat(answer["started"]),
+                "finished": datetime.fromisoformat(finished) if finished else None,
+            }
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class Rejected:
     """An item of a batch that does not count: its index, or its counter where they were given by name."""
 

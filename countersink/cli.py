@@ -7,7 +7,7 @@ import sys
 import traceback
 from collections.abc import Sequence
 
-from countersink import __version__, audit, dlq, imports, output, serving, setup, shell
+from countersink import __version__, audit, dlq, imports, mapping, output, serving, setup, shell
 from shared.errors import CountersinkError
 from shared.settings import table
 
@@ -60,6 +60,7 @@ def _parser() -> argparse.ArgumentParser:
     shell.add_commands(commands)
     setup.add_commands(commands)
     dlq.add_commands(commands)
+    mapping.add_commands(commands)
     audit.add_commands(commands)
     imports.add_commands(commands)
     return parser

@@ -6,7 +6,7 @@ from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
 from countersink import requests
-from countersink.answers import Accepted, Changed, Counter, Rejected, RejectedError, RequestError, UnavailableError
+from countersink.answers import Accepted, Changed, Counter, Job, Rejected, RejectedError, RequestError, UnavailableError
 from countersink.transport import Transport
 from shared.ids import mint
 from shared.words import Increment
@@ -17,6 +17,7 @@ __all__ = [
     "Client",
     "Counter",
     "Increment",
+    "Job",
     "Rejected",
     "RejectedError",
     "RequestError",
@@ -116,6 +117,20 @@ class Client:
         async for counters in self.pages(prefix, page=page):
             for counter in counters:
                 yield counter
+
+    async def start_job(self, kind: str, prefix: str, delta: int | None = None, *, id: str | None = None) -> Job:  # noqa: A002 (what the service calls it)
+        """Have it done to each counter under the prefix, once for each id: `add` the delta. Flushers do it."""
+        body = requests.job(kind, prefix, delta, mint() if id is None else id)
+        try:
+            answer = await self._transport.send("POST", "/v1/jobs", body)
+        except UnavailableError as error:
+            error.id = body["id"]
+            raise
+        return _read(answer, Job.of)
+
+    async def job(self, job: str) -> Job:
+        """How far it is."""
+        return _read(await self._transport.send("GET", requests.path_of_job(job)), Job.of)
 
     async def receipt(self, receipt: str) -> str:
         """Its state: pending, applied, dead-lettered or unknown."""

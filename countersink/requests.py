@@ -8,6 +8,7 @@ from typing import Any, Final
 from urllib.parse import quote, urlencode
 
 from countersink.answers import RejectedError
+from shared.jobs import flaw_of_job, flaw_of_prefix
 from shared.words import Increment, flaw_of_delta, flaw_of_id, flaw_of_name
 
 MOST_ITEMS: Final = 1_000
@@ -41,6 +42,19 @@ def value(number: int) -> dict[str, Any]:
 def path_of_counter(name: str) -> str:
     check("the counter's name", "name", flaw_of_name(name))
     return f"/v1/counters/{quote(name, safe='')}"
+
+
+def job(kind: str, prefix: str, delta: int | None, job_id: str) -> dict[str, Any]:
+    check("the prefix", "prefix", flaw_of_prefix(prefix))
+    check("the id", "id", flaw_of_job(job_id))
+    if delta is not None:
+        check("the delta", "delta", flaw_of_delta(delta))
+    return {"kind": kind, "prefix": prefix, "id": job_id} | ({} if delta is None else {"delta": delta})
+
+
+def path_of_job(job_id: str) -> str:
+    check("the id", "id", flaw_of_job(job_id))
+    return f"/v1/jobs/{job_id}"
 
 
 def path_of_receipt(receipt: str) -> str:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 URL: Final = "http://127.0.0.1:8080"
 _VARIABLE: Final = "COUNTERSINK_URL"
-_PATIENCE: Final = 10.0
+PATIENCE: Final = 10.0
 _PAGE: Final = 1_000
 _MOST_TOP: Final = 100_000
 _WIDEST: Final = 40
@@ -65,9 +65,9 @@ def _add(commands: "argparse._SubParsersAction[Any]", name: str, command: Comman
     parser.add_argument(
         "--patience",
         type=seconds,
-        default=_PATIENCE,
+        default=PATIENCE,
         metavar="S",
-        help=f"seconds to try again while there is no answer or it is 'later' [{_PATIENCE:g}]",
+        help=f"seconds to try again while there is no answer or it is 'later' [{PATIENCE:g}]",
     )
     parser.add_argument("--json", action="store_true", help="one JSON object a line")
     parser.set_defaults(run=lambda options: asyncio.run(_ask(command, options)), refuse=parser.error)

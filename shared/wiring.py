@@ -12,6 +12,7 @@ from shared.clock import Clock, SystemClock
 from shared.errors import SettingsError
 from shared.files import BROKER, OVERLAY, STORE, only_file, spool_file
 from shared.job_ports import Jobs, Tasks
+from shared.memory.jobs import MemoryTasks
 from shared.memory.overlay import ProcessOverlay
 from shared.ports import DeadLetters, Overlay, Publisher, Store, Subscription
 from shared.receipts import lifetime
@@ -235,6 +236,11 @@ def extra_missing(variable: str, url: str, extra: str) -> SettingsError:
         f"{variable}={url!r} needs more packages: install Countersink with its extra {extra!r}"
         f" (in a checkout: pip install --editable '.[{extra}]')"
     )
+
+
+def tasks_of_process(clock: Clock) -> Tasks:
+    """A queue that ends with the process, for who does a job alone."""
+    return MemoryTasks(clock)
 
 
 async def _none(*, flushes: bool) -> Sequence[str]:  # noqa: ARG001 (the file is made at the start, and by it)

@@ -194,8 +194,12 @@ PATHS: Final[Part] = {
             "requestBody": _body("NewJob"),
             "responses": {
                 "200": answer("The job of this id, which was asked for before.", "Job") | _LOCATION,
-                "202": answer("It has begun. Flushers will visit each counter that is in the store by now once; one that is"
-                    " made meanwhile they may visit, or not.", "Job") | _LOCATION,
+                "202": answer(
+                    "It has begun. Flushers will visit each counter that is in the store by now once; one that is"
+                    " made meanwhile they may visit, or not.",
+                    "Job",
+                )
+                | _LOCATION,
                 **failures(400, 408, 409, 413, 415, 422, 429, 503, 507),
             },
         }

@@ -1,0 +1,190 @@
+"""map: something is done to each counter under a prefix, by a service or by the command itself."""
+
+import json
+import signal
+import subprocess
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from io import StringIO
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+from urllib.request import urlopen
+
+import pytest
+
+from countersink.answers import Job
+from countersink.bar import Bar, lasting, line
+from countersink.cli import main
+from tests.cli.running import COUNTERSINK, Done, environment, run
+
+
+class Place:
+    """A service, and its file for who goes by the settings."""
+
+    def __init__(self, url: str, file: Path) -> None:
+        self.url = url
+        self.settings = {"COUNTERSINK_BROKER": f"sqlite:///{file}"}
+
+    def __call__(self, *arguments: str) -> Done:
+        return run(*arguments, cwd=None, **self.settings)
+
+    def total(self, name: str) -> int:
+        return int(self._get(name)["value"])
+
+    def count(self, *names: str) -> None:
+        """Until it is applied."""
+        for name in names:
+            with urlopen(f"{self.url}/v1/counters/{quote(name, safe='')}?wait=applied", data=b"") as response:
+                assert response.status == 200
+
+    def _get(self, name: str) -> Any:
+        with urlopen(f"{self.url}/v1/counters/{quote(name, safe='')}?max_age=0") as response:
+            return json.load(response)
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+    """One for all: each test has a prefix of its own."""
+    data = tmp_path_factory.mktemp("data")
+    process = subprocess.Popen(
+        [*COUNTERSINK, "up", "--port", "0", "--data", str(data)],
+        env=environment(COUNTERSINK_FLUSH_INTERVAL="0", COUNTERSINK_CACHE_TTL="0"),
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    with process:
+        try:
+            assert process.stdout is not None
+            yield Place(process.stdout.readline().split()[4].rstrip(","), data / "countersink.db")
+        finally:
+            process.terminate()
+
+
+@pytest.mark.parametrize("by", ["itself", "the service"])
+def test_each_counter_under_the_prefix_gets_it_once(place: Place, by: str) -> None:
+    prefix = f"{by}:"
+    place.count(f"{prefix}a", f"{prefix}b", f"other than {prefix}")
+    how = ["--url", place.url] if by == "the service" else []
+    done = place("map", "--prefix", prefix, "--add", "10", *how)
+    assert done.code == 0, done
+    (noted,) = done.lines
+    id_ = noted.removeprefix("job ")
+    assert done.out.startswith(f"job {id_} done: 2 counters visited, 2 changed, 0 failed; 1 pages in 1 rounds, ")
+    again = place("map", "--prefix", prefix, "--add", "10", "--job", id_, "--json", *how)
+    assert (again.code, again.lines) == (0, [])
+    said = json.loads(again.out)
+    assert (said["id"], said["state"], said["changed"], said["delta"], said["examples"]) == (id_, "done", 2, 10, [])
+    assert said["started"].endswith("Z")
+    assert [place.total(name) for name in (f"{prefix}a", f"{prefix}b", f"other than {prefix}")] == [11, 11, 1]
+
+
+@pytest.mark.parametrize("by", ["itself", "the service"])
+def test_another_job_of_that_id_is_refused(place: Place, by: str) -> None:
+    how = ["--url", place.url] if by == "the service" else []
+    id_ = f"other-{len(by)}"
+    assert place("map", "--prefix", "none:", "--add", "1", "--job", id_, *how).code == 0
+    refused = place("map", "--prefix", "none:", "--add", "2", "--job", id_, *how)
+    assert (refused.code, refused.out, len(refused.lines)) == (1, "", 1)
+    assert f"there is another job called '{id_}'" in refused.lines[0]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        ["--add", "1"],
+        ["--prefix", "p"],
+        ["--prefix", "p", "--add", "x"],
+        ["--prefix", "p", "--add", "9007199254740992"],
+        ["--prefix", "p", "--add", "1", "--job", "a/b"],
+        ["--prefix", "p", "--add", "1", "--concurrency", "0"],
+        ["--prefix", "p", "--add", "1", "--concurrency", "2", "--url", "http://127.0.0.1:1"],
+        ["--prefix", "p", "--add", "1", "--url", "127.0.0.1"],
+    ],
+)
+def test_what_is_said_wrong_is_2(wrong: list[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["map", *wrong])
+    assert ended.value.code == 2
+
+
+def test_without_a_file_there_is_nothing_to_do(tmp_path: Path) -> None:
+    done = run("map", "--prefix", "", "--add", "1", cwd=tmp_path)
+    assert (done.code, len(done.lines)) == (1, 1)
+    assert "is not there" in done.lines[0]
+    assert not [*tmp_path.iterdir()]
+
+
+def test_without_a_service_it_says_how_to_go_on() -> None:
+    asked = ["--prefix", "", "--add", "1", "--job", "mine"]
+    done = run("map", *asked, "--url", "http://127.0.0.1:1", "--patience", "0", cwd=None)
+    assert done.code == 1
+    assert done.lines[-1].endswith("To go on, run the same with --job mine")
+
+
+def job(share: float, visited: int) -> Job:
+    return Job(
+        id="j",
+        kind="add",
+        prefix="",
+        delta=1,
+        state="running",
+        visited=visited,
+        changed=visited,
+        failed=0,
+        examples=(),
+        tasks=1,
+        open=1,
+        depth=1,
+        share=share,
+        started=datetime.now(UTC),
+        finished=None,
+        reason=None,
+    )
+
+
+class Terminal(StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_the_bar_says_share_rate_and_what_is_left() -> None:
+    assert line(job(0.5, 12_000), 10, 10_000, 0.25) == (
+        "[############............]  50%  12,000 counters  1,000/s  about 20 s left"
+    )
+    assert line(job(0, 0), 0, 0, 0) == f"[{'.' * 24}]   0%  0 counters"
+    assert [lasting(seconds) for seconds in (1.4, 119, 150, 7_300)] == ["1 s", "119 s", "2 min", "2 h"]
+
+
+def test_the_bar_is_for_terminals_and_leaves_nothing() -> None:
+    terminal, file = Terminal(), StringIO()
+    for stream in (terminal, file):
+        bar = Bar(stream)
+        bar.show(job(0.9, 1_000), 0.0)
+        bar.show(job(1.0, 2_000), 5.0)
+        bar.end()
+    assert file.getvalue() == ""
+    *_, longest, spaces, nothing = terminal.getvalue().split("\r")
+    assert longest.startswith("[####")
+    assert (spaces, nothing) == (" " * len(longest), "")
+
+
+def test_interrupted_it_says_how_to_go_on(tmp_path: Path, place: Place) -> None:
+    """The service has no flusher, so the job stays where it is."""
+    with subprocess.Popen(
+        [*COUNTERSINK, "ingest", "--port", "0"],
+        env=environment(COUNTERSINK_BROKER=f"sqlite:///{tmp_path / 'file'}"),
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as alone:
+        assert alone.stdout is not None
+        url = alone.stdout.readline().split()[5].rstrip(",")
+        command = [*COUNTERSINK, "map", "--prefix", "p", "--add", "1", "--url", url, "--job", "mine"]
+        with subprocess.Popen(command, env=environment(), stderr=subprocess.PIPE, text=True) as asking:
+            assert asking.stderr is not None
+            assert asking.stderr.readline() == "job mine\n"
+            asking.send_signal(signal.SIGINT)
+            rest = asking.stderr.read()
+        assert rest == "job mine goes on; to look at it again, run the same with --job mine\n"
+        assert asking.returncode == 130
+        alone.terminate()
