@@ -119,7 +119,9 @@ class Client:
                 yield counter
 
     async def start_job(self, kind: str, prefix: str, delta: int | None = None, *, id: str | None = None) -> Job:  # noqa: A002 (what the service calls it)
-        """Have it done to each counter under the prefix, once for each id: `add` the delta. Flushers do it."""
+        """Have it done to each counter under the prefix, once for each id: `add` the delta, `reset`, `delete` or
+        `export`. Flushers do it.
+        """
         body = requests.job(kind, prefix, delta, mint() if id is None else id)
         try:
             answer = await self._transport.send("POST", "/v1/jobs", body)
@@ -131,6 +133,16 @@ class Client:
     async def job(self, job: str) -> Job:
         """How far it is."""
         return _read(await self._transport.send("GET", requests.path_of_job(job)), Job.of)
+
+    async def export(self, job: str) -> AsyncIterator[bytes]:
+        """What a job of kind `export` has written when it is done: lines of JSON, in order, some at a time."""
+        token: str | None = ""
+        while token is not None:
+            lines, headers = await self._transport.fetch(
+                f"{requests.path_of_job(job)}/export{requests.query([('page_token', token)])}"
+            )
+            yield lines
+            token = headers.get("Next-Page-Token")
 
     async def receipt(self, receipt: str) -> str:
         """Its state: pending, applied, dead-lettered or unknown."""

@@ -15,12 +15,13 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from countersink.arguments import seconds
 from countersink.bar import Bar, lasting
+from countersink.exports import written
 from countersink.output import tell
 from countersink.setup import read_settings
 from countersink.shell import PATIENCE
 from shared.errors import CountersinkError, SettingsError
 from shared.ids import mint
-from shared.jobs import ADD, FAILED, RUNNING, flaw_of_job, flaw_of_prefix, said
+from shared.jobs import ADD, DELETE, DONE, EXPORT, FAILED, RESET, RUNNING, flaw_of_job, flaw_of_prefix, said
 from shared.words import flaw_of_delta
 
 if TYPE_CHECKING:
@@ -32,7 +33,17 @@ DRAIN: Final = 5.0
 """Seconds for the pages in work, when it is interrupted. What is cut off is done again by who goes on."""
 MOST_AT_ONCE: Final = 1_000
 
-Look = Callable[[], Awaitable["Job"]]
+CHUNKS: Final = 20
+STANDARD: Final = "-"
+"""Output."""
+
+
+class Place(NamedTuple):
+    """Where it is done, and how to look at it there."""
+
+    look: Callable[[], Awaitable["Job"]]
+    chunks: Callable[[], AsyncIterator[bytes]]
+    """Of an export that is done."""
 
 
 class Wish(NamedTuple):
@@ -57,6 +68,9 @@ def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
     parser.add_argument("--prefix", required=True, metavar="P", help="of the counters' names; '' is that of all")
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("--add", type=int, metavar="N", help="add so much to each")
+    what.add_argument("--reset", action="store_true", help="give each the value 0")
+    what.add_argument("--delete", action="store_true", help="reset each, and list it no more until it is counted again")
+    what.add_argument("--export", metavar="FILE", help="write a line of JSON for each, in order; - is standard output")
     parser.add_argument("--job", metavar="ID", help="happens once however often it is run under this id [a new one]")
     parser.add_argument("--url", help="have the service there do it")
     parser.add_argument(
@@ -74,7 +88,9 @@ def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
 
 
 def _map(options: argparse.Namespace) -> None:
-    wish = Wish(options.job or mint(), ADD, options.prefix, options.add)
+    kinds = {ADD: options.add is not None, RESET: options.reset, DELETE: options.delete, EXPORT: options.export}
+    (kind,) = [kind for kind, asked in kinds.items() if asked]
+    wish = Wish(options.job or mint(), kind, options.prefix, options.add)
     flaws = {
         "--prefix": flaw_of_prefix(wish.prefix),
         "--add": None if wish.delta is None else flaw_of_delta(wish.delta),
@@ -88,30 +104,36 @@ def _map(options: argparse.Namespace) -> None:
             options.refuse("--concurrency is of this process; with --url flushers do it (COUNTERSINK_JOB_TASKS)")
         if not 1 <= options.concurrency <= MOST_AT_ONCE:
             options.refuse(f"argument --concurrency: must be from 1 to {MOST_AT_ONCE}")
+    if options.json and options.export == STANDARD:
+        options.refuse("--json and --export - both go to standard output: name a file")
     where = _by_service(wish, options) if options.url else _by_itself(wish, options.concurrency)
     try:
-        job = asyncio.run(_follow(wish, where))
+        job = asyncio.run(_follow(wish, where, options.export))
     except KeyboardInterrupt:
         more = "goes on; to look at it again" if options.url else "stopped; to go on"
         _note(f"job {wish.id} {more}, run the same with --job {wish.id}")
         raise
-    _report(job, as_json=options.json)
+    if options.export != STANDARD or job.state == FAILED:
+        _report(job, as_json=options.json)
 
 
-async def _follow(wish: Wish, where: "contextlib.AbstractAsyncContextManager[Look]") -> "Job":
+async def _follow(wish: Wish, where: "contextlib.AbstractAsyncContextManager[Place]", file: str | None) -> "Job":
     bar = Bar()
     try:
-        async with where as look:
-            job = await look()
+        async with where as place:
+            job = await place.look()
             if job.state == RUNNING:
                 _note(f"job {wish.id}")
             while job.state == RUNNING:
                 bar.show(job, time.monotonic())
                 await asyncio.sleep(LOOK)
                 try:
-                    job = await look()
+                    job = await place.look()
                 except CountersinkError as error:
                     raise _interrupted(error, wish) from error
+            bar.end()
+            if file is not None and job.state == DONE:
+                await written(file, place.chunks())
     finally:
         bar.end()
     return job
@@ -122,7 +144,7 @@ def _interrupted(error: CountersinkError, wish: Wish) -> CountersinkError:
 
 
 @asynccontextmanager
-async def _by_service(wish: Wish, options: argparse.Namespace) -> AsyncIterator[Look]:
+async def _by_service(wish: Wish, options: argparse.Namespace) -> AsyncIterator[Place]:
     from countersink.answers import UnavailableError  # noqa: PLC0415 (as below)
     from countersink.client import Client  # noqa: PLC0415 (who asks for help should not wait for it)
 
@@ -139,11 +161,11 @@ async def _by_service(wish: Wish, options: argparse.Namespace) -> AsyncIterator[
         async def look() -> "Job":
             return first.pop() if first else await client.job(wish.id)
 
-        yield look
+        yield Place(look, lambda: client.export(wish.id))
 
 
 @asynccontextmanager
-async def _by_itself(wish: Wish, at_once: int | None) -> AsyncIterator[Look]:
+async def _by_itself(wish: Wish, at_once: int | None) -> AsyncIterator[Place]:
     """The same code as in flushers, on a queue of its own. Others may do the same job: nothing is done twice."""
     from countersink.answers import Job  # noqa: PLC0415 (as above)
     from flusher.service import make_runner, make_worker  # noqa: PLC0415 (as above)
@@ -160,11 +182,13 @@ async def _by_itself(wish: Wish, at_once: int | None) -> AsyncIterator[Look]:
     try:
         await parts.open()
         tasks = tasks_of_process(parts.clock)
-        starting = Starting(parts.jobs, tasks, parts.clock, lifetime(settings.retention * 1000, of_client=True))
+        starting = Starting(
+            parts.jobs, tasks, parts.overlay, parts.clock, lifetime(settings.retention * 1000, of_client=True)
+        )
         standing, _ = await starting.start(wish.kind, wish.prefix, wish.delta or 0, id_=wish.id)
         if (standing.job.kind, standing.job.prefix, standing.job.delta) != (wish.kind, wish.prefix, wish.delta or 0):
             raise CountersinkError(f"there is another job called {wish.id!r}: choose another id")
-        worker = make_worker(tasks, parts.jobs, parts.store, parts.clock, settings)
+        worker = make_worker(tasks, parts.jobs, parts.store, parts.overlay, clock=parts.clock, settings=settings)
         runner = make_runner(tasks, worker, settings, at_once=at_once)
         stop = Stop()
 
@@ -176,9 +200,17 @@ async def _by_itself(wish: Wish, at_once: int | None) -> AsyncIterator[Look]:
                 raise CountersinkError("the job was forgotten meanwhile")
             return Job.of(said(found))
 
+        async def chunks() -> AsyncIterator[bytes]:
+            after = ""
+            while some := await parts.jobs.chunks(wish.id, after, CHUNKS):
+                yield b"".join(chunk for _, chunk in some)
+                after = some[-1][0]
+                if not after:  # the first of them is all
+                    return
+
         running = asyncio.create_task(runner.run(stop, DRAIN), name="jobs")
         try:
-            yield look
+            yield Place(look, chunks)
         finally:
             stop.set()
             await running

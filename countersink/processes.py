@@ -114,7 +114,7 @@ def _ingest(parts: Parts, settings: Settings) -> Ingest:
 
 async def _flush(parts: Parts, settings: Settings, stop: Stop) -> None:
     """What waits at the broker, and the tasks of jobs."""
-    worker = make_worker(parts.tasks, parts.jobs, parts.store, parts.clock, settings)
+    worker = make_worker(parts.tasks, parts.jobs, parts.store, parts.overlay, clock=parts.clock, settings=settings)
     runner = make_runner(parts.tasks, worker, settings)
     async with asyncio.TaskGroup() as tasks:
         sweeper = tasks.create_task(forever(JobSweep(parts.jobs, parts.clock).sweep_once, INTERVAL), name="forget jobs")

@@ -4,10 +4,10 @@ import asyncio
 import json
 import os
 import random
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final, Self, TypeVar
 from urllib.parse import urlsplit
 
 import aiohttp
@@ -25,6 +25,9 @@ SHORTEST_TRY: Final = 1.0
 LONGEST_CONNECT: Final = 5.0
 FIRST_PAUSE: Final = 0.05
 LONGEST_PAUSE: Final = 5.0
+
+
+T = TypeVar("T")
 
 
 class Transport:
@@ -52,9 +55,26 @@ class Transport:
         self, method: str, path: str, body: Any = None, *, headers: Mapping[str, str] | None = None, wait: float = 0.0
     ) -> dict[str, Any]:
         """The JSON object of a 2xx. The service may take `wait` seconds longer than it would otherwise."""
+        data = None if body is None else json.dumps(body).encode()
+        return (await self._insist(method, path, data, _object, headers=headers, wait=wait))[0]
+
+    async def fetch(self, path: str) -> tuple[bytes, Mapping[str, str]]:
+        """The body of a 2xx as it is, and its headers."""
+        return await self._insist("GET", path, None, bytes)
+
+    async def _insist(
+        self,
+        method: str,
+        path: str,
+        data: bytes | None,
+        read: Callable[[bytes], T | None],
+        *,
+        headers: Mapping[str, str] | None = None,
+        wait: float = 0.0,
+    ) -> tuple[T, Mapping[str, str]]:
+        """Until there is an answer that it can read."""
         loop = asyncio.get_running_loop()
         until = loop.time() + self._patience + wait
-        data = None if body is None else json.dumps(body).encode()
         pause = FIRST_PAUSE
         while True:
             one_try = wait + min(ONE_TRY, max(until - wait - loop.time(), SHORTEST_TRY))
@@ -62,10 +82,11 @@ class Transport:
             retry_after = 0.0
             try:
                 async with self._request(method, path, one_try, data=data, headers=headers) as response:
-                    answer = _object(await response.read())
-                    if 200 <= response.status < 300 and answer is not None:  # noqa: PLR2004 (success)
-                        return answer
-                    failure = self._failure(response, answer)
+                    said = await response.read()
+                    good = 200 <= response.status < 300  # noqa: PLR2004 (success)
+                    if good and (answer := read(said)) is not None:
+                        return answer, response.headers
+                    failure = self._failure(response, _object(said))
                     retry_after = _seconds(response.headers.get("Retry-After"))
             except (aiohttp.ClientError, OSError) as error:
                 failure = UnavailableError(f"no answer from {self._shown}: {_why(error, one_try)}")

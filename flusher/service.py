@@ -1,18 +1,23 @@
 """One flusher: its parts, made in one visible order."""
 
 from flusher.adding import Adding
+from flusher.exporting import Exporting
 from flusher.flush import Tools
 from flusher.policy import FlushPolicy
 from flusher.runner import Runner
+from flusher.setting import Setting
 from flusher.shardbook import ShardBook
 from flusher.tasks import Worker
+from flusher.visits import Visit
 from flusher.worker import Flusher
 from shared.backoff import Backoff
 from shared.clock import Clock
 from shared.job_ports import Jobs, Tasks
-from shared.jobs import ADD
+from shared.jobs import ADD, DELETE, EXPORT, RESET
 from shared.ports import Overlay, Store, Subscription
+from shared.reader import Reader
 from shared.receipts import lifetime
+from shared.setter import Setter
 from shared.settings import Settings
 
 MOST_COUNTERS = 20_000
@@ -37,10 +42,19 @@ def make_flusher(tools: Tools, settings: Settings, *, topic: str, ages: bool) ->
     return Flusher(tools, policy, topic=topic, lease=settings.lease, ages=ages, removes=removes)
 
 
-def make_worker(tasks: Tasks, jobs: Jobs, store: Store, clock: Clock, settings: Settings) -> Worker:
-    """What does one task of a job."""
+def make_worker(
+    tasks: Tasks, jobs: Jobs, store: Store, overlay: Overlay, *, clock: Clock, settings: Settings
+) -> Worker:
+    """What does one task of a job. Each kind of job has its place here."""
     receipts_live = lifetime(settings.retention * 1000, of_client=True)
-    visits = {ADD: Adding(store, clock, receipts_live)}
+    reader = Reader(store, overlay, clock, settings.cache_ttl)
+    setting = Setting(Setter(reader, store, overlay, clock, receipts_live))
+    visits: dict[str, Visit] = {
+        ADD: Adding(store, clock, receipts_live),
+        RESET: setting,
+        DELETE: setting,
+        EXPORT: Exporting(reader),
+    }
     return Worker(tasks, jobs, store, visits, clock=clock, receipts_live=receipts_live)
 
 

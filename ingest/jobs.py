@@ -9,15 +9,16 @@ from ingest.answers import JSON
 from ingest.bodies import MOST_OF_ONE, Bodies
 from ingest.parse import SMALL
 from ingest.problems import Problem
-from ingest.requests import Query, idempotency_key_of, unescape
+from ingest.requests import Query, idempotency_key_of, page_token, page_token_of, unescape
 from shared import strict_json
 from shared.ids import of_key
 from shared.job_ports import Jobs
-from shared.jobs import ADD, flaw_of_job, flaw_of_prefix, said
+from shared.jobs import ADD, DONE, EXPORT, KINDS, Standing, flaw_of_job, flaw_of_prefix, said
 from shared.starting import Starting
 from shared.words import flaw_of_delta
 
-KINDS: Final = (ADD,)
+CHUNKS: Final = 20
+"""Of an export, in one answer: of at most 200 counters each."""
 _FIELDS: Final = ("kind", "prefix", "delta", "id")
 
 
@@ -55,8 +56,12 @@ class JobRoutes:
             headers={**JSON, "Location": f"/v1/jobs/{job.id}"},
         )
 
-    async def get(self, segment: str, query: Query) -> web.Response:
-        """GET /v1/jobs/{id}"""
+    async def get(self, rest: str, query: Query) -> web.Response:
+        """GET /v1/jobs/{id}, GET /v1/jobs/{id}/export"""
+        segment, slash, part = rest.partition("/")
+        if slash and part != "export":
+            raise Problem(404, "there is nothing here; /openapi.json lists what there is")
+        after = page_token_of(query) if slash else ""
         query.done()
         id_ = unescape(segment, "id")
         if flaw := flaw_of_job(id_):
@@ -64,7 +69,20 @@ class JobRoutes:
         standing = await self._jobs.get(id_)
         if standing is None:
             raise Problem(404, f"there is no job called {id_!r}; ids are forgotten some weeks after the job")
+        if slash:
+            return await self._export(standing, after)
         return web.Response(body=orjson.dumps(said(standing)), headers=JSON)
+
+    async def _export(self, standing: Standing, after: str) -> web.Response:
+        """What it has written, in order, some pages at a time."""
+        job = standing.job
+        if job.kind != EXPORT or standing.state != DONE:
+            raise Problem(409, f"the job can {job.kind}, and is {standing.state}: an export is there when it is done")
+        chunks = await self._jobs.chunks(job.id, after, CHUNKS)
+        headers = {"Content-Type": "application/x-ndjson"}
+        if len(chunks) == CHUNKS:
+            headers["Next-Page-Token"] = page_token(chunks[-1][0])
+        return web.Response(body=b"".join(chunk for _, chunk in chunks), headers=headers)
 
 
 def asked_of(body: bytes) -> dict[str, Any]:

@@ -1,6 +1,5 @@
 """The routes that read: counters, lists, receipts."""
 
-import base64
 from datetime import UTC, datetime
 from typing import Final
 
@@ -9,7 +8,7 @@ from aiohttp import web
 
 from ingest.answers import Answer
 from ingest.problems import Problem
-from ingest.requests import Query, unescape
+from ingest.requests import Query, page_token, page_token_of, unescape
 from ingest.tracking import Tracking
 from shared.ports import Overlay, Store
 from shared.reader import LONGEST_AGE, MOST_BASES, Reader
@@ -52,7 +51,7 @@ class Reads:
         else:
             prefix = query.one("prefix") or ""
             limit = _limit(query.one("limit"))
-            after = _after(query.one("page_token"))
+            after = page_token_of(query)
             query.done()
             names, token = await self._page(prefix, after, limit)
         readings = await self._reader.read(names, max_age)
@@ -83,7 +82,7 @@ class Reads:
         if len(names) <= limit:
             return names, None
         names = names[:limit]
-        return names, base64.urlsafe_b64encode(names[-1].encode()).decode()
+        return names, page_token(names[-1])
 
     def _render(self, reading: Reading) -> bytes:
         cached = self._rendered.get(reading.name)
@@ -117,12 +116,3 @@ def _limit(text: str | None) -> int:
     if not (text.isascii() and text.isdigit() and len(text) < 20 and 1 <= int(text) <= MOST_LISTED):  # noqa: PLR2004 (digits enough)
         raise Problem(422, f"'limit' must be a whole number from 1 to {MOST_LISTED}", field="limit")
     return int(text)
-
-
-def _after(token: str | None) -> str:
-    if not token:
-        return ""
-    try:
-        return base64.b64decode(token, altchars=b"-_", validate=True).decode()
-    except ValueError:
-        raise Problem(422, "'page_token' must be the next_page_token of an answer", field="page_token") from None

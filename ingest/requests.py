@@ -1,5 +1,6 @@
 """What a handler reads of a request beside its body: query, names in the path, headers."""
 
+import base64
 import math
 import re
 from typing import Final
@@ -65,6 +66,22 @@ class Query:
     def done(self) -> None:
         for name in self._values:
             raise Problem(422, f"unknown parameter {name[:100]!r} in the query", field=name)
+
+
+def page_token(last: str) -> str:
+    """For what comes behind this name."""
+    return base64.urlsafe_b64encode(last.encode()).decode()
+
+
+def page_token_of(query: Query) -> str:
+    """The name that it was made of; empty if there is none."""
+    token = query.one("page_token")
+    if not token:
+        return ""
+    try:
+        return base64.b64decode(token, altchars=b"-_", validate=True).decode()
+    except ValueError:
+        raise Problem(422, "'page_token' must be the next_page_token of an answer", field="page_token") from None
 
 
 def name_of(segment: str) -> str:

@@ -75,7 +75,7 @@ class Ingest:
             Reads(self.reader, tracking, store, overlay),
             shards=Shards(store, bodies, settings),
             sets=Sets(Setter(self.reader, store, overlay, clock, receipts_live, new_counter=settings.shards), bodies),
-            jobs=JobRoutes(jobs, Starting(jobs, tasks, clock, receipts_live), bodies),
+            jobs=JobRoutes(jobs, Starting(jobs, tasks, overlay, clock, receipts_live), bodies),
             ready=self._ready,
             version=version,
         )

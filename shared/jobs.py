@@ -16,6 +16,10 @@ from shared.receipts import DAY, HOUR
 from shared.words import MAX_NAME_BYTES
 
 ADD: Final = "add"
+RESET: Final = "reset"
+DELETE: Final = "delete"
+EXPORT: Final = "export"
+KINDS: Final = (ADD, RESET, DELETE, EXPORT)
 RUNNING: Final = "running"
 DONE: Final = "done"
 FAILED: Final = "failed"

@@ -93,19 +93,30 @@ class Setter:
         """Return when every process reads it so. `InexactError`, `OverloadedError` and `StorageFullError` say that
         nothing happened; after any other error it may have.
         """
-        receipt = key_of_set(counter, wish.kind, wish.key or mint())
+        change = await self._set(counter, wish, key_of_set(counter, wish.kind, wish.key or mint()))
+        assert change is not None, "it is set whether or not it is there"  # noqa: S101
+        return change
+
+    async def set_existing(self, counter: str, wish: Wish, receipt: str) -> Change | None:
+        """As `set`, once for this receipt; unless the counter does not exist: None."""
+        return await self._set(counter, wish, receipt, existing=True)
+
+    async def _set(self, counter: str, wish: Wish, receipt: str, *, existing: bool = False) -> Change | None:
         until = self._clock.monotonic() + PATIENCE
         async with self._locks.setdefault(counter, asyncio.Lock()):
             if self._clock.monotonic() > until:
                 raise ShareError("others are setting this counter, one after the other")
-            change, time = await self._insist(counter, wish, receipt)
+            done = await self._insist(counter, wish, receipt, existing=existing)
+            if done is None:
+                return None
+            change, time = done
             try:
                 await self._overlay.raise_floor(counter, time)
             except _NOTHING_HAPPENED as limit:
                 raise DoubtfulError(limit) from limit
         return change
 
-    async def _insist(self, counter: str, wish: Wish, receipt: str) -> tuple[Change, int]:
+    async def _insist(self, counter: str, wish: Wish, receipt: str, *, existing: bool) -> tuple[Change, int] | None:
         """Until the receipt is there, ours or that of an earlier request. The same receipt each time: a commit that was
         taken for lost may come late.
         """
@@ -119,6 +130,8 @@ class Setter:
                 look = await self._reader.look(counter, receipt)
                 if look.done:
                     return await self._earlier(receipt)
+                if existing and look.reading.exact and not look.reading.exists:
+                    return None
                 return await self._commit(counter, wish, receipt, look, full)
             except _NOTHING_HAPPENED as limit:
                 if doubtful:

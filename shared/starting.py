@@ -1,26 +1,40 @@
 """How a job begins: it is kept, then its first task is published; both are safe to do again."""
 
+from typing import Final
+
 from shared.clock import Clock
 from shared.ids import mint
 from shared.job_ports import Jobs, Tasks
-from shared.jobs import RUNNING, Job, Standing, Task, lifetime_of_job
+from shared.jobs import ADD, RUNNING, Job, Standing, Task, lifetime_of_job
+from shared.ports import Overlay
+from shared.setter import InexactError
+
+_ANY: Final = "-"
+"""A name: whether one counter could be read exactly is whether all could."""
 
 
 class Starting:
     """Whoever is killed in between leaves a job without a task: asking for it again is what mends that."""
 
-    def __init__(self, jobs: Jobs, tasks: Tasks, clock: Clock, receipts_live: int) -> None:
+    def __init__(self, jobs: Jobs, tasks: Tasks, overlay: Overlay, clock: Clock, receipts_live: int) -> None:
         """`receipts_live` in milliseconds."""
         self._jobs = jobs
         self._tasks = tasks
+        self._overlay = overlay
         self._clock = clock
         self._receipts_live = receipts_live
 
     async def start(self, kind: str, prefix: str, delta: int = 0, *, id_: str | None = None) -> tuple[Standing, bool]:
         """The job of that id as it is now, and whether it is new. It may be another job: see `Job.same`.
 
-        One that still runs is gone through once more, in case that tasks of it were lost.
+        One that still runs is gone through once more, in case that tasks of it were lost. `InexactError`: what would
+        have to be read exactly can't be.
         """
+        if kind != ADD and not (await self._overlay.view((_ANY,)))[_ANY].exact:
+            raise InexactError(
+                f"a job can {kind} only while counters can be read exactly, which they can't be now: with Pub/Sub it"
+                " takes COUNTERSINK_OVERLAY=redis://…, and all processes must reach it"
+            )
         now = int(self._clock.now() * 1000)
         job = Job(id_ or mint(), kind, prefix, delta, now, now + lifetime_of_job(self._receipts_live))
         standing, new = await self._jobs.create(job)

@@ -194,7 +194,8 @@ def _store(
         raise extra_missing(STORE, settings.store, "google") from error
     place = datastore_place(settings)
     client = DatastoreClient(place.project, place.database, clock, environment)
-    return DatastoreStore(client, place, clock), DatastoreJobs(client, place), client.close
+    store = DatastoreStore(client, place, clock)
+    return store, DatastoreJobs(client, place, store), client.close
 
 
 def datastore_place(settings: Settings) -> "DatastorePlace":

@@ -216,6 +216,23 @@ PATHS: Final[Part] = {
             },
         },
     },
+    "/v1/jobs/{id}/export": {
+        "parameters": [_in("path", "id", ref("JobId"), "Of the job.", required=True)],
+        "get": {
+            "operationId": "getExport",
+            "tags": ["manage"],
+            "summary": "What a job of kind `export` has written, in order of the names' UTF-8 bytes",
+            "parameters": [_in("query", "page_token", TEXT, "The `Next-Page-Token` of the answer before.")],
+            "responses": {
+                "200": {
+                    "description": "A line of JSON for each counter: `name` and `value`, exact at an instant while the"
+                    " job ran. Without the header `Next-Page-Token` it is the last page.",
+                    "content": {"application/x-ndjson": {"schema": TEXT}},
+                },
+                **failures(400, 404, 409, 422, 503, 507),
+            },
+        },
+    },
     "/v1/receipts/{id}": {
         "get": {
             "operationId": "getReceipt",

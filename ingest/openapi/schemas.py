@@ -3,9 +3,8 @@
 from typing import Any, Final
 
 from ingest.coalescer import MAX_ENTRIES
-from ingest.jobs import KINDS
 from ingest.parse import MAX_ITEMS
-from shared.jobs import DONE, FAILED, LONGEST_ID, RUNNING
+from shared.jobs import DONE, FAILED, KINDS, LONGEST_ID, RUNNING
 from shared.words import MAX_DELTA, MAX_ID_BYTES, MAX_NAME_BYTES
 
 Schema = dict[str, Any]

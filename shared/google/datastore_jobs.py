@@ -12,6 +12,7 @@ from shared.errors import AlreadyAppliedError
 from shared.google.datastore_client import CONFLICT_FAILS, DatastoreClient
 from shared.google.datastore_errors import ContendedError, MissingError
 from shared.google.datastore_keys import EXPIRES, Key, Place, integer, name_of
+from shared.google.datastore_store import DatastoreStore
 from shared.jobs import RUNNING, Done, Job, Progress, Standing, noted, recalled
 
 BOOKS: Final = 16
@@ -34,9 +35,16 @@ _ASCENDING: Final = 1
 class DatastoreJobs:
     """Commits of their own, over versions that were seen: they need nothing that the older emulator lacks."""
 
-    def __init__(self, client: DatastoreClient, place: Place, pick: Callable[[int], int] = random.randrange) -> None:
+    def __init__(
+        self,
+        client: DatastoreClient,
+        place: Place,
+        store: DatastoreStore,
+        pick: Callable[[int], int] = random.randrange,
+    ) -> None:
         self._client = client
         self._place = place
+        self._store = store
         self._pick = pick
 
     async def create(self, job: Job) -> tuple[Standing, bool]:
@@ -132,8 +140,12 @@ class DatastoreJobs:
         raise ContendedError(f"job {job} is contended")
 
     async def chunks(self, job: str, after: str, limit: int) -> Sequence[tuple[str, bytes]]:
-        """The older emulator has keys in another order, so all of them are read."""
-        begins = sorted(name_of(key)[1].partition(":")[2] for key in await self._tasks(job, MOST_INT32))
+        """The older emulator has keys in another order, so all of them are read there."""
+        if (await self._store.abilities()).read_time:
+            keys = await self._tasks(job, limit, after)
+        else:
+            keys = await self._tasks(job, MOST_INT32)
+        begins = sorted(name_of(key)[1].partition(":")[2] for key in keys)
         wanted = [begin for begin in begins if begin > after or not after][:limit]
         found = (await self._client.look_up(self._task(job, begin) for begin in wanted)).entities
         chunks = {name_of(one.entity.key)[1].partition(":")[2]: _blob(one.entity, _CHUNK) for one in found}
@@ -163,11 +175,12 @@ class DatastoreJobs:
         found = (await self._client.look_up([key])).entities
         return found[0] if found else None
 
-    async def _tasks(self, job: str, limit: int) -> list[Key]:
+    async def _tasks(self, job: str, limit: int, after: str = "") -> list[Key]:
         """Keys of what is kept of its tasks. No id holds a colon."""
         kind = self._place.kinds.task
         query = self._query(kind, limit)
-        _filter(query, _KEY, _Operator.GREATER_THAN_OR_EQUAL).key_value.CopyFrom(self._place.key(kind, f"{job}:"))
+        operator = _Operator.GREATER_THAN if after else _Operator.GREATER_THAN_OR_EQUAL
+        _filter(query, _KEY, operator).key_value.CopyFrom(self._task(job, after))
         _filter(query, _KEY, _Operator.LESS_THAN).key_value.CopyFrom(self._place.key(kind, f"{job};"))
         query.order.add(direction=_ASCENDING).property.name = _KEY
         return [one.entity.key for one in await self._run(query)]

@@ -80,6 +80,31 @@ def test_each_counter_under_the_prefix_gets_it_once(place: Place, by: str) -> No
 
 
 @pytest.mark.parametrize("by", ["itself", "the service"])
+def test_counters_are_exported_reset_and_deleted(place: Place, by: str, tmp_path: Path) -> None:
+    prefix = f"all by {by}:"
+    place.count(f"{prefix}a", f"{prefix}b")
+    how = ["--prefix", prefix, *(["--url", place.url] if by == "the service" else [])]
+    file = tmp_path / "export"
+    assert place("map", *how, "--export", str(file)).code == 0
+    assert [tuple(json.loads(line).values()) for line in file.read_text().splitlines()] == [
+        (f"{prefix}a", 1),
+        (f"{prefix}b", 1),
+    ]
+    assert [*tmp_path.iterdir()] == [file]
+    assert place("map", *how, "--reset").code == 0
+    shown = place("map", *how, "--export", "-")
+    assert shown.out == "".join(f'{{"name":"{prefix}{name}","value":0}}\n' for name in "ab")
+    assert place("map", *how, "--delete").code == 0
+    assert run("list", "--prefix", prefix, "--url", place.url, cwd=None).out == ""
+
+
+def test_a_file_that_can_not_be_written_is_said(place: Place, tmp_path: Path) -> None:
+    done = place("map", "--prefix", "none:", "--export", str(tmp_path / "no" / "file"))
+    assert done.code == 1
+    assert "can't be written: No such file or directory" in done.lines[-1]
+
+
+@pytest.mark.parametrize("by", ["itself", "the service"])
 def test_another_job_of_that_id_is_refused(place: Place, by: str) -> None:
     how = ["--url", place.url] if by == "the service" else []
     id_ = f"other-{len(by)}"
@@ -95,6 +120,8 @@ def test_another_job_of_that_id_is_refused(place: Place, by: str) -> None:
         ["--add", "1"],
         ["--prefix", "p"],
         ["--prefix", "p", "--add", "x"],
+        ["--prefix", "p", "--add", "1", "--reset"],
+        ["--prefix", "p", "--export", "-", "--json"],
         ["--prefix", "p", "--add", "9007199254740992"],
         ["--prefix", "p", "--add", "1", "--job", "a/b"],
         ["--prefix", "p", "--add", "1", "--concurrency", "0"],

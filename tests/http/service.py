@@ -188,7 +188,7 @@ async def running(folder: Path, *, short: bool = True, **changes: Any) -> AsyncI
         short=short,
     )
     flusher = flusher_of(parts, settings)
-    worker = make_worker(parts.tasks, parts.jobs, parts.store, parts.clock, settings)
+    worker = make_worker(parts.tasks, parts.jobs, parts.store, parts.overlay, clock=parts.clock, settings=settings)
     sock = listen("127.0.0.1", 0)
     await ingest.start(sock)
     try:

@@ -1,6 +1,8 @@
 """Jobs: something is done to each counter under a prefix, once."""
 
 import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +12,9 @@ import pytest
 from countersink.processes import _flush
 from shared.jobs import RUNNING
 from shared.settings import Settings
+from shared.sqlite.overlay import SqliteOverlay
 from shared.supervise import Stop
+from shared.words import View
 from tests.http.answer import Answer
 from tests.http.service import Service, running
 
@@ -134,6 +138,91 @@ async def test_a_negative_delta_takes_away(service: Service) -> None:
     assert await service.totals() == {"p:a": 2 - 2**53}
 
 
+@pytest.mark.parametrize("kind", ["reset", "delete"])
+async def test_each_is_set_to_nothing_once_whatever_is_pending(service: Service, kind: str) -> None:
+    await counted(service, "p:a", "p:b", "p:c", "q")
+    await service.incr("p:a", b'{"delta": 100}')
+    await service.ask("DELETE", "/v1/counters/p%3Ac")
+    id_ = (await service.post("/v1/jobs", orjson.dumps({"kind": kind, "prefix": "p:"}))).json["id"]
+    leases = await service.parts.tasks.pull(10, 0)
+    await service._worker.work(leases[0].task)
+    assert await service.totals() == {"q": 4} | ({"p:a": 0, "p:b": 0} if kind == "reset" else {})
+    await service.incr("p:b", b'{"delta": 7}')
+    await service.parts.tasks.give_back([lease.token for lease in leases])
+    await service.work()
+    assert (await service.read("p:b"))["value"] == 7
+    await service.apply()
+    assert (await service.read("p:a"))["value"] == 0
+    done = await job(service, id_)
+    assert (done["state"], done["visited"], done["changed"], done["failed"]) == ("done", 2, 2, 0)
+    assert "delta" not in done
+
+
+async def test_a_visit_that_was_cut_off_is_not_repeated_where_it_was_done(service: Service) -> None:
+    """Before its record: receipts tell."""
+    await counted(service, *(f"p:{number}" for number in range(5)))
+    await service.post("/v1/jobs", b'{"kind": "reset", "prefix": "p:", "id": "j"}')
+    (lease,) = await service.parts.tasks.pull(1, 0)
+    standing = await service.parts.jobs.get("j")
+    assert standing is not None
+    await service._worker._visit(standing.job, lease.task)
+    await service.incr("p:3", b'{"delta": 9}')
+    await service.parts.tasks.give_back([lease.token])
+    await service.work()
+    assert await service.totals() == {"p:0": 0, "p:1": 0, "p:2": 0, "p:3": 9, "p:4": 0}
+    assert (await job(service, "j"))["changed"] == 5
+
+
+async def test_an_export_has_a_line_for_each_in_order(service: Service) -> None:
+    names = [f"p:{number:05}" for number in range(5_000)]
+    await service.post("/v1/increments", orjson.dumps({"counters": dict.fromkeys(names, 3)}))
+    await counted(service, "p:\U0001f600", 'p:"', "o")
+    await service.incr('p:"', b'{"delta": 40}')
+    await service.ask("DELETE", "/v1/counters/p%3A00007")
+    begun = await service.post("/v1/jobs", b'{"kind": "export", "prefix": "p:", "id": "j"}')
+    assert begun.status == 202
+    early = await service.get("/v1/jobs/j/export")
+    assert early.status == 409
+    await service.work()
+    lines, token, pages = b"", "", 0
+    while True:
+        answer = await service.get(f"/v1/jobs/j/export?page_token={token}")
+        assert answer.status == 200
+        lines, pages = lines + answer.body, pages + 1
+        if "Next-Page-Token" not in answer.headers:
+            break
+        token = answer.headers["Next-Page-Token"]
+    found = [tuple(orjson.loads(line).values()) for line in lines.splitlines()]
+    expected = dict.fromkeys(names, 3) | {"p:\U0001f600": 1, 'p:"': 42}
+    del expected["p:00007"]
+    assert found == sorted(expected.items(), key=lambda one: one[0].encode())
+    assert pages > 1
+    done = await job(service, "j")
+    assert (done["visited"], done["changed"]) == (5_001, 0)
+
+
+async def test_only_what_exports_and_is_done_has_an_export(service: Service) -> None:
+    await start(service, id="j")
+    await service.work()
+    assert (await service.get("/v1/jobs/j/export")).status == 409
+    assert (await service.get("/v1/jobs/none/export")).status == 404
+    assert (await service.get("/v1/jobs/j/import")).status == 404
+    assert (await service.get("/v1/jobs/j/export?page_token=%2B")).status == 422
+
+
+@pytest.mark.parametrize("kind", ["reset", "delete", "export"])
+async def test_what_can_not_be_read_exactly_is_not_begun(service: Service, kind: str) -> None:
+    class Blind(SqliteOverlay):
+        async def view(self, counters: Sequence[str]) -> Mapping[str, View]:
+            return {name: replace(view, exact=False) for name, view in (await super().view(counters)).items()}
+
+    service.parts.overlay.__class__ = Blind
+    refused = await service.post("/v1/jobs", orjson.dumps({"kind": kind, "prefix": "", "id": "j"}))
+    assert refused.status == 503
+    assert "COUNTERSINK_OVERLAY" in refused.json["detail"]
+    assert (await service.get("/v1/jobs/j")).status == 404
+
+
 @pytest.mark.parametrize(
     ("body", "status", "field"),
     [
@@ -148,6 +237,7 @@ async def test_a_negative_delta_takes_away(service: Service) -> None:
         (b'{"kind": "add", "delta": 1, "prefix": "\\ud800"}', 400, None),
         (b'{"kind": "add", "delta": 1, "prefix": "%s"}' % (b"x" * 401), 422, "prefix"),
         (b'{"kind": "add", "prefix": ""}', 422, "delta"),
+        (b'{"kind": "reset", "prefix": "", "delta": 1}', 422, "delta"),
         (b'{"kind": "add", "prefix": "", "delta": 1.5}', 422, "delta"),
         (b'{"kind": "add", "prefix": "", "delta": 9007199254740992}', 422, "delta"),
         (b'{"kind": "add", "prefix": "", "delta": 1, "id": ""}', 422, "id"),

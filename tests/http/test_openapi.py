@@ -24,6 +24,7 @@ PROMISED = {
     "/v1/receipts/{id}": {"get"},
     "/v1/jobs": {"post"},
     "/v1/jobs/{id}": {"get"},
+    "/v1/jobs/{id}/export": {"get"},
     **{path: {"get"} for path in ("/healthz", "/readyz", "/metrics", "/version", "/openapi.json")},
 }
 EXAMPLES = {
@@ -134,8 +135,9 @@ async def test_every_operation_and_parameter_in_it_is_answered(service: Service,
         ("/v1/jobs", "post"): b'{"kind": "add", "prefix": "a", "delta": 1}',
     }
     body = bodies.get((path, method))
-    if path == "/v1/jobs/{id}":
-        await service.post("/v1/jobs", b'{"kind": "add", "prefix": "a", "delta": 1, "id": "x"}')
+    if path.startswith("/v1/jobs/{id}"):
+        await service.post("/v1/jobs", b'{"kind": "export", "prefix": "a", "id": "x"}')
+        await service.work()
     for query in ("", *(f"?{name}={EXAMPLES[name]}" for name in _parameters(path, method, "query"))):
         assert (await service.ask(method.upper(), target + query, body)).status in {200, 202}, query
     for name in _parameters(path, method, "header"):
