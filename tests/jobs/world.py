@@ -3,21 +3,35 @@
 import asyncio
 import contextlib
 import random
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Coroutine, Mapping, Sequence
 from itertools import count
 
+import orjson
+
 from flusher.adding import Adding
+from flusher.exporting import Exporting
+from flusher.flush import Tools
+from flusher.policy import FlushPolicy
 from flusher.runner import Runner
+from flusher.setting import Setting
+from flusher.shardbook import ShardBook
 from flusher.tasks import Worker
+from flusher.visits import Visit
+from flusher.worker import Flusher
 from shared import notes
+from shared.backoff import Backoff
+from shared.codec import encode
 from shared.job_ports import Lease
-from shared.jobs import ADD, ALL, DONE, Done, Job, Standing, Task, lifetime_of_job
+from shared.jobs import ADD, ALL, DELETE, DONE, EXPORT, RESET, Done, Job, Standing, Task, lifetime_of_job
+from shared.memory.broker import MemoryBroker, MemoryOverlay
 from shared.memory.jobs import MemoryJobs, MemoryTasks
 from shared.memory.store import MemoryStore
+from shared.reader import Reader
 from shared.receipts import DAY, lifetime
+from shared.setter import Setter
 from shared.supervise import Stop
-from shared.words import Commit, Receipt, ShardAdd, Tally
-from tests.path.network import RemoteStore
+from shared.words import Envelope, Reading
+from tests.path.network import RemoteOverlay, RemoteStore
 from tests.simulation.loop import OWNER, VirtualLoop
 from tests.simulation.network import Network
 from tests.simulation.system import LoopClock
@@ -92,22 +106,30 @@ class World:
     """One job, and what must be true of it."""
 
     def __init__(self, seed: int) -> None:
+        random.seed(seed)  # of pauses
         self.random = random.Random(seed)
         self.loop = VirtualLoop()
         self.clock = LoopClock(self.loop)
         self.network = Network(self.random, loss=self.random.choice([0.0, 0.02, 0.1]))
         self.store = MemoryStore(self.clock)
+        self.broker = MemoryBroker(self.clock, LEASE)
+        self.overlay = MemoryOverlay(self.broker)
         self.jobs = MemoryJobs()
         self.tasks = MemoryTasks(self.clock, LEASE)
         self.names = (f"process {number}" for number in count())
         self.workers: list[str] = []
         self.mistakes: list[BaseException] = []
         self.page = self.random.randint(2, 12)
+        self.counted: dict[str, list[int]] = {}
+        """Deltas of each counter, in their order. Each sum of them is that of one of its parts alone."""
         self.before: dict[str, int] = {}
-        self.meanwhile: dict[str, int] = {}
+        """How many deltas the counters had that were there when the job began."""
+        self.after: dict[str, int] = {}
+        """And all counters, when it was done."""
         now = int(self.clock.now() * 1000)
-        delta = self.random.choice([1, 10, -7])
-        self.job = Job("j", ADD, PREFIX, delta, now, now + lifetime_of_job(LIVE))
+        kind = self.random.choice([ADD, ADD, RESET, DELETE, EXPORT])
+        delta = self.random.choice([2, -2, 7 * 4**15]) if kind == ADD else 0
+        self.job = Job("j", kind, PREFIX, delta, now, now + lifetime_of_job(LIVE))
 
     def run(self) -> None:
         asyncio.set_event_loop(self.loop)
@@ -122,13 +144,16 @@ class World:
             asyncio.set_event_loop(None)
 
     async def _main(self) -> None:
-        await self._count(self.random.randint(0, 120))
-        self.before = await self.totals()
+        self._start_flusher()
+        for _ in range(self.random.randint(0, 120)):
+            await self._count_new()
+        await asyncio.sleep(5)
+        self.before = {name: len(self.counted[name]) for name in await self.store.names("", "", 10_000)}
         for _ in range(self.random.randint(1, 3)):
             self._start()
         await self.jobs.create(self.job)
         await self.tasks.publish([Task(self.job.id)])
-        faults = [self._kill, self._kill, self._freeze, self._ask_again, self._meet]
+        faults = [self._kill, self._kill, self._freeze, self._ask_again, self._count_new, self._count_on]
         for _ in range(self.random.randint(0, 25)):
             await asyncio.sleep(self.random.expovariate(8))
             await self.random.choice(faults)()
@@ -136,14 +161,16 @@ class World:
         self.network.loss = 0.0
         self.network.stopped.clear()
         await self._settle()
+        self.after = {name: len(deltas) for name, deltas in self.counted.items()}
         await self.check()
+        await self._count_on()
         await self.tasks.publish([Task(self.job.id, again=True)])
         await self._settle()
         await self.check()
 
     async def _settle(self) -> None:
         until = self.loop.time() + LONGEST
-        while len(self.tasks) or (await self.standing()).state != DONE:
+        while len(self.tasks) or self.broker.unburied() or (await self.standing()).state != DONE:
             self.check_mistakes()
             if self.loop.time() > until:
                 raise AssertionError("the job is never done")
@@ -155,61 +182,83 @@ class World:
         assert standing is not None
         return standing
 
-    async def totals(self) -> dict[str, int]:
-        names = await self.store.names("", "", 10_000)
-        async with self.store.snapshot() as snapshot:
-            totals, _ = await snapshot.read(names, ())
-        return {name: total.value for name, total in totals.items()}
-
     async def check(self) -> None:
-        """Each counter that was there has it once; others have it or not; and all says so."""
+        """Each counter that was there was visited once; others were or not; and all says so."""
         standing = await self.standing()
         progress = standing.progress
         assert (standing.state, standing.open, progress.share, progress.failed) == (DONE, 0, ALL, 0)
-        began = self.before | self.meanwhile
-        added = {name: value - began[name] for name, value in (await self.totals()).items()}
-        for name, more in added.items():
-            if not name.startswith(PREFIX):
-                assert not more, name
-            elif name in self.before:
-                assert more == self.job.delta, (name, more)
-            else:
-                assert more in {0, self.job.delta}, (name, more)
+        lines = [line for _, chunk in await self.jobs.chunks("j", "", 10_000) for line in chunk.splitlines()]
+        exported: dict[str, int] = dict(orjson.loads(line).values() for line in lines)
+        assert [*exported] == sorted(exported)
+        assert len(lines) == len(exported)
+        readings = await Reader(self.store, self.overlay, self.clock, 0.0).read([*self.counted], 0)
+        visited = 0
+        for reading in readings:
+            done = self._visits(reading, exported)
+            visited += done
+            if not reading.name.startswith(PREFIX):
+                assert not done, reading
+            elif reading.name in self.before:
+                assert done == 1, reading
+        old = sum(name.startswith(PREFIX) for name in self.before)
         # One that was made meanwhile may have been there for somebody who was killed, and not for who did his task.
-        changed = [name for name, more in added.items() if more]
-        old = [name for name in changed if name in self.before]
-        assert len(old) <= progress.visited == progress.changed <= len(changed)
+        assert old <= progress.visited <= visited
+        assert progress.changed == (0 if self.job.kind == EXPORT else progress.visited)
+        await self._check_accounts()
+
+    def _visits(self, reading: Reading, exported: Mapping[str, int]) -> int:
+        """Once, or never; all else is no value that it can have."""
+        name, value, kind = reading.name, reading.value, self.job.kind
+        deltas = self.counted[name]
+        begin, end = self.before.get(name, 0), self.after[name]
+        assert reading.exact
+        if kind == ADD:
+            assert value in {sum(deltas), sum(deltas) + self.job.delta}, reading
+            return value != sum(deltas)
+        if kind == EXPORT:
+            assert value == sum(deltas), reading
+            if name in exported:
+                assert exported[name] in {sum(deltas[:number]) for number in range(begin, end + 1)}, reading
+            return name in exported
+        # What was counted before the visit is gone, and no more.
+        kept = {sum(deltas[number:]) for number in range(begin, end + 1)}
+        assert value in kept | {sum(deltas)}, reading
+        assert reading.exists == (kind == RESET or value != 0), reading
+        return value != sum(deltas)
+
+    async def _check_accounts(self) -> None:
+        """What receipts say is what shards hold."""
         said: dict[str, int] = {}
         async with self.store.books() as books:
             async for page in books.receipts():
                 for kept in page:
                     for name, delta in notes.read(kept.receipt.note).sums.items():
                         said[name] = said.get(name, 0) + delta
-        assert said == await self.totals()
+            held = dict.fromkeys(said, 0)
+            async for shards in books.shards():
+                for shard in shards:
+                    held[shard.counter] += shard.held
+        assert said == held
 
     def check_mistakes(self) -> None:
         for mistake in self.mistakes:
             raise mistake
 
-    async def _count(self, number: int) -> None:
-        """So many counters, some of them of other prefixes."""
-        for _ in range(number):
-            name = f"{self.random.choice([PREFIX, PREFIX, 'q'])}{self.random.randint(0, 9_999):04}"
-            if name in await self.totals():
-                continue
-            shards = self.random.choice([1, 1, 3])
-            value = self.random.randint(1, 5)
-            note = notes.written([""], "c", Tally(value), {name: value})[0]
-            receipt = Receipt(f"of {name}", int(self.clock.now() * 1000) + LIVE, note=note)
-            await self.store.apply(Commit((receipt,), (ShardAdd(name, self.random.randrange(shards), value, shards),)))
+    async def _count_new(self) -> None:
+        name = f"{self.random.choice([PREFIX, PREFIX, 'q'])}{self.random.randint(0, 9_999):04}"
+        await self._count(name)
+        if self.random.random() < 0.2:
+            await self.store.raise_shards(name, 3)
 
-    async def _meet(self) -> None:
-        """Others make counters meanwhile."""
-        before = await self.totals()
-        await self._count(self.random.randint(1, 5))
-        for name, value in (await self.totals()).items():
-            if name not in before:
-                self.meanwhile[name] = value
+    async def _count_on(self) -> None:
+        for name in self.random.sample(sorted(self.counted), min(5, len(self.counted))):
+            await self._count(name)
+
+    async def _count(self, name: str) -> None:
+        """Accepted at once; a flusher applies it."""
+        deltas = self.counted.setdefault(name, [])
+        deltas.append(4 ** len(deltas))
+        await self.broker.publish([encode(Envelope(f"{name}-{len(deltas)}", {name: deltas[-1]}, created=1))])
 
     async def _ask_again(self) -> None:
         """Somebody asks for the same job again."""
@@ -231,12 +280,37 @@ class World:
         tasks = RemoteTasks(self.network, owner, self.tasks)
         jobs = RemoteJobs(self.network, owner, self.jobs)
         store = RemoteStore(self.network, owner, self.store)  # type: ignore[arg-type] # it calls no more than `call`
-        visits = {ADD: Adding(store, self.clock, LIVE, pick=self.random.randrange)}
+        overlay = RemoteOverlay(self.network, owner, self.overlay)  # type: ignore[arg-type] # as above
+        reader = Reader(store, overlay, self.clock, 1.0)
+        setting = Setting(Setter(reader, store, overlay, self.clock, LIVE, pick=self.random.randrange))
+        visits: dict[str, Visit] = {
+            ADD: Adding(store, self.clock, LIVE, pick=self.random.randrange),
+            RESET: setting,
+            DELETE: setting,
+            EXPORT: Exporting(reader),
+        }
         worker = Worker(tasks, jobs, store, visits, clock=self.clock, receipts_live=LIVE, page=self.page)
         runner = Runner(tasks, worker, at_once=self.random.randint(1, 5), lease=LEASE)
         self.workers.append(owner)
+        self._go(owner, runner.run(Stop(), 1.0))
+
+    def _start_flusher(self) -> None:
+        """It is never killed: that is tried elsewhere."""
+        tools = Tools(
+            store=self.store,
+            subscription=self.broker,
+            overlay=self.overlay,
+            book=ShardBook(self.store, self.clock, 1, pick=self.random.randrange),
+            clock=self.clock,
+            retention=7 * DAY,
+            backoff=Backoff,
+        )
+        flusher = Flusher(tools, FlushPolicy(0.3, 100, 10**6), topic="memory", lease=LEASE, ages=False)
+        self._go("flusher", flusher.run(Stop(), 1.0))
+
+    def _go(self, owner: str, running: Coroutine[object, object, None]) -> None:
         token = OWNER.set(owner)
-        self.loop.create_task(runner.run(Stop(), 1.0)).add_done_callback(self._ended)
+        self.loop.create_task(running).add_done_callback(self._ended)
         OWNER.reset(token)
 
     def _ended(self, task: "asyncio.Future[None]") -> None:
