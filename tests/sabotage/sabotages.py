@@ -16,6 +16,9 @@ SET_OVER_HTTP: Final = "tests/http/test_set.py"
 STORE: Final = "tests/contracts/test_sqlite.py"
 IMPORTER: Final = "tests/imports/test_importer.py"
 IMPORTS: Final = "tests/simulation/test_imports.py"
+JOBS: Final = "tests/jobs/test_seeds.py"
+JOBS_OVER_HTTP: Final = "tests/http/test_jobs.py"
+KEPT_JOBS: Final = "tests/contracts/test_jobs.py"
 SEEDS: Final = "tests/simulation/test_seeds.py::test_a_few_seeds"
 
 
@@ -470,5 +473,83 @@ SABOTAGES: Final = (
         "        one = await self._insist(lambda: self._source.counter(name)) or Foreign(name)",
         "        one = Foreign(name)",
         (IMPORTER,),
+    ),
+    Sabotage(
+        "a task of a job is done with before its counters are changed",
+        "flusher/tasks.py",
+        "        outcome = await visit(job, page) if page else Outcome(0)",
+        "        import asyncio\n\n        outcome = Outcome(len(page), len(page))\n"
+        "        self._late = asyncio.ensure_future(visit(job, page))",
+        (JOBS,),
+    ),
+    Sabotage(
+        "a task of a job is acknowledged before it is done",
+        "flusher/runner.py",
+        "                await self._worker.work(lease.task)",
+        "                await self._tasks.ack([lease.token])\n                await self._worker.work(lease.task)",
+        (JOBS,),
+    ),
+    Sabotage(
+        "what a job adds has no receipts",
+        "flusher/adding.py",
+        "        return Commit(tuple(receipts), tuple(adds))",
+        "        return Commit((), tuple(adds))",
+        (JOBS,),
+    ),
+    Sabotage(
+        "one receipt of a page is taken for all of them",
+        "flusher/adding.py",
+        "        return {name: shards for name, shards in left.items() if keys[name] not in found}",
+        "        return {}",
+        (JOBS,),
+    ),
+    Sabotage(
+        "a job adds to what is left of deleted counters",
+        "flusher/adding.py",
+        "            if total.shards and not (total.guard.deleted and not total.value)",
+        "            if total.shards",
+        (JOBS_OVER_HTTP,),
+    ),
+    Sabotage(
+        "a job resets under a receipt of each visit",
+        "flusher/setting.py",
+        "Wish(job.kind), key_of_visit(job.id, name))",
+        "Wish(job.kind), key_of_visit(str(id(change_of := object())), name))",
+        (JOBS_OVER_HTTP, JOBS),
+    ),
+    Sabotage(
+        "the children of a task that was recorded are not published again",
+        "flusher/tasks.py",
+        "            left = await self._left(task, done)",
+        "            left = ()",
+        (JOBS,),
+    ),
+    Sabotage(
+        "who goes through a job once more stops at what is done",
+        "flusher/tasks.py",
+        "        if task.again:",
+        "        if False:",
+        (JOBS_OVER_HTTP, "tests/jobs"),
+    ),
+    Sabotage(
+        "a job is finished while tasks are open",
+        "flusher/tasks.py",
+        "standing.state == RUNNING and not standing.open:",
+        "standing.state == RUNNING:",
+        (JOBS,),
+    ),
+    Sabotage(
+        "a second split of a task is believed",
+        "shared/sqlite/jobs.py",
+        "                return _recorded(db, task.job, [task.range.after])[task.range.after]",
+        "                return done",
+        (KEPT_JOBS,),
+    ),
+    Sabotage(
+        "a job that is older than its receipts goes on",
+        "flusher/tasks.py",
+        "        if now <= job.until(self._receipts_live):",
+        "        if True:",
+        ("tests/jobs",),
     ),
 )

@@ -1,0 +1,180 @@
+"""What becomes of a task where something is in its way; seeds have what fails at any time."""
+
+from collections.abc import Mapping, Sequence
+
+import pytest
+
+from flusher.adding import Adding
+from flusher.tasks import Worker
+from flusher.visits import Outcome, Visit
+from shared.clock import ManualClock
+from shared.errors import RefusedError, TransientError
+from shared.jobs import ADD, DONE, FAILED, RUNNING, Job, Standing, Task, lifetime_of_job
+from shared.memory.jobs import MemoryJobs, MemoryTasks
+from shared.memory.store import MemoryStore
+from shared.receipts import DAY
+from shared.words import SHARD_FULL, Commit, Receipt, ShardAdd
+
+LIVE = 16 * DAY
+LATER = 10**14
+
+
+class Picky(MemoryStore):
+    """Refuses some counters for good."""
+
+    refused: frozenset[str] = frozenset()
+
+    async def apply(self, commit: Commit) -> int:
+        if bad := self.refused.intersection(add.counter for add in commit.adds):
+            raise RefusedError(f"none for {min(bad)}")
+        return await super().apply(commit)
+
+
+class Parts:
+    """A worker on fakes."""
+
+    def __init__(self, visits: Mapping[str, Visit] | None = None, page: int = 4) -> None:
+        self.clock = ManualClock()
+        self.store = Picky(self.clock)
+        self.jobs = MemoryJobs()
+        self.tasks = MemoryTasks(self.clock)
+        visits = {ADD: Adding(self.store, self.clock, LIVE, pick=lambda _: 0)} if visits is None else visits
+        self.worker = Worker(self.tasks, self.jobs, self.store, visits, clock=self.clock, receipts_live=LIVE, page=page)
+
+    async def start(self, kind: str = ADD) -> Task:
+        now = int(self.clock.now() * 1000)
+        await self.jobs.create(Job("j", kind, "", 10, now, now + lifetime_of_job(LIVE)))
+        return Task("j")
+
+    async def count(self, *names: str, value: int = 1) -> None:
+        adds = tuple(ShardAdd(name, 0, value, 1) for name in names)
+        await self.store.apply(Commit((Receipt(f"of {names} {value}", LATER),), adds))
+
+    async def run(self) -> None:
+        """All that waits."""
+        while leases := await self.tasks.pull(10, 0):
+            for lease in leases:
+                await self.worker.work(lease.task)
+            await self.tasks.ack([lease.token for lease in leases])
+
+    async def standing(self) -> Standing:
+        found = await self.jobs.get("j")
+        assert found is not None
+        return found
+
+    async def totals(self) -> dict[str, int]:
+        names = await self.store.names("", "", 1_000)
+        async with self.store.snapshot() as snapshot:
+            return {name: total.value for name, total in (await snapshot.read(names, ()))[0].items()}
+
+
+async def test_counters_that_the_store_refuses_fail_alone_and_are_named() -> None:
+    parts = Parts(page=50)
+    names = [f"c{number:02}" for number in range(40)]
+    await parts.count(*names)
+    parts.store.refused = frozenset({"c03", "c04", "c17", "c31", "c39"})
+    await parts.tasks.publish([await parts.start()])
+    await parts.run()
+    progress = (await parts.standing()).progress
+    assert (progress.visited, progress.changed, progress.failed) == (40, 35, 5)
+    assert progress.examples == tuple((name, f"none for {name}") for name in ("c03", "c04", "c17"))
+    assert await parts.totals() == {name: 1 if name in parts.store.refused else 11 for name in names}
+
+
+async def test_a_full_shard_is_left_alone() -> None:
+    parts = Parts()
+    await parts.count("a", value=SHARD_FULL)
+    await parts.count("a", value=1)
+    await parts.count("b")
+    await parts.tasks.publish([await parts.start()])
+    await parts.run()
+    assert await parts.totals() == {"a": SHARD_FULL + 11, "b": 11}
+    assert (await parts.store.shards(["a", "b"])) == {"a": 2, "b": 1}
+
+
+async def test_a_job_that_is_older_than_its_receipts_fails_and_changes_nothing_more() -> None:
+    parts = Parts(page=2)
+    await parts.count("a", "b", "c", "d", "e")
+    await parts.worker.work(await parts.start())
+    parts.clock.turn(LIVE / 1_000 - 3_600)
+    assert (await parts.standing()).state == RUNNING
+    parts.clock.turn(1)
+    await parts.run()
+    standing = await parts.standing()
+    assert (standing.state, standing.progress.tasks) == (FAILED, 1)
+    assert "longer than receipts live" in standing.why
+    assert sorted((await parts.totals()).values()) == [1, 1, 1, 11, 11]
+
+
+async def test_a_job_that_was_forgotten_is_no_more() -> None:
+    parts = Parts()
+    await parts.count("a")
+    task = await parts.start()
+    await parts.jobs.sweep(LATER, 100)
+    await parts.worker.work(task)
+    assert await parts.totals() == {"a": 1}
+
+
+async def test_what_this_process_does_not_know_is_left_to_another() -> None:
+    parts = Parts()
+    task = await parts.start("polish")
+    with pytest.raises(TransientError, match="waits for a newer one"):
+        await parts.worker.work(task)
+    assert (await parts.standing()).progress.tasks == 0
+
+
+async def test_children_that_were_never_published_are_when_the_task_comes_again() -> None:
+    parts = Parts(page=2)
+    await parts.count(*"abcdefgh")
+    task = await parts.start()
+    await parts.worker.work(task)
+    first = [*await parts.tasks.pull(100, 0)]
+    await parts.tasks.ack([lease.token for lease in first])
+    await parts.worker.work(first[0].task)
+    await parts.tasks.ack([lease.token for lease in await parts.tasks.pull(100, 0)])
+    await parts.worker.work(task)
+    again = [lease.task for lease in await parts.tasks.pull(100, 0)]
+    assert again == [lease.task for lease in first if lease != first[0]], "what is done of them is not needed"
+    await parts.worker.work(task._replace(again=True))
+    assert len(await parts.tasks.pull(100, 0)) == len(first)
+
+
+async def test_whoever_goes_through_it_once_more_finds_what_was_lost_below() -> None:
+    parts = Parts(page=2)
+    await parts.count(*"abcdefghijklmnop")
+    task = await parts.start()
+    await parts.worker.work(task)
+    lost = False
+    while leases := await parts.tasks.pull(1, 0):
+        if lost or leases[0].task.range.depth < 3:
+            await parts.worker.work(leases[0].task)
+        lost = lost or leases[0].task.range.depth == 3
+        await parts.tasks.ack([leases[0].token])
+    assert lost
+    assert (await parts.standing()).state == RUNNING
+    await parts.tasks.publish([task])
+    await parts.run()
+    assert (await parts.standing()).state == RUNNING
+    await parts.tasks.publish([task._replace(again=True)])
+    await parts.run()
+    assert (await parts.standing()).state == DONE
+    assert set((await parts.totals()).values()) == {11}
+
+
+async def test_pages_and_depth_are_told() -> None:
+    seen: list[Sequence[str]] = []
+
+    async def look(_: Job, names: Sequence[str]) -> Outcome:
+        seen.append(names)
+        return Outcome(len(names))
+
+    parts = Parts({ADD: look}, page=5)
+    names = [f"{number:03}" for number in range(100)]
+    await parts.count(*names)
+    await parts.tasks.publish([await parts.start()])
+    await parts.run()
+    progress = (await parts.standing()).progress
+    assert sorted(name for page in seen for name in page) == names
+    assert progress.tasks >= len(seen) >= 20
+    assert 2 <= progress.depth <= 6
+    assert progress.visited == 100
