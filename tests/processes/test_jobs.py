@@ -1,0 +1,82 @@
+"""Jobs whose workers are killed: each counter has it once, and the accounts agree."""
+
+import asyncio
+import json
+import signal
+import sys
+from pathlib import Path
+
+from countersink.client import Client
+from tests.processes.harness import processes
+
+COUNTERS = 15_000
+LIVES = 4
+
+
+async def test_a_job_is_done_once_whoever_is_killed(tmp_path: Path) -> None:
+    names = [f"account:{number:05}" for number in range(COUNTERS)]
+    settings = {"COUNTERSINK_FLUSH_INTERVAL": "0.05", "COUNTERSINK_LEASE": "1", "COUNTERSINK_JOB_TASKS": "1"}
+    async with processes(tmp_path, tmp_path / "log", **settings) as started:
+        service = await started.start("ingest", "--port", "0")
+        flushers = [await started.start("flusher") for _ in range(2)]
+        async with Client(service.url) as client:
+            await client.increment_many(dict.fromkeys([*names, "other"], 1), wait=30)
+            await client.start_job("add", "account:", 10, id="mine")
+            killed = 0
+            while killed < LIVES and (now := await client.job("mine")).state == "running":
+                async with asyncio.timeout(30):
+                    while (later := await client.job("mine")).tasks < now.tasks + 2 and later.state == "running":
+                        await asyncio.sleep(0.002)
+                for flusher in flushers:
+                    await flusher.end(signal.SIGKILL)
+                killed += 1
+                flushers = [await started.start("flusher")]
+                if killed == 1:
+                    assert (await client.start_job("add", "account:", 10, id="mine")).delta == 10
+            assert killed > 1
+            async with asyncio.timeout(60):
+                while (await client.job("mine")).state == "running":
+                    await asyncio.sleep(0.02)
+            done = await client.job("mine")
+            assert (done.state, done.visited, done.changed, done.failed) == ("done", COUNTERS, COUNTERS, 0)
+            values = {one.name: one.value async for one in client.list("", page=1_000)}
+        assert values == dict.fromkeys(names, 11) | {"other": 1}
+        for arguments in (("audit",), ("map", "--prefix", "account:", "--export", str(tmp_path / "export"))):
+            ran = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-m", "countersink", *arguments),
+                env=started.environment,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.PIPE,
+            )
+            said, wrong = await ran.communicate()
+            assert ran.returncode == 0, said + wrong
+        lines = [json.loads(line) for line in (tmp_path / "export").read_text().splitlines()]
+        assert [(line["name"], line["value"]) for line in lines] == [(name, 11) for name in names]
+
+
+async def test_a_process_that_does_a_job_alone_goes_on_after_it_was_killed(tmp_path: Path) -> None:
+    names = [f"account:{number:05}" for number in range(COUNTERS // 3)]
+    async with processes(tmp_path, tmp_path / "log", COUNTERSINK_FLUSH_INTERVAL="0.05") as started:
+        service = await started.start("up", "--port", "0")
+        async with Client(service.url) as client:
+            await client.increment_many(dict.fromkeys(names, 1), wait=30)
+        assert await service.end(signal.SIGTERM) == 0
+        command = [sys.executable, "-m", "countersink", "map", "--prefix", "", "--add", "10", "--job", "mine"]
+        killed = 0
+        while True:
+            ran = await asyncio.create_subprocess_exec(
+                *(*command, "--concurrency", "1"), env=started.environment, stderr=asyncio.subprocess.DEVNULL
+            )
+            try:
+                code = await asyncio.wait_for(ran.wait(), 0.7 + 0.1 * killed)
+            except TimeoutError:
+                ran.kill()
+                await ran.wait()
+                killed += 1
+            else:
+                break
+        assert (code, killed > 0) == (0, True)
+        service = await started.start("up", "--port", "0")
+        async with Client(service.url) as client:
+            assert {one.name: one.value async for one in client.list("", page=1_000)} == dict.fromkeys(names, 11)
+            assert (await client.job("mine")).changed == len(names)
