@@ -25,12 +25,15 @@ class Seen(NamedTuple):
     missing: list[str]
     hidden: Mapping[str, str]
     """Those that our account may not look at, and what Pub/Sub said."""
+    tasks: frozenset[str] = frozenset()
+    """Those of jobs: how long they keep a task does not matter, since a job knows how old it may be."""
 
     def obstacles(self, retention: int) -> list[str]:
         """Why nobody should start, each with what to do. `retention` in seconds; 0 for who makes no receipts."""
         found = [f"{', '.join(self.missing)}: not there; run: countersink provision"] if self.missing else []
         if retention:
-            keeps = ((name, int(one.message_retention_duration.seconds)) for name, one in self.there.items())
+            counted = {name: one for name, one in self.there.items() if name not in self.tasks}
+            keeps = ((name, int(one.message_retention_duration.seconds)) for name, one in counted.items())
             found += [flaw for name, seconds in keeps if (flaw := too_long(name, seconds, retention))]
         return found
 
@@ -56,7 +59,7 @@ async def look(client: PubsubClient, place: Place, *, flushes: bool) -> Seen:
             raise answer
         else:
             there[name] = answer
-    return Seen(there, missing, hidden)
+    return Seen(there, missing, hidden, frozenset({place.tasks.topic, place.tasks.subscription}))
 
 
 async def obstacles(client: PubsubClient, place: Place, retention: int, *, flushes: bool) -> list[str]:

@@ -274,3 +274,7 @@ def test_names_are_made_of_ids() -> None:
     place = Place("p", "t", "s")
     assert place.dead_topic == "projects/p/topics/t-dead-letters"
     assert place.dead_subscription == "projects/p/subscriptions/s-dead-letters"
+    assert (place.tasks.topic, place.tasks.subscription) == (
+        "projects/p/topics/t-tasks",
+        "projects/p/subscriptions/s-tasks",
+    )

@@ -20,6 +20,8 @@ async def test_it_makes_what_is_missing_and_says_so(empty_pubsub: Pubsub) -> Non
         f"{place.subscription}: made, leases of 60 s, keeps messages 7 days",
         f"{place.dead_topic}: made",
         f"{place.dead_subscription}: made, leases of 600 s, keeps messages 7 days",
+        f"{place.tasks.topic}: made",
+        f"{place.tasks.subscription}: made, leases of 60 s, keeps messages 7 days",
     ]
     made = await empty_pubsub.client().get_subscription(place.subscription)
     assert made.HasField("expiration_policy")
@@ -31,7 +33,8 @@ async def test_done_twice_it_changes_nothing(empty_pubsub: Pubsub) -> None:
     client, place = empty_pubsub.client(), empty_pubsub.place
     await provision(client, place, lease=60.0, retention=WEEK)
     await empty_pubsub.publisher().publish([message(1)])
-    names = (place.topic, place.subscription, place.dead_topic, place.dead_subscription)
+    counts = (place.topic, place.subscription, place.dead_topic, place.dead_subscription)
+    names = (*counts, place.tasks.topic, place.tasks.subscription)
     assert await provision(client, place, lease=60.0, retention=WEEK) == [f"{name}: is there" for name in names]
     assert len(await pull_all(empty_pubsub.subscription(), 1)) == 1
 

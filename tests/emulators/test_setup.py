@@ -90,7 +90,8 @@ async def started(cloud: Cloud, *arguments: str, **settings: str) -> AsyncIterat
 
 async def test_provision_makes_everything_and_the_second_time_nothing(cloud: Cloud) -> None:
     place = cloud.pubsub.place
-    names = (place.topic, place.subscription, place.dead_topic, place.dead_subscription)
+    counts = (place.topic, place.subscription, place.dead_topic, place.dead_subscription)
+    names = (*counts, place.tasks.topic, place.tasks.subscription)
     first = await cloud.run("provision")
     assert (first.code, first.lines) == (0, [])
     *made, store = first.out.splitlines()

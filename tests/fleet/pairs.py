@@ -140,6 +140,7 @@ async def emulated(pubsub_host: str, datastore: Datastore, *, blind: bool) -> Em
     for topic, subscription, lease in (
         (place.topic, place.subscription, LEASE),
         (place.dead_topic, place.dead_subscription, LEASE),
+        (place.tasks.topic, place.tasks.subscription, LEASE),
     ):
         await client.create_topic(types.Topic.pb()(name=topic))
         await client.create_subscription(

@@ -1,0 +1,147 @@
+"""Jobs on Google's emulators: the contracts, what a torn look must not say, and all of it together."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable
+from typing import Any
+
+import pytest
+
+from flusher.service import make_runner, make_worker
+from shared.clock import SystemClock
+from shared.google.datastore_client import DatastoreClient, Found
+from shared.google.datastore_jobs import BOOKS, DatastoreJobs
+from shared.google.datastore_keys import name_of
+from shared.google.pubsub_client import TIMEOUT
+from shared.google.pubsub_tasks import PubsubTasks
+from shared.jobs import ADD, DONE, RUNNING, Task
+from shared.memory.overlay import ProcessOverlay
+from shared.receipts import DAY
+from shared.settings import Settings
+from shared.starting import Starting
+from shared.supervise import Stop
+from shared.words import Commit, Receipt, ShardAdd
+from tests.contracts.jobs import JOB, JobsContract, done, standing
+from tests.contracts.store import LATER
+from tests.contracts.tasks import TasksContract, Waiting
+from tests.emulators.datastore_fixtures import Datastore
+from tests.emulators.pubsub_fixtures import LEASE, Pubsub, WatchedClient
+
+
+async def jobs_in(datastore: Datastore, client: DatastoreClient | None = None) -> DatastoreJobs:
+    client = client or datastore.client()
+    return DatastoreJobs(client, datastore.place, await datastore.store(client))
+
+
+class TestFirestoreJobs(JobsContract):
+    @pytest.fixture
+    async def jobs(self, firestore: Datastore) -> DatastoreJobs:
+        return await jobs_in(firestore)
+
+
+class TestOlderJobs(JobsContract):
+    @pytest.fixture
+    async def jobs(self, older: Datastore) -> DatastoreJobs:
+        return await jobs_in(older)
+
+
+class TestPubsubTasks(TasksContract):
+    @pytest.fixture
+    async def waiting(self, pubsub: Pubsub) -> AsyncIterator[Waiting]:
+        clients = [pubsub.client(), pubsub.client()]
+        queues = [PubsubTasks(client, pubsub.place, lease=LEASE) for client in clients]
+
+        async def lapse() -> None:
+            for client in clients:
+                if client.leased:
+                    await client.set_deadline(pubsub.place.tasks.subscription, sorted(client.leased), 0, TIMEOUT)
+
+        yield Waiting(queues[0], queues[1], lapse)
+        for queue in queues:
+            await queue.close()
+
+
+class TearingClient(DatastoreClient):
+    """A look at the books of a job may be of two instants: some of them are as they were at another look."""
+
+    stale: dict[str, Any] | None = None
+    torn = 0
+
+    async def look_up(self, keys: Iterable[Any], *, read_time: int | None = None) -> Found:
+        found = await super().look_up(keys, read_time=read_time)
+        if self.stale is None or len(found.entities) <= BOOKS:
+            return found
+        stale, self.stale = self.stale, None
+        self.torn += 1
+        return found._replace(entities=[stale.get(name_of(one.entity.key)[1], one) for one in found.entities])
+
+
+@pytest.mark.parametrize("kind", ["firestore", "older"])
+async def test_a_torn_look_does_not_finish_a_job(request: pytest.FixtureRequest, kind: str) -> None:
+    """A task opened two and one of these is done: whoever misses the first of both sees none open."""
+    datastore: Datastore = request.getfixturevalue(kind)
+    client = TearingClient(datastore.place.project, "", datastore.clock, {}, datastore.host)
+    datastore.clients.append(client)
+    jobs = await jobs_in(datastore, client)
+    books = iter((1, 2))
+    jobs._pick = lambda _: next(books)
+    await jobs.create(JOB)
+    before = (await client.look_up([jobs._book("j", 1)])).entities[0]
+    first = done(Task("j"), "p1", "p2")
+    await jobs.record(first)
+    await jobs.record(done(first.children[0]))
+    client.stale = {"j:1": before}
+    assert (await standing(jobs)).open == 1
+    assert client.torn == 1
+    assert (await standing(jobs)).open == 1
+
+
+class KilledNowAndThen:
+    """What a flusher does of jobs, as a process that dies."""
+
+    def __init__(self, datastore: Datastore, pubsub: Pubsub, settings: Settings) -> None:
+        self._datastore, self._pubsub, self._settings = datastore, pubsub, settings
+
+    async def live(self, seconds: float | None) -> None:
+        client: WatchedClient = self._pubsub.client()
+        tasks = PubsubTasks(client, self._pubsub.place, lease=LEASE)
+        jobs, store = await jobs_in(self._datastore), await self._datastore.store()
+        overlay = ProcessOverlay(self._datastore.clock, exact=True)
+        worker = make_worker(tasks, jobs, store, overlay, clock=self._datastore.clock, settings=self._settings)
+        running = asyncio.create_task(make_runner(tasks, worker, self._settings).run(Stop(), 0))
+        if seconds is not None:
+            await asyncio.sleep(seconds)
+        else:
+            async with asyncio.timeout(60):
+                while (await standing(jobs)).state == RUNNING:
+                    await asyncio.sleep(0.05)
+        running.cancel()
+        await asyncio.wait([running])
+        if client.leased:  # what a killed one held
+            await client.set_deadline(self._pubsub.place.tasks.subscription, sorted(client.leased), 0, TIMEOUT)
+        await tasks.close()
+
+
+@pytest.mark.parametrize("kind", ["firestore", "older"])
+async def test_each_counter_gets_it_once_though_workers_die(
+    request: pytest.FixtureRequest, pubsub: Pubsub, kind: str
+) -> None:
+    datastore: Datastore = request.getfixturevalue(kind)
+    store, clock = await datastore.store(), SystemClock()
+    names = [f"p:{number:04}" for number in range(1_200)]
+    for begin in range(0, len(names), 200):
+        adds = [ShardAdd(name, 0, 1, 1) for name in names[begin : begin + 200]]
+        await store.apply(Commit((Receipt(f"k{begin}", LATER),), tuple(adds)))
+    tasks = PubsubTasks(pubsub.client(), pubsub.place, lease=LEASE)
+    jobs = await jobs_in(datastore)
+    starting = Starting(jobs, tasks, ProcessOverlay(clock, exact=True), clock, 16 * DAY)
+    await starting.start(ADD, "p:", 10, id_="j")
+    worker = KilledNowAndThen(datastore, pubsub, Settings(lease=float(LEASE)))
+    for seconds in (0.3, 0.6, 1.0):
+        await worker.live(seconds)
+    await worker.live(None)
+    there = await standing(jobs)
+    assert (there.state, there.progress.changed, there.open) == (DONE, len(names), 0)
+    async with (await datastore.store()).snapshot() as snapshot:
+        totals, _ = await snapshot.read(names, ())
+    assert {total.value for total in totals.values()} == {11}
+    await tasks.close()
