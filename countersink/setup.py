@@ -40,7 +40,7 @@ def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
         commands,
         "sweep",
         _sweep,
-        "delete the receipts that have expired, as flushers do now and then",
+        "delete the receipts and the jobs that have expired, as flushers do now and then",
         more="Not by this machine's clock alone, which may be ahead: Datastore tells the time; in a file the newest"
         " receipt does, taken for one of a client's id, so that without such ids all stays for 8 days more.",
     )
@@ -121,6 +121,8 @@ async def _sweep(_: argparse.Namespace) -> None:
         now = min(int(parts.clock.now() * 1_000), await parts.store.reached(longest))
         while some := await _patiently(parts.store, now):
             deleted += some
+        while await parts.jobs.sweep(now, AT_ONCE):
+            pass
     except CountersinkError as error:
         raise CountersinkError(f"after {deleted} receipts: {error}") from error
     finally:
