@@ -9,7 +9,7 @@ from pathlib import Path
 
 import orjson
 
-from bench import batches, cloud, load, machine, memory, operations, shapes, singles, space
+from bench import batches, cloud, jobs, load, machine, memory, operations, shapes, singles, space
 from bench.emulators import Emulators, MissingError
 from bench.figures import Row, table
 from bench.plan import Plan
@@ -30,6 +30,7 @@ ROWS: dict[str, Callable[[Plan], Row]] = {
     **cloud.ROWS,
     **operations.ROWS,
     **space.ROWS,
+    **jobs.ROWS,
 }
 RESULTS = Path(__file__).with_name("results.json")
 
@@ -76,6 +77,7 @@ def main() -> None:
             cloud_rounds=asked.rounds or (2 if asked.quick else 3),
             seconds=1 if asked.quick else 2,
             names=10**6 if asked.quick else 10**8,
+            counters=5_000 if asked.quick else 100_000,
             sustained=asked.seconds or (10 if asked.quick else 60),
             emulators=emulators,
             rivals=rivals,

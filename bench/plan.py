@@ -24,6 +24,8 @@ class Plan:
     """Seconds of the memory row."""
     names: int
     """Of each simulated key space."""
+    counters: int
+    """That a job visits."""
     emulators: Emulators
     rivals: Rivals
     """The original algorithm on them."""
