@@ -4,7 +4,7 @@ from typing import Any, Final
 
 from ingest.coalescer import MAX_ENTRIES
 from ingest.parse import MAX_ITEMS
-from shared.jobs import DONE, FAILED, KINDS, LONGEST_ID, RUNNING
+from shared.jobs import ADD, DONE, FAILED, KINDS, LONGEST_ID, RUNNING
 from shared.words import MAX_DELTA, MAX_ID_BYTES, MAX_NAME_BYTES
 
 Schema = dict[str, Any]
@@ -33,6 +33,10 @@ PREFIX: Final[Schema] = {
     "type": "string",
     "maxLength": MAX_NAME_BYTES,
     "description": "What the counters' names begin with; of all counters, if it is empty.",
+}
+NEW_ID: Final[Schema] = {
+    "anyOf": [ref("JobId"), {"type": "null"}],
+    "description": "Of the job. A new one, if it is not there.",
 }
 RECEIPT: Final[Schema] = {"type": "string", "minLength": 1, "description": "Ask /v1/receipts/{id} about it."}
 ASKED: Final[Schema] = {
@@ -147,16 +151,16 @@ SCHEMAS: Final[Schema] = {
     "SetShards": _object({"shards": {"type": "integer", "minimum": 1}}),
     "Shards": _object({"name": ref("Name"), "shards": {"type": "integer", "minimum": 1}}),
     "JobId": {"type": "string", "pattern": "^[0-9A-Za-z][-0-9A-Za-z_.]*$", "maxLength": LONGEST_ID},
-    "NewJob": _object(
-        {
-            "kind": {"enum": [*KINDS]},
-            "prefix": PREFIX,
-            "delta": {**ref("Delta"), "description": "Of `add`, where it must be said; nowhere else."},
-            "id": {"anyOf": [ref("JobId"), {"type": "null"}], "description": "A new one, if it is not there."},
-        },
-        optional=("delta", "id"),
-        examples=[{"kind": "add", "prefix": "account:", "delta": 10}],
-    ),
+    "NewJob": {
+        "anyOf": [
+            _object(
+                {"kind": {"const": ADD}, "prefix": PREFIX, "delta": ref("Delta"), "id": NEW_ID},
+                optional=("id",),
+                examples=[{"kind": ADD, "prefix": "account:", "delta": 10}],
+            ),
+            _object({"kind": {"enum": [*KINDS[1:]]}, "prefix": PREFIX, "id": NEW_ID}, optional=("id",)),
+        ]
+    },
     "Job": _object(
         {
             "id": ref("JobId"),

@@ -54,14 +54,18 @@ class DatastoreJobs:
             book = request.mutations.add().insert
             book.key.CopyFrom(self._book(job.id, number))
             _write(book, Progress(), open_=0 if number else 1)
-        try:
-            await self._client.commit(request)
-        except AlreadyAppliedError as error:
-            there = await self.get(job.id)
-            if there is None:
-                raise ContendedError(f"job {job.id} was forgotten just now") from error
-            return there, False
-        return Standing(job, open=1), True
+        backoff = Backoff(0.01, 0.5)
+        for _ in range(TRIES):
+            try:
+                await self._client.commit(request)
+            except AlreadyAppliedError:
+                if (there := await self.get(job.id)) is not None:  # else it was forgotten just now
+                    return there, False
+            except ContendedError:
+                await backoff.wait()
+            else:
+                return Standing(job, open=1), True
+        raise ContendedError(f"job {job.id} is contended")
 
     async def get(self, job: str) -> Standing | None:
         """The books of one look may be of several instants, and so add up to nothing though they never did. Two looks
