@@ -1,5 +1,6 @@
 """The composition root: settings in, ports out. It and `setups` alone name adapters."""
 
+import asyncio
 import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
@@ -143,7 +144,12 @@ def _on_pubsub(settings: Settings, environment: Mapping[str, str], *, publishes:
     overlay: Overlay = ProcessOverlay(clock)
     begins: list[Callable[[], Awaitable[None]]] = []
     tasks = PubsubTasks(client, place, lease=settings.lease)
-    ends = [end, client.close, subscription.close, tasks.close]
+
+    async def close_pulls() -> None:
+        """At once: each waits for what it has asked Pub/Sub for."""
+        await asyncio.gather(subscription.close(), tasks.close())
+
+    ends = [end, client.close, close_pulls]
     spool = None
     if publishes and (file := spool_file(settings)) is not None:
         database = Database(file)

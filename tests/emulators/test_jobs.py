@@ -6,7 +6,10 @@ from typing import Any
 
 import pytest
 
-from flusher.service import make_runner, make_worker
+from flusher.adding import Adding
+from flusher.runner import Runner
+from flusher.tasks import Worker
+from flusher.visits import Visit
 from shared.clock import SystemClock
 from shared.google.datastore_client import DatastoreClient, Found
 from shared.google.datastore_jobs import BOOKS, DatastoreJobs
@@ -16,7 +19,6 @@ from shared.google.pubsub_tasks import PubsubTasks
 from shared.jobs import ADD, DONE, RUNNING, Task
 from shared.memory.overlay import ProcessOverlay
 from shared.receipts import DAY
-from shared.settings import Settings
 from shared.starting import Starting
 from shared.supervise import Stop
 from shared.words import Commit, Receipt, ShardAdd
@@ -25,6 +27,8 @@ from tests.contracts.store import LATER
 from tests.contracts.tasks import TasksContract, Waiting
 from tests.emulators.datastore_fixtures import Datastore
 from tests.emulators.pubsub_fixtures import LEASE, Pubsub, WatchedClient
+
+PAGE = 30
 
 
 async def jobs_in(datastore: Datastore, client: DatastoreClient | None = None) -> DatastoreJobs:
@@ -66,16 +70,17 @@ class TearingClient(DatastoreClient):
 class KilledNowAndThen:
     """What a flusher does of jobs, as a process that dies."""
 
-    def __init__(self, datastore: Datastore, pubsub: Pubsub, settings: Settings) -> None:
-        self._datastore, self._pubsub, self._settings = datastore, pubsub, settings
+    def __init__(self, datastore: Datastore, pubsub: Pubsub) -> None:
+        self._datastore, self._pubsub = datastore, pubsub
 
     async def live(self, seconds: float | None) -> None:
         client: WatchedClient = self._pubsub.client()
         tasks = PubsubTasks(client, self._pubsub.place, lease=LEASE)
         jobs, store = await jobs_in(self._datastore), await self._datastore.store()
-        overlay = ProcessOverlay(self._datastore.clock, exact=True)
-        worker = make_worker(tasks, jobs, store, overlay, clock=self._datastore.clock, settings=self._settings)
-        running = asyncio.create_task(make_runner(tasks, worker, self._settings).run(Stop(), 0))
+        clock = self._datastore.clock
+        visits: dict[str, Visit] = {ADD: Adding(store, clock, 16 * DAY)}
+        worker = Worker(tasks, jobs, store, visits, clock=clock, receipts_live=16 * DAY, page=PAGE)
+        running = asyncio.create_task(Runner(tasks, worker, at_once=4, lease=LEASE).run(Stop(), 0))
         if seconds is not None:
             await asyncio.sleep(seconds)
         else:
@@ -115,15 +120,15 @@ class DatastoreContract(JobsContract):
 
     async def test_each_counter_gets_it_once_though_workers_die(self, datastore: Datastore, pubsub: Pubsub) -> None:
         store, clock = await datastore.store(), SystemClock()
-        names = [f"p:{number:04}" for number in range(1_200)]
-        for begin in range(0, len(names), 200):
-            adds = [ShardAdd(name, 0, 1, 1) for name in names[begin : begin + 200]]
+        names = [f"p:{number:04}" for number in range(300)]
+        for begin in range(0, len(names), 100):
+            adds = [ShardAdd(name, 0, 1, 1) for name in names[begin : begin + 100]]
             await store.apply(Commit((Receipt(f"k{begin}", LATER),), tuple(adds)))
         tasks = PubsubTasks(pubsub.client(), pubsub.place, lease=LEASE)
         jobs = await jobs_in(datastore)
         starting = Starting(jobs, tasks, ProcessOverlay(clock, exact=True), clock, 16 * DAY)
         await starting.start(ADD, "p:", 10, id_="j")
-        worker = KilledNowAndThen(datastore, pubsub, Settings(lease=float(LEASE)))
+        worker = KilledNowAndThen(datastore, pubsub)
         for seconds in (0.3, 0.8):
             await worker.live(seconds)
         await worker.live(None)

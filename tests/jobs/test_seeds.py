@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-CHUNKS = 6
+CHUNKS = 4
 SEEDS = 50
 """Of one chunk."""
 
