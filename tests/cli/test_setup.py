@@ -14,10 +14,13 @@ import pytest
 from countersink import setup as commands
 from shared.clock import SystemClock
 from shared.findings import FAIL, OK, WARN, of_clock, too_long
+from shared.jobs import Job
 from shared.receipts import lifetime
 from shared.settings import Settings
 from shared.setups import setups
 from shared.sqlite import setup
+from shared.sqlite.database import Database
+from shared.sqlite.jobs import SqliteJobs
 from shared.sqlite.schema import MIGRATIONS
 from shared.sqlite.setup import SqliteSetup, of_file_system, of_free
 from tests.cli.running import COUNTERSINK, Done, environment, run
@@ -183,6 +186,19 @@ def test_a_sweep_deletes_all_that_have_expired_and_says_how_many(tmp_path: Path)
     assert run("sweep", cwd=tmp_path).out == "0 expired receipts deleted\n"
     with closing(sqlite3.connect(file)) as db:
         assert db.execute("SELECT key FROM receipts ORDER BY key").fetchall() == [("new",), ("young",)]
+
+
+async def test_a_sweep_forgets_jobs_of_long_ago(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = made(tmp_path)
+    expired(file, 1)
+    database = Database(file)
+    jobs = SqliteJobs(database)
+    for number, expires in enumerate((1_000, 2**42)):
+        await jobs.create(Job(f"j{number}", "add", "", 1, 0, expires))
+    monkeypatch.chdir(tmp_path)
+    await commands._sweep(Namespace())
+    assert [await jobs.get(f"j{number}") is None for number in range(2)] == [True, False]
+    await database.close()
 
 
 async def test_a_sweep_by_a_clock_that_is_ahead_keeps_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

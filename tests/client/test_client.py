@@ -179,3 +179,27 @@ async def test_other_bad_arguments_are_refused_before_they_are_sent() -> None:
         ):
             with pytest.raises(RejectedError):
                 await ask
+
+
+async def test_jobs_are_started_looked_at_and_read(client: Client, service: Service) -> None:
+    await client.increment_many({"p:a": 1, "p:b": 2, "q": 3})
+    await service.apply()
+    begun = await client.start_job("add", "p:", 10, id="mine")
+    assert (begun.id, begun.state, begun.delta, begun.finished) == ("mine", "running", 10, None)
+    await service.work()
+    done = await client.start_job("add", "p:", 10, id="mine")
+    assert (done.state, done.visited, done.changed, done.failed, done.share) == ("done", 2, 2, 0, 1.0)
+    assert done.finished is not None
+    assert done.finished >= done.started
+    assert await client.job("mine") == done
+    with pytest.raises(RejectedError, match="another job") as refused:
+        await client.start_job("reset", "p:", id="mine")
+    assert refused.value.status == 409
+    export = await client.start_job("export", "p:")
+    await service.work()
+    assert export.delta is None
+    lines = b"".join([lines async for lines in client.export(export.id)])
+    assert lines == b'{"name":"p:a","value":11}\n{"name":"p:b","value":12}\n'
+    for wrong in (client.start_job("add", "\ud800", 1), client.start_job("add", "", 2**53), client.job("a/b")):
+        with pytest.raises(RejectedError):
+            await wrong

@@ -5,6 +5,8 @@ from collections.abc import Mapping, Sequence
 import pytest
 
 from flusher.adding import Adding
+from flusher.horizon import SETTLES
+from flusher.sweeping import JobSweep
 from flusher.tasks import Worker
 from flusher.visits import Outcome, Visit
 from shared.clock import ManualClock
@@ -178,3 +180,15 @@ async def test_pages_and_depth_are_told() -> None:
     assert progress.tasks >= len(seen) >= 20
     assert 2 <= progress.depth <= 6
     assert progress.visited == 100
+
+
+async def test_old_jobs_are_forgotten_by_a_clock_that_has_settled() -> None:
+    parts = Parts()
+    await parts.start()
+    sweep = JobSweep(parts.jobs, parts.clock)
+    assert await sweep.sweep_once() == 0
+    parts.clock.turn(lifetime_of_job(LIVE) / 1_000 - SETTLES)
+    assert await sweep.sweep_once() == 0
+    parts.clock.turn(SETTLES + 1)
+    assert await sweep.sweep_once() == 1
+    assert await parts.jobs.get("j") is None
