@@ -67,7 +67,7 @@ class _Space:
     async def by_page(self) -> float:
         """One page after another; counters per second."""
         now = int(self.clock.now() * 1000)
-        job = Job(mint(), ADD, "", DELTA, now, now + lifetime_of_job(LIVE))
+        job = Job(mint(), ADD, "", DELTA, now, now + lifetime_of_job(ADD, LIVE))
         visit, after, begun = Adding(self.store, self.clock, LIVE), "", time.monotonic()
         while page := await self.store.names("", after, PAGE):
             await visit(job, page)

@@ -181,7 +181,7 @@ async def _by_itself(wish: Wish, at_once: int | None) -> AsyncIterator[Place]:
     parts = connect(settings)
     try:
         await parts.open()
-        tasks = tasks_of_process(parts.clock)
+        tasks = tasks_of_process(parts.clock, settings.lease)
         starting = Starting(
             parts.jobs, tasks, parts.overlay, parts.clock, lifetime(settings.retention * 1000, of_client=True)
         )

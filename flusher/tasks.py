@@ -90,7 +90,7 @@ class Worker:
         now = int(self._clock.now() * 1000)
         if now <= job.until(self._receipts_live):
             return True
-        why = "it took longer than receipts live (COUNTERSINK_RETENTION and 9 days)"
+        why = "it took longer than receipts live, or it itself, so that what is left can't be done just once"
         _log.error("job %s has failed: %s", job.id, why)
         await self._jobs.end(job.id, FAILED, now, why)
         return False

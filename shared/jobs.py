@@ -28,6 +28,7 @@ ALL: Final = 2**60
 MOST_EXAMPLES: Final = 3
 """Counters that failed and are named, of a task and in one place where progress is kept."""
 LONGEST_ID: Final = 100
+EXPORTS_LIVE: Final = 8 * DAY
 _SIGNS: Final = frozenset("0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-_.")
 
 
@@ -70,13 +71,15 @@ class Job(NamedTuple):
         return self[:4] == other[:4]
 
     def until(self, receipts_live: int) -> int:
-        """The last time at which a task may be begun: all its receipts are still there."""
-        return self.created + receipts_live - HOUR
+        """The last time at which a task may be begun: all its receipts are still there, and so is the job."""
+        return min(self.created + receipts_live, self.expires) - HOUR
 
 
-def lifetime_of_job(receipts_live: int) -> int:
-    """Milliseconds: its last receipts are made when the first are about to expire."""
-    return 2 * receipts_live + DAY
+def lifetime_of_job(kind: str, receipts_live: int) -> int:
+    """Milliseconds. An export has no receipts, and is large; of the others the last receipts are made when the first
+    are about to expire.
+    """
+    return EXPORTS_LIVE if kind == EXPORT else 2 * receipts_live + DAY
 
 
 class Task(NamedTuple):

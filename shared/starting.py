@@ -36,7 +36,7 @@ class Starting:
                 " takes COUNTERSINK_OVERLAY=redis://…, and all processes must reach it"
             )
         now = int(self._clock.now() * 1000)
-        job = Job(id_ or mint(), kind, prefix, delta, now, now + lifetime_of_job(self._receipts_live))
+        job = Job(id_ or mint(), kind, prefix, delta, now, now + lifetime_of_job(kind, self._receipts_live))
         standing, new = await self._jobs.create(job)
         if standing.state == RUNNING and standing.job.same(job):
             await self._tasks.publish([Task(job.id, again=not new)])

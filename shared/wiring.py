@@ -245,9 +245,9 @@ def extra_missing(variable: str, url: str, extra: str) -> SettingsError:
     )
 
 
-def tasks_of_process(clock: Clock) -> Tasks:
+def tasks_of_process(clock: Clock, lease: float) -> Tasks:
     """A queue that ends with the process, for who does a job alone."""
-    return MemoryTasks(clock)
+    return MemoryTasks(clock, lease)
 
 
 async def _none(*, flushes: bool) -> Sequence[str]:  # noqa: ARG001 (the file is made at the start, and by it)

@@ -11,7 +11,7 @@ from flusher.tasks import Worker
 from flusher.visits import Outcome, Visit
 from shared.clock import ManualClock
 from shared.errors import RefusedError, TransientError
-from shared.jobs import ADD, DONE, FAILED, RUNNING, Job, Standing, Task, lifetime_of_job
+from shared.jobs import ADD, DONE, EXPORT, EXPORTS_LIVE, FAILED, RUNNING, Job, Standing, Task, lifetime_of_job
 from shared.memory.jobs import MemoryJobs, MemoryTasks
 from shared.memory.store import MemoryStore
 from shared.receipts import DAY
@@ -45,7 +45,7 @@ class Parts:
 
     async def start(self, kind: str = ADD) -> Task:
         now = int(self.clock.now() * 1000)
-        await self.jobs.create(Job("j", kind, "", 10, now, now + lifetime_of_job(LIVE)))
+        await self.jobs.create(Job("j", kind, "", 10, now, now + lifetime_of_job(kind, LIVE)))
         return Task("j")
 
     async def count(self, *names: str, value: int = 1) -> None:
@@ -106,6 +106,18 @@ async def test_a_job_that_is_older_than_its_receipts_fails_and_changes_nothing_m
     assert (standing.state, standing.progress.tasks) == (FAILED, 1)
     assert "longer than receipts live" in standing.why
     assert sorted((await parts.totals()).values()) == [1, 1, 1, 11, 11]
+
+
+async def test_an_export_is_given_up_before_it_is_forgotten() -> None:
+    parts = Parts({EXPORT: look_at_nothing})
+    task = await parts.start(EXPORT)
+    parts.clock.turn(EXPORTS_LIVE / 1_000 - 3_599)
+    await parts.worker.work(task)
+    assert (await parts.standing()).state == FAILED
+
+
+async def look_at_nothing(_: Job, names: Sequence[str]) -> Outcome:
+    return Outcome(len(names))
 
 
 async def test_a_job_that_was_forgotten_is_no_more() -> None:
@@ -187,7 +199,7 @@ async def test_old_jobs_are_forgotten_by_a_clock_that_has_settled() -> None:
     await parts.start()
     sweep = JobSweep(parts.jobs, parts.clock)
     assert await sweep.sweep_once() == 0
-    parts.clock.turn(lifetime_of_job(LIVE) / 1_000 - SETTLES)
+    parts.clock.turn(lifetime_of_job(ADD, LIVE) / 1_000 - SETTLES)
     assert await sweep.sweep_once() == 0
     parts.clock.turn(SETTLES + 1)
     assert await sweep.sweep_once() == 1

@@ -129,7 +129,7 @@ class World:
         now = int(self.clock.now() * 1000)
         kind = self.random.choice([ADD, ADD, RESET, DELETE, EXPORT])
         delta = self.random.choice([2, -2, 7 * 4**15]) if kind == ADD else 0
-        self.job = Job("j", kind, PREFIX, delta, now, now + lifetime_of_job(LIVE))
+        self.job = Job("j", kind, PREFIX, delta, now, now + lifetime_of_job(kind, LIVE))
 
     def run(self) -> None:
         asyncio.set_event_loop(self.loop)
