@@ -93,7 +93,8 @@ class Setter:
         """Return when every process reads it so. `InexactError`, `OverloadedError` and `StorageFullError` say that
         nothing happened; after any other error it may have.
         """
-        change = await self._set(counter, wish, key_of_set(counter, wish.kind, wish.key or mint()))
+        receipt = key_of_set(counter, wish.kind, wish.key or mint())
+        change = await self._set(counter, wish, receipt)
         assert change is not None, "it is set whether or not it is there"  # noqa: S101
         return change
 
