@@ -68,8 +68,9 @@ def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
 
 
 async def _import(options: argparse.Namespace) -> None:
+    from shared.files import missing_file  # noqa: PLC0415 (as above)
     from shared.sources import source_of  # noqa: PLC0415 (who asks for help should not wait for it)
-    from shared.wiring import connect, missing_file  # noqa: PLC0415 (as above)
+    from shared.wiring import connect  # noqa: PLC0415 (as above)
 
     variant = VARIANTS[options.variant]
     check(variant, options.kind, options.names, options.refuse)

@@ -8,10 +8,11 @@ from typing import Final
 from shared import urls
 from shared.clock import SystemClock
 from shared.errors import SettingsError
+from shared.files import STORE
 from shared.settings import Settings
 from shared.source import Source
 from shared.variants import By, Variant
-from shared.wiring import STORE, extra_missing
+from shared.wiring import extra_missing
 
 FROM: Final = "--from"
 

@@ -11,13 +11,13 @@ import pytest
 
 from countersink.audit import AGREES, judge, look
 from countersink.importer import Importer, Outcome, Way
-from ingest.reader import Reader
-from ingest.setter import DELETE, SET, Setter, Wish
 from shared import notes
 from shared.errors import CountersinkError
 from shared.memory.overlay import ProcessOverlay
 from shared.memory.store import MemoryStore
+from shared.reader import Reader
 from shared.receipts import DAY
+from shared.setter import DELETE, SET, Setter, Wish
 from shared.words import Commit
 from tests.contracts.books import noted
 from tests.imports.sources import FakeSource
