@@ -62,7 +62,8 @@ class Worker:
             if done is None:
                 return  # the job was swept
             metrics.JOB_TASKS.inc()
-            left = done.children
+            # Kept may be what another has made of it, who may have lost something below since.
+            left: Sequence[Task] = [child._replace(again=task.again) for child in done.children]
         else:
             left = await self._left(task, done)
         if left:

@@ -175,6 +175,31 @@ async def test_whoever_goes_through_it_once_more_finds_what_was_lost_below() -> 
     assert set((await parts.totals()).values()) == {11}
 
 
+async def test_whoever_goes_through_it_once_more_does_so_also_where_another_was_faster() -> None:
+    """The other is gone then, and what it had published with it."""
+    parts = Parts(page=2)
+    await parts.count(*"abcdefghijklmnop")
+    task = await parts.start()
+    adding, own = Adding(parts.store, parts.clock, LIVE, pick=lambda _: 0), MemoryTasks(parts.clock)
+
+    async def late(job: Job, names: Sequence[str]) -> Outcome:
+        if not (await parts.standing()).progress.tasks:
+            await parts.worker.work(task)
+            while leases := [one for one in await parts.tasks.pull(100, 0) if one.task.range.depth < 4]:
+                for lease in leases:
+                    await parts.worker.work(lease.task)
+        return await adding(job, names)
+
+    worker = Worker(own, parts.jobs, parts.store, {ADD: late}, clock=parts.clock, receipts_live=LIVE, page=2)
+    await worker.work(task._replace(again=True))
+    assert (await parts.standing()).open
+    while leases := await own.pull(1, 0):
+        await worker.work(leases[0].task)
+        await own.ack([leases[0].token])
+    assert (await parts.standing()).state == DONE
+    assert set((await parts.totals()).values()) == {11}
+
+
 async def test_pages_and_depth_are_told() -> None:
     seen: list[Sequence[str]] = []
 
