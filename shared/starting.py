@@ -27,9 +27,11 @@ class Starting:
     async def start(self, kind: str, prefix: str, delta: int = 0, *, id_: str | None = None) -> tuple[Standing, bool]:
         """The job of that id as it is now, and whether it is new. It may be another job: see `Job.same`.
 
-        One that still runs is gone through once more, in case that tasks of it were lost. `InexactError`: what would
-        have to be read exactly can't be.
+        One that still runs is gone through once more, in case that tasks of it were lost. One that has ended needs
+        nothing. `InexactError`: what would have to be read exactly can't be.
         """
+        if id_ is not None and (there := await self._jobs.get(id_)) is not None and there.state != RUNNING:
+            return there, False
         if kind != ADD and not (await self._overlay.view((_ANY,)))[_ANY].exact:
             raise InexactError(
                 f"a job can {kind} only while counters can be read exactly, which they can't be now: with Pub/Sub it"

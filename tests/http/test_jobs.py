@@ -210,17 +210,30 @@ async def test_only_what_exports_and_is_done_has_an_export(service: Service) -> 
     assert (await service.get("/v1/jobs/j/export?page_token=%2B")).status == 422
 
 
+class Blind(SqliteOverlay):
+    """Sees nothing exactly."""
+
+    async def view(self, counters: Sequence[str]) -> Mapping[str, View]:
+        return {name: replace(view, exact=False) for name, view in (await super().view(counters)).items()}
+
+
 @pytest.mark.parametrize("kind", ["reset", "delete", "export"])
 async def test_what_can_not_be_read_exactly_is_not_begun(service: Service, kind: str) -> None:
-    class Blind(SqliteOverlay):
-        async def view(self, counters: Sequence[str]) -> Mapping[str, View]:
-            return {name: replace(view, exact=False) for name, view in (await super().view(counters)).items()}
-
     service.parts.overlay.__class__ = Blind
     refused = await service.post("/v1/jobs", orjson.dumps({"kind": kind, "prefix": "", "id": "j"}))
     assert refused.status == 503
     assert "COUNTERSINK_OVERLAY" in refused.json["detail"]
     assert (await service.get("/v1/jobs/j")).status == 404
+
+
+async def test_what_is_done_is_told_whether_or_not_anything_can_be_read(service: Service) -> None:
+    await counted(service, "p:a")
+    body = b'{"kind": "reset", "prefix": "p:", "id": "j"}'
+    assert (await service.post("/v1/jobs", body)).status == 202
+    await service.work()
+    service.parts.overlay.__class__ = Blind
+    again = await service.post("/v1/jobs", body)
+    assert (again.status, again.json["state"], again.json["changed"]) == (200, "done", 1)
 
 
 @pytest.mark.parametrize(
