@@ -1,15 +1,19 @@
 """The tasks of jobs that wait in a SQLite file, with leases as the broker's messages have them."""
 
 import asyncio
+import logging
 import sqlite3
 from collections.abc import Sequence
 from typing import Final
 
 from shared import jobs
 from shared.clock import Clock
+from shared.errors import UnreadableError
 from shared.job_ports import Lease
 from shared.jobs import Task
 from shared.sqlite.database import Database, translate
+
+_log = logging.getLogger(__name__)
 
 POLL: Final = 0.05
 """Seconds between two looks for tasks; a look is a few microseconds."""
@@ -55,8 +59,14 @@ class SqliteTasks:
         values = {**self._times(), "limit": limit, "lease": self._lease}
 
         def work(db: sqlite3.Connection) -> list[Lease]:
-            rows = db.execute(_LEASE, values).fetchall()
-            return [Lease(f"{seq}.{attempt}", jobs.read(data)) for seq, attempt, data in rows]
+            leases = []
+            for seq, attempt, data in db.execute(_LEASE, values).fetchall():
+                try:
+                    leases.append(Lease(f"{seq}.{attempt}", jobs.read(data)))
+                except UnreadableError as error:  # else it would end each process that takes it
+                    _log.error("task %d is dropped: %s", seq, error)
+                    db.execute("DELETE FROM tasks WHERE seq = ?", (seq,))
+            return leases
 
         return await self._database.write(work)
 

@@ -13,7 +13,7 @@ from shared.sqlite.jobs import SqliteJobs
 from shared.sqlite.tasks import SqliteTasks
 from tests.contracts import broken_jobs
 from tests.contracts.jobs import JobsContract
-from tests.contracts.tasks import TasksContract, Waiting
+from tests.contracts.tasks import TASKS, TasksContract, Waiting
 from tests.contracts.test_saboteurs import failures, kinds
 
 
@@ -68,6 +68,16 @@ class TestSqliteTasks(TasksContract):
             clock.turn(61)
 
         return Waiting(SqliteTasks(database, clock, 60), SqliteTasks(another, clock, 60), lapse)
+
+
+async def test_a_task_that_nobody_can_read_is_dropped(database: Database, caplog: pytest.LogCaptureFixture) -> None:
+    """Else it would end each flusher that takes it, and come again."""
+    tasks = SqliteTasks(database, ManualClock(), 60)
+    await database.write(lambda db: db.execute("INSERT INTO tasks (data) VALUES (x'7b')").rowcount)
+    await tasks.publish(TASKS)
+    assert sorted(lease.task for lease in await tasks.pull(10, 0)) == sorted(TASKS)
+    assert "task 1 is dropped: this is no task" in caplog.text
+    assert await database.write(lambda db: db.execute("SELECT count(*) FROM tasks").fetchone()) == (len(TASKS),)
 
 
 def jobs_of(kind: type[MemoryJobs]) -> Callable[[], Awaitable[object]]:
