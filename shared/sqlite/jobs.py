@@ -21,6 +21,7 @@ _GROW: Final = (
     "UPDATE jobs SET open = open + ?, tasks = ?, visited = ?, changed = ?, failed = ?, depth = ?, share = ?,"
     " examples = ? WHERE id = ?"
 )
+_CHUNKS: Final = "SELECT begin, chunk FROM done_tasks WHERE job = ? AND begin {} ? ORDER BY begin LIMIT ?"
 
 
 class SqliteJobs:
@@ -59,6 +60,8 @@ class SqliteJobs:
                 return None
             if not db.execute("INSERT OR IGNORE INTO done_tasks VALUES (?, ?, ?, ?)", row).rowcount:
                 return _recorded(db, task.job, [task.range.after])[task.range.after]
+            if self._reserve is not None:  # a job writes as much as there are counters, and can wait
+                self._reserve.check(0)
             *numbers, examples = standing.progress.plus(done.progress)
             db.execute(_GROW, (done.opens, *numbers, orjson.dumps(examples).decode(), task.job))
             return done
@@ -82,10 +85,7 @@ class SqliteJobs:
 
     async def chunks(self, job: str, after: str, limit: int) -> Sequence[tuple[str, bytes]]:
         try:
-            return self._reader.execute(
-                "SELECT begin, chunk FROM done_tasks WHERE job = ? AND (begin > ? OR ? = '') ORDER BY begin LIMIT ?",
-                (job, after, after, limit),
-            ).fetchall()
+            return self._reader.execute(_CHUNKS.format(">" if after else ">="), (job, after, limit)).fetchall()
         except sqlite3.Error as error:
             raise translate(error, self._database.path) from error
 

@@ -1,18 +1,23 @@
 """What keeps jobs and hands out their tasks: the fakes, the SQLite file, and those with a mistake."""
 
+import itertools
+import os
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
 import pytest
 
 from shared.clock import ManualClock
+from shared.errors import StorageFullError
 from shared.job_ports import Jobs
+from shared.jobs import Task
 from shared.memory.jobs import MemoryJobs, MemoryTasks
 from shared.sqlite.database import Database
 from shared.sqlite.jobs import SqliteJobs
+from shared.sqlite.reserve import Reserve
 from shared.sqlite.tasks import SqliteTasks
 from tests.contracts import broken_jobs
-from tests.contracts.jobs import JobsContract
+from tests.contracts.jobs import JOB, JobsContract, done, standing
 from tests.contracts.tasks import TASKS, TasksContract, Waiting
 from tests.contracts.test_saboteurs import failures, kinds
 
@@ -78,6 +83,28 @@ async def test_a_task_that_nobody_can_read_is_dropped(database: Database, caplog
     assert sorted(lease.task for lease in await tasks.pull(10, 0)) == sorted(TASKS)
     assert "task 1 is dropped: this is no task" in caplog.text
     assert await database.write(lambda db: db.execute("SELECT count(*) FROM tasks").fetchone()) == (len(TASKS),)
+
+
+async def test_what_is_kept_of_tasks_leaves_the_reserve_of_the_disk(database: Database) -> None:
+    """A job waits for space with the page that it visits, and goes on."""
+    free = 2**20
+
+    def look(_: Path) -> os.statvfs_result:
+        return os.statvfs_result((1, 1, 2**40, free, free, 0, 0, 0, 0, 255))
+
+    jobs = SqliteJobs(database, Reserve(database.path, 2**20, look=look, clock=itertools.count().__next__))
+    await jobs.create(JOB)
+    first = done(Task("j"), "p3")
+    assert await jobs.record(first) == first
+    free -= 1
+    with pytest.raises(StorageFullError):
+        await jobs.record(done(first.children[0]))
+    there = await jobs.record(first)
+    assert there is not None
+    assert there.task == first.task
+    free += 1
+    assert await jobs.record(done(first.children[0]))
+    assert (await standing(jobs)).open == 0
 
 
 def jobs_of(kind: type[MemoryJobs]) -> Callable[[], Awaitable[object]]:
