@@ -19,7 +19,7 @@ from countersink.exports import written
 from countersink.output import tell
 from countersink.setup import read_settings
 from countersink.shell import PATIENCE
-from shared.errors import CountersinkError, SettingsError
+from shared.errors import CountersinkError, SettingsError, TransientError
 from shared.ids import mint
 from shared.jobs import ADD, DELETE, DONE, EXPORT, FAILED, RESET, RUNNING, flaw_of_job, flaw_of_prefix, said
 from shared.words import flaw_of_delta
@@ -193,12 +193,15 @@ async def _by_itself(wish: Wish, at_once: int | None) -> AsyncIterator[Place]:
         stop = Stop()
 
         async def look() -> Job:
+            nonlocal standing
             if running.done():
                 running.result()
-            found = await parts.jobs.get(wish.id)
-            if found is None:
-                raise CountersinkError("the job was forgotten meanwhile")
-            return Job.of(said(found))
+            with contextlib.suppress(TransientError):  # tasks are tried again then, too
+                found = await parts.jobs.get(wish.id)
+                if found is None:
+                    raise CountersinkError("the job was forgotten meanwhile")
+                standing = found
+            return Job.of(said(standing))
 
         async def chunks() -> AsyncIterator[bytes]:
             after = ""

@@ -6,6 +6,7 @@ import subprocess
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from io import StringIO
+from itertools import count
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -16,6 +17,9 @@ import pytest
 from countersink.answers import Job
 from countersink.bar import Bar, lasting, line
 from countersink.cli import main
+from shared.errors import TransientError
+from shared.jobs import Standing
+from shared.sqlite.jobs import SqliteJobs
 from tests.cli.running import COUNTERSINK, Done, environment, run
 
 
@@ -140,6 +144,25 @@ def test_without_a_file_there_is_nothing_to_do(tmp_path: Path) -> None:
     assert (done.code, len(done.lines)) == (1, 1)
     assert "is not there" in done.lines[0]
     assert not [*tmp_path.iterdir()]
+
+
+def test_a_look_that_fails_does_not_end_what_goes_on(
+    place: Place, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place.count("looked:a", "looked:b")
+    looks, get = count(), SqliteJobs.get
+
+    async def now_and_then(jobs: SqliteJobs, job: str) -> Standing | None:
+        if next(looks) % 2:
+            raise TransientError("another program has locked it")
+        return await get(jobs, job)
+
+    monkeypatch.setattr(SqliteJobs, "get", now_and_then)
+    monkeypatch.setenv("COUNTERSINK_BROKER", place.settings["COUNTERSINK_BROKER"])
+    main(["map", "--prefix", "looked:", "--add", "10"])
+    assert "2 counters visited, 2 changed, 0 failed" in capsys.readouterr().out
+    assert next(looks) > 2
+    assert [place.total(f"looked:{name}") for name in "ab"] == [11, 11]
 
 
 def test_without_a_service_it_says_how_to_go_on() -> None:
