@@ -243,6 +243,8 @@ def _plain(job: "Job") -> dict[str, Any]:
     for name in ("started", "finished"):
         if values[name] is not None:
             values[name] = values[name].isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    if job.delta is None:
+        del values["delta"]
     values["examples"] = [{"counter": counter, "reason": reason} for counter, reason in job.examples]
     return values
 

@@ -13,7 +13,7 @@ from shared import metrics
 from shared.clock import Clock
 from shared.errors import TransientError
 from shared.job_ports import Jobs, Tasks
-from shared.jobs import DONE, FAILED, MOST_EXAMPLES, RUNNING, Done, Job, Progress, Task, divided
+from shared.jobs import DONE, FAILED, KINDS, MOST_EXAMPLES, RUNNING, Done, Job, Progress, Task, divided
 from shared.ports import Store
 from shared.ranges import split
 
@@ -25,6 +25,7 @@ BELIEVED: Final = 10.0
 """Seconds for which a job is taken to run on. Once it has ended there is no harm in another look at a task."""
 MOST_JOBS: Final = 1_000
 """Remembered."""
+_VISITED: Final = {kind: metrics.JOB_COUNTERS.labels(kind) for kind in KINDS}
 
 
 class Worker:
@@ -103,7 +104,7 @@ class Worker:
         range_ = task.range
         page = await self._store.names(job.prefix, range_.after, self._page, range_.until)
         outcome = await visit(job, page) if page else Outcome(0)
-        metrics.JOB_COUNTERS.labels(job.kind).inc(outcome.visited)
+        _VISITED[job.kind].inc(outcome.visited)
         parts = split(job.prefix, range_, page) if len(page) >= self._page else []
         children, share = divided(task, parts)
         progress = Progress(

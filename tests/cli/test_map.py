@@ -95,7 +95,11 @@ def test_counters_are_exported_reset_and_deleted(place: Place, by: str, tmp_path
         (f"{prefix}b", 1),
     ]
     assert [*tmp_path.iterdir()] == [file]
-    assert place("map", *how, "--reset").code == 0
+    reset = place("map", *how, "--reset", "--json")
+    assert reset.code == 0
+    id_ = json.loads(reset.out)["id"]
+    with urlopen(f"{place.url}/v1/jobs/{id_}") as response:
+        assert json.loads(reset.out) == json.load(response)
     shown = place("map", *how, "--export", "-")
     assert shown.out == "".join(f'{{"name":"{prefix}{name}","value":0}}\n' for name in "ab")
     assert place("map", *how, "--delete").code == 0
