@@ -1,0 +1,124 @@
+"""Owns which counters need more shards: those that are written more often than their shards can take. Pure.
+
+The number only ever rises, so it can't oscillate. What is needed is written down as a rate of all writers together; a
+rate that does not last raises nothing.
+"""
+
+import random
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from math import ceil
+from typing import Final, NamedTuple
+
+from flusher.writing import BUCKET, BUCKETS, Writing
+from shared.words import ShardAdd
+
+MOST_COUNTERS: Final = 10_000
+"""Watched at once. Those that find no room are watched when some of the others are not written any more."""
+KEPT: Final = 3_600.0
+"""Seconds without a write for which what was learned is kept while there is room: to look again costs reads."""
+MOST_LOOKED_AT: Final = 500
+"""Shards in one look."""
+ENOUGH: Final = 1.2
+"""Times as often as they can take may shards be written before there are more of them: a flusher that writes once a
+second does so a little more often now and then.
+"""
+SLOW: Final = 1.0
+SLOW_EACH: Final = 0.001
+"""Seconds, and for each sum in it, beyond which a commit has waited for somebody."""
+LATENT: Final = 4.0
+"""Times as often as it is seen a contended counter may want to be written."""
+
+RATE: Final = "rate"
+CONTENTION: Final = "contention"
+
+
+class Raise(NamedTuple):
+    """More shards for a counter, and why."""
+
+    counter: str
+    before: int
+    after: int
+    why: str
+    own: float
+    """Writes a second: ours."""
+    others: float
+
+
+class Growth:
+    """What one flusher sees of the counters that it writes."""
+
+    def __init__(self, writes: float, most: int, pick: Callable[[int], int] = random.randrange) -> None:
+        """`writes`: how many a second a shard takes. `most` shards of a counter."""
+        self._rate = writes
+        self._most = most
+        self._pick = pick
+        self._seen: dict[str, Writing] = {}
+        self._waiting: dict[str, list[int]] = {}
+
+    def wrote(self, adds: Sequence[ShardAdd], seconds: float, now: float) -> None:
+        """A commit of ours took so long."""
+        for counter, shard, _, shards, _ in adds:
+            writing = self._seen.get(counter)
+            if writing is None:
+                if len(self._seen) >= MOST_COUNTERS:
+                    continue
+                writing = self._seen[counter] = Writing(shards)
+            writing.wrote(shard, shards, now)
+        if seconds > SLOW + SLOW_EACH * len(adds):
+            self.contended(adds, now)
+
+    def contended(self, adds: Iterable[ShardAdd], now: float) -> None:
+        """A commit of ours met others, nobody says where: most likely at the shard that is written most often of those
+        that others write to.
+        """
+        tried = [writing for add in adds if (writing := self._seen.get(add.counter))]
+        for writing in tried:
+            writing.last = now
+        if contested := [writing for writing in tried if writing.others()]:
+            max(contested, key=lambda writing: writing.heat(now)).blames.add(now)
+
+    def looks(self, now: float) -> Sequence[tuple[str, int]]:
+        """Shards whose ages are to be asked for. Called every few seconds; the counters take turns."""
+        asked: list[tuple[str, int]] = []
+        longest = KEPT if len(self._seen) < MOST_COUNTERS else BUCKET * BUCKETS
+        for counter, writing in [*self._seen.items()]:
+            if now - writing.last > longest:
+                del self._seen[counter]
+            elif len(asked) < MOST_LOOKED_AT and (shards := writing.looks(now, self._pick)):
+                asked += [(counter, shard) for shard in shards]
+        return asked
+
+    def saw(self, asked: Iterable[tuple[str, int]], ages: Mapping[tuple[str, int], float], at: float) -> None:
+        """What came of `looks`, asked for at that time."""
+        for counter, shard in asked:
+            if counter in self._seen:
+                self._seen[counter].saw({shard: ages.get((counter, shard))}, at)
+
+    def due(self, now: float) -> Sequence[Raise]:
+        """Counters that need more shards than they have."""
+        written = [(name, one) for name, one in self._seen.items() if now - one.last <= BUCKET * (BUCKETS + 1)]
+        wanted = [(counter, writing, *self._wanted(writing, now)) for counter, writing in written]
+        return [
+            Raise(counter, writing.shards, after, why, writing.own(now), writing.others())
+            for counter, writing, after, why in wanted
+            if after > writing.shards
+        ]
+
+    def _wanted(self, writing: Writing, now: float) -> tuple[int, str]:
+        own = writing.own(now)
+        surely = own + writing.others_surely()  # of many flushers the one that errs most would decide for all
+        if surely > ENOUGH * self._rate * writing.shards:
+            return min(ceil(surely / self._rate), self._most), RATE
+        if all(writing.blames.whole(now)):
+            latent = ceil(LATENT * (own + writing.others()) / self._rate)
+            return min(2 * writing.shards, latent, self._most), CONTENTION
+        return 0, ""
+
+    def raised(self, counter: str, number: int) -> None:
+        """It has so many now."""
+        if counter in self._seen:
+            self._seen[counter].become(number)
+
+    def most(self) -> int:
+        """Shards of the counter that has most of those it watches."""
+        return max((writing.shards for writing in self._seen.values()), default=0)
