@@ -91,6 +91,12 @@ class Client:
         """Have it be 0, and listed no more until it is counted again."""
         return await self._change("DELETE", requests.path_of_counter(name), None, key)
 
+    async def set_shards(self, name: str, shards: int, *, compact: bool = False) -> int:
+        """Have at least so many shards; with `compact` no more, either. How many there are now."""
+        body = requests.shards(shards, compact=compact)
+        answer = await self._transport.send("PUT", requests.path_of_counter(name) + "/shards", body)
+        return _read(answer, lambda answer: int(answer["shards"]))
+
     async def get(self, name: str, *, max_age: float | None = None) -> Counter:
         """Its total; the part of it that is cached may be `max_age` seconds old."""
         query = requests.query(requests.seconds("max_age", max_age))

@@ -39,6 +39,11 @@ def value(number: int) -> dict[str, Any]:
     return {"value": number}
 
 
+def shards(number: int, *, compact: bool) -> dict[str, Any]:
+    check("the number of shards", "shards", None if type(number) is int and number > 0 else "must be 1 or more")
+    return {"shards": number, **({"compact": True} if compact else {})}
+
+
 def path_of_counter(name: str) -> str:
     check("the counter's name", "name", flaw_of_name(name))
     return f"/v1/counters/{quote(name, safe='')}"

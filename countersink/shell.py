@@ -1,4 +1,4 @@
-"""The commands that ask a running service: incr, get, list, set, reset, delete."""
+"""The commands that ask a running service: incr, get, list, set, reset, delete, shards."""
 
 import argparse
 import asyncio
@@ -49,6 +49,12 @@ def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
     set_.add_argument("value", type=int, metavar="VALUE")
     _add_change(commands, "reset", "give a counter the value 0")
     _add_change(commands, "delete", "reset a counter, and list it no more until it is counted again")
+
+    shards = _add(commands, "shards", _shards, "have a counter divided among more entities of the store, or fewer")
+    shards.add_argument("name", metavar="NAME", help="the counter; one that starts with - goes after --")
+    number = shards.add_mutually_exclusive_group(required=True)
+    number.add_argument("number", nargs="?", type=int, metavar="N", help="at least so many")
+    number.add_argument("--compact", type=int, metavar="N", help="so many, also where there are more")
 
 
 def _add_change(commands: "argparse._SubParsersAction[Any]", name: str, help_: str) -> Any:
@@ -115,6 +121,12 @@ async def _change(client: "Client", options: argparse.Namespace) -> None:
         tell(_json({name: getattr(changed, name) for name in changed.__slots__}))
     else:
         tell(f"{changed.name}  was {changed.before}, is {changed.after}")
+
+
+async def _shards(client: "Client", options: argparse.Namespace) -> None:
+    compact = options.compact is not None
+    now = await client.set_shards(options.name, options.compact if compact else options.number, compact=compact)
+    tell(_json({"name": options.name, "shards": now}) if options.json else f"{options.name}  has {now} shards")
 
 
 async def _get(client: "Client", options: argparse.Namespace) -> None:

@@ -6,12 +6,20 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from math import inf
 
+from flusher.growth import Growth
 from flusher.shardbook import ShardBook
 from flusher.window import APPLIED, DEAD, Held, Plan, Window
 from shared import metrics, notes
 from shared.backoff import Backoff
 from shared.clock import Clock
-from shared.errors import AlreadyAppliedError, RefusedError, ShardFullError, TransientError
+from shared.errors import (
+    AlreadyAppliedError,
+    ContendedError,
+    RefusedError,
+    ShardFullError,
+    ShrunkError,
+    TransientError,
+)
 from shared.parts import Part
 from shared.ports import DeadLetters, Overlay, Store, Subscription
 from shared.receipts import lifetime
@@ -34,6 +42,8 @@ class Tools:
     retention: int
     """Milliseconds."""
     backoff: Callable[[], Backoff]
+    growth: Growth | None = None
+    """Where more shards take more writes."""
 
 
 class Flush:
@@ -103,12 +113,22 @@ class Flush:
             await self._look_up(plan.receipts, {part.key for part in plan.parts})
         except ShardFullError as error:
             tools.book.full(error.shards)
+        except ShrunkError as error:
+            metrics.FLUSH_RETRIES.labels("compacted").inc()
+            tools.book.shrunk(error.counters)
+        except ContendedError:
+            if tools.growth is not None:
+                tools.growth.contended(adds, tools.clock.monotonic())
+            raise
         except RefusedError as error:
             await self._refused(plan, error)
         else:
             tools.book.done(adds)
+            ended = tools.clock.monotonic()
             metrics.FLUSHES.inc()
-            metrics.FLUSH_SECONDS.observe(tools.clock.monotonic() - begun)
+            metrics.FLUSH_SECONDS.observe(ended - begun)
+            if tools.growth is not None:
+                tools.growth.wrote(adds, ended - begun, ended)
             self._floor = max(self._floor, time)
             self.window.learn(plan.receipts, APPLIED, plan.attempts)
             if self._letters is not None:

@@ -1,8 +1,10 @@
 """One flusher: its parts, made in one visible order."""
 
 from flusher.adding import Adding
+from flusher.cooling import Cooling
 from flusher.exporting import Exporting
 from flusher.flush import Tools
+from flusher.growth import Growth
 from flusher.policy import FlushPolicy
 from flusher.runner import Runner
 from flusher.setting import Setting
@@ -12,6 +14,7 @@ from flusher.visits import Visit
 from flusher.worker import Flusher
 from shared.backoff import Backoff
 from shared.clock import Clock
+from shared.compaction import Compactor
 from shared.job_ports import Jobs, Tasks
 from shared.jobs import ADD, DELETE, EXPORT, RESET
 from shared.ports import Overlay, Store, Subscription
@@ -22,6 +25,7 @@ from shared.settings import Settings
 
 MOST_COUNTERS = 20_000
 """In one window."""
+DAY_SECONDS = 86_400
 
 
 def make_tools(subscription: Subscription, store: Store, overlay: Overlay, clock: Clock, settings: Settings) -> Tools:
@@ -33,13 +37,27 @@ def make_tools(subscription: Subscription, store: Store, overlay: Overlay, clock
         clock=clock,
         retention=settings.retention * 1000,
         backoff=Backoff,
+        growth=Growth(settings.shard_writes, settings.max_shards) if store.parallel else None,
     )
 
 
 def make_flusher(tools: Tools, settings: Settings, *, topic: str, ages: bool) -> Flusher:
     policy = FlushPolicy(settings.flush_interval, MOST_COUNTERS, settings.max_window_bytes)
-    removes = settings.remove_deleted == "on"
-    return Flusher(tools, policy, topic=topic, lease=settings.lease, ages=ages, removes=removes)
+    alone = settings.ndb_writers == "no"
+    return Flusher(
+        tools,
+        policy,
+        topic=topic,
+        lease=settings.lease,
+        ages=ages,
+        removes=alone,
+        cooling=_cooling(tools, settings) if alone and settings.compact_after else None,
+    )
+
+
+def _cooling(tools: Tools, settings: Settings) -> Cooling:
+    compactor = Compactor(tools.store, tools.clock, tools.retention)
+    return Cooling(tools.store, compactor, tools.clock, settings.shards, settings.compact_after * DAY_SECONDS)
 
 
 def make_worker(

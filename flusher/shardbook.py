@@ -49,15 +49,25 @@ class ShardBook:
 
     def done(self, adds: Iterable[ShardAdd]) -> None:
         """These were applied: a new counter is not new any more."""
-        for name, _, _, num_shards in adds:
-            known, until = self._numbers.get(name, (0, 0.0))
-            if known < num_shards:
-                self._numbers[name] = (num_shards, until)
+        for name, _, _, num_shards, _ in adds:
+            self.raised(name, num_shards)
+
+    def raised(self, name: str, number: int) -> None:
+        """There are at least so many now."""
+        known, until = self._numbers.get(name, (0, 0.0))
+        if known < number:
+            self._numbers[name] = (number, until)
+
+    def shrunk(self, names: Iterable[str]) -> None:
+        """They have fewer shards than was believed: they are asked for again."""
+        for name in names:
+            self._numbers.pop(name, None)
+            self._full.pop(name, None)
 
     def _add(self, name: str, delta: int) -> ShardAdd:
         num_shards = self._numbers[name][0] or self._new_counter
         index = choose(num_shards, self._full.get(name, frozenset()), self._pick)
-        return ShardAdd(name, index, delta, max(num_shards, index + 1))
+        return ShardAdd(name, index, delta, max(num_shards, index + 1), num_shards)
 
     def _note(self, name: str, number: int, now: float) -> None:
         self._numbers[name] = (number, now + FRESH)

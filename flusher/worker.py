@@ -9,7 +9,9 @@ import logging
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+from flusher.cooling import Cooling
 from flusher.flush import Flush, Tools
+from flusher.growing import Growing
 from flusher.horizon import Horizon
 from flusher.letters import TOO_OLD
 from flusher.policy import FlushPolicy
@@ -30,6 +32,8 @@ MOST_BYTES_PULLED: Final = 500_000
 PULL_WAIT: Final = 0.2
 SWEEP_INTERVAL: Final = 10.0
 REMOVAL_INTERVAL: Final = 30.0
+GROWTH_INTERVAL: Final = 2.5
+COOLING_INTERVAL: Final = 3_600.0
 MOST_SWEPT: Final = 2_000
 GIVE_BACK: Final = 1.0
 """Seconds, at the end, to give back what is held. If the broker is away, the leases run out."""
@@ -41,7 +45,15 @@ class Flusher:
     """While one window is being flushed the next one fills; when that is full too, pulling stops."""
 
     def __init__(
-        self, tools: Tools, policy: FlushPolicy, *, topic: str, lease: float, ages: bool, removes: bool = True
+        self,
+        tools: Tools,
+        policy: FlushPolicy,
+        *,
+        topic: str,
+        lease: float,
+        ages: bool,
+        removes: bool = True,
+        cooling: Cooling | None = None,
     ) -> None:
         self._tools = tools
         self._policy = policy
@@ -51,6 +63,8 @@ class Flusher:
         """Whether receipts expire by the clock alone, so that old envelopes can't be judged any more."""
         self._horizon = Horizon()
         self._removal = Removal(tools.store, tools.clock) if removes else None
+        self._growing = Growing(tools.growth, tools.store, tools.book, tools.clock) if tools.growth else None
+        self._cooling = cooling
         self._window = Window()
         self._begun = 0.0
         self._flushing: Window | None = None
@@ -140,6 +154,16 @@ class Flusher:
         if self._removal is not None:
             await self._removal.remove_once()
 
+    async def grow_once(self) -> None:
+        """More shards for what is written more often than they can take."""
+        if self._growing is not None:
+            await self._growing.grow_once()
+
+    async def cool_once(self) -> None:
+        """Fewer for what is not written any more."""
+        if self._cooling is not None:
+            await self._cooling.cool_once()
+
     async def give_back(self) -> None:
         """What is not settled, to others."""
         tokens = [delivery.token for delivery in self._held()]
@@ -159,9 +183,16 @@ class Flusher:
         """Until `stop`; then finish what is held, for `drain_timeout` seconds at most, and give the rest back."""
         async with asyncio.TaskGroup() as tasks:
             puller = tasks.create_task(self._pull(stop), name="pull")
-            extender = tasks.create_task(forever(self.extend_once, self._lease / 3), name="extend leases")
-            sweeper = tasks.create_task(forever(self.sweep_once, SWEEP_INTERVAL), name="sweep")
-            remover = tasks.create_task(forever(self.remove_once, REMOVAL_INTERVAL), name="remove")
+            others = [
+                tasks.create_task(forever(step, interval), name=name)
+                for name, step, interval in (
+                    ("extend leases", self.extend_once, self._lease / 3),
+                    ("sweep", self.sweep_once, SWEEP_INTERVAL),
+                    ("remove", self.remove_once, REMOVAL_INTERVAL),
+                    ("grow", self.grow_once, GROWTH_INTERVAL),
+                    ("cool", self.cool_once, COOLING_INTERVAL),
+                )
+            ]
             flusher = tasks.create_task(self._flush(), name="flush")
             await stop.wait()
             self._draining = True
@@ -169,7 +200,7 @@ class Flusher:
                 async with asyncio.timeout(drain_timeout):
                     while self._pulling or self._window or self._flushing:  # noqa: ASYNC110 (the window is no event)
                         await asyncio.sleep(LOOK)
-            for task in (puller, flusher, extender, sweeper, remover):
+            for task in (puller, flusher, *others):
                 task.cancel()
         await self.give_back()
 

@@ -21,6 +21,7 @@ from ingest.spool import Spool
 from ingest.tracking import Tracking
 from ingest.writes import Writes
 from shared.clock import Clock
+from shared.compaction import Compactor
 from shared.job_ports import Jobs, Tasks
 from shared.ports import Overlay, Publisher, Store
 from shared.reader import Reader
@@ -73,7 +74,7 @@ class Ingest:
         self.routes = Routes(
             Writes(self.publishing, tracking, self.reader, bodies),
             Reads(self.reader, tracking, store, overlay),
-            shards=Shards(store, bodies, settings),
+            shards=Shards(store, Compactor(store, clock, settings.retention * 1000), bodies, settings),
             sets=Sets(Setter(self.reader, store, overlay, clock, receipts_live, new_counter=settings.shards), bodies),
             jobs=JobRoutes(jobs, Starting(jobs, tasks, overlay, clock, receipts_live), bodies),
             ready=self._ready,

@@ -1,4 +1,4 @@
-"""The route that raises a counter's number of shards."""
+"""The route that changes a counter's number of shards."""
 
 import orjson
 from aiohttp import web
@@ -8,16 +8,19 @@ from ingest.bodies import MOST_OF_ONE, Bodies
 from ingest.parse import SMALL
 from ingest.problems import Problem
 from ingest.requests import Query
-from shared import strict_json
+from shared import metrics, strict_json
+from shared.compaction import Compactor
+from shared.errors import CrowdedError
 from shared.ports import Store
 from shared.settings import Settings
 
 
 class Shards:
-    """Never fewer: an increment might be on its way to the highest one."""
+    """Never fewer by accident: only who says `compact` gets fewer, and not beside an ndb application."""
 
-    def __init__(self, store: Store, bodies: Bodies, settings: Settings) -> None:
+    def __init__(self, store: Store, compactor: Compactor, bodies: Bodies, settings: Settings) -> None:
         self._store = store
+        self._compactor = compactor
         self._bodies = bodies
         self._settings = settings
 
@@ -31,7 +34,7 @@ class Shards:
         if type(data) is not dict:
             raise Problem(400, 'the body must be {"shards": n}')
         for field in data:
-            if field != "shards":
+            if field not in {"shards", "compact"}:
                 raise Problem(422, f'unknown field {field[:100]!r}: the body must be {{"shards": n}}', field=field)
         shards = data.get("shards")
         if type(shards) is not int or not 1 <= shards <= self._settings.max_shards:
@@ -40,5 +43,24 @@ class Shards:
                 f"'shards' must be a whole number from 1 to {self._settings.max_shards} (COUNTERSINK_MAX_SHARDS)",
                 field="shards",
             )
+        compact = data.get("compact", False)
+        if type(compact) is not bool:
+            raise Problem(422, "'compact' must be true or false", field="compact")
+        if compact:
+            await self._compact(name, shards)
         now = await self._store.raise_shards(name, shards)
         return Answer(orjson.dumps({"name": name, "shards": now}))
+
+    async def _compact(self, name: str, shards: int) -> None:
+        if self._settings.ndb_writers == "yes":
+            raise Problem(
+                409,
+                "an ndb application writes here, too (COUNTERSINK_NDB_WRITERS): it might be about to add to a shard"
+                " that would go, and nobody would read it",
+            )
+        before = (await self._store.shards([name])).get(name, 0)
+        try:
+            if await self._compactor.compact(name, shards) < before:
+                metrics.COMPACTIONS.labels("asked").inc()
+        except CrowdedError as error:
+            raise Problem(409, f"{error}: ask for more") from None

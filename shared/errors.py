@@ -19,6 +19,10 @@ class TransientError(CountersinkError):
     """It may work later, and may even have happened. Try again with the same ids."""
 
 
+class ContendedError(TransientError):
+    """Another request was first at the same entities; this one was most probably not applied."""
+
+
 class OverloadedError(TransientError):
     """A limit is reached and nothing was taken. Come back after `retry_after` seconds."""
 
@@ -57,6 +61,18 @@ class AlreadyAppliedError(CountersinkError):
 
 class ChangedError(CountersinkError):
     """Somebody else has set a counter, or added to it from the same source, since it was read; nothing was applied."""
+
+
+class ShrunkError(CountersinkError):
+    """These counters have fewer shards than the commit says; nothing was applied. Ask for their numbers again."""
+
+    def __init__(self, counters: Collection[str]) -> None:
+        super().__init__(f"compacted meanwhile: {sorted(counters)}")
+        self.counters = counters
+
+
+class CrowdedError(CountersinkError):
+    """Fewer shards could not hold what there is; nothing was changed."""
 
 
 class ShardFullError(CountersinkError):

@@ -101,6 +101,24 @@ FLUSH_SECONDS = Histogram(
     registry=REGISTRY,
     buckets=(0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10),
 )
+RAISES = Counter(
+    "countersink_shard_raises",
+    "Counters that got more shards because they are written so often.",
+    ["why"],
+    registry=REGISTRY,
+)
+COMPACTIONS = Counter(
+    "countersink_compactions", "Counters brought down to fewer shards by this process.", ["why"], registry=REGISTRY
+)
+for _why in ("rate", "contention"):
+    RAISES.labels(_why)
+for _why in ("asked", "cold"):
+    COMPACTIONS.labels(_why)
+MOST_SHARDS = Gauge(
+    "countersink_most_shards",
+    "Shards of the counter that has most, of those that this flusher writes to; 0 where it watches none.",
+    registry=REGISTRY,
+)
 HELD = Gauge("countersink_held_messages", "Messages this flusher holds and has not acknowledged.", registry=REGISTRY)
 
 OLDEST = Gauge(

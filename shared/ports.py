@@ -8,8 +8,20 @@ from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Protocol
 
-from shared.findings import Finding
-from shared.words import Commit, Config, Delivery, Envelope, Kept, Letter, Message, Receipts, Shard, Total, View
+from shared.words import (
+    Commit,
+    Config,
+    Delivery,
+    Envelope,
+    Kept,
+    Letter,
+    Message,
+    Receipt,
+    Receipts,
+    Shard,
+    Total,
+    View,
+)
 
 
 class Publisher(Protocol):
@@ -131,6 +143,11 @@ class Books(Protocol):
 class Store(Protocol):
     """Holds shards, configs and receipts."""
 
+    @property
+    def parallel(self) -> bool:
+        """Whether more shards of a counter take more writes."""
+        ...
+
     async def apply(self, commit: Commit) -> int:
         """Insert all receipts, change all to be revived and add to all shards, or do nothing; the store's time at which
         it is done.
@@ -138,6 +155,7 @@ class Store(Protocol):
         Raises `AlreadyAppliedError` if any receipt exists, in whatever state, or one to be revived does not, as `dead`;
         `ChangedError` if a guard is not of the version that it must have, or a mark not the number (either of them
         where both are so);
+        `ShrunkError` if a counter has fewer shards than are `known`, and the shard that was chosen is none of them;
         `ShardFullError` if a shard is too near the end of int64, or may be, as far as the store knows without a look;
         `RefusedError` if the store will never take the commit. A config is made or raised with its shard, never
         lowered. A receipt that is revived never lives less long than before.
@@ -167,8 +185,28 @@ class Store(Protocol):
         """
         ...
 
-    async def raise_shards(self, counter: str, num_shards: int) -> int:
-        """Have at least that many shards, never fewer than before; the number now."""
+    async def raise_shards(self, counter: str, num_shards: int, *, make: bool = True) -> int:
+        """Have at least that many shards, never fewer than before; the number now. Unless `make`, a counter without a
+        config is left without: 0.
+        """
+        ...
+
+    async def compact(self, counter: str, num_shards: int, receipt: Receipt) -> int:
+        """Have fewer shards: what the highest hold goes to the others, in one commit with the receipt; how many there
+        are now, which is more than that if not all fit into one commit. Nothing is done where there are no more.
+        Whoever adds meanwhile is not lost. `ContendedError`: somebody does, and nothing was done. `CrowdedError`: so
+        few can't hold it. `AlreadyAppliedError`: the receipt is there, so it was done.
+        """
+        ...
+
+    def grown(self, shards: int) -> AsyncIterator[Sequence[str]]:
+        """Counters of more shards than that, a page at a time. One that changes meanwhile may be missed."""
+        ...
+
+    async def ages(self, shards: Collection[tuple[str, int]]) -> Mapping[tuple[str, int], float]:
+        """Seconds since those of the shards that exist were last written, whoever wrote; of none where the store does
+        not know.
+        """
         ...
 
     async def deleted(self, after: str, limit: int) -> Sequence[str]:
@@ -251,16 +289,4 @@ class Overlay(Protocol):
         """A flusher has pulled: when the oldest of all that it holds was published, or when it looked and nothing was
         there (ms since 1970). Says, over some time, how old what is not applied can be.
         """
-        ...
-
-
-class Setup(Protocol):
-    """A part of the set-up: how it is made, and what is wrong with it. For people, before anything runs."""
-
-    def provision(self) -> AsyncIterator[Finding]:
-        """Make what is missing and say so; what is there and wrong is a FAIL. Done twice, it changes nothing more."""
-        ...
-
-    def findings(self) -> AsyncIterator[Finding]:
-        """Look at everything, within a bounded time. What can't be reached is a finding, too: it raises nothing."""
         ...

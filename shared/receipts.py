@@ -43,6 +43,11 @@ def key_of_visit(job: str, counter: str) -> str:
     return "j" + sha256(f"{job}:{counter}".encode()).hexdigest()
 
 
+def key_of_compaction(identity: str) -> str:
+    """It stands for no increments."""
+    return "k" + sha256(identity.encode()).hexdigest()
+
+
 def lifetime(retention: int, *, of_client: bool) -> int:
     """Milliseconds a receipt lives: longer than the broker can deliver what it stands for again.
 

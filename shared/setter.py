@@ -22,6 +22,7 @@ from shared.errors import (
     OverloadedError,
     ShardFullError,
     ShareError,
+    ShrunkError,
     StorageFullError,
     TransientError,
 )
@@ -141,7 +142,7 @@ class Setter:
             except ShardFullError as error:
                 full.update(shard for _, shard in error.shards)
                 why = error
-            except ChangedError as error:
+            except (ChangedError, ShrunkError) as error:
                 why = error
             except (AlreadyAppliedError, TransientError) as error:
                 doubtful = True
@@ -181,7 +182,7 @@ class Setter:
             shard = choose(shards, frozenset(full), self._pick)
             full.add(shard)
             shards = max(shards, shard + 1)
-            yield ShardAdd(counter, shard, delta, shards)
+            yield ShardAdd(counter, shard, delta, shards, look.reading.shards)
 
     async def _earlier(self, receipt: str) -> tuple[Change, int]:
         time, found = await self._store.receipts([receipt])

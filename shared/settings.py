@@ -97,6 +97,14 @@ class Settings:
     cache_ttl: float = _setting(1.0, _number(0.0, 60.0), "longest age of the cached part of a read, seconds")
     shards: int = _setting(1, _whole(1, 10_000), "shards of a new counter")
     max_shards: int = _setting(100, _whole(1, 10_000), "most shards of a counter")
+    shard_writes: float = _setting(
+        1.0, _number(0.01, 10_000.0), "writes a second that a shard in Datastore may take before the counter gets more"
+    )
+    compact_after: float = _setting(
+        0.0,
+        _number(0.0, 36_500.0),
+        "days without a write after which a counter in Datastore has its first number of shards again; 0: never",
+    )
     retention: int = _setting(
         604_800,
         _whole(600, 2_678_400),
@@ -135,8 +143,10 @@ class Settings:
     job_tasks: int = _setting(
         4, _whole(1, 1_000), "pages of counters that one flusher visits at once for jobs, as of countersink map"
     )
-    remove_deleted: str = _setting(
-        "on", _choice("on", "off"), "whether flushers remove what deleted counters leave; off beside an ndb application"
+    ndb_writers: str = _setting(
+        "no",
+        _choice("no", "yes"),
+        "whether an ndb application writes to the same counters: then shards are not compacted, nor removed",
     )
     kind_config: str = _setting("GeneralCounterShardConfig", _text, "kind of the configs in Datastore")
     kind_shard: str = _setting("GeneralCounterShard", _text, "kind of the shards in Datastore")

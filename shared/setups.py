@@ -4,19 +4,32 @@ import os
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from shared import urls
 from shared.clock import SystemClock
 from shared.errors import SettingsError
 from shared.files import BROKER, OVERLAY, STORE, only_file, spool_path
-from shared.ports import Setup
+from shared.findings import Finding
 from shared.settings import Settings
 from shared.sqlite.setup import SqliteSetup
 from shared.wiring import datastore_place, extra_missing, wrong_store
 
 if TYPE_CHECKING:
     from shared.redis.setup import RedisSetup
+
+
+class Setup(Protocol):
+    """A part of the set-up: how it is made, and what is wrong with it. For people, before anything runs."""
+
+    def provision(self) -> AsyncIterator[Finding]:
+        """Make what is missing and say so; what is there and wrong is a FAIL. Done twice, it changes nothing more."""
+        ...
+
+    def findings(self) -> AsyncIterator[Finding]:
+        """Look at everything, within a bounded time. What can't be reached is a finding, too: it raises nothing."""
+        ...
+
 
 Opening = Callable[[], AbstractAsyncContextManager[Setup]]
 

@@ -156,12 +156,13 @@ class Receipts(NamedTuple):
 
 
 class ShardAdd(NamedTuple):
-    """Add `delta` to one shard of a counter, and have readers look at `num_shards` shards at least."""
+    """Add `delta` to one shard, and have readers look at `num_shards` at least. `known`: see `sharding.went`."""
 
     counter: str
     shard: int
     delta: int
     num_shards: int
+    known: int = 0
 
 
 class Tally(NamedTuple):

@@ -177,11 +177,12 @@ PATHS: Final[Part] = {
         "put": {
             "operationId": "raiseShards",
             "tags": ["manage"],
-            "summary": "Have at least that many shards; never fewer",
+            "summary": "Have at least that many shards; fewer only with `compact`",
             "requestBody": _body("SetShards"),
             "responses": {
-                "200": answer("The number now. Fewer than there are changes nothing.", "Shards"),
+                "200": answer("The number now. Fewer than there are changes nothing without `compact`.", "Shards"),
                 **_WRITE,
+                **failures(409),
             },
         },
     },

@@ -19,7 +19,8 @@ _WORDS: Final = {
     "404": "There is no such job, or no longer.",
     "405": "Another method is meant; `Allow` says which.",
     "408": "The body did not arrive in time. Nothing was counted.",
-    "409": "There is another job of this id, or it is not done.",
+    "409": "Of a job: there is another one of this id, or it is not done. Of shards: fewer can't hold it all, or an ndb"
+    " application writes to them, too.",
     "413": "The body (beyond 1 MiB where it is about one counter), the number of its increments or other objects, or of"
     " counters under an Idempotency-Key, is too large.",
     "414": "The URL is longer than 16 KiB.",

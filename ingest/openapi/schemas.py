@@ -148,7 +148,17 @@ SCHEMAS: Final[Schema] = {
             "after": {"type": "integer", "description": "What is accepted from then on is added to it."},
         }
     ),
-    "SetShards": _object({"shards": {"type": "integer", "minimum": 1}}),
+    "SetShards": _object(
+        {
+            "shards": {"type": "integer", "minimum": 1},
+            "compact": {
+                "type": "boolean",
+                "default": False,
+                "description": "Whether fewer are meant, if they are more.",
+            },
+        },
+        optional=("compact",),
+    ),
     "Shards": _object({"name": ref("Name"), "shards": {"type": "integer", "minimum": 1}}),
     "JobId": {"type": "string", "pattern": "^[0-9A-Za-z][-0-9A-Za-z_.]*$", "maxLength": LONGEST_ID},
     "NewJob": {

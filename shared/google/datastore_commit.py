@@ -6,9 +6,9 @@ from typing import Any, Final
 
 from shared.backoff import Backoff
 from shared.clock import Clock
-from shared.errors import AlreadyAppliedError, ShardFullError
+from shared.errors import AlreadyAppliedError, ContendedError, ShardFullError, ShrunkError
 from shared.google.datastore_client import CONFLICT_FAILS, DatastoreClient
-from shared.google.datastore_errors import ContendedError, MissingError
+from shared.google.datastore_errors import MissingError
 from shared.google.datastore_guard import check, depends, guard
 from shared.google.datastore_keys import COUNT, NUM_SHARDS, Place, integer, name_of
 from shared.google.datastore_marks import move
@@ -63,10 +63,13 @@ class BlindWay:
             except MissingError as error:  # a dead receipt has just been swept
                 raise ContendedError(str(error)) from error
 
-    async def raise_shards(self, counter: str, num_shards: int) -> int:
+    async def raise_shards(self, counter: str, num_shards: int, *, make: bool) -> int:
         request = self._client.commit_request()
-        self._raise(request, counter, num_shards)
-        response = await self._client.commit(request)
+        self._raise(request, counter, num_shards, make=make)
+        try:
+            response = await self._client.commit(request, updates=not make)
+        except MissingError:
+            return 0
         return int(response.mutation_results[0].transform_results[0].integer_value)
 
     async def _standings(self, sums: Sums) -> dict[Shard, Standing]:
@@ -75,10 +78,10 @@ class BlindWay:
         known = {shard: None if is_big(delta) else self._memory.get(shard, now) for shard, delta in sums.shards.items()}
         standings = {shard: standing for shard, standing in known.items() if standing}
         if unknown := [shard for shard, standing in known.items() if standing is None]:
-            standings |= await self._look(unknown)
+            standings |= await self._look(unknown, sums)
         if absent := [shard for shard in unknown if is_big(sums.shards[shard]) and not standings[shard].settled()]:
-            await self._make(absent, sums)
-            standings |= await self._look(absent)
+            await self._make(absent, sums, standings)
+            standings |= await self._look(absent, sums)
         full = [shard for shard, delta in sums.shards.items() if standings[shard].full(delta)]
         if full:
             for shard in full:
@@ -86,7 +89,7 @@ class BlindWay:
             raise ShardFullError(full)
         return standings
 
-    async def _look(self, shards: Collection[Shard]) -> dict[Shard, Standing]:
+    async def _look(self, shards: Collection[Shard], sums: Sums) -> dict[Shard, Standing]:
         place = self._place
         configs = {counter: place.config(counter) for counter, _ in shards}
         keys = {shard: place.shard(*shard) for shard in shards}
@@ -95,25 +98,29 @@ class BlindWay:
         standings = {}
         for shard, key in keys.items():
             config, one = found.get(name_of(configs[shard[0]])), found.get(name_of(key))
-            readable = config is not None and integer(config.entity, NUM_SHARDS) > shard[1]
-            standings[shard] = Standing(integer(one.entity, COUNT), one.version, readable) if one else Standing()
+            number = integer(config.entity, NUM_SHARDS) if config is not None else 0
+            held, version = (integer(one.entity, COUNT), one.version) if one else (0, 0)
+            standings[shard] = Standing(held, version, one is not None and number > shard[1], number)
             self._memory.note(shard, standings[shard], self._clock.monotonic())
+        if shrunk := {
+            one[0] for one in shards if not standings[one].version and sums.shrunk(one, standings[one].number)
+        }:
+            raise ShrunkError(shrunk)
         return standings
 
-    async def _make(self, shards: Collection[Shard], sums: Sums) -> None:
+    async def _make(self, shards: Collection[Shard], sums: Sums, standings: Mapping[Shard, Standing]) -> None:
         request = self._client.commit_request()
         for shard in shards:
             self._add(request, shard, 0, Standing())
-        for counter in {counter for counter, _ in shards}:
-            self._raise(request, counter, sums.numbers[counter])
+        self._raise_all(request, {counter for counter, _ in shards}, sums, standings)
         await self._client.commit(request)
 
     async def _send(self, commit: Commit, sums: Sums, standings: Mapping[Shard, Standing]) -> int:
         request = self._client.commit_request()
         for shard, delta in sums.shards.items():
             self._add(request, shard, delta, standings[shard])
-        for counter in {shard[0] for shard in sums.shards if not standings[shard].settled()}:
-            self._raise(request, counter, sums.numbers[counter])
+        unsettled = {shard[0] for shard in sums.shards if not standings[shard].settled()}
+        self._raise_all(request, unsettled, sums, standings)
         for receipt in commit.receipts:
             request.mutations.add().insert.CopyFrom(self._place.receipt_entity(receipt))
         await revive(self._client, self._place, request, commit.revived)
@@ -143,9 +150,16 @@ class BlindWay:
             mutation.base_version = standing.version
             mutation.conflict_resolution_strategy = CONFLICT_FAILS
 
-    def _raise(self, request: Any, counter: str, num_shards: int) -> None:
+    def _raise_all(
+        self, request: Any, counters: Collection[str], sums: Sums, standings: Mapping[Shard, Standing]
+    ) -> None:
+        for counter in counters:
+            there = max(standings[shard].number for shard in sums.shards if shard[0] == counter)
+            self._raise(request, counter, sums.number(counter, there))
+
+    def _raise(self, request: Any, counter: str, num_shards: int, *, make: bool = True) -> None:
         mutation = request.mutations.add()
-        mutation.upsert.key.CopyFrom(self._place.config(counter))
+        (mutation.upsert if make else mutation.update).key.CopyFrom(self._place.config(counter))
         mutation.property_mask.SetInParent()
         transform = mutation.property_transforms.add()
         transform.property = NUM_SHARDS

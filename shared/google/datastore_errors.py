@@ -8,7 +8,7 @@ from typing import Final
 import grpc
 from google.auth.exceptions import GoogleAuthError
 
-from shared.errors import AlreadyAppliedError, CountersinkError, RefusedError, TransientError
+from shared.errors import AlreadyAppliedError, ContendedError, CountersinkError, RefusedError, TransientError
 
 _CLOSED: Final = {
     grpc.StatusCode.PERMISSION_DENIED: "this account may not use the database (role roles/datastore.user)",
@@ -25,10 +25,6 @@ _TOO_LARGE: Final = re.compile(r"message.*(larger|exceeds)", re.IGNORECASE)
 
 class StoreClosedError(TransientError):
     """Datastore lets nobody in until somebody mends it: permission, quota, or a database that does not exist."""
-
-
-class ContendedError(TransientError):
-    """Another request was first; this one was most probably not applied."""
 
 
 class TooEarlyError(TransientError):

@@ -8,9 +8,9 @@ import orjson
 from google.cloud.datastore_v1.types import query as _types
 
 from shared.backoff import Backoff
-from shared.errors import AlreadyAppliedError
+from shared.errors import AlreadyAppliedError, ContendedError
 from shared.google.datastore_client import CONFLICT_FAILS, DatastoreClient
-from shared.google.datastore_errors import ContendedError, MissingError
+from shared.google.datastore_errors import MissingError
 from shared.google.datastore_keys import EXPIRES, Key, Place, integer, name_of
 from shared.google.datastore_store import DatastoreStore
 from shared.jobs import RUNNING, Done, Job, Progress, Standing, noted, recalled

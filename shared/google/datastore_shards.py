@@ -28,6 +28,8 @@ class Standing(NamedTuple):
     """0 if it was not there."""
     readable: bool = False
     """Its config was there too, and told readers to look for it."""
+    number: int = 0
+    """What the config said when it was looked for; 0 if there was none, or nobody looked."""
 
     def full(self, delta: int) -> bool:
         if abs(self.held) > SHARD_FULL:

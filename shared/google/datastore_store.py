@@ -10,17 +10,19 @@ from typing import Any, Final
 from google.cloud.datastore_v1.types import query as _types
 
 from shared.clock import Clock
-from shared.google.datastore_books import DatastoreBooks
+from shared.google.datastore_books import PAGE, DatastoreBooks
 from shared.google.datastore_client import DatastoreClient
 from shared.google.datastore_commit import BlindWay
+from shared.google.datastore_compaction import compact
 from shared.google.datastore_keys import DELETED, EXPIRES, NUM_SHARDS, Key, Place, integer, name_of, receipt_of
 from shared.google.datastore_marks import find
 from shared.google.datastore_probe import Abilities, probe
 from shared.google.datastore_removal import remove
 from shared.google.datastore_snapshot import AgreeingSnapshot, Numbers, PastSnapshot
+from shared.google.datastore_time import micros
 from shared.google.datastore_versioned import VersionedWay
 from shared.ports import Snapshot
-from shared.words import Commit, Receipts
+from shared.words import Commit, Receipt, Receipts
 
 _log = logging.getLogger(__name__)
 
@@ -43,6 +45,8 @@ class DatastoreStore:
     A snapshot is not before any `apply` of this process; what another one applied less than a round trip ago it may
     not have: floors tell.
     """
+
+    parallel = True
 
     def __init__(self, client: DatastoreClient, place: Place, clock: Clock) -> None:
         self._client = client
@@ -116,11 +120,34 @@ class DatastoreStore:
     async def marks(self, source: str, counters: Sequence[str]) -> Mapping[str, int]:
         return await find(self._client, self._place, source, counters)
 
-    async def raise_shards(self, counter: str, num_shards: int) -> int:
+    async def raise_shards(self, counter: str, num_shards: int, *, make: bool = True) -> int:
         _, way = await self._open()
-        number = await way.raise_shards(counter, num_shards)
+        number = await way.raise_shards(counter, num_shards, make=make)
         self._numbers.note(counter, number)
         return number
+
+    async def compact(self, counter: str, num_shards: int, receipt: Receipt) -> int:
+        _, way = await self._open()
+        transforms = isinstance(way, BlindWay)
+        number = await compact(self._client, self._place, counter, num_shards, receipt, transforms=transforms)
+        self._numbers.note(counter, number)
+        return number
+
+    async def grown(self, shards: int) -> AsyncIterator[Sequence[str]]:
+        """By the index of the numbers, as those of one shard are most."""
+        query = _keys_of(self._place.kinds.config, PAGE)
+        _filter(query, NUM_SHARDS, _Operator.GREATER_THAN).integer_value = shards
+        query.order.add(direction=_ASCENDING).property.name = NUM_SHARDS
+        async for page in self._client.pages(self._nothing().partition_id, query, read_time=None):
+            yield [name for name in (name_of(one.entity.key)[1] for one in page) if name]
+
+    async def ages(self, shards: Collection[tuple[str, int]]) -> Mapping[tuple[str, int], float]:
+        """By the server's clock alone; the older emulator does not tell."""
+        if not (await self.abilities()).read_time:
+            return {}
+        names = {name_of(self._place.shard(*shard)): shard for shard in shards}
+        found = await self._client.look_up(self._place.shard(*shard) for shard in names.values())
+        return {names[name_of(one.entity.key)]: (found.time - micros(one.update_time)) / 1e6 for one in found.entities}
 
     async def deleted(self, after: str, limit: int) -> Sequence[str]:
         kind = self._place.kinds.guard

@@ -7,9 +7,9 @@ from typing import Any, Final
 from weakref import WeakValueDictionary
 
 from shared.backoff import Backoff
-from shared.errors import AlreadyAppliedError, ShardFullError
+from shared.errors import AlreadyAppliedError, ContendedError, ShardFullError, ShrunkError
 from shared.google.datastore_client import CONFLICT_FAILS, DatastoreClient
-from shared.google.datastore_errors import ContendedError, MissingError
+from shared.google.datastore_errors import MissingError
 from shared.google.datastore_guard import check, guard
 from shared.google.datastore_keys import COUNT, NUM_SHARDS, Place, integer, name_of
 from shared.google.datastore_marks import move
@@ -48,21 +48,23 @@ class VersionedWay:
             await move(self._client, self._place, request, commit.marks)
             return request
 
-        counters = {*sums.numbers, *(commit.guard or ())[:1], *(mark.counter for mark in commit.marks)}
+        counters = {*sums.counters(), *(commit.guard or ())[:1], *(mark.counter for mark in commit.marks)}
         response = await self._run(counters, commit.receipts, prepare)
         # What wasn't changed (0 added) has an old version. Receipts are always new.
         return max((result.version for result in response.mutation_results), default=0)
 
-    async def raise_shards(self, counter: str, num_shards: int) -> int:
+    async def raise_shards(self, counter: str, num_shards: int, *, make: bool) -> int:
         number = num_shards
 
         async def prepare() -> Any:
             nonlocal number
             key = self._place.config(counter)
             config = (await self._read([key])).get(name_of(key))
-            number = max(num_shards, integer(config.entity, NUM_SHARDS) if config else 0)
             request = self._client.commit_request()
-            self._put(request, key, config, NUM_SHARDS, number)
+            number = 0
+            if config is not None or make:
+                number = max(num_shards, integer(config.entity, NUM_SHARDS) if config else 0)
+                self._put(request, key, config, NUM_SHARDS, number)
             return request
 
         await self._run([counter], (), prepare)
@@ -85,11 +87,15 @@ class VersionedWay:
         absent = {shard[0] for shard, key in keys.items() if name_of(key) not in shards}
         configs = {counter: self._place.config(counter) for counter in absent}
         found = await self._read(configs.values())
+        numbers: dict[str, int] = {}
         for counter, key in configs.items():
             # Written even if it is high enough, so that it can't be deleted meanwhile.
             config = found.get(name_of(key))
-            number = integer(config.entity, NUM_SHARDS) if config else 0
-            self._put(request, key, config, NUM_SHARDS, max(number, sums.numbers[counter]))
+            numbers[counter] = integer(config.entity, NUM_SHARDS) if config else 0
+            self._put(request, key, config, NUM_SHARDS, sums.number(counter, numbers[counter]))
+        gone = {one for one, key in keys.items() if name_of(key) not in shards and sums.shrunk(one, numbers[one[0]])}
+        if gone:
+            raise ShrunkError({counter for counter, _ in gone})
 
     async def _read(self, keys: Iterable[Any]) -> dict[tuple[str, str], Any]:
         return {name_of(one.entity.key): one for one in (await self._client.look_up(keys)).entities}

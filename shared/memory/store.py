@@ -6,7 +6,8 @@ from typing import Final, TypeVar
 
 from shared import notes
 from shared.clock import Clock
-from shared.errors import AlreadyAppliedError, ChangedError, RefusedError, ShardFullError
+from shared.errors import AlreadyAppliedError, ChangedError, CrowdedError, RefusedError, ShardFullError, ShrunkError
+from shared.sharding import moved, number_for, went
 from shared.words import SHARD_FULL, Commit, Config, Guard, Kept, Receipt, Receipts, Shard, Total
 
 PAGE: Final = 100
@@ -25,6 +26,8 @@ class MemoryStore:
         self._carried: dict[str, int] = {}
         self._guards: dict[str, Guard] = {}
         self._marks: dict[tuple[str, str], int] = {}
+        self._written: dict[tuple[str, int], float] = {}
+        self.parallel = True
 
     async def apply(self, commit: Commit) -> int:
         if commit.repeats() or any(receipt.key in self._receipts for receipt in commit.receipts):
@@ -45,11 +48,14 @@ class MemoryStore:
         }
         if full:
             raise ShardFullError(full)
+        self._check_shards(commit)
         shards, configs = dict(self._shards), dict(self._configs)
-        for counter, shard, delta, num_shards in commit.adds:
-            if (counter, shard) not in shards:
-                configs[counter] = max(configs.get(counter, 0), num_shards)
-            shards[counter, shard] = shards.get((counter, shard), 0) + delta
+        for add in commit.adds:
+            shard = add.counter, add.shard
+            self._written[shard] = self._clock.monotonic()
+            if shard not in shards:
+                configs[add.counter] = number_for(add, configs.get(add.counter, 0))
+            shards[shard] = shards.get(shard, 0) + add.delta
         self._shards, self._configs = shards, configs
         revived = [
             r._replace(expires=max(r.expires, dead[r.key].expires), note=r.note or dead[r.key].note)
@@ -62,6 +68,16 @@ class MemoryStore:
         self._marks = self._marks | {mark[:2]: mark.total for mark in commit.marks}
         self._times.update(dict.fromkeys([receipt.key for receipt in (*commit.receipts, *revived)], self._time))
         return self._time
+
+    def _check_shards(self, commit: Commit) -> None:
+        """Those that are not there."""
+        shrunk = {
+            add.counter
+            for add in commit.adds
+            if (add.counter, add.shard) not in self._shards and went(add, self._configs.get(add.counter, 0))
+        }
+        if shrunk:
+            raise ShrunkError(shrunk)
 
     @asynccontextmanager
     async def snapshot(self) -> AsyncIterator["MemorySnapshot"]:
@@ -84,10 +100,39 @@ class MemoryStore:
     async def marks(self, source: str, counters: Sequence[str]) -> Mapping[str, int]:
         return {name: self._marks[source, name] for name in counters if (source, name) in self._marks}
 
-    async def raise_shards(self, counter: str, num_shards: int) -> int:
+    async def raise_shards(self, counter: str, num_shards: int, *, make: bool = True) -> int:
+        if not make and counter not in self._configs:
+            return 0
         now = max(self._configs.get(counter, 0), num_shards)
         self._configs = self._configs | {counter: now}
         return now
+
+    async def compact(self, counter: str, num_shards: int, receipt: Receipt) -> int:
+        number = self._configs.get(counter, 0)
+        if receipt.key in self._receipts:
+            raise AlreadyAppliedError("it has been compacted by this receipt")
+        if number <= num_shards:
+            return number
+        shards = {shard: count for shard, count in self._shards.items() if shard[0] != counter or shard[1] < num_shards}
+        leaving = sum(self._shards.values()) - sum(shards.values())
+        given = moved([shards.get((counter, index), 0) for index in range(num_shards)], leaving)
+        if given is None:
+            raise CrowdedError(f"{counter} holds too much for {num_shards} shards")
+        for index, part in enumerate(given):
+            if part:
+                shards[counter, index] = shards.get((counter, index), 0) + part
+        self._shards, self._configs = shards, self._configs | {counter: num_shards}
+        self._receipts = self._receipts | {receipt.key: receipt}
+        self._time += 1
+        self._times[receipt.key] = self._time
+        return num_shards
+
+    def grown(self, shards: int) -> AsyncIterator[Sequence[str]]:
+        return _pages(sorted(name for name, number in self._configs.items() if number > shards))
+
+    async def ages(self, shards: Collection[tuple[str, int]]) -> Mapping[tuple[str, int], float]:
+        now = self._clock.monotonic()
+        return {shard: now - self._written[shard] for shard in shards if shard in self._shards}
 
     async def deleted(self, after: str, limit: int) -> Sequence[str]:
         return sorted(name for name, guard in self._guards.items() if guard.deleted and name > after)[:limit]

@@ -9,8 +9,10 @@ from typing import Any, Final
 import orjson
 
 from shared.clock import Clock
-from shared.errors import AlreadyAppliedError, RefusedError, ShardFullError
-from shared.sqlite.books import SqliteBooks, sweep
+from shared.errors import AlreadyAppliedError, RefusedError, ShardFullError, ShrunkError
+from shared.sharding import number_for, went
+from shared.sqlite.books import PAGE, SqliteBooks, sweep
+from shared.sqlite.compaction import compact, number_of
 from shared.sqlite.database import Database, translate
 from shared.sqlite.guards import change, remove
 from shared.sqlite.marks import FIND, move
@@ -38,6 +40,8 @@ SLICE: Final = 100
 
 class SqliteStore:
     """Its time counts commits and removals. Shards are kept, so that the data is what it would be elsewhere."""
+
+    parallel = False  # a file has one writer
 
     def __init__(self, database: Database, clock: Clock, reserve: Reserve | None = None) -> None:
         self.database = database
@@ -91,15 +95,33 @@ class SqliteStore:
     async def marks(self, source: str, counters: Sequence[str]) -> Mapping[str, int]:
         return dict(self._read(FIND, source, orjson.dumps(counters).decode()))
 
-    async def raise_shards(self, counter: str, num_shards: int) -> int:
+    async def raise_shards(self, counter: str, num_shards: int, *, make: bool = True) -> int:
         def work(db: sqlite3.Connection) -> int:
             if self._reserve is not None:
                 self._reserve.check(0)
-            _raise_shards(db, counter, num_shards)
-            (now,) = db.execute("SELECT num_shards FROM configs WHERE counter = ?", (counter,)).fetchone()
-            return int(now)
+            if make or number_of(db, counter):
+                _raise_shards(db, counter, num_shards)
+            return number_of(db, counter)
 
         return await self.database.write(work)
+
+    async def compact(self, counter: str, num_shards: int, receipt: Receipt) -> int:
+        def work(db: sqlite3.Connection) -> int:
+            if self._reserve is not None:
+                self._reserve.check(0)
+            return compact(db, counter, num_shards, receipt)
+
+        return await self.database.write(work)
+
+    async def grown(self, shards: int) -> AsyncIterator[Sequence[str]]:
+        query = "SELECT counter FROM configs WHERE num_shards > ? AND counter > ? ORDER BY counter LIMIT ?"
+        after = ""
+        while rows := self._read(query, shards, after, PAGE):
+            yield [counter for (counter,) in rows]
+            after = rows[-1][0]
+
+    async def ages(self, shards: Collection[tuple[str, int]]) -> Mapping[tuple[str, int], float]:  # noqa: ARG002 (nobody keeps them here)
+        return {}
 
     async def deleted(self, after: str, limit: int) -> Sequence[str]:
         rows = self._read(
@@ -193,15 +215,21 @@ def _apply(db: sqlite3.Connection, commit: Commit) -> int:
 
 def _add(db: sqlite3.Connection, adds: Sequence[ShardAdd]) -> None:
     full = set()
-    for counter, shard, delta, num_shards in adds:
+    shrunk = set()
+    for add in adds:
+        counter, shard, delta, *_ = add
         there = db.execute("SELECT count FROM shards WHERE counter = ? AND shard = ?", (counter, shard)).fetchone()
-        if there is None:
+        if there is None and went(add, number := number_of(db, counter)):
+            shrunk.add(counter)
+        elif there is None:
             db.execute("INSERT INTO shards (counter, shard, count) VALUES (?, ?, ?)", (counter, shard, delta))
-            _raise_shards(db, counter, num_shards)
+            _raise_shards(db, counter, number_for(add, number))
         elif not -SHARD_FULL <= there[0] <= SHARD_FULL:
             full.add((counter, shard))
         else:
             db.execute("UPDATE shards SET count = count + ? WHERE counter = ? AND shard = ?", (delta, counter, shard))
+    if shrunk:
+        raise ShrunkError(shrunk)
     if full:
         raise ShardFullError(full)
 

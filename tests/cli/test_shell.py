@@ -1,4 +1,4 @@
-"""incr, get, list, set, reset and delete against a running service."""
+"""incr, get, list, set, reset, delete and shards against a running service."""
 
 import json
 import os
@@ -151,6 +151,18 @@ def test_a_reader_that_has_seen_enough_is_no_error(shell: Shell) -> None:
     )
     os.close(writing)
     assert (done.returncode, done.stderr) == (0, b"")
+
+
+def test_shards_are_raised_and_compacted(shell: Shell) -> None:
+    shell.said("incr", "sharded", "--by", "5")
+    assert shell.said("shards", "sharded", "6") == "sharded  has 6 shards\n"
+    assert shell.said("shards", "sharded", "2") == "sharded  has 6 shards\n"
+    assert json.loads(shell.said("shards", "sharded", "--compact", "2", "--json")) == {"name": "sharded", "shards": 2}
+    assert shell.said("get", "sharded") == "sharded  5\n"
+    for wrong in (("shards", "sharded"), ("shards", "sharded", "2", "--compact", "1"), ("shards", "sharded", "x")):
+        assert shell(*wrong).code == 2
+    done = shell("shards", "sharded", "0")
+    assert (done.code, len(done.lines)) == (1, 1)
 
 
 def test_an_output_that_can_not_be_written_is_one_line(shell: Shell) -> None:

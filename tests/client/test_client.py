@@ -125,6 +125,16 @@ async def test_bad_items_are_named_by_their_place_in_the_whole_batch(client: Cli
     assert answer.rejected == (Rejected("", answer.rejected[0].reason),)
 
 
+async def test_shards_are_raised_and_compacted(client: Client) -> None:
+    await client.increment("a", 5)
+    assert await client.set_shards("a", 7) == 7
+    assert await client.set_shards("a", 2) == 7
+    assert await client.set_shards("a", 2, compact=True) == 2
+    assert (await client.get("a", max_age=0)).value == 5
+    with pytest.raises(RejectedError, match="100"):
+        await client.set_shards("a", 101)
+
+
 async def test_a_list_is_in_order_over_all_its_pages(client: Client) -> None:
     await client.increment_many({f"p{number:02}": 1 for number in range(25)} | {"q": 1})
     names = [counter.name async for counter in client.list("p", page=10)]
@@ -176,6 +186,7 @@ async def test_other_bad_arguments_are_refused_before_they_are_sent() -> None:
             client.increment("a", wait=float("nan")),
             client.get("a", max_age=float("inf")),
             client.receipt(""),
+            client.set_shards("a", 0),
         ):
             with pytest.raises(RejectedError):
                 await ask

@@ -42,7 +42,7 @@ class LosesUpdates(MemoryStore):
 
 
 class LowersShards(MemoryStore):
-    async def raise_shards(self, counter: str, num_shards: int) -> int:
+    async def raise_shards(self, counter: str, num_shards: int, *, make: bool = True) -> int:
         self._configs = self._configs | {counter: num_shards}
         return num_shards
 

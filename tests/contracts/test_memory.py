@@ -12,6 +12,7 @@ from shared.ports import Overlay
 from shared.words import Message
 from tests.contracts.books import BooksContract
 from tests.contracts.broker import Broker, BrokerContract
+from tests.contracts.compactions import CompactionContract
 from tests.contracts.guards import GuardContract
 from tests.contracts.leases import LeaseContract, OnceContract
 from tests.contracts.letters import Buried, LettersContract, LettersOfOverlayContract
@@ -72,7 +73,9 @@ class TestMemoryDeadLetters(LettersContract, LettersOfOverlayContract):
         return make_buried()
 
 
-class TestMemoryStore(StoreContract, SnapshotContract, BooksContract, GuardContract, RemovalContract, MarkContract):
+class TestMemoryStore(
+    StoreContract, SnapshotContract, BooksContract, GuardContract, RemovalContract, MarkContract, CompactionContract
+):
     @pytest.fixture
     async def store(self) -> MemoryStore:
         return MemoryStore(ManualClock())

@@ -17,6 +17,7 @@ from shared.ports import Overlay
 from tests.contracts import (
     broken_books,
     broken_brokers,
+    broken_compactions,
     broken_guards,
     broken_letters,
     broken_marks,
@@ -26,6 +27,7 @@ from tests.contracts import (
 )
 from tests.contracts.books import BooksContract
 from tests.contracts.broker import BrokerContract
+from tests.contracts.compactions import CompactionContract
 from tests.contracts.entries import EntriesContract
 from tests.contracts.guards import GuardContract
 from tests.contracts.leases import LeaseContract, OnceContract
@@ -38,7 +40,7 @@ from tests.contracts.store import StoreContract
 from tests.contracts.test_memory import make_broker, make_buried
 from tests.contracts.test_process_overlay import make_written
 
-STORES = (broken_stores, broken_revivals, broken_books, broken_guards, broken_marks)
+STORES = (broken_stores, broken_revivals, broken_books, broken_guards, broken_marks, broken_compactions)
 
 
 class OfBrokers(BrokerContract, LeaseContract, OnceContract):
@@ -49,7 +51,9 @@ class OfLetters(LettersContract, LettersOfOverlayContract):
     __test__ = False
 
 
-class OfStores(StoreContract, SnapshotContract, BooksContract, GuardContract, RemovalContract, MarkContract):
+class OfStores(
+    StoreContract, SnapshotContract, BooksContract, GuardContract, RemovalContract, MarkContract, CompactionContract
+):
     __test__ = False
 
 

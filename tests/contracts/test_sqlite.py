@@ -22,6 +22,7 @@ from shared.sqlite.store import SqliteStore
 from shared.words import Commit, Envelope, Message, Receipt
 from tests.contracts.books import BooksContract
 from tests.contracts.broker import Broker, BrokerContract, pull_all, tokens
+from tests.contracts.compactions import CompactionContract
 from tests.contracts.guards import GuardContract
 from tests.contracts.leases import LeaseContract, OnceContract
 from tests.contracts.letters import Buried, LettersContract, LettersOfOverlayContract, bury, through
@@ -121,7 +122,9 @@ class TestSqliteDeadLetters(LettersContract, LettersOfOverlayContract):
         assert bytes_ == there > 0
 
 
-class TestSqliteStore(StoreContract, SnapshotContract, BooksContract, GuardContract, RemovalContract, MarkContract):
+class TestSqliteStore(
+    StoreContract, SnapshotContract, BooksContract, GuardContract, RemovalContract, MarkContract, CompactionContract
+):
     @pytest.fixture
     async def store(self, database: Database) -> SqliteStore:
         return SqliteStore(database, ManualClock())
@@ -165,7 +168,7 @@ class TestSqliteStore(StoreContract, SnapshotContract, BooksContract, GuardContr
 
 
 class TestSqliteStoreOfTwoProcesses(
-    StoreContract, SnapshotContract, BooksContract, GuardContract, RemovalContract, MarkContract
+    StoreContract, SnapshotContract, BooksContract, GuardContract, RemovalContract, MarkContract, CompactionContract
 ):
     """Each call through another of them in turn."""
 

@@ -10,6 +10,7 @@ from shared.google.datastore_keys import COUNT, Place, integer
 from shared.google.datastore_store import DatastoreStore
 from shared.words import MAX_SUM, SHARD_FULL, Commit, Receipt, ShardAdd
 from tests.contracts.books import BooksContract
+from tests.contracts.compactions import CompactionContract
 from tests.contracts.guards import GuardContract
 from tests.contracts.marks import MarkContract
 from tests.contracts.removals import RemovalContract
@@ -29,7 +30,9 @@ class InTurn:
         return getattr(self._stores[0], name)
 
 
-class TestBlind(StoreContract, SnapshotContract, BooksContract, GuardContract, RemovalContract, MarkContract):
+class TestBlind(
+    StoreContract, SnapshotContract, BooksContract, GuardContract, RemovalContract, MarkContract, CompactionContract
+):
     """The Firestore emulator in Datastore mode."""
 
     # It is told what a shard holds after it has added, so it stops earlier where a sum is large.
@@ -40,7 +43,7 @@ class TestBlind(StoreContract, SnapshotContract, BooksContract, GuardContract, R
         return await firestore.store()
 
 
-class TestBlindOfTwoProcesses(StoreContract, GuardContract, RemovalContract, MarkContract):
+class TestBlindOfTwoProcesses(StoreContract, GuardContract, RemovalContract, MarkContract, CompactionContract):
     # It is told what a shard holds after it has added, so it stops earlier where a sum is large.
     test_a_shard_is_full_beyond_a_line_and_up_to_it_takes_the_largest_sum = None  # type: ignore[assignment] # no test
 
@@ -49,7 +52,9 @@ class TestBlindOfTwoProcesses(StoreContract, GuardContract, RemovalContract, Mar
         return InTurn(await firestore.store(), await firestore.store())  # type: ignore[return-value] # it is, in turn
 
 
-class TestVersioned(StoreContract, SnapshotContract, BooksContract, GuardContract, RemovalContract, MarkContract):
+class TestVersioned(
+    StoreContract, SnapshotContract, BooksContract, GuardContract, RemovalContract, MarkContract, CompactionContract
+):
     """The older emulator. It can't read the past: what its snapshots hold may be younger than their time."""
 
     @pytest.fixture
@@ -105,7 +110,7 @@ class TestVersioned(StoreContract, SnapshotContract, BooksContract, GuardContrac
                 assert outer.time < inner.time
 
 
-class TestVersionedOfTwoProcesses(StoreContract, GuardContract, RemovalContract, MarkContract):
+class TestVersionedOfTwoProcesses(StoreContract, GuardContract, RemovalContract, MarkContract, CompactionContract):
     @pytest.fixture
     async def store(self, older: Datastore) -> DatastoreStore:
         return InTurn(await older.store(), await older.store())  # type: ignore[return-value] # it is, in turn

@@ -4,7 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from shared.words import SHARD_FULL, Commit, ShardAdd
 from tests.http import contract
+from tests.http.answer import Answer
 from tests.http.service import Service, running
 
 
@@ -54,6 +56,8 @@ async def test_the_maximum_is_a_setting(tmp_path: Path) -> None:
         (b"{}", 422, "shards"),
         (b'{"shard": 4}', 422, "shard"),
         (b'{"shards": 4, "num": 5}', 422, "num"),
+        (b'{"shards": 4, "compact": 1}', 422, "compact"),
+        (b'{"compact": true}', 422, "shards"),
     ],
 )
 async def test_a_body_that_is_not_shards_is_refused(
@@ -62,6 +66,46 @@ async def test_a_body_that_is_not_shards_is_refused(
     answer = await service.ask("PUT", "/v1/counters/c/shards", body)
     assert (answer.status, answer.field) == (status, field)
     assert await service.totals() == {}
+
+
+async def ask_shards(service: Service, number: int, *, compact: bool = True, name: str = "c") -> Answer:
+    body = b'{"shards": %d, "compact": %b}' % (number, b"true" if compact else b"false")
+    return await service.ask("PUT", f"/v1/counters/{name}/shards", body)
+
+
+async def test_fewer_shards_only_for_who_says_so_and_the_total_stays(service: Service) -> None:
+    await ask_shards(service, 9, compact=False)
+    for _ in range(30):
+        await service.incr("c")
+        await service.apply()
+    assert (await ask_shards(service, 2, compact=False)).json == {"name": "c", "shards": 9}
+    await service.incr("c")
+    asked = await _metric(service, 'countersink_compactions_total{why="asked"}')
+    assert (await ask_shards(service, 2)).json == {"name": "c", "shards": 2}
+    assert await _metric(service, 'countersink_compactions_total{why="asked"}') == asked + 1
+    assert (await service.read("c"))["value"] == 31
+    await service.apply()
+    counter = await service.read("c")
+    assert (counter["value"], counter["shards"]) == (31, 2)
+    assert (await ask_shards(service, 5)).json == {"name": "c", "shards": 5}
+    assert (await ask_shards(service, 3, name="new")).json == {"name": "new", "shards": 3}
+
+
+async def test_no_shard_goes_beside_an_ndb_application(tmp_path: Path) -> None:
+    async with running(tmp_path, ndb_writers="yes") as service:
+        await ask_shards(service, 5, compact=False)
+        refused = await ask_shards(service, 1)
+        assert refused.status == 409
+        assert "COUNTERSINK_NDB_WRITERS" in refused.json["detail"]
+        assert (await service.read("c"))["shards"] == 5
+
+
+async def test_what_does_not_fit_into_fewer_is_said(service: Service) -> None:
+    adds = tuple(ShardAdd("c", shard, SHARD_FULL, 3) for shard in range(3))
+    await service.parts.store.apply(Commit((), adds))
+    refused = await ask_shards(service, 1)
+    assert (refused.status, "holds too much for 1 shard" in refused.json["detail"]) == (409, True)
+    assert (await service.read("c"))["value"] == 3 * SHARD_FULL
 
 
 async def test_alive_ready_and_version_say_so(service: Service) -> None:

@@ -209,7 +209,17 @@ REQUESTS = {
         "[]",
     ],
     "Nothing": ["{}", "[]", "1", '{"value": 1}'],
-    "SetShards": ['{"shards": 1}', '{"shards": 0}', '{"shards": true}', "{}", "[]", '{"shards": 1, "x": 1}'],
+    "SetShards": [
+        '{"shards": 1}',
+        '{"shards": 0}',
+        '{"shards": true}',
+        "{}",
+        "[]",
+        '{"shards": 1, "x": 1}',
+        '{"shards": 1, "compact": true}',
+        '{"shards": 1, "compact": 1}',
+        '{"compact": true}',
+    ],
 }
 
 

@@ -122,7 +122,7 @@ async def test_what_was_deleted_leaves_nothing_and_begins_anew(service: Service)
 
 
 async def test_what_was_deleted_stays_where_it_is_to_stay(tmp_path: Path) -> None:
-    async with running(tmp_path, remove_deleted="off") as service:
+    async with running(tmp_path, ndb_writers="yes") as service:
         await service.incr("a")
         await service.apply()
         await delete(service, "a")

@@ -14,7 +14,7 @@ from shared.memory.overlay import ProcessOverlay
 from shared.memory.store import MemoryStore
 from shared.overlay import KeptByBroker
 from shared.ports import Books, Snapshot
-from shared.words import Commit, Delivery, Envelope, Letter, Message, Receipts, Total, View
+from shared.words import Commit, Delivery, Envelope, Letter, Message, Receipt, Receipts, Total, View
 
 
 @dataclass(eq=False)
@@ -238,8 +238,21 @@ class RemoteStore:
         )
         return numbers
 
-    async def raise_shards(self, counter: str, num_shards: int) -> int:
-        return await self._store.raise_shards(counter, num_shards)
+    @property
+    def parallel(self) -> bool:
+        return self._store.parallel
+
+    async def raise_shards(self, counter: str, num_shards: int, *, make: bool = True) -> int:
+        return await self._store.raise_shards(counter, num_shards, make=make)
+
+    async def compact(self, counter: str, num_shards: int, receipt: Receipt) -> int:
+        return await self._store.compact(counter, num_shards, receipt)
+
+    def grown(self, shards: int) -> AsyncIterator[Sequence[str]]:
+        return self._store.grown(shards)
+
+    async def ages(self, shards: Collection[tuple[str, int]]) -> Mapping[tuple[str, int], float]:
+        return await self._store.ages(shards)
 
     async def deleted(self, after: str, limit: int) -> Sequence[str]:
         return await self._store.deleted(after, limit)

@@ -176,6 +176,10 @@ class WholePath(RuleBasedStateMachine):
     def shards_grow(self, counter: str, num_shards: int) -> None:
         self.world.run(self.world.grow(counter, num_shards))
 
+    @rule(counter=COUNTER, num_shards=st.integers(1, 3))
+    def shards_are_compacted(self, counter: str, num_shards: int) -> None:
+        self.world.run(self.world.compact(counter, num_shards))
+
     @rule(counter=COUNTER)
     def what_was_deleted_is_removed(self, counter: str) -> None:
         self.world.run(self.world.remove(counter))

@@ -25,6 +25,7 @@ from ingest.publishing import Publishing
 from ingest.settling import Settling
 from shared.backoff import Backoff
 from shared.clock import ManualClock
+from shared.compaction import Compactor
 from shared.errors import CountersinkError, RefusedError, TransientError
 from shared.ids import of_key
 from shared.memory.broker import MemoryBroker, MemoryOverlay
@@ -361,6 +362,9 @@ class World:
 
     async def grow(self, counter: str, num_shards: int) -> None:
         await self.store.raise_shards(counter, num_shards)
+
+    async def compact(self, counter: str, num_shards: int) -> None:
+        await Compactor(self.store, self.clock, 7 * DAY).compact(counter, num_shards)
 
     def read(self, ingest: IngestProcess, counters: list[str], max_age: float | None) -> None:
         """Exact: all answered before it began, none twice, nothing that was never tried, nothing unseen again."""

@@ -12,6 +12,8 @@ ACCOUNTS: Final = "tests/flusher/test_accounts.py"
 CONSERVATION: Final = "tests/path/test_conservation.py"
 SETS: Final = "tests/path/test_sets.py"
 SETTER: Final = "tests/core/test_setter.py"
+COMPACTIONS: Final = "tests/path/test_compactions.py"
+GROWTH: Final = "tests/flusher/test_growth.py"
 SET_OVER_HTTP: Final = "tests/http/test_set.py"
 STORE: Final = "tests/contracts/test_sqlite.py"
 IMPORTER: Final = "tests/imports/test_importer.py"
@@ -141,14 +143,14 @@ SABOTAGES: Final = (
     Sabotage(
         "a stale shard number: readers are told of fewer shards than are written",
         "flusher/shardbook.py",
-        "        return ShardAdd(name, index, delta, max(num_shards, index + 1))",
-        "        return ShardAdd(name, index, delta, self._new_counter)",
+        "        return ShardAdd(name, index, delta, max(num_shards, index + 1), num_shards)",
+        "        return ShardAdd(name, index, delta, self._new_counter, num_shards)",
         (FLUSHER,),
     ),
     Sabotage(
         "a shard is made without telling readers of it",
         "shared/sqlite/store.py",
-        "(counter, shard, delta))\n            _raise_shards(db, counter, num_shards)",
+        "(counter, shard, delta))\n            _raise_shards(db, counter, number_for(add, number))",
         "(counter, shard, delta))",
         (CONTRACTS,),
     ),
@@ -551,5 +553,54 @@ SABOTAGES: Final = (
         "        if now <= job.until(self._receipts_live):",
         "        if True:",
         ("tests/jobs",),
+    ),
+    Sabotage(
+        "who believes in a shard that went makes it anew",
+        "shared/sharding.py",
+        "    return 0 < there <= add.shard < add.known",
+        "    return False",
+        (STORE, COMPACTIONS),
+    ),
+    Sabotage(
+        "what is added to a shard that is made is not looked for",
+        "shared/sharding.py",
+        "    return max(there, add.shard + 1 if there and add.known else add.num_shards)",
+        "    return there or add.num_shards",
+        (STORE, SEEDS),
+    ),
+    Sabotage(
+        "a compaction drops what the highest shards hold",
+        "shared/sharding.py",
+        "        given.append(part)",
+        "        given.append(0)",
+        (STORE, COMPACTIONS, SEEDS),
+    ),
+    Sabotage(
+        "a file keeps the shards that nobody reads any more",
+        "shared/sqlite/compaction.py",
+        'db.execute("DELETE FROM shards WHERE counter = ? AND shard >= ?", (counter, num_shards))',
+        'db.execute("UPDATE shards SET count = 0 WHERE counter = ? AND shard >= ?", (counter, num_shards))',
+        (STORE,),
+    ),
+    Sabotage(
+        "a set gives up when its shard went",
+        "shared/setter.py",
+        "            except (AlreadyAppliedError, ChangedError, ShrunkError, TransientError) as error:",
+        "            except (AlreadyAppliedError, ChangedError, TransientError) as error:",
+        (COMPACTIONS,),
+    ),
+    Sabotage(
+        "what a flusher wrote itself is taken for others'",
+        "flusher/writing.py",
+        "            if age is not None and age < since - SLACK:",
+        "            if age is not None:",
+        (GROWTH,),
+    ),
+    Sabotage(
+        "a burst is taken for a rate",
+        "flusher/writing.py",
+        "        return min(sum(counts) / len(counts), UNEVEN * min(counts)) / BUCKET",
+        "        return sum(counts) / len(counts) / BUCKET",
+        (GROWTH,),
     ),
 )

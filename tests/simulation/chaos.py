@@ -3,6 +3,8 @@
 import asyncio
 from typing import TYPE_CHECKING
 
+from shared.compaction import Compactor
+from shared.receipts import DAY
 from tests.simulation.users import COUNTERS
 
 if TYPE_CHECKING:
@@ -36,7 +38,16 @@ class Chaos:
 
     async def run(self, seconds: float) -> None:
         faults = [self._kill_ingest, self._kill_flusher, self._freeze, self._jump, self._grow]
-        faults += [self._remove, self._stop_server, self._cut_off, self._refuse, self._kill_replay]
+        faults += [
+            self._compact,
+            self._compact,
+            self._grow,
+            self._remove,
+            self._stop_server,
+            self._cut_off,
+            self._refuse,
+            self._kill_replay,
+        ]
         while self._loop.time() < seconds:
             await asyncio.sleep(self._random.expovariate(1.5))
             self._system.check()
@@ -92,6 +103,12 @@ class Chaos:
     def _remove(self) -> None:
         """What is left of a counter, if it was deleted."""
         self._loop.create_task(self._system.store.remove(self._random.choice(COUNTERS)))
+
+    def _compact(self) -> None:
+        """While increments are on their way to the highest shards."""
+        system, counter = self._system, self._random.choice(COUNTERS)
+        compactor = Compactor(system.store, next(iter(system.flushers.values())), 7 * DAY)
+        self._loop.create_task(compactor.compact(counter, self._random.randint(1, 2)))
 
     def _grow(self) -> None:
         raised = self._system.store.raise_shards(self._random.choice(COUNTERS), self._random.randint(1, 5))

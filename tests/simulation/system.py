@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from flusher.flush import Tools
+from flusher.growth import Growth
 from flusher.policy import FlushPolicy
 from flusher.shardbook import ShardBook
 from flusher.worker import Flusher
@@ -179,6 +180,7 @@ class System:
             clock=clock,
             retention=7 * DAY,
             backoff=Backoff,
+            growth=Growth(1.0, 5),
         )
 
     def _overlay_of(self, owner: str) -> Overlay:

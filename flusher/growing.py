@@ -1,0 +1,43 @@
+"""Owns the growth of counters: has the store asked what others write, and raises the numbers that are too low."""
+
+import logging
+
+from flusher.growth import Growth
+from flusher.shardbook import ShardBook
+from shared import metrics
+from shared.clock import Clock
+from shared.ports import Store
+
+_log = logging.getLogger(__name__)
+
+
+class Growing:
+    """One step, to be taken every few seconds."""
+
+    def __init__(self, growth: Growth, store: Store, book: ShardBook, clock: Clock) -> None:
+        self._growth = growth
+        self._store = store
+        self._book = book
+        self._clock = clock
+
+    async def grow_once(self) -> int:
+        """How many counters have more shards than before."""
+        growth = self._growth
+        at = self._clock.monotonic()
+        if asked := growth.looks(at):
+            growth.saw(asked, await self._store.ages(asked), at)
+        grown = 0
+        for one in growth.due(self._clock.monotonic()):
+            number = await self._store.raise_shards(one.counter, one.after, make=False)
+            growth.raised(one.counter, number or one.before)
+            if not number:  # it has just been removed
+                continue
+            self._book.raised(one.counter, number)
+            grown += 1
+            metrics.RAISES.labels(one.why).inc()
+            _log.warning(
+                "counter %r has %d shards, and had %d, by %s: %.1f writes a second by this flusher, %.1f by others",
+                one.counter, number, one.before, one.why, one.own, one.others,
+            )  # fmt: skip
+        metrics.MOST_SHARDS.set(growth.most())
+        return grown

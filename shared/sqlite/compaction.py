@@ -1,0 +1,38 @@
+"""The compaction of a counter in a SQLite file, in the transaction that it is called in."""
+
+import sqlite3
+
+from shared.errors import AlreadyAppliedError, CrowdedError
+from shared.sharding import moved
+from shared.words import Receipt
+
+
+def number_of(db: sqlite3.Connection, counter: str) -> int:
+    """How many shards it has; 0 without a config."""
+    row = db.execute("SELECT num_shards FROM configs WHERE counter = ?", (counter,)).fetchone()
+    return row[0] if row else 0
+
+
+def compact(db: sqlite3.Connection, counter: str, num_shards: int, receipt: Receipt) -> int:
+    """See `Store.compact`. All of it fits."""
+    if db.execute("SELECT 1 FROM receipts WHERE key = ?", (receipt.key,)).fetchone():
+        raise AlreadyAppliedError("it has been compacted by this receipt")
+    if (number := number_of(db, counter)) <= num_shards:
+        return number
+    counts = dict(db.execute("SELECT shard, count FROM shards WHERE counter = ?", (counter,)).fetchall())
+    leaving = sum(count for shard, count in counts.items() if shard >= num_shards)
+    given = moved([counts.get(shard, 0) for shard in range(num_shards)], leaving)
+    if given is None:
+        raise CrowdedError(f"{counter} holds too much for {num_shards} shards")
+    (time,) = db.execute("UPDATE store SET time = time + 1 RETURNING time").fetchone()
+    db.execute("DELETE FROM shards WHERE counter = ? AND shard >= ?", (counter, num_shards))
+    for shard, part in enumerate(given):
+        if part:
+            db.execute(
+                "INSERT INTO shards (counter, shard, count) VALUES (?, ?, ?)"
+                " ON CONFLICT (counter, shard) DO UPDATE SET count = count + excluded.count",
+                (counter, shard, part),
+            )
+    db.execute("UPDATE configs SET num_shards = ? WHERE counter = ?", (num_shards, counter))
+    db.execute("INSERT INTO receipts (key, expires, state, note, time) VALUES (?, ?, ?, ?, ?)", (*receipt, time))
+    return num_shards
