@@ -9,7 +9,7 @@ from pathlib import Path
 
 import orjson
 
-from bench import batches, cloud, jobs, load, machine, memory, operations, shapes, singles, space
+from bench import batches, cloud, contention, jobs, load, machine, memory, operations, shapes, singles, space
 from bench.emulators import Emulators, MissingError
 from bench.figures import Row, table
 from bench.plan import Plan
@@ -31,6 +31,7 @@ ROWS: dict[str, Callable[[Plan], Row]] = {
     **operations.ROWS,
     **space.ROWS,
     **jobs.ROWS,
+    **contention.ROWS,
 }
 RESULTS = Path(__file__).with_name("results.json")
 

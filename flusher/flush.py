@@ -118,7 +118,8 @@ class Flush:
             tools.book.shrunk(error.counters)
         except ContendedError:
             if tools.growth is not None:
-                tools.growth.contended(adds, tools.clock.monotonic())
+                ended = tools.clock.monotonic()
+                tools.growth.contended(adds, ended - begun, ended)
             raise
         except RefusedError as error:
             await self._refused(plan, error)

@@ -28,16 +28,20 @@ class Growing:
             growth.saw(asked, await self._store.ages(asked), at)
         grown = 0
         for one in growth.due(self._clock.monotonic()):
-            number = await self._store.raise_shards(one.counter, one.after, make=False)
+            there = (await self._store.shards([one.counter])).get(one.counter, 0)
+            if 0 < there < one.after:
+                number = await self._store.raise_shards(one.counter, one.after, make=False)
+            else:  # others were faster, or it has just been removed
+                number = there
             growth.raised(one.counter, number or one.before)
-            if not number:  # it has just been removed
-                continue
             self._book.raised(one.counter, number)
+            if number == there:
+                continue
             grown += 1
             metrics.RAISES.labels(one.why).inc()
             _log.warning(
                 "counter %r has %d shards, and had %d, by %s: %.1f writes a second by this flusher, %.1f by others",
-                one.counter, number, one.before, one.why, one.own, one.others,
+                one.counter, number, there, one.why, one.own, one.others,
             )  # fmt: skip
         metrics.MOST_SHARDS.set(growth.most())
         return grown

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import ceil
 from typing import Final, NamedTuple
 
-from flusher.writing import BUCKET, BUCKETS, Writing
+from flusher.writing import BUCKET, BUCKETS, Waited, Writing
 from shared.words import ShardAdd
 
 MOST_COUNTERS: Final = 10_000
@@ -25,8 +25,10 @@ second does so a little more often now and then.
 SLOW: Final = 1.0
 SLOW_EACH: Final = 0.001
 """Seconds, and for each sum in it, beyond which a commit has waited for somebody."""
-LATENT: Final = 4.0
-"""Times as often as it is seen a contended counter may want to be written."""
+OFTEN: Final = 0.1
+"""Of the commits with a counter, so many that failed or waited because of it ask for more shards."""
+SPARE: Final = 2.0
+"""Times as many shards as the rate asks for a contended counter has at most: random choices meet."""
 
 RATE: Final = "rate"
 CONTENTION: Final = "contention"
@@ -53,7 +55,7 @@ class Growth:
         self._most = most
         self._pick = pick
         self._seen: dict[str, Writing] = {}
-        self._waiting: dict[str, list[int]] = {}
+        self._waited = Waited()
 
     def wrote(self, adds: Sequence[ShardAdd], seconds: float, now: float) -> None:
         """A commit of ours took so long."""
@@ -65,12 +67,14 @@ class Growth:
                 writing = self._seen[counter] = Writing(shards)
             writing.wrote(shard, shards, now)
         if seconds > SLOW + SLOW_EACH * len(adds):
-            self.contended(adds, now)
+            self.contended(adds, seconds, now)
+        self._waited.end(now)
 
-    def contended(self, adds: Iterable[ShardAdd], now: float) -> None:
-        """A commit of ours met others, nobody says where: most likely at the shard that is written most often of those
-        that others write to.
+    def contended(self, adds: Iterable[ShardAdd], seconds: float, now: float) -> None:
+        """A try of ours that took so long met others, nobody says where: most likely at the shard that is written most
+        often of those that others write to.
         """
+        self._waited.begin(now - seconds)
         tried = [writing for add in adds if (writing := self._seen.get(add.counter))]
         for writing in tried:
             writing.last = now
@@ -109,9 +113,10 @@ class Growth:
         surely = own + writing.others_surely()  # of many flushers the one that errs most would decide for all
         if surely > ENOUGH * self._rate * writing.shards:
             return min(ceil(surely / self._rate), self._most), RATE
-        if all(writing.blames.whole(now)):
-            latent = ceil(LATENT * (own + writing.others()) / self._rate)
-            return min(2 * writing.shards, latent, self._most), CONTENTION
+        if all(writing.blames.whole(now)) and writing.blames.all(now) >= OFTEN * writing.writes.all(now):
+            waiting = ceil(surely * self._waited.factor(now) / self._rate)  # others wait as we do
+            spare = min(2 * writing.shards, ceil(SPARE * surely / self._rate))
+            return min(max(waiting, spare), self._most), CONTENTION
         return 0, ""
 
     def raised(self, counter: str, number: int) -> None:

@@ -4,6 +4,7 @@ A look asks how long ago some shards were written. What was written after our ow
 them in so much time that was looked back on. Who writes alone never sees any, however regularly it writes. Pure.
 """
 
+from collections import deque
 from collections.abc import Callable, Mapping
 from math import sqrt
 from typing import Final
@@ -23,6 +24,7 @@ SURE: Final = 2.0
 WRITES_FOR_A_READ: Final = 100
 MORE: Final = 10
 """Writes by which, within the buckets, there must be more than twice as many as before, to look again earlier."""
+MOST_FACTOR: Final = 4.0
 FEWEST: Final = 3
 """Writes, within the buckets, of a counter that is worth a look."""
 
@@ -55,6 +57,35 @@ class Buckets:
             new = min(number - self._last, BUCKETS + 1)
             self._counts = ([0] * new + self._counts)[: BUCKETS + 1]
             self._last = number
+
+
+class Waited:
+    """How much of its time a flusher spent on commits that met others, from the first try to the end."""
+
+    def __init__(self) -> None:
+        self._begun: float | None = None
+        self._spans: deque[tuple[float, float]] = deque()
+
+    def begin(self, then: float) -> None:
+        """One of them has begun then; if it goes on, nothing is new."""
+        if self._begun is None:
+            self._begun = then
+
+    def end(self, now: float) -> None:
+        """It is done; or there was none."""
+        if self._begun is not None:
+            self._spans.append((self._begun, now))
+            self._begun = None
+
+    def factor(self, now: float) -> float:
+        """How many times as often it could have written otherwise."""
+        window = BUCKET * BUCKETS
+        since = now - window
+        while self._spans and self._spans[0][1] < since:
+            self._spans.popleft()
+        spans = [*self._spans, *([(self._begun, now)] if self._begun is not None else [])]
+        lost = sum(max(0.0, end - max(begin, since)) for begin, end in spans)
+        return min(MOST_FACTOR, window / max(window - lost, 1e-9))
 
 
 class Writing:

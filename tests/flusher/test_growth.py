@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flusher.growth import CONTENTION, KEPT, MOST_COUNTERS, RATE, Growth
-from flusher.writing import BUCKET, LOOKS, Buckets
+from flusher.writing import BUCKET, LOOKS, MOST_FACTOR, Buckets, Waited
 from shared.words import ShardAdd
 from tests.flusher.fleet import Fleet
 
@@ -108,12 +108,40 @@ def test_who_meets_others_all_the_time_gets_more_than_the_rate_says() -> None:
     look(growth, 0.0, 1.0)
     assert growth.due(100) == []
     for number in range(30):
-        growth.contended([ShardAdd("a", 0, 1, 4, 4)], 100 + number)
+        growth.contended([ShardAdd("a", 0, 1, 4, 4)], 0.1, 100 + number)
         assert growth.due(100 + number) == [] or number >= 20
-    ((name, before, after, why, *_),) = growth.due(130)
-    assert (name, before, after, why) == ("a", 4, 8, CONTENTION)
-    growth.raised("a", 8)
+    ((name, before, after, why, _, others),) = growth.due(130)
+    assert (name, before, why) == ("a", 4, CONTENTION)
+    assert 8 <= after <= others * MOST_FACTOR
+    growth.raised("a", after)
     assert growth.due(130) == []
+
+
+def test_now_and_then_a_commit_meets_others_where_nothing_is_wrong() -> None:
+    growth = Growth(1.0, 100)
+    add = [ShardAdd("a", 0, 1, 4, 4)]
+    growth.wrote(add, 0.01, 0)
+    look(growth, 0.0, 1.0)
+    for number in range(400):
+        growth.wrote(add, 0.01, 100 + number / 10)
+        if number % 20 == 0:
+            growth.contended(add, 0.1, 100 + number / 10)
+        assert [one for one in growth.due(100 + number / 10) if one.why == CONTENTION] == []
+
+
+def test_what_was_lost_by_waiting_is_told_from_the_rest() -> None:
+    waited = Waited()
+    assert waited.factor(100) == 1
+    waited.begin(102)
+    waited.begin(105)
+    assert waited.factor(107) == pytest.approx(20 / 15)
+    waited.end(112)
+    waited.end(113)
+    assert waited.factor(112) == pytest.approx(2)
+    assert waited.factor(127) == pytest.approx(20 / 15)
+    assert waited.factor(133) == 1
+    waited.begin(140)
+    assert waited.factor(170) == MOST_FACTOR
 
 
 @pytest.mark.parametrize("others", [True, False])
@@ -137,11 +165,11 @@ def test_of_those_in_a_contended_commit_the_most_written_is_blamed() -> None:
         asked = growth.looks(at)
         growth.saw(asked, {one: 1.0 for one in asked if one[0] != "alone"}, at)
     for number in range(30):
-        growth.contended(both, 100 + number)
+        growth.contended(both, 0.1, 100 + number)
     assert [one.counter for one in growth.due(130)] == ["hot"]
     growth.raised("hot", 16)
     for number in range(30):
-        growth.contended(both, 130 + number)
+        growth.contended(both, 0.1, 130 + number)
         growth.wrote(both, 0.01, 130 + number)
     assert [one.counter for one in growth.due(160)] == ["warm"]
 

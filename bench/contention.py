@@ -1,0 +1,162 @@
+"""Rows of contention: writers on one hot counter, with a fixed number of shards against one that sizes itself.
+
+`docs/contention.md` says what is seen, and shows the plot that a whole run draws.
+"""
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+from uuid import uuid4
+
+import orjson
+
+from bench.contended import Scene
+from bench.emulators import FIRESTORE, OLDER, PROJECT
+from bench.figures import Figure, Row
+from bench.limited import LimitedStore
+from bench.plan import Plan
+from bench.plot import Panel, draw
+from shared.clock import SystemClock
+from shared.google.datastore_client import DatastoreClient
+from shared.google.datastore_keys import Place
+from shared.google.datastore_store import DatastoreStore
+from shared.ports import Store
+from tests.simulation.loop import VirtualLoop
+
+COUNTS: Final = (1, 2, 5, 10, 20, 50)
+ENOUGH: Final = 0.9
+"""Of the best fixed number's commits a second."""
+WRITERS: Final = 20
+WRITERS_ON_EMULATORS: Final = 8
+DOCS: Final = Path(__file__).parents[1] / "docs"
+FILE: Final = Path(__file__).with_name("contention.json")
+PLOT: Final = DOCS / "contention.svg"
+SIMULATED: Final = "simulated"
+TITLES: Final = {
+    SIMULATED: "simulated: an entity takes a write a second",
+    FIRESTORE: "Firestore emulator in Datastore mode",
+    OLDER: "older Datastore emulator",
+}
+
+
+class _Clock:
+    def __init__(self, loop: VirtualLoop) -> None:
+        self._loop = loop
+
+    def now(self) -> float:
+        return 1_800_000_000 + self._loop.time()
+
+    def monotonic(self) -> float:
+        return 1_000 + self._loop.time()
+
+
+def simulated(shards: int | None, seed: int) -> dict[str, Any]:
+    """In virtual time: flushers that have something for the counter once a second."""
+    loop = VirtualLoop()
+    random.seed(seed)
+    clock = _Clock(loop)
+    store = LimitedStore(clock)
+    scene = Scene([store] * WRITERS, clock, shards, 1.0, 240.0 if shards is None else 20.0, 120.0)
+    asyncio.set_event_loop(loop)
+    try:
+        return loop.run_until_complete(scene.run())
+    finally:
+        loop.close()
+        asyncio.set_event_loop(None)
+
+
+def emulated(host: str, shards: int | None, seconds: float, settles: float) -> dict[str, Any]:
+    """As fast as they can, each with a client of its own."""
+
+    async def run() -> dict[str, Any]:
+        async with _stores(host) as stores:
+            scene = Scene(stores, SystemClock(), shards, 0.0, settles if shards is None else 2.0, seconds)
+            return await scene.run()
+
+    return asyncio.run(run())
+
+
+@asynccontextmanager
+async def _stores(host: str) -> AsyncIterator[Sequence[Store]]:
+    place = Place(PROJECT, namespace=f"contention-{uuid4().hex}", index_expires=False)
+    clock = SystemClock()
+    async with AsyncExitStack() as stack:
+        stores = []
+        for _ in range(WRITERS_ON_EMULATORS):
+            store = DatastoreStore(DatastoreClient(PROJECT, "", clock, {}, host), place, clock)
+            stack.push_async_callback(store.close)
+            stores.append(store)
+        yield stores
+
+
+def _row(plan: Plan, ground: str) -> Row:
+    run = _runner(plan, ground)
+    rounds = range(plan.cloud_rounds if ground != SIMULATED else plan.rounds)
+    fixed = {count: [run(count, seed) for seed in rounds] for count in COUNTS}
+    itself = [run(None, seed) for seed in rounds]
+    best = max(COUNTS, key=lambda count: Figure.of([one["rate"] for one in fixed[count]]).median)
+    row = Row(
+        f"contention-{ground}", f"one hot counter that sizes itself, {TITLES[ground]}", "commits/s", target=ENOUGH
+    )
+    row.ours = Figure.of([one["rate"] for one in itself])
+    row.reference = Figure.of([one["rate"] for one in fixed[best]])
+    row.ratio = Figure.of([mine["rate"] / other["rate"] for mine, other in zip(itself, fixed[best], strict=True)])
+    cold = max(one["cold"] for one in itself)
+    row.met = row.ratio.median >= ENOUGH and cold == 1
+    shards = ", ".join(str(one["shards"]) for one in itself)
+    row.notes.append(f"the reference is the best fixed number, {best}; it arrived at {shards}; cold ones have {cold}")
+    row.more |= {"fixed": {str(count): runs for count, runs in fixed.items()}, "itself": itself, "best": best}
+    if plan.seconds >= 2:  # a quick look is no result
+        _keep(ground, row.more)
+    return row
+
+
+def _runner(plan: Plan, ground: str) -> Callable[[int | None, int], dict[str, Any]]:
+    if ground == SIMULATED:
+        return simulated
+    quick = plan.seconds < 2
+    host, lasts, settles = plan.emulators.host(ground), 3.0 if quick else 10.0, 40.0 if quick else 150.0
+    return lambda shards, _: emulated(host, shards, lasts, settles)
+
+
+def _keep(ground: str, more: dict[str, Any]) -> None:
+    """Beside what other grounds gave before; and all of them are drawn."""
+    kept = orjson.loads(FILE.read_bytes()) if FILE.exists() else {}
+    kept[ground] = more
+    FILE.write_bytes(orjson.dumps(kept, option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS) + b"\n")
+    PLOT.write_text(draw([panel(TITLES[name], kept[name]) for name in TITLES if name in kept]))
+
+
+def lines(title: str, more: dict[str, Any]) -> list[str]:
+    """Of the table in the page."""
+    shards = sorted({one["shards"] for one in more["itself"]})
+    arrived = f"{shards[0]}" if len(shards) == 1 else f"{shards[0]} to {shards[-1]}"
+    told: list[str] = []
+    for what, key, show in (
+        ("commits a second", "rate", "{:,.1f}"),
+        ("95 % of commits within, s", "p95", "{:.3f}"),
+        ("tries aborted", "aborted", "{:.1%}"),
+    ):
+        cells = [Figure.of([one[key] for one in more["fixed"][str(count)]]).median for count in COUNTS]
+        itself = Figure.of([one[key] for one in more["itself"]]).median
+        shown = " | ".join(show.format(value) for value in (*cells, itself))
+        told.append(f"| {title if not told else ''} | {what} | {shown} | {arrived if not told else ''} |")
+    return told
+
+
+def panel(title: str, more: dict[str, Any]) -> Panel:
+    def medians(what: str) -> list[tuple[float, float]]:
+        return [(float(count), Figure.of([one[what] for one in runs]).median) for count, runs in more["fixed"].items()]
+
+    itself = {what: Figure.of([one[what] for one in more["itself"]]).median for what in ("rate", "aborted", "shards")}
+    rates = sorted(medians("rate"))
+    return Panel(title, rates, sorted(medians("aborted")), (itself["shards"], itself["rate"], itself["aborted"]))
+
+
+ROWS: Final[dict[str, Callable[[Plan], Row]]] = {
+    f"contention-{ground}": partial(_row, ground=ground) for ground in (SIMULATED, FIRESTORE, OLDER)
+}

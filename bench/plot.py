@@ -1,0 +1,106 @@
+"""Draws the contention experiment as SVG: by hand, as it is a few lines."""
+
+from collections.abc import Callable, Sequence
+from html import escape
+from math import ceil, floor, log10
+from typing import Final, NamedTuple
+
+Point = tuple[float, float]
+
+WIDTH: Final = 380
+HEIGHT: Final = 300
+LEFT: Final = 58
+RIGHT: Final = 48
+TOP: Final = 46
+BOTTOM: Final = 58
+SAID: Final = 230
+"""The width of a line of the legend."""
+TICKS: Final = (1, 2, 5, 10, 20, 50, 100)
+RATE: Final = "#1f6feb"
+ABORTED: Final = "#d1242f"
+ITSELF: Final = "#1a7f37"
+_STYLE: Final = (
+    "text{font:11px sans-serif}.title{font-size:12px;font-weight:bold}"
+    ".axis{stroke:#57606a}.grid{stroke:#d0d7de;stroke-width:.5}"
+)
+
+
+class Panel(NamedTuple):
+    """One ground. Points are by numbers of shards."""
+
+    title: str
+    rates: Sequence[Point]
+    """Commits a second."""
+    aborted: Sequence[Point]
+    """Of all tries: 0 to 1."""
+    itself: tuple[float, float, float]
+    """Of the counter that sized itself: shards, rate, aborted."""
+
+
+def draw(panels: Sequence[Panel]) -> str:
+    width, height = max(WIDTH * len(panels), LEFT + 3 * SAID), HEIGHT + 24
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" role="img">',
+        "<title>Commits a second, and the share of aborted tries, by number of shards</title>",
+        f"<style>{_STYLE}</style>",
+        f'<rect width="{width}" height="{height}" fill="#ffffff"/>',
+    ]
+    for number, panel in enumerate(panels):
+        parts.append(f'<g transform="translate({WIDTH * number} 0)">{"".join(_panel(panel))}</g>')
+    legend = (
+        (RATE, "commits a second, fixed number"),
+        (ABORTED, "aborted tries, fixed number"),
+        (ITSELF, "sizing itself: where it arrived"),
+    )
+    for number, (colour, said) in enumerate(legend):
+        x = LEFT + SAID * number
+        parts.append(f'<circle cx="{x}" cy="{HEIGHT + 8}" r="4" fill="{colour}"/>')
+        parts.append(f'<text x="{x + 10}" y="{HEIGHT + 12}">{said}</text>')
+    return "\n".join([*parts, "</svg>"]) + "\n"
+
+
+def _panel(panel: Panel) -> list[str]:
+    shards, rate, aborted = panel.itself
+    top = _round_up(max(rate, *(value for _, value in panel.rates)))
+    bottom, right = HEIGHT - BOTTOM, WIDTH - RIGHT
+
+    def x(count: float) -> float:
+        return LEFT + (right - LEFT) * log10(count) / log10(TICKS[-1])
+
+    def y_of(most: float) -> Callable[[float], float]:
+        return lambda value: bottom - (bottom - TOP) * value / most
+
+    y, share = y_of(top), y_of(1.0)
+    parts = [f'<text class="title" x="{LEFT}" y="20">{escape(panel.title)}</text>']
+    for part in range(5):
+        at = y(top * part / 4)
+        parts.append(f'<line class="grid" x1="{LEFT}" y1="{at:.1f}" x2="{right}" y2="{at:.1f}"/>')
+        parts.append(f'<text x="{LEFT - 6}" y="{at + 4:.1f}" text-anchor="end">{top * part / 4:,.6g}</text>')
+        parts.append(f'<text x="{right + 6}" y="{at + 4:.1f}" fill="{ABORTED}">{25 * part} %</text>')
+    parts += [f'<text x="{x(tick):.1f}" y="{bottom + 16}" text-anchor="middle">{tick}</text>' for tick in TICKS]
+    parts.append(f'<line class="axis" x1="{LEFT}" y1="{bottom}" x2="{right}" y2="{bottom}"/>')
+    parts.append(f'<text x="{(LEFT + right) / 2}" y="{bottom + 34}" text-anchor="middle">shards</text>')
+    parts += _line(panel.aborted, x, share, ABORTED, "4 3")
+    parts += _line(panel.rates, x, y, RATE, "")
+    mark = f'cx="{x(shards):.1f}" stroke="{ITSELF}" stroke-width="2" fill="none" r="6"'
+    parts.append(
+        f'<circle {mark} cy="{y(rate):.1f}"/><circle {mark} cy="{share(aborted):.1f}" stroke-dasharray="2 2"/>'
+    )
+    parts.append(
+        f'<text x="{x(shards):.1f}" y="{y(rate) - 12:.1f}" text-anchor="middle" fill="{ITSELF}">{shards:g}</text>'
+    )
+    return parts
+
+
+def _line(
+    points: Sequence[Point], x: Callable[[float], float], y: Callable[[float], float], colour: str, dashes: str
+) -> list[str]:
+    path = " ".join(f"{x(count):.1f},{y(value):.1f}" for count, value in points)
+    line = f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="2" stroke-dasharray="{dashes}"/>'
+    return [line, *(f'<circle cx="{x(c):.1f}" cy="{y(v):.1f}" r="3" fill="{colour}"/>' for c, v in points)]
+
+
+def _round_up(value: float) -> float:
+    """To 1, 2, 4 or 8 times a power of ten, so that quarters of it are short."""
+    power = 10 ** floor(log10(value)) if value > 0 else 1.0
+    return next(step * power for step in (1, 2, 4, 8, 10) if ceil(value / power * 1e9) <= step * 1e9)
