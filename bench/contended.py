@@ -23,6 +23,8 @@ from shared.words import Commit, Receipt
 
 HOT: Final = "hot"
 COLD: Final = tuple(f"cold-{number}" for number in range(20))
+COLD_EVERY: Final = 5.0
+"""Seconds from one increment of a cold counter to the next, in each writer: they go round."""
 LATER: Final = 2**42
 MOST: Final = 100
 
@@ -88,11 +90,12 @@ class Scene:
         growing = Growing(growth, store, book, self.clock)
         grower = asyncio.create_task(self._grow(growing, number)) if self.shards is None else None
         await asyncio.sleep(self.interval * number / len(self.stores))
-        commits = 0
+        commits, cold = 0, 0
         while (begun := self._now()) < self.settles + self.lasts:
             sums = {HOT: 1}
-            if self.shards is None and commits % 20 == 0:  # now and then one that is cold travels with it
-                sums[COLD[commits // 20 % len(COLD)]] = 1
+            if self.shards is None and begun > COLD_EVERY * (cold + number / len(self.stores)):
+                sums[COLD[(cold + number) % len(COLD)]] = 1  # one of these travels with it
+                cold += 1
             await self._commit(f"{self._name}-{number}-{commits}", sums, store, book, growth)
             commits += 1
             await asyncio.sleep(max(0.0, begun + self.interval - self._now()))
@@ -105,6 +108,7 @@ class Scene:
         while True:
             adds = await book.adds(sums)
             at = self._now()
+            growth.tries(adds)
             try:
                 await store.apply(Commit((Receipt(key, LATER),), adds))
             except ContendedError:

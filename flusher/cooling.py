@@ -6,7 +6,7 @@ from typing import Final
 from shared import metrics
 from shared.clock import Clock
 from shared.compaction import Compactor
-from shared.errors import CrowdedError, TransientError
+from shared.errors import CrowdedError, RefusedError, TransientError
 from shared.ports import Store
 
 _log = logging.getLogger(__name__)
@@ -50,7 +50,7 @@ class Cooling:
             return False
         try:
             number = await self._compactor.compact(counter, self._first)
-        except (CrowdedError, TransientError) as error:
+        except (CrowdedError, RefusedError, TransientError) as error:
             self._later[counter] = now + self._cold
             _log.warning("counter %r keeps its %d shards: %s", counter, before, error)
             return False

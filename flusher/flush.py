@@ -107,7 +107,7 @@ class Flush:
         new = tuple([one for one in receipts if one.key not in dead])
         revived = tuple([one._replace(note=one.note or notes.SILENT) for one in receipts if one.key in dead])
         try:
-            time = await tools.store.apply(Commit(new, adds, revived, plan.tally))
+            time = await self._apply(Commit(new, adds, revived, plan.tally))
         except AlreadyAppliedError:
             metrics.FLUSH_RETRIES.labels("receipts exist").inc()
             await self._look_up(plan.receipts, {part.key for part in plan.parts})
@@ -116,26 +116,35 @@ class Flush:
         except ShrunkError as error:
             metrics.FLUSH_RETRIES.labels("compacted").inc()
             tools.book.shrunk(error.counters)
-        except ContendedError:
-            if tools.growth is not None:
-                ended = tools.clock.monotonic()
-                tools.growth.contended(adds, ended - begun, ended)
-            raise
         except RefusedError as error:
             await self._refused(plan, error)
         else:
             tools.book.done(adds)
-            ended = tools.clock.monotonic()
             metrics.FLUSHES.inc()
-            metrics.FLUSH_SECONDS.observe(ended - begun)
-            if tools.growth is not None:
-                tools.growth.wrote(adds, ended - begun, ended)
+            metrics.FLUSH_SECONDS.observe(tools.clock.monotonic() - begun)
             self._floor = max(self._floor, time)
             self.window.learn(plan.receipts, APPLIED, plan.attempts)
             if self._letters is not None:
                 self.counted.update(plan.receipts)
             _count(plan.tally)
             self._most_parts *= 2
+
+    async def _apply(self, commit: Commit) -> int:
+        """Growth sees how long it took, and whether it met others."""
+        store, growth, clock = self._tools.store, self._tools.growth, self._tools.clock
+        if growth is None:
+            return await store.apply(commit)
+        begun = clock.monotonic()
+        growth.tries(commit.adds)
+        try:
+            time = await store.apply(commit)
+        except ContendedError:
+            ended = clock.monotonic()
+            growth.contended(commit.adds, ended - begun, ended)
+            raise
+        ended = clock.monotonic()
+        growth.wrote(commit.adds, ended - begun, ended)
+        return time
 
     def _now(self) -> int:
         """Not before the publishing: by a clock that is behind, a receipt would not outlive its message."""

@@ -2,10 +2,11 @@
 
 import logging
 
-from flusher.growth import Growth
+from flusher.growth import Growth, Raise
 from flusher.shardbook import ShardBook
 from shared import metrics
 from shared.clock import Clock
+from shared.errors import RefusedError, TransientError
 from shared.ports import Store
 
 _log = logging.getLogger(__name__)
@@ -26,22 +27,28 @@ class Growing:
         at = self._clock.monotonic()
         if asked := growth.looks(at):
             growth.saw(asked, await self._store.ages(asked), at)
-        grown = 0
-        for one in growth.due(self._clock.monotonic()):
+        due = growth.due(self._clock.monotonic())
+        grown = sum([await self._raise(one) for one in due])
+        metrics.MOST_SHARDS.set(growth.most())
+        return grown
+
+    async def _raise(self, one: Raise) -> bool:
+        try:
             there = (await self._store.shards([one.counter])).get(one.counter, 0)
             if 0 < there < one.after:
                 number = await self._store.raise_shards(one.counter, one.after, make=False)
             else:  # others were faster, or it has just been removed
                 number = there
-            growth.raised(one.counter, number or one.before)
-            self._book.raised(one.counter, number)
-            if number == there:
-                continue
-            grown += 1
-            metrics.RAISES.labels(one.why).inc()
-            _log.warning(
-                "counter %r has %d shards, and had %d, by %s: %.1f writes a second by this flusher, %.1f by others",
-                one.counter, number, there, one.why, one.own, one.others,
-            )  # fmt: skip
-        metrics.MOST_SHARDS.set(growth.most())
-        return grown
+        except (RefusedError, TransientError) as error:  # no reason for the next one not to be raised
+            _log.warning("counter %r needs more than %d shards: %s", one.counter, one.before, error)
+            return False
+        self._growth.raised(one.counter, number or one.before)
+        self._book.raised(one.counter, number)
+        if number == there:
+            return False
+        metrics.RAISES.labels(one.why).inc()
+        _log.warning(
+            "counter %r has %d shards, and had %d, by %s: %.1f writes a second by this flusher, %.1f by others",
+            one.counter, number, there, one.why, one.own, one.others,
+        )  # fmt: skip
+        return True

@@ -6,7 +6,7 @@ rate that does not last raises nothing.
 
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from math import ceil
+from math import ceil, inf
 from typing import Final, NamedTuple
 
 from flusher.writing import BUCKET, BUCKETS, Waited, Writing
@@ -25,6 +25,9 @@ second does so a little more often now and then.
 SLOW: Final = 1.0
 SLOW_EACH: Final = 0.001
 """Seconds, and for each sum in it, beyond which a commit has waited for somebody."""
+DOUBT: Final = 0.3
+"""Seconds before the end of a commit in which a write may be that of the commit. It does not wait after it is done."""
+MOST_DOUBTS: Final = 2_000
 OFTEN: Final = 0.1
 """Of the commits with a counter, so many that failed or waited because of it ask for more shards."""
 SPARE: Final = 2.0
@@ -56,9 +59,26 @@ class Growth:
         self._pick = pick
         self._seen: dict[str, Writing] = {}
         self._waited = Waited()
+        self._under_way: frozenset[tuple[str, int]] = frozenset()
+        self._doubts: list[tuple[str, int, float | None, float]] = []
+        """Looks at shards to which a commit of ours is under way."""
+
+    def tries(self, adds: Iterable[ShardAdd]) -> None:
+        """A commit of ours begins: until it ends nobody can say whether the last write of a shard is ours."""
+        self._resolve(inf)  # the one before it failed
+        self._under_way = frozenset([(counter, shard) for counter, shard, *_ in adds])
+
+    def _resolve(self, ours: float) -> None:
+        """What was written from then on may be ours."""
+        doubts, self._doubts = self._doubts, []
+        for counter, shard, age, at in doubts:
+            if counter in self._seen and (age is None or at - age < ours):
+                self._seen[counter].saw(shard, age, at)
 
     def wrote(self, adds: Sequence[ShardAdd], seconds: float, now: float) -> None:
-        """A commit of ours took so long."""
+        """A commit of ours is done, and took so long."""
+        self._resolve(now - DOUBT)
+        self._under_way = frozenset()
         for counter, shard, _, shards, _ in adds:
             writing = self._seen.get(counter)
             if writing is None:
@@ -95,8 +115,12 @@ class Growth:
     def saw(self, asked: Iterable[tuple[str, int]], ages: Mapping[tuple[str, int], float], at: float) -> None:
         """What came of `looks`, asked for at that time."""
         for counter, shard in asked:
-            if counter in self._seen:
-                self._seen[counter].saw({shard: ages.get((counter, shard))}, at)
+            age = ages.get((counter, shard))
+            if (counter, shard) in self._under_way:
+                self._doubts.append((counter, shard, age, at))
+            elif counter in self._seen:
+                self._seen[counter].saw(shard, age, at)
+        del self._doubts[MOST_DOUBTS:]
 
     def due(self, now: float) -> Sequence[Raise]:
         """Counters that need more shards than they have."""

@@ -5,7 +5,7 @@ them in so much time that was looked back on. Who writes alone never sees any, h
 """
 
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from math import sqrt
 from typing import Final
 
@@ -25,6 +25,7 @@ WRITES_FOR_A_READ: Final = 100
 MORE: Final = 10
 """Writes by which, within the buckets, there must be more than twice as many as before, to look again earlier."""
 MOST_FACTOR: Final = 4.0
+"""Times as often as it is seen a counter may be wanted to be written, by what we waited."""
 FEWEST: Final = 3
 """Writes, within the buckets, of a counter that is worth a look."""
 
@@ -76,15 +77,15 @@ class Waited:
         if self._begun is not None:
             self._spans.append((self._begun, now))
             self._begun = None
+            while self._spans[0][1] < now - BUCKET * BUCKETS:
+                self._spans.popleft()
 
     def factor(self, now: float) -> float:
         """How many times as often it could have written otherwise."""
         window = BUCKET * BUCKETS
         since = now - window
-        while self._spans and self._spans[0][1] < since:
-            self._spans.popleft()
         spans = [*self._spans, *([(self._begun, now)] if self._begun is not None else [])]
-        lost = sum(max(0.0, end - max(begin, since)) for begin, end in spans)
+        lost = sum(max(0.0, end - max(begin, since)) for begin, end in spans)  # older ones do not reach into it
         return min(MOST_FACTOR, window / max(window - lost, 1e-9))
 
 
@@ -160,16 +161,15 @@ class Writing:
         self._events /= 2  # older ones count less
         self._exposure /= 2
 
-    def saw(self, ages: Mapping[int, float | None], asked: float) -> None:
-        """How many seconds ago these shards were written, by anybody, at the time `asked`; None: never."""
-        for shard, age in ages.items():
-            since = asked - self._mine.get(shard, self._begun)
-            if since <= 0:
-                continue
-            if age is not None and age < since - SLACK:
-                self._events += 1
-                since = max(age, 0.001)
-            self._exposure += since / self.shards
+    def saw(self, shard: int, age: float | None, asked: float) -> None:
+        """How many seconds ago it was written, by anybody, at the time `asked`; None: never."""
+        since = asked - self._mine.get(shard, self._begun)
+        if since <= 0:
+            return
+        if age is not None and age < since - SLACK:
+            self._events += 1
+            since = max(age, 0.001)
+        self._exposure += since / self.shards
 
     def own(self, now: float) -> float:
         """Writes of ours a second, as far as they last."""

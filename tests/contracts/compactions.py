@@ -6,8 +6,11 @@ from itertools import count
 
 import pytest
 
+from shared.clock import ManualClock
+from shared.compaction import Compactor
 from shared.errors import AlreadyAppliedError, ContendedError, CrowdedError, ShrunkError
 from shared.ports import Store
+from shared.receipts import DAY
 from shared.words import SHARD_FULL, Commit, Receipt, ShardAdd
 from tests.contracts.books import books
 from tests.contracts.guards import guard, setting
@@ -215,7 +218,7 @@ class CompactionContract:
         adding.set()
         await asyncio.gather(*others)
         assert await total(store, "a") == sum(4**number for number in range(24))
-        await shrink(store, 1)
+        assert await Compactor(store, ManualClock(), DAY).compact("a", 1) == 1
         assert await total(store, "a") == sum(4**number for number in range(24))
 
     async def test_counters_of_more_shards_are_found(self, store: Store) -> None:

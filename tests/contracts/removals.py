@@ -104,7 +104,7 @@ class RemovalContract:
                 await store.apply(commit(ShardAdd("a", number % 3, 4**number, 3)))
                 await asyncio.sleep(0)
                 await store.apply(commit(ShardAdd("a", (number + 1) % 3, -(4**number), 3)))
-                await asyncio.sleep(0)
+                await asyncio.sleep(0.002)  # in which it holds nothing
 
         task = asyncio.create_task(remove())
         await asyncio.gather(add(0), add(8))

@@ -80,7 +80,7 @@ async def test_increments_and_compactions_at_once_are_all_accounted_for(datastor
     await asyncio.gather(*(adds(store, f"w{number}") for number, store in enumerate(stores[:3])))
     done.set()
     await asyncio.gather(*others)
-    assert compacted > 3
+    assert compacted
     assert await Compactor(stores[0], datastore.clock, DAY).compact("a", 1) == 1
     said = await look(stores[0], ["a"], 0)
     with contextlib.closing(said[0]) as ledger:

@@ -4,7 +4,7 @@ import pytest
 
 from flusher.cooling import Cooling
 from flusher.growing import Growing
-from flusher.growth import Growth
+from flusher.growth import Growth, Raise
 from flusher.service import make_flusher, make_tools
 from flusher.shardbook import ShardBook
 from shared import metrics
@@ -131,6 +131,24 @@ async def test_what_does_not_fit_or_is_never_said_to_be_old_stays() -> None:
     bench.clock.turn(1_000)
     assert await bench.cooling.cool_once() == 0
     assert await bench.store.shards(["a", "empty"]) == {"a": 2, "empty": 4}
+
+
+async def test_one_that_can_not_be_raised_does_not_keep_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Bench()
+    for name in ("bad", "good"):
+        await spread(bench.store, 1, counter=name)
+    due = [Raise(name, 1, 4, "rate", 4.0, 0.0) for name in ("bad", "good")]
+    monkeypatch.setattr(bench.growth, "due", lambda _: due)
+    raise_shards = bench.store.raise_shards
+
+    async def picky(counter: str, num_shards: int, *, make: bool = True) -> int:
+        if counter == "bad":
+            raise ContendedError("somebody was first")
+        return await raise_shards(counter, num_shards, make=make)
+
+    monkeypatch.setattr(bench.store, "raise_shards", picky)
+    assert await bench.growing.grow_once() == 1
+    assert await bench.store.shards(["bad", "good"]) == {"bad": 1, "good": 4}
 
 
 class Busy(MemoryStore):

@@ -174,6 +174,20 @@ def test_of_those_in_a_contended_commit_the_most_written_is_blamed() -> None:
     assert [one.counter for one in growth.due(160)] == ["warm"]
 
 
+@pytest.mark.parametrize(("before", "raised"), [(0.05, False), (0.6, True)])
+def test_a_write_of_ours_that_is_not_known_to_be_done_is_nobody_elses(before: float, raised: bool) -> None:
+    """The store shows it shortly before its answer is here. What it showed long before that is of others."""
+    growth = Growth(1.0, 100)
+    add = [ShardAdd("a", 0, 1, 1, 1)]
+    for number in range(100):
+        growth.tries(add)
+        at = number + 1 - before
+        if asked := growth.looks(at):
+            growth.saw(asked, dict.fromkeys(asked, 0.01), at)
+        growth.wrote(add, 0.9, number + 1.0)
+    assert bool(growth.due(100)) is raised
+
+
 def test_what_is_not_written_any_more_is_forgotten_and_makes_room() -> None:
     growth = Growth(1.0, 100)
     growth.wrote([ShardAdd(f"c{number}", 0, 1, 1, 1) for number in range(MOST_COUNTERS)], 0.1, 0)
