@@ -121,6 +121,7 @@ class MemoryStore:
         for index, part in enumerate(given):
             if part:
                 shards[counter, index] = shards.get((counter, index), 0) + part
+                self._written[counter, index] = self._clock.monotonic()
         self._shards, self._configs = shards, self._configs | {counter: num_shards}
         self._receipts = self._receipts | {receipt.key: receipt}
         self._time += 1

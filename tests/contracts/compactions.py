@@ -242,3 +242,10 @@ class CompactionContract:
         ages = await store.ages(asked)
         assert not ages or {*ages} == {("a", 0), ("a", 2)}
         assert all(-1 < age < 10 for age in ages.values())
+
+    async def test_what_a_compaction_gives_to_a_shard_is_a_write(self, store: Store) -> None:
+        await store.apply(commit(ShardAdd("a", 7, 5, 12)))
+        await shrink(store, 3)
+        ages = await store.ages([("a", 0), ("a", 7)])
+        assert not ages or {*ages} == {("a", 0)}
+        assert all(-1 < age < 10 for age in ages.values())
