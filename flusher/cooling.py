@@ -12,7 +12,7 @@ from shared.ports import Store
 _log = logging.getLogger(__name__)
 
 MOST: Final = 100_000
-"""Remembered. Beyond it all are looked at again."""
+"""Remembered. Those beyond it are looked at again each time."""
 
 
 class Cooling:
@@ -29,29 +29,26 @@ class Cooling:
 
     async def cool_once(self) -> int:
         """How many have fewer shards than before."""
-        if len(self._later) > MOST:
-            self._later.clear()
+        now = self._clock.monotonic()
+        self._later = {counter: due for counter, due in self._later.items() if due > now}
         cooled = 0
         async for page in self._store.grown(self._first):
             cooled += sum([await self._cool(counter) for counter in page])
-        now = self._clock.monotonic()
-        self._later = {counter: due for counter, due in self._later.items() if due > now}
         return cooled
 
     async def _cool(self, counter: str) -> bool:
-        now = self._clock.monotonic()
-        if self._later.get(counter, now) > now:
+        if counter in self._later:
             return False
         before = (await self._store.shards([counter])).get(counter, 0)
         ages = await self._store.ages([(counter, shard) for shard in range(before)])
         youngest = min(ages.values(), default=0.0)  # nothing is known of one without any
         if youngest < self._cold:
-            self._later[counter] = now + self._cold - youngest
+            self._look_later(counter, self._cold - youngest)
             return False
         try:
             number = await self._compactor.compact(counter, self._first)
         except (CrowdedError, RefusedError, TransientError) as error:
-            self._later[counter] = now + self._cold
+            self._look_later(counter, self._cold)
             _log.warning("counter %r keeps its %d shards: %s", counter, before, error)
             return False
         metrics.COMPACTIONS.labels("cold").inc()
@@ -59,3 +56,7 @@ class Cooling:
             "counter %r has %d shards, and had %d: nobody wrote to it for %.0f s", counter, number, before, youngest
         )
         return number < before
+
+    def _look_later(self, counter: str, seconds: float) -> None:
+        if len(self._later) < MOST:
+            self._later[counter] = self._clock.monotonic() + seconds

@@ -43,19 +43,21 @@ def make_tools(subscription: Subscription, store: Store, overlay: Overlay, clock
 
 def make_flusher(tools: Tools, settings: Settings, *, topic: str, ages: bool) -> Flusher:
     policy = FlushPolicy(settings.flush_interval, MOST_COUNTERS, settings.max_window_bytes)
-    alone = settings.ndb_writers == "no"
     return Flusher(
         tools,
         policy,
         topic=topic,
         lease=settings.lease,
         ages=ages,
-        removes=alone,
-        cooling=_cooling(tools, settings) if alone and settings.compact_after else None,
+        removes=settings.ndb_writers == "no",
+        cooling=_cooling(tools, settings),
     )
 
 
-def _cooling(tools: Tools, settings: Settings) -> Cooling:
+def _cooling(tools: Tools, settings: Settings) -> Cooling | None:
+    """Where shards are no use none has an age, and to look for counters of many would read all of a file."""
+    if settings.ndb_writers == "yes" or not settings.compact_after or not tools.store.parallel:
+        return None
     compactor = Compactor(tools.store, tools.clock, tools.retention)
     return Cooling(tools.store, compactor, tools.clock, settings.shards, settings.compact_after * DAY_SECONDS)
 

@@ -133,6 +133,18 @@ async def test_what_does_not_fit_or_is_never_said_to_be_old_stays() -> None:
     assert await bench.store.shards(["a", "empty"]) == {"a": 2, "empty": 4}
 
 
+async def test_no_more_than_so_many_are_remembered_as_not_cold(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("flusher.cooling.MOST", 3)
+    bench = Bench()
+    for number in range(10):
+        await spread(bench.store, 1, 2, counter=f"warm-{number}")
+    assert await bench.cooling.cool_once() == 0
+    assert len(bench.cooling._later) == 3
+    bench.clock.turn(1_000)
+    assert await bench.cooling.cool_once() == 10
+    assert bench.cooling._later == {}
+
+
 async def test_one_that_can_not_be_raised_does_not_keep_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
     bench = Bench()
     for name in ("bad", "good"):
@@ -188,6 +200,7 @@ async def test_flushers_grow_counters_only_where_it_helps_and_cool_them_only_if_
     assert flusher(compact_after=1.0, ndb_writers="yes")._cooling is None  # type: ignore[attr-defined]
     store.parallel = False
     assert flusher()._growing is None  # type: ignore[attr-defined]
+    assert flusher(compact_after=1.0)._cooling is None  # type: ignore[attr-defined]
 
 
 async def test_the_receipt_of_a_compaction_stands_for_nothing_and_names_its_counter() -> None:
