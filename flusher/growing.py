@@ -26,7 +26,8 @@ class Growing:
         growth = self._growth
         at = self._clock.monotonic()
         if asked := growth.looks(at):
-            growth.saw(asked, await self._store.ages(asked), at)
+            ages = await self._store.ages(asked)
+            growth.saw(asked, ages, at, self._clock.monotonic())
         due = growth.due(self._clock.monotonic())
         grown = sum([await self._raise(one) for one in due])
         metrics.MOST_SHARDS.set(growth.most())

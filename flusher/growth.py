@@ -60,7 +60,7 @@ class Growth:
         self._seen: dict[str, Writing] = {}
         self._waited = Waited()
         self._under_way: frozenset[tuple[str, int]] = frozenset()
-        self._doubts: list[tuple[str, int, float | None, float]] = []
+        self._doubts: list[tuple[str, int, float | None, float, float]] = []
         """Looks at shards to which a commit of ours is under way."""
 
     def tries(self, adds: Iterable[ShardAdd]) -> None:
@@ -71,8 +71,8 @@ class Growth:
     def _resolve(self, ours: float) -> None:
         """What was written from then on may be ours."""
         doubts, self._doubts = self._doubts, []
-        for counter, shard, age, at in doubts:
-            if counter in self._seen and (age is None or at - age < ours):
+        for counter, shard, age, at, now in doubts:
+            if counter in self._seen and (age is None or now - age < ours):
                 self._seen[counter].saw(shard, age, at)
 
     def wrote(self, adds: Sequence[ShardAdd], seconds: float, now: float) -> None:
@@ -112,12 +112,14 @@ class Growth:
                 asked += [(counter, shard) for shard in shards]
         return asked
 
-    def saw(self, asked: Iterable[tuple[str, int]], ages: Mapping[tuple[str, int], float], at: float) -> None:
-        """What came of `looks`, asked for at that time."""
+    def saw(
+        self, asked: Iterable[tuple[str, int]], ages: Mapping[tuple[str, int], float], at: float, now: float
+    ) -> None:
+        """What came of `looks`, asked for at that time: the store looked then, or later."""
         for counter, shard in asked:
             age = ages.get((counter, shard))
             if (counter, shard) in self._under_way:
-                self._doubts.append((counter, shard, age, at))
+                self._doubts.append((counter, shard, age, at, now))
             elif counter in self._seen:
                 self._seen[counter].saw(shard, age, at)
         del self._doubts[MOST_DOUBTS:]

@@ -131,7 +131,7 @@ class Writing:
         self.last = now
         self.writes.add(now)
         self._since += 1
-        if self._left:
+        if self._then:  # also after the last look, whose answer may be under way
             self._mine[shard] = now
 
     def become(self, shards: int) -> None:

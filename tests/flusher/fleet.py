@@ -1,9 +1,10 @@
-"""Several flushers, and others, that write to one counter in virtual time, and what their growth makes of it."""
+"""Flushers, and others, that write to one counter in virtual time, and what their growth makes of it."""
 
 import heapq
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import count
+from math import inf
 from random import Random
 
 from flusher.growth import Growth, Raise
@@ -78,10 +79,64 @@ class Fleet:
         asked = growth.looks(now)
         self.reads += len(asked)
         ages = {(name, shard): now - self._written[shard] for name, shard in asked if shard in self._written}
-        growth.saw(asked, ages, now)
+        growth.saw(asked, ages, now, now)
         for one in growth.due(now):
             self.raises.append((now, one))
             self.shards = max(self.shards, one.after)
             self._known[writer] = self.shards, now + BOOK
             growth.raised("a", self.shards)
         return GROWTH_INTERVAL
+
+
+def slow_and_alone(seed: int, latency: float, seconds: float) -> Sequence[Raise]:
+    """What a single flusher raises that writes once a second. Each of its questions takes the store about so long: half
+    of the time it is on its way there, half on its way back.
+    """
+    chance = Random(seed)
+    growth = Growth(1.0, 100, chance.randrange)
+    order = count()
+    events: list[tuple[float, int, Callable[[float], None]]] = []
+    add = [ShardAdd("a", 0, 1, 1, 1)]
+    written = -inf
+    raises: list[Raise] = []
+
+    def at(now: float, step: Callable[[float], None]) -> None:
+        heapq.heappush(events, (now, next(order), step))
+
+    def flush(begun: float) -> None:
+        took = latency * chance.uniform(0.7, 1.3)
+        growth.tries(add)
+
+        def applied(now: float) -> None:
+            nonlocal written
+            written = now
+
+        def done(now: float) -> None:
+            growth.wrote(add, took, now)
+            at(max(begun + 1, now + 0.01), flush)
+
+        at(begun + took / 2, applied)
+        at(begun + took, done)
+
+    def grow(begun: float) -> None:
+        took = latency * chance.uniform(0.7, 1.3)
+        asked = growth.looks(begun)
+        ages: dict[tuple[str, int], float] = {}
+
+        def looked(now: float) -> None:
+            ages.update(dict.fromkeys(asked, now - written))
+
+        def done(now: float) -> None:
+            growth.saw(asked, ages, begun, now)
+            raises.extend(growth.due(now))
+            at(now + GROWTH_INTERVAL, grow)
+
+        at(begun + took / 2, looked)
+        at(begun + took, done)
+
+    at(chance.random(), flush)
+    at(chance.random() * GROWTH_INTERVAL, grow)
+    while events[0][0] < seconds:
+        now, _, step = heapq.heappop(events)
+        step(now)
+    return raises

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from flusher.growth import CONTENTION, KEPT, MOST_COUNTERS, RATE, Growth
 from flusher.writing import BUCKET, LOOKS, MOST_FACTOR, Buckets, Waited
 from shared.words import ShardAdd
-from tests.flusher.fleet import Fleet
+from tests.flusher.fleet import Fleet, slow_and_alone
 
 SEEDS = range(3)
 
@@ -97,7 +97,7 @@ def look(growth: Growth, begin: float, ages: float) -> None:
     for number in range(4 * LOOKS):
         at = begin + number * BUCKET / 2
         asked = growth.looks(at)
-        growth.saw(asked, dict.fromkeys(asked, ages), at)
+        growth.saw(asked, dict.fromkeys(asked, ages), at, at)
         growth.wrote([ShardAdd(name, 0, 1, 4, 4) for name in ("a", "b")], 0.01, at)
 
 
@@ -163,7 +163,7 @@ def test_of_those_in_a_contended_commit_the_most_written_is_blamed() -> None:
         at = number * 0.5
         growth.wrote(both[:1] if number % 3 else both, 0.01, at)
         asked = growth.looks(at)
-        growth.saw(asked, {one: 1.0 for one in asked if one[0] != "alone"}, at)
+        growth.saw(asked, {one: 1.0 for one in asked if one[0] != "alone"}, at, at)
     for number in range(30):
         growth.contended(both, 0.1, 100 + number)
     assert [one.counter for one in growth.due(130)] == ["hot"]
@@ -183,9 +183,15 @@ def test_a_write_of_ours_that_is_not_known_to_be_done_is_nobody_elses(before: fl
         growth.tries(add)
         at = number + 1 - before
         if asked := growth.looks(at):
-            growth.saw(asked, dict.fromkeys(asked, 0.01), at)
+            growth.saw(asked, dict.fromkeys(asked, 0.01), at, at)
         growth.wrote(add, 0.9, number + 1.0)
     assert bool(growth.due(100)) is raised
+
+
+@pytest.mark.parametrize("latency", [0.05, 0.9, 1.1, 1.5])
+def test_who_writes_alone_to_a_slow_store_does_not_take_itself_for_others(latency: float) -> None:
+    for seed in range(8):
+        assert slow_and_alone(seed, latency, 1_200.0) == []
 
 
 def test_what_is_not_written_any_more_is_forgotten_and_makes_room() -> None:
