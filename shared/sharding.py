@@ -26,8 +26,10 @@ def went(add: ShardAdd, there: int) -> bool:
 
 
 def number_for(add: ShardAdd, there: int) -> int:
-    """How many shards the counter must have, if the add makes its shard: not what it had before it was compacted."""
-    return max(there, add.shard + 1 if there and add.known else add.num_shards)
+    """How many shards the counter must have at least, if the add makes its shard where there are so many: not as many
+    as there were, since it may be compacted until then.
+    """
+    return add.shard + 1 if there and add.known else add.num_shards
 
 
 def moved(staying: Sequence[int], leaving: int) -> list[int] | None:

@@ -46,7 +46,7 @@ def is_big(delta: int) -> bool:
 
 
 class ShardMemory:
-    """The shards seen lately."""
+    """The shards that were there lately."""
 
     def __init__(self) -> None:
         self._standings: OrderedDict[Shard, tuple[Standing, float]] = OrderedDict()
@@ -57,6 +57,9 @@ class ShardMemory:
         return standing if now - at < FRESH else None
 
     def note(self, shard: Shard, standing: Standing, now: float) -> None:
+        if not standing.version:  # when it is to be made, somebody has to see whether it went with a compaction
+            self.forget(shard)
+            return
         self._standings[shard] = (standing, now)
         self._standings.move_to_end(shard)
         if len(self._standings) > MOST_SHARDS:

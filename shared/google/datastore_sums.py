@@ -30,7 +30,7 @@ class Sums:
         return self._adds.keys()
 
     def number(self, counter: str, there: int) -> int:
-        """Shards that it must have, where it has so many (0: no config) and one of these is not there."""
+        """Shards that it must have at least, where it has so many (0: no config) and one of these is not there."""
         return max(max(number_for(add, there), add.shard + 1) for add in self._adds[counter])
 
     def shrunk(self, shard: Shard, there: int) -> bool:

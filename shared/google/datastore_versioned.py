@@ -92,7 +92,8 @@ class VersionedWay:
             # Written even if it is high enough, so that it can't be deleted meanwhile.
             config = found.get(name_of(key))
             numbers[counter] = integer(config.entity, NUM_SHARDS) if config else 0
-            self._put(request, key, config, NUM_SHARDS, sums.number(counter, numbers[counter]))
+            number = max(numbers[counter], sums.number(counter, numbers[counter]))
+            self._put(request, key, config, NUM_SHARDS, number)
         gone = {one for one, key in keys.items() if name_of(key) not in shards and sums.shrunk(one, numbers[one[0]])}
         if gone:
             raise ShrunkError({counter for counter, _ in gone})

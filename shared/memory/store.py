@@ -54,7 +54,8 @@ class MemoryStore:
             shard = add.counter, add.shard
             self._written[shard] = self._clock.monotonic()
             if shard not in shards:
-                configs[add.counter] = number_for(add, configs.get(add.counter, 0))
+                there = configs.get(add.counter, 0)
+                configs[add.counter] = max(there, number_for(add, there))
             shards[shard] = shards.get(shard, 0) + add.delta
         self._shards, self._configs = shards, configs
         revived = [

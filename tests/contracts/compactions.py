@@ -137,6 +137,17 @@ class CompactionContract:
         assert await store.shards(["a"]) == {"a": 4}
         assert await total(store, "a") == 6
 
+    async def test_who_looked_for_a_shard_before_it_went_is_told_so(self, store: Store) -> None:
+        first = commit(ShardAdd("a", 0, 1, 1))
+        await store.apply(first)
+        await store.raise_shards("a", 10)
+        with pytest.raises(AlreadyAppliedError):
+            await store.apply(Commit(first.receipts, (ShardAdd("a", 5, 1, 10, 10),)))
+        await shrink(store, 1)
+        with pytest.raises(ShrunkError):
+            await store.apply(commit(ShardAdd("a", 5, 1, 10, 10)))
+        assert await store.shards(["a"]) == {"a": 1}
+
     async def test_who_wants_one_more_gets_it(self, store: Store) -> None:
         await spread(store, 1, 2, 3)
         await shrink(store, 1)

@@ -4,7 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.ids import mint, of_key
-from shared.sharding import choose, shard_key
+from shared.sharding import choose, number_for, shard_key
+from shared.words import ShardAdd
 
 
 @given(st.integers(1, 40), st.sets(st.integers(0, 45)), st.integers(0, 10**6))
@@ -20,6 +21,12 @@ def test_every_shard_that_is_not_full_can_be_chosen(num: int, full: set[int]) ->
     free = set(range(num)) - full
     chosen = {choose(num, frozenset(full), lambda most, chance=chance: chance % most) for chance in range(num)}  # type: ignore[misc]
     assert chosen == (free or {num})
+
+
+def test_a_shard_that_is_made_needs_itself_alone_where_a_counter_is_there_which_may_be_compacted_meanwhile() -> None:
+    assert number_for(ShardAdd("a", 4, 1, 10, 10), 10) == 5
+    assert number_for(ShardAdd("a", 4, 1, 10, 10), 0) == 10
+    assert number_for(ShardAdd("a", 4, 1, 10), 10) == 10
 
 
 def test_a_shard_is_called_as_in_the_published_model() -> None:

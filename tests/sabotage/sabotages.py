@@ -564,8 +564,8 @@ SABOTAGES: Final = (
     Sabotage(
         "what is added to a shard that is made is not looked for",
         "shared/sharding.py",
-        "    return max(there, add.shard + 1 if there and add.known else add.num_shards)",
-        "    return there or add.num_shards",
+        "    return add.shard + 1 if there and add.known else add.num_shards",
+        "    return 0 if there else add.num_shards",
         (STORE, SEEDS),
     ),
     Sabotage(
