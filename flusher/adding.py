@@ -8,7 +8,7 @@ from itertools import islice
 from flusher.visits import Outcome
 from shared import notes
 from shared.clock import Clock
-from shared.errors import AlreadyAppliedError, RefusedError, ShardFullError, TransientError
+from shared.errors import AlreadyAppliedError, RefusedError, ShardFullError, ShrunkError, TransientError
 from shared.jobs import Job
 from shared.ports import Store
 from shared.receipts import key_of_visit
@@ -61,6 +61,8 @@ class Adding:
             except ShardFullError as error:
                 for name, shard in error.shards:
                     full[name] = full.get(name, frozenset()) | {shard}
+            except ShrunkError as error:
+                left = {**left, **await self._store.shards([*error.counters])}
             except RefusedError as error:
                 if len(left) == 1:
                     return [(name, str(error)) for name in left]
@@ -91,4 +93,4 @@ class Adding:
 
     def _to_shard(self, name: str, shards: int, delta: int, full: Mapping[str, frozenset[int]]) -> ShardAdd:
         shard = choose(shards, full.get(name, frozenset()), self._pick)
-        return ShardAdd(name, shard, delta, max(shards, shard + 1))
+        return ShardAdd(name, shard, delta, max(shards, shard + 1), shards)

@@ -229,3 +229,22 @@ async def test_old_jobs_are_forgotten_by_a_clock_that_has_settled() -> None:
     parts.clock.turn(SETTLES + 1)
     assert await sweep.sweep_once() == 1
     assert await parts.jobs.get("j") is None
+
+
+async def test_an_add_does_not_undo_a_compaction(monkeypatch: pytest.MonkeyPatch) -> None:
+    parts = Parts()
+    await parts.count("b")
+    await parts.store.apply(Commit((), tuple([ShardAdd("a", shard, 1, 9) for shard in range(9)])))
+    adding = Adding(parts.store, parts.clock, LIVE, pick=lambda most: most - 1)
+    await parts.start()
+    apply = parts.store.apply
+
+    async def after_a_compaction(commit: Commit) -> int:
+        await parts.store.compact("a", 1, Receipt("k", LATER))
+        monkeypatch.undo()
+        return await apply(commit)
+
+    monkeypatch.setattr(parts.store, "apply", after_a_compaction)
+    assert await adding((await parts.standing()).job, ["a", "b"]) == Outcome(2, 2)
+    assert await parts.store.shards(["a", "b"]) == {"a": 1, "b": 1}
+    assert await parts.totals() == {"a": 19, "b": 11}
