@@ -20,6 +20,7 @@ from shared.errors import (
     ChangedError,
     RefusedError,
     ShardFullError,
+    ShrunkError,
     StorageFullError,
     TransientError,
 )
@@ -175,9 +176,10 @@ class Importer:
         numbers = await self._insist(lambda: self._store.shards([mark.counter for mark in todo]))
         adds = []
         for mark in todo:
-            number = max(numbers.get(mark.counter, self._way.shards), 1)
+            known = numbers.get(mark.counter, 0)
+            number = known or self._way.shards
             shard = choose(number, frozenset(shard for name, shard in full if name == mark.counter), self._pick)
-            adds.append(ShardAdd(mark.counter, shard, mark.total - mark.seen, max(number, shard + 1)))
+            adds.append(ShardAdd(mark.counter, shard, mark.total - mark.seen, max(number, shard + 1), known))
         commit_id = mint()
         (note,) = notes.written([""], commit_id, Tally(), {add.counter: add.delta for add in adds})
         expires = int(self._clock.now() * 1_000) + self._way.receipts_live
@@ -188,7 +190,7 @@ class Importer:
         """Whether it took place."""
         try:
             await self._insist(lambda: self._store.apply(commit))
-        except (AlreadyAppliedError, ChangedError):
+        except (AlreadyAppliedError, ChangedError, ShrunkError):
             key = commit.receipts[0].key  # there, if an earlier try was taken for lost
             return key in (await self._insist(lambda: self._store.receipts([key]))).found
         return True

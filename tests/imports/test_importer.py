@@ -297,3 +297,20 @@ async def test_whoever_is_always_too_late_gives_up() -> None:
     with pytest.raises(ExceptionGroup) as failed:
         await parts.run()
     assert failed.group_contains(TransientError, match="others import the same")
+
+
+class Compacted(MemoryStore):
+    """Just before the first import the counter's shards go, all but one."""
+
+    async def apply(self, commit: Commit) -> int:
+        if commit.marks and await self.shards(["a"]) == {"a": 9}:
+            await self.compact("a", 1, Receipt("k", 2**60))
+        return await super().apply(commit)
+
+
+async def test_an_import_does_not_undo_a_compaction() -> None:
+    parts = Parts(FakeSource({"a": 5}), Compacted)
+    await parts.store.apply(Commit((), tuple([ShardAdd("a", shard, 1, 9) for shard in range(9)])))
+    assert await parts.run() == [Outcome("a", 5, 5)]
+    assert await parts.store.shards(["a"]) == {"a": 1}
+    assert await parts.totals() == {"a": 14}
