@@ -42,7 +42,7 @@ class Jobs(Protocol):
 
     async def sweep(self, now: int, limit: int) -> int:
         """Delete what is left of jobs that expired before `now` (ms), up to `limit` tasks; how many rows went. Fewer
-        does not mean that none is left.
+        does not mean that none is left. A job has failed before the first of its tasks goes: what it says is not whole.
         """
         ...
 

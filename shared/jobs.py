@@ -23,6 +23,7 @@ KINDS: Final = (ADD, RESET, DELETE, EXPORT)
 RUNNING: Final = "running"
 DONE: Final = "done"
 FAILED: Final = "failed"
+FORGOTTEN: Final = "it is so old that it is being forgotten"
 ALL: Final = 2**60
 """The share of a whole job."""
 MOST_EXAMPLES: Final = 3

@@ -13,7 +13,7 @@ from shared.google.datastore_client import CONFLICT_FAILS, DatastoreClient
 from shared.google.datastore_errors import MissingError
 from shared.google.datastore_keys import EXPIRES, Key, Place, integer, name_of
 from shared.google.datastore_store import DatastoreStore
-from shared.jobs import RUNNING, Done, Job, Progress, Standing, noted, recalled
+from shared.jobs import DONE, FAILED, FORGOTTEN, RUNNING, Done, Job, Progress, Standing, noted, recalled
 
 BOOKS: Final = 16
 """An entity takes about one write a second."""
@@ -123,10 +123,13 @@ class DatastoreJobs:
         return {one.task.range.after: one for one in done}
 
     async def end(self, job: str, state: str, when: int, why: str = "") -> None:
+        await self._end(job, state, when, why, unless=(DONE, FAILED))
+
+    async def _end(self, job: str, state: str, when: int, why: str, *, unless: Collection[str]) -> None:
         backoff = Backoff(0.01, 0.5)
         for _ in range(TRIES):
             found = await self._one(self._place.key(self._place.kinds.job, job))
-            if found is None or found.entity.properties[_STATE].string_value != RUNNING:
+            if found is None or found.entity.properties[_STATE].string_value in unless:
                 return
             request = self._client.commit_request()
             changed = _only(request, found)
@@ -160,6 +163,7 @@ class DatastoreJobs:
         _filter(query, EXPIRES, _Operator.LESS_THAN).timestamp_value.FromMilliseconds(now)
         gone = 0
         for job in [name_of(one.entity.key)[1] for one in await self._run(query)]:
+            await self._end(job, FAILED, now, FORGOTTEN, unless=(FAILED,))
             tasks = await self._tasks(job, limit - gone)
             await self._delete(tasks)
             gone += len(tasks)

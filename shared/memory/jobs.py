@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from shared.clock import Clock
 from shared.job_ports import Lease
-from shared.jobs import RUNNING, Done, Job, Standing, Task
+from shared.jobs import FAILED, FORGOTTEN, RUNNING, Done, Job, Standing, Task
 
 
 class MemoryJobs:
@@ -49,6 +49,8 @@ class MemoryJobs:
 
     async def sweep(self, now: int, limit: int) -> int:
         expired = {id_ for id_, standing in self._jobs.items() if standing.job.expires < now}
+        for id_ in expired:
+            self._jobs[id_] = replace(self._jobs[id_], state=FAILED, why=FORGOTTEN)
         going = [key for key in self._done if key[0] in expired][:limit]
         for key in going:
             del self._done[key]

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import orjson
 
-from shared.jobs import RUNNING, Done, Job, Progress, Standing, noted, recalled
+from shared.jobs import FAILED, FORGOTTEN, RUNNING, Done, Job, Progress, Standing, noted, recalled
 from shared.sqlite.database import Database, translate
 from shared.sqlite.reserve import Reserve
 
@@ -93,6 +93,7 @@ class SqliteJobs:
         def work(db: sqlite3.Connection) -> int:
             gone = 0
             for (job,) in db.execute("SELECT id FROM jobs WHERE expires < ? LIMIT ?", (now, limit)).fetchall():
+                db.execute("UPDATE jobs SET state = ?, why = ? WHERE id = ?", (FAILED, FORGOTTEN, job))
                 some = "SELECT job, begin FROM done_tasks WHERE job = ? LIMIT ?"
                 gone += db.execute(
                     f"DELETE FROM done_tasks WHERE (job, begin) IN ({some})",  # noqa: S608 (constant)

@@ -185,8 +185,10 @@ class JobsContract:
             first = done(Task(id_), "p3", "p5")
             await jobs.record(first)
             await jobs.record(done(first.children[0]))
+        await jobs.end("j", DONE, 1_500)
         while await jobs.sweep(2_002, 1):
-            pass
+            there = await jobs.get("j")  # its chunks are not all there any more, or none is
+            assert there is None or there.state == FAILED
         assert [await jobs.get(id_) for id_ in "jk"] == [None, None]
         assert (await standing(jobs, "l")).progress.tasks == 2
         assert await jobs.recorded("j", ["", "p3"]) == {}
