@@ -231,14 +231,19 @@ def test_interrupted_it_says_how_to_go_on(tmp_path: Path, place: Place) -> None:
         stdout=subprocess.PIPE,
         text=True,
     ) as alone:
-        assert alone.stdout is not None
-        url = alone.stdout.readline().split()[5].rstrip(",")
-        command = [*COUNTERSINK, "map", "--prefix", "p", "--add", "1", "--url", url, "--job", "mine"]
-        with subprocess.Popen(command, env=environment(), stderr=subprocess.PIPE, text=True) as asking:
-            assert asking.stderr is not None
-            assert asking.stderr.readline() == "job mine\n"
-            asking.send_signal(signal.SIGINT)
-            rest = asking.stderr.read()
-        assert rest == "job mine goes on; to look at it again, run the same with --job mine\n"
-        assert asking.returncode == 130
-        alone.terminate()
+        try:
+            assert alone.stdout is not None
+            url = alone.stdout.readline().split()[5].rstrip(",")
+            # Who is started by a shell in the background would not hear it.
+            command = ["env", "--default-signal=INT", *COUNTERSINK, "map", "--prefix", "p", "--add", "1", "--url", url]
+            with subprocess.Popen(
+                [*command, "--job", "mine"], env=environment(), stderr=subprocess.PIPE, text=True
+            ) as asking:
+                assert asking.stderr is not None
+                assert asking.stderr.readline() == "job mine\n"
+                asking.send_signal(signal.SIGINT)
+                rest = asking.stderr.read()
+            assert rest == "job mine goes on; to look at it again, run the same with --job mine\n"
+            assert asking.returncode == 130
+        finally:
+            alone.terminate()
