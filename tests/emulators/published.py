@@ -104,11 +104,13 @@ class Ndb:
 
 
 class Ndb2013(Ndb):
-    """An id of 0 is none, so that what it meant for shard 0 goes to a new one each time."""
+    """An id of 0 is none, so that what it meant for shard 0 goes to a new one each time. It is chosen here: ids of the
+    older emulator's own may be those of other shards.
+    """
 
     def increment(self, name: str) -> None:
         index = random.randrange(self._number(name))
-        self.database.add(self.database.key(SHARD, name, SHARD, *([index] if index else [])))
+        self.database.add(self.database.key(SHARD, name, SHARD, index or random.randrange(2**40, 2**50)))
 
     def get_count(self, name: str) -> int:
         return self.database.sum(SHARD, ancestor=self.database.key(SHARD, name))

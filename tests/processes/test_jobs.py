@@ -3,7 +3,9 @@
 import asyncio
 import json
 import signal
+import sqlite3
 import sys
+from contextlib import closing
 from pathlib import Path
 
 from countersink.client import Client
@@ -54,6 +56,13 @@ async def test_a_job_is_done_once_whoever_is_killed(tmp_path: Path) -> None:
         assert [(line["name"], line["value"]) for line in lines] == [(name, 11) for name in names]
 
 
+def done(file: Path) -> int:
+    """Pages of the job."""
+    with closing(sqlite3.connect(file, timeout=10)) as db:
+        (tasks,) = db.execute("SELECT coalesce(max(tasks), 0) FROM jobs").fetchone()
+    return int(tasks)
+
+
 async def test_a_process_that_does_a_job_alone_goes_on_after_it_was_killed(tmp_path: Path) -> None:
     names = [f"account:{number:05}" for number in range(COUNTERS // 3)]
     async with processes(tmp_path, tmp_path / "log", COUNTERSINK_FLUSH_INTERVAL="0.05") as started:
@@ -62,20 +71,18 @@ async def test_a_process_that_does_a_job_alone_goes_on_after_it_was_killed(tmp_p
             await client.increment_many(dict.fromkeys(names, 1), wait=30)
         assert await service.end(signal.SIGTERM) == 0
         command = [sys.executable, "-m", "countersink", "map", "--prefix", "", "--add", "10", "--job", "mine"]
-        killed = 0
-        while True:
-            ran = await asyncio.create_subprocess_exec(
+        for least in (1, 8):  # pages that are done when it is killed
+            alone = await asyncio.create_subprocess_exec(
                 *(*command, "--concurrency", "1"), env=started.environment, stderr=asyncio.subprocess.DEVNULL
             )
-            try:
-                code = await asyncio.wait_for(ran.wait(), 0.7 + 0.1 * killed)
-            except TimeoutError:
-                ran.kill()
-                await ran.wait()
-                killed += 1
-            else:
-                break
-        assert (code, killed > 0) == (0, True)
+            while done(tmp_path / "countersink.db") < least:
+                await asyncio.sleep(0.005)
+            alone.kill()
+            assert await alone.wait() == -signal.SIGKILL
+        alone = await asyncio.create_subprocess_exec(
+            *command, env=started.environment, stderr=asyncio.subprocess.DEVNULL
+        )
+        assert await alone.wait() == 0
         service = await started.start("up", "--port", "0")
         async with Client(service.url) as client:
             assert {one.name: one.value async for one in client.list("", page=1_000)} == dict.fromkeys(names, 11)
