@@ -90,6 +90,7 @@ ROWS = (
         tested=(BLIND,),
         wires=True,
         hurt="store",
+        recovery=180.0,
     ),
     Row(
         "broker-restarted",
