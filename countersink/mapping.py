@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from countersink.arguments import seconds
+from countersink.arguments import seconds, whole
 from countersink.bar import Bar, lasting
 from countersink.exports import written
 from countersink.output import tell
@@ -74,7 +74,10 @@ def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
     parser.add_argument("--job", metavar="ID", help="happens once however often it is run under this id [a new one]")
     parser.add_argument("--url", help="have the service there do it")
     parser.add_argument(
-        "--concurrency", type=int, metavar="N", help="pages at once, without --url [COUNTERSINK_JOB_TASKS]"
+        "--concurrency",
+        type=whole(1, MOST_AT_ONCE),
+        metavar="N",
+        help="pages at once, without --url [COUNTERSINK_JOB_TASKS]",
     )
     parser.add_argument(
         "--patience",
@@ -99,11 +102,8 @@ def _map(options: argparse.Namespace) -> None:
     for name, flaw in flaws.items():
         if flaw is not None:
             options.refuse(f"argument {name}: {flaw}")
-    if options.concurrency is not None:
-        if options.url:
-            options.refuse("--concurrency is of this process; with --url flushers do it (COUNTERSINK_JOB_TASKS)")
-        if not 1 <= options.concurrency <= MOST_AT_ONCE:
-            options.refuse(f"argument --concurrency: must be from 1 to {MOST_AT_ONCE}")
+    if options.concurrency is not None and options.url:
+        options.refuse("--concurrency is of this process; with --url flushers do it (COUNTERSINK_JOB_TASKS)")
     if options.json and options.export == STANDARD:
         options.refuse("--json and --export - both go to standard output: name a file")
     where = _by_service(wish, options) if options.url else _by_itself(wish, options.concurrency)
@@ -186,7 +186,7 @@ async def _by_itself(wish: Wish, at_once: int | None) -> AsyncIterator[Place]:
             parts.jobs, tasks, parts.overlay, parts.clock, lifetime(settings.retention * 1000, of_client=True)
         )
         standing, _ = await starting.start(wish.kind, wish.prefix, wish.delta or 0, id_=wish.id)
-        if (standing.job.kind, standing.job.prefix, standing.job.delta) != (wish.kind, wish.prefix, wish.delta or 0):
+        if not standing.job.asks(wish.kind, wish.prefix, wish.delta or 0):
             raise CountersinkError(f"there is another job called {wish.id!r}: choose another id")
         worker = make_worker(tasks, parts.jobs, parts.store, parts.overlay, clock=parts.clock, settings=settings)
         runner = make_runner(tasks, worker, settings, at_once=at_once)

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 import orjson
 
 from flusher.visits import Outcome
+from shared.errors import InexactError
 from shared.jobs import Job
 from shared.reader import Reader
-from shared.setter import InexactError
 
 
 class Exporting:

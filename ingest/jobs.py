@@ -42,7 +42,7 @@ class JobRoutes:
         kind, prefix, delta = asked["kind"], asked["prefix"], asked.get("delta", 0)
         standing, new = await self._starting.start(kind, prefix, delta, id_=id_)
         job = standing.job
-        if (job.kind, job.prefix, job.delta) != (kind, prefix, delta):
+        if not job.asks(kind, prefix, delta):
             raise Problem(
                 409,
                 f"there is another job called {job.id!r}: {job.kind} under the prefix {job.prefix!r}"

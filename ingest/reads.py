@@ -40,23 +40,22 @@ class Reads:
         max_age = query.seconds("max_age", LONGEST_AGE)
         names = query.all("name")
         token: str | None = None
-        listed = not names
-        if not listed:
+        if names:
             query.done()
             if len(names) > MOST_LISTED:
                 raise Problem(422, f"at most {MOST_LISTED} names in one request", field="name")
             for name in names:
                 if flaw := flaw_of_name(name):
                     raise Problem(422, f"the counter's name {flaw}", field="name")
+            readings = await self._reader.read(names, max_age)
         else:
             prefix = query.one("prefix") or ""
             limit = _limit(query.one("limit"))
             after = page_token_of(query)
             query.done()
-            names, token = await self._page(prefix, after, limit)
-        readings = await self._reader.read(names, max_age)
-        if listed:
-            readings = [reading for reading in readings if reading.exists]  # what was deleted may still be stored
+            page, token = await self._page(prefix, after, limit)
+            found = await self._reader.read(page, max_age)
+            readings = [reading for reading in found if reading.exists]  # what was deleted may still be stored
         next_token = orjson.dumps(token) if token else b"null"
         counters = b",".join([self._render(reading) for reading in readings])
         return Answer(b'{"counters":[%b],"next_page_token":%b}' % (counters, next_token))

@@ -59,6 +59,10 @@ class AlreadyAppliedError(CountersinkError):
     """A receipt of the commit exists; nothing was applied. Look the receipts up and commit what is left."""
 
 
+class InexactError(TransientError):
+    """Nobody knows just what a counter is now, and nothing less will do."""
+
+
 class ChangedError(CountersinkError):
     """Somebody else has set a counter, or added to it from the same source, since it was read; nothing was applied."""
 

@@ -67,9 +67,9 @@ class Job(NamedTuple):
     expires: int = 0
     """It is forgotten then, and its id can be used again: when no receipt of it is there any more."""
 
-    def same(self, other: "Job") -> bool:
-        """Whether both ask for the same, whenever."""
-        return self[:4] == other[:4]
+    def asks(self, kind: str, prefix: str, delta: int) -> bool:
+        """Whether it is for just this."""
+        return (self.kind, self.prefix, self.delta) == (kind, prefix, delta)
 
     def until(self, receipts_live: int) -> int:
         """The last time at which a task may be begun: all its receipts are still there, and so is the job."""

@@ -13,6 +13,8 @@ LARGE: Final = 0x3000
 """From here on scripts have thousands of characters."""
 FINE: Final = 100
 """A cut is as short as it can be while it is off by no more than this part of a step."""
+_MOST: Final = chr(LAST) * 101
+"""More than the 400 bytes of a name."""
 _NEVER: Final = ((0x00, 0x1F), (0x7F, 0x9F), (0xD800, 0xDFFF))
 """Controls, which no name has, and surrogates, which are no characters."""
 
@@ -40,6 +42,11 @@ def behind(text: str) -> str | None:
         if following is not None:
             return text[: end - 1] + following
     return None
+
+
+def last(prefix: str, until: str | None) -> str:
+    """No name that begins so, and does not come after `until`, comes after this."""
+    return prefix + _MOST if until is None else min(prefix + _MOST, until)
 
 
 def runs(codes: Iterable[int], near: int = 1) -> list[tuple[int, int]]:

@@ -19,6 +19,7 @@ from shared.errors import (
     ChangedError,
     CountersinkError,
     DoubtfulError,
+    InexactError,
     OverloadedError,
     ShardFullError,
     ShareError,
@@ -39,10 +40,6 @@ SET: Final = "set"
 RESET: Final = "reset"
 DELETE: Final = "delete"
 _SETS: Final = {kind: metrics.SETS.labels(kind) for kind in (SET, RESET, DELETE)}
-
-
-class InexactError(TransientError):
-    """Nobody knows just what the counter is now, so nobody can set it."""
 
 
 _NOTHING_HAPPENED: Final = (InexactError, OverloadedError, StorageFullError)

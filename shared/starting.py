@@ -3,11 +3,11 @@
 from typing import Final
 
 from shared.clock import Clock
+from shared.errors import InexactError
 from shared.ids import mint
 from shared.job_ports import Jobs, Tasks
 from shared.jobs import ADD, RUNNING, Job, Standing, Task, lifetime_of_job
 from shared.ports import Overlay
-from shared.setter import InexactError
 
 _ANY: Final = "-"
 """A name: whether one counter could be read exactly is whether all could."""
@@ -25,7 +25,7 @@ class Starting:
         self._receipts_live = receipts_live
 
     async def start(self, kind: str, prefix: str, delta: int = 0, *, id_: str | None = None) -> tuple[Standing, bool]:
-        """The job of that id as it is now, and whether it is new. It may be another job: see `Job.same`.
+        """The job of that id as it is now, and whether it is new. It may be another job: see `Job.asks`.
 
         One that still runs is gone through once more, in case that tasks of it were lost. One that has ended needs
         nothing. `InexactError`: what would have to be read exactly can't be.
@@ -40,6 +40,6 @@ class Starting:
         now = int(self._clock.now() * 1000)
         job = Job(id_ or mint(), kind, prefix, delta, now, now + lifetime_of_job(kind, self._receipts_live))
         standing, new = await self._jobs.create(job)
-        if standing.state == RUNNING and standing.job.same(job):
+        if standing.state == RUNNING and standing.job.asks(kind, prefix, delta):
             await self._tasks.publish([Task(job.id, again=not new)])
         return standing, new

@@ -22,13 +22,12 @@ from shared.google.datastore_snapshot import AgreeingSnapshot, Numbers, PastSnap
 from shared.google.datastore_time import micros
 from shared.google.datastore_versioned import VersionedWay
 from shared.ports import Snapshot
+from shared.scale import last
 from shared.words import Commit, Receipt, Receipts
 
 _log = logging.getLogger(__name__)
 
 FIRST: Final = "\x00"
-LAST: Final = "\U0010ffff" * 101
-"""Behind every name of at most 400 bytes."""
 STALE: Final = 1.0
 """Seconds after which the server is asked for its time, so that snapshots aren't of a time too long ago."""
 DELETES_AT_ONCE: Final = 500
@@ -174,8 +173,8 @@ class DatastoreStore:
         )
         # Without a bound there would be entities of others that have numbers for names.
         _filter(query, _KEY, operator).key_value.CopyFrom(self._place.key(kind, begin or FIRST))
-        end = prefix + LAST if until is None else min(prefix + LAST, until)
-        _filter(query, _KEY, _Operator.LESS_THAN_OR_EQUAL).key_value.CopyFrom(self._place.key(kind, end))
+        end = self._place.key(kind, last(prefix, until))
+        _filter(query, _KEY, _Operator.LESS_THAN_OR_EQUAL).key_value.CopyFrom(end)
         query.order.add(direction=_ASCENDING).property.name = _KEY
         return [name_of(one.entity.key)[1] for one in await self._query(query)]
 

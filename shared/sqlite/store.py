@@ -10,6 +10,7 @@ import orjson
 
 from shared.clock import Clock
 from shared.errors import AlreadyAppliedError, RefusedError, ShardFullError, ShrunkError
+from shared.scale import last
 from shared.sharding import number_for, went
 from shared.sqlite.books import PAGE, SqliteBooks, sweep
 from shared.sqlite.compaction import compact, number_of
@@ -19,8 +20,6 @@ from shared.sqlite.marks import FIND, move
 from shared.sqlite.reserve import Reserve
 from shared.words import SHARD_FULL, Commit, Guard, Receipt, Receipts, ShardAdd, Total
 
-_LAST: Final = "\U0010ffff" * 101
-"""Behind every name of at most 400 bytes."""
 _REVIVE: Final = (
     "UPDATE receipts SET expires = max(expires, ?), state = ?, note = coalesce(nullif(?, x''), note), time = ?"
     " WHERE key = ? AND state = 'dead'"
@@ -137,7 +136,7 @@ class SqliteStore:
             "SELECT counter FROM configs WHERE counter >= ? AND counter > ? AND counter <= ? ORDER BY counter LIMIT ?",
             prefix,
             after,
-            prefix + _LAST if until is None else min(prefix + _LAST, until),
+            last(prefix, until),
             limit,
         )
         return [counter for (counter,) in rows]

@@ -2,7 +2,7 @@
 
 import itertools
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
@@ -20,20 +20,6 @@ from tests.contracts import broken_jobs
 from tests.contracts.jobs import JOB, JobsContract, done, standing
 from tests.contracts.tasks import TASKS, TasksContract, Waiting
 from tests.contracts.test_saboteurs import failures, kinds
-
-
-@pytest.fixture
-async def database(tmp_path: Path) -> AsyncIterator[Database]:
-    database = Database(tmp_path / "countersink.db")
-    yield database
-    await database.close()
-
-
-@pytest.fixture
-async def another(tmp_path: Path, database: Database) -> AsyncIterator[Database]:
-    another = Database(tmp_path / "countersink.db")
-    yield another
-    await another.close()
 
 
 def make_waiting(kind: type[MemoryTasks] = MemoryTasks) -> Waiting:

@@ -2,8 +2,6 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
-from pathlib import Path
 
 import pytest
 
@@ -33,21 +31,6 @@ from tests.contracts.snapshots import SnapshotContract
 from tests.contracts.store import StoreContract, commit, total
 
 ROOM = 10**7
-
-
-@pytest.fixture
-async def database(tmp_path: Path) -> AsyncIterator[Database]:
-    database = Database(tmp_path / "countersink.db")
-    yield database
-    await database.close()
-
-
-@pytest.fixture
-async def another(tmp_path: Path, database: Database) -> AsyncIterator[Database]:
-    """What another process would open."""
-    another = Database(tmp_path / "countersink.db")
-    yield another
-    await another.close()
 
 
 class TestSqliteBroker(BrokerContract, LeaseContract, OnceContract):

@@ -12,6 +12,7 @@ from shared.errors import (
     ChangedError,
     CountersinkError,
     DoubtfulError,
+    InexactError,
     OverloadedError,
     ShareError,
     StorageFullError,
@@ -21,7 +22,7 @@ from shared.memory.overlay import ProcessOverlay
 from shared.memory.store import MemoryStore
 from shared.reader import Reader
 from shared.receipts import DAY, key_of_set
-from shared.setter import DELETE, PATIENCE, RESET, SET, Change, InexactError, Setter, Wish, divided
+from shared.setter import DELETE, PATIENCE, RESET, SET, Change, Setter, Wish, divided
 from shared.words import SHARD_FULL, Commit, Receipt, ShardAdd
 
 

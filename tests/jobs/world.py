@@ -1,7 +1,6 @@
 """Workers that do one job on a network that loses and repeats, while they are killed, under one seed."""
 
 import asyncio
-import contextlib
 import random
 from collections.abc import Collection, Coroutine, Mapping, Sequence
 from itertools import count
@@ -132,16 +131,7 @@ class World:
         self.job = Job("j", kind, PREFIX, delta, now, now + lifetime_of_job(kind, LIVE))
 
     def run(self) -> None:
-        asyncio.set_event_loop(self.loop)
-        try:
-            self.loop.run_until_complete(self._main())
-        finally:
-            for owner in {*self.loop.tasks.values()}:
-                self.loop.kill(owner)
-            with contextlib.suppress(BaseException):
-                self.loop.run_until_complete(asyncio.sleep(0))
-            self.loop.close()
-            asyncio.set_event_loop(None)
+        self.loop.run_to_end(self._main())
 
     async def _main(self) -> None:
         self._start_flusher()

@@ -1,6 +1,7 @@
 """An event loop whose time goes on only when nobody has anything left to do."""
 
 import asyncio
+import contextlib
 import selectors
 from collections.abc import Coroutine
 from contextvars import ContextVar
@@ -47,6 +48,19 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         self.tasks[task] = OWNER.get()
         task.add_done_callback(self.tasks.pop)
         return task
+
+    def run_to_end(self, main: Coroutine[Any, Any, None]) -> None:
+        """Then all who still run are killed."""
+        asyncio.set_event_loop(self)
+        try:
+            self.run_until_complete(main)
+        finally:
+            for owner in {*self.tasks.values()}:
+                self.kill(owner)
+            with contextlib.suppress(BaseException):
+                self.run_until_complete(asyncio.sleep(0))
+            self.close()
+            asyncio.set_event_loop(None)
 
     def kill(self, owner: str) -> None:
         """All tasks of a process."""

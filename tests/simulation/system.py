@@ -89,17 +89,8 @@ class System:
         self.mistakes: list[BaseException] = []
 
     def run(self) -> None:
-        asyncio.set_event_loop(self.loop)
         random.seed(self.seed)  # jitter, and the choice of shards
-        try:
-            self.loop.run_until_complete(self._main())
-        finally:
-            for owner in {*self.loop.tasks.values()}:
-                self.loop.kill(owner)
-            with contextlib.suppress(BaseException):
-                self.loop.run_until_complete(asyncio.sleep(0))
-            self.loop.close()
-            asyncio.set_event_loop(None)
+        self.loop.run_to_end(self._main())
 
     async def _main(self) -> None:
         clock = LoopClock(self.loop)
