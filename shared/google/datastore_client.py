@@ -35,7 +35,7 @@ _OPTIONS: Final = (
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 1_000),  # two minutes by default: so long all calls would fail after an outage
 )
-CONFLICT_FAILS: Final = 3
+_CONFLICT_FAILS: Final = 3
 """Conflict strategy. Without it a mutation with a `base_version` overwrites in silence."""
 _TRANSACTIONAL: Final = 1
 _NOT_FINISHED: Final = 1
@@ -44,6 +44,12 @@ TRIES: Final = 4
 _READS: Final = metrics.DATASTORE_OPERATIONS.labels("read")
 _WRITES: Final = metrics.DATASTORE_OPERATIONS.labels("write")
 _DELETES: Final = metrics.DATASTORE_OPERATIONS.labels("delete")
+
+
+def only_over(version: int, mutation: Any) -> None:
+    """The commit fails unless the entity is of that version then."""
+    mutation.base_version = version
+    mutation.conflict_resolution_strategy = _CONFLICT_FAILS
 
 
 class Found(NamedTuple):

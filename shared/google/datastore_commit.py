@@ -7,7 +7,7 @@ from typing import Any, Final
 from shared.backoff import Backoff
 from shared.clock import Clock
 from shared.errors import AlreadyAppliedError, ContendedError, ShardFullError, ShrunkError
-from shared.google.datastore_client import CONFLICT_FAILS, DatastoreClient
+from shared.google.datastore_client import DatastoreClient, only_over
 from shared.google.datastore_errors import MissingError
 from shared.google.datastore_guard import check, depends, guard
 from shared.google.datastore_keys import COUNT, NUM_SHARDS, Place, integer, name_of
@@ -147,8 +147,7 @@ class BlindWay:
         transform.property = COUNT
         transform.increment.integer_value = delta
         if is_big(delta):
-            mutation.base_version = standing.version
-            mutation.conflict_resolution_strategy = CONFLICT_FAILS
+            only_over(standing.version, mutation)
 
     def _raise_all(
         self, request: Any, counters: Collection[str], sums: Sums, standings: Mapping[Shard, Standing]

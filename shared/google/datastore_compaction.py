@@ -9,10 +9,10 @@ itself can add, nobody has to be first.
 from typing import Any, Final
 
 from shared.errors import AlreadyAppliedError, ContendedError, CrowdedError
-from shared.google.datastore_client import DatastoreClient
+from shared.google.datastore_client import DatastoreClient, only_over
 from shared.google.datastore_errors import MissingError
 from shared.google.datastore_keys import COUNT, NUM_SHARDS, Key, Place, integer, name_of
-from shared.google.datastore_removal import look, make, only
+from shared.google.datastore_removal import look, make
 from shared.google.datastore_shards import is_big
 from shared.sharding import moved
 from shared.words import Receipt
@@ -62,11 +62,11 @@ async def _request(
     for one in leaving:
         mutation = request.mutations.add()
         mutation.delete.CopyFrom(one.entity.key)
-        only(mutation, one)
+        only_over(one.version, mutation)
     mutation = request.mutations.add()
     mutation.update.CopyFrom(config.entity)
     mutation.update.properties[NUM_SHARDS].integer_value = target
-    only(mutation, config)
+    only_over(config.version, mutation)
     for key, one, part in zip(staying, seen, given, strict=True):
         if part:
             _give(request, key, one, part, transforms=transforms)
@@ -87,4 +87,4 @@ def _give(request: Any, key: Key, seen: Any, part: int, *, transforms: bool) -> 
     else:
         mutation.update.CopyFrom(seen.entity)
         mutation.update.properties[COUNT].integer_value = integer(seen.entity, COUNT) + part
-        only(mutation, seen)
+        only_over(seen.version, mutation)

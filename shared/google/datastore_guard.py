@@ -3,7 +3,7 @@
 from typing import Any
 
 from shared.errors import AlreadyAppliedError, ChangedError
-from shared.google.datastore_client import CONFLICT_FAILS, DatastoreClient
+from shared.google.datastore_client import DatastoreClient, only_over
 from shared.google.datastore_keys import Place
 from shared.words import Commit, Guard
 
@@ -20,8 +20,7 @@ def guard(place: Place, request: Any, commit: Commit) -> None:
         mutation.insert.CopyFrom(entity)
         return
     mutation.update.CopyFrom(entity)
-    mutation.base_version = seen
-    mutation.conflict_resolution_strategy = CONFLICT_FAILS
+    only_over(seen, mutation)
 
 
 def depends(commit: Commit) -> bool:

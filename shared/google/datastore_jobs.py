@@ -9,7 +9,7 @@ from google.cloud.datastore_v1.types import query as _types
 
 from shared.backoff import Backoff
 from shared.errors import AlreadyAppliedError, ContendedError
-from shared.google.datastore_client import CONFLICT_FAILS, DatastoreClient
+from shared.google.datastore_client import DatastoreClient, only_over
 from shared.google.datastore_errors import MissingError
 from shared.google.datastore_keys import EXPIRES, Key, Place, integer, name_of
 from shared.google.datastore_store import DatastoreStore
@@ -265,8 +265,7 @@ def _only(request: Any, seen: Any) -> Any:
     """To be changed, if it is as it was seen."""
     mutation = request.mutations.add()
     mutation.update.CopyFrom(seen.entity)
-    mutation.base_version = seen.version
-    mutation.conflict_resolution_strategy = CONFLICT_FAILS
+    only_over(seen.version, mutation)
     return mutation.update
 
 

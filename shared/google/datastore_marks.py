@@ -7,7 +7,7 @@ from typing import Any, Final
 from google.cloud.datastore_v1.types import entity as _entity
 
 from shared.errors import ChangedError
-from shared.google.datastore_client import CONFLICT_FAILS, DatastoreClient
+from shared.google.datastore_client import DatastoreClient, only_over
 from shared.google.datastore_keys import Key, Place, integer, name_of
 from shared.source import Mark
 
@@ -37,8 +37,7 @@ async def move(client: DatastoreClient, place: Place, request: Any, marks: Seque
             mutation.insert.CopyFrom(_made(key, mark))
         else:
             mutation.update.CopyFrom(_made(key, mark))
-            mutation.base_version = one.version
-            mutation.conflict_resolution_strategy = CONFLICT_FAILS
+            only_over(one.version, mutation)
 
 
 def _key(place: Place, source: str, counter: str) -> Key:

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from shared.errors import AlreadyAppliedError, ContendedError
-from shared.google.datastore_client import CONFLICT_FAILS, DatastoreClient
+from shared.google.datastore_client import DatastoreClient, only_over
 from shared.google.datastore_errors import MissingError
 from shared.google.datastore_keys import COUNT, DELETED, NUM_SHARDS, Key, Place, integer, name_of
 
@@ -36,11 +36,11 @@ async def remove(client: DatastoreClient, place: Place, counter: str) -> bool:
         for one in (*shards, *([config] if config else [])):
             mutation = request.mutations.add()
             mutation.delete.CopyFrom(one.entity.key)
-            only(mutation, one)
+            only_over(one.version, mutation)
         mutation = request.mutations.add()
         mutation.update.CopyFrom(guard.entity)
         mutation.update.properties[DELETED].boolean_value = False
-        only(mutation, guard)
+        only_over(guard.version, mutation)
         await client.commit(request, updates=True, versions=True)
     except (AlreadyAppliedError, ContendedError, MissingError):
         return False
@@ -60,7 +60,7 @@ async def make(client: DatastoreClient, keys: Sequence[Key], shards: Sequence[An
             entity.properties[COUNT].integer_value = 0
     mutation = request.mutations.add()
     mutation.update.CopyFrom(config.entity)
-    only(mutation, config)
+    only_over(config.version, mutation)
     response = await client.commit(request, updates=True, versions=True)
     config.version = response.mutation_results[-1].version  # though nothing in it has changed
     return await look(client, keys)
@@ -72,8 +72,3 @@ def _held(shards: Iterable[Any]) -> int:
 
 async def look(client: DatastoreClient, keys: Iterable[Key]) -> Sequence[Any]:
     return (await client.look_up(keys)).entities
-
-
-def only(mutation: Any, seen: Any) -> None:
-    mutation.base_version = seen.version
-    mutation.conflict_resolution_strategy = CONFLICT_FAILS

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from shared.errors import AlreadyAppliedError
-from shared.google.datastore_client import CONFLICT_FAILS, DatastoreClient
+from shared.google.datastore_client import DatastoreClient, only_over
 from shared.google.datastore_keys import Place, receipt_of
 from shared.words import Receipt
 
@@ -22,5 +22,4 @@ async def revive(client: DatastoreClient, place: Place, request: Any, revived: S
         mutation = request.mutations.add()
         after = receipt._replace(expires=max(receipt.expires, before.expires), note=receipt.note or before.note)
         mutation.update.CopyFrom(place.receipt_entity(after))
-        mutation.base_version = version
-        mutation.conflict_resolution_strategy = CONFLICT_FAILS
+        only_over(version, mutation)

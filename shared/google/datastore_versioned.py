@@ -8,7 +8,7 @@ from weakref import WeakValueDictionary
 
 from shared.backoff import Backoff
 from shared.errors import AlreadyAppliedError, ContendedError, ShardFullError, ShrunkError
-from shared.google.datastore_client import CONFLICT_FAILS, DatastoreClient
+from shared.google.datastore_client import DatastoreClient, only_over
 from shared.google.datastore_errors import MissingError
 from shared.google.datastore_guard import check, guard
 from shared.google.datastore_keys import COUNT, NUM_SHARDS, Place, integer, name_of
@@ -110,8 +110,7 @@ class VersionedWay:
             return
         mutation.update.CopyFrom(found.entity)
         mutation.update.properties[name].integer_value = value
-        mutation.base_version = found.version
-        mutation.conflict_resolution_strategy = CONFLICT_FAILS
+        only_over(found.version, mutation)
 
     async def _run(
         self, counters: Iterable[str], receipts: Collection[Receipt], prepare: Callable[[], Awaitable[Any]]
