@@ -19,6 +19,7 @@ from flusher.adding import Adding
 from flusher.service import make_runner, make_worker
 from flusher.tasks import PAGE
 from shared.clock import SystemClock
+from shared.compaction import compactor_of
 from shared.google.datastore_client import DatastoreClient
 from shared.google.datastore_jobs import DatastoreJobs
 from shared.google.datastore_keys import Place
@@ -80,7 +81,9 @@ class _Space:
         settings = Settings()
         worker = make_worker(tasks, self.jobs, self.store, overlay, clock=self.clock, settings=settings)
         stop, begun = Stop(), time.monotonic()
-        standing, _ = await Starting(self.jobs, tasks, overlay, self.clock, LIVE).start(ADD, "", DELTA)
+        compactor = compactor_of(self.store, self.clock, settings)
+        starting = Starting(self.jobs, tasks, overlay, compactor, self.clock, receipts_live=LIVE)
+        standing, _ = await starting.start(ADD, "", DELTA)
         running = asyncio.create_task(make_runner(tasks, worker, settings, at_once=at_once).run(stop, 0))
         while standing.state == RUNNING:
             await asyncio.sleep(_LOOK)

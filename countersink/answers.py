@@ -81,6 +81,9 @@ class Job:
     kind: str
     prefix: str
     delta: int | None
+    """What an `add` adds."""
+    shards: int | None
+    """How many a `compact` leaves."""
     state: str
     """`running`, `done` or `failed`."""
     visited: int
@@ -106,6 +109,7 @@ class Job:
             **known
             | {
                 "delta": answer.get("delta"),
+                "shards": answer.get("shards"),
                 "examples": tuple((one["counter"], one["reason"]) for one in answer["examples"]),
                 "started": datetime.fromisoformat(answer["started"]),
                 "finished": datetime.fromisoformat(finished) if finished else None,

@@ -124,11 +124,19 @@ class Client:
             for counter in counters:
                 yield counter
 
-    async def start_job(self, kind: str, prefix: str, delta: int | None = None, *, id: str | None = None) -> Job:  # noqa: A002 (what the service calls it)
-        """Have it done to each counter under the prefix, once for each id: `add` the delta, `reset`, `delete` or
-        `export`. Flushers do it.
+    async def start_job(
+        self,
+        kind: str,
+        prefix: str,
+        delta: int | None = None,
+        *,
+        shards: int | None = None,
+        id: str | None = None,  # noqa: A002 (what the service calls it)
+    ) -> Job:
+        """Have it done to each counter under the prefix, once for each id: `add` the delta, `reset`, `delete`,
+        `export`, or `compact` to so many shards. Flushers do it.
         """
-        body = requests.job(kind, prefix, delta, mint() if id is None else id)
+        body = requests.job(kind, prefix, delta, shards, mint() if id is None else id)
         try:
             answer = await self._transport.send("POST", "/v1/jobs", body)
         except UnavailableError as error:

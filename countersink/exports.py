@@ -3,9 +3,24 @@
 import os
 import sys
 from collections.abc import AsyncIterator
+from errno import EISDIR
 from pathlib import Path
+from tempfile import TemporaryFile
 
 from shared.errors import CountersinkError
+
+
+def check(file: str) -> None:
+    """That it can be written, before the work is done."""
+    if file == "-":
+        return
+    path = Path(file)
+    try:
+        if path.is_dir():
+            raise IsADirectoryError(EISDIR, os.strerror(EISDIR))
+        TemporaryFile(dir=path.parent).close()
+    except OSError as error:
+        raise _unwritable(file, error) from error
 
 
 async def written(file: str, chunks: AsyncIterator[bytes]) -> None:
@@ -23,4 +38,8 @@ async def written(file: str, chunks: AsyncIterator[bytes]) -> None:
             os.fsync(out.fileno())
         part.replace(path)  # noqa: ASYNC240 (as above)
     except OSError as error:
-        raise CountersinkError(f"{file} can't be written: {error.strerror or error}") from error
+        raise _unwritable(file, error) from error
+
+
+def _unwritable(file: str, error: OSError) -> CountersinkError:
+    return CountersinkError(f"{file} can't be written: {error.strerror or error}")

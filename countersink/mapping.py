@@ -15,20 +15,34 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from countersink.arguments import seconds, whole
 from countersink.bar import Bar, lasting
-from countersink.exports import written
+from countersink.exports import check, written
 from countersink.output import tell
 from countersink.setup import read_settings
 from countersink.shell import PATIENCE
 from shared.errors import CountersinkError, SettingsError, TransientError
 from shared.ids import mint
-from shared.jobs import ADD, DELETE, DONE, EXPORT, FAILED, RESET, RUNNING, flaw_of_job, flaw_of_prefix, said
-from shared.words import flaw_of_delta
+from shared.jobs import (
+    ADD,
+    COMPACT,
+    DELETE,
+    DONE,
+    EXPORT,
+    FAILED,
+    NUMBERS,
+    RESET,
+    RUNNING,
+    flaw_of_job,
+    flaw_of_prefix,
+    said,
+)
+from shared.words import MOST_SHARDS, flaw_of_delta
 
 if TYPE_CHECKING:
     from countersink.answers import Job
 
-LOOK: Final = 0.2
-"""Seconds between two looks at how far it is."""
+FIRST_LOOK: Final = 0.1
+LONGEST_LOOK: Final = 2.0
+"""Seconds between two looks at how far it is: the longer it takes the longer, as a look reads, too."""
 DRAIN: Final = 5.0
 """Seconds for the pages in work, when it is interrupted. What is cut off is done again by who goes on."""
 MOST_AT_ONCE: Final = 1_000
@@ -52,7 +66,8 @@ class Wish(NamedTuple):
     id: str
     kind: str
     prefix: str
-    delta: int | None
+    number: int | None
+    """See `NUMBERS`."""
 
 
 def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
@@ -70,6 +85,7 @@ def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
     what.add_argument("--add", type=int, metavar="N", help="add so much to each")
     what.add_argument("--reset", action="store_true", help="give each the value 0")
     what.add_argument("--delete", action="store_true", help="reset each, and list it no more until it is counted again")
+    what.add_argument("--compact", type=whole(1, MOST_SHARDS), metavar="N", help="have each down to so many shards")
     what.add_argument("--export", metavar="FILE", help="write a line of JSON for each, in order; - is standard output")
     parser.add_argument("--job", metavar="ID", help="happens once however often it is run under this id [a new one]")
     parser.add_argument("--url", help="have the service there do it")
@@ -91,12 +107,14 @@ def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
 
 
 def _map(options: argparse.Namespace) -> None:
-    kinds = {ADD: options.add is not None, RESET: options.reset, DELETE: options.delete, EXPORT: options.export}
-    (kind,) = [kind for kind, asked in kinds.items() if asked]
-    wish = Wish(options.job or mint(), kind, options.prefix, options.add)
+    numbers = {ADD: options.add, COMPACT: options.compact}
+    flags = {RESET: options.reset, DELETE: options.delete, EXPORT: options.export is not None}
+    asked = flags | {kind: number is not None for kind, number in numbers.items()}
+    (kind,) = [kind for kind in asked if asked[kind]]
+    wish = Wish(options.job or mint(), kind, options.prefix, numbers.get(kind))
     flaws = {
         "--prefix": flaw_of_prefix(wish.prefix),
-        "--add": None if wish.delta is None else flaw_of_delta(wish.delta),
+        "--add": None if options.add is None else flaw_of_delta(options.add),
         "--job": flaw_of_job(wish.id) if options.job is not None else None,
     }
     for name, flaw in flaws.items():
@@ -120,13 +138,17 @@ def _map(options: argparse.Namespace) -> None:
 async def _follow(wish: Wish, where: "contextlib.AbstractAsyncContextManager[Place]", file: str | None) -> "Job":
     bar = Bar()
     try:
+        if file is not None:
+            check(file)
         async with where as place:
             job = await place.look()
             if job.state == RUNNING:
                 _note(f"job {wish.id}")
+            pause = FIRST_LOOK
             while job.state == RUNNING:
                 bar.show(job, time.monotonic())
-                await asyncio.sleep(LOOK)
+                await asyncio.sleep(pause)
+                pause = min(1.2 * pause, LONGEST_LOOK)
                 try:
                     job = await place.look()
                 except CountersinkError as error:
@@ -154,7 +176,8 @@ async def _by_service(wish: Wish, options: argparse.Namespace) -> AsyncIterator[
         options.refuse(f"argument --url: {error}")
     async with client:
         try:
-            first = [await client.start_job(wish.kind, wish.prefix, wish.delta, id=wish.id)]
+            number = {NUMBERS[wish.kind]: wish.number} if wish.kind in NUMBERS else {}
+            first = [await client.start_job(wish.kind, wish.prefix, **number, id=wish.id)]
         except UnavailableError as error:
             raise _interrupted(error, wish) from error
 
@@ -169,6 +192,7 @@ async def _by_itself(wish: Wish, at_once: int | None) -> AsyncIterator[Place]:
     """The same code as in flushers, on a queue of its own. Others may do the same job: nothing is done twice."""
     from countersink.answers import Job  # noqa: PLC0415 (as above)
     from flusher.service import make_runner, make_worker  # noqa: PLC0415 (as above)
+    from shared.compaction import compactor_of  # noqa: PLC0415 (as above)
     from shared.files import missing_file  # noqa: PLC0415 (as above)
     from shared.receipts import lifetime  # noqa: PLC0415 (as above)
     from shared.starting import Starting  # noqa: PLC0415 (as above)
@@ -182,11 +206,11 @@ async def _by_itself(wish: Wish, at_once: int | None) -> AsyncIterator[Place]:
     try:
         await parts.open()
         tasks = tasks_of_process(parts.clock, settings.lease)
-        starting = Starting(
-            parts.jobs, tasks, parts.overlay, parts.clock, lifetime(settings.retention * 1000, of_client=True)
-        )
-        standing, _ = await starting.start(wish.kind, wish.prefix, wish.delta or 0, id_=wish.id)
-        if not standing.job.asks(wish.kind, wish.prefix, wish.delta or 0):
+        compactor = compactor_of(parts.store, parts.clock, settings)
+        receipts_live = lifetime(settings.retention * 1000, of_client=True)
+        starting = Starting(parts.jobs, tasks, parts.overlay, compactor, parts.clock, receipts_live=receipts_live)
+        standing, _ = await starting.start(wish.kind, wish.prefix, wish.number or 0, id_=wish.id)
+        if not standing.job.asks(wish.kind, wish.prefix, wish.number or 0):
             raise CountersinkError(f"there is another job called {wish.id!r}: choose another id")
         worker = make_worker(tasks, parts.jobs, parts.store, parts.overlay, clock=parts.clock, settings=settings)
         runner = make_runner(tasks, worker, settings, at_once=at_once)
@@ -227,8 +251,8 @@ def _report(job: "Job", *, as_json: bool) -> None:
     else:
         took = (job.finished - job.started).total_seconds() if job.finished else 0.0
         tell(
-            f"job {job.id} {job.state}: {job.visited:,} counters visited, {job.changed:,} changed,"
-            f" {job.failed:,} failed; {job.tasks:,} pages in {job.depth} rounds, {lasting(took)}"
+            f"job {job.id} {job.state}: counters visited {job.visited:,}, changed {job.changed:,},"
+            f" failed {job.failed:,}; pages {job.tasks:,}, rounds {job.depth}, {lasting(took)}"
         )
     if job.state == FAILED:
         raise CountersinkError(f"job {job.id} failed: {job.reason}")
@@ -243,8 +267,9 @@ def _plain(job: "Job") -> dict[str, Any]:
     for name in ("started", "finished"):
         if values[name] is not None:
             values[name] = values[name].isoformat(timespec="milliseconds").replace("+00:00", "Z")
-    if job.delta is None:
-        del values["delta"]
+    for name in NUMBERS.values():
+        if values[name] is None:
+            del values[name]
     values["examples"] = [{"counter": counter, "reason": reason} for counter, reason in job.examples]
     return values
 

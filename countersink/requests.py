@@ -49,12 +49,14 @@ def path_of_counter(name: str) -> str:
     return f"/v1/counters/{quote(name, safe='')}"
 
 
-def job(kind: str, prefix: str, delta: int | None, job_id: str) -> dict[str, Any]:
+def job(kind: str, prefix: str, delta: int | None, shards: int | None, job_id: str) -> dict[str, Any]:
     check("the prefix", "prefix", flaw_of_prefix(prefix))
     check("the id", "id", flaw_of_job(job_id))
     if delta is not None:
         check("the delta", "delta", flaw_of_delta(delta))
-    return {"kind": kind, "prefix": prefix, "id": job_id} | ({} if delta is None else {"delta": delta})
+    numbers = {"delta": delta, "shards": shards}
+    said = {name: number for name, number in numbers.items() if number is not None}
+    return {"kind": kind, "prefix": prefix, "id": job_id} | said
 
 
 def path_of_job(job_id: str) -> str:

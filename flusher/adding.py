@@ -5,13 +5,12 @@ import secrets
 from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
 
-from flusher.visits import Outcome
+from flusher.visits import Outcome, existing
 from shared import notes
 from shared.clock import Clock
 from shared.errors import AlreadyAppliedError, RefusedError, ShardFullError, ShrunkError, TransientError
 from shared.jobs import Job
 from shared.ports import Store
-from shared.receipts import key_of_visit
 from shared.sharding import choose
 from shared.words import Commit, Receipt, ShardAdd, Tally
 
@@ -32,23 +31,9 @@ class Adding:
         self._pick = pick
 
     async def __call__(self, job: Job, names: Sequence[str]) -> Outcome:
-        there = await self._there(names)
+        there = await existing(self._store, names)
         failed = await self._add(job, there)
         return Outcome(len(there), len(there) - len(failed), failed)
-
-    async def _there(self, names: Sequence[str]) -> Shards:
-        """Those of the names that are counters now. What is deleted is listed until it is removed."""
-        async with self._store.snapshot() as snapshot:
-            totals, _ = await snapshot.read(names, ())
-        there = {
-            name: total.shards
-            for name, total in totals.items()
-            if total.shards and not (total.guard.deleted and not total.value)
-        }
-        # An instant may be a little earlier than the list: what it does not know is new, or was just removed.
-        if unknown := [name for name, total in totals.items() if not total.shards]:
-            there |= await self._store.shards(unknown)
-        return there
 
     async def _add(self, job: Job, left: Shards) -> Sequence[tuple[str, str]]:
         """Those that the store refuses, and why."""
@@ -75,20 +60,17 @@ class Adding:
 
     async def _without_done(self, job: Job, left: Shards, error: AlreadyAppliedError) -> Shards:
         """Never take it that all of them are."""
-        keys = {name: key_of_visit(job.id, name) for name in left}
+        keys = {name: job.receipt_of(name) for name in left}
         found = (await self._store.receipts(keys.values())).found
         if not found:
             raise TransientError("a receipt that was there is not found") from error
         return {name: shards for name, shards in left.items() if keys[name] not in found}
 
     def _commit(self, job: Job, left: Shards, full: Mapping[str, frozenset[int]]) -> Commit:
-        adds = [self._to_shard(name, shards, job.delta, full) for name, shards in left.items()]
-        # Not before the job: by a clock that is behind, a receipt would not outlive it.
-        expires = max(int(self._clock.now() * 1000), job.created) + self._receipts_live
-        said = notes.written(("",) * len(left), secrets.token_hex(6), Tally(), dict.fromkeys(left, job.delta))
-        receipts = [
-            Receipt(key_of_visit(job.id, name), expires, note=note) for name, note in zip(left, said, strict=True)
-        ]
+        adds = [self._to_shard(name, shards, job.number, full) for name, shards in left.items()]
+        expires = job.receipts_expire(int(self._clock.now() * 1000), self._receipts_live)
+        said = notes.written(("",) * len(left), secrets.token_hex(6), Tally(), dict.fromkeys(left, job.number))
+        receipts = [Receipt(job.receipt_of(name), expires, note=note) for name, note in zip(left, said, strict=True)]
         return Commit(tuple(receipts), tuple(adds))
 
     def _to_shard(self, name: str, shards: int, delta: int, full: Mapping[str, frozenset[int]]) -> ShardAdd:

@@ -17,12 +17,14 @@ _log = logging.getLogger(__name__)
 PULL_WAIT: Final = 0.2
 GIVE_BACK: Final = 1.0
 """Seconds, at the end, to give back what is held. If the broker is away, the leases run out."""
+TRIES: Final = 10
+"""Of a task, with growing pauses, before others have a go: it may wait for something that only they have."""
 LONGEST_PAUSE: Final = 60.0
 """Seconds between two tries to pull. There may be no such subscription yet, and most processes have nothing to do."""
 
 
 class Runner:
-    """Each task is tried until it is done: its lease is extended meanwhile."""
+    """Each task is tried again and again, its lease is extended meanwhile; then it is given back."""
 
     def __init__(
         self,
@@ -87,17 +89,22 @@ class Runner:
 
     async def _work(self, lease: Lease) -> None:
         """Cancelled, it stays among those that are given back."""
+        ends = self._tasks.ack if await self._done(lease) else self._tasks.give_back
+        with contextlib.suppress(TransientError):  # then it comes again, and finds whether it is done
+            await ends([lease.token])
+        del self._working[asyncio.current_task()]  # type: ignore[arg-type] # it is one
+
+    async def _done(self, lease: Lease) -> bool:
         backoff = self._backoff()
-        while True:
+        for _ in range(TRIES):
             try:
                 await self._worker.work(lease.task)
-                break
             except TransientError as error:
                 _log.warning("a task of job %s failed and is tried again: %s", lease.task.job, error)
                 await backoff.wait()
-        with contextlib.suppress(TransientError):  # then it comes again, and finds that it is done
-            await self._tasks.ack([lease.token])
-        del self._working[asyncio.current_task()]  # type: ignore[arg-type] # it is one
+            else:
+                return True
+        return False
 
     async def _give_back(self, leases: Sequence[Lease]) -> None:
         if leases:

@@ -1,6 +1,7 @@
 """One flusher: its parts, made in one visible order."""
 
 from flusher.adding import Adding
+from flusher.compacting import Compacting
 from flusher.cooling import Cooling
 from flusher.exporting import Exporting
 from flusher.flush import Tools
@@ -14,9 +15,9 @@ from flusher.visits import Visit
 from flusher.worker import Flusher
 from shared.backoff import Backoff
 from shared.clock import Clock
-from shared.compaction import Compactor
+from shared.compaction import compactor_of
 from shared.job_ports import Jobs, Tasks
-from shared.jobs import ADD, DELETE, EXPORT, RESET
+from shared.jobs import ADD, COMPACT, DELETE, EXPORT, RESET
 from shared.ports import Overlay, Store, Subscription
 from shared.reader import Reader
 from shared.receipts import lifetime
@@ -58,7 +59,7 @@ def _cooling(tools: Tools, settings: Settings) -> Cooling | None:
     """Where shards are no use none has an age, and to look for counters of many would read all of a file."""
     if settings.ndb_writers == "yes" or not settings.compact_after or not tools.store.parallel:
         return None
-    compactor = Compactor(tools.store, tools.clock, tools.retention)
+    compactor = compactor_of(tools.store, tools.clock, settings)
     return Cooling(tools.store, compactor, tools.clock, settings.shards, settings.compact_after * DAY_SECONDS)
 
 
@@ -74,6 +75,7 @@ def make_worker(
         RESET: setting,
         DELETE: setting,
         EXPORT: Exporting(reader),
+        COMPACT: Compacting(store, compactor_of(store, clock, settings), clock, receipts_live),
     }
     return Worker(tasks, jobs, store, visits, clock=clock, receipts_live=receipts_live)
 

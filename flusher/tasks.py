@@ -11,7 +11,7 @@ from typing import Final
 from flusher.visits import Outcome, Visit
 from shared import metrics
 from shared.clock import Clock
-from shared.errors import TransientError
+from shared.errors import RefusedError, TransientError
 from shared.job_ports import Jobs, Tasks
 from shared.jobs import DONE, FAILED, KINDS, MOST_EXAMPLES, RUNNING, Done, Job, Progress, Task, divided
 from shared.ports import Store
@@ -59,7 +59,11 @@ class Worker:
             return
         done = (await self._jobs.recorded(job.id, [task.range.after])).get(task.range.after)
         if done is None:
-            done = await self._jobs.record(await self._visit(job, task))
+            try:
+                done = await self._jobs.record(await self._visit(job, task))
+            except RefusedError as error:
+                await self._fail(job, f"a page behind {task.range.after!r} can't be done: {error}")
+                return
             if done is None:
                 return  # the job was swept
             metrics.JOB_TASKS.inc()
@@ -89,18 +93,21 @@ class Worker:
 
     async def _in_time(self, job: Job) -> bool:
         """Its first receipts may be gone soon: what is visited again then would not be known."""
-        now = int(self._clock.now() * 1000)
-        if now <= job.until(self._receipts_live):
+        if int(self._clock.now() * 1000) <= job.until(self._receipts_live):
             return True
         why = "it took longer than receipts live, or it itself, so that what is left can't be done just once"
-        _log.error("job %s has failed: %s", job.id, why)
-        await self._jobs.end(job.id, FAILED, now, why)
+        await self._fail(job, why)
         return False
+
+    async def _fail(self, job: Job, why: str) -> None:
+        _log.error("job %s has failed: %s", job.id, why)
+        await self._jobs.end(job.id, FAILED, int(self._clock.now() * 1000), why)
+        self._running.pop(job.id, None)
 
     async def _visit(self, job: Job, task: Task) -> Done:
         visit = self._visits.get(job.kind)
         if visit is None:
-            raise TransientError(f"this process does not know jobs that {job.kind}: it waits for a newer one")
+            raise TransientError(f"this process does not know jobs that {job.kind}: others may")
         range_ = task.range
         page = await self._store.names(job.prefix, range_.after, self._page, range_.until)
         outcome = await visit(job, page) if page else Outcome(0)

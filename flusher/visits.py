@@ -1,9 +1,15 @@
 """What a job does to a page of counters, and what comes of it. Each kind of job is one of these."""
 
-from collections.abc import Awaitable, Callable, Sequence
-from typing import NamedTuple
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import Final, NamedTuple, TypeVar
 
 from shared.jobs import Job
+from shared.ports import Store
+
+AT_ONCE: Final = 16
+"""Counters of a page, where each has a commit of its own."""
+T = TypeVar("T")
 
 
 class Outcome(NamedTuple):
@@ -22,3 +28,31 @@ Visit = Callable[[Job, Sequence[str]], Awaitable[Outcome]]
 """Does it to each of them once for each job, however often it is called. `TransientError`: it may have been done to
 some; call it again.
 """
+
+
+async def existing(store: Store, names: Sequence[str]) -> Mapping[str, int]:
+    """Those of the names that are counters now, and how many shards they have. What is deleted is listed until it is
+    removed, or counted again.
+    """
+    there = await store.shards(names)
+    if not (marked := await store.marked([*there])):
+        return there
+    async with store.snapshot() as snapshot:
+        totals, _ = await snapshot.read([*marked], ())
+    return {name: number for name, number in there.items() if name not in marked or totals[name].value}
+
+
+async def one_by_one(names: Iterable[str], visit: Callable[[str], Awaitable[T]]) -> Sequence[T]:
+    """Some at once. All are awaited, also after one failed: what goes on behind the caller's back is not bounded."""
+    slots = asyncio.Semaphore(AT_ONCE)
+
+    async def one(name: str) -> T:
+        async with slots:
+            return await visit(name)
+
+    results = []
+    for end in await asyncio.gather(*map(one, names), return_exceptions=True):
+        if isinstance(end, BaseException):
+            raise end
+        results.append(end)
+    return results

@@ -11,42 +11,48 @@ from ingest.parse import SMALL
 from ingest.problems import Problem
 from ingest.requests import Query, idempotency_key_of, page_token, page_token_of, unescape
 from shared import strict_json
+from shared.errors import NotAloneError
 from shared.ids import of_key
 from shared.job_ports import Jobs
-from shared.jobs import ADD, DONE, EXPORT, KINDS, Standing, flaw_of_job, flaw_of_prefix, said
+from shared.jobs import ADD, DONE, EXPORT, KINDS, NUMBERS, Standing, flaw_of_job, flaw_of_prefix, said
 from shared.starting import Starting
-from shared.words import flaw_of_delta
+from shared.words import flaw_of_delta, flaw_of_shards
 
 CHUNKS: Final = 20
 """Of an export, in one answer: of at most 200 counters each."""
-_FIELDS: Final = ("kind", "prefix", "delta", "id")
+_FIELDS: Final = ("kind", "prefix", *NUMBERS.values(), "id")
 
 
 class JobRoutes:
     """A job that was asked for before is answered as it is now."""
 
-    def __init__(self, jobs: Jobs, starting: Starting, bodies: Bodies) -> None:
+    def __init__(self, jobs: Jobs, starting: Starting, bodies: Bodies, max_shards: int) -> None:
         self._jobs = jobs
         self._starting = starting
         self._bodies = bodies
+        self._max_shards = max_shards
 
     async def post(self, request: web.BaseRequest, query: Query) -> web.Response:
         """POST /v1/jobs"""
         query.done()
         key = idempotency_key_of(request)
         try:
-            asked, _ = await self._bodies.read(request, asked_of, MOST_OF_ONE, SMALL)
+            asked, _ = await self._bodies.read(request, self._asked_of, MOST_OF_ONE, SMALL)
         except strict_json.JsonError as error:
             raise Problem(400, f"the body is {error}") from None
         id_ = asked.get("id") or (of_key(key) if key else None)
-        kind, prefix, delta = asked["kind"], asked["prefix"], asked.get("delta", 0)
-        standing, new = await self._starting.start(kind, prefix, delta, id_=id_)
+        kind, prefix = asked["kind"], asked["prefix"]
+        number = asked[NUMBERS[kind]] if kind in NUMBERS else 0
+        try:
+            standing, new = await self._starting.start(kind, prefix, number, id_=id_)
+        except NotAloneError as error:
+            raise Problem(409, str(error)) from None
         job = standing.job
-        if not job.asks(kind, prefix, delta):
+        if not job.asks(kind, prefix, number):
             raise Problem(
                 409,
                 f"there is another job called {job.id!r}: {job.kind} under the prefix {job.prefix!r}"
-                + (f" with the delta {job.delta}" if job.kind == ADD else "")
+                + (f" with the {NUMBERS[job.kind]} {job.number}" if job.kind in NUMBERS else "")
                 + "; choose another id",
                 field="id",
             )
@@ -84,24 +90,26 @@ class JobRoutes:
             headers["Next-Page-Token"] = page_token(chunks[-1][0])
         return web.Response(body=b"".join(chunk for _, chunk in chunks), headers=headers)
 
+    def _asked_of(self, body: bytes) -> dict[str, Any]:
+        data = strict_json.loads(body)
+        if type(data) is not dict:
+            raise Problem(400, 'the body must be {"kind": …, "prefix": …}')
+        for field in data:
+            if field not in _FIELDS:
+                raise Problem(422, f"unknown field {field[:100]!r}: there are {', '.join(_FIELDS)}", field=field)
+        kind = data.get("kind")
+        if kind not in KINDS:
+            raise Problem(422, f"'kind' must be {' or '.join(map(repr, KINDS))}", field="kind")
+        if flaw := flaw_of_prefix(data.get("prefix")):
+            raise Problem(422, f"'prefix' {flaw}; an empty one is that of all counters", field="prefix")
+        for its_kind, field in NUMBERS.items():
+            if kind != its_kind and field in data:
+                raise Problem(422, f"'{field}' is of jobs that {its_kind}: leave it out", field=field)
+        if kind in NUMBERS and (flaw := self._flaw_of_number(kind, data.get(NUMBERS[kind]))):
+            raise Problem(422, f"'{NUMBERS[kind]}' {flaw}", field=NUMBERS[kind])
+        if data.get("id") is not None and (flaw := flaw_of_job(data["id"])):
+            raise Problem(422, f"'id' {flaw}", field="id")
+        return data
 
-def asked_of(body: bytes) -> dict[str, Any]:
-    data = strict_json.loads(body)
-    if type(data) is not dict:
-        raise Problem(400, 'the body must be {"kind": …, "prefix": …}')
-    for field in data:
-        if field not in _FIELDS:
-            raise Problem(422, f"unknown field {field[:100]!r}: there are {', '.join(_FIELDS)}", field=field)
-    kind = data.get("kind")
-    if kind not in KINDS:
-        raise Problem(422, f"'kind' must be {' or '.join(map(repr, KINDS))}", field="kind")
-    if flaw := flaw_of_prefix(data.get("prefix")):
-        raise Problem(422, f"'prefix' {flaw}; an empty one is that of all counters", field="prefix")
-    if kind == ADD:
-        if flaw := flaw_of_delta(data.get("delta")):
-            raise Problem(422, f"'delta' {flaw}", field="delta")
-    elif "delta" in data:
-        raise Problem(422, f"'delta' is of jobs that {ADD}: leave it out", field="delta")
-    if data.get("id") is not None and (flaw := flaw_of_job(data["id"])):
-        raise Problem(422, f"'id' {flaw}", field="id")
-    return data
+    def _flaw_of_number(self, kind: str, number: object) -> str | None:
+        return flaw_of_delta(number) if kind == ADD else flaw_of_shards(number, self._max_shards)

@@ -21,7 +21,7 @@ from ingest.spool import Spool
 from ingest.tracking import Tracking
 from ingest.writes import Writes
 from shared.clock import Clock
-from shared.compaction import Compactor
+from shared.compaction import compactor_of
 from shared.job_ports import Jobs, Tasks
 from shared.ports import Overlay, Publisher, Store
 from shared.reader import Reader
@@ -70,13 +70,15 @@ class Ingest:
         self.bodies = bodies = Bodies(settings.max_body_bytes, settings.body_timeout)
         tracking = Tracking(store, overlay, clock)
         receipts_live = lifetime(settings.retention * 1000, of_client=True)
+        compactor = compactor_of(store, clock, settings)
+        starting = Starting(jobs, tasks, overlay, compactor, clock, receipts_live=receipts_live)
         self._lane = Lane(self.publishing, settings.max_body_bytes) if short else None
         self.routes = Routes(
             Writes(self.publishing, tracking, self.reader, bodies),
             Reads(self.reader, tracking, store, overlay),
-            shards=Shards(store, Compactor(store, clock, settings.retention * 1000), bodies, settings),
+            shards=Shards(store, compactor, bodies, settings.max_shards),
             sets=Sets(Setter(self.reader, store, overlay, clock, receipts_live, new_counter=settings.shards), bodies),
-            jobs=JobRoutes(jobs, Starting(jobs, tasks, overlay, clock, receipts_live), bodies),
+            jobs=JobRoutes(jobs, starting, bodies, settings.max_shards),
             ready=self._ready,
             version=version,
         )

@@ -10,19 +10,19 @@ from ingest.problems import Problem
 from ingest.requests import Query
 from shared import metrics, strict_json
 from shared.compaction import Compactor
-from shared.errors import CrowdedError
+from shared.errors import CrowdedError, NotAloneError
 from shared.ports import Store
-from shared.settings import Settings
+from shared.words import flaw_of_shards
 
 
 class Shards:
     """Never fewer by accident: only who says `compact` gets fewer, and not beside an ndb application."""
 
-    def __init__(self, store: Store, compactor: Compactor, bodies: Bodies, settings: Settings) -> None:
+    def __init__(self, store: Store, compactor: Compactor, bodies: Bodies, max_shards: int) -> None:
         self._store = store
         self._compactor = compactor
         self._bodies = bodies
-        self._settings = settings
+        self._max_shards = max_shards
 
     async def put(self, request: web.BaseRequest, name: str, query: Query) -> web.Response:
         """PUT /v1/counters/{name}/shards"""
@@ -36,13 +36,9 @@ class Shards:
         for field in data:
             if field not in {"shards", "compact"}:
                 raise Problem(422, f'unknown field {field[:100]!r}: the body must be {{"shards": n}}', field=field)
-        shards = data.get("shards")
-        if type(shards) is not int or not 1 <= shards <= self._settings.max_shards:
-            raise Problem(
-                422,
-                f"'shards' must be a whole number from 1 to {self._settings.max_shards} (COUNTERSINK_MAX_SHARDS)",
-                field="shards",
-            )
+        if flaw := flaw_of_shards(data.get("shards"), self._max_shards):
+            raise Problem(422, f"'shards' {flaw}", field="shards")
+        shards = data["shards"]
         compact = data.get("compact", False)
         if type(compact) is not bool:
             raise Problem(422, "'compact' must be true or false", field="compact")
@@ -52,15 +48,11 @@ class Shards:
         return Answer(orjson.dumps({"name": name, "shards": now}))
 
     async def _compact(self, name: str, shards: int) -> None:
-        if self._settings.ndb_writers == "yes":
-            raise Problem(
-                409,
-                "an ndb application writes here, too (COUNTERSINK_NDB_WRITERS): it might be about to add to a shard"
-                " that would go, and nobody would read it",
-            )
         before = (await self._store.shards([name])).get(name, 0)
         try:
             if await self._compactor.compact(name, shards) < before:
                 metrics.COMPACTIONS.labels("asked").inc()
+        except NotAloneError as error:
+            raise Problem(409, str(error)) from None
         except CrowdedError as error:
             raise Problem(409, f"{error}: ask for more") from None

@@ -1,40 +1,66 @@
 """Brings a counter down to fewer shards. Each commit leaves a receipt, so that an audit knows whose it was."""
 
 from collections.abc import Callable
-from typing import Final
+from typing import Final, NamedTuple
 
 from shared import notes
 from shared.backoff import Backoff
 from shared.clock import Clock
-from shared.errors import TransientError
+from shared.errors import AlreadyAppliedError, NotAloneError, TransientError
 from shared.ids import mint
 from shared.ports import Store
 from shared.receipts import key_of_compaction, lifetime
+from shared.settings import Settings
 from shared.words import Receipt, Tally
 
 PATIENCE: Final = 10.0
 """Seconds in which it is tried again while others write to the shards that are to go."""
 
 
+class Mark(NamedTuple):
+    """What the receipt of the first commit is called, so that it can be found, and when it expires (ms)."""
+
+    key: str
+    expires: int
+
+
 class Compactor:
     """It may be killed anywhere, and several may do the same at once."""
 
     def __init__(
-        self, store: Store, clock: Clock, retention: int, backoff: Callable[[], Backoff] = lambda: Backoff(0.01, 0.5)
+        self,
+        store: Store,
+        clock: Clock,
+        retention: int,
+        *,
+        alone: bool = True,
+        backoff: Callable[[], Backoff] = lambda: Backoff(0.01, 0.5),
     ) -> None:
-        """`retention` in milliseconds."""
+        """`retention` in milliseconds; `alone`: no ndb application writes to the same counters."""
         self._store = store
         self._clock = clock
         self._retention = retention
+        self._alone = alone
         self._backoff = backoff
 
-    async def compact(self, counter: str, num_shards: int) -> int:
+    def check(self) -> None:
+        """Raise `NotAloneError` if nothing is compacted here."""
+        if not self._alone:
+            raise NotAloneError(
+                "an ndb application writes here, too (COUNTERSINK_NDB_WRITERS): it might be about to add to a shard"
+                " that would go, and nobody would read it"
+            )
+
+    async def compact(self, counter: str, num_shards: int, mark: Mark | None = None) -> int:
         """How many shards it has then. `CrowdedError` if so few can't hold it."""
+        self.check()
         until = self._clock.monotonic() + PATIENCE
         backoff = self._backoff()
         while True:
             try:
-                number = await self._store.compact(counter, num_shards, self._receipt(counter))
+                number = await self._store.compact(counter, num_shards, self._receipt(counter, mark))
+            except AlreadyAppliedError:
+                mark = None  # the first was done
             except TransientError:
                 if self._clock.monotonic() >= until:
                     raise
@@ -42,10 +68,17 @@ class Compactor:
             else:
                 if number <= num_shards or self._clock.monotonic() >= until:
                     return number
+                mark = None
 
-    def _receipt(self, counter: str) -> Receipt:
+    def _receipt(self, counter: str, mark: Mark | None) -> Receipt:
         """That it was there, and moved nothing in or out."""
         identity = mint()
         (note,) = notes.written([""], identity, Tally(), {counter: 0})
-        expires = int(self._clock.now() * 1000) + lifetime(self._retention, of_client=False)
-        return Receipt(key_of_compaction(identity), expires, note=note)
+        if mark is None:
+            expires = int(self._clock.now() * 1000) + lifetime(self._retention, of_client=False)
+            mark = Mark(key_of_compaction(identity), expires)
+        return Receipt(*mark, note=note)
+
+
+def compactor_of(store: Store, clock: Clock, settings: Settings) -> Compactor:
+    return Compactor(store, clock, settings.retention * 1000, alone=settings.ndb_writers == "no")

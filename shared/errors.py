@@ -79,6 +79,10 @@ class CrowdedError(CountersinkError):
     """Fewer shards could not hold what there is; nothing was changed."""
 
 
+class NotAloneError(CountersinkError):
+    """Another application writes to the same shards, and does not see what this would change; nothing was changed."""
+
+
 class ShardFullError(CountersinkError):
     """These (counter, shard) hold so much that another sum might overflow them; nothing was applied. Use others."""
 

@@ -12,14 +12,19 @@ import orjson
 
 from shared.errors import UnreadableError
 from shared.ranges import Range
-from shared.receipts import DAY, HOUR
+from shared.receipts import DAY, HOUR, key_of_visit
 from shared.words import MAX_NAME_BYTES
 
 ADD: Final = "add"
 RESET: Final = "reset"
 DELETE: Final = "delete"
 EXPORT: Final = "export"
-KINDS: Final = (ADD, RESET, DELETE, EXPORT)
+COMPACT: Final = "compact"
+KINDS: Final = (ADD, RESET, DELETE, EXPORT, COMPACT)
+EXACT: Final = (RESET, DELETE, EXPORT)
+"""Those that have to read counters exactly."""
+NUMBERS: Final = {ADD: "delta", COMPACT: "shards"}
+"""What comes with those kinds that a number comes with."""
 RUNNING: Final = "running"
 DONE: Final = "done"
 FAILED: Final = "failed"
@@ -61,15 +66,24 @@ class Job(NamedTuple):
     id: str
     kind: str
     prefix: str
-    delta: int = 0
+    number: int = 0
+    """See `NUMBERS`."""
     created: int = 0
     """Milliseconds since 1970."""
     expires: int = 0
     """It is forgotten then, and its id can be used again: when no receipt of it is there any more."""
 
-    def asks(self, kind: str, prefix: str, delta: int) -> bool:
+    def asks(self, kind: str, prefix: str, number: int) -> bool:
         """Whether it is for just this."""
-        return (self.kind, self.prefix, self.delta) == (kind, prefix, delta)
+        return (self.kind, self.prefix, self.number) == (kind, prefix, number)
+
+    def receipt_of(self, counter: str) -> str:
+        """The key of what it does to this one."""
+        return key_of_visit(self.id, self.created, counter)
+
+    def receipts_expire(self, now: int, receipts_live: int) -> int:
+        """Those of what is done `now`: not before the job, though the clock may be behind the one that it began by."""
+        return max(now, self.created) + receipts_live
 
     def until(self, receipts_live: int) -> int:
         """The last time at which a task may be begun: all its receipts are still there, and so is the job."""
@@ -206,8 +220,8 @@ def said(standing: Standing) -> dict[str, Any]:
     """What the service answers."""
     job, progress = standing.job, standing.progress
     answer: dict[str, Any] = {"id": job.id, "kind": job.kind, "prefix": job.prefix}
-    if job.kind == ADD:
-        answer["delta"] = job.delta
+    if job.kind in NUMBERS:
+        answer[NUMBERS[job.kind]] = job.number
     return answer | {
         "state": standing.state,
         "visited": progress.visited,

@@ -213,6 +213,10 @@ class Store(Protocol):
         """Counters that are marked as deleted, in an order of the store; those after that one, at most `limit`."""
         ...
 
+    async def marked(self, counters: Sequence[str]) -> Collection[str]:
+        """Those of the counters that are marked as deleted."""
+        ...
+
     async def remove(self, counter: str) -> bool:
         """If the counter is marked as deleted, and its shards hold nothing together: delete them and its config, and
         take the mark off, which gives the guard another version, or do nothing. Whether it did. Whoever adds to it

@@ -52,6 +52,8 @@ class Wish(NamedTuple):
     value: int = 0
     key: str | None = None
     """Under which it happens once, however often it is asked for."""
+    since: int = 0
+    """Its receipts live from then on at least (ms since 1970), however far behind the clock is here."""
 
 
 class Change(NamedTuple):
@@ -162,7 +164,7 @@ class Setter:
         change = Change(reading.value, wish.value)
         adds = [*self._adds(counter, wish, look, full)]
         said = notes.of_change(secrets.token_hex(6), counter, [add.delta for add in adds], *change)
-        expires = int(self._clock.now() * 1000) + self._receipts_live
+        expires = max(int(self._clock.now() * 1000), wish.since) + self._receipts_live
         receipts = [Receipt(f"{receipt}{'+' * number}", expires, note=note) for number, note in enumerate(said)]
         # A reset of what was deleted does not bring it back: it would hang on whether a flusher has removed it yet.
         gone = look.guard.deleted and not reading.exists

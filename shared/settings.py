@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from shared.errors import SettingsError
+from shared.words import MOST_SHARDS
 
 PREFIX = "COUNTERSINK_"
 
@@ -95,8 +96,8 @@ class Settings:
     )
     flush_interval: float = _setting(1.0, _number(0.0, 60.0), "longest age of a flusher's window, seconds")
     cache_ttl: float = _setting(1.0, _number(0.0, 60.0), "longest age of the cached part of a read, seconds")
-    shards: int = _setting(1, _whole(1, 10_000), "shards of a new counter")
-    max_shards: int = _setting(100, _whole(1, 10_000), "most shards of a counter")
+    shards: int = _setting(1, _whole(1, MOST_SHARDS), "shards of a new counter")
+    max_shards: int = _setting(100, _whole(1, MOST_SHARDS), "most shards of a counter")
     shard_writes: float = _setting(
         1.0, _number(0.01, 10_000.0), "writes a second that a shard in Datastore may take before the counter gets more"
     )

@@ -3,10 +3,11 @@
 from typing import Final
 
 from shared.clock import Clock
+from shared.compaction import Compactor
 from shared.errors import InexactError
 from shared.ids import mint
 from shared.job_ports import Jobs, Tasks
-from shared.jobs import ADD, RUNNING, Job, Standing, Task, lifetime_of_job
+from shared.jobs import COMPACT, EXACT, RUNNING, Job, Standing, Task, lifetime_of_job
 from shared.ports import Overlay
 
 _ANY: Final = "-"
@@ -16,30 +17,35 @@ _ANY: Final = "-"
 class Starting:
     """Whoever is killed in between leaves a job without a task: asking for it again is what mends that."""
 
-    def __init__(self, jobs: Jobs, tasks: Tasks, overlay: Overlay, clock: Clock, receipts_live: int) -> None:
+    def __init__(
+        self, jobs: Jobs, tasks: Tasks, overlay: Overlay, compactor: Compactor, clock: Clock, *, receipts_live: int
+    ) -> None:
         """`receipts_live` in milliseconds."""
         self._jobs = jobs
         self._tasks = tasks
         self._overlay = overlay
+        self._compactor = compactor
         self._clock = clock
         self._receipts_live = receipts_live
 
-    async def start(self, kind: str, prefix: str, delta: int = 0, *, id_: str | None = None) -> tuple[Standing, bool]:
+    async def start(self, kind: str, prefix: str, number: int = 0, *, id_: str | None = None) -> tuple[Standing, bool]:
         """The job of that id as it is now, and whether it is new. It may be another job: see `Job.asks`.
 
         One that still runs is gone through once more, in case that tasks of it were lost. One that has ended needs
-        nothing. `InexactError`: what would have to be read exactly can't be.
+        nothing. `InexactError`: what would have to be read exactly can't be; `NotAloneError`: nothing is compacted.
         """
         if id_ is not None and (there := await self._jobs.get(id_)) is not None and there.state != RUNNING:
             return there, False
-        if kind != ADD and not (await self._overlay.view((_ANY,)))[_ANY].exact:
+        if kind == COMPACT:
+            self._compactor.check()
+        if kind in EXACT and not (await self._overlay.view((_ANY,)))[_ANY].exact:
             raise InexactError(
                 f"a job can {kind} only while counters can be read exactly, which they can't be now: with Pub/Sub it"
                 " takes COUNTERSINK_OVERLAY=redis://…, and all processes must reach it"
             )
         now = int(self._clock.now() * 1000)
-        job = Job(id_ or mint(), kind, prefix, delta, now, now + lifetime_of_job(kind, self._receipts_live))
+        job = Job(id_ or mint(), kind, prefix, number, now, now + lifetime_of_job(kind, self._receipts_live))
         standing, new = await self._jobs.create(job)
-        if standing.state == RUNNING and standing.job.asks(kind, prefix, delta):
+        if standing.state == RUNNING and standing.job.asks(kind, prefix, number):
             await self._tasks.publish([Task(job.id, again=not new)])
         return standing, new

@@ -9,6 +9,8 @@ from shared.source import Mark
 
 MAX_NAME_BYTES: Final = 400
 MAX_ID_BYTES: Final = 1_000
+MOST_SHARDS: Final = 10_000
+"""Of a counter, whatever the settings say."""
 MAX_DELTA: Final = 2**53 - 1
 """The largest |delta| of one increment: what every JSON client can say exactly."""
 MAX_SUM: Final = 2**61
@@ -49,6 +51,13 @@ def flaw_of_delta(delta: object) -> str | None:
         return "must be an integer"
     if not -MAX_DELTA <= delta <= MAX_DELTA:
         return f"must be between -{MAX_DELTA} and {MAX_DELTA}"
+    return None
+
+
+def flaw_of_shards(number: object, most: int) -> str | None:
+    """Why a counter can't be told to have so many; None if it can."""
+    if type(number) is not int or not 1 <= number <= most:
+        return f"must be a whole number from 1 to {most} (COUNTERSINK_MAX_SHARDS)"
     return None
 
 

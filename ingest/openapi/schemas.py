@@ -4,7 +4,7 @@ from typing import Any, Final
 
 from ingest.coalescer import MAX_ENTRIES
 from ingest.parse import MAX_ITEMS
-from shared.jobs import ADD, DONE, FAILED, KINDS, LONGEST_ID, RUNNING
+from shared.jobs import ADD, COMPACT, DONE, EXACT, FAILED, KINDS, LONGEST_ID, RUNNING
 from shared.words import MAX_DELTA, MAX_ID_BYTES, MAX_NAME_BYTES
 
 Schema = dict[str, Any]
@@ -29,6 +29,7 @@ WHOLE: Final[Schema] = {"type": "integer"}
 TEXT: Final[Schema] = {"type": "string"}
 COUNT: Final[Schema] = {"type": "integer", "minimum": 0}
 INSTANT: Final[Schema] = {"type": "string", "pattern": r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$"}
+SHARDS: Final[Schema] = {"type": "integer", "minimum": 1}
 PREFIX: Final[Schema] = {
     "type": "string",
     "maxLength": MAX_NAME_BYTES,
@@ -150,7 +151,7 @@ SCHEMAS: Final[Schema] = {
     ),
     "SetShards": _object(
         {
-            "shards": {"type": "integer", "minimum": 1},
+            "shards": SHARDS,
             "compact": {
                 "type": "boolean",
                 "default": False,
@@ -159,7 +160,7 @@ SCHEMAS: Final[Schema] = {
         },
         optional=("compact",),
     ),
-    "Shards": _object({"name": ref("Name"), "shards": {"type": "integer", "minimum": 1}}),
+    "Shards": _object({"name": ref("Name"), "shards": SHARDS}),
     "JobId": {"type": "string", "pattern": "^[0-9A-Za-z][-0-9A-Za-z_.]*$", "maxLength": LONGEST_ID},
     "NewJob": {
         "anyOf": [
@@ -168,7 +169,8 @@ SCHEMAS: Final[Schema] = {
                 optional=("id",),
                 examples=[{"kind": ADD, "prefix": "account:", "delta": 10}],
             ),
-            _object({"kind": {"enum": [*KINDS[1:]]}, "prefix": PREFIX, "id": NEW_ID}, optional=("id",)),
+            _object({"kind": {"const": COMPACT}, "prefix": PREFIX, "shards": SHARDS, "id": NEW_ID}, optional=("id",)),
+            _object({"kind": {"enum": [*EXACT]}, "prefix": PREFIX, "id": NEW_ID}, optional=("id",)),
         ]
     },
     "Job": _object(
@@ -177,6 +179,7 @@ SCHEMAS: Final[Schema] = {
             "kind": {"enum": [*KINDS]},
             "prefix": PREFIX,
             "delta": ref("Delta"),
+            "shards": SHARDS,
             "state": {"enum": [RUNNING, DONE, FAILED]},
             "visited": {**COUNT, "description": "Counters."},
             "changed": COUNT,
@@ -194,7 +197,7 @@ SCHEMAS: Final[Schema] = {
             "finished": {"anyOf": [INSTANT, {"type": "null"}]},
             "reason": {"type": ["string", "null"], "description": "Why it failed."},
         },
-        optional=("delta",),
+        optional=("delta", "shards"),
     ),
     "Receipt": _object({"receipt": TEXT, "state": {"enum": ["pending", "applied", "dead-lettered", "unknown"]}}),
     "Problem": _object(

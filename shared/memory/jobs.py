@@ -68,7 +68,7 @@ class _Held:
 
 
 class MemoryTasks:
-    """The last that came goes first, so that there are never many of them."""
+    """The last that came goes first, so that there are never many of them; what was tried before comes later."""
 
     def __init__(self, clock: Clock, lease: float = 60.0) -> None:
         self._clock = clock
@@ -120,7 +120,8 @@ class MemoryTasks:
 
     def _free(self) -> list[int]:
         now = self._clock.monotonic()
-        return [number for number, held in reversed(self._held.items()) if held.until <= now]
+        free = [number for number, held in reversed(self._held.items()) if held.until <= now]
+        return sorted(free, key=lambda number: self._held[number].lease)
 
     def _leased(self, token: str) -> _Held | None:
         number, _, lease = token.partition(".")

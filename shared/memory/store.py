@@ -139,6 +139,9 @@ class MemoryStore:
     async def deleted(self, after: str, limit: int) -> Sequence[str]:
         return sorted(name for name, guard in self._guards.items() if guard.deleted and name > after)[:limit]
 
+    async def marked(self, counters: Sequence[str]) -> Collection[str]:
+        return {counter for counter in counters if self._guards.get(counter, Guard()).deleted}
+
     async def remove(self, counter: str) -> bool:
         guard = self._guards.get(counter, Guard())
         if not guard.deleted or self._held(counter):

@@ -128,6 +128,13 @@ class SqliteStore:
         )
         return [counter for (counter,) in rows]
 
+    async def marked(self, counters: Sequence[str]) -> Collection[str]:
+        rows = self._read(
+            "SELECT counter FROM guards WHERE deleted AND counter IN (SELECT value FROM json_each(?))",
+            orjson.dumps(counters).decode(),
+        )
+        return {counter for (counter,) in rows}
+
     async def remove(self, counter: str) -> bool:
         return await self.database.write(lambda db: remove(db, counter))
 

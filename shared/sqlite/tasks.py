@@ -23,13 +23,14 @@ _FREE: Final = "SELECT EXISTS (SELECT 1 FROM tasks WHERE until <= :now OR until 
 _LEASE: Final = """
     UPDATE tasks SET until = :now + :lease, attempt = attempt + 1
     WHERE seq IN (
-        SELECT seq FROM tasks WHERE until <= :now OR until > :now + :longest ORDER BY seq LIMIT :limit
+        SELECT seq FROM tasks WHERE until <= :now OR until > :now + :longest ORDER BY attempt, seq LIMIT :limit
     ) RETURNING seq, attempt, data
 """
 
 
 class SqliteTasks:
-    """In the order in which they came, so that one job does not hold up another. The token is the task and the lease.
+    """In the order in which they came, so that one job does not hold up another; what was tried before comes later.
+    The token is the task and the lease.
 
     What is done is small and known by its record: a task that is published twice is a look.
     """

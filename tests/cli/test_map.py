@@ -74,7 +74,7 @@ def test_each_counter_under_the_prefix_gets_it_once(place: Place, by: str) -> No
     assert done.code == 0, done
     (noted,) = done.lines
     id_ = noted.removeprefix("job ")
-    assert done.out.startswith(f"job {id_} done: 2 counters visited, 2 changed, 0 failed; 1 pages in 1 rounds, ")
+    assert done.out.startswith(f"job {id_} done: counters visited 2, changed 2, failed 0; pages 1, rounds 1, ")
     again = place("map", "--prefix", prefix, "--add", "10", "--job", id_, "--json", *how)
     assert (again.code, again.lines) == (0, [])
     said = json.loads(again.out)
@@ -106,10 +106,27 @@ def test_counters_are_exported_reset_and_deleted(place: Place, by: str, tmp_path
     assert run("list", "--prefix", prefix, "--url", place.url, cwd=None).out == ""
 
 
-def test_a_file_that_can_not_be_written_is_said(place: Place, tmp_path: Path) -> None:
-    done = place("map", "--prefix", "none:", "--export", str(tmp_path / "no" / "file"))
-    assert done.code == 1
-    assert "can't be written: No such file or directory" in done.lines[-1]
+@pytest.mark.parametrize("by", ["itself", "the service"])
+def test_counters_are_compacted(place: Place, by: str) -> None:
+    prefix = f"shards by {by}:"
+    place.count(f"{prefix}a", f"{prefix}b")
+    assert run("shards", f"{prefix}a", "5", "--url", place.url, cwd=None).code == 0
+    how = ["--url", place.url] if by == "the service" else []
+    done = place("map", "--prefix", prefix, "--compact", "2", "--json", *how)
+    assert done.code == 0, done
+    said = json.loads(done.out)
+    assert (said["kind"], said["shards"], said["visited"], said["changed"]) == ("compact", 2, 2, 1)
+    with urlopen(f"{place.url}/v1/counters/{quote(f'{prefix}a')}") as response:
+        assert json.load(response)["shards"] == 2
+
+
+@pytest.mark.parametrize("by", ["itself", "the service"])
+def test_a_file_that_can_not_be_written_is_said_before_anything_is_done(place: Place, by: str, tmp_path: Path) -> None:
+    how = ["--url", place.url] if by == "the service" else []
+    for file, why in ((tmp_path / "no" / "file", "No such file or directory"), (tmp_path, "Is a directory")):
+        done = place("map", "--prefix", "none:", "--export", str(file), *how)
+        assert (done.code, len(done.lines)) == (1, 1)
+        assert f"can't be written: {why}" in done.lines[0]
 
 
 @pytest.mark.parametrize("by", ["itself", "the service"])
@@ -129,6 +146,7 @@ def test_another_job_of_that_id_is_refused(place: Place, by: str) -> None:
         ["--prefix", "p"],
         ["--prefix", "p", "--add", "x"],
         ["--prefix", "p", "--add", "1", "--reset"],
+        ["--prefix", "p", "--compact", "0"],
         ["--prefix", "p", "--export", "-", "--json"],
         ["--prefix", "p", "--add", "9007199254740992"],
         ["--prefix", "p", "--add", "1", "--job", "a/b"],
@@ -164,7 +182,7 @@ def test_a_look_that_fails_does_not_end_what_goes_on(
     monkeypatch.setattr(SqliteJobs, "get", now_and_then)
     monkeypatch.setenv("COUNTERSINK_BROKER", place.settings["COUNTERSINK_BROKER"])
     main(["map", "--prefix", "looked:", "--add", "10"])
-    assert "2 counters visited, 2 changed, 0 failed" in capsys.readouterr().out
+    assert "counters visited 2, changed 2, failed 0" in capsys.readouterr().out
     assert next(looks) > 2
     assert [place.total(f"looked:{name}") for name in "ab"] == [11, 11]
 
@@ -182,6 +200,7 @@ def job(share: float, visited: int) -> Job:
         kind="add",
         prefix="",
         delta=1,
+        shards=None,
         state="running",
         visited=visited,
         changed=visited,

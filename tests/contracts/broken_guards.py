@@ -1,7 +1,7 @@
 """Stores with one mistake each about guards."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 
@@ -177,3 +177,13 @@ class FindsTheFirstAgain(MemoryStore):
     async def deleted(self, after: str, limit: int) -> Sequence[str]:
         found = await super().deleted("", 10**6)
         return [name for name in found if name >= after][:limit]
+
+
+class TakesAGuardForAMark(MemoryStore):
+    async def marked(self, counters: Sequence[str]) -> Collection[str]:
+        return {counter for counter in counters if counter in self._guards}
+
+
+class TellsAllThatAreMarked(MemoryStore):
+    async def marked(self, counters: Sequence[str]) -> Collection[str]:
+        return await super().marked([*self._guards])

@@ -38,18 +38,18 @@ class JobsContract:
     async def test_the_first_job_of_an_id_stays(self, jobs: Jobs) -> None:
         await jobs.create(JOB)
         await jobs.record(done(Task("j"), "p3"))
-        there, new = await jobs.create(JOB._replace(delta=6, created=1_001))
+        there, new = await jobs.create(JOB._replace(number=6, created=1_001))
         assert (there.job, new) == (JOB, False)
         assert (await standing(jobs)).progress.tasks == 1
 
     async def test_of_those_who_make_it_at_once_one_does(self, jobs: Jobs) -> None:
-        made = await asyncio.gather(*(jobs.create(JOB._replace(delta=number)) for number in range(5)))
+        made = await asyncio.gather(*(jobs.create(JOB._replace(number=number)) for number in range(5)))
         assert sum(new for _, new in made) == 1
         assert len({there.job for there, _ in made}) == 1
 
     async def test_ids_prefixes_and_deltas_are_kept_whatever_they_are(self, jobs: Jobs) -> None:
         for job in (
-            JOB._replace(id="a.-_", prefix="", delta=-(2**53) + 1),
+            JOB._replace(id="a.-_", prefix="", number=-(2**53) + 1),
             JOB._replace(id="B", prefix="\U0010ffff' _"),
         ):
             await jobs.create(job)

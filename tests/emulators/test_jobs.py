@@ -11,6 +11,7 @@ from flusher.runner import Runner
 from flusher.tasks import Worker
 from flusher.visits import Visit
 from shared.clock import SystemClock
+from shared.compaction import Compactor
 from shared.google.datastore_client import DatastoreClient, Found
 from shared.google.datastore_jobs import BOOKS, DatastoreJobs
 from shared.google.datastore_keys import name_of
@@ -126,7 +127,8 @@ class DatastoreContract(JobsContract):
             await store.apply(Commit((Receipt(f"k{begin}", LATER),), tuple(adds)))
         tasks = PubsubTasks(pubsub.client(), pubsub.place, lease=LEASE)
         jobs = await jobs_in(datastore)
-        starting = Starting(jobs, tasks, ProcessOverlay(clock, exact=True), clock, 16 * DAY)
+        compactor = Compactor(store, clock, DAY)
+        starting = Starting(jobs, tasks, ProcessOverlay(clock, exact=True), compactor, clock, receipts_live=16 * DAY)
         await starting.start(ADD, "p:", 10, id_="j")
         worker = KilledNowAndThen(datastore, pubsub)
         for seconds in (0.3, 0.8):

@@ -173,6 +173,56 @@ async def test_a_visit_that_was_cut_off_is_not_repeated_where_it_was_done(servic
     assert (await job(service, "j"))["changed"] == 5
 
 
+async def grown(service: Service, **numbers: int) -> None:
+    """Under the prefix, each of the value 1."""
+    await counted(service, *(f"p:{name}" for name in numbers))
+    for name, number in numbers.items():
+        await service.ask("PUT", f"/v1/counters/p%3A{name}/shards", b'{"shards": %d}' % number)
+
+
+async def test_counters_are_brought_down_to_so_many_shards(service: Service) -> None:
+    await grown(service, a=9, b=1, c=3, d=40)
+    await service.ask("DELETE", "/v1/counters/p%3Ad")
+    before = await service.totals()
+    begun = await service.post("/v1/jobs", b'{"kind": "compact", "prefix": "p:", "shards": 2, "id": "j"}')
+    assert begun.status == 202
+    await service.work()
+    done = await job(service, "j")
+    assert {name: done[name] for name in ("kind", "shards", "state", "visited", "changed", "failed")} == {
+        "kind": "compact",
+        "shards": 2,
+        "state": "done",
+        "visited": 3,
+        "changed": 2,
+        "failed": 0,
+    }
+    assert "delta" not in done
+    assert await service.totals() == before
+    assert [(await service.read(f"p:{name}"))["shards"] for name in "abc"] == [2, 1, 2]
+
+
+async def test_a_compaction_that_was_cut_off_counts_what_it_did(service: Service) -> None:
+    await grown(service, a=9, b=3)
+    await service.post("/v1/jobs", b'{"kind": "compact", "prefix": "p:", "shards": 1, "id": "j"}')
+    (lease,) = await service.parts.tasks.pull(1, 0)
+    standing = await service.parts.jobs.get("j")
+    assert standing is not None
+    await service._worker._visit(standing.job, lease.task)
+    await service.ask("PUT", "/v1/counters/p%3Ab/shards", b'{"shards": 4}')
+    await service.parts.tasks.give_back([lease.token])
+    await service.work()
+    assert (await job(service, "j"))["changed"] == 2
+    assert (await service.read("p:b"))["shards"] == 1
+
+
+async def test_beside_an_ndb_application_nothing_is_compacted(tmp_path: Path) -> None:
+    async with running(tmp_path, ndb_writers="yes") as service:
+        refused = await service.post("/v1/jobs", b'{"kind": "compact", "prefix": "", "shards": 1, "id": "j"}')
+        assert refused.status == 409
+        assert "COUNTERSINK_NDB_WRITERS" in refused.json["detail"]
+        assert (await service.get("/v1/jobs/j")).status == 404
+
+
 async def test_an_export_has_a_line_for_each_in_order(service: Service) -> None:
     names = [f"p:{number:05}" for number in range(5_000)]
     await service.post("/v1/increments", orjson.dumps({"counters": dict.fromkeys(names, 3)}))

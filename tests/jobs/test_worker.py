@@ -1,20 +1,26 @@
 """What becomes of a task where something is in its way; seeds have what fails at any time."""
 
+import asyncio
 from collections.abc import Mapping, Sequence
 
 import pytest
 
 from flusher.adding import Adding
+from flusher.compacting import Compacting
 from flusher.horizon import SETTLES
+from flusher.runner import TRIES, Runner
 from flusher.sweeping import JobSweep
 from flusher.tasks import Worker
 from flusher.visits import Outcome, Visit
+from shared.backoff import Backoff
 from shared.clock import ManualClock
-from shared.errors import RefusedError, TransientError
-from shared.jobs import ADD, DONE, EXPORT, EXPORTS_LIVE, FAILED, RUNNING, Job, Standing, Task, lifetime_of_job
+from shared.compaction import PATIENCE, Compactor
+from shared.errors import ContendedError, RefusedError, TransientError
+from shared.jobs import ADD, COMPACT, DONE, EXPORT, EXPORTS_LIVE, FAILED, RUNNING, Job, Standing, Task, lifetime_of_job
 from shared.memory.jobs import MemoryJobs, MemoryTasks
 from shared.memory.store import MemoryStore
 from shared.receipts import DAY
+from shared.supervise import Stop
 from shared.words import SHARD_FULL, Commit, Receipt, ShardAdd
 
 LIVE = 16 * DAY
@@ -120,6 +126,69 @@ async def look_at_nothing(_: Job, names: Sequence[str]) -> Outcome:
     return Outcome(len(names))
 
 
+async def test_a_page_that_is_refused_for_good_ends_the_job_and_no_flusher() -> None:
+    async def refuse(job: Job, names: Sequence[str]) -> Outcome:
+        raise RefusedError(f"nothing of {job.id}, not even {names[0]}")
+
+    parts = Parts({ADD: refuse})
+    await parts.count("a")
+    await parts.worker.work(await parts.start())
+    standing = await parts.standing()
+    assert (standing.state, standing.progress.tasks) == (FAILED, 0)
+    assert standing.why == "a page behind '' can't be done: nothing of j, not even a"
+
+
+async def test_a_task_that_can_not_be_done_now_lets_others_have_their_turn() -> None:
+    parts = Parts()
+    await parts.count("a")
+    await parts.jobs.create(Job("unknown", "polish", "", created=int(parts.clock.now() * 1000), expires=LATER))
+    await parts.tasks.publish([await parts.start(), Task("unknown")])
+    waits = 0
+
+    class Counting(Backoff):
+        async def wait(self) -> None:
+            nonlocal waits
+            waits += 1
+
+    runner = Runner(parts.tasks, parts.worker, at_once=1, lease=60.0, backoff=Counting)
+    stop = Stop()
+    running = asyncio.create_task(runner.run(stop, 0))
+    while waits < 3 * TRIES:
+        await asyncio.sleep(0)
+    stop.set()
+    await running
+    (left,) = await parts.tasks.pull(10, 0)
+    assert left.task.job == "unknown"
+    assert (await parts.standing()).state == DONE
+
+
+async def test_counters_that_can_not_be_compacted_fail_alone() -> None:
+    parts = Parts()
+    compactor = Compactor(parts.store, parts.clock, DAY)
+    compacting = Compacting(parts.store, compactor, parts.clock, LIVE)
+    for number in range(3):
+        await parts.store.apply(Commit((), (ShardAdd("a", number, SHARD_FULL, 3), ShardAdd("b", number, 1, 3))))
+    await parts.start()
+    job = (await parts.standing()).job._replace(kind=COMPACT, number=1)
+    assert await compacting(job, ["a", "b", "c"]) == Outcome(2, 1, [("a", "a holds too much for 1 shards")])
+    assert await parts.store.shards(["a", "b"]) == {"a": 3, "b": 1}
+
+
+async def test_a_counter_that_is_hot_on_all_shards_does_not_hold_up_the_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    parts = Parts()
+
+    async def never(*_: object) -> int:
+        parts.clock.turn(PATIENCE)
+        raise ContendedError("others were first")
+
+    monkeypatch.setattr(parts.store, "compact", never)
+    await parts.store.apply(Commit((), (ShardAdd("a", 1, 1, 2),)))
+    await parts.start()
+    job = (await parts.standing()).job._replace(kind=COMPACT, number=1)
+    compacting = Compacting(parts.store, Compactor(parts.store, parts.clock, DAY), parts.clock, LIVE)
+    assert (await compacting(job, ["a"])).failed == [("a", "all its shards are written to all the time")]
+
+
 async def test_a_job_that_was_forgotten_is_no_more() -> None:
     parts = Parts()
     await parts.count("a")
@@ -132,7 +201,7 @@ async def test_a_job_that_was_forgotten_is_no_more() -> None:
 async def test_what_this_process_does_not_know_is_left_to_another() -> None:
     parts = Parts()
     task = await parts.start("polish")
-    with pytest.raises(TransientError, match="waits for a newer one"):
+    with pytest.raises(TransientError, match="others may"):
         await parts.worker.work(task)
     assert (await parts.standing()).progress.tasks == 0
 

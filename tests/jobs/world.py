@@ -8,6 +8,7 @@ from itertools import count
 import orjson
 
 from flusher.adding import Adding
+from flusher.compacting import Compacting
 from flusher.exporting import Exporting
 from flusher.flush import Tools
 from flusher.policy import FlushPolicy
@@ -20,8 +21,9 @@ from flusher.worker import Flusher
 from shared import notes
 from shared.backoff import Backoff
 from shared.codec import encode
+from shared.compaction import Compactor
 from shared.job_ports import Lease
-from shared.jobs import ADD, ALL, DELETE, DONE, EXPORT, RESET, Done, Job, Standing, Task, lifetime_of_job
+from shared.jobs import ADD, ALL, COMPACT, DELETE, DONE, EXPORT, RESET, Done, Job, Standing, Task, lifetime_of_job
 from shared.memory.broker import MemoryBroker, MemoryOverlay
 from shared.memory.jobs import MemoryJobs, MemoryTasks
 from shared.memory.store import MemoryStore
@@ -126,9 +128,13 @@ class World:
         self.after: dict[str, int] = {}
         """And all counters, when it was done."""
         now = int(self.clock.now() * 1000)
-        kind = self.random.choice([ADD, ADD, RESET, DELETE, EXPORT])
-        delta = self.random.choice([2, -2, 7 * 4**15]) if kind == ADD else 0
-        self.job = Job("j", kind, PREFIX, delta, now, now + lifetime_of_job(kind, LIVE))
+        kind = self.random.choice([ADD, ADD, RESET, DELETE, EXPORT, COMPACT])
+        number = {ADD: self.random.choice([2, -2, 7 * 4**15]), COMPACT: self.random.choice([1, 2])}.get(kind, 0)
+        self.job = Job("j", kind, PREFIX, number, now, now + lifetime_of_job(kind, LIVE))
+        self.large: set[str] = set()
+        """Counters that had more shards when the job began than a compaction leaves."""
+        self.grown: set[str] = set()
+        """Those that were given some meanwhile."""
 
     def run(self) -> None:
         self.loop.run_to_end(self._main())
@@ -138,6 +144,7 @@ class World:
         for _ in range(self.random.randint(0, 120)):
             await self._count_new()
         await asyncio.sleep(5)
+        self.large, self.grown = self.grown, set()
         self.before = {name: len(self.counted[name]) for name in await self.store.names("", "", 10_000)}
         for _ in range(self.random.randint(1, 3)):
             self._start()
@@ -193,8 +200,18 @@ class World:
         old = sum(name.startswith(PREFIX) for name in self.before)
         # One that was made meanwhile may have been there for somebody who was killed, and not for who did his task.
         assert old <= progress.visited <= visited
-        assert progress.changed == (0 if self.job.kind == EXPORT else progress.visited)
+        if self.job.kind == COMPACT:
+            await self._check_compacted(progress.changed)
+        else:
+            assert progress.changed == (0 if self.job.kind == EXPORT else progress.visited)
         await self._check_accounts()
+
+    async def _check_compacted(self, changed: int) -> None:
+        """A counter that was given shards meanwhile may have been visited before or afterwards."""
+        large, grown = ([name for name in names if name.startswith(PREFIX)] for names in (self.large, self.grown))
+        assert len(large) <= changed <= len({*large, *grown})
+        numbers = await self.store.shards(large)
+        assert all(numbers[name] <= self.job.number for name in large if name not in grown)
 
     def _visits(self, reading: Reading, exported: Mapping[str, int]) -> int:
         """Once, or never; all else is no value that it can have."""
@@ -203,8 +220,11 @@ class World:
         begin, end = self.before.get(name, 0), self.after[name]
         assert reading.exact
         if kind == ADD:
-            assert value in {sum(deltas), sum(deltas) + self.job.delta}, reading
+            assert value in {sum(deltas), sum(deltas) + self.job.number}, reading
             return value != sum(deltas)
+        if kind == COMPACT:
+            assert value == sum(deltas), reading
+            return name.startswith(PREFIX)  # nobody can tell
         if kind == EXPORT:
             assert value == sum(deltas), reading
             if name in exported:
@@ -239,6 +259,7 @@ class World:
         await self._count(name)
         if self.random.random() < 0.2:
             await self.store.raise_shards(name, 3)
+            self.grown.add(name)
 
     async def _count_on(self) -> None:
         for name in self.random.sample(sorted(self.counted), min(5, len(self.counted))):
@@ -278,6 +299,7 @@ class World:
             RESET: setting,
             DELETE: setting,
             EXPORT: Exporting(reader),
+            COMPACT: Compacting(store, Compactor(store, self.clock, 7 * DAY), self.clock, LIVE),
         }
         worker = Worker(tasks, jobs, store, visits, clock=self.clock, receipts_live=LIVE, page=self.page)
         runner = Runner(tasks, worker, at_once=self.random.randint(1, 5), lease=LEASE)

@@ -246,7 +246,10 @@ class RemoteStore:
         return await self._store.raise_shards(counter, num_shards, make=make)
 
     async def compact(self, counter: str, num_shards: int, receipt: Receipt) -> int:
-        return await self._store.compact(counter, num_shards, receipt)
+        number: int = await self._network.call(
+            self._owner, "compact", lambda: self._store.compact(counter, num_shards, receipt)
+        )
+        return number
 
     def grown(self, shards: int) -> AsyncIterator[Sequence[str]]:
         return self._store.grown(shards)
@@ -256,6 +259,10 @@ class RemoteStore:
 
     async def deleted(self, after: str, limit: int) -> Sequence[str]:
         return await self._store.deleted(after, limit)
+
+    async def marked(self, counters: Sequence[str]) -> Collection[str]:
+        marked: Collection[str] = await self._network.call(self._owner, "marked", lambda: self._store.marked(counters))
+        return marked
 
     async def remove(self, counter: str) -> bool:
         return await self._store.remove(counter)
