@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import orjson
 
@@ -45,8 +46,13 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, help="of the memory row (60)")
     parser.add_argument("--rounds", type=int, help="of each comparison (5; 3 on emulators)")
     parser.add_argument("--data", type=Path, default=_folder(), help="where data goes; a disk, not tmpfs (%(default)s)")
-    parser.add_argument("--out", type=Path, default=RESULTS, help="the results (%(default)s)")
-    return parser.parse_args()
+    parser.add_argument("--counters", type=int, help="of the map rows (20,000); 100,000 take hours")
+    parser.add_argument("--out", type=Path, help=f"where these rows take the place of earlier ones ({RESULTS}); with"
+                        " --quick none")  # fmt: skip
+    asked = parser.parse_args()
+    if asked.out is None and not asked.quick:
+        asked.out = RESULTS
+    return asked
 
 
 def _rows(name: str) -> list[str]:
@@ -78,7 +84,7 @@ def main() -> None:
             cloud_rounds=asked.rounds or (2 if asked.quick else 3),
             seconds=1 if asked.quick else 2,
             names=10**6 if asked.quick else 10**8,
-            counters=5_000 if asked.quick else 100_000,
+            counters=asked.counters or (5_000 if asked.quick else 20_000),
             sustained=asked.seconds or (10 if asked.quick else 60),
             emulators=emulators,
             rivals=rivals,
@@ -96,15 +102,26 @@ def main() -> None:
             print(f"{key} …", flush=True)
             rows.append(_measure(key, plan))
     print(f"\n{table(rows)}\n\n{time.monotonic() - begun:.0f} s")
-    document = {
+    if asked.out is not None:
+        _keep(asked.out, where, [row.document() | _how(plan) for row in rows])
+
+
+def _how(plan: Plan) -> dict[str, Any]:
+    return {
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "machine": where,
-        "generator": load.generator(),
         "rounds": plan.rounds,
+        "cloud_rounds": plan.cloud_rounds,
         "seconds": plan.seconds,
-        "rows": [row.document() for row in rows],
     }
-    asked.out.write_bytes(orjson.dumps(document, option=orjson.OPT_INDENT_2) + b"\n")
+
+
+def _keep(file: Path, where: dict[str, Any], rows: list[dict[str, Any]]) -> None:
+    """In place of those of the same names, so that a part of the rows can be measured anew."""
+    earlier = orjson.loads(file.read_bytes())["rows"] if file.exists() else []
+    by_name = {row["name"]: row for row in [*earlier, *rows]}
+    kept = [by_name[name] for name in ROWS if name in by_name]
+    document = {"machine": where, "generator": load.generator(), "rows": kept}
+    file.write_bytes(orjson.dumps(document, option=orjson.OPT_INDENT_2) + b"\n")
 
 
 def _measure(key: str, plan: Plan) -> Row:

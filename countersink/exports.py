@@ -5,7 +5,6 @@ import sys
 from collections.abc import AsyncIterator
 from errno import EISDIR
 from pathlib import Path
-from tempfile import TemporaryFile
 
 from shared.errors import CountersinkError
 
@@ -14,11 +13,13 @@ def check(file: str) -> None:
     """That it can be written, before the work is done."""
     if file == "-":
         return
-    path = Path(file)
+    path, part = Path(file), Path(f"{file}.part")
     try:
         if path.is_dir():
             raise IsADirectoryError(EISDIR, os.strerror(EISDIR))
-        TemporaryFile(dir=path.parent).close()
+        part.open("ab").close()
+        if not part.stat().st_size:
+            part.unlink()
     except OSError as error:
         raise _unwritable(file, error) from error
 

@@ -35,6 +35,7 @@ from shared.jobs import (
     flaw_of_prefix,
     said,
 )
+from shared.settings import Settings, flaw_of_shards
 from shared.words import MOST_SHARDS, flaw_of_delta
 
 if TYPE_CHECKING:
@@ -193,15 +194,12 @@ async def _by_itself(wish: Wish, at_once: int | None) -> AsyncIterator[Place]:
     from countersink.answers import Job  # noqa: PLC0415 (as above)
     from flusher.service import make_runner, make_worker  # noqa: PLC0415 (as above)
     from shared.compaction import compactor_of  # noqa: PLC0415 (as above)
-    from shared.files import missing_file  # noqa: PLC0415 (as above)
     from shared.receipts import lifetime  # noqa: PLC0415 (as above)
     from shared.starting import Starting  # noqa: PLC0415 (as above)
     from shared.supervise import Stop  # noqa: PLC0415 (as above)
     from shared.wiring import connect, tasks_of_process  # noqa: PLC0415 (as above)
 
-    settings = read_settings()
-    if (file := missing_file(settings)) is not None:
-        raise CountersinkError(f"{file}: is not there, so there are no counters: do the settings name it right?")
+    settings = _settings_for(wish)
     parts = connect(settings)
     try:
         await parts.open()
@@ -243,6 +241,18 @@ async def _by_itself(wish: Wish, at_once: int | None) -> AsyncIterator[Place]:
             await running
     finally:
         await parts.close()
+
+
+def _settings_for(wish: Wish) -> Settings:
+    """If it can be done by them."""
+    from shared.files import missing_file  # noqa: PLC0415 (as above)
+
+    settings = read_settings()
+    if (file := missing_file(settings)) is not None:
+        raise CountersinkError(f"{file}: is not there, so there are no counters: do the settings name it right?")
+    if wish.kind == COMPACT and (flaw := flaw_of_shards(wish.number, settings.max_shards)):
+        raise CountersinkError(f"--compact {flaw}")
+    return settings
 
 
 def _report(job: "Job", *, as_json: bool) -> None:

@@ -17,7 +17,6 @@ from shared.receipts import lifetime
 from shared.settings import Settings
 
 if TYPE_CHECKING:
-    from shared.ports import Store
     from shared.setups import Opening
 
 AT_ONCE: Final = 1_000
@@ -119,9 +118,9 @@ async def _sweep(_: argparse.Namespace) -> None:
     deleted = 0
     try:
         now = min(int(parts.clock.now() * 1_000), await parts.store.reached(longest))
-        while some := await _patiently(parts.store, now):
+        while some := await _patiently(lambda: parts.store.sweep(now, AT_ONCE)):
             deleted += some
-        while await parts.jobs.sweep(now, AT_ONCE):
+        while await _patiently(lambda: parts.jobs.sweep(now, AT_ONCE)):
             pass
     except CountersinkError as error:
         raise CountersinkError(f"after {deleted} receipts: {error}") from error
@@ -130,16 +129,16 @@ async def _sweep(_: argparse.Namespace) -> None:
     _tell(f"{deleted} expired receipts deleted")
 
 
-async def _patiently(store: "Store", now: int) -> int:
+async def _patiently(step: Callable[[], Awaitable[int]]) -> int:
     from shared.backoff import Backoff  # noqa: PLC0415 (see above)
 
     backoff = Backoff()
     for _ in range(TRIES - 1):
         try:
-            return await store.sweep(now, AT_ONCE)
+            return await step()
         except TransientError:
             await backoff.wait()
-    return await store.sweep(now, AT_ONCE)
+    return await step()
 
 
 def read_settings() -> Settings:

@@ -96,12 +96,13 @@ class Runner:
 
     async def _done(self, lease: Lease) -> bool:
         backoff = self._backoff()
-        for _ in range(TRIES):
+        for left in reversed(range(TRIES)):
             try:
                 await self._worker.work(lease.task)
             except TransientError as error:
                 _log.warning("a task of job %s failed and is tried again: %s", lease.task.job, error)
-                await backoff.wait()
+                if left:
+                    await backoff.wait()
             else:
                 return True
         return False

@@ -57,7 +57,7 @@ def make_flusher(tools: Tools, settings: Settings, *, topic: str, ages: bool) ->
 
 def _cooling(tools: Tools, settings: Settings) -> Cooling | None:
     """Where shards are no use none has an age, and to look for counters of many would read all of a file."""
-    if settings.ndb_writers == "yes" or not settings.compact_after or not tools.store.parallel:
+    if not settings.compact_after or not tools.store.parallel:
         return None
     compactor = compactor_of(tools.store, tools.clock, settings)
     return Cooling(tools.store, compactor, tools.clock, settings.shards, settings.compact_after * DAY_SECONDS)

@@ -11,7 +11,7 @@ from typing import Final
 from flusher.visits import Outcome, Visit
 from shared import metrics
 from shared.clock import Clock
-from shared.errors import RefusedError, TransientError
+from shared.errors import NotAloneError, RefusedError, TransientError
 from shared.job_ports import Jobs, Tasks
 from shared.jobs import DONE, FAILED, KINDS, MOST_EXAMPLES, RUNNING, Done, Job, Progress, Task, divided
 from shared.ports import Store
@@ -61,8 +61,9 @@ class Worker:
         if done is None:
             try:
                 done = await self._jobs.record(await self._visit(job, task))
-            except RefusedError as error:
-                await self._fail(job, f"a page behind {task.range.after!r} can't be done: {error}")
+            except (NotAloneError, RefusedError) as error:
+                where = f"the page behind {task.range.after!r} can't be done"
+                await self._fail(job, f"{where}: {error}; what is done stays, and another job would do it again")
                 return
             if done is None:
                 return  # the job was swept

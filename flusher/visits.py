@@ -20,7 +20,7 @@ class Outcome(NamedTuple):
     changed: int = 0
     """By this job, now or the first time that this page was visited."""
     failed: Sequence[tuple[str, str]] = ()
-    """Counters that nothing was done to, and why; tried again they would fail again."""
+    """Counters that it could not be done to, and why."""
     chunk: bytes = b""
 
 
@@ -32,14 +32,15 @@ some; call it again.
 
 async def existing(store: Store, names: Sequence[str]) -> Mapping[str, int]:
     """Those of the names that are counters now, and how many shards they have. What is deleted is listed until it is
-    removed, or counted again.
+    removed, which takes its mark off: so the marks are looked at first.
     """
+    deleted = await store.deleted_among(names)
     there = await store.shards(names)
-    if not (marked := await store.marked([*there])):
+    if not (doubtful := [name for name in there if name in deleted]):
         return there
     async with store.snapshot() as snapshot:
-        totals, _ = await snapshot.read([*marked], ())
-    return {name: number for name, number in there.items() if name not in marked or totals[name].value}
+        totals, _ = await snapshot.read(doubtful, ())
+    return {name: number for name, number in there.items() if name not in deleted or totals[name].value}
 
 
 async def one_by_one(names: Iterable[str], visit: Callable[[str], Awaitable[T]]) -> Sequence[T]:

@@ -15,8 +15,9 @@ from shared.errors import NotAloneError
 from shared.ids import of_key
 from shared.job_ports import Jobs
 from shared.jobs import ADD, DONE, EXPORT, KINDS, NUMBERS, Standing, flaw_of_job, flaw_of_prefix, said
+from shared.settings import flaw_of_shards
 from shared.starting import Starting
-from shared.words import flaw_of_delta, flaw_of_shards
+from shared.words import flaw_of_delta
 
 CHUNKS: Final = 20
 """Of an export, in one answer: of at most 200 counters each."""

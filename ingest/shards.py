@@ -12,7 +12,7 @@ from shared import metrics, strict_json
 from shared.compaction import Compactor
 from shared.errors import CrowdedError, NotAloneError
 from shared.ports import Store
-from shared.words import flaw_of_shards
+from shared.settings import flaw_of_shards
 
 
 class Shards:

@@ -17,7 +17,7 @@ PATIENCE: Final = 10.0
 """Seconds in which it is tried again while others write to the shards that are to go."""
 
 
-class Mark(NamedTuple):
+class Stamp(NamedTuple):
     """What the receipt of the first commit is called, so that it can be found, and when it expires (ms)."""
 
     key: str
@@ -51,16 +51,16 @@ class Compactor:
                 " that would go, and nobody would read it"
             )
 
-    async def compact(self, counter: str, num_shards: int, mark: Mark | None = None) -> int:
+    async def compact(self, counter: str, num_shards: int, stamp: Stamp | None = None) -> int:
         """How many shards it has then. `CrowdedError` if so few can't hold it."""
         self.check()
         until = self._clock.monotonic() + PATIENCE
         backoff = self._backoff()
         while True:
             try:
-                number = await self._store.compact(counter, num_shards, self._receipt(counter, mark))
+                number = await self._store.compact(counter, num_shards, self._receipt(counter, stamp))
             except AlreadyAppliedError:
-                mark = None  # the first was done
+                stamp = None  # the first was done
             except TransientError:
                 if self._clock.monotonic() >= until:
                     raise
@@ -68,16 +68,16 @@ class Compactor:
             else:
                 if number <= num_shards or self._clock.monotonic() >= until:
                     return number
-                mark = None
+                stamp = None
 
-    def _receipt(self, counter: str, mark: Mark | None) -> Receipt:
+    def _receipt(self, counter: str, stamp: Stamp | None) -> Receipt:
         """That it was there, and moved nothing in or out."""
         identity = mint()
         (note,) = notes.written([""], identity, Tally(), {counter: 0})
-        if mark is None:
+        if stamp is None:
             expires = int(self._clock.now() * 1000) + lifetime(self._retention, of_client=False)
-            mark = Mark(key_of_compaction(identity), expires)
-        return Receipt(*mark, note=note)
+            stamp = Stamp(key_of_compaction(identity), expires)
+        return Receipt(*stamp, note=note)
 
 
 def compactor_of(store: Store, clock: Clock, settings: Settings) -> Compactor:

@@ -67,7 +67,7 @@ class Job(NamedTuple):
     kind: str
     prefix: str
     number: int = 0
-    """See `NUMBERS`."""
+    """See `NUMBERS`. Stores call it `delta`, as it was that of an add before there were others."""
     created: int = 0
     """Milliseconds since 1970."""
     expires: int = 0
@@ -79,7 +79,7 @@ class Job(NamedTuple):
 
     def receipt_of(self, counter: str) -> str:
         """The key of what it does to this one."""
-        return key_of_visit(self.id, self.created, counter)
+        return key_of_visit(self.id, counter)
 
     def receipts_expire(self, now: int, receipts_live: int) -> int:
         """Those of what is done `now`: not before the job, though the clock may be behind the one that it began by."""

@@ -112,7 +112,7 @@ COMPACTIONS = Counter(
 )
 for _why in ("rate", "contention"):
     RAISES.labels(_why)
-for _why in ("asked", "cold"):
+for _why in ("asked", "cold", "job"):
     COMPACTIONS.labels(_why)
 MOST_SHARDS = Gauge(
     "countersink_most_shards",

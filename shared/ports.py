@@ -213,7 +213,7 @@ class Store(Protocol):
         """Counters that are marked as deleted, in an order of the store; those after that one, at most `limit`."""
         ...
 
-    async def marked(self, counters: Sequence[str]) -> Collection[str]:
+    async def deleted_among(self, counters: Sequence[str]) -> Collection[str]:
         """Those of the counters that are marked as deleted."""
         ...
 

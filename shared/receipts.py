@@ -38,9 +38,9 @@ def key_of_import(commit_id: str) -> str:
     return "m" + sha256(commit_id.encode()).hexdigest()
 
 
-def key_of_visit(job: str, created: int, counter: str) -> str:
-    """Of what a job does to a counter. The id of a job has no colon, and may be used again when it is forgotten."""
-    return "j" + sha256(f"{job}:{created}:{counter}".encode()).hexdigest()
+def key_of_visit(job: str, counter: str) -> str:
+    """Of what a job does to a counter. The id of a job has no colon."""
+    return "j" + sha256(f"{job}:{counter}".encode()).hexdigest()
 
 
 def key_of_compaction(identity: str) -> str:

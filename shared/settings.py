@@ -177,11 +177,24 @@ class Settings:
                 values[item.name] = item.metadata["read"](text.strip())
             except ValueError as error:
                 raise SettingsError(f"{name}={text!r}: {error}") from None
-        return cls(**values)
+        settings = cls(**values)
+        if settings.compact_after and settings.ndb_writers == "yes":
+            raise SettingsError(
+                "COUNTERSINK_COMPACT_AFTER: beside an ndb application (COUNTERSINK_NDB_WRITERS=yes) nothing is"
+                " compacted; leave it out"
+            )
+        return settings
 
 
 _OTHERS = frozenset({"COUNTERSINK_URL", "COUNTERSINK_REQUIRE_ALL", "COUNTERSINK_SEEDS"})
 """Variables of the client and of the tests."""
+
+
+def flaw_of_shards(number: object, most: int) -> str | None:
+    """Why a counter can't be told to have so many; None if it can. `most`: `Settings.max_shards`."""
+    if type(number) is not int or not 1 <= number <= most:
+        return f"must be a whole number from 1 to {most} (COUNTERSINK_MAX_SHARDS)"
+    return None
 
 
 def variable(name: str) -> str:

@@ -54,13 +54,6 @@ def flaw_of_delta(delta: object) -> str | None:
     return None
 
 
-def flaw_of_shards(number: object, most: int) -> str | None:
-    """Why a counter can't be told to have so many; None if it can."""
-    if type(number) is not int or not 1 <= number <= most:
-        return f"must be a whole number from 1 to {most} (COUNTERSINK_MAX_SHARDS)"
-    return None
-
-
 def flaw_of_id(value: object) -> str | None:
     """Why this can't be the id of an increment or a batch; None if it can."""
     if type(value) is not str:

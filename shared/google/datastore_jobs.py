@@ -224,7 +224,7 @@ class DatastoreJobs:
         properties = entity.properties
         properties["kind"].string_value = job.kind
         properties["prefix"].string_value = job.prefix
-        properties["number"].integer_value = job.number
+        properties["delta"].integer_value = job.number
         properties["created"].integer_value = job.created
         properties[_STATE].string_value = RUNNING
         properties["finished"].integer_value = 0
@@ -241,7 +241,7 @@ def _job(entity: Any) -> Job:
         name_of(entity.key)[1],
         properties["kind"].string_value,
         properties["prefix"].string_value,
-        integer(entity, "number"),
+        integer(entity, "delta"),
         integer(entity, "created"),
         properties[EXPIRES].timestamp_value.ToMilliseconds(),
     )

@@ -157,7 +157,7 @@ class DatastoreStore:
         query.order.add(direction=_ASCENDING).property.name = _KEY
         return [name_of(one.entity.key)[1] for one in await self._query(query)]
 
-    async def marked(self, counters: Sequence[str]) -> Collection[str]:
+    async def deleted_among(self, counters: Sequence[str]) -> Collection[str]:
         found = await self._client.look_up(self._place.guard(counter) for counter in dict.fromkeys(counters))
         marked = [one.entity for one in found.entities if one.entity.properties[DELETED].boolean_value]
         return {name_of(entity.key)[1] for entity in marked}

@@ -68,7 +68,7 @@ class _Held:
 
 
 class MemoryTasks:
-    """The last that came goes first, so that there are never many of them; what was tried before comes later."""
+    """The last that came goes first, so that there are never many of them; what is given back, last."""
 
     def __init__(self, clock: Clock, lease: float = 60.0) -> None:
         self._clock = clock
@@ -113,15 +113,16 @@ class MemoryTasks:
                 del self._held[int(token.partition(".")[0])]
 
     async def give_back(self, tokens: Sequence[str]) -> None:
-        for held in map(self._leased, tokens):
-            if held:
+        for token in tokens:
+            if held := self._leased(token):
                 held.until = 0.0
+                number = int(token.partition(".")[0])
+                self._held = {number: self._held.pop(number)} | self._held
         self._arrived.set()
 
     def _free(self) -> list[int]:
         now = self._clock.monotonic()
-        free = [number for number, held in reversed(self._held.items()) if held.until <= now]
-        return sorted(free, key=lambda number: self._held[number].lease)
+        return [number for number, held in reversed(self._held.items()) if held.until <= now]
 
     def _leased(self, token: str) -> _Held | None:
         number, _, lease = token.partition(".")

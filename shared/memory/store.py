@@ -139,7 +139,7 @@ class MemoryStore:
     async def deleted(self, after: str, limit: int) -> Sequence[str]:
         return sorted(name for name, guard in self._guards.items() if guard.deleted and name > after)[:limit]
 
-    async def marked(self, counters: Sequence[str]) -> Collection[str]:
+    async def deleted_among(self, counters: Sequence[str]) -> Collection[str]:
         return {counter for counter in counters if self._guards.get(counter, Guard()).deleted}
 
     async def remove(self, counter: str) -> bool:

@@ -11,11 +11,11 @@ from shared.sqlite.database import Database, translate
 from shared.sqlite.reserve import Reserve
 
 _COLUMNS: Final = (
-    "id, kind, prefix, number, created, expires, open, tasks, visited, changed, failed, depth, share, examples, state,"
+    "id, kind, prefix, delta, created, expires, open, tasks, visited, changed, failed, depth, share, examples, state,"
     " finished, why"
 )
 _CREATE: Final = (
-    "INSERT OR IGNORE INTO jobs (id, kind, prefix, number, created, expires, open) VALUES (?, ?, ?, ?, ?, ?, 1)"
+    "INSERT OR IGNORE INTO jobs (id, kind, prefix, delta, created, expires, open) VALUES (?, ?, ?, ?, ?, ?, 1)"
 )
 _GROW: Final = (
     "UPDATE jobs SET open = open + ?, tasks = ?, visited = ?, changed = ?, failed = ?, depth = ?, share = ?,"

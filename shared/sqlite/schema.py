@@ -125,8 +125,6 @@ MIGRATIONS: Final = (
     );
     CREATE INDEX tasks_until ON tasks (until);
     """,
-    # Version 6: what comes with a job may be a number of shards.
-    "ALTER TABLE jobs RENAME COLUMN delta TO number;",
 )
 
 

@@ -128,7 +128,7 @@ class SqliteStore:
         )
         return [counter for (counter,) in rows]
 
-    async def marked(self, counters: Sequence[str]) -> Collection[str]:
+    async def deleted_among(self, counters: Sequence[str]) -> Collection[str]:
         rows = self._read(
             "SELECT counter FROM guards WHERE deleted AND counter IN (SELECT value FROM json_each(?))",
             orjson.dumps(counters).decode(),

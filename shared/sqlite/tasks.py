@@ -23,14 +23,14 @@ _FREE: Final = "SELECT EXISTS (SELECT 1 FROM tasks WHERE until <= :now OR until 
 _LEASE: Final = """
     UPDATE tasks SET until = :now + :lease, attempt = attempt + 1
     WHERE seq IN (
-        SELECT seq FROM tasks WHERE until <= :now OR until > :now + :longest ORDER BY attempt, seq LIMIT :limit
+        SELECT seq FROM tasks WHERE until <= :now OR until > :now + :longest ORDER BY seq LIMIT :limit
     ) RETURNING seq, attempt, data
 """
 
 
 class SqliteTasks:
-    """In the order in which they came, so that one job does not hold up another; what was tried before comes later.
-    The token is the task and the lease.
+    """In the order in which they came, so that one job does not hold up another; what is given back goes to
+    the end. The token is the task and the lease.
 
     What is done is small and known by its record: a task that is published twice is a look.
     """
@@ -79,16 +79,20 @@ class SqliteTasks:
         return bool(found)
 
     async def extend(self, tokens: Sequence[str]) -> None:
-        await self._set_until(tokens, self._now() + self._lease)
-
-    async def give_back(self, tokens: Sequence[str]) -> None:
-        await self._set_until(tokens, 0)
-
-    async def _set_until(self, tokens: Sequence[str], until: int) -> None:
-        rows = [(until, *_lease_of(token)) for token in tokens]
+        rows = [(self._now() + self._lease, *_lease_of(token)) for token in tokens]
 
         def work(db: sqlite3.Connection) -> None:
-            db.executemany("UPDATE tasks SET until = ? WHERE seq = ? AND attempt = ? AND until > 0", rows)
+            db.executemany("UPDATE tasks SET until = ? WHERE seq = ? AND attempt = ?", rows)
+
+        await self._database.write(work)
+
+    async def give_back(self, tokens: Sequence[str]) -> None:
+        rows = [_lease_of(token) for token in tokens]
+
+        def work(db: sqlite3.Connection) -> None:
+            for row in rows:
+                db.execute("INSERT INTO tasks (data) SELECT data FROM tasks WHERE seq = ? AND attempt = ?", row)
+                db.execute("DELETE FROM tasks WHERE seq = ? AND attempt = ?", row)
 
         await self._database.write(work)
 
@@ -96,7 +100,7 @@ class SqliteTasks:
         rows = [_lease_of(token) for token in tokens]
 
         def work(db: sqlite3.Connection) -> None:
-            db.executemany("DELETE FROM tasks WHERE seq = ? AND attempt = ? AND until > 0", rows)
+            db.executemany("DELETE FROM tasks WHERE seq = ? AND attempt = ?", rows)
 
         await self._database.write(work)
 

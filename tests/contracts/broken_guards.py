@@ -180,10 +180,10 @@ class FindsTheFirstAgain(MemoryStore):
 
 
 class TakesAGuardForAMark(MemoryStore):
-    async def marked(self, counters: Sequence[str]) -> Collection[str]:
+    async def deleted_among(self, counters: Sequence[str]) -> Collection[str]:
         return {counter for counter in counters if counter in self._guards}
 
 
 class TellsAllThatAreMarked(MemoryStore):
-    async def marked(self, counters: Sequence[str]) -> Collection[str]:
-        return await super().marked([*self._guards])
+    async def deleted_among(self, counters: Sequence[str]) -> Collection[str]:
+        return await super().deleted_among([*self._guards])

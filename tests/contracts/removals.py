@@ -36,10 +36,10 @@ class RemovalContract:
         assert sorted(found) == names[1:]
         assert await store.remove("c")
         assert {*await store.deleted("", 100)} == {"b", "d", "\N{SNOWMAN}"}
-        assert {*await store.marked([*names, "never", "b"])} == {"b", "d", "\N{SNOWMAN}"}
-        assert not await store.marked([])
+        assert {*await store.deleted_among([*names, "never", "b"])} == {"b", "d", "\N{SNOWMAN}"}
+        assert not await store.deleted_among([])
         await store.apply(setting("again", 1, await guard(store, "b"), counter="b"))
-        assert {*await store.marked(names[:4])} == {"d"}
+        assert {*await store.deleted_among(names[:4])} == {"d"}
 
     async def test_nothing_is_left_but_the_guard(self, store: Store) -> None:
         await store.apply(commit(ShardAdd("a", 0, 5, 4), ShardAdd("a", 2, 7, 4), ("b", 1)))

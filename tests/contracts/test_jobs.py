@@ -44,13 +44,29 @@ class TestSqliteJobs(JobsContract):
         return SqliteJobs(database)
 
 
-class TestMemoryTasks(TasksContract):
+class GivenBackContract:
+    """Of queues that have an order. What can't be done now must not be all that is ever handed out."""
+
+    async def test_what_is_given_back_comes_after_the_others(self, waiting: Waiting) -> None:
+        await waiting.tasks.publish(TASKS[:2])
+        (first,) = await waiting.tasks.pull(1, 0)
+        await waiting.tasks.give_back([first.token])
+        (second,) = await waiting.tasks.pull(1, 0)
+        assert second.task != first.task
+        (again,) = await waiting.tasks.pull(1, 0)
+        assert (again.task, again.token != first.token) == (first.task, True)
+        await waiting.tasks.ack([first.token])
+        await waiting.lapse()
+        assert len(await waiting.tasks.pull(9, 0)) == 2
+
+
+class TestMemoryTasks(TasksContract, GivenBackContract):
     @pytest.fixture
     async def waiting(self) -> Waiting:
         return make_waiting()
 
 
-class TestSqliteTasks(TasksContract):
+class TestSqliteTasks(TasksContract, GivenBackContract):
     @pytest.fixture
     async def waiting(self, database: Database, another: Database) -> Waiting:
         clock = ManualClock()

@@ -77,3 +77,10 @@ def test_urls_are_read_or_refused_by_name(reader: Callable[[str, str], object], 
         said = str(error)
     assert not said or "COUNTERSINK_IT" in said
     assert "\0" not in str(found)
+
+
+def test_settings_that_contradict_each_other_are_refused() -> None:
+    beside = {"COUNTERSINK_NDB_WRITERS": "yes"}
+    assert Settings.read(beside | {"COUNTERSINK_COMPACT_AFTER": "0"}).ndb_writers == "yes"
+    with pytest.raises(SettingsError, match=r"COUNTERSINK_COMPACT_AFTER.*COUNTERSINK_NDB_WRITERS"):
+        Settings.read(beside | {"COUNTERSINK_COMPACT_AFTER": "30"})

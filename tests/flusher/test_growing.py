@@ -197,7 +197,6 @@ async def test_flushers_grow_counters_only_where_it_helps_and_cool_them_only_if_
     assert flusher()._growing is not None  # type: ignore[attr-defined] # it is a flusher
     assert flusher()._cooling is None  # type: ignore[attr-defined]
     assert flusher(compact_after=1.0)._cooling is not None  # type: ignore[attr-defined]
-    assert flusher(compact_after=1.0, ndb_writers="yes")._cooling is None  # type: ignore[attr-defined]
     store.parallel = False
     assert flusher()._growing is None  # type: ignore[attr-defined]
     assert flusher(compact_after=1.0)._cooling is None  # type: ignore[attr-defined]

@@ -1,7 +1,7 @@
 """What becomes of a task where something is in its way; seeds have what fails at any time."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import pytest
 
@@ -11,7 +11,7 @@ from flusher.horizon import SETTLES
 from flusher.runner import TRIES, Runner
 from flusher.sweeping import JobSweep
 from flusher.tasks import Worker
-from flusher.visits import Outcome, Visit
+from flusher.visits import Outcome, Visit, existing
 from shared.backoff import Backoff
 from shared.clock import ManualClock
 from shared.compaction import PATIENCE, Compactor
@@ -21,7 +21,7 @@ from shared.memory.jobs import MemoryJobs, MemoryTasks
 from shared.memory.store import MemoryStore
 from shared.receipts import DAY
 from shared.supervise import Stop
-from shared.words import SHARD_FULL, Commit, Receipt, ShardAdd
+from shared.words import SHARD_FULL, Commit, Guard, Receipt, ShardAdd
 
 LIVE = 16 * DAY
 LATER = 10**14
@@ -135,7 +135,7 @@ async def test_a_page_that_is_refused_for_good_ends_the_job_and_no_flusher() -> 
     await parts.worker.work(await parts.start())
     standing = await parts.standing()
     assert (standing.state, standing.progress.tasks) == (FAILED, 0)
-    assert standing.why == "a page behind '' can't be done: nothing of j, not even a"
+    assert standing.why.startswith("the page behind '' can't be done: nothing of j, not even a; what is done stays")
 
 
 async def test_a_task_that_can_not_be_done_now_lets_others_have_their_turn() -> None:
@@ -174,19 +174,57 @@ async def test_counters_that_can_not_be_compacted_fail_alone() -> None:
     assert await parts.store.shards(["a", "b"]) == {"a": 3, "b": 1}
 
 
-async def test_a_counter_that_is_hot_on_all_shards_does_not_hold_up_the_job(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("age", [1.0, 1_000.0])
+async def test_a_counter_that_is_hot_does_not_hold_up_the_job(age: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where nobody wrote to it for long, it is the store that takes nothing, and the page is tried again."""
     parts = Parts()
 
     async def never(*_: object) -> int:
         parts.clock.turn(PATIENCE)
         raise ContendedError("others were first")
 
+    async def ages(shards: Collection[tuple[str, int]]) -> Mapping[tuple[str, int], float]:
+        return dict.fromkeys(shards, age)
+
     monkeypatch.setattr(parts.store, "compact", never)
+    monkeypatch.setattr(parts.store, "ages", ages)
     await parts.store.apply(Commit((), (ShardAdd("a", 1, 1, 2),)))
     await parts.start()
     job = (await parts.standing()).job._replace(kind=COMPACT, number=1)
     compacting = Compacting(parts.store, Compactor(parts.store, parts.clock, DAY), parts.clock, LIVE)
-    assert (await compacting(job, ["a"])).failed == [("a", "all its shards are written to all the time")]
+    if age < PATIENCE:
+        why = "it is written to all the time, on all its shards"
+        assert await compacting(job, ["a"]) == Outcome(1, 0, [("a", why)])
+    else:
+        with pytest.raises(ContendedError):
+            await compacting(job, ["a"])
+
+
+async def test_a_process_beside_an_ndb_application_ends_a_job_that_would_compact() -> None:
+    parts = Parts()
+    compactor = Compactor(parts.store, parts.clock, DAY, alone=False)
+    visits = {COMPACT: Compacting(parts.store, compactor, parts.clock, LIVE)}
+    worker = Worker(parts.tasks, parts.jobs, parts.store, visits, clock=parts.clock, receipts_live=LIVE)
+    await parts.store.apply(Commit((), (ShardAdd("a", 1, 1, 99),)))
+    await worker.work(await parts.start(COMPACT))
+    standing = await parts.standing()
+    assert standing.state == FAILED
+    assert "COUNTERSINK_NDB_WRITERS" in standing.why
+
+
+async def test_a_deleted_counter_that_is_removed_just_now_is_not_brought_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    parts = Parts()
+    await parts.count("a")
+    await parts.store.apply(Commit((), (ShardAdd("a", 0, -1, 1),), guard=("a", Guard(deleted=True))))
+    shards = parts.store.shards
+
+    async def late(counters: Sequence[str]) -> Mapping[str, int]:
+        there = await shards(counters)
+        assert await parts.store.remove("a")
+        return there
+
+    monkeypatch.setattr(parts.store, "shards", late)
+    assert await existing(parts.store, ["a"]) == {}
 
 
 async def test_a_job_that_was_forgotten_is_no_more() -> None:

@@ -260,9 +260,11 @@ class RemoteStore:
     async def deleted(self, after: str, limit: int) -> Sequence[str]:
         return await self._store.deleted(after, limit)
 
-    async def marked(self, counters: Sequence[str]) -> Collection[str]:
-        marked: Collection[str] = await self._network.call(self._owner, "marked", lambda: self._store.marked(counters))
-        return marked
+    async def deleted_among(self, counters: Sequence[str]) -> Collection[str]:
+        deleted: Collection[str] = await self._network.call(
+            self._owner, "deleted among", lambda: self._store.deleted_among(counters)
+        )
+        return deleted
 
     async def remove(self, counter: str) -> bool:
         return await self._store.remove(counter)

@@ -508,7 +508,7 @@ SABOTAGES: Final = (
     Sabotage(
         "a job adds to what is left of deleted counters",
         "flusher/visits.py",
-        "for name, number in there.items() if name not in marked or totals[name].value}",
+        "for name, number in there.items() if name not in deleted or totals[name].value}",
         "for name, number in there.items() if totals}",
         (JOBS_OVER_HTTP,),
     ),
@@ -522,7 +522,7 @@ SABOTAGES: Final = (
     Sabotage(
         "a job compacts under no receipt of its own",
         "flusher/compacting.py",
-        "compact(name, job.number, marks[name])",
+        "compact(name, job.number, stamps[name])",
         "compact(name, job.number)",
         (JOBS_OVER_HTTP,),
     ),
@@ -534,10 +534,24 @@ SABOTAGES: Final = (
         (JOBS_OVER_HTTP,),
     ),
     Sabotage(
+        "what a file's queue is given back is handed out again at once",
+        "shared/sqlite/tasks.py",
+        "INSERT INTO tasks (data) SELECT data FROM",
+        "INSERT INTO tasks (seq, data) SELECT -seq, data FROM",
+        (KEPT_JOBS,),
+    ),
+    Sabotage(
+        "a job looks whether counters are deleted after it looked whether they are there",
+        "flusher/visits.py",
+        "    deleted = await store.deleted_among(names)\n    there = await store.shards(names)\n",
+        "    there = await store.shards(names)\n    deleted = await store.deleted_among(names)\n",
+        ("tests/jobs/test_worker.py",),
+    ),
+    Sabotage(
         "a task that can't be done keeps its place",
         "flusher/runner.py",
-        "        for _ in range(TRIES):",
-        "        while True:",
+        "        for left in reversed(range(TRIES)):",
+        "        while left := True:",
         ("tests/jobs/test_worker.py",),
     ),
     Sabotage(
