@@ -147,9 +147,7 @@ class Setter:
                 doubtful = True
                 why = error
             if self._clock.monotonic() >= until:
-                raise TransientError(
-                    f"nobody can say whether it happened: send it again under the same Idempotency-Key ({why})"
-                ) from why
+                raise _given_up(why, doubtful=doubtful) from why
             await backoff.wait()
 
     async def _commit(
@@ -189,6 +187,14 @@ class Setter:
         if change is None:
             raise TransientError("its receipt has just expired")
         return Change(*change), time
+
+
+def _given_up(why: CountersinkError, *, doubtful: bool) -> CountersinkError:
+    if doubtful:
+        return TransientError(
+            f"nobody can say whether it happened: send it again under the same Idempotency-Key ({why})"
+        )
+    return ShareError(f"others change this counter all the time, and nothing happened ({why})")
 
 
 def divided(delta: int) -> Sequence[int]:

@@ -98,11 +98,26 @@ class Contended(MemoryStore):
 async def test_who_is_never_the_first_is_told_so_after_a_while() -> None:
     parts = Parts(Contended)
     begun = parts.clock.monotonic()
-    with pytest.raises(TransientError, match="Idempotency-Key"):
+    with pytest.raises(ShareError, match="nothing happened"):
         await parts.setter.set("a", Wish(SET, 7))
     assert isinstance(parts.store, Contended)
     assert parts.store.tries > 3
     assert PATIENCE <= parts.clock.monotonic() - begun < 2 * PATIENCE
+
+
+class Mute(Contended):
+    """Nothing is heard of the first commit."""
+
+    async def apply(self, commit: Commit) -> int:
+        if not self.tries:
+            self.tries += 1
+            raise TransientError("no answer")
+        return await super().apply(commit)
+
+
+async def test_nor_does_who_has_heard_nothing_know() -> None:
+    with pytest.raises(TransientError, match="Idempotency-Key"):
+        await Parts(Mute).setter.set("a", Wish(SET, 7))
 
 
 class Full(MemoryStore):
