@@ -15,7 +15,7 @@ from uuid import uuid4
 from bench.emulators import FIRESTORE, PROJECT
 from bench.figures import Figure, Row
 from bench.plan import Plan
-from flusher.adding import Adding
+from flusher.adding import IN_COMMIT, Adding
 from flusher.service import make_runner, make_worker
 from flusher.tasks import PAGE
 from shared.clock import SystemClock
@@ -59,8 +59,8 @@ class _Space:
 
     async def load(self) -> None:
         async def some(first: int) -> None:
-            for begin in range(first * PAGE, len(self.names), _LOADERS * PAGE):
-                adds = [ShardAdd(name, 0, 1, 1) for name in self.names[begin : begin + PAGE]]
+            for begin in range(first * IN_COMMIT, len(self.names), _LOADERS * IN_COMMIT):
+                adds = [ShardAdd(name, 0, 1, 1) for name in self.names[begin : begin + IN_COMMIT]]
                 await self.store.apply(Commit((Receipt(f"load-{begin}", 2**42),), tuple(adds)))
 
         await asyncio.gather(*map(some, range(_LOADERS)))
@@ -128,8 +128,8 @@ class _Space:
             return kills
 
     async def each_is(self, value: int) -> None:
-        for begin in range(0, len(self.names), 10 * PAGE):
-            some = self.names[begin : begin + 10 * PAGE]
+        for begin in range(0, len(self.names), PAGE):
+            some = self.names[begin : begin + PAGE]
             async with self.store.snapshot() as snapshot:
                 totals, _ = await snapshot.read(some, ())
             wrong = {name: total.value for name, total in totals.items() if total.value != value}

@@ -48,7 +48,7 @@ DRAIN: Final = 5.0
 """Seconds for the pages in work, when it is interrupted. What is cut off is done again by who goes on."""
 MOST_AT_ONCE: Final = 1_000
 
-CHUNKS: Final = 20
+CHUNKS: Final = 4
 STANDARD: Final = "-"
 """Output."""
 

@@ -1,9 +1,10 @@
-"""Adds a number to each counter of a page: one commit, in which each of them has a receipt of this job."""
+"""Adds a number to each counter of a page: in commits in which each of them has a receipt of this job."""
 
 import random
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
+from typing import Final
 
 from flusher.visits import Outcome, existing
 from shared import notes
@@ -14,6 +15,8 @@ from shared.ports import Store
 from shared.sharding import choose
 from shared.words import Commit, Receipt, ShardAdd, Tally
 
+IN_COMMIT: Final = 200
+"""Counters, each with a receipt and a shard: 500 entities are the limit of some."""
 Shards = Mapping[str, int]
 """How many shards counters have."""
 
@@ -32,8 +35,10 @@ class Adding:
 
     async def __call__(self, job: Job, names: Sequence[str]) -> Outcome:
         there = await existing(self._store, names)
-        failed = await self._add(job, there)
-        return Outcome(len(there), len(there) - len(failed), failed)
+        failed: list[tuple[str, str]] = []
+        for part in _divided(there, IN_COMMIT):
+            failed += await self._add(job, part)
+        return Outcome(len(there), len(there) - len(failed), tuple(failed))
 
     async def _add(self, job: Job, left: Shards) -> Sequence[tuple[str, str]]:
         """Those that the store refuses, and why."""
@@ -51,8 +56,7 @@ class Adding:
             except RefusedError as error:
                 if len(left) == 1:
                     return [(name, str(error)) for name in left]
-                items = iter(left.items())
-                halves = [dict(islice(items, len(left) // 2)), dict(items)]
+                halves = _divided(left, -(-len(left) // 2))
                 return [one for half in halves for one in await self._add(job, half)]
             else:
                 break
@@ -76,3 +80,10 @@ class Adding:
     def _to_shard(self, name: str, shards: int, delta: int, full: Mapping[str, frozenset[int]]) -> ShardAdd:
         shard = choose(shards, full.get(name, frozenset()), self._pick)
         return ShardAdd(name, shard, delta, max(shards, shard + 1), shards)
+
+
+def _divided(there: Shards, size: int) -> Iterator[Shards]:
+    """In parts of so many counters."""
+    items = iter(there.items())
+    while part := dict(islice(items, size)):
+        yield part

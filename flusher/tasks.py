@@ -19,8 +19,8 @@ from shared.ranges import split
 
 _log = logging.getLogger(__name__)
 
-PAGE: Final = 200
-"""Counters of a task: a commit has a receipt and a shard for each of them, and 500 entities are the limit of some."""
+PAGE: Final = 1_000
+"""Counters of a task. What an export writes of them, names of the longest kind, is still one entity: below 1 MiB."""
 BELIEVED: Final = 10.0
 """Seconds for which a job is taken to run on. Once it has ended there is no harm in another look at a task."""
 MOST_JOBS: Final = 1_000

@@ -19,8 +19,8 @@ from shared.settings import flaw_of_shards
 from shared.starting import Starting
 from shared.words import flaw_of_delta
 
-CHUNKS: Final = 20
-"""Of an export, in one answer: of at most 200 counters each."""
+CHUNKS: Final = 4
+"""Of an export, in one answer: of at most 1,000 counters each."""
 _FIELDS: Final = ("kind", "prefix", *NUMBERS.values(), "id")
 
 
@@ -53,7 +53,7 @@ class JobRoutes:
             raise Problem(
                 409,
                 f"there is another job called {job.id!r}: {job.kind} under the prefix {job.prefix!r}"
-                + (f" with the {NUMBERS[job.kind]} {job.number}" if job.kind in NUMBERS else "")
+                + (f" with {NUMBERS[job.kind]} {job.number}" if job.kind in NUMBERS else "")
                 + "; choose another id",
                 field="id",
             )

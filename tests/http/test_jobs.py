@@ -61,14 +61,14 @@ async def test_each_counter_under_the_prefix_gets_it_once(service: Service) -> N
 
 
 async def test_many_pages_are_visited(service: Service) -> None:
-    names = [f"p:{number:04}" for number in range(950)]
+    names = [f"p:{number:04}" for number in range(4_950)]
     await service.post("/v1/increments", orjson.dumps({"counters": dict.fromkeys(names, 1)}))
     await service.apply()
     id_ = (await start(service)).json["id"]
     await service.work()
     assert await service.totals() == dict.fromkeys(names, 11)
     done = await job(service, id_)
-    assert (done["state"], done["visited"], done["changed"]) == ("done", 950, 950)
+    assert (done["state"], done["visited"], done["changed"]) == ("done", 4_950, 4_950)
     assert done["tasks"] >= 5
     assert done["depth"] >= 2
 
