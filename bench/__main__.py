@@ -46,7 +46,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, help="of the memory row (60)")
     parser.add_argument("--rounds", type=int, help="of each comparison (5; 3 on emulators)")
     parser.add_argument("--data", type=Path, default=_folder(), help="where data goes; a disk, not tmpfs (%(default)s)")
-    parser.add_argument("--counters", type=int, help="of the map rows (20,000); 100,000 take hours")
+    parser.add_argument("--counters", type=int, help="of the map rows (100,000)")
     parser.add_argument("--out", type=Path, help=f"where these rows take the place of earlier ones ({RESULTS}); with"
                         " --quick none")  # fmt: skip
     asked = parser.parse_args()
@@ -84,7 +84,7 @@ def main() -> None:
             cloud_rounds=asked.rounds or (2 if asked.quick else 3),
             seconds=1 if asked.quick else 2,
             names=10**6 if asked.quick else 10**8,
-            counters=asked.counters or (5_000 if asked.quick else 20_000),
+            counters=asked.counters or (5_000 if asked.quick else 100_000),
             sustained=asked.seconds or (10 if asked.quick else 60),
             emulators=emulators,
             rivals=rivals,
