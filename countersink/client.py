@@ -148,6 +148,10 @@ class Client:
         """How far it is."""
         return _read(await self._transport.send("GET", requests.path_of_job(job)), Job.of)
 
+    async def stop_job(self, job: str) -> Job:
+        """As it is then: `failed`, unless it had ended. What is done stays."""
+        return _read(await self._transport.send("DELETE", requests.path_of_job(job)), Job.of)
+
     async def export(self, job: str) -> AsyncIterator[bytes]:
         """What a job of kind `export` has written when it is done: lines of JSON, in order, some at a time."""
         token: str | None = ""

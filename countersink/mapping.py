@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from countersink.arguments import seconds, whole
 from countersink.bar import Bar, lasting
-from countersink.exports import check, written
+from countersink.exports import STANDARD, check, written
 from countersink.output import tell
 from countersink.setup import read_settings
 from countersink.shell import PATIENCE
@@ -36,7 +36,7 @@ from shared.jobs import (
     said,
 )
 from shared.settings import Settings, flaw_of_shards
-from shared.words import MOST_SHARDS, flaw_of_delta
+from shared.words import MAX_DELTA, MOST_SHARDS
 
 if TYPE_CHECKING:
     from countersink.answers import Job
@@ -49,8 +49,6 @@ DRAIN: Final = 5.0
 MOST_AT_ONCE: Final = 1_000
 
 CHUNKS: Final = 4
-STANDARD: Final = "-"
-"""Output."""
 
 
 class Place(NamedTuple):
@@ -83,13 +81,17 @@ def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
     )
     parser.add_argument("--prefix", required=True, metavar="P", help="of the counters' names; '' is that of all")
     what = parser.add_mutually_exclusive_group(required=True)
-    what.add_argument("--add", type=int, metavar="N", help="add so much to each")
+    what.add_argument("--add", type=whole(-MAX_DELTA, MAX_DELTA), metavar="N", help="add so much to each")
     what.add_argument("--reset", action="store_true", help="give each the value 0")
     what.add_argument("--delete", action="store_true", help="reset each, and list it no more until it is counted again")
     what.add_argument("--compact", type=whole(1, MOST_SHARDS), metavar="N", help="have each down to so many shards")
-    what.add_argument("--export", metavar="FILE", help="write a line of JSON for each, in order; - is standard output")
+    what.add_argument(
+        "--export",
+        metavar="FILE",
+        help="write a line of JSON for each, in order; - is standard output",
+    )
     parser.add_argument("--job", metavar="ID", help="happens once however often it is run under this id [a new one]")
-    parser.add_argument("--url", help="have the service there do it")
+    parser.add_argument("--url", help="have the service there do it; COUNTERSINK_URL does not")
     parser.add_argument(
         "--concurrency",
         type=whole(1, MOST_AT_ONCE),
@@ -115,7 +117,6 @@ def _map(options: argparse.Namespace) -> None:
     wish = Wish(options.job or mint(), kind, options.prefix, numbers.get(kind))
     flaws = {
         "--prefix": flaw_of_prefix(wish.prefix),
-        "--add": None if options.add is None else flaw_of_delta(options.add),
         "--job": flaw_of_job(wish.id) if options.job is not None else None,
     }
     for name, flaw in flaws.items():
@@ -130,7 +131,8 @@ def _map(options: argparse.Namespace) -> None:
         job = asyncio.run(_follow(wish, where, options.export))
     except KeyboardInterrupt:
         more = "goes on; to look at it again" if options.url else "stopped; to go on"
-        _note(f"job {wish.id} {more}, run the same with --job {wish.id}")
+        stop = f"; to stop it, send DELETE {options.url}/v1/jobs/{wish.id}" if options.url else ""
+        _note(f"job {wish.id} {more}, run the same with --job {wish.id}{stop}")
         raise
     if options.export != STANDARD or job.state == FAILED:
         _report(job, as_json=options.json)
@@ -156,7 +158,10 @@ async def _follow(wish: Wish, where: "contextlib.AbstractAsyncContextManager[Pla
                     raise _interrupted(error, wish) from error
             bar.end()
             if file is not None and job.state == DONE:
-                await written(file, place.chunks())
+                try:
+                    await written(file, place.chunks())
+                except CountersinkError as error:
+                    raise _interrupted(error, wish) from error
     finally:
         bar.end()
     return job
@@ -209,7 +214,7 @@ async def _by_itself(wish: Wish, at_once: int | None) -> AsyncIterator[Place]:
         starting = Starting(parts.jobs, tasks, parts.overlay, compactor, parts.clock, receipts_live=receipts_live)
         standing, _ = await starting.start(wish.kind, wish.prefix, wish.number or 0, id_=wish.id)
         if not standing.job.asks(wish.kind, wish.prefix, wish.number or 0):
-            raise CountersinkError(f"there is another job called {wish.id!r}: choose another id")
+            raise CountersinkError(f"{standing.job.taken()}: choose another id")
         worker = make_worker(tasks, parts.jobs, parts.store, parts.overlay, clock=parts.clock, settings=settings)
         runner = make_runner(tasks, worker, settings, at_once=at_once)
         stop = Stop()

@@ -50,13 +50,7 @@ class JobRoutes:
             raise Problem(409, str(error)) from None
         job = standing.job
         if not job.asks(kind, prefix, number):
-            raise Problem(
-                409,
-                f"there is another job called {job.id!r}: {job.kind} under the prefix {job.prefix!r}"
-                + (f" with {NUMBERS[job.kind]} {job.number}" if job.kind in NUMBERS else "")
-                + "; choose another id",
-                field="id",
-            )
+            raise Problem(409, f"{job.taken()}; choose another id", field="id")
         return web.Response(
             status=202 if new else 200,
             body=orjson.dumps(said(standing)),
@@ -70,14 +64,17 @@ class JobRoutes:
             raise Problem(404, "there is nothing here; /openapi.json lists what there is")
         after = page_token_of(query) if slash else ""
         query.done()
-        id_ = unescape(segment, "id")
-        if flaw := flaw_of_job(id_):
-            raise Problem(422, f"the job's id {flaw}", field="id")
-        standing = await self._jobs.get(id_)
-        if standing is None:
-            raise Problem(404, f"there is no job called {id_!r}; ids are forgotten some weeks after the job")
+        id_ = _id_of(segment)
+        standing = _known(await self._jobs.get(id_), id_)
         if slash:
             return await self._export(standing, after)
+        return web.Response(body=orjson.dumps(said(standing)), headers=JSON)
+
+    async def stop(self, segment: str, query: Query) -> web.Response:
+        """DELETE /v1/jobs/{id}"""
+        query.done()
+        id_ = _id_of(segment)
+        standing = _known(await self._starting.stop(id_), id_)
         return web.Response(body=orjson.dumps(said(standing)), headers=JSON)
 
     async def _export(self, standing: Standing, after: str) -> web.Response:
@@ -114,3 +111,16 @@ class JobRoutes:
 
     def _flaw_of_number(self, kind: str, number: object) -> str | None:
         return flaw_of_delta(number) if kind == ADD else flaw_of_shards(number, self._max_shards)
+
+
+def _id_of(segment: str) -> str:
+    id_ = unescape(segment, "id")
+    if flaw := flaw_of_job(id_):
+        raise Problem(422, f"the job's id {flaw}", field="id")
+    return id_
+
+
+def _known(standing: Standing | None, id_: str) -> Standing:
+    if standing is None:
+        raise Problem(404, f"there is no job called {id_!r}; ids are forgotten some weeks after the job")
+    return standing

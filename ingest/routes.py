@@ -81,8 +81,7 @@ class Routes:
             _allow(method, "GET")
             return self._reads.receipt(path[len(_RECEIPTS) :], query)
         if path.startswith(_JOBS):
-            _allow(method, "GET")
-            return self._jobs.get(path[len(_JOBS) :], query)
+            return self._job(method, path[len(_JOBS) :], query)
         handlers = self._fixed.get(path)
         if handlers is None:
             raise Problem(404, "there is nothing here; /openapi.json lists what there is")
@@ -106,6 +105,13 @@ class Routes:
             _allow(method, "PUT")
             return self._shards.put(request, name, query)
         raise Problem(404, "there is nothing here; a '/' in a counter's name must be written %2F")
+
+    def _job(self, method: str, rest: str, query: Query) -> Answer:
+        if "/" in rest:
+            _allow(method, "GET")
+        else:
+            _allow(method, "GET", "DELETE")
+        return self._jobs.get(rest, query) if method == "GET" else self._jobs.stop(rest, query)
 
     async def _healthz(self, _: web.BaseRequest, __: Query) -> web.Response:
         return web.Response(body=b'{"status":"alive"}', headers=JSON)

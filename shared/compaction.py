@@ -48,7 +48,7 @@ class Compactor:
         if not self._alone:
             raise NotAloneError(
                 "an ndb application writes here, too (COUNTERSINK_NDB_WRITERS): it might be about to add to a shard"
-                " that would go, and nobody would read it"
+                " that would go, and nobody would read it; wait until that application has ended"
             )
 
     async def compact(self, counter: str, num_shards: int, stamp: Stamp | None = None) -> int:

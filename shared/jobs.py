@@ -29,6 +29,7 @@ RUNNING: Final = "running"
 DONE: Final = "done"
 FAILED: Final = "failed"
 FORGOTTEN: Final = "it is so old that it is being forgotten"
+STOPPED: Final = "somebody stopped it; what is done stays"
 ALL: Final = 2**60
 """The share of a whole job."""
 MOST_EXAMPLES: Final = 3
@@ -76,6 +77,11 @@ class Job(NamedTuple):
     def asks(self, kind: str, prefix: str, number: int) -> bool:
         """Whether it is for just this."""
         return (self.kind, self.prefix, self.number) == (kind, prefix, number)
+
+    def taken(self) -> str:
+        """What is wrong where another was asked for under its id."""
+        number = f" with {NUMBERS[self.kind]} {self.number}" if self.kind in NUMBERS else ""
+        return f"there is another job called {self.id!r}: {self.kind} under the prefix {self.prefix!r}{number}"
 
     def receipt_of(self, counter: str) -> str:
         """The key of what it does to this one."""

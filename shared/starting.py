@@ -1,4 +1,4 @@
-"""How a job begins: it is kept, then its first task is published; both are safe to do again."""
+"""How a job begins: it is kept, then its first task is published; both are safe to do again. And how it is stopped."""
 
 from typing import Final
 
@@ -7,7 +7,7 @@ from shared.compaction import Compactor
 from shared.errors import InexactError
 from shared.ids import mint
 from shared.job_ports import Jobs, Tasks
-from shared.jobs import COMPACT, EXACT, RUNNING, Job, Standing, Task, lifetime_of_job
+from shared.jobs import COMPACT, EXACT, FAILED, RUNNING, STOPPED, Job, Standing, Task, lifetime_of_job
 from shared.ports import Overlay
 
 _ANY: Final = "-"
@@ -49,3 +49,8 @@ class Starting:
         if standing.state == RUNNING and standing.job.asks(kind, prefix, number):
             await self._tasks.publish([Task(job.id, again=not new)])
         return standing, new
+
+    async def stop(self, id_: str) -> Standing | None:
+        """The job of that id as it is then: it has failed, unless it had ended. Tasks that are in work are finished."""
+        await self._jobs.end(id_, FAILED, int(self._clock.now() * 1000), STOPPED)
+        return await self._jobs.get(id_)

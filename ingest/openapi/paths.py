@@ -216,6 +216,19 @@ PATHS: Final[Part] = {
                 **failures(400, 404, 422, 503, 507),
             },
         },
+        "delete": {
+            "operationId": "stopJob",
+            "tags": ["manage"],
+            "summary": "Stop a job: what is done stays",
+            "responses": {
+                "200": answer(
+                    "The job, which has `failed`, unless it had ended. Flushers that are at it may take 10 seconds"
+                    " to notice.",
+                    "Job",
+                ),
+                **failures(400, 404, 422, 503, 507),
+            },
+        },
     },
     "/v1/jobs/{id}/export": {
         "parameters": [_in("path", "id", ref("JobId"), "Of the job.", required=True)],

@@ -262,7 +262,8 @@ def test_interrupted_it_says_how_to_go_on(tmp_path: Path, place: Place) -> None:
                 assert asking.stderr.readline() == "job mine\n"
                 asking.send_signal(signal.SIGINT)
                 rest = asking.stderr.read()
-            assert rest == "job mine goes on; to look at it again, run the same with --job mine\n"
+            again = "to look at it again, run the same with --job mine"
+            assert rest == f"job mine goes on; {again}; to stop it, send DELETE {url}/v1/jobs/mine\n"
             assert asking.returncode == 130
         finally:
             alone.terminate()

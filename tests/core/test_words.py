@@ -47,6 +47,12 @@ def test_nothing_else_is_a_delta(delta: object) -> None:
     assert flaw_of_delta(delta)
 
 
+def test_a_delta_that_json_has_made_a_float_is_too_large() -> None:
+    assert flaw_of_delta(-1e30) == flaw_of_delta(2**53)
+    assert flaw_of_delta(1.5) == "must be an integer"
+    assert flaw_of_delta(float("nan")) == "must be an integer"
+
+
 def test_an_id_is_1_to_1000_bytes() -> None:
     assert flaw_of_id("\n") is None
     assert flaw_of_id("é" * 500) is None

@@ -36,7 +36,7 @@ async def test_the_service_is_as_it_is_described(tmp_path: Path) -> None:
         url = (await started.start("up", "--port", "0")).url
         code, said = await _ask(url, f"{url}/openapi.json", tmp_path)
         assert code == 0, said
-        assert "Tested: 16" in said, said
+        assert "Tested: 17" in said, said
         for phase in ("Coverage", "Fuzzing", "Stateful"):
             assert f"✅ {phase}" in said, said
         # And would be seen if it were not.

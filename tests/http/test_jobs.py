@@ -316,6 +316,32 @@ async def test_what_is_no_job_is_refused(service: Service, body: bytes | None, s
     assert not await service.parts.tasks.pull(1, 0)
 
 
+async def test_a_job_that_is_stopped_goes_no_further(service: Service) -> None:
+    names = [f"p:{number:04}" for number in range(3_000)]
+    await service.post("/v1/increments", orjson.dumps({"counters": dict.fromkeys(names, 1)}))
+    await service.apply()
+    await start(service, id="j")
+    (lease,) = await service.parts.tasks.pull(1, 0)
+    await service._worker.work(lease.task)
+    await service.parts.tasks.ack([lease.token])
+    stopped = await service.ask("DELETE", "/v1/jobs/j")
+    assert (stopped.status, stopped.json["state"], stopped.json["changed"]) == (200, "failed", 1_000)
+    assert "stopped" in stopped.json["reason"]
+    service._worker._running.clear()  # it looks again after a while
+    await service.work()
+    assert sorted((await service.totals()).values()) == [1] * 2_000 + [11] * 1_000
+    assert (await service.ask("DELETE", "/v1/jobs/j")).json == stopped.json
+    assert (await start(service, id="j")).json == stopped.json
+
+
+async def test_a_job_that_is_done_can_not_be_stopped(service: Service) -> None:
+    await start(service, id="j")
+    await service.work()
+    assert (await service.ask("DELETE", "/v1/jobs/j")).json["state"] == "done"
+    for path, status in (("none", 404), ("a%2Fb", 422), ("j/export", 405), ("j?now=1", 422)):
+        assert (await service.ask("DELETE", f"/v1/jobs/{path}")).status == status
+
+
 async def test_a_job_that_is_not_there_is_404(service: Service) -> None:
     assert (await service.get("/v1/jobs/none")).status == 404
     assert (await service.get("/v1/jobs/a%2Fb")).status == 422

@@ -1,0 +1,77 @@
+"""What an export may be written to, and what becomes of what was there."""
+
+import os
+import stat
+import threading
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from countersink.exports import check, written
+from shared.errors import CountersinkError
+
+
+async def chunks(*, fail: bool = False) -> AsyncIterator[bytes]:
+    yield b"first\n"
+    if fail:
+        raise OSError(28, "No space left on device")
+    yield b"second\n"
+
+
+async def test_it_is_there_when_all_of_it_is(tmp_path: Path) -> None:
+    file = tmp_path / "export"
+    file.write_bytes(b"old")
+    with pytest.raises(CountersinkError, match="can't be written: No space left on device"):
+        await written(str(file), chunks(fail=True))
+    assert file.read_bytes() == b"old"
+    assert os.listdir(tmp_path) == [file.name]  # noqa: PTH208 (nobody else waits)
+    check(str(file))
+    await written(str(file), chunks())
+    assert file.read_bytes() == b"first\nsecond\n"
+    assert os.listdir(tmp_path) == [file.name]  # noqa: PTH208 (nobody else waits)
+
+
+async def test_a_file_keeps_its_mode_and_a_new_one_has_the_usual_one(tmp_path: Path) -> None:
+    secret, new = tmp_path / "secret", tmp_path / "new"
+    secret.touch(0o600)
+    (usual := tmp_path / "usual").touch()
+    for file in (secret, new):
+        await written(str(file), chunks())
+    assert stat.S_IMODE(secret.stat().st_mode) == 0o600
+    assert new.stat().st_mode == usual.stat().st_mode
+
+
+async def test_symbolic_links_are_followed(tmp_path: Path) -> None:
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    (link := tmp_path / "link").symlink_to(folder / "real")
+    check(str(link))
+    await written(str(link), chunks())
+    assert link.is_symlink()
+    assert (folder / "real").read_bytes() == b"first\nsecond\n"
+
+
+async def test_a_pipe_is_written_to(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    read: list[bytes] = []
+    reader = threading.Thread(target=lambda: read.append(pipe.read_bytes()))
+    reader.start()
+    check(str(pipe))
+    await written(str(pipe), chunks())
+    reader.join(10)
+    assert read == [b"first\nsecond\n"]
+    assert pipe.is_fifo()
+
+
+async def test_what_is_called_like_a_part_of_it_stays(tmp_path: Path) -> None:
+    (other := tmp_path / "export.part").write_bytes(b"mine")
+    await written(str(tmp_path / "export"), chunks())
+    assert other.read_bytes() == b"mine"
+
+
+@pytest.mark.parametrize(("file", "why"), [("no/file", "No such file"), (".", "Is a directory")])
+def test_what_can_not_be_written_is_said_before(tmp_path: Path, file: str, why: str) -> None:
+    with pytest.raises(CountersinkError, match=f"can't be written: {why}"):
+        check(str(tmp_path / file))
