@@ -6,7 +6,7 @@ tries were ABORTED. At the end the counter must hold each increment once.
 
 import asyncio
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 from uuid import uuid4
@@ -19,7 +19,7 @@ from shared.backoff import Backoff
 from shared.clock import Clock
 from shared.errors import AlreadyAppliedError, ContendedError, TransientError
 from shared.ports import Store
-from shared.words import Commit, Receipt
+from shared.words import Commit, Receipt, Total
 
 HOT: Final = "hot"
 COLD: Final = tuple(f"cold-{number}" for number in range(20))
@@ -64,6 +64,8 @@ class Scene:
     pick: Callable[[int], int] = random.randrange
     seen: Seen = field(default_factory=Seen)
     done: int = 0
+    last: int = 0
+    """The store's time of the last of them."""
     raises: list[tuple[float, int]] = field(default_factory=list)
     """After how many seconds, and to how many shards."""
 
@@ -74,12 +76,18 @@ class Scene:
             await self.stores[0].raise_shards(HOT, self.shards)
         await asyncio.gather(*(self._writer(number, store) for number, store in enumerate(self.stores)))
         self.seen.seconds = self.lasts
-        async with self.stores[0].snapshot() as snapshot:
-            totals, _ = await snapshot.read([HOT, *COLD], ())
+        totals = await self._totals()
         if totals[HOT].value != self.done:
             raise RuntimeError(f"{self.done} commits were done, and the counter holds {totals[HOT].value}")
         cold = max(totals[name].shards for name in COLD) if self.shards is None else 1
         return self.seen.document() | {"shards": totals[HOT].shards, "cold": cold, "raises": self.raises}
+
+    async def _totals(self) -> Mapping[str, Total]:
+        """Not before the last commit: a store's instants are not before its own, but others' may be a little later."""
+        while True:
+            async with self.stores[0].snapshot() as snapshot:
+                if snapshot.time >= self.last:
+                    return (await snapshot.read([HOT, *COLD], ()))[0]
 
     def _now(self) -> float:
         return self.clock.monotonic() - self._begun
@@ -110,12 +118,13 @@ class Scene:
             at = self._now()
             growth.tries(adds)
             try:
-                await store.apply(Commit((Receipt(key, LATER),), adds))
+                time = await store.apply(Commit((Receipt(key, LATER),), adds))
             except ContendedError:
                 growth.contended(adds, self._now() - at, self.clock.monotonic())
                 self.seen.aborted += self.settles <= at
                 await backoff.wait()
             except AlreadyAppliedError:
+                time, _ = await store.receipts([key])
                 break
             except TransientError:
                 await backoff.wait()
@@ -124,6 +133,7 @@ class Scene:
                 growth.wrote(adds, self._now() - at, self.clock.monotonic())
                 break
         self.done += 1
+        self.last = max(self.last, time)
         if begun >= self.settles:
             self.seen.took.append(self._now() - begun)
 

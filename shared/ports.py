@@ -163,7 +163,9 @@ class Store(Protocol):
         ...
 
     def snapshot(self) -> AbstractAsyncContextManager[Snapshot]:
-        """One instant, not before any `apply` that returned before this was entered."""
+        """One instant, not before any `apply` of this object that returned before this was entered. What others have
+        applied it may lack for some milliseconds: floors tell.
+        """
         ...
 
     def books(self) -> AbstractAsyncContextManager[Books]:
