@@ -54,13 +54,13 @@ class _Clock:
         return 1_000 + self._loop.time()
 
 
-def simulated(shards: int | None, seed: int) -> dict[str, Any]:
+def simulated(shards: int | None, seed: int, *, grown: bool) -> dict[str, Any]:
     """In virtual time: flushers that have something for the counter once a second."""
     loop = VirtualLoop()
     random.seed(seed)
     clock = _Clock(loop)
     store = LimitedStore(clock)
-    scene = Scene([store] * WRITERS, clock, shards, 1.0, 240.0 if shards is None else 20.0, 120.0)
+    scene = Scene([store] * WRITERS, clock, shards, 1.0, 240.0 if grown else 20.0, 120.0)
     asyncio.set_event_loop(loop)
     try:
         return loop.run_until_complete(scene.run())
@@ -74,7 +74,7 @@ def emulated(host: str, shards: int | None, seconds: float, settles: float) -> d
 
     async def run() -> dict[str, Any]:
         async with _stores(host) as stores:
-            scene = Scene(stores, SystemClock(), shards, 0.0, settles if shards is None else 2.0, seconds)
+            scene = Scene(stores, SystemClock(), shards, 0.0, settles, seconds)
             return await scene.run()
 
     return asyncio.run(run())
@@ -96,34 +96,46 @@ async def _stores(host: str) -> AsyncIterator[Sequence[Store]]:
 def _row(plan: Plan, ground: str) -> Row:
     run = _runner(plan, ground)
     fixed: dict[int, list[dict[str, Any]]] = {count: [] for count in COUNTS}
-    itself = []
-    for seed in range(plan.cloud_rounds if ground != SIMULATED else plan.rounds):  # in turn, since machines drift
-        itself.append(run(None, seed))
+    rounds = range(plan.cloud_rounds if ground != SIMULATED else plan.rounds)
+    for seed in rounds:  # in turn, since machines drift
         for count, runs in fixed.items():
-            runs.append(run(count, seed))
+            runs.append(run(count, seed, grown=False))
     best = max(COUNTS, key=lambda count: Figure.of([one["rate"] for one in fixed[count]]).median)
+    # As old as each other: emulators become slower with what they hold.
+    pairs = [(run(None, seed, grown=True), run(best, seed, grown=True)) for seed in rounds]
+    itself, same = [[pair[side] for pair in pairs] for side in (0, 1)]
     row = Row(
         f"contention-{ground}", f"one hot counter that sizes itself, {TITLES[ground]}", "commits/s", target=ENOUGH
     )
     row.ours = Figure.of([one["rate"] for one in itself])
-    row.reference = Figure.of([one["rate"] for one in fixed[best]])
-    row.ratio = Figure.of([mine["rate"] / other["rate"] for mine, other in zip(itself, fixed[best], strict=True)])
+    row.reference = Figure.of([one["rate"] for one in same])
+    row.ratio = Figure.of([mine["rate"] / other["rate"] for mine, other in pairs])
     cold = max(one["cold"] for one in itself)
     row.met = row.ratio.median >= ENOUGH and cold == 1
     shards = ", ".join(str(one["shards"]) for one in itself)
     row.notes.append(f"the reference is the best fixed number, {best}; it arrived at {shards}; cold ones have {cold}")
-    row.more |= {"fixed": {str(count): runs for count, runs in fixed.items()}, "itself": itself, "best": best}
+    row.more |= {
+        "fixed": {str(count): runs for count, runs in fixed.items()},
+        "itself": itself,
+        "best": best,
+        "same": same,
+    }
     if plan.seconds >= 2:  # a quick look is no result
         _keep(ground, row.more)
     return row
 
 
-def _runner(plan: Plan, ground: str) -> Callable[[int | None, int], dict[str, Any]]:
+def _runner(plan: Plan, ground: str) -> Callable[..., dict[str, Any]]:
+    """`grown`: what is seen counts once a counter that sizes itself has its number, not already when all write."""
     if ground == SIMULATED:
         return simulated
     quick = plan.seconds < 2
-    host, lasts, settles = plan.emulators.host(ground), 3.0 if quick else 10.0, 40.0 if quick else 120.0
-    return lambda shards, _: emulated(host, shards, lasts, settles)
+    host, lasts, grows = plan.emulators.host(ground), 3.0 if quick else 10.0, 40.0 if quick else 120.0
+
+    def run(shards: int | None, _: int, *, grown: bool) -> dict[str, Any]:
+        return emulated(host, shards, lasts, grows if grown else 2.0)
+
+    return run
 
 
 def _keep(ground: str, more: dict[str, Any]) -> None:
