@@ -35,8 +35,8 @@ from shared.jobs import (
     flaw_of_prefix,
     said,
 )
-from shared.settings import Settings, flaw_of_shards
-from shared.words import MAX_DELTA, MOST_SHARDS
+from shared.settings import MOST_SHARDS, Settings, flaw_of_shards
+from shared.words import MAX_DELTA
 
 if TYPE_CHECKING:
     from countersink.answers import Job

@@ -6,9 +6,10 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from shared.errors import SettingsError
-from shared.words import MOST_SHARDS
 
 PREFIX = "COUNTERSINK_"
+MOST_SHARDS = 10_000
+"""Of a counter, whatever the settings say."""
 
 
 def _setting(default: Any, read: Callable[[str], Any], help_: str, shown: str = "") -> Any:

@@ -9,12 +9,8 @@ from shared.source import Mark
 
 MAX_NAME_BYTES: Final = 400
 MAX_ID_BYTES: Final = 1_000
-MOST_SHARDS: Final = 10_000
-"""Of a counter, whatever the settings say."""
 MAX_DELTA: Final = 2**53 - 1
 """The largest |delta| of one increment: what every JSON client can say exactly."""
-BEYOND: Final = 2**63
-"""Integers in JSON that are as large are read as floats."""
 MAX_SUM: Final = 2**61
 """The largest |sum| of the increments without an id of one counter in an envelope, and the largest sum of the |deltas|
 of those with one in what is applied together: at most 2^62 together.
@@ -49,7 +45,7 @@ def flaw_of_name(name: object) -> str | None:
 
 def flaw_of_delta(delta: object) -> str | None:
     """Why this can't be the delta of one increment; None if it can."""
-    if type(delta) is not int and not (type(delta) is float and abs(delta) >= BEYOND):
+    if type(delta) is not int and not (type(delta) is float and abs(delta) >= 2**63):  # as large ones are read
         return "must be an integer"
     if not -MAX_DELTA <= delta <= MAX_DELTA:
         return f"must be between -{MAX_DELTA} and {MAX_DELTA}"
