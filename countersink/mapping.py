@@ -85,11 +85,7 @@ def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
     what.add_argument("--reset", action="store_true", help="give each the value 0")
     what.add_argument("--delete", action="store_true", help="reset each, and list it no more until it is counted again")
     what.add_argument("--compact", type=whole(1, MOST_SHARDS), metavar="N", help="have each down to so many shards")
-    what.add_argument(
-        "--export",
-        metavar="FILE",
-        help="write a line of JSON for each, in order; - is standard output",
-    )
+    what.add_argument("--export", metavar="FILE", help="write a line of JSON for each, in order; - is standard output")
     parser.add_argument("--job", metavar="ID", help="happens once however often it is run under this id [a new one]")
     parser.add_argument("--url", help="have the service there do it; COUNTERSINK_URL does not")
     parser.add_argument(
@@ -148,20 +144,17 @@ async def _follow(wish: Wish, where: "contextlib.AbstractAsyncContextManager[Pla
             if job.state == RUNNING:
                 _note(f"job {wish.id}")
             pause = FIRST_LOOK
-            while job.state == RUNNING:
-                bar.show(job, time.monotonic())
-                await asyncio.sleep(pause)
-                pause = min(1.2 * pause, LONGEST_LOOK)
-                try:
+            try:
+                while job.state == RUNNING:
+                    bar.show(job, time.monotonic())
+                    await asyncio.sleep(pause)
+                    pause = min(1.2 * pause, LONGEST_LOOK)
                     job = await place.look()
-                except CountersinkError as error:
-                    raise _interrupted(error, wish) from error
-            bar.end()
-            if file is not None and job.state == DONE:
-                try:
+                bar.end()
+                if file is not None and job.state == DONE:
                     await written(file, place.chunks())
-                except CountersinkError as error:
-                    raise _interrupted(error, wish) from error
+            except CountersinkError as error:
+                raise _interrupted(error, wish) from error
     finally:
         bar.end()
     return job
