@@ -125,7 +125,7 @@ async def _flush(parts: Parts, settings: Settings, stop: Stop) -> None:
 
 
 def flusher_of(parts: Parts, settings: Settings) -> Flusher:
-    return make_flusher(_tools(parts, settings), settings, topic=parts.topic, ages=parts.ages)
+    return make_flusher(_tools(parts, settings), settings, topic=parts.topic, ages=parts.ages, looks=parts.looks)
 
 
 def replay_of(parts: Parts, letters: DeadLetters, settings: Settings, *, too_old: bool) -> Replay:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 AT_ONCE: Final = 1_000
 """Receipts that one step of a sweep deletes."""
+ALL: Final = object()
 TRIES: Final = 5
 """Of one step: flushers sweep, too."""
 
@@ -32,8 +33,11 @@ def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
     )
     doctor.add_argument(
         "--trust-overlay",
-        action="store_true",
-        help="say that nothing which Redis has lost is unapplied, so that reads are exact again, then check",
+        nargs="?",
+        const=ALL,
+        metavar="PROCESS|SPOOL",
+        help="say that everything is applied that a process, or the ingest with a spool, accepted and no overlay holds"
+        " (all of them, if none is named), so that reads are exact again; then check",
     )
     add(
         commands,
@@ -73,10 +77,12 @@ async def _provision(_: argparse.Namespace) -> None:
 
 
 async def _doctor(options: argparse.Namespace) -> None:
-    if options.trust_overlay:
+    if options.trust_overlay is not None:
         from shared import setups  # noqa: PLC0415 (see above)
 
-        await setups.trust_overlay(read_settings())
+        which = None if options.trust_overlay is ALL else options.trust_overlay
+        for said in await setups.trust_overlay(read_settings(), which):
+            _tell(f"trusted: {said}")
     count = failed = 0
     async for finding in _findings():
         _tell(f"{finding.mark:4}  {finding.part:8}  {finding.said}")

@@ -12,12 +12,14 @@ from flusher.setting import Setting
 from flusher.shardbook import ShardBook
 from flusher.tasks import Worker
 from flusher.visits import Visit
+from flusher.witness import Witness
 from flusher.worker import Flusher
 from shared.backoff import Backoff
 from shared.clock import Clock
 from shared.compaction import compactor_of
 from shared.job_ports import Jobs, Tasks
 from shared.jobs import ADD, COMPACT, DELETE, EXPORT, RESET
+from shared.looks import Looks
 from shared.ports import Overlay, Store, Subscription
 from shared.reader import Reader
 from shared.receipts import lifetime
@@ -42,7 +44,8 @@ def make_tools(subscription: Subscription, store: Store, overlay: Overlay, clock
     )
 
 
-def make_flusher(tools: Tools, settings: Settings, *, topic: str, ages: bool) -> Flusher:
+def make_flusher(tools: Tools, settings: Settings, *, topic: str, ages: bool, looks: Looks | None = None) -> Flusher:
+    """`looks`: at the fleet, where there is one."""
     policy = FlushPolicy(settings.flush_interval, MOST_COUNTERS, settings.max_window_bytes)
     return Flusher(
         tools,
@@ -52,6 +55,7 @@ def make_flusher(tools: Tools, settings: Settings, *, topic: str, ages: bool) ->
         ages=ages,
         removes=settings.ndb_writers == "no",
         cooling=_cooling(tools, settings),
+        witness=Witness(looks, tools.clock, topic) if looks is not None else None,
     )
 
 

@@ -17,6 +17,7 @@ from flusher.letters import TOO_OLD
 from flusher.policy import FlushPolicy
 from flusher.removal import Removal
 from flusher.window import Window
+from flusher.witness import Witness
 from shared import metrics
 from shared.codec import decode
 from shared.errors import TransientError, UnreadableError
@@ -35,6 +36,7 @@ REMOVAL_INTERVAL: Final = 30.0
 GROWTH_INTERVAL: Final = 2.5
 COOLING_INTERVAL: Final = 3_600.0
 MOST_SWEPT: Final = 2_000
+TEND_INTERVAL: Final = 1.0
 GIVE_BACK: Final = 1.0
 """Seconds, at the end, to give back what is held. If the broker is away, the leases run out."""
 LOOK: Final = 0.01
@@ -54,7 +56,9 @@ class Flusher:
         ages: bool,
         removes: bool = True,
         cooling: Cooling | None = None,
+        witness: Witness | None = None,
     ) -> None:
+        """`witness`: where several publish whom no broker can list."""
         self._tools = tools
         self._policy = policy
         self._topic = topic
@@ -65,6 +69,7 @@ class Flusher:
         self._removal = Removal(tools.store, tools.clock) if removes else None
         self._growing = Growing(tools.growth, tools.store, tools.book, tools.clock) if tools.growth else None
         self._cooling = cooling
+        self._witness = witness
         self._window = Window()
         self._begun = 0.0
         self._flushing: Window | None = None
@@ -75,7 +80,9 @@ class Flusher:
         """Lease what there is room for; how many messages came."""
         room = min(self._policy.max_bytes - self._window.bytes, MOST_BYTES_PULLED)
         deliveries = await self._tools.subscription.pull(MOST_PULLED, max(room, 1), wait)
-        self._tools.overlay.pulled(self._see_oldest(deliveries))
+        oldest = self._see_oldest(deliveries)
+        if self._witness is not None:
+            self._witness.saw(oldest)
         if deliveries and not self._window:
             self._begun = self._tools.clock.monotonic()
         # All are held before anything is awaited: what is not held would not be extended or given back.
@@ -87,13 +94,13 @@ class Flusher:
                 raise end
         return len(deliveries)
 
-    def _see_oldest(self, pulled: Sequence[Delivery]) -> int:
-        """When the oldest of all that is unapplied here was published; now, if nothing is."""
+    def _see_oldest(self, pulled: Sequence[Delivery]) -> int | None:
+        """When the oldest of all that is unapplied here was published."""
         now = int(self._tools.clock.now() * 1000)
         windows = [window.oldest for window in (self._window, self._flushing) if window is not None]
         held = [oldest for oldest in windows if oldest is not None]
-        oldest = min([*held, *(one.published for one in pulled)], default=now)
-        metrics.OLDEST.set(max(0, now - oldest) / 1000)
+        oldest = min([*held, *(one.published for one in pulled)], default=None)
+        metrics.OLDEST.set(0 if oldest is None else max(0, now - oldest) / 1000)
         return oldest
 
     async def _bury(self, delivery: Delivery, why: str) -> None:
@@ -164,6 +171,17 @@ class Flusher:
         if self._cooling is not None:
             await self._cooling.cool_once()
 
+    async def tend_once(self) -> None:
+        """Tell the fleet that this flusher is there, and what it sees."""
+        if self._witness is not None and not await self._witness.tend():
+            await self.give_back()
+
+    async def leave(self) -> None:
+        """The last step: nothing is held any more."""
+        if self._witness is not None:
+            with contextlib.suppress(TransientError):  # then others find out that it is gone
+                await self._witness.leave()
+
     async def give_back(self) -> None:
         """What is not settled, to others."""
         tokens = [delivery.token for delivery in self._held()]
@@ -181,6 +199,8 @@ class Flusher:
 
     async def run(self, stop: Stop, drain_timeout: float) -> None:
         """Until `stop`; then finish what is held, for `drain_timeout` seconds at most, and give the rest back."""
+        with contextlib.suppress(TransientError):  # then it is tried again soon
+            await self.tend_once()
         async with asyncio.TaskGroup() as tasks:
             puller = tasks.create_task(self._pull(stop), name="pull")
             others = [
@@ -191,6 +211,7 @@ class Flusher:
                     ("remove", self.remove_once, REMOVAL_INTERVAL),
                     ("grow", self.grow_once, GROWTH_INTERVAL),
                     ("cool", self.cool_once, COOLING_INTERVAL),
+                    ("tend", self.tend_once, TEND_INTERVAL),
                 )
             ]
             flusher = tasks.create_task(self._flush(), name="flush")
@@ -203,10 +224,16 @@ class Flusher:
             for task in (puller, flusher, *others):
                 task.cancel()
         await self.give_back()
+        await self.leave()
 
     async def _pull(self, stop: Stop) -> None:
         backoff = self._tools.backoff()
         while not stop.is_set():
+            if self._witness is not None and not self._witness.ready():
+                if self._window:
+                    await self.give_back()
+                await asyncio.sleep(LOOK)
+                continue
             if self._policy.full(self._window):
                 await asyncio.sleep(LOOK)
                 continue

@@ -1,7 +1,10 @@
 """Time, as something that is handed in."""
 
 import time
-from typing import Protocol
+from typing import Final, Protocol
+
+_COUNTS_SLEEP: Final[int] = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+"""Linux stops CLOCK_MONOTONIC while a machine is suspended. On macOS, which lacks the other name, it goes on."""
 
 
 class Clock(Protocol):
@@ -12,7 +15,7 @@ class Clock(Protocol):
         ...
 
     def monotonic(self) -> float:
-        """Seconds since some moment; never goes back."""
+        """Seconds since some moment; never goes back, and counts the time for which the machine was suspended."""
         ...
 
 
@@ -23,7 +26,7 @@ class SystemClock:
         return time.time()
 
     def monotonic(self) -> float:
-        return time.monotonic()
+        return time.clock_gettime(_COUNTS_SLEEP)
 
 
 class ManualClock:

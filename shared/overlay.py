@@ -144,6 +144,3 @@ class KeptByBroker:
 
     async def unsettled(self, limit: int) -> Collection[str]:  # noqa: ARG002
         return ()
-
-    def pulled(self, oldest: int) -> None:
-        """Nothing of it is unknown."""

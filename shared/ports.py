@@ -290,9 +290,3 @@ class Overlay(Protocol):
     async def unsettled(self, limit: int) -> Collection[str]:
         """Receipt keys of entries that nobody has settled for long. Named again after a while that doubles."""
         ...
-
-    def pulled(self, oldest: int) -> None:
-        """A flusher has pulled: when the oldest of all that it holds was published, or when it looked and nothing was
-        there (ms since 1970). Says, over some time, how old what is not applied can be.
-        """
-        ...

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from shared.errors import SettingsError
+from shared.fleet import LONGEST_LOOK
 
 PREFIX = "COUNTERSINK_"
 MOST_SHARDS = 10_000
@@ -97,6 +98,11 @@ class Settings:
     )
     flush_interval: float = _setting(1.0, _number(0.0, 60.0), "longest age of a flusher's window, seconds")
     cache_ttl: float = _setting(1.0, _number(0.0, 60.0), "longest age of the cached part of a read, seconds")
+    look: float = _setting(
+        1.0,
+        _number(0.0, LONGEST_LOOK),
+        "seconds for which one look at the processes that publish serves exact reads; 0: each read looks",
+    )
     shards: int = _setting(1, _whole(1, MOST_SHARDS), "shards of a new counter")
     max_shards: int = _setting(100, _whole(1, MOST_SHARDS), "most shards of a counter")
     shard_writes: float = _setting(
@@ -157,6 +163,7 @@ class Settings:
     kind_mark: str = _setting("CountersinkMark", _text, "kind of what Datastore keeps of imports")
     kind_job: str = _setting("CountersinkJob", _text, "kind of what Datastore keeps of jobs")
     kind_task: str = _setting("CountersinkTask", _text, "kind of what Datastore keeps of their tasks")
+    kind_fleet: str = _setting("CountersinkFleet", _text, "kind of what Datastore keeps of the processes that publish")
     log_level: str = _setting(
         "WARNING",
         _choice("DEBUG", "INFO", "WARNING", "ERROR"),

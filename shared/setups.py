@@ -11,9 +11,10 @@ from shared.clock import SystemClock
 from shared.errors import SettingsError
 from shared.files import BROKER, OVERLAY, STORE, only_file, spool_path
 from shared.findings import Finding
+from shared.fleet_setup import FleetSetup
 from shared.settings import Settings
 from shared.sqlite.setup import SqliteSetup
-from shared.wiring import datastore_place, extra_missing, wrong_store
+from shared.wiring import datastore_place, extra_missing, store_of, wrong_store
 
 if TYPE_CHECKING:
     from shared.redis.setup import RedisSetup
@@ -41,10 +42,12 @@ def setups(settings: Settings, environment: Mapping[str, str] = os.environ) -> S
     if urls.scheme_of(settings.broker) != "pubsub":
         return [partial(_file_setup, settings)]
     store = _file_setup_of_store if urls.scheme_of(settings.store) == "sqlite" else _datastore_setup
-    openings = [partial(_pubsub_setup, settings, environment), partial(store, settings, environment)]
+    openings: list[Opening] = [partial(_pubsub_setup, settings, environment), partial(store, settings, environment)]
     if settings.spool != "off":
         openings.append(partial(_spool_setup, settings))
-    return openings if settings.overlay == "memory://" else [*openings, partial(_redis_setup, settings)]
+    if settings.overlay != "memory://":
+        openings.append(partial(_redis_setup, settings))
+    return [*openings, partial(_fleet_setup, settings, environment)]
 
 
 @asynccontextmanager
@@ -83,24 +86,35 @@ async def _pubsub_setup(settings: Settings, environment: Mapping[str, str]) -> A
 async def _redis_setup(settings: Settings) -> AsyncIterator["RedisSetup"]:
     urls.redis(OVERLAY, settings.overlay)
     try:
-        from shared.google.pubsub_client import Place  # noqa: PLC0415 (the extra may be missing)
-        from shared.redis.server import server_of  # noqa: PLC0415
+        from shared.redis.links import Links  # noqa: PLC0415 (the extra may be missing)
+        from shared.redis.server import Server  # noqa: PLC0415
         from shared.redis.setup import RedisSetup  # noqa: PLC0415
     except ImportError as error:
         raise extra_missing(OVERLAY, urls.shown(settings.overlay), "redis") from error
-    server = server_of(settings.overlay, Place(*urls.pubsub(BROKER, settings.broker)).topic)
+    server = Server(settings.overlay, Links(settings.overlay))
     try:
         yield RedisSetup(server)
     finally:
         await server.close()
 
 
-async def trust_overlay(settings: Settings) -> None:
-    """Somebody knows that nothing which Redis has lost is unapplied."""
-    if settings.overlay == "memory://":
-        raise SettingsError(f"{OVERLAY} is memory://, which is never exact beside Pub/Sub: there is nothing to trust")
-    async with _redis_setup(settings) as setup:
-        await setup.trust()
+@asynccontextmanager
+async def _fleet_setup(settings: Settings, environment: Mapping[str, str]) -> AsyncIterator[FleetSetup]:
+    _, _, book, close = store_of(settings, SystemClock(), environment)
+    try:
+        yield FleetSetup(book)
+    finally:
+        await close()
+
+
+async def trust_overlay(
+    settings: Settings, which: str | None = None, environment: Mapping[str, str] = os.environ
+) -> Sequence[str]:
+    """Somebody knows that nothing is unapplied of what no overlay holds; see `FleetSetup.trust`."""
+    if urls.scheme_of(settings.broker) != "pubsub":
+        raise SettingsError(f"{BROKER} is a file, which knows all that is pending: there is nothing to trust")
+    async with _fleet_setup(settings, environment) as setup:
+        return await setup.trust(which)
 
 
 @asynccontextmanager

@@ -12,15 +12,20 @@ from shared import urls
 from shared.clock import Clock, SystemClock
 from shared.errors import SettingsError
 from shared.files import BROKER, OVERLAY, STORE, only_file, spool_file
+from shared.fleet_ports import FleetBook
 from shared.job_ports import Jobs, Tasks
+from shared.looks import Looks
+from shared.membership import Membership, in_memory, new_member
 from shared.memory.jobs import MemoryTasks
+from shared.memory.member import MemberOverlay
 from shared.memory.overlay import ProcessOverlay
 from shared.ports import DeadLetters, Overlay, Publisher, Store, Subscription
-from shared.receipts import lifetime
+from shared.receipts import HOUR
 from shared.settings import Settings
 from shared.sqlite.balance import SqliteBalance
 from shared.sqlite.broker import SqlitePublisher, SqliteSubscription, claim, topic_of
 from shared.sqlite.database import Database
+from shared.sqlite.fleet import SqliteFleetBook
 from shared.sqlite.jobs import SqliteJobs
 from shared.sqlite.letters import SqliteDeadLetters
 from shared.sqlite.overlay import SqliteOverlay
@@ -78,6 +83,8 @@ class Parts:
     """What takes envelopes while the broker is away."""
     balance: Callable[[], Balance] | None = None
     """Where broker and store are one file."""
+    looks: Looks | None = None
+    """At the fleet, where others may publish whom the broker can't list."""
     _begins: list[Callable[[], Awaitable[None]]] = field(default_factory=list)
     _ends: list[Callable[[], Awaitable[None]]] = field(default_factory=list)
 
@@ -137,11 +144,12 @@ def _on_pubsub(settings: Settings, environment: Mapping[str, str], *, publishes:
     except ImportError as error:
         raise extra_missing(BROKER, settings.broker, "google") from error
     clock = SystemClock()
-    store, jobs, end = _store(settings, clock, environment)
+    store, jobs, book, end = store_of(settings, clock, environment)
     client = PubsubClient(environment.get("PUBSUB_EMULATOR_HOST"))
     place = Place(broker.project, broker.topic, broker.subscription)
     subscription = PubsubSubscription(client, place, lease=settings.lease)
-    overlay: Overlay = ProcessOverlay(clock)
+    looks = Looks(book, clock, settings.look)
+    overlay: Overlay
     begins: list[Callable[[], Awaitable[None]]] = []
     tasks = PubsubTasks(client, place, lease=settings.lease)
 
@@ -160,9 +168,17 @@ def _on_pubsub(settings: Settings, environment: Mapping[str, str], *, publishes:
             SqliteSubscription(database, clock, SPOOL_LEASE),
         )
     if settings.overlay != "memory://":
-        overlay = of_fleet = redis_overlay(settings, place.topic, store, clock, member=publishes)
+        membership = Membership(looks, clock, member=new_member(), topic=place.topic) if publishes else None
+        overlay = of_fleet = redis_overlay(settings, looks, clock, membership)
         begins.append(of_fleet.open)
         ends.append(of_fleet.close)
+    elif publishes:
+        membership = Membership(looks, clock, member=in_memory(place.topic), topic=place.topic)
+        overlay = own = MemberOverlay(clock, looks, membership)
+        begins.append(own.open)
+        ends.append(own.close)
+    else:
+        overlay = ProcessOverlay(clock)
     return Parts(
         publisher=PubsubPublisher(client, place.topic, patience=SPOOL_PATIENCE if spool else PATIENCE),
         subscription=subscription,
@@ -178,22 +194,24 @@ def _on_pubsub(settings: Settings, environment: Mapping[str, str], *, publishes:
         jobs=jobs,
         tasks=tasks,
         spool=spool,
+        looks=looks,
         _begins=begins,
         _ends=ends,
     )
 
 
-def _store(
+def store_of(
     settings: Settings, clock: Clock, environment: Mapping[str, str]
-) -> tuple[Store, Jobs, Callable[[], Awaitable[None]]]:
+) -> tuple[Store, Jobs, FleetBook, Callable[[], Awaitable[None]]]:
     scheme = urls.scheme_of(settings.store)
     if scheme == "sqlite":
         database = Database(urls.sqlite_file(STORE, settings.store))
-        return SqliteStore(database, clock), SqliteJobs(database), database.close
+        return SqliteStore(database, clock), SqliteJobs(database), SqliteFleetBook(database, clock), database.close
     if scheme != "datastore":
         raise wrong_store(settings)
     try:
         from shared.google.datastore_client import DatastoreClient  # noqa: PLC0415 (the extra may be missing)
+        from shared.google.datastore_fleet import DatastoreFleetBook  # noqa: PLC0415
         from shared.google.datastore_jobs import DatastoreJobs  # noqa: PLC0415
         from shared.google.datastore_store import DatastoreStore  # noqa: PLC0415
     except ImportError as error:
@@ -201,7 +219,7 @@ def _store(
     place = datastore_place(settings)
     client = DatastoreClient(place.project, place.database, clock, environment)
     store = DatastoreStore(client, place, clock)
-    return store, DatastoreJobs(client, place, store), client.close
+    return store, DatastoreJobs(client, place, store), DatastoreFleetBook(client, place, clock), client.close
 
 
 def datastore_place(settings: Settings) -> "DatastorePlace":
@@ -216,26 +234,19 @@ def datastore_place(settings: Settings) -> "DatastorePlace":
         settings.kind_mark,
         settings.kind_job,
         settings.kind_task,
+        settings.kind_fleet,
     )
     return Place(there.project, there.database, there.namespace, kinds)
 
 
-def redis_overlay(settings: Settings, topic: str, store: Store, clock: Clock, *, member: bool) -> "RedisOverlay":
-    """All processes on one topic are a fleet."""
+def redis_overlay(settings: Settings, looks: Looks, clock: Clock, membership: Membership | None) -> "RedisOverlay":
     urls.redis(OVERLAY, settings.overlay)
     try:
         from shared.redis.overlay import RedisOverlay  # noqa: PLC0415 (the extra may be missing)
     except ImportError as error:
         raise extra_missing(OVERLAY, urls.shown(settings.overlay), "redis") from error
-    return RedisOverlay(
-        settings.overlay,
-        topic,
-        store,
-        clock,
-        member=member,
-        receipts_live=lifetime(settings.retention * 1000, of_client=True),
-        flusher_lease=settings.lease,
-    )
+    live = settings.retention * 1000 + HOUR
+    return RedisOverlay(settings.overlay, looks, clock, membership=membership, entries_live=live)
 
 
 def extra_missing(variable: str, url: str, extra: str) -> SettingsError:

@@ -35,6 +35,7 @@ class Kinds:
     mark: str = "CountersinkMark"
     job: str = "CountersinkJob"
     task: str = "CountersinkTask"
+    fleet: str = "CountersinkFleet"
 
     def __post_init__(self) -> None:
         """A config and a guard of one kind would be one entity, and a set would take away the number of shards."""

@@ -93,9 +93,6 @@ class ProcessOverlay:
                 heapq.heappush(self._due, (now + max(now - born, PATIENCE), number))
         return keys
 
-    def pulled(self, oldest: int) -> None:
-        """Others' messages are not seen here anyway."""
-
     def _add(self, envelope: Envelope, *, confirmed: bool) -> int:
         """One that is confirmed when it is made is late: it may have been applied before anybody could see it here."""
         self._last = number = self._last + 1

@@ -29,6 +29,19 @@ class MemoryStore:
         self._written: dict[tuple[str, int], float] = {}
         self.parallel = True
 
+    def clock(self) -> int:
+        """Milliseconds since 1970."""
+        return int(self._clock.now() * 1000)
+
+    def tick(self) -> int:
+        """Its time, after something that is no commit has changed."""
+        self._time += 1
+        return self._time
+
+    def used(self) -> bool:
+        """Whether there is any receipt."""
+        return bool(self._receipts)
+
     async def apply(self, commit: Commit) -> int:
         if commit.repeats() or any(receipt.key in self._receipts for receipt in commit.receipts):
             raise AlreadyAppliedError("a receipt of this commit exists")

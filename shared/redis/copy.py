@@ -36,8 +36,8 @@ class Copy:
         self.floor = 0
         """Not below any at which something was settled here: a snapshot of before may lack it."""
 
-    def add(self, envelopes: Iterable[Envelope], now: float) -> list[Attempt]:
-        """Unconfirmed."""
+    def add(self, envelopes: Iterable[Envelope], now: float, published: int) -> list[Attempt]:
+        """Unconfirmed. They are published at `published` (ms, store's clock) or later."""
         if self.entries >= self._most_entries:
             raise OverloadedError(
                 f"{self.entries} entries wait to be applied, the overlay's copy in this process holds no more:"
@@ -46,7 +46,8 @@ class Copy:
         attempts = []
         for envelope in envelopes:
             number = next(self._numbers)
-            attempt = Attempt(number, envelope, tuple(pieces_of(envelope, f"{self._process}.{number}")), now)
+            pieces = tuple(pieces_of(envelope, f"{self._process}.{number}", published))
+            attempt = Attempt(number, envelope, pieces, now)
             self._hold(attempt)
             self._pending.add(number, envelope, confirmed=False)
             attempts.append(attempt)

@@ -20,11 +20,13 @@ class Piece:
     key: str
     """Of its receipt."""
     attempt: str
+    published: int
+    """Not later than the attempt: milliseconds since 1970 by the store's clock."""
     payload: bytes
     counters: int
 
-    def arguments(self) -> tuple[str, str, bytes]:
-        return self.key, self.attempt, self.payload
+    def arguments(self) -> tuple[str, str, int, bytes]:
+        return self.key, self.attempt, self.published, self.payload
 
 
 @dataclass(slots=True, eq=False)
@@ -44,11 +46,11 @@ class Attempt:
         self.entries = sum(piece.counters for piece in self.pieces)
 
 
-def pieces_of(envelope: Envelope, attempt: str) -> Iterator[Piece]:
+def pieces_of(envelope: Envelope, attempt: str, published: int) -> Iterator[Piece]:
     for number, part in enumerate(parts_of(envelope)):
         entries = dict(part.entries())
         payload = orjson.dumps({name: _body(entry) for name, entry in entries.items()})
-        yield Piece(part.key, f"{attempt}.{number}", payload, len(entries))
+        yield Piece(part.key, f"{attempt}.{number}", published, payload, len(entries))
 
 
 def _body(entry: Entry) -> str:

@@ -1,70 +1,77 @@
-"""Members that have lapsed: they are fenced, so that they accept nothing any more, and then forgotten."""
+"""Records of members that are gone: removed when nothing of theirs can be missing. Each step can be done by several."""
 
-import asyncio
 import logging
 from collections.abc import Mapping
-from functools import partial
-from typing import Final
+from typing import Any, Final
 
 from shared.clock import Clock
-from shared.errors import TransientError
-from shared.ports import Store
-from shared.redis.apart import fence
-from shared.redis.fleet_scripts import DROP
+from shared.fleet import Fleet, Record
+from shared.fleet_ports import Look
+from shared.looks import Looks
+from shared.redis.scripts import FENCE
 from shared.redis.server import Server
 
 _log = logging.getLogger(__name__)
 
-MARGIN: Final = 1.0
-"""Seconds beyond a period, for two clocks that run apart."""
+SILENT: Final = 10.0
+"""Seconds without a word in Redis after which a member that has joined is fenced."""
+STRUCK_AFTER: Final = 30.0
+"""Seconds for which a record owes before its member is taken for dead, doubled with each time that it came back."""
+MOST: Final = 3_600.0
 
 
 class Janitor:
-    """Of one live member. Several may be at it: each step can be done twice."""
+    """Of one live member. That others are silent is no more than a hint: what it does to a live one is safe."""
 
-    def __init__(self, server: Server, store: Store, clock: Clock, *, patience: float, period: float) -> None:
+    def __init__(self, server: Server, looks: Looks, clock: Clock, member: str, silent: float = SILENT) -> None:
         self._server = server
-        self._store = store
+        self._looks = looks
         self._clock = clock
-        self._patience = patience
-        self._period = period
-        self._lapsed: dict[tuple[str, int], float] = {}
-        """Since when they have been seen so."""
-        self._at_work: dict[tuple[str, int], asyncio.Task[None]] = {}
+        self._member = member
+        self._silent = silent
+        self._since: dict[str, tuple[object, float]] = {}
+        """What was last seen of a member, and when first."""
 
-    def look(self, now: int, members: Mapping[str, int]) -> None:
-        """Give them some time to come back by themselves; those of an earlier epoch more, since much would be lost."""
-        here = self._clock.monotonic()
-        lapsed = {(name, until) for name, until in members.items() if until <= now}
-        self._lapsed = {one: self._lapsed.get(one, here) for one in lapsed}
-        for one, since in self._lapsed.items():
-            patience = self._patience if one[1] else 2 * self._patience
-            if here - since >= patience and one not in self._at_work:
-                self._at_work[one] = asyncio.create_task(self._forget(*one), name=f"fence {one[0]}")
-                self._at_work[one].add_done_callback(partial(self._done, one))
+    async def tidy(self, look: Look, seen: Mapping[str, str]) -> None:
+        """`seen`: when Redis has last heard the members of the epoch."""
+        fleet = look.fleet
+        others = {name: record for name, record in fleet.members.items() if name != self._member}
+        self._since = {name: one for name, one in self._since.items() if name in others}
+        for name, record in others.items():
+            still = self._still(name, (record, seen.get(name)))
+            if fleet.joined(record):
+                if still >= self._silent:
+                    await self._fence(fleet, name, record)
+            elif not record.struck and still >= min(STRUCK_AFTER * 2**record.strikes, MOST):
+                await self._strike(name, record)
 
-    def _done(self, one: tuple[str, int], _: object) -> None:
-        del self._at_work[one]
+    def _still(self, name: str, sight: object) -> float:
+        """For how many seconds it has been seen like this."""
+        now = self._clock.monotonic()
+        if name not in self._since or self._since[name][0] != sight:
+            self._since[name] = sight, now
+        return now - self._since[name][1]
 
-    async def _forget(self, name: str, until: int) -> None:
-        try:
-            periods = await fence(self._store, self._clock, name)
-            if periods:
-                await asyncio.sleep(self._period * 1.01 + MARGIN)
-            lost = bool(periods) or not until
-            if await self._server.ask(DROP, name, until, int(lost)):
-                _log.warning(
-                    "a process is gone that wrote to Redis at %s: %s",
-                    self._server.shown,
-                    "reads are exact when the flushers have applied what it may have accepted"
-                    if lost
-                    else "nothing is lost",
-                )
-        except TransientError as error:
-            _log.debug("fencing failed and is tried again: %s", error)
+    async def _fence(self, fleet: Fleet, name: str, record: Record) -> None:
+        """Rule 11: once it is fenced and has no entry in the overlay, everything that it answered is applied."""
+        reply: Any = await self._server.ask(FENCE, fleet.overlay, name)
+        if reply[0] != b"ok" or reply[1]:
+            return
 
-    async def close(self) -> None:
-        tasks = [*self._at_work.values()]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        def step(now: Fleet, _: int) -> Fleet | None:
+            same = now.overlay == fleet.overlay and now.members.get(name) == record
+            return now.without(name) if same else None
+
+        await self._looks.change(step)
+        _log.info("a process is gone, and everything that it accepted is applied: %s", name)
+
+    async def _strike(self, name: str, record: Record) -> None:
+        def step(now: Fleet, time: int) -> Fleet | None:
+            return now.strikes(name, time) if now.members.get(name) == record else None
+
+        await self._looks.change(step)
+        _log.warning(
+            "a process may be gone that accepted what no overlay holds (%s): reads are not exact until it is back, or"
+            " flushers have seen that nothing of it is left",
+            name,
+        )

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from hashlib import sha1
 from types import TracebackType
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from redis.asyncio.connection import AbstractConnection, ConnectionPool
 from redis.asyncio.retry import Retry
@@ -37,15 +37,8 @@ class Script:
         self.sha = sha1(text.encode(), usedforsecurity=False).hexdigest()
 
 
-class Answer(NamedTuple):
-    """What a call answered, and the id of the run of the server that it was sent to."""
-
-    run: bytes
-    reply: Any
-
-
 class Links:
-    """Every call goes out once, over a connection whose server's `run_id` was asked"""
+    """Every call goes out once. Which server answers, each script finds out by itself."""
 
     def __init__(self, url: str, timeout: float = TIMEOUT, most: int = MOST) -> None:
         try:
@@ -61,28 +54,26 @@ class Links:
             raise SettingsError(f"{shown(url)}: this or an option behind its ? can't be used: {error}") from error
         self._timeout = timeout
         self._turn = asyncio.Semaphore(most)
-        self._idle: list[tuple[AbstractConnection, bytes]] = []
+        self._idle: list[AbstractConnection] = []
         self._dropped = 0
         """How often."""
         self._closed = False
 
-    async def run(self, script: Script, prefix: bytes, *arguments: Any) -> Answer:
-        """The first two arguments that the script gets are its key, the prefix, and the server's run id."""
-        async with self._lent() as (link, run):
-            rest = (1, prefix, run, *arguments)
+    async def run(self, script: Script, prefix: bytes, *arguments: Any) -> Any:
+        """What the script answers; its one key is the prefix."""
+        async with self._lent() as link:
             try:
-                reply = await _ask(link, "EVALSHA", script.sha, *rest)
+                return await _ask(link, "EVALSHA", script.sha, 1, prefix, *arguments)
             except NoScriptError:
-                reply = await _ask(link, "EVAL", script.text, *rest)
-        return Answer(run, reply)
+                return await _ask(link, "EVAL", script.text, 1, prefix, *arguments)
 
     async def call(self, *command: Any) -> Any:
-        """A command that changes nothing and does not depend on the run."""
-        async with self._lent() as (link, _):
+        """A command that changes nothing."""
+        async with self._lent() as link:
             return await _ask(link, *command)
 
     @asynccontextmanager
-    async def _lent(self) -> AsyncIterator[tuple[AbstractConnection, bytes]]:
+    async def _lent(self) -> AsyncIterator[AbstractConnection]:
         """A connection, when it is one's turn. Who waits for that while Redis goes away is not kept any longer: each
         would find it out anew, one after the other.
         """
@@ -90,19 +81,19 @@ class Links:
         async with self._turn, _Translated(self._timeout):
             if dropped != self._dropped:
                 raise AwayError("Redis has gone away meanwhile")
-            link, run = await self._take()
+            link = await self._take()
             try:
-                yield link, run
+                yield link
             except BaseException as error:
-                await self._put(link, run, error)
+                await self._put(link, error)
                 raise
-            await self._put(link, run)
+            await self._put(link)
 
     async def drop(self) -> None:
         """The connections that nobody uses: what comes next asks anew who is there."""
         self._dropped += 1
         while self._idle:
-            await _end(self._idle.pop()[0])
+            await _end(self._idle.pop())
 
     async def close(self) -> None:
         """What is under way may end; its connections go then."""
@@ -113,25 +104,23 @@ class Links:
         """Typed in part only."""
         return self._pool.make_connection()  # type: ignore[no-untyped-call]
 
-    async def _take(self) -> tuple[AbstractConnection, bytes]:
+    async def _take(self) -> Any:
         while self._idle:
-            link, run = self._idle.pop()
-            if link.is_connected:
-                return link, run
+            idle = self._idle.pop()
+            if idle.is_connected:
+                return idle
         link = self._new()
         try:
             await link.connect()
-            text = await _ask(link, "INFO", "server")
         except BaseException:
             await _end(link)
             raise
-        (run,) = [line[7:].strip() for line in bytes(text).splitlines() if line.startswith(b"run_id:")]
-        return link, run
+        return link
 
-    async def _put(self, link: AbstractConnection, run: bytes, error: BaseException | None = None) -> None:
+    async def _put(self, link: AbstractConnection, error: BaseException | None = None) -> None:
         """Back, unless its answer may still come."""
         if not self._closed and (error is None or isinstance(error, ResponseError)):
-            self._idle.append((link, run))
+            self._idle.append(link)
         else:
             await _end(link)
 
@@ -152,7 +141,7 @@ class _Translated:
             await self._timeout.__aexit__(kind, error, trace)
         except TimeoutError as late:
             raise AwayError("Redis does not answer in time") from late
-        if isinstance(error, ResponseError) and "OOM" in str(error):
+        if isinstance(error, ResponseError) and "maxmemory" in str(error):
             raise FullError(f"Redis is full: {error}") from error
         if isinstance(error, RedisError | OSError):
             raise AwayError(f"Redis is away: {error}") from error

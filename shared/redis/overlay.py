@@ -1,4 +1,7 @@
-"""The overlay of a fleet in Redis or Valkey: every process sees the entries of all, or knows that it does not."""
+"""The overlay of a fleet in Redis or Valkey: every process sees the entries of all, or knows that it does not.
+
+The store says which overlay is the one, and whether all that was accepted is in it (`shared.fleet`, ADR 18).
+"""
 
 import asyncio
 import contextlib
@@ -6,137 +9,161 @@ import logging
 import random
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import Final
-from uuid import uuid4
+from typing import Any, Final
 
 from shared.clock import Clock
 from shared.errors import TransientError
-from shared.ports import Store
-from shared.redis import fleet_scripts as fleet
+from shared.fleet import Overlay
+from shared.looks import Looks
+from shared.membership import Membership
 from shared.redis import scripts
-from shared.redis.apart import PERIOD
 from shared.redis.copy import Copy
 from shared.redis.entries import Attempt
-from shared.redis.epochs import GRACE, Epochs
-from shared.redis.evidence import ALLOWANCE, Evidence
 from shared.redis.flaws import flaws_of
-from shared.redis.janitor import Janitor
+from shared.redis.janitor import SILENT, Janitor
 from shared.redis.links import TIMEOUT, AwayError, Links
-from shared.redis.member import Member
-from shared.redis.server import Server
-from shared.redis.views import Views
+from shared.redis.member import APART_AFTER, Member
+from shared.redis.server import Server, prefix_of
+from shared.redis.views import Context, Question, Views, both
 from shared.words import Envelope, View
 
 _log = logging.getLogger(__name__)
 
-LEASE: Final = 3.0
+EVERY: Final = 1.0
+"""Seconds between two steps of a member."""
+LOOK_EVERY: Final = 5.0
+"""Seconds between two looks of a member at the fleet, if no reading asks for one (rule 15)."""
 MOST_ENTRIES: Final = 300_000
 MOST_WITHDRAWN: Final = 10_000
 KEYS_AT_ONCE: Final = 500
-MARKS: Final = 10
-"""Intervals between two looks whether a new day has to be marked; the mark of yesterday will do as long."""
 
 
 class RedisOverlay:
-    """A `member` publishes; others only read, settle and report what they pull.
+    """With a `membership` it publishes; without one it only reads and settles.
 
-    Between `open` and `close` one task renews the lease, or looks for Redis while it is away; a member's second one
-    marks in the store that the fleet is in use, since a store that hangs must not hold up the lease.
+    Between `open` and `close` one task of a member does what is needed to be joined; that of others looks for Redis.
     """
 
     def __init__(
         self,
         url: str,
-        space: str,
-        store: Store,
+        looks: Looks,
         clock: Clock,
         *,
-        member: bool,
-        receipts_live: int,
-        flusher_lease: float,
-        lease: float = LEASE,
-        period: float = PERIOD,
-        grace: float = GRACE,
+        membership: Membership | None,
+        entries_live: int,
+        every: float = EVERY,
+        look_every: float = LOOK_EVERY,
+        patience: float = APART_AFTER,
+        silent: float = SILENT,
         timeout: float = TIMEOUT,
         most_entries: int = MOST_ENTRIES,
     ) -> None:
-        """`space` names the fleet; `receipts_live` is in milliseconds, all else in seconds."""
-        prefix = f"countersink:{space}:"
+        """`entries_live`: milliseconds after which nothing that was published can come to a flusher any more; receipts
+        outlive it. All else is in seconds.
+        """
+        self._looks = looks
         self._clock = clock
-        self._server = Server(url, prefix, Links(url, timeout))
+        self._server = server = Server(url, Links(url, timeout))
         self._copy = Copy(most_entries)
         self._views = Views()
-        epochs = Epochs(self._server, store, clock, prefix, lifetime=receipts_live, grace=grace)
-        self._epochs = epochs
-        self._member = (
-            Member(self._server, store, clock, self._copy, epochs, lease=lease, period=period) if member else None
-        )
-        self._janitor = Janitor(self._server, store, clock, patience=lease, period=period)
-        self._evidence = Evidence(flusher_lease + 10)
-        self._flusher = uuid4().hex[:12]
+        self._member: Member | None = None
+        if membership is not None:
+            self._member = Member(server, membership, looks, clock, self._copy, patience=patience)
+            self._janitor = Janitor(server, looks, clock, membership.id, silent)
+        self._entries_live = entries_live
+        self._every = every
+        self._look_every = look_every
         self._withdrawn: list[tuple[str, str]] = []
-        self._interval = lease / 3
-        self._tasks: list[asyncio.Task[None]] = []
+        self._task: asyncio.Task[None] | None = None
 
     async def open(self) -> None:
-        """Begin. Redis may be away; what is so is found out by the first step, which this waits for."""
-        with contextlib.suppress(AwayError):
+        """Begin. Redis and the store may be away; what is so is found out by the first step, which this waits for."""
+        with contextlib.suppress(TransientError):
             await self._step()
-        self._tasks.append(asyncio.create_task(self._run(), name="overlay in Redis"))
-        if self._member is not None:
-            self._tasks.append(asyncio.create_task(self._mark(self._member), name="marks of use"))
+        self._task = asyncio.create_task(self._run(), name="overlay in Redis")
 
     async def close(self) -> None:
         """After the last block has ended."""
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        await self._janitor.close()
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
         if self._member is not None and self._server.up:
             with contextlib.suppress(TransientError):
                 await self._flush_withdrawn()
                 await self._member.leave()
+        await self._looks.close()
         await self._server.close()
 
     async def view(self, counters: Sequence[str]) -> Mapping[str, View]:
+        """What Redis does not tell, as it is away or has too much of it, is read from the copy, and so is not exact."""
+        names = [*dict.fromkeys(counters)]
+        shown: Mapping[str, View] = {}
         if self._server.up:
-            names = [*dict.fromkeys(counters)]
             with contextlib.suppress(AwayError):
-                return await self._view(names)
-        return self._copy.view(counters)
+                shown = await self._shown(names)
+        if len(shown) == len(names) and (self._member is None or self._member.joined()):
+            return shown
+        here = self._copy.view(names)
+        return {name: both(shown[name], here[name]) if name in shown else here[name] for name in names}
 
-    async def _view(self, names: Sequence[str]) -> Mapping[str, View]:
-        """What is too much to be told is read here alone, and so is not exact."""
-        question = self._views.question(names)
-        reply = await self._server.ask(scripts.VIEW, *question.arguments())
-        if reply[0] != b"ok":
-            self._server.wake.set()
-            raise AwayError("Redis is new")
-        views = self._views.answer(question, reply, exact=self._complete())
-        if len(views) == len(names):
-            return views
-        return views | self._copy.view([name for name in names if name not in views])
+    async def _shown(self, names: Sequence[str]) -> Mapping[str, View]:
+        """Entries and a look at the fleet, each of after the question or one that serves it (rule 2)."""
+        overlay, look = self._named(), self._looks.fresh()
+        if look is None:
+            look, views = await asyncio.gather(self._looks.get(), self._told(names, overlay))
+        else:
+            views = await self._told(names, overlay)
+        if look is not None and look.fleet.overlay != overlay:
+            overlay, views = look.fleet.overlay, await self._told(names, look.fleet.overlay)
+        if views is None:
+            return {}
+        question, floor, hashes = views
+        changed = look.changed if look is not None else 0
+        context = Context(overlay.nonce, look is not None and look.fleet.whole(), max(floor, changed))
+        return self._views.answer(question, hashes, context)
 
-    def _complete(self) -> bool:
-        """Whether all that this process has is in Redis."""
-        return self._member is None or self._member.registered
+    async def _told(self, names: Sequence[str], overlay: Overlay) -> tuple[Question, int, Sequence[Any]] | None:
+        """What the overlay says; None if it has no name yet."""
+        if not overlay.epoch:
+            return None
+        while True:
+            question = self._views.question(names, overlay.nonce)
+            reply = await self._server.ask(scripts.VIEW, overlay, self._oldest(), *question.arguments())
+            if reply[0] == b"ok":
+                return question, int(reply[1]), reply[2:]
+            if reply[0] != b"old":
+                raise AwayError("Redis is not the overlay of the fleet")
+            await self._forget(overlay)
+
+    def _named(self) -> Overlay:
+        return self._looks.last.fleet.overlay if self._looks.last is not None else Overlay()
+
+    def _oldest(self) -> int:
+        """What was published before that is applied, or dead, or lost by the broker; its receipt may be gone."""
+        now = self._looks.now()
+        return max(0, now - self._entries_live) if now else 0
 
     async def names(self, prefix: str) -> Sequence[str]:
-        if self._server.up:
+        overlay = self._named()
+        if self._server.up and overlay.epoch:
             first = b"[" + prefix.encode()
             with contextlib.suppress(AwayError):
-                found = await self._server.plain("ZRANGEBYLEX", self._server.key("names"), first, first + b"\xff")
+                key = prefix_of(overlay) + b"names"
+                found = await self._server.plain("ZRANGEBYLEX", key, first, first + b"\xff")
                 return [name.decode() for name in found]
         return self._copy.names(prefix)
 
     async def holds(self, keys: Collection[str]) -> Collection[str]:
-        asked = [*keys]
-        if self._server.up and asked:
+        asked, here = [*keys], self._copy.holds(keys)
+        overlay = self._named()
+        if self._server.up and asked and overlay.epoch:
             with contextlib.suppress(AwayError):
-                found = await self._server.ask(scripts.HOLDS, *asked)
-                held = {key for key, there in zip(asked, found, strict=True) if there}
-                return held if self._complete() else held | self._copy.holds(asked)
-        return self._copy.holds(asked)
+                reply = await self._server.ask(scripts.HOLDS, overlay, *asked)
+                if reply[0] == b"ok":
+                    held = {key for key, there in zip(asked, reply[1], strict=True) if there}
+                    return held if self._member is None or self._member.joined() else held | here
+        return here
 
     @asynccontextmanager
     async def entered(self, envelopes: Sequence[Envelope]) -> AsyncIterator[None]:
@@ -144,9 +171,9 @@ class RedisOverlay:
         if member is None:
             raise RuntimeError("only a member publishes")
         member.check()
-        attempts = self._copy.add(envelopes, self._clock.monotonic())
+        attempts = self._copy.add(envelopes, self._clock.monotonic(), self._looks.now())
         try:
-            if member.registered and self._server.up:
+            if self._server.up:
                 with contextlib.suppress(AwayError):  # then they are written late
                     await member.write(attempts, confirmed=False)
             yield
@@ -168,10 +195,10 @@ class RedisOverlay:
             self._server.wake.set()
 
     async def _flush_withdrawn(self) -> None:
-        while self._withdrawn:
+        while self._withdrawn and (overlay := self._named()).epoch:
             some, self._withdrawn = self._withdrawn[:100], self._withdrawn[100:]
             try:
-                await self._server.ask(scripts.WITHDRAW, *(part for pair in some for part in pair))
+                await self._server.ask(scripts.WITHDRAW, overlay, *(part for pair in some for part in pair))
             except BaseException:
                 self._withdrawn = some + self._withdrawn
                 raise
@@ -179,48 +206,56 @@ class RedisOverlay:
     async def settle(self, applied: Collection[str], time: int) -> None:
         keys = [*applied]
         self._copy.settle(keys, time)
-        while keys:
-            done = await self._server.ask(scripts.SETTLE, time, *keys[:KEYS_AT_ONCE])
-            del keys[:done]
+        while keys and (overlay := self._named()).epoch:
+            reply = await self._server.ask(scripts.SETTLE, overlay, time, *keys[:KEYS_AT_ONCE])
+            if reply[0] != b"ok":
+                raise AwayError("Redis is not the overlay of the fleet")
+            del keys[: reply[1]]
 
     async def raise_floor(self, counter: str, time: int) -> None:
+        """In the overlay that the fleet names now: readers of a later one would not see the floor of another."""
         self._copy.raise_floor(counter, time)
-        await self._server.ask(scripts.RAISE, time, counter)
+        look = await self._looks.get(0)
+        if look is None:
+            raise TransientError("the store does not say which overlay is the one")
+        overlay = look.fleet.overlay
+        if overlay.epoch and (await self._server.ask(scripts.RAISE, overlay, time, counter))[0] != b"ok":
+            raise AwayError("Redis is not the overlay of the fleet")
 
     async def unsettled(self, limit: int) -> Collection[str]:
-        if self._server.up:
+        overlay = self._named()
+        if self._server.up and overlay.epoch:
             with contextlib.suppress(AwayError):
-                return [key.decode() for key in await self._server.ask(scripts.UNSETTLED, limit)]
+                reply = await self._server.ask(scripts.UNSETTLED, overlay, limit)
+                if reply[0] == b"ok":
+                    return [key.decode() for key in reply[1]]
         due = self._copy.due(self._clock.monotonic(), limit)
         return [piece.key for attempt in due for piece in attempt.pieces]
-
-    def pulled(self, oldest: int) -> None:
-        self._evidence.pulled(oldest, self._clock.monotonic())
 
     def check(self) -> None:
         """Raise `OverloadedError` if `entered` would raise it now."""
         if self._member is not None:
             self._member.check()
 
-    async def trust(self) -> None:
-        """By hand: nothing that was accepted and lost from Redis is unapplied any more."""
-        await self._server.ask(fleet.TRUST)
-
     async def flaws(self) -> list[str]:
         """What is wrong with this Redis for our purpose."""
         return await flaws_of(self._server)
 
+    async def _forget(self, overlay: Overlay) -> None:
+        await self._server.ask(scripts.FORGET, overlay, self._oldest())
+
     async def _run(self) -> None:
         while True:
-            pause = self._interval
+            pause = self._every
             if not self._server.up:
-                pause = random.uniform(0.2, 1.0) * min(1.0, self._interval)  # noqa: S311
+                pause *= random.uniform(0.2, 1.0)  # noqa: S311
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(pause):
                     await self._server.wake.wait()
+            woken = self._server.wake.is_set()
             self._server.wake.clear()
             try:
-                await self._step()
+                await self._step(woken=woken)
             except AwayError:
                 continue
             except TransientError as error:
@@ -228,30 +263,25 @@ class RedisOverlay:
             except Exception:  # a mistake of ours; without this task nothing would be exact or accepted again
                 _log.exception("the overlay in Redis goes on after an error")
 
-    async def _step(self) -> None:
+    async def _step(self, *, woken: bool = True) -> None:
+        look = await self._looks.get(self._every / 2 if woken else self._look_every)
+        if look is None:
+            return
         member = self._member
         if member is None:
-            await self._server.look()
-            await self._report()
+            await self._server.who(look.fleet.overlay)
+            self._server.found()
             return
-        await member.step()
+        look = await member.step(look)
+        if (overlay := member.overlay) is None:
+            return
         await self._flush_withdrawn()
-        await self._report()
         await member.forget_settled()
-        if member.fleet is not None:
-            self._janitor.look(member.fleet.now, member.fleet.members)
-
-    async def _mark(self, member: Member) -> None:
-        while True:
-            await asyncio.sleep(MARKS * self._interval)
-            try:
-                if member.ever:  # else nothing was accepted yet, and a fresh fleet should not suspect otherwise
-                    await self._epochs.mark_used()
-            except Exception:  # a mistake of ours, or a store that refuses it: it is only asked again
-                _log.exception("the mark that the fleet is in use is tried again after an error")
-
-    async def _report(self) -> None:
-        report = self._evidence.report(self._clock.monotonic())
-        if report is not None:
-            window = int(self._evidence.window * 1000)
-            await self._server.ask(fleet.REPORT, self._flusher, *report, window, ALLOWANCE)
+        await self._forget(overlay)
+        reply = await self._server.ask(scripts.HEARD, overlay, member.membership.id)
+        if reply[0] == b"ok":
+            self._server.found()
+            flat = [one.decode() for one in reply[1]]
+            await self._janitor.tidy(look, dict(zip(flat[::2], flat[1::2], strict=True)))
+        else:
+            member.lose()

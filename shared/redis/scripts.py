@@ -1,13 +1,17 @@
 """What runs inside Redis, each as one step. Keys are made from the prefix, since there is no cluster.
 
-server    hash: run, epoch, turn (bases of an earlier one are void), suspect and grace (both ms),
-          floor (of all counters), top (the greatest floor of any), arrived (members ever, in this epoch)
-members   hash: member id -> until when its lease is good (ms); 0 if it is of an earlier epoch and has not come back
+The prefix names an epoch of the fleet (shared/fleet.py), so nothing of another epoch is ever seen. Keys behind it:
+
+epoch     hash, made once, before the epoch has a name in the store: floor (of all counters), top (the greatest floor
+          of any). An epoch without it is lost.
 c:NAME    hash of a counter: v (version), f (floor), eATTEMPT -> "seq flags receipt-key body"
 k:KEY     hash of a receipt key: rATTEMPT -> "owner seq born flags" (confirmed and late, "10"), pATTEMPT -> payload,
           which is an object of counters and bodies
 names     sorted set of counters with an entry;  due  sorted set of receipt keys, by when to settle them
-owners    hash: member id -> confirmed entries of its own;  flushers  hash: id -> "heard since oldest"
+old       sorted set of receipt keys, by when they were published (store's clock)
+floors    sorted set of counters that have a floor and no entry, by when that began
+owners    hash: member id -> confirmed entries of its own;  seen  hash: member id -> when it was last heard
+fenced    set of members that others have taken for dead: they write nothing until they have entered all they have
 version   counter
 """
 
@@ -16,7 +20,7 @@ from typing import Final
 from shared.redis.links import Script
 
 FLOORS_KEPT: Final = 180_000
-"""Milliseconds a floor outlives the last entry of its counter: longer than bases live and snapshots take."""
+"""Milliseconds a floor outlives the last entry of its counter. Then the floor of all counters takes its place."""
 PATIENCE: Final = 10_000
 """Milliseconds in which readers, or flushers, may settle an entry before it is asked for."""
 ORPHANS_KEPT: Final = 600_000
@@ -26,9 +30,13 @@ MOST_SHOWN: Final = 20_000
 MOST_WORK: Final = 5_000
 """Entries changed in one step, about: others wait meanwhile."""
 
-_BEGIN: Final = """
+_SERVER: Final = """
 local P = KEYS[1]
-local SERVER, MEMBERS = P .. 'server', P .. 'members'
+local EPOCH = P .. 'epoch'
+local info = redis.call('INFO', 'server') .. redis.call('INFO', 'replication')
+local function said(name) return string.match(info, name .. ':([^\\r\\n]*)') or '' end
+local identity = said('run_id') .. '/' .. said('master_replid')
+local master = said('role') == 'master'
 local clock = redis.call('TIME')
 local now = clock[1] * 1000 + math.floor(clock[2] / 1000)
 local function text(number) return string.format('%.0f', number) end
@@ -38,18 +46,13 @@ local function less(a, b) -- whole numbers in digits, which may be longer than a
 end
 """
 
-_SAME: Final = """
-local there = redis.call('HMGET', SERVER, 'run', 'epoch')
-if there[1] ~= ARGV[1] or there[2] ~= ARGV[2] then return {'epoch'} end
-"""
-
-_ALIVE: Final = (
-    _SAME
+_BEGIN: Final = (
+    _SERVER
     + """
-local until_ = redis.call('HGET', MEMBERS, ARGV[3])
-if not until_ or tonumber(until_) <= now then return {'lapsed'} end
+if not master or identity ~= ARGV[1] or redis.call('EXISTS', EPOCH) == 0 then return {'bad'} end
 """
 )
+"""Only the server that the fleet has named, while it holds the epoch, answers anything."""
 
 _REMOVE: Final = """
 redis.call('DEL', P .. 'none') -- a step that has begun to write may go on when memory is short
@@ -69,7 +72,7 @@ local function remove(key, attempt, floor)
     end
     if redis.call('HLEN', counter) == 2 then
       redis.call('ZREM', P .. 'names', name)
-      redis.call('PEXPIRE', counter, FLOORS_KEPT)
+      redis.call('ZADD', P .. 'floors', now, name)
     end
     work = work + 1
   end
@@ -77,62 +80,87 @@ local function remove(key, attempt, floor)
     redis.call('HDEL', P .. 'owners', owner)
   end
   redis.call('HDEL', P .. 'k:' .. key, 'r' .. attempt, 'p' .. attempt)
-  if redis.call('EXISTS', P .. 'k:' .. key) == 0 then redis.call('ZREM', P .. 'due', key) end
+  if redis.call('EXISTS', P .. 'k:' .. key) == 0 then
+    redis.call('ZREM', P .. 'due', key)
+    redis.call('ZREM', P .. 'old', key)
+  end
 end
-""".replace("FLOORS_KEPT", str(FLOORS_KEPT))
+local function attempts(key)
+  local found = {}
+  for _, field in ipairs(redis.call('HKEYS', P .. 'k:' .. key)) do
+    if string.sub(field, 1, 1) == 'r' then found[#found + 1] = string.sub(field, 2) end
+  end
+  return found
+end
+"""
 
-_WRITE: Final = """
-local function write(first, owner, confirmed, again)
-  local version = redis.call('INCRBY', P .. 'version', #ARGV)
-  for at = first, #ARGV, 3 do
-    local key, attempt, payload = ARGV[at], ARGV[at + 1], ARGV[at + 2]
-    local record = redis.call('HGET', P .. 'k:' .. key, 'r' .. attempt)
-    local seq, born, c, l = text(version - #ARGV + at), text(now), confirmed, '0'
-    local same = false
-    if record then
-      local before, was_c, was_l
-      before, seq, born, was_c, was_l = string.match(record, '^(%S+) (%S+) (%S+) (%d)(%d)$')
-      same = was_c == '1' or confirmed == '0'
-      c, l = was_c, was_l
-      if not same then
-        c = '1'
-        if again then l = '1' end
-      end
-      if was_c == '1' and before ~= owner then
-        if redis.call('HINCRBY', P .. 'owners', before, -1) <= 0 then redis.call('HDEL', P .. 'owners', before) end
-        redis.call('HINCRBY', P .. 'owners', owner, 1)
-      elseif was_c == '0' and c == '1' then
-        redis.call('HINCRBY', P .. 'owners', owner, 1)
-      end
-    elseif confirmed == '1' then
-      l = '1' -- it is gone, or never was there: a base may not have asked for it
+WHO: Final = Script(_SERVER + "return {identity, master and 1 or 0, redis.call('EXISTS', EPOCH)}")
+"""Nothing: which server this is, whether it takes writes, and whether it holds the epoch of the prefix."""
+
+MAKE: Final = Script(
+    _SERVER
+    + """
+if not master then return {'bad'} end
+redis.call('HSET', EPOCH, 'floor', '0', 'top', '0')
+return {'ok', identity}
+"""
+)
+"""Nothing: make the epoch of the prefix, which nobody uses yet."""
+
+WRITE: Final = Script(
+    _BEGIN
+    + """
+local owner, confirmed, again = ARGV[2], ARGV[3], ARGV[4] == '1'
+if again then
+  redis.call('SREM', P .. 'fenced', owner)
+elseif redis.call('SISMEMBER', P .. 'fenced', owner) == 1 then
+  return {'fenced'}
+end
+local version = redis.call('INCRBY', P .. 'version', #ARGV)
+for at = 5, #ARGV, 4 do
+  local key, attempt, published, payload = ARGV[at], ARGV[at + 1], ARGV[at + 2], ARGV[at + 3]
+  local record = redis.call('HGET', P .. 'k:' .. key, 'r' .. attempt)
+  local seq, born, c, l = text(version - #ARGV + at), text(now), confirmed, '0'
+  local same = false
+  if record then
+    local before, was_c, was_l
+    before, seq, born, was_c, was_l = string.match(record, '^(%S+) (%S+) (%S+) (%d)(%d)$')
+    same = was_c == '1' or confirmed == '0'
+    c, l = was_c, was_l
+    if not same then
+      c = '1'
+      if again then l = '1' end
       redis.call('HINCRBY', P .. 'owners', owner, 1)
     end
-    redis.call('HSET', P .. 'k:' .. key, 'r' .. attempt, owner .. ' ' .. seq .. ' ' .. born .. ' ' .. c .. l)
-    if not record then redis.call('HSET', P .. 'k:' .. key, 'p' .. attempt, payload) end
-    if not same then
-      local head, names = seq .. ' ' .. c .. l .. ' ' .. key .. ' ', {}
-      for name, body in pairs(cjson.decode(payload)) do
-        local counter = P .. 'c:' .. name
-        local new = redis.call('HSET', counter, 'v', version, 'e' .. attempt, head .. body)
-        if new == 1 then redis.call('PERSIST', counter) end
-        if new > 0 then
-          names[#names + 1] = 0
-          names[#names + 1] = name
-        end
+  elseif confirmed == '1' then
+    l = '1' -- it is gone, or never was there: a base may not have asked for it
+    redis.call('HINCRBY', P .. 'owners', owner, 1)
+  end
+  redis.call('HSET', P .. 'k:' .. key, 'r' .. attempt, owner .. ' ' .. seq .. ' ' .. born .. ' ' .. c .. l)
+  if not record then redis.call('HSET', P .. 'k:' .. key, 'p' .. attempt, payload) end
+  if not same then
+    local head, names = seq .. ' ' .. c .. l .. ' ' .. key .. ' ', {}
+    for name, body in pairs(cjson.decode(payload)) do
+      local counter = P .. 'c:' .. name
+      if redis.call('HSET', counter, 'v', version, 'e' .. attempt, head .. body) > 0 then
+        names[#names + 1] = 0
+        names[#names + 1] = name
+        redis.call('ZREM', P .. 'floors', name)
       end
-      if #names > 0 then redis.call('ZADD', P .. 'names', unpack(names)) end
-      if not record then redis.call('ZADD', P .. 'due', 'NX', now + PATIENCE, key) end
+    end
+    if #names > 0 then redis.call('ZADD', P .. 'names', unpack(names)) end
+    if not record then
+      redis.call('ZADD', P .. 'due', 'NX', now + PATIENCE, key)
+      redis.call('ZADD', P .. 'old', 'NX', published, key)
     end
   end
 end
+return {'ok'}
 """.replace("PATIENCE", str(PATIENCE))
-
-WRITE: Final = Script(_BEGIN + _ALIVE + _WRITE + "write(5, ARGV[3], ARGV[4], false) return {'ok'}")
-"""run, epoch, member, confirmed, then (key, attempt, payload)… Only under the member's own live lease."""
-
-REWRITE: Final = Script(_BEGIN + _SAME + _WRITE + "write(4, ARGV[3], '1', true) return {'ok'}")
-"""run, epoch, owner, then as above: what a member answered that is coming back. No lease: nobody says exact now."""
+)
+"""identity, member, confirmed, whether it comes back with what it has answered, then (key, attempt, published,
+payload)…
+"""
 
 WITHDRAW: Final = Script(
     _BEGIN
@@ -144,56 +172,71 @@ end
 return {'ok'}
 """
 )
-"""run, then (key, attempt)…"""
+"""identity, then (key, attempt)…"""
 
 SETTLE: Final = Script(
     _BEGIN
     + _REMOVE
     + """
-if less(redis.call('HGET', SERVER, 'top') or '0', ARGV[2]) then redis.call('HSET', SERVER, 'top', ARGV[2]) end
+if less(redis.call('HGET', EPOCH, 'top'), ARGV[2]) then redis.call('HSET', EPOCH, 'top', ARGV[2]) end
 for at = 3, #ARGV do
-  for _, field in ipairs(redis.call('HKEYS', P .. 'k:' .. ARGV[at])) do
-    if string.sub(field, 1, 1) == 'r' then remove(ARGV[at], string.sub(field, 2), ARGV[2]) end
-  end
-  if work >= MOST_WORK then return at - 2 end
+  for _, attempt in ipairs(attempts(ARGV[at])) do remove(ARGV[at], attempt, ARGV[2]) end
+  if work >= MOST_WORK then return {'ok', at - 2} end
 end
-return #ARGV - 2
+return {'ok', #ARGV - 2}
 """.replace("MOST_WORK", str(MOST_WORK))
 )
-"""run, floor, then keys… Answers how many of them are done."""
+"""identity, floor, then keys… Answers how many of them are done."""
 
 RAISE: Final = Script(
     _BEGIN
     + """
 redis.call('DEL', P .. 'none') -- as above
-if less(redis.call('HGET', SERVER, 'top') or '0', ARGV[2]) then redis.call('HSET', SERVER, 'top', ARGV[2]) end
+if less(redis.call('HGET', EPOCH, 'top'), ARGV[2]) then redis.call('HSET', EPOCH, 'top', ARGV[2]) end
 local counter = P .. 'c:' .. ARGV[3]
 if less(redis.call('HGET', counter, 'f') or '0', ARGV[2]) then
   redis.call('HSET', counter, 'v', redis.call('INCR', P .. 'version'), 'f', ARGV[2])
-  if redis.call('HLEN', counter) == 2 then redis.call('PEXPIRE', counter, FLOORS_KEPT) end
+  if redis.call('HLEN', counter) == 2 then redis.call('ZADD', P .. 'floors', now, ARGV[3]) end
 end
 return {'ok'}
-""".replace("FLOORS_KEPT", str(FLOORS_KEPT))
+"""
 )
-"""run, floor, counter."""
+"""identity, floor, counter."""
+
+FORGET: Final = Script(
+    _BEGIN
+    + _REMOVE
+    + """
+local floor = redis.call('HGET', EPOCH, 'floor')
+for _, name in ipairs(redis.call('ZRANGEBYSCORE', P .. 'floors', '-inf', now - FLOORS_KEPT, 'LIMIT', 0, MOST)) do
+  local own = redis.call('HGET', P .. 'c:' .. name, 'f') or '0'
+  if less(floor, own) then
+    floor = own
+    redis.call('HSET', EPOCH, 'floor', floor)
+  end
+  redis.call('DEL', P .. 'c:' .. name)
+  redis.call('ZREM', P .. 'floors', name)
+end
+for _, key in ipairs(redis.call('ZRANGEBYSCORE', P .. 'old', '-inf', ARGV[2], 'LIMIT', 0, MOST)) do
+  for _, attempt in ipairs(attempts(key)) do remove(key, attempt) end
+end
+return {'ok'}
+""".replace("FLOORS_KEPT", str(FLOORS_KEPT)).replace("MOST", "1000")
+)
+"""identity, an instant of the store (ms): what was published before it is applied, or never will be. Floors that
+nobody needs any more go, too: what is as old as they are is void for all counters.
+"""
 
 VIEW: Final = Script(
     _BEGIN
     + """
-redis.call('DEL', P .. 'none') -- a replica would refuse it, and must not say that it sees all
-local server = redis.call('HMGET', SERVER, 'run', 'epoch', 'turn', 'suspect', 'grace', 'floor')
-if server[1] ~= ARGV[1] then return {'epoch'} end
-local exact = 1
-if server[4] or tonumber(server[5]) > now then exact = 0 end
-for _, until_ in ipairs(redis.call('HVALS', MEMBERS)) do
-  if tonumber(until_) <= now then exact = 0 end
-end
-local reply = {'ok', server[2] .. '/' .. server[3], exact, server[6]}
-local known, shown = server[2] == ARGV[2], 0
+local oldest = redis.call('ZRANGE', P .. 'old', 0, 0, 'WITHSCORES')
+if oldest[1] and tonumber(oldest[2]) < tonumber(ARGV[2]) then return {'old'} end
+local reply, shown = {'ok', redis.call('HGET', EPOCH, 'floor')}, 0
 for at = 3, #ARGV, 2 do
   local counter = P .. 'c:' .. ARGV[at]
   local version = redis.call('HGET', counter, 'v')
-  if version and (not known or version ~= ARGV[at + 1]) then
+  if version and version ~= ARGV[at + 1] then
     shown = shown + redis.call('HLEN', counter)
     if shown > MOST_SHOWN then
       reply[#reply + 1] = 'many'
@@ -207,17 +250,17 @@ end
 return reply
 """.replace("MOST_SHOWN", str(MOST_SHOWN))
 )
-"""run, epoch, then (counter, version known)… One instant: whether all is seen, and what."""
+"""identity, an instant as above, then (counter, version known)… One instant. `old`: forget first what is too old."""
 
 HOLDS: Final = Script(
     _BEGIN
     + """
 local found = {}
 for at = 2, #ARGV do found[at - 1] = redis.call('EXISTS', P .. 'k:' .. ARGV[at]) end
-return found
+return {'ok', found}
 """
 )
-"""run, then keys…"""
+"""identity, then keys…"""
 
 UNSETTLED: Final = Script(
     _BEGIN
@@ -227,37 +270,54 @@ local due = redis.call('ZRANGEBYSCORE', P .. 'due', '-inf', now, 'LIMIT', 0, ARG
 local keys = {}
 for _, key in ipairs(due) do
   local age, left = PATIENCE, 0
-  for _, field in ipairs(redis.call('HKEYS', P .. 'k:' .. key)) do
-    if string.sub(field, 1, 1) == 'r' then
-      local born, confirmed = string.match(redis.call('HGET', P .. 'k:' .. key, field), '^%S+ %S+ (%S+) (%d)')
-      if confirmed == '0' and now - born > ORPHANS_KEPT then
-        remove(key, string.sub(field, 2))
-      else
-        age, left = math.max(age, now - born), left + 1
-      end
+  for _, attempt in ipairs(attempts(key)) do
+    local born, confirmed = string.match(redis.call('HGET', P .. 'k:' .. key, 'r' .. attempt), '^%S+ %S+ (%S+) (%d)')
+    if confirmed == '0' and now - born > ORPHANS_KEPT then
+      remove(key, attempt)
+    else
+      age, left = math.max(age, now - born), left + 1
     end
   end
-  if left == 0 then
-    redis.call('ZREM', P .. 'due', key)
-  else
+  if left > 0 then
     redis.call('ZADD', P .. 'due', now + age, key)
     keys[#keys + 1] = key
+  else
+    redis.call('ZREM', P .. 'due', key)
   end
 end
-return keys
+return {'ok', keys}
 """.replace("PATIENCE", str(PATIENCE)).replace("ORPHANS_KEPT", str(ORPHANS_KEPT))
 )
-"""run, limit."""
+"""identity, limit."""
 
 GONE: Final = Script(
     _BEGIN
-    + _SAME
     + """
 local gone = {}
-for at = 3, #ARGV, 2 do
-  if redis.call('HEXISTS', P .. 'k:' .. ARGV[at], 'r' .. ARGV[at + 1]) == 0 then gone[#gone + 1] = (at - 3) / 2 end
+for at = 2, #ARGV, 2 do
+  if redis.call('HEXISTS', P .. 'k:' .. ARGV[at], 'r' .. ARGV[at + 1]) == 0 then gone[#gone + 1] = (at - 2) / 2 end
 end
-return {'ok', redis.call('HGET', SERVER, 'top') or '0', gone}
+return {'ok', redis.call('HGET', EPOCH, 'top'), gone}
 """
 )
-"""run, epoch, then (key, attempt)…: the places of those that were settled, and a floor not below theirs."""
+"""identity, then (key, attempt)…: the places of those that were settled, and a floor not below theirs."""
+
+HEARD: Final = Script(
+    _BEGIN
+    + """
+if redis.call('SISMEMBER', P .. 'fenced', ARGV[2]) == 1 then return {'fenced'} end
+redis.call('HSET', P .. 'seen', ARGV[2], text(now))
+return {'ok', redis.call('HGETALL', P .. 'seen')}
+"""
+)
+"""identity, member: it lives; when it and the others were last heard."""
+
+FENCE: Final = Script(
+    _BEGIN
+    + """
+redis.call('SADD', P .. 'fenced', ARGV[2])
+redis.call('HDEL', P .. 'seen', ARGV[2])
+return {'ok', tonumber(redis.call('HGET', P .. 'owners', ARGV[2]) or '0')}
+"""
+)
+"""identity, member: it writes nothing any more until it enters all that it has; its confirmed entries."""

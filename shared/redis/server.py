@@ -2,72 +2,97 @@
 
 import asyncio
 import logging
-from typing import Any
+from hashlib import sha256
+from typing import Any, Final, NamedTuple
 
-from shared.redis.fleet_scripts import LOOK
+from shared.fleet import Overlay
 from shared.redis.links import AwayError, FullError, Links, Script
+from shared.redis.scripts import MAKE, WHO
 from shared.urls import shown
 
 _log = logging.getLogger(__name__)
 
+_PREFIX: Final = "countersink:"
 
-def server_of(url: str, space: str) -> "Server":
-    """`space` names the fleet."""
-    return Server(url, f"countersink:{space}:", Links(url))
+
+class Identity(NamedTuple):
+    """Which server answers, and what it is."""
+
+    name: str
+    master: bool
+    holds: bool
+    """Whether it holds the epoch that was asked for."""
+
+
+def prefix_of(overlay: Overlay) -> bytes:
+    """Of all keys of an epoch."""
+    return f"{_PREFIX}{overlay.nonce}:".encode()
 
 
 class Server:
     """Every call fails at once while Redis is away, but for those of the one that looks for it."""
 
-    def __init__(self, url: str, prefix: str, links: Links) -> None:
+    def __init__(self, url: str, links: Links) -> None:
         self.shown = shown(url)
-        self._prefix = prefix.encode()
+        self.place = sha256(self.shown.encode()).hexdigest()[:12]
+        """Tells whether others speak of the same server, by its address."""
         self._links = links
         self.up = False
         self.wake = asyncio.Event()
         """Set when the task that looks for it has something to do."""
-        self._said: str | None = ""
+        self._said = ""
 
-    async def ask(self, script: Script, *arguments: Any, looking: bool = False) -> Any:
-        """What the script answers. `AwayError`: it may have run, or may run yet; `FullError`: it has not."""
-        if not self.up and not looking:
-            raise AwayError(f"Redis is away: {self.shown}")
-        try:
-            answer = await self._links.run(script, self._prefix, *arguments)
-        except FullError as error:
-            self._say(str(error))
-            raise
-        except AwayError as error:
-            await self._lost(error)
-            raise
-        return answer.reply
+    async def ask(self, script: Script, overlay: Overlay, *arguments: Any, looking: bool = False) -> list[Any]:
+        """What the script answers about the overlay: a word, then what belongs to it. `bad`: it is not this server's.
 
-    def key(self, name: str) -> bytes:
-        return self._prefix + name.encode()
+        `AwayError`: it may have run, or may run yet; `FullError`: it has not.
+        """
+        identity = overlay.identity.encode()
+        reply: list[Any] = await self._run(script, prefix_of(overlay), identity, *arguments, looking=looking)
+        if reply[0] == b"bad":
+            self.wake.set()
+        return reply
 
     async def plain(self, *command: Any, looking: bool = False) -> Any:
         """A plain command that changes nothing."""
-        if not self.up and not looking:
-            raise AwayError(f"Redis is away: {self.shown}")
+        self._check(looking=looking)
         try:
             return await self._links.call(*command)
         except AwayError as error:
             await self._lost(error)
             raise
 
-    async def look(self) -> None:
-        """Whether it is there."""
-        await self.ask(LOOK, looking=True)
-        self.found()
+    async def who(self, overlay: Overlay) -> Identity:
+        """Look for it: which server is there, and whether it holds the epoch."""
+        name, master, holds = await self._run(WHO, prefix_of(overlay), looking=True)
+        self.up = True
+        return Identity(name.decode(), bool(master), bool(holds))
+
+    async def make(self, nonce: str) -> str | None:
+        """Make a new epoch's own key; the identity of the server, or None if it takes no writes."""
+        reply = await self._run(MAKE, prefix_of(Overlay(nonce=nonce)), looking=True)
+        return reply[1].decode() if reply[0] == b"ok" else None
+
+    async def _run(self, script: Script, prefix: bytes, *arguments: Any, looking: bool) -> Any:
+        self._check(looking=looking)
+        try:
+            return await self._links.run(script, prefix, *arguments)
+        except FullError as error:
+            self._say(str(error))
+            raise
+        except AwayError as error:
+            await self._lost(error)
+            raise
+
+    def _check(self, *, looking: bool) -> None:
+        if not self.up and not looking:
+            raise AwayError(f"Redis is away: {self.shown}")
 
     def found(self) -> None:
-        """It answers."""
-        if self._said is None:
-            return
+        """It answers, and takes what is written."""
         if self._said:
             _log.warning("Redis at %s is back", self.shown)
-        self._said = None
-        self.up = True
+        self._said = ""
 
     async def _lost(self, error: AwayError) -> None:
         if self.up:
@@ -79,9 +104,10 @@ class Server:
     def _say(self, why: str) -> None:
         """Once until it is back."""
         if not self._said:
-            where = f"{why} ({self.shown})"
             _log.warning(
-                "%s: reads are not exact until it is back; who has reached it before accepts all the same", where
+                "%s (%s): increments are accepted all the same, and reads are not exact until it is back",
+                why,
+                self.shown,
             )
             self._said = why
 

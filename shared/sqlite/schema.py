@@ -125,6 +125,10 @@ MIGRATIONS: Final = (
     );
     CREATE INDEX tasks_until ON tasks (until);
     """,
+    # Version 6: the fleet that publishes to Pub/Sub and stores here. `changed` is the store's time of the last change.
+    """
+    CREATE TABLE fleet (only INTEGER PRIMARY KEY CHECK (only = 1), data BLOB NOT NULL, changed INTEGER NOT NULL);
+    """,
 )
 
 

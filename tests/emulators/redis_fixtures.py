@@ -16,17 +16,19 @@ from typing import Any, Final
 import pytest
 
 from shared.clock import SystemClock
+from shared.fleet import Fleet as FleetWords
+from shared.looks import Looks
+from shared.membership import Membership, new_member
+from shared.memory.fleet import MemoryFleetBook
 from shared.memory.store import MemoryStore
-from shared.ports import Store
 from shared.receipts import DAY, key_of_envelope
 from shared.redis.overlay import RedisOverlay
 from shared.words import Envelope
 from tests.emulators.datastore_fixtures import missing
 
 LONGEST_START: Final = 10.0
-LEASE: Final = 0.6
+SHORT: Final = {"every": 0.1, "look_every": 0.2, "patience": 0.3, "silent": 0.6}
 """Seconds, in tests."""
-PERIOD: Final = 1.5
 # The shell ends Redis when its own standard input ends, so when the test run is gone.
 KEPT: Final = 'redis-server "$@" >/dev/null 2>&1 & echo $!; read _; kill -9 $! 2>/dev/null'
 
@@ -131,18 +133,6 @@ async def until_inexact(*overlays: RedisOverlay) -> None:
         await until(partial(inexact, overlay))
 
 
-async def acquainted(*overlays: RedisOverlay) -> None:
-    """Each has heard of all. Otherwise whoever begins an epoch has to suspect that somebody is missing."""
-
-    async def knows(overlay: RedisOverlay) -> bool:
-        overlay._server.wake.set()
-        fleet = overlay._member.fleet if overlay._member else None
-        return fleet is not None and len(fleet.members) == fleet.arrived == len(overlays)
-
-    for overlay in overlays:
-        await until(partial(knows, overlay))
-
-
 def keys(*names: str) -> set[str]:
     return {key_of_envelope(name) for name in names}
 
@@ -171,25 +161,45 @@ def redis(start_redis: Start) -> RedisServer:
 
 
 class Fleet:
-    """Processes that share a store and a Redis, with short leases."""
+    """Processes that share a store and a Redis. Their waits are short; looks serve nothing but the question asked."""
 
     def __init__(self, url: str) -> None:
         self.url = url
         self.clock = SystemClock()
-        self.store: Store = MemoryStore(self.clock)
+        self.use(MemoryStore(self.clock))
         self.overlays: list[RedisOverlay] = []
 
+    def use(self, store: MemoryStore) -> None:
+        self.store = store
+        self.book = MemoryFleetBook(store)
+
     async def process(
-        self, url: str = "", *, member: bool = True, opened: bool = True, **settings: Any
+        self,
+        url: str = "",
+        *,
+        member: bool = True,
+        opened: bool = True,
+        longest_look: float = 0.0,
+        **settings: Any,
     ) -> RedisOverlay:
-        settings = {"lease": LEASE, "period": PERIOD, "grace": 0.3, "flusher_lease": 1.0} | settings
+        settings = SHORT | settings
+        looks = Looks(self.book, self.clock, longest_look)
+        membership = (
+            Membership(looks, self.clock, member=new_member(), topic="test", longest_look=longest_look)
+            if member
+            else None
+        )
         overlay = RedisOverlay(
-            url or self.url, "test", self.store, self.clock, member=member, receipts_live=8 * DAY, **settings
+            url or self.url, looks, self.clock, membership=membership, entries_live=8 * DAY, **settings
         )
         if opened:
             await overlay.open()
             self.overlays.append(overlay)
         return overlay
+
+    async def fleet(self) -> FleetWords:
+        """What the store says."""
+        return (await self.book.look()).fleet
 
     async def crash(self, overlay: RedisOverlay) -> None:
         """It is gone without a word."""

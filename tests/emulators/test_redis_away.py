@@ -7,19 +7,16 @@ from collections.abc import AsyncIterator
 import pytest
 
 from shared.errors import OverloadedError, TransientError
-from shared.memory.store import MemoryStore
+from shared.fleet import Overlay
 from shared.redis import scripts
 from shared.redis.links import MOST, TIMEOUT, Script
-from shared.redis.overlay import MARKS
-from shared.words import Commit
+from shared.redis.server import Identity
 from tests.emulators.proxy import Proxy, proxy
 from tests.emulators.redis_fixtures import (
-    LEASE,
     Fleet,
     RedisServer,
     Start,
     accept,
-    acquainted,
     exact,
     free_port,
     keys,
@@ -40,43 +37,52 @@ def through(network: Proxy) -> str:
     return f"redis://{network.address}/0"
 
 
-async def test_a_process_that_never_reached_it_accepts_nothing_until_it_has(redis: RedisServer, fleet: Fleet) -> None:
-    """Nobody could know that it lives."""
+async def test_a_process_that_never_reached_it_accepts_all_the_same(redis: RedisServer, fleet: Fleet) -> None:
+    """The store says that something may be in no overlay."""
     redis.kill()
     overlay = await fleet.process()
-    with pytest.raises(OverloadedError, match=r"has not reached Redis at redis://127\.0\.0\.1.*COUNTERSINK_OVERLAY"):
+    overlay.check()
+    await accept(overlay, "e")
+    assert await names_in(overlay) == (keys("e"), False)
+    redis.start()
+    await until_exact(overlay)
+    assert await names_in(overlay) == (keys("e"), True)
+
+
+async def test_a_process_that_never_reached_the_store_accepts_nothing_until_it_has(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody could know that it lives."""
+    away(fleet, monkeypatch)
+    overlay = await fleet.process()
+    with pytest.raises(OverloadedError, match="not in the store's list"):
         overlay.check()
     with pytest.raises(OverloadedError):
         await accept(overlay, "e")
     assert await names_in(overlay) == (set(), False)
-    with pytest.raises(TransientError):
-        await overlay.settle(["x"], 1)
-    redis.start()
+    monkeypatch.undo()
     await until_exact(overlay)
-    overlay.check()
     await accept(overlay, "e")
     assert await names_in(overlay) == (keys("e"), True)
 
 
-async def test_a_process_that_waits_for_a_new_redis_marks_nothing_as_used(redis: RedisServer, fleet: Fleet) -> None:
-    """Else it would suspect itself to have lost something."""
-    redis.kill()
-    overlay = await fleet.process()
-    await asyncio.sleep(1.2 * MARKS * LEASE / 3)
-    redis.start()
-    await until_exact(overlay, longest=5.0)
+def away(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The store does not answer."""
+
+    async def fail(*_: object) -> None:
+        raise TransientError("the store is away")
+
+    monkeypatch.setattr(fleet.book, "look", fail)
+    monkeypatch.setattr(fleet.book, "change", fail)
 
 
 async def test_killed_and_restarted_empty(redis: RedisServer, fleet: Fleet) -> None:
     one, two = await fleet.process(), await fleet.process()
-    await acquainted(one, two)
     await accept(one, "before-1")
     await accept(two, "before-2")
     redis.kill()
     assert (await names_in(one))[1] is False
-    begun = time.monotonic()
     await accept(one, "meanwhile")
-    assert time.monotonic() - begun >= LEASE / 2, "its own lease had not run out"
     await accept(one, "meanwhile, too")
     assert await names_in(one) == (keys("before-1", "meanwhile", "meanwhile, too"), False)
     redis.start()
@@ -87,7 +93,6 @@ async def test_killed_and_restarted_empty(redis: RedisServer, fleet: Fleet) -> N
 
 async def test_what_is_said_to_be_exact_after_everything_was_deleted(redis: RedisServer, fleet: Fleet) -> None:
     one, two = await fleet.process(), await fleet.process()
-    await acquainted(one, two)
     await accept(one, "before-1")
     await accept(two, "before-2")
     epoch = (await one.view(["a"]))["a"].epoch
@@ -103,7 +108,6 @@ async def test_what_is_said_to_be_exact_after_everything_was_deleted(redis: Redi
 
 async def test_a_publish_under_way_while_everything_is_deleted(redis: RedisServer, fleet: Fleet) -> None:
     one, two = await fleet.process(), await fleet.process()
-    await acquainted(one, two)
 
     async def block() -> None:
         async with one.entered([]):
@@ -150,16 +154,14 @@ async def test_it_hangs_and_many_wait_for_their_turn(redis: RedisServer, fleet: 
 
 
 async def test_a_lost_connection_is_no_reason_to_begin_anew(fleet: Fleet, network: Proxy) -> None:
-    overlay = await fleet.process(through(network), lease=5.0)
-    member = overlay._member
-    assert member is not None
-    before = [*member.ids]
+    overlay = await fleet.process(through(network), patience=5.0)
+    before = (await fleet.fleet()).overlay
     for number in range(10):
         network.cut()
         await accept(overlay, f"e{number}")
     await until_exact(overlay)
     assert (await names_in(overlay))[0] == keys(*(f"e{number}" for number in range(10)))
-    assert [*member.ids] == before
+    assert (await fleet.fleet()).overlay == before
 
 
 async def test_a_replica_that_lags_takes_over(redis: RedisServer, start_redis: Start, fleet: Fleet) -> None:
@@ -170,11 +172,10 @@ async def test_a_replica_that_lags_takes_over(redis: RedisServer, start_redis: S
 
     async with proxy(redis.host) as network:
         one, two = await fleet.process(through(network)), await fleet.process(through(network))
-        await acquainted(one, two)
         await accept(one, "replicated")
 
         async def replicated() -> bool:
-            return replica.ask("ZCARD", "countersink:test:names") == "1"
+            return replica.ask("ZCARD", f"countersink:{(await fleet.fleet()).overlay.nonce}:names") == "1"
 
         await until(linked)
         await until(replicated)
@@ -225,12 +226,8 @@ async def test_it_is_full(start_redis: Start) -> None:
 async def test_the_store_is_away_as_well(redis: RedisServer, fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
     """Then nothing can be promised."""
     overlay = await fleet.process()
-
-    async def away(*_: object) -> None:
-        raise TransientError("the store is away")
-
     redis.kill()
-    monkeypatch.setattr(fleet.store, "apply", away)
+    away(fleet, monkeypatch)
     with pytest.raises(TransientError, match="the store is away"):
         await accept(overlay, "e")
     monkeypatch.undo()
@@ -238,6 +235,16 @@ async def test_the_store_is_away_as_well(redis: RedisServer, fleet: Fleet, monke
     redis.start()
     await until_exact(overlay)
     assert (await names_in(overlay))[0] == keys("f")
+
+
+async def test_the_store_alone_is_away(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Members that have joined go on; nobody knows whether another one goes apart, so nothing is exact."""
+    overlay = await fleet.process()
+    away(fleet, monkeypatch)
+    await accept(overlay, "e")
+    assert await names_in(overlay) == (keys("e"), False)
+    monkeypatch.undo()
+    await until_exact(overlay)
 
 
 async def test_the_copy_is_bounded(fleet: Fleet) -> None:
@@ -283,48 +290,37 @@ async def test_flaws(start_redis: Start, redis: RedisServer, fleet: Fleet) -> No
 
 async def test_it_is_looked_for_now_and_then(redis: RedisServer, fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
     """Not as fast as it can refuse."""
-    overlay = await fleet.process(lease=3.0)
+    overlay = await fleet.process(every=1.0)
     looks = 0
-    look = overlay._server.look
+    look = overlay._server.who
 
-    async def counted() -> None:
+    async def counted(named: Overlay) -> Identity:
         nonlocal looks
         looks += 1
-        await look()
+        return await look(named)
 
-    monkeypatch.setattr(overlay._server, "look", counted)
+    monkeypatch.setattr(overlay._server, "who", counted)
     redis.kill()
     assert not await exact(overlay)
     await asyncio.sleep(1.0)
-    assert 2 <= looks <= 8
+    assert 1 <= looks <= 8
 
 
-class HungStore(MemoryStore):
-    """Answers no commit while it hangs."""
-
-    hangs = False
-
-    async def apply(self, commit: Commit) -> int:
-        if self.hangs:
-            await asyncio.Event().wait()
-        return await super().apply(commit)
-
-
-async def test_a_store_that_hangs_at_midnight_does_not_hold_up_the_lease(fleet: Fleet) -> None:
-    """The fleet's daily mark waits for it, what is accepted does not."""
-    fleet.store = store = HungStore(fleet.clock)
+async def test_a_store_that_hangs_holds_up_no_answer(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is accepted needs Redis alone."""
     overlay = await fleet.process()
-    await until_exact(overlay)
-    store.hangs = True
-    overlay._epochs._marked = 0
-    until_ = time.monotonic() + 5 * LEASE
-    number = 0
-    while time.monotonic() < until_:
-        assert await exact(overlay)
-        async with asyncio.timeout(LEASE):
+
+    async def hang(*_: object) -> None:
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(fleet.book, "look", hang)
+    monkeypatch.setattr(fleet.book, "change", hang)
+    monkeypatch.setattr("shared.looks.PATIENCE", 0.2)
+    for number in range(20):
+        async with asyncio.timeout(0.5):
             await accept(overlay, f"e{number}")
-        number += 1
-        await asyncio.sleep(LEASE / 20)
+        assert not await exact(overlay)
+        await asyncio.sleep(0.02)
 
 
 async def test_a_counter_with_too_much_unapplied_is_read_here_alone_and_holds_up_nobody(

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.contracts.entries import EntriesContract, Written
-from tests.emulators.redis_fixtures import Fleet, RedisServer
+from tests.emulators.redis_fixtures import Fleet, RedisServer, until_exact
 
 EARLIER = """
 local due = redis.call('ZRANGE', KEYS[1] .. 'due', 0, -1)
@@ -26,6 +26,9 @@ class TestRedisOverlay(EntriesContract):
     @pytest.fixture
     async def written(self, redis: RedisServer, fleet: Fleet) -> Written:
         async def later(seconds: float) -> None:
-            redis.ask("EVAL", EARLIER, "1", "countersink:test:", str(int(seconds * 1000)))
+            prefix = f"countersink:{(await fleet.fleet()).overlay.nonce}:"
+            redis.ask("EVAL", EARLIER, "1", prefix, str(int(seconds * 1000)))
 
-        return Written(await fleet.process(), await fleet.process(), exact=True, later=later)
+        one, two = await fleet.process(), await fleet.process()
+        await until_exact(one, two)
+        return Written(one, two, exact=True, later=later)

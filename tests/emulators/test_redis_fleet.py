@@ -1,4 +1,4 @@
-"""Members that are cut off, come back, crash or leave; what a new fleet may trust; who clears a suspicion."""
+"""Members that are cut off, come back, crash or leave; which overlay is the one; what nobody may call exact."""
 
 import asyncio
 import time
@@ -8,28 +8,25 @@ from typing import Any
 import pytest
 
 from shared.errors import OverloadedError, TransientError
+from shared.fleet_setup import FleetSetup
+from shared.membership import JOINED, OWES
 from shared.reader import Reader
-from shared.redis import fleet_scripts
-from shared.redis.evidence import SILENCE
 from shared.redis.links import Script
 from shared.redis.member import Member
 from shared.redis.overlay import RedisOverlay
-from shared.redis.scripts import WRITE
+from shared.redis.scripts import FENCE, WRITE
 from shared.words import Commit, Envelope, Receipt, ShardAdd
 from tests.emulators.proxy import Proxy, proxy
 from tests.emulators.redis_fixtures import (
-    LEASE,
-    PERIOD,
     Fleet,
     RedisServer,
+    Start,
     accept,
-    acquainted,
     exact,
     keys,
     names_in,
     until,
     until_exact,
-    until_inexact,
 )
 
 
@@ -48,14 +45,17 @@ def member_of(overlay: RedisOverlay) -> Member:
     return overlay._member
 
 
+def id_of(overlay: RedisOverlay) -> str:
+    return member_of(overlay).membership.id
+
+
 async def test_one_that_is_cut_off_accepts_and_is_seen_when_it_is_back(fleet: Fleet, network: Proxy) -> None:
-    one, two = await fleet.process(through(network), period=20.0), await fleet.process(lease=10.0)
+    one, two = await fleet.process(through(network)), await fleet.process()
     await accept(one, "before")
     network.close()
-    begun = time.monotonic()
     await accept(one, "apart")
-    assert time.monotonic() - begun > LEASE / 2
-    assert await names_in(two) == (keys("before"), False), "somebody may accept what is not seen"
+    assert (await fleet.fleet()).members[id_of(one)].joined == 0
+    assert await names_in(two) == (keys("before"), False), "somebody accepts what is not seen"
     assert await names_in(one) == (keys("before", "apart"), False)
     network.open()
     await until_exact(two, one)
@@ -65,7 +65,7 @@ async def test_one_that_is_cut_off_accepts_and_is_seen_when_it_is_back(fleet: Fl
 
 async def test_nothing_is_exact_as_long_as_one_may_accept_unseen(fleet: Fleet, network: Proxy) -> None:
     """From the moment it answers without Redis, until it has written all of it."""
-    one, two = await fleet.process(through(network), period=30.0), await fleet.process(lease=10.0)
+    one, two = await fleet.process(through(network)), await fleet.process()
     answered: set[str] = set()
     done = asyncio.Event()
 
@@ -87,7 +87,7 @@ async def test_nothing_is_exact_as_long_as_one_may_accept_unseen(fleet: Fleet, n
         for _ in range(3):
             await asyncio.sleep(0.1)
             network.close()
-            await asyncio.sleep(LEASE * 1.5)
+            await asyncio.sleep(0.6)
             network.open()
             await until_exact(two)
 
@@ -96,231 +96,275 @@ async def test_nothing_is_exact_as_long_as_one_may_accept_unseen(fleet: Fleet, n
     assert (await names_in(two))[0] == keys(*answered)
 
 
-async def test_one_that_crashed_is_forgotten(fleet: Fleet) -> None:
-    one, two = await fleet.process(), await fleet.process()
-    await accept(one, "e")
-    await fleet.crash(one)
-    await until_inexact(two)
+async def test_a_look_of_a_moment_ago_misses_nothing(fleet: Fleet, network: Proxy) -> None:
+    """Readers may lean on looks of that age, so whoever goes apart waits that long before it answers."""
+    age = 0.4
+    one = await fleet.process(through(network), longest_look=age)
+    two = await fleet.process(longest_look=age)
     await until_exact(two)
-    assert await names_in(two) == (keys("e"), True)
+    network.close()
+    task = asyncio.create_task(accept(one, "apart"))
+    while not task.done():
+        seen, exact = await names_in(two)
+        assert not (task.done() and exact and not seen)
+        await asyncio.sleep(0.005)
+    assert await names_in(two) == (set(), False)
 
 
-async def test_one_that_leaves_is_not_missed(redis: RedisServer, fleet: Fleet) -> None:
+async def test_one_that_crashed_with_nothing_pending_is_forgotten(fleet: Fleet) -> None:
+    """What it has entered is there; its record goes when all of that is applied."""
     one, two = await fleet.process(), await fleet.process()
     await accept(one, "e")
+    gone = id_of(one)
+    await fleet.crash(one)
+    assert await names_in(two) == (keys("e"), True)
+    await asyncio.sleep(1.0)
+    assert gone in (await fleet.fleet()).members
+    await two.settle(keys("e"), 7)
+
+    async def forgotten() -> bool:
+        assert await exact(two), "it has entered all that it answered"
+        return gone not in (await fleet.fleet()).members
+
+    await until(forgotten)
+
+
+async def test_one_that_leaves_is_not_missed(fleet: Fleet) -> None:
+    one, two = await fleet.process(), await fleet.process()
+    await accept(one, "e")
+    await one.settle(keys("e"), 7)
     fleet.overlays.remove(one)
     await one.close()
-    assert await names_in(two) == (keys("e"), True)
-    assert redis.ask("HLEN", "countersink:test:members") == "1"
+    assert await exact(two)
+    assert (await fleet.fleet()).members.keys() == {id_of(two)}
 
 
-async def test_one_that_was_cut_off_too_long_accepts_nothing_until_it_is_back(fleet: Fleet, network: Proxy) -> None:
-    """Others stopped waiting for it: they count on it that nothing is accepted after its period."""
+async def test_one_that_is_fenced_while_it_lives_comes_back(fleet: Fleet) -> None:
+    """Others have taken it for dead. It writes nothing until it has entered all that it has."""
+    one, two = await fleet.process(), await fleet.process()
+    await accept(one, "before")
+    record = (await fleet.fleet()).members[id_of(one)]
+    await two._server.ask(FENCE, (await fleet.fleet()).overlay, id_of(one))
+    await accept(one, "after")
+    await until_exact(two)
+    assert await names_in(two) == (keys("before", "after"), True)
+    assert (await fleet.fleet()).members[id_of(one)] != record, "whoever saw the old record may not remove it"
+
+
+async def test_one_whose_record_is_gone_comes_back(fleet: Fleet) -> None:
+    one, two = await fleet.process(), await fleet.process()
+    await accept(one, "before")
+    await fleet.book.change(lambda now, _: now.without(id_of(one)))
+
+    async def back() -> bool:
+        return id_of(one) in (await fleet.fleet()).members
+
+    await until(back)
+    await accept(one, "after")
+    await until_exact(two)
+    assert await names_in(two) == (keys("before", "after"), True)
+
+
+async def test_one_that_was_struck_comes_back_with_all_that_it_has(fleet: Fleet, network: Proxy) -> None:
     one, two = await fleet.process(through(network)), await fleet.process()
     network.close()
     await accept(one, "apart")
-    member = member_of(one)
+    await fleet.book.change(lambda now, time: now.strikes(id_of(one), time))
 
-    async def fenced() -> bool:
-        try:
-            await accept(one, f"apart-{time.monotonic()}")
-        except OverloadedError:
-            return all(apart.fenced for apart in member._known.values())
-        return False
+    async def owes() -> bool:
+        record = (await fleet.fleet()).members[id_of(one)]
+        return not record.struck and record.strikes == 1
 
-    await until(fenced)
-    with pytest.raises(OverloadedError):
-        one.check()
+    await until(owes)
+    await accept(one, "again")
     assert not await exact(two)
     network.open()
+    await until_exact(two)
+    assert await names_in(two) == (keys("apart", "again"), True)
+
+
+async def test_a_member_that_has_not_seen_the_store_for_too_long_accepts_nothing(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The others may have forgotten it."""
+    monkeypatch.setattr("shared.membership.SILENCE", 0.5)
+    one = await fleet.process()
+    member_of(one).membership._silence = 0.5
+
+    async def away() -> None:
+        raise TransientError("the store is away")
+
+    monkeypatch.setattr(fleet.book, "look", away)
+
+    async def refuses() -> bool:
+        try:
+            one.check()
+        except OverloadedError as error:
+            return "may take this one for dead" in str(error)
+        return False
+
+    await until(refuses)
+    with pytest.raises(OverloadedError):
+        await accept(one, "e")
+    monkeypatch.undo()
 
     async def accepts() -> bool:
-        return not any(apart.fenced for apart in member._known.values())
+        try:
+            one.check()
+        except OverloadedError:
+            return False
+        return True
 
     await until(accepts)
-    await accept(one, "back")
-    assert keys("apart", "back") <= (await names_in(two))[0]
+    await accept(one, "f")
 
 
-async def suspected(fleet: Fleet, network: Proxy) -> RedisOverlay:
+async def lost(fleet: Fleet, network: Proxy) -> RedisOverlay:
     """One accepted without Redis and was never seen again; another lives."""
     one, two = await fleet.process(through(network)), await fleet.process()
     network.close()
     await accept(one, "apart")
     await fleet.crash(one)
-
-    async def dropped() -> bool:
-        known = member_of(two).fleet
-        return known is not None and known.suspect and len(known.members) == 1
-
-    begun = time.monotonic()
-    await until(dropped)
-    assert time.monotonic() - begun > PERIOD / 2
     assert not await exact(two)
     return two
 
 
-async def test_what_was_lost_is_suspected_until_somebody_says_otherwise(fleet: Fleet, network: Proxy) -> None:
-    two = await suspected(fleet, network)
-    epoch = (await two.view(["a"]))["a"].epoch
-    await two.trust()
+async def test_what_was_lost_makes_readings_inexact_until_somebody_says_otherwise(fleet: Fleet, network: Proxy) -> None:
+    two = await lost(fleet, network)
+    await asyncio.sleep(1.0)
+    assert not await exact(two)
+    floor = (await two.view(["a"]))["a"].floor
+    (said,) = await FleetSetup(fleet.book).trust()
+    assert "accepts increments that are not in the overlay" in said
     await until_exact(two)
-    assert (await two.view(["a"]))["a"].epoch != epoch, "bases of before may lack it"
+    assert (await two.view(["a"]))["a"].floor > floor, "bases of before may lack it"
 
 
-async def test_flushers_clear_a_suspicion_by_what_they_pull(fleet: Fleet, network: Proxy) -> None:
-    two = await suspected(fleet, network)
-    flusher = await fleet.process(member=False, flusher_lease=-9.0)
-    epoch = (await two.view(["a"]))["a"].epoch
-    until_ = time.monotonic() + 2.5
-    while time.monotonic() < until_:
-        flusher.pulled(int(time.time() * 1000))  # not much later than the suspicion
-        assert not await exact(two)
-        await asyncio.sleep(0.05)
-
-    async def pulls() -> bool:
-        flusher.pulled(int((time.time() + 60) * 1000))
-        return await exact(two)
-
-    begun = time.monotonic()
-    await until(pulls)
-    assert time.monotonic() - begun > 0.5, "what was pulled a moment ago still counts"
-    assert (await two.view(["a"]))["a"].epoch != epoch, "bases of before may lack it"
-
-
-async def test_a_flusher_that_holds_its_window_and_does_not_pull_keeps_up_the_suspicion(
-    fleet: Fleet, network: Proxy
+async def test_an_owing_record_that_stands_still_is_struck(
+    fleet: Fleet, network: Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its leases are prolonged, so that nobody else sees what it holds. It counts no more when it is gone."""
-    two = await suspected(fleet, network)
-    full, other = [await fleet.process(member=False, flusher_lease=-9.0) for _ in range(2)]
-    full.pulled(int(time.time() * 1000) - 60_000)
-    until_ = time.monotonic() + SILENCE + 3.0
-    while time.monotonic() < until_:
-        other.pulled(int((time.time() + 60) * 1000))
-        assert not await exact(two)
-        await asyncio.sleep(0.05)
-    await fleet.crash(full)
+    monkeypatch.setattr("shared.redis.janitor.STRUCK_AFTER", 0.3)
+    await lost(fleet, network)
 
-    async def pulls() -> bool:
-        other.pulled(int((time.time() + 60) * 1000))
-        return await exact(two)
+    async def struck() -> bool:
+        return any(record.struck for record in (await fleet.fleet()).members.values())
 
-    await until(pulls)
+    await until(struck)
 
 
-async def test_a_new_fleet_is_exact_at_once(redis: RedisServer, fleet: Fleet) -> None:
-    one = await fleet.process(grace=60.0)
-    assert await exact(one)
+async def test_a_new_fleet_is_exact_at_once(fleet: Fleet) -> None:
+    assert await exact(await fleet.process())
 
 
-async def test_a_new_fleet_on_a_used_store_is_not(redis: RedisServer, fleet: Fleet) -> None:
-    """Redis lost all while nobody was there to tell it again."""
+async def test_a_new_fleet_on_a_used_store_is_not(fleet: Fleet) -> None:
+    """An older version may have run on it, or the entity was deleted."""
+    await fleet.store.apply(Commit((Receipt("e", 2**62),), ()))
     one = await fleet.process()
-    await accept(one, "lost")
-    await fleet.crash(one)
-    redis.ask("FLUSHALL")
-    two = await fleet.process()
-    await asyncio.sleep(LEASE)
-    assert not await exact(two)
-    await two.trust()
-    await until_exact(two)
-
-
-async def test_entries_of_those_who_left_are_suspected_when_they_are_lost(redis: RedisServer, fleet: Fleet) -> None:
-    one, two = await fleet.process(), await fleet.process()
-    await acquainted(one, two)
-    await accept(one, "e")
-    fleet.overlays.remove(one)
-    await one.close()
-
-    async def known() -> bool:
-        fleet = member_of(two).fleet
-        return fleet is not None and fleet.orphans == 1
-
-    await until(known)
-    redis.ask("FLUSHALL")
-    await until(lambda: registered(redis, 1))
-    await asyncio.sleep(LEASE)
-    assert not await exact(two)
-
-
-async def registered(redis: RedisServer, members: int) -> bool:
-    return redis.ask("HLEN", "countersink:test:members") == str(members)
-
-
-async def test_one_that_died_together_with_redis_is_suspected(redis: RedisServer, fleet: Fleet) -> None:
-    """What it had there nobody writes again."""
-    one, two = await fleet.process(), await fleet.process()
-    await acquainted(one, two)
-    await accept(one, "lost")
-
-    async def knows() -> bool:
-        known = member_of(two).fleet
-        return known is not None and len(known.members) == 2
-
-    await until(knows)
-    await fleet.crash(one)
-    redis.ask("FLUSHALL")
-
-    async def dropped() -> bool:
-        known = member_of(two).fleet
-        return known is not None and known.suspect
-
-    async def watch() -> bool:
-        assert not await exact(two)
-        return await dropped()
-
-    await until(watch)
-    await two.trust()
-    await until_exact(two)
-
-
-async def test_a_renewal_that_comes_late_revives_nothing(redis: RedisServer, fleet: Fleet) -> None:
-    one, two = await fleet.process(), await fleet.process(lease=20.0)
-    member = member_of(one)
-    name, epoch = member._id, member._epoch
-    await fleet.crash(one)
-    await until_inexact(two)
-    later = int(time.time() * 1000) + 60_000
-    assert (await two._server.ask(fleet_scripts.RENEW, epoch, name, later))[0] == b"lapsed"
-    assert not await exact(two)
-
-
-async def test_what_a_lapsed_member_writes_is_refused(fleet: Fleet) -> None:
-    """It may have been taken for dead."""
-    one, two = await fleet.process(), await fleet.process()
-    member = member_of(one)
-    before = [*member.ids]
-    await two._server.ask(fleet_scripts.LEAVE, *before)
-    await accept(one, "e")
-    assert [*member.ids] != before
-    await until_exact(two)
-    assert await names_in(two) == (keys("e"), True)
-
-
-async def test_one_that_nobody_had_heard_of_is_suspected(redis: RedisServer, fleet: Fleet) -> None:
-    """It came, accepted and died between two renewals of the other, and what it wrote is gone."""
-    one = await fleet.process(lease=6.0)
-    await exact(one)
-    two = await fleet.process()
-    await accept(two, "lost")
-    await fleet.crash(two)
-    known = member_of(one).fleet
-    assert known is not None
-    assert len(known.members) == 1
-    redis.ask("FLUSHALL")
-
-    async def told() -> bool:
-        assert not await exact(one)
-        fleet = member_of(one).fleet
-        return fleet is not None and fleet.epoch != known.epoch
-
-    await until(told)
     await asyncio.sleep(0.5)
     assert not await exact(one)
-    await one.trust()
+    assert await FleetSetup(fleet.book).trust("older")
     await until_exact(one)
+
+
+async def test_everything_that_was_entered_is_lost_with_redis_and_who_crashed_before(
+    redis: RedisServer, fleet: Fleet
+) -> None:
+    one, two = await fleet.process(), await fleet.process()
+    await accept(one, "lost")
+    await fleet.crash(one)
+    redis.ask("FLUSHALL")
+    for _ in range(30):
+        assert not await exact(two)
+        await asyncio.sleep(0.05)
+    assert (await fleet.fleet()).overlay.epoch == 2
+    await FleetSetup(fleet.book).trust()
+    await until_exact(two)
+
+
+async def test_another_redis_is_no_overlay_until_it_is_named(
+    redis: RedisServer, start_redis: Start, fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A rolling restart with another COUNTERSINK_OVERLAY: what waits in the first one is not forgotten."""
+    monkeypatch.setattr("shared.redis.naming.ELSEWHERE", 1.0)
+    other = start_redis()
+    one, two = await fleet.process(), await fleet.process(other.url)
+    await accept(one, "old")
+    await accept(two, "new")
+    assert (await names_in(two))[1] is False
+    assert (await names_in(one))[1] is False, "who can't reach it answers apart"
+    fleet.overlays.remove(one)
+    await one.close()
+    for _ in range(20):
+        assert not await exact(two)
+        await asyncio.sleep(0.05)
+
+    async def named() -> bool:
+        return (await fleet.fleet()).overlay.epoch == 2
+
+    await until(named)
+    assert not await exact(two)
+    await FleetSetup(fleet.book).trust(id_of(one))
+    await until_exact(two)
+
+
+@pytest.mark.parametrize("fault", ["restart", "demote and promote", "flush"])
+async def test_a_server_with_another_history_is_another_overlay(redis: RedisServer, fleet: Fleet, fault: str) -> None:
+    """Also under the same run id: what it held may be gone."""
+    one, two = await fleet.process(), await fleet.process()
+    await accept(one, "one")
+    await accept(two, "two")
+    before = (await fleet.fleet()).overlay
+    if fault == "restart":
+        redis.kill()
+        redis.start()
+    elif fault == "flush":
+        redis.ask("FLUSHALL")
+    else:
+        redis.ask("REPLICAOF", "127.0.0.1", "1")
+        redis.ask("REPLICAOF", "NO", "ONE")
+    assert not await exact(one)
+    assert not await exact(two)
+    await until_exact(one, two)
+    after = (await fleet.fleet()).overlay
+    assert after.epoch == before.epoch + 1
+    assert (after.identity == before.identity) == (fault == "flush")
+    assert after.identity.partition("/")[0] == before.identity.partition("/")[0] or fault == "restart"
+    for overlay in (one, two):
+        assert await names_in(overlay) == (keys("one", "two"), True)
+
+
+async def test_two_masters(redis: RedisServer, start_redis: Start, fleet: Fleet) -> None:
+    """After a failover one process still reaches the old one: no reading of either side is exact and wrong."""
+    replica = start_redis("--replicaof", "127.0.0.1", str(redis.port))
+    async with proxy(redis.host) as first, proxy(redis.host) as second:
+        one, two = await fleet.process(through(first)), await fleet.process(through(second))
+        await accept(one, "before")
+
+        async def replicated() -> bool:
+            return replica.ask("ZCARD", f"countersink:{(await fleet.fleet()).overlay.nonce}:names") == "1"
+
+        await until(replicated)
+        replica.ask("REPLICAOF", "NO", "ONE")
+        second.lead_to(replica.host)
+        second.cut()
+        answered = {"before"}
+        end = time.monotonic() + 4.0
+        number = 0
+        while time.monotonic() < end:
+            number += 1
+            for overlay in (one, two):
+                name = f"e{number}-{id(overlay)}"
+                await accept(overlay, name)
+                answered.add(name)
+                for reader in (one, two):
+                    seen, whole = await names_in(reader)
+                    assert not whole or keys(*answered) <= seen
+        first.lead_to(replica.host)
+        first.cut()
+        await until_exact(one, two, longest=30.0)
+        assert (await names_in(one))[0] == keys(*answered)
+        await fleet.close()
+        fleet.overlays.clear()
 
 
 @pytest.mark.parametrize("settled", [True, False])
@@ -329,7 +373,7 @@ async def test_bases_and_what_was_accepted_unseen(fleet: Fleet, network: Proxy, 
     """It is applied while it can't be written. A base of before lacks it, and must not do once nobody tells of it; one
     of after holds it, and must not be added to an entry that comes late.
     """
-    one, two = await fleet.process(through(network), period=30.0), await fleet.process(lease=10.0)
+    one, two = await fleet.process(through(network)), await fleet.process()
     reader = Reader(fleet.store, two, fleet.clock, cache_ttl=60.0)
     if base == "before":
         assert (await reader.read(["a"]))[0].value == 0
@@ -349,30 +393,64 @@ async def test_bases_and_what_was_accepted_unseen(fleet: Fleet, network: Proxy, 
     assert reading.value == 1
 
 
+async def test_what_is_older_than_its_receipt_can_be_is_not_pending(fleet: Fleet) -> None:
+    """It was applied and never settled, and its receipt is gone; a fleet that stood still for a week finds it."""
+    one, two = await fleet.process(), await fleet.process()
+    await accept(one, "old")
+    assert (await names_in(two))[0] == keys("old")
+    two._entries_live = one._entries_live = -1_000
+    await until_exact(two)
+    assert await names_in(two) == (set(), True)
+    assert await two.holds(keys("old")) == set()
+
+
+async def test_floors_that_are_forgotten_become_the_floor_of_all(
+    redis: RedisServer, fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However long a process was suspended, its base meets one of them."""
+    monkeypatch.setattr("shared.redis.scripts.FORGET", Script(_forgetful()))
+    one = await fleet.process()
+    await accept(one, "e")
+    await one.settle(keys("e"), 1_000_000)
+
+    async def forgotten() -> bool:
+        prefix = f"countersink:{(await fleet.fleet()).overlay.nonce}:"
+        return redis.ask("EXISTS", f"{prefix}c:a") == "0"
+
+    await until(forgotten)
+    for counter in ("a", "b"):
+        assert (await one.view([counter]))[counter].floor == 1_000_000
+
+
+def _forgetful() -> str:
+    from shared.redis.scripts import FLOORS_KEPT, FORGET  # noqa: PLC0415 (before it is replaced)
+
+    return FORGET.text.replace(str(FLOORS_KEPT), "0")
+
+
 async def test_a_large_envelope_is_whole_though_redis_began_anew_meanwhile(
     redis: RedisServer, fleet: Fleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first steps of the write were in what is gone, and the last ones were not."""
     monkeypatch.setattr("shared.redis.entries.MOST_IN_ONE_STEP", 1)
     one, two = await fleet.process(timeout=5.0), await fleet.process(timeout=5.0)
-    await acquainted(one, two)
     member, server = member_of(one), one._server
     ask, asked = server.ask, 0
 
     async def disturbed(script: Script, *arguments: Any, looking: bool = False) -> Any:
         nonlocal asked
         reply = await ask(script, *arguments, looking=looking)
-        if script is WRITE and arguments[2] == 1:
+        if script is WRITE and arguments[2:4] == (1, 0):
             asked += 1
             if asked == 2:
+                before = member.overlay
                 redis.ask("FLUSHALL")
-                before = [*member.ids]
                 await until(lambda: changed(before))
         return reply
 
-    async def changed(before: list[str]) -> bool:
+    async def changed(before: object) -> bool:
         one._server.wake.set()
-        return [*member.ids] != before and member.registered
+        return member.overlay not in {None, before} and member.membership.state == JOINED
 
     monkeypatch.setattr(server, "ask", disturbed)
     async with one.entered([Envelope("large", {f"n{number}": 1 for number in range(3_500)})]):
@@ -384,3 +462,15 @@ async def test_a_large_envelope_is_whole_though_redis_began_anew_meanwhile(
 
 async def test_one_that_was_never_opened_can_be_closed(fleet: Fleet) -> None:
     await (await fleet.process(opened=False)).close()
+
+
+async def test_a_member_that_never_reached_redis_owes(redis: RedisServer, fleet: Fleet) -> None:
+    two = await fleet.process()
+    redis.kill()
+    one = await fleet.process()
+    assert member_of(one).membership.state == OWES
+    await accept(one, "apart")
+    assert await names_in(one) == (keys("apart"), False)
+    redis.start()
+    await until_exact(one, two)
+    assert await names_in(two) == (keys("apart"), True)

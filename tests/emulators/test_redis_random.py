@@ -13,6 +13,7 @@ from functools import partial
 import pytest
 
 from shared.errors import AlreadyAppliedError, CountersinkError, TransientError
+from shared.fleet import Fleet as FleetWords
 from shared.parts import parts_of
 from shared.reader import Reader
 from shared.receipts import DAY, key_of_set
@@ -25,6 +26,8 @@ from tests.path.changes import BASE, MOST, ChangedStore, counted
 from tests.path.world import Truth
 
 COUNTERS = ("a", "b", "c", "d", "e")
+LOOK = 0.1
+"""Seconds for which a look serves readings."""
 SECONDS = 5.0
 """Of disorder."""
 CHANCES = {
@@ -59,17 +62,18 @@ class Disorder:
         self.redis = redis
         self.fleet = fleet
         self.networks = networks
-        self.store = fleet.store = ChangedStore(fleet.clock)
+        self.store = ChangedStore(fleet.clock)
+        fleet.use(self.store)
         self.truths = {counter: Truth() for counter in COUNTERS}
         self.ids: dict[tuple[str, str], tuple[int, int]] = {}
         self.broker: dict[str, tuple[Envelope, float]] = {}
         self.processes: list[Process] = []
+        self.gone: dict[str, float] = {}
+        """When which member died."""
         self.exact = self.inexact = self.born = self.refused = self.sets = 0
 
     async def process(self, network: Proxy) -> Process:
-        overlay = await self.fleet.process(
-            f"redis://{network.address}/0", lease=0.4, period=0.8, grace=0.3, timeout=0.2
-        )
+        overlay = await self.fleet.process(f"redis://{network.address}/0", timeout=0.2, patience=0.2, longest_look=LOOK)
         reader = Reader(self.store, overlay, self.fleet.clock, cache_ttl=1.0)
         return Process(overlay, reader, Setter(reader, self.store, overlay, self.fleet.clock, DAY))
 
@@ -170,10 +174,16 @@ class Disorder:
                         await overlay.settle([part.key], applied)
 
     async def evidence(self) -> None:
-        """A flusher sees all that waits at every pull."""
+        """A member that is gone is forgotten as soon as nothing that it published can come any more."""
         while True:
             oldest = min((at for _, at in self.broker.values()), default=time.time())
-            self.flusher.pulled(int(oldest * 1000))
+            gone = {name for name, at in self.gone.items() if at < oldest}
+
+            def step(fleet: FleetWords, _: int, gone: set[str] = gone) -> FleetWords | None:
+                known = gone & fleet.apart().keys()
+                return fleet.without(*known) if known else None
+
+            await self.fleet.book.change(step)
             await asyncio.sleep(0.05)
 
     async def crash(self, index: int) -> None:
@@ -181,7 +191,9 @@ class Disorder:
         for task in process.tasks:
             task.cancel()
         await asyncio.gather(*process.tasks, return_exceptions=True)
+        name = member_of(process.overlay)
         await self.fleet.crash(process.overlay)
+        self.gone[name] = time.time()
         self.processes[index] = await self.process(self.networks[index])
 
     async def step(self) -> None:
@@ -226,7 +238,7 @@ class Disorder:
                         raise error
 
     async def run_all(self) -> None:
-        self.flusher = await self.fleet.process(member=False, flusher_lease=-9.7)
+        self.flusher = await self.fleet.process(member=False, longest_look=LOOK)
         self.processes = [await self.process(network) for network in self.networks]
         witness = asyncio.create_task(self.evidence())
         end = time.monotonic() + SECONDS
@@ -254,10 +266,16 @@ class Disorder:
         return True
 
 
+def member_of(overlay: RedisOverlay) -> str:
+    assert overlay._member is not None
+    return overlay._member.membership.id
+
+
 @pytest.mark.parametrize("seed", range(4))
 async def test_exact_is_exact(seed: int, redis: RedisServer, fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shared.redis.overlay.ALLOWANCE", 50)
-    monkeypatch.setattr("shared.redis.janitor.MARGIN", 0.1)
+    monkeypatch.setattr("shared.membership.MARGIN", 0.05)
+    monkeypatch.setattr("shared.redis.naming.FIRST", 0.1)
+    monkeypatch.setattr("shared.redis.naming.MOST", 0.5)
     async with contextlib.AsyncExitStack() as stack:
         networks = [await stack.enter_async_context(proxy(redis.host)) for _ in range(3)]
         disorder = Disorder(seed, redis, fleet, networks)

@@ -1,0 +1,32 @@
+"""The port of the fleet: the one entity in the store that says which readings may be exact."""
+
+from collections.abc import Callable
+from typing import NamedTuple, Protocol
+
+from shared.fleet import Fleet
+
+
+class Look(NamedTuple):
+    """The fleet at one instant within the call."""
+
+    fleet: Fleet
+    changed: int
+    """The store's time of its last change, comparable with those of snapshots and floors; 0 if there is no entity."""
+    now: int
+    """The store's clock, or a little less: milliseconds since 1970."""
+
+
+class FleetBook(Protocol):
+    """Keeps the fleet. Both methods raise `TransientError` if the store does not answer; a change may have happened."""
+
+    async def look(self) -> Look:
+        """Read it, strongly consistent. Without the entity: version 0, nobody is a member."""
+        ...
+
+    async def change(self, step: Callable[[Fleet, int], Fleet | None]) -> Look:
+        """Write what `step` makes of the fleet and of the store's clock (ms), unless that is None; what is there then.
+
+        `step` sees the fleet as it is, and nobody else changes it meanwhile; it may be called several times.
+        The version is raised here. Without an entity it sees what `fleet.first` makes.
+        """
+        ...

@@ -1,0 +1,78 @@
+"""What keeps reads from being exact, for people; and their word that nothing is missing."""
+
+from collections.abc import AsyncIterator, Sequence
+from datetime import UTC, datetime
+from typing import Final
+
+from shared.errors import SettingsError, TransientError
+from shared.findings import FAIL, OK, WARN, Finding
+from shared.fleet import Fleet, Record
+from shared.fleet_ports import FleetBook
+
+_PART: Final = "fleet"
+
+
+class FleetSetup:
+    """Looks on; it is no member."""
+
+    def __init__(self, book: FleetBook) -> None:
+        self._book = book
+
+    async def provision(self) -> AsyncIterator[Finding]:
+        try:
+            await self._book.change(lambda fleet, _: None if fleet.version else fleet)
+        except TransientError as error:
+            yield Finding(FAIL, _PART, f"its entity can't be made: {error}")
+            return
+        yield Finding(OK, _PART, "its entity is there")
+
+    async def findings(self) -> AsyncIterator[Finding]:
+        try:
+            fleet = (await self._book.look()).fleet
+        except TransientError as error:
+            yield Finding(FAIL, _PART, f"the store does not say who publishes: {error}")
+            return
+        if not fleet.overlay.epoch:
+            yield Finding(OK, _PART, "no process has named an overlay that all share: no read is exact")
+            return
+        for name, record in fleet.apart().items():
+            yield Finding(WARN, _PART, f"{_described(name, record)}: no read is exact until {_end(record)}")
+        if fleet.whole():
+            said = f"{len(fleet.members)} processes publish, and the overlay has all that is pending"
+            yield Finding(OK, _PART, said)
+
+    async def trust(self, which: str | None = None) -> Sequence[str]:
+        """Take away the records that keep reads from being exact, or the one of that member or spool. What they
+        stood for, in words.
+        """
+        gone: list[str] = []
+
+        def step(fleet: Fleet, _: int) -> Fleet | None:
+            chosen = {name: one for name, one in fleet.apart().items() if which in {None, name, one.spool}}
+            gone[:] = [_described(name, record) for name, record in chosen.items()]
+            return fleet.without(*chosen) if chosen else None
+
+        await self._book.change(step)
+        if which is not None and not gone:
+            raise SettingsError(f"no process or spool {which!r} keeps reads from being exact: see countersink doctor")
+        return gone
+
+
+def _described(name: str, record: Record) -> str:
+    said = f"process {name}"
+    if record.topic:
+        said += f" on {record.topic}"
+    if record.spool:
+        said += f", with the spool {record.spool},"
+    if record.struck:
+        when = datetime.fromtimestamp(record.struck / 1000, UTC).isoformat(timespec="seconds")
+        return f"{said} is gone since {when} or before, and may have accepted what is not applied and in no overlay"
+    return f"{said} accepts increments that are not in the overlay"
+
+
+def _end(record: Record) -> str:
+    if record.spool and record.struck:
+        return "an ingest is started on its spool file, or you say that nothing is in it (doctor --trust-overlay)"
+    if record.struck:
+        return "flushers have seen that nothing so old is left, or you say so (doctor --trust-overlay)"
+    return "it has reached the overlay, or has ended"

@@ -1,0 +1,29 @@
+"""The fleet of processes that share a store in memory."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from shared.fleet import Fleet, first
+from shared.fleet_ports import Look
+from shared.memory.store import MemoryStore
+
+
+class MemoryFleetBook:
+    """Its changes count in the store's time."""
+
+    def __init__(self, store: MemoryStore) -> None:
+        self._store = store
+        self._fleet = Fleet()
+        self._changed = 0
+
+    async def look(self) -> Look:
+        return Look(self._fleet, self._changed, self._store.clock())
+
+    async def change(self, step: Callable[[Fleet, int], Fleet | None]) -> Look:
+        now = self._store.clock()
+        before = self._fleet if self._fleet.version else first(now, used=self._store.used())
+        after = step(before, now)
+        if after is not None:
+            self._changed = self._store.tick()
+            self._fleet = replace(after, version=before.version + 1)
+        return await self.look()

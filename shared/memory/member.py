@@ -1,0 +1,71 @@
+"""The overlay of an ingest in its own memory, as a member of the fleet: others must know that they do not see it."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
+from typing import Final
+
+from shared.clock import Clock
+from shared.errors import TransientError
+from shared.looks import Looks
+from shared.membership import UNKNOWN, Membership
+from shared.memory.overlay import MOST_ENTRIES, ProcessOverlay
+from shared.words import Envelope
+
+_log = logging.getLogger(__name__)
+
+LOOK_EVERY: Final = 60.0
+"""Seconds between two looks whether this member has been taken for dead."""
+SOON: Final = 1.0
+"""Seconds between two tries while the store is away."""
+
+
+class MemberOverlay(ProcessOverlay):
+    """Its member owes as long as it lives (rule 4). All processes on the topic with `memory://` share the record."""
+
+    def __init__(self, clock: Clock, looks: Looks, membership: Membership, most_entries: int = MOST_ENTRIES) -> None:
+        super().__init__(clock, most_entries)
+        self._looks = looks
+        self._membership = membership
+        self._task: asyncio.Task[None] | None = None
+
+    async def open(self) -> None:
+        """Begin. The store may be away: then nothing is accepted until it has answered."""
+        with suppress(TransientError):
+            await self._step()
+        self._task = asyncio.create_task(self._run(), name="membership")
+
+    async def close(self) -> None:
+        """The record stays: what was accepted here may not be applied yet."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+        await self._looks.close()
+
+    @asynccontextmanager
+    async def entered(self, envelopes: Sequence[Envelope]) -> AsyncIterator[None]:
+        self.check()
+        async with super().entered(envelopes):
+            yield
+            await self._membership.until_free()
+            self.check()
+
+    def check(self) -> None:
+        self._membership.check()
+
+    async def _run(self) -> None:
+        while True:
+            await asyncio.sleep(SOON if self._membership.state == UNKNOWN else LOOK_EVERY)
+            try:
+                await self._step()
+            except TransientError as error:
+                _log.debug("the store is asked again for the place of this process in the fleet: %s", error)
+
+    async def _step(self) -> None:
+        look = await self._looks.get(SOON / 2)
+        if look is None:
+            return
+        self._membership.reconcile(look)
+        if self._membership.state == UNKNOWN and not self._membership.shares(look):
+            await self._membership.owe()

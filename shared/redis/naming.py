@@ -1,0 +1,39 @@
+"""When a process names another overlay. Naming is always safe; the rules here only keep the peace (rule 9). Pure."""
+
+from typing import Final
+
+from shared.fleet import Fleet, Overlay
+
+FIRST: Final = 5.0
+"""Seconds between two namings by one process, doubled with each: the two sides of a split would go on for ever."""
+MOST: Final = 300.0
+ELSEWHERE: Final = 60.0
+"""Seconds for which the members of an overlay at another address are left alone, doubled in the same way."""
+
+
+class Naming:
+    """Asked while the named overlay is not the server that this process reaches."""
+
+    def __init__(self, place: str) -> None:
+        self._place = place
+        self._pause = FIRST
+        self._not_before = float("-inf")
+        self._since: tuple[Overlay, float] | None = None
+        """Which overlay was found to be another one, and when first."""
+
+    def due(self, fleet: Fleet, now: float) -> bool:
+        """Whether to name it; `now` is monotonic."""
+        overlay = fleet.overlay
+        if self._since is None or self._since[0] != overlay:
+            self._since = overlay, now
+        if now < self._not_before:
+            return False
+        if not overlay.epoch or overlay.place == self._place:
+            return True
+        alone = not any(fleet.joined(record) for record in fleet.members.values())
+        return alone or now - self._since[1] >= ELSEWHERE * self._pause / FIRST
+
+    def named(self, now: float) -> None:
+        """It was done."""
+        self._not_before = now + self._pause
+        self._pause = min(2 * self._pause, MOST)
