@@ -4,7 +4,7 @@ One entity in the store holds all of it (ADR 18). A reading may say `exact` only
 whole: there is an overlay, and the record of every member has joined its epoch. Each change makes a new version.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, NamedTuple
 
@@ -94,8 +94,8 @@ class Fleet:
 
     def owes(self, member: str, topic: str, spool: str = "") -> "Fleet":
         """From now on the member may answer what is in no overlay."""
-        before = self.members.get(member, Record())
-        return self._with(member, Record(0, self.version + 1, topic, spool or before.spool, 0, before.strikes))
+        strikes = self.members[member].strikes if member in self.members else 0
+        return self._with(member, Record(0, self.version + 1, topic, spool, 0, strikes))
 
     def joins(self, member: str, topic: str, spool: str = "") -> "Fleet":
         """All that the member has answered is in the overlay."""
@@ -110,6 +110,11 @@ class Fleet:
         before = self.members[member]
         struck = before._replace(joined=0, since=self.version + 1, struck=now, strikes=before.strikes + 1)
         return self._with(member, struck)
+
+    def takes_over(self, dead: Collection[str]) -> "Fleet":
+        """The spool files of these members are with one who has entered their rows."""
+        members = {name: one._replace(spool="") if name in dead else one for name, one in self.members.items()}
+        return replace(self, members=members)
 
     def without(self, *members: str) -> "Fleet":
         return replace(self, members={name: one for name, one in self.members.items() if name not in members})

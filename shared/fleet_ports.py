@@ -1,9 +1,10 @@
-"""The port of the fleet: the one entity in the store that says which readings may be exact."""
+"""The ports of the fleet: the one entity in the store that says which readings may be exact, and rows of a spool."""
 
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from typing import NamedTuple, Protocol
 
 from shared.fleet import Fleet
+from shared.words import Envelope
 
 
 class Look(NamedTuple):
@@ -29,4 +30,19 @@ class FleetBook(Protocol):
         `step` sees the fleet as it is, and nobody else changes it meanwhile; it may be called several times.
         The version is raised here. Without an entity it sees what `fleet.first` makes.
         """
+        ...
+
+
+class Rows(Protocol):
+    """What was in the spool file when this process opened it."""
+
+    left: bool | None
+    """Whether some of them have found no room in the overlay; None before they were read."""
+
+    def read(self) -> AsyncIterator[Envelope]:
+        """All of them, oldest first; sets `left` to False, or to True if there is one that can't be read."""
+        ...
+
+    async def gone(self) -> bool:
+        """Whether all of them have been forwarded."""
         ...

@@ -5,7 +5,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Final
 from uuid import uuid4
 
@@ -30,9 +30,9 @@ def new_member() -> str:
     return uuid4().hex[:16]
 
 
-def in_memory(topic: str) -> str:
-    """The member that stands for all processes on the topic whose overlay is their own memory."""
-    return f"memory:{topic}"
+def in_memory(topic: str, spool: str) -> str:
+    """The member that stands for all processes whose overlay is their own memory, on one spool file or one topic."""
+    return f"memory-{spool or topic}"
 
 
 class Membership:
@@ -46,14 +46,17 @@ class Membership:
         member: str,
         topic: str,
         spool: str = "",
+        heir_of: Collection[str] = (),
         longest_look: float = LONGEST_LOOK,
         silence: float = SILENCE,
     ) -> None:
+        """`heir_of`: members that are gone and had rows in the spool file; they are entered before anything is changed."""
         self.id = member
         self._looks = looks
         self._clock = clock
         self._topic = topic
         self._spool = spool
+        self._heir_of = heir_of
         self._wait = longest_look + MARGIN if longest_look else 0.0
         self._silence = silence
         self._turn = asyncio.Lock()
@@ -113,7 +116,7 @@ class Membership:
         async with self._turn:
             if self.state == OWES:
                 return
-            look = await self._changed(lambda fleet, _: fleet.owes(self.id, self._topic, self._spool))
+            look = await self._changed(lambda fleet, _: self._inherits(fleet).owes(self.id, self._topic, self._spool))
             self._owes(look)
 
     def _owes(self, look: Look) -> None:
@@ -131,7 +134,9 @@ class Membership:
         before, self.state = self.state, JOINING
 
         def step(fleet: Fleet, _: int) -> Fleet | None:
-            return fleet.joins(self.id, self._topic, self._spool) if fleet.overlay.epoch == epoch else None
+            if fleet.overlay.epoch != epoch:
+                return None
+            return self._inherits(fleet).joins(self.id, self._topic, self._spool)
 
         async with self._turn:
             try:
@@ -152,6 +157,9 @@ class Membership:
         async with self._turn:
             self.state = UNKNOWN
             await self._changed(lambda fleet, _: fleet.without(self.id) if self.id in fleet.members else None)
+
+    def _inherits(self, fleet: Fleet) -> Fleet:
+        return fleet.takes_over(self._heir_of) if self._heir_of else fleet
 
     async def _changed(self, step: Callable[[Fleet, int], Fleet | None]) -> Look:
         look = await self._looks.change(step)

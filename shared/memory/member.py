@@ -8,6 +8,7 @@ from typing import Final
 
 from shared.clock import Clock
 from shared.errors import TransientError
+from shared.fleet_ports import Rows
 from shared.looks import Looks
 from shared.membership import UNKNOWN, Membership
 from shared.memory.overlay import MOST_ENTRIES, ProcessOverlay
@@ -22,16 +23,28 @@ SOON: Final = 1.0
 
 
 class MemberOverlay(ProcessOverlay):
-    """Its member owes as long as it lives (rule 4). All processes on the topic with `memory://` share the record."""
+    """Its member owes as long as it lives (rule 4), so all processes on one topic, or one spool file, share a record."""
 
-    def __init__(self, clock: Clock, looks: Looks, membership: Membership, most_entries: int = MOST_ENTRIES) -> None:
+    def __init__(
+        self,
+        clock: Clock,
+        looks: Looks,
+        membership: Membership,
+        *,
+        rows: Rows | None = None,
+        most_entries: int = MOST_ENTRIES,
+    ) -> None:
         super().__init__(clock, most_entries)
         self._looks = looks
         self._membership = membership
+        self._rows = rows
         self._task: asyncio.Task[None] | None = None
 
     async def open(self) -> None:
         """Begin. The store may be away: then nothing is accepted until it has answered."""
+        if self._rows is not None:
+            async for envelope in self._rows.read():
+                self._add(envelope, confirmed=True)
         with suppress(TransientError):
             await self._step()
         self._task = asyncio.create_task(self._run(), name="membership")

@@ -12,9 +12,9 @@ from typing import Any, Final
 from uuid import uuid4
 
 from shared.clock import Clock
-from shared.errors import TransientError
+from shared.errors import OverloadedError, TransientError
 from shared.fleet import Fleet, Overlay
-from shared.fleet_ports import Look
+from shared.fleet_ports import Look, Rows
 from shared.looks import Looks
 from shared.membership import JOINED, OWES, UNKNOWN, Membership
 from shared.redis import scripts
@@ -34,14 +34,24 @@ class Member:
     """`overlay` is the one that this process writes to; None while there is none."""
 
     def __init__(
-        self, server: Server, membership: Membership, looks: Looks, clock: Clock, copy: Copy, *, patience: float
+        self,
+        server: Server,
+        membership: Membership,
+        looks: Looks,
+        clock: Clock,
+        copy: Copy,
+        *,
+        patience: float,
+        rows: Rows | None = None,
     ) -> None:
+        """`rows`: what was in the spool file when this process opened it."""
         self.membership = membership
         self._server = server
         self._looks = looks
         self._clock = clock
         self._copy = copy
         self._patience = patience
+        self._rows = rows
         self._naming = Naming(server.place)
         self._changed = asyncio.Event()
         self.overlay: Overlay | None = None
@@ -57,6 +67,10 @@ class Member:
     async def step(self, look: Look) -> Look:
         """Whatever is to be done next to be joined; the fleet after it."""
         self._reconcile(look)
+        if self._rows is not None and not await self._entered_rows(self._rows):
+            self.lose()
+            await self._owe()
+            return self._looks.last or look
         try:
             look = await self._step(look)
         except AwayError:
@@ -78,6 +92,22 @@ class Member:
         if self.overlay != look.fleet.overlay or not self.membership.joined(look.fleet):
             await self._join(look.fleet.overlay)
         return self._looks.last or look
+
+    async def _entered_rows(self, rows: Rows) -> bool:
+        """Rule 14: before this process arrives it enters what it found, late. What its copy has no room for keeps it
+        from joining until it has been forwarded.
+        """
+        if rows.left is None:
+            async for envelope in rows.read():
+                try:
+                    (attempt,) = self._copy.add([envelope], self._clock.monotonic(), self._looks.now())
+                except OverloadedError:
+                    rows.left = True
+                    break
+                self._copy.confirm(attempt, late=True)
+        if not rows.left or await rows.gone():
+            self._rows = None
+        return self._rows is None
 
     def _reconcile(self, look: Look) -> None:
         self.membership.reconcile(look)
@@ -198,10 +228,12 @@ class Member:
     async def leave(self) -> None:
         """Take the record away if nothing that was answered is pending; otherwise others do it, when that is so."""
         overlay = self.overlay
-        if overlay is None or self.membership.state != JOINED:
-            return
-        reply = await self._server.ask(scripts.FENCE, overlay, self.membership.id)
-        if reply[0] == b"ok" and not reply[1]:
+        if overlay is not None and self.membership.state == JOINED:
+            reply = await self._server.ask(scripts.FENCE, overlay, self.membership.id)
+            settled = reply[0] == b"ok" and not reply[1]
+        else:
+            settled = self.membership.state == OWES and self._rows is None and not self._copy.confirmed()
+        if settled:
             await self.membership.leave()
 
 

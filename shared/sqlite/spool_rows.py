@@ -1,0 +1,56 @@
+"""What waits in a spool file: the envelopes that an earlier process accepted and could not publish."""
+
+import asyncio
+import sqlite3
+from collections.abc import AsyncIterator, Sequence
+from typing import Any, Final
+
+import orjson
+
+from shared.codec import decode
+from shared.errors import UnreadableError
+from shared.sqlite.database import Database, translate
+from shared.words import Delivery, Envelope, Message
+
+_READ: Final = "SELECT seq, data, attributes, published FROM messages WHERE seq > ? AND seq <= ? ORDER BY seq LIMIT ?"
+PAGE: Final = 100
+"""Rows read before others get a turn."""
+_LAST: Final = "SELECT coalesce(max(seq), 0) FROM messages"
+_FIRST: Final = "SELECT coalesce(min(seq), ?) FROM messages"
+
+
+class SpoolRows:
+    """Those that are there when it is made."""
+
+    def __init__(self, database: Database, topic: str) -> None:
+        self._db = database.reader()
+        self._path = database.path
+        self._topic = topic
+        self._last = self._one(_LAST)
+        self.left: bool | None = None
+
+    async def read(self) -> AsyncIterator[Envelope]:
+        self.left = False
+        after = 0
+        while rows := self._all(_READ, after, self._last, PAGE):
+            for seq, data, attributes, published in rows:
+                after = seq
+                delivery = Delivery("", Message(data, orjson.loads(attributes)), str(seq), published)
+                try:
+                    yield decode(delivery, self._topic)
+                except UnreadableError:  # a newer version wrote it
+                    self.left = True
+            await asyncio.sleep(0)
+
+    async def gone(self) -> bool:
+        return self._one(_FIRST, self._last + 1) > self._last
+
+    def _one(self, query: str, *values: int) -> int:
+        ((value,),) = self._all(query, *values)
+        return int(value)
+
+    def _all(self, query: str, *values: int) -> Sequence[Any]:
+        try:
+            return self._db.execute(query, values).fetchall()
+        except sqlite3.Error as error:
+            raise translate(error, self._path) from error

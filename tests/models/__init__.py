@@ -1,0 +1,1 @@
+"""Small models of protocols, explored over all interleavings at small bounds."""
