@@ -50,7 +50,7 @@ class Membership:
         longest_look: float = LONGEST_LOOK,
         silence: float = SILENCE,
     ) -> None:
-        """`heir_of`: members that are gone and had rows in the spool file; they are entered before anything is changed."""
+        """`heir_of`: members that are gone and had rows in the spool file. Enter these rows before anything else."""
         self.id = member
         self._looks = looks
         self._clock = clock

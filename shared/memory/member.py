@@ -23,7 +23,7 @@ SOON: Final = 1.0
 
 
 class MemberOverlay(ProcessOverlay):
-    """Its member owes as long as it lives (rule 4), so all processes on one topic, or one spool file, share a record."""
+    """Its member owes as long as it lives (rule 4): all processes on one topic, or one spool file, share a record."""
 
     def __init__(
         self,
