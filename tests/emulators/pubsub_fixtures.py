@@ -7,6 +7,7 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+from google.pubsub_v1 import types
 
 from shared.google.pubsub_client import TIMEOUT, Place, PubsubClient
 from shared.google.pubsub_leases import LONGEST
@@ -83,6 +84,34 @@ class Pubsub:
         subscription = PubsubSubscription(client or self.client(), self.place, **settings)
         self.subscriptions.append(subscription)
         return subscription
+
+    async def change(self, method: str, request: Any) -> None:
+        """A call that Countersink never makes, as "Subscriber/DeleteSubscription"."""
+        call = self.client()._channel.unary_unary(
+            f"/google.pubsub.v1.{method}",
+            request_serializer=type(request).SerializeToString,
+            response_deserializer=bytes,
+        )
+        await call(request)
+
+    async def delete_subscription(self, name: str = "") -> None:
+        request = types.DeleteSubscriptionRequest.pb()(subscription=name or self.place.subscription)
+        await self.change("Subscriber/DeleteSubscription", request)
+
+    async def put_schema(self, *, off: bool = False) -> None:
+        """On the topic: it takes no envelope of ours then. The emulator knows of no way to take one off again, so the
+        new one takes everything.
+        """
+        field = '"fields":[]' if off else '"fields":[{"name":"x","type":"string"}]'
+        schema = types.Schema.pb()(type=types.Schema.Type.AVRO, definition=f'{{"type":"record","name":"A",{field}}}')
+        name = f"s-{uuid4().hex}"
+        request = types.CreateSchemaRequest.pb()(parent=f"projects/{self.place.project}", schema_id=name, schema=schema)
+        await self.change("SchemaService/CreateSchema", request)
+        topic = types.Topic.pb()(name=self.place.topic)
+        if not off:
+            topic.schema_settings.schema = f"projects/{self.place.project}/schemas/{name}"
+            topic.schema_settings.encoding = types.Encoding.JSON
+        await self.client().update_topic(topic, ["schema_settings"])
 
     async def lapse(self) -> None:
         """Let all leases run out but those that have the longest there is; the emulator's clock can't be turned."""

@@ -6,7 +6,7 @@ import pytest
 from google.cloud.pubsub_v1 import PublisherClient
 
 from shared.codec import decode, encode
-from shared.errors import RefusedError
+from shared.errors import TooLargeError
 from shared.google import pubsub_wire as wire
 from shared.google.pubsub_client import Place, SetupError
 from shared.google.pubsub_publisher import FRESH
@@ -36,7 +36,7 @@ async def test_large_messages_go_in_requests_below_ten_megabytes(pubsub: Pubsub)
 
 async def test_a_message_too_large_for_any_request_is_refused_before_anything_is_sent(pubsub: Pubsub) -> None:
     client = pubsub.client()
-    with pytest.raises(RefusedError, match="more than Pub/Sub takes"):
+    with pytest.raises(TooLargeError, match="more than Pub/Sub takes"):
         await pubsub.publisher(client).publish([message(1), Message(b" " * 10 * MB)])
     assert not client.sent
 
