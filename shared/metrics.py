@@ -77,9 +77,11 @@ UNKEPT = Gauge(
     "countersink_subscription_missing",
     "1 while nobody would keep what is published, since the subscription is missing, detached or of another topic: then"
     " nothing is published. Alert if it is 1.",
-    ["subscription"],
+    ["of"],
     registry=REGISTRY,
 )
+for _of in ("counts", "dead letters"):
+    UNKEPT.labels(_of)
 WAITING = Gauge("countersink_waiting_increments", "Increments not yet handed to the broker.", registry=REGISTRY)
 
 PULLED = Counter("countersink_pulled_messages", "Messages leased by this flusher.", registry=REGISTRY)

@@ -42,13 +42,16 @@ class KeptPublisher:
         patience: float = PATIENCE,
         every: float = EVERY,
         again: float = AGAIN,
+        of: str = "counts",
     ) -> None:
+        """`of`: what it publishes, for the metric."""
         self._client = client
         self._topic = topic
         self._subscription = subscription
         self._publisher = PubsubPublisher(client, topic, patience=patience)
         self._every = every
         self._again = again
+        self._missing = metrics.UNKEPT.labels(of)
         self._flaw: str | None = None
         self._next = float("-inf")
         """When the next look is due, by the loop's clock."""
@@ -96,5 +99,5 @@ class KeptPublisher:
         except TransientError:
             return False
         self._flaw = f"{self._subscription} keeps nothing of what is published: {flaws[0]}; {ADVICE}" if flaws else None
-        metrics.UNKEPT.labels(self._subscription).set(bool(flaws))
+        self._missing.set(bool(flaws))
         return True

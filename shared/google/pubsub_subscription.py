@@ -58,7 +58,9 @@ class PubsubSubscription:
         self._linger = linger
         self._hold = hold
         self._leases = Leases(client, place.subscription, patience)
-        self._dead = KeptPublisher(client, place.dead_topic, place.dead_subscription, patience=patience)
+        self._dead = KeptPublisher(
+            client, place.dead_topic, place.dead_subscription, patience=patience, of="dead letters"
+        )
         self._pulled: deque[_Pulled] = deque()
         self._pulls: dict[asyncio.Task[None], float] = {}
         self._asked = 0

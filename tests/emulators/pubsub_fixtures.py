@@ -98,20 +98,20 @@ class Pubsub:
         request = types.DeleteSubscriptionRequest.pb()(subscription=name or self.place.subscription)
         await self.change("Subscriber/DeleteSubscription", request)
 
-    async def put_schema(self, *, off: bool = False) -> None:
-        """On the topic: it takes no envelope of ours then. The emulator knows of no way to take one off again, so the
-        new one takes everything.
-        """
-        field = '"fields":[]' if off else '"fields":[{"name":"x","type":"string"}]'
-        schema = types.Schema.pb()(type=types.Schema.Type.AVRO, definition=f'{{"type":"record","name":"A",{field}}}')
-        name = f"s-{uuid4().hex}"
-        request = types.CreateSchemaRequest.pb()(parent=f"projects/{self.place.project}", schema_id=name, schema=schema)
+    async def put_schema(self) -> None:
+        """On the topic: it takes no envelope of ours then."""
+        parent, name = f"projects/{self.place.project}", f"s-{uuid4().hex}"
+        definition = '{"type":"record","name":"A","fields":[{"name":"x","type":"string"}]}'
+        schema = types.Schema.pb()(type_=types.Schema.Type.AVRO, definition=definition)
+        request = types.CreateSchemaRequest.pb()(parent=parent, schema_id=name, schema=schema)
         await self.change("SchemaService/CreateSchema", request)
         topic = types.Topic.pb()(name=self.place.topic)
-        if not off:
-            topic.schema_settings.schema = f"projects/{self.place.project}/schemas/{name}"
-            topic.schema_settings.encoding = types.Encoding.JSON
+        topic.schema_settings.schema = f"{parent}/schemas/{name}"
+        topic.schema_settings.encoding = types.Encoding.JSON
         await self.client().update_topic(topic, ["schema_settings"])
+
+    async def take_schema_off(self) -> None:
+        await self.client().update_topic(types.Topic.pb()(name=self.place.topic), ["schema_settings"])
 
     async def lapse(self) -> None:
         """Let all leases run out but those that have the longest there is; the emulator's clock can't be turned."""

@@ -80,7 +80,7 @@ async def test_it_says_what_is_wrong_with_what_is_there(empty_pubsub: Pubsub) ->
     await provision(client, place, lease=60.0, retention=WEEK)
     other = type(place)(place.project, f"{place.topic_id}-2", place.subscription_id)
     lines = await provision(client, other, lease=60.0, retention=WEEK)
-    wrong = f"WRONG: it is one of {place.topic}, not of {other.topic}: name another"
+    wrong = f"WRONG: it is one of {place.topic}, not of {other.topic}: name another in COUNTERSINK_BROKER"
     assert f"{place.subscription}: {wrong}" in lines
 
 
