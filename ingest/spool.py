@@ -70,6 +70,8 @@ class Spool:
         """Rows that the broker has refused alone. That it refuses them again is no news of others."""
         self._refusing_until = float("-inf")
         """Until then (monotonic) the broker is taken to refuse everything, though no row waits for its turn."""
+        self._most = MOST_FORWARDED
+        """Rows of the next step. Fewer after one that failed: it may have been too much for something on the way."""
         self._quiet_until = float("-inf")
         """Until then (monotonic) no more is logged of refused messages."""
 
@@ -136,7 +138,7 @@ class Spool:
 
     async def forward_once(self) -> int:
         """How many messages were waiting."""
-        deliveries = await self._waiting.pull(MOST_FORWARDED, MOST_BYTES_FORWARDED, 0)
+        deliveries = await self._waiting.pull(self._most, MOST_BYTES_FORWARDED, 0)
         if not deliveries:
             if self._clock.monotonic() >= self._refusing_until:
                 self._comes()
@@ -145,6 +147,7 @@ class Spool:
         step = Forwarding(self._broker, self._waiting, deliveries)
         try:
             await step.run()
+            self._most = min(2 * self._most, MOST_FORWARDED)
             self._oldest = None
             self._refusing_until = float("-inf")
         except RejectedError:
@@ -153,6 +156,7 @@ class Spool:
                 self._refusing_until = self._clock.monotonic() + PAUSE
                 raise
         except TransientError:
+            self._most = max(len(deliveries) // 2, 1)
             ages = [one.published for one in deliveries if one.message_id not in self._refused]
             self._oldest = min(ages, default=self._oldest)
             raise

@@ -2,7 +2,8 @@
 
 import logging
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Final
 
 from shared import metrics
@@ -37,6 +38,7 @@ def open_spool(
     settings: Settings, clock: Clock, topic: str
 ) -> tuple[Queue, Callable[[], Awaitable[None]]] | tuple[None, None]:
     """The spool, and how to close it. None where it is off, or could keep nothing and holds nothing."""
+    _warn_of_what_is_left_behind(settings)
     if settings.spool == "off":
         return None, None
     file, flaw = spool_path(settings), spool_flaw(settings)
@@ -64,6 +66,22 @@ def open_spool(
         keeps=flaw is None,
     )
     return queue, database.close
+
+
+def _warn_of_what_is_left_behind(settings: Settings) -> None:
+    """In the file that is used if none is named: what was answered 202 waits there until an ingest opens it."""
+    file = spool_path(replace(settings, spool=""))
+    if not settings.spool or file == Path(settings.spool).absolute() or not file.exists():
+        return
+    rows = spooled_in(file)
+    if rows.waiting or rows.given_up:
+        _log.error(
+            "%s: %d envelopes were accepted and are NOT sent, since COUNTERSINK_SPOOL=%s: start an ingest once without"
+            " that setting, until they are sent",
+            file,
+            rows.waiting + rows.given_up,
+            settings.spool,
+        )
 
 
 def with_spooled(settings: Settings, topic: str, letters: DeadLetters) -> DeadLetters:

@@ -161,6 +161,21 @@ async def given_up(file: Path, *texts: bytes, reason: str = GIVEN_UP) -> None:
     await database.close()
 
 
+async def test_what_waits_in_a_file_that_is_not_used_any_more_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    usual = Settings(broker=BROKER, spool_disk="durable")
+    await given_up(files.spool_path(usual), b"1")
+    for other in (replace(usual, spool="off"), replace(usual, spool=str(tmp_path / "other.db"))):
+        caplog.clear()
+        await opened(other)
+        assert "1 envelopes were accepted and are NOT sent" in caplog.text
+    caplog.clear()
+    await opened(usual)
+    assert "NOT sent" not in caplog.text
+
+
 async def test_what_can_never_be_sent_is_shown_at_every_start(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     file = tmp_path / "spool.db"
     await given_up(file, b"1", reason="it is too large to be sent")

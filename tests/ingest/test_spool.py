@@ -1,5 +1,6 @@
 """The spool: takes what the broker can't, and forwards it in order."""
 
+import contextlib
 from collections.abc import Sequence
 
 import pytest
@@ -32,6 +33,8 @@ class Broker(MemoryBroker):
     too_large: bytes | None = None
     full = False
     unkept = False
+    most = 1_000
+    """Messages of one request."""
 
     async def publish(self, messages: Sequence[Message]) -> None:
         if self.full:
@@ -42,7 +45,7 @@ class Broker(MemoryBroker):
             raise TooLargeError("never")
         if any(message.data.startswith(self.refuses) for message in messages):
             raise RejectedError("not now")
-        if self.away and not self.takes_anyway:
+        if (self.away and not self.takes_anyway) or len(messages) > self.most:
             raise TransientError("away")
         await super().publish(messages)
         if self.away:
@@ -96,9 +99,8 @@ async def test_while_it_is_away_all_is_taken_and_goes_in_order_when_it_is_back(s
     scene.broker.away = False
     await scene.publish(b"4")
     assert await scene.arrived() == [], "it must not overtake"
-    assert await scene.spool.forward_once() == 4
+    assert [await scene.spool.forward_once() for _ in range(4)] == [1, 2, 1, 0], "a small step first"
     assert await scene.arrived() == [b"1", b"2", b"3", b"4"]
-    assert await scene.spool.forward_once() == 0
     await scene.publish(b"5")
     assert await scene.arrived() == [b"5"]
     assert scene.queue.unburied() == 0
@@ -131,6 +133,24 @@ async def test_a_forward_that_fails_gives_its_messages_back(scene: Scene) -> Non
             await scene.spool.forward_once()
     scene.broker.away = False
     assert await scene.spool.forward_once() == 1
+
+
+async def test_what_is_too_much_at_once_goes_in_smaller_steps(scene: Scene) -> None:
+    """A proxy on the way takes small requests alone, and answers others as if the broker were away."""
+    scene.broker.away = True
+    for number in range(9):
+        await scene.publish(b"%d" % number)
+    scene.broker.away, scene.broker.most = False, 2
+    for _ in range(2):
+        with pytest.raises(TransientError):
+            await scene.spool.forward_once()
+    steps = 0
+    while scene.queue.unburied():
+        with contextlib.suppress(TransientError):
+            await scene.spool.forward_once()
+        steps += 1
+        assert steps < 30
+    assert sorted(await scene.arrived()) == [b"%d" % number for number in range(9)]
 
 
 async def test_overload_is_not_spooled(scene: Scene) -> None:
