@@ -85,6 +85,7 @@ def deployed(emulators: Emulators, store: str, ingests: int = 1, **settings: str
     with contextlib.ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="countersink-bench-"))
         settings.setdefault("COUNTERSINK_SPOOL", f"{folder}/spool.db")
+        settings.setdefault("COUNTERSINK_SPOOL_DISK", "durable")
         ingest = (*COUNTERSINK, "ingest", "--port", "0")
         made = [stack.enter_context(servers.running(ingest, None, **settings)) for _ in range(ingests)]
         flusher = stack.enter_context(servers.running((*COUNTERSINK, "flusher", "--port", "0"), None, **settings))

@@ -97,7 +97,14 @@ def _ingest(parts: Parts, settings: Settings) -> Ingest:
     spool = None
     if parts.spool is not None:
         queue = parts.spool
-        spool = Spool(parts.publisher, queue.publisher, queue.subscription, parts.clock, settings.spool_age)
+        spool = Spool(
+            parts.publisher,
+            queue.publisher,
+            queue.subscription,
+            parts.clock,
+            settings.spool_age,
+            keeps=queue.keeps,
+        )
     return Ingest(
         parts.publisher,
         parts.store,

@@ -13,7 +13,14 @@ from ingest.tenants import LOCAL
 from shared import metrics
 from shared.clock import Clock
 from shared.codec import encode
-from shared.errors import DamagedError, DoubtfulError, OverloadedError, RefusedError, StorageFullError
+from shared.errors import (
+    DamagedError,
+    DoubtfulError,
+    OverloadedError,
+    StorageFullError,
+    TooLargeError,
+    UnkeptError,
+)
 from shared.ids import mint
 from shared.ports import Overlay, Publisher
 from shared.words import Increment
@@ -22,7 +29,7 @@ _log = logging.getLogger(__name__)
 
 MOST_MESSAGES: Final = 100
 """Envelopes in one publish."""
-_NOT_TAKEN: Final = (OverloadedError, RefusedError, StorageFullError)
+_NOT_TAKEN: Final = (OverloadedError, StorageFullError, TooLargeError, UnkeptError)
 """After any other error of a publish something may have been published."""
 
 

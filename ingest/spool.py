@@ -5,17 +5,27 @@ import logging
 from collections.abc import Sequence
 from typing import Final
 
+from ingest.forwarding import PAUSE, Forwarding
 from shared import metrics
 from shared.backoff import Backoff
 from shared.clock import Clock
-from shared.errors import DoubtfulError, OverloadedError, RefusedError, StorageFullError, TransientError
+from shared.errors import (
+    DoubtfulError,
+    OverloadedError,
+    RejectedError,
+    StorageFullError,
+    TransientError,
+    UnkeptError,
+)
 from shared.ports import Publisher, Subscription
-from shared.words import Delivery, Message
+from shared.words import Message
 
 _log = logging.getLogger(__name__)
 
 MOST_FORWARDED: Final = 500
 MOST_BYTES_FORWARDED: Final = 5_000_000
+MOST_REMEMBERED: Final = 10_000
+"""Refused rows."""
 WAIT: Final = 0.2
 LEASE: Final = 30.0
 """Seconds for which what one process forwards is kept from others on the same file."""
@@ -26,35 +36,63 @@ class Spool:
 
     What failed in an unknown way may have been published and is spooled all the same: it has the same id, so it counts
     once. Where the spool has no room for it either, nobody may say that nothing was taken.
+
+    No answer of the broker is final: a row stays until the broker has taken it, or, if it can never fit, until somebody
+    replays or drops it (`countersink dlq`).
     """
 
     def __init__(
-        self, broker: Publisher, queue: Publisher, waiting: Subscription, clock: Clock, longest_age: float
+        self,
+        broker: Publisher,
+        queue: Publisher,
+        waiting: Subscription,
+        clock: Clock,
+        longest_age: float,
+        *,
+        keeps: bool = True,
     ) -> None:
-        """`queue` and `waiting`: a durable broker of this machine. `longest_age`: seconds."""
+        """`queue` and `waiting`: a durable broker of this machine. `longest_age`: seconds.
+
+        Not `keeps`: what is written there may be gone with the process. Then it forwards what it finds, and takes
+        nothing.
+        """
         self._broker = broker
         self._queue = queue
         self._waiting = waiting
         self._clock = clock
         self._longest_age = longest_age
+        self._keeps = keeps
         self._away = True
         """Until it is known that nothing is left of an earlier life."""
         self._oldest: int | None = None
         self._said: str | None = None
+        self._refused: set[str] = set()
+        """Rows that the broker has refused alone. That it refuses them again is no news of others."""
+        self._refusing_until = float("-inf")
+        """Until then (monotonic) the broker is taken to refuse everything, though no row waits for its turn."""
+        self._most = MOST_FORWARDED
+        """Rows of the next step. Fewer after one that failed: it may have been too much for something on the way."""
+        self._quiet_until = float("-inf")
+        """Until then (monotonic) no more is logged of refused messages."""
 
     async def publish(self, messages: Sequence[Message]) -> None:
+        if not self._keeps:
+            await self._broker.publish(messages)
+            return
         if self._away:
             await self._take(messages)
             return
         try:
             await self._broker.publish(messages)
-        except (OverloadedError, RefusedError):
+        except OverloadedError:
             raise
         except TransientError as failure:
             self._goes(failure)
             try:
                 await self._take(messages)
             except (OverloadedError, StorageFullError) as limit:
+                if isinstance(failure, UnkeptError):
+                    raise
                 raise DoubtfulError(limit) from limit
 
     async def _take(self, messages: Sequence[Message]) -> None:
@@ -69,6 +107,9 @@ class Spool:
         metrics.SPOOLED.inc(len(messages))
 
     async def check(self) -> None:
+        if not self._keeps:
+            await self._broker.check()
+            return
         if not self._away:
             try:
                 await self._broker.check()
@@ -97,33 +138,52 @@ class Spool:
 
     async def forward_once(self) -> int:
         """How many messages were waiting."""
-        deliveries = await self._waiting.pull(MOST_FORWARDED, MOST_BYTES_FORWARDED, 0)
+        deliveries = await self._waiting.pull(self._most, MOST_BYTES_FORWARDED, 0)
         if not deliveries:
-            self._comes()
+            if self._clock.monotonic() >= self._refusing_until:
+                self._comes()
             return 0
         self._away = True
-        self._oldest = min(delivery.published for delivery in deliveries)
-        tokens = [delivery.token for delivery in deliveries]
+        step = Forwarding(self._broker, self._waiting, deliveries)
         try:
-            await self._forward(deliveries)
-        except BaseException:
-            await self._waiting.give_back(tokens)
+            await step.run()
+            self._most = min(2 * self._most, MOST_FORWARDED)
+            self._oldest = None
+            self._refusing_until = float("-inf")
+        except RejectedError:
+            if not self._refused.issuperset(delivery.message_id for delivery in step.refused):
+                self._oldest = self._oldest or int(self._clock.now() * 1000)
+                self._refusing_until = self._clock.monotonic() + PAUSE
+                raise
+        except TransientError:
+            self._most = max(len(deliveries) // 2, 1)
+            ages = [one.published for one in deliveries if one.message_id not in self._refused]
+            self._oldest = min(ages, default=self._oldest)
             raise
-        await self._waiting.ack(tokens, 0)
-        metrics.FORWARDED.inc(len(deliveries))
+        finally:
+            self._tell(step)
+            await step.give_back()
         return len(deliveries)
 
-    async def _forward(self, deliveries: Sequence[Delivery]) -> None:
-        try:
-            await self._broker.publish([delivery.message for delivery in deliveries])
-        except RefusedError:
-            if len(deliveries) > 1:
-                for delivery in deliveries:
-                    await self._forward([delivery])
-                return
-            (guilty,) = deliveries
-            _log.critical("the broker refuses a message for ever; it stays in the spool: %s", guilty.message_id)
-            await self._waiting.bury(guilty, "the broker refuses it")
+    def _tell(self, step: Forwarding) -> None:
+        if len(self._refused) > MOST_REMEMBERED:
+            self._refused.clear()
+        self._refused.update(delivery.message_id for delivery in step.refused)
+        now = self._clock.monotonic()
+        if step.refused and now >= self._quiet_until:
+            self._quiet_until = now + PAUSE
+            _log.error(
+                "the broker refuses %d messages of the spool; they stay there, and are tried again every %g s: %s",
+                len(step.refused),
+                PAUSE,
+                step.error,
+            )
+        for delivery in step.buried:
+            metrics.SPOOL_BURIED.inc()
+            _log.critical(
+                "message %s of the spool is too large for the broker, and is kept: see countersink dlq list",
+                delivery.message_id,
+            )
 
     def _admit(self) -> None:
         if self._oldest is not None:
@@ -146,5 +206,5 @@ class Spool:
         self._away = False
         self._oldest = None
         if self._said is not None:
-            _log.warning("the broker is back, and all that was in the spool is with it")
+            _log.warning("the broker is back, and takes what comes")
         self._said = None

@@ -47,6 +47,18 @@ class DoubtfulError(TransientError):
         self.limit = limit
 
 
+class RejectedError(TransientError):
+    """The broker refuses these messages as things are now. One of them may be to blame, or what somebody will mend."""
+
+
+class UnkeptError(TransientError):
+    """Nobody would keep what is published now, so nothing was sent. It works as soon as somebody has mended that."""
+
+
+class TooLargeError(CountersinkError):
+    """A message is larger than the broker ever takes; nothing was sent, and it will never fit."""
+
+
 class DamagedError(CountersinkError):
     """What is stored can't be read any more. Only a backup helps."""
 

@@ -1,37 +1,30 @@
 """Which files the settings name: the database, and the spool."""
 
-import logging
 from pathlib import Path
 
 from shared import urls
 from shared.errors import SettingsError
 from shared.settings import Settings
-from shared.sqlite.disks import LAYERS, MEMORY, kind_of, mounts
-
-_log = logging.getLogger(__name__)
+from shared.sqlite.volumes import mounts, why_ephemeral
 
 BROKER = "COUNTERSINK_BROKER"
 STORE = "COUNTERSINK_STORE"
 OVERLAY = "COUNTERSINK_OVERLAY"
 
 
-def spool_file(settings: Settings) -> Path | None:
-    """Where, if anywhere; by default only on a disk that outlives the process."""
-    if settings.spool == "off":
+def spool_flaw(settings: Settings) -> str | None:
+    """Why the spool can't keep anything, with what to do; None if it can, or if nobody can tell."""
+    folder = spool_path(settings).parent
+    if settings.spool_disk == "durable":
         return None
-    file = spool_path(settings)
-    if settings.spool:
-        return file
-    kind = kind_of(file.parent, mounts())
-    if kind in MEMORY | LAYERS:
-        _log.warning(
-            "no spool while Pub/Sub is away: %s does not outlive this process (%s). Name a file on a volume with"
-            " COUNTERSINK_SPOOL, or off",
-            file.parent,
-            kind,
-        )
+    why = "COUNTERSINK_SPOOL_DISK=ephemeral" if settings.spool_disk == "ephemeral" else why_ephemeral(folder, mounts())
+    if why is None:
         return None
-    return file
+    return (
+        f"no spool while Pub/Sub is away, clients are answered 503 then: {folder} does not outlive its container or Pod"
+        f" ({why}). Name a file on a persistent volume with COUNTERSINK_SPOOL. If this one is persistent, set"
+        " COUNTERSINK_SPOOL_DISK=durable; if you want no spool, COUNTERSINK_SPOOL=off"
+    )
 
 
 def spool_path(settings: Settings) -> Path:

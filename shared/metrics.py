@@ -59,9 +59,29 @@ SPOOLED = Counter(
 FORWARDED = Counter(
     "countersink_forwarded_envelopes", "Envelopes that went from the spool to the broker.", registry=REGISTRY
 )
+SPOOL_REFUSED = Counter(
+    "countersink_spool_refusals",
+    "Times that the broker refused an envelope of the spool alone: it is kept, and tried again. Alert if it rises.",
+    registry=REGISTRY,
+)
+SPOOL_BURIED = Gauge(
+    "countersink_spool_buried_envelopes",
+    "Envelopes in the spool that are too large to be sent, found at the start or since: NOT counted until they are"
+    " replayed. Alert on any.",
+    registry=REGISTRY,
+)
 SPOOLING = Gauge(
     "countersink_spooling", "1 while the broker is away and the spool takes what comes.", registry=REGISTRY
 )
+UNKEPT = Gauge(
+    "countersink_subscription_missing",
+    "1 while nobody would keep what is published, since the subscription is missing, detached or of another topic: then"
+    " nothing is published. Alert if it is 1.",
+    ["of"],
+    registry=REGISTRY,
+)
+for _of in ("counts", "dead letters"):
+    UNKEPT.labels(_of)
 WAITING = Gauge("countersink_waiting_increments", "Increments not yet handed to the broker.", registry=REGISTRY)
 
 PULLED = Counter("countersink_pulled_messages", "Messages leased by this flusher.", registry=REGISTRY)

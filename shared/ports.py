@@ -31,7 +31,8 @@ class Publisher(Protocol):
         """Return when all messages are durable.
 
         After an error any of them may have been published, at once or later, so a retry can publish twice.
-        `OverloadedError` and `StorageFullError`: none was, and none will be.
+        `OverloadedError`, `StorageFullError` and `UnkeptError`: none was, and none will be. `TooLargeError`: none was,
+        and one of them never can be.
         """
         ...
 

@@ -87,6 +87,13 @@ class Settings:
         "file that takes envelopes while Pub/Sub is away, or off: ingest answers 503 meanwhile",
         ".countersink/spool-PROJECT-TOPIC.db",
     )
+    spool_disk: str = _setting(
+        "auto",
+        _choice("auto", "durable", "ephemeral"),
+        "whether the spool's disk outlives the container and the Pod: durable or ephemeral; auto looks, and takes for"
+        " ephemeral what is in memory, a container's own layer, an emptyDir or a volume without a name; there the spool"
+        " takes nothing",
+    )
     spool_bytes: int = _setting(1_073_741_824, _whole(1_024, 2**50), "most bytes in the spool; beyond it 503")
     spool_age: float = _setting(
         86_400.0, _number(60.0, 2_678_400.0), "longest time envelopes may wait in the spool, seconds; beyond it 503"

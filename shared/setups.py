@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Protocol
 from shared import urls
 from shared.clock import SystemClock
 from shared.errors import SettingsError
-from shared.files import BROKER, OVERLAY, STORE, only_file, spool_path
+from shared.files import BROKER, OVERLAY, STORE, only_file, spool_flaw, spool_path
 from shared.findings import Finding
 from shared.fleet_setup import FleetSetup
 from shared.settings import Settings
 from shared.sqlite.setup import SqliteSetup
+from shared.sqlite.spool_setup import SpoolSetup
 from shared.wiring import datastore_place, extra_missing, store_of, wrong_store
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ async def _file_setup_of_store(settings: Settings, _: Mapping[str, str]) -> Asyn
 
 @asynccontextmanager
 async def _spool_setup(settings: Settings) -> AsyncIterator[Setup]:
-    yield SqliteSetup(spool_path(settings), settings.disk_reserve, part="spool")
+    yield SpoolSetup(spool_path(settings), settings.disk_reserve, spool_flaw(settings))
 
 
 @asynccontextmanager

@@ -1,4 +1,4 @@
-"""The composition root: settings in, ports out. It and `setups` alone name adapters."""
+"""The composition root: settings in, ports out. It, `spools` and `setups` alone name adapters."""
 
 import asyncio
 import os
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 from shared import urls
 from shared.clock import Clock, SystemClock
 from shared.errors import SettingsError
-from shared.files import BROKER, OVERLAY, STORE, only_file, spool_file
+from shared.files import BROKER, OVERLAY, STORE, only_file
 from shared.fleet_ports import FleetBook
 from shared.job_ports import Jobs, Tasks
 from shared.looks import Looks
@@ -22,8 +22,9 @@ from shared.memory.overlay import ProcessOverlay
 from shared.ports import DeadLetters, Overlay, Publisher, Store, Subscription
 from shared.receipts import HOUR
 from shared.settings import Settings
+from shared.spools import Queue, open_spool, with_spooled
 from shared.sqlite.balance import SqliteBalance
-from shared.sqlite.broker import SqlitePublisher, SqliteSubscription, claim, topic_of
+from shared.sqlite.broker import SqlitePublisher, SqliteSubscription, topic_of
 from shared.sqlite.database import Database
 from shared.sqlite.fleet import SqliteFleetBook
 from shared.sqlite.jobs import SqliteJobs
@@ -38,8 +39,6 @@ if TYPE_CHECKING:
     from shared.google.datastore_keys import Place as DatastorePlace
     from shared.redis.overlay import RedisOverlay
 
-SPOOL_LEASE = 5.0
-"""Seconds for which what one process forwards is kept from the others on the same file, and from its next life."""
 SPOOL_PATIENCE = 2.0
 """Seconds in which a publish is tried again before the spool takes it."""
 
@@ -48,14 +47,6 @@ class Obstacles(Protocol):
     """Why a process should not start, each with what to do; `TransientError` if that can't be found out now."""
 
     async def __call__(self, *, flushes: bool) -> Sequence[str]: ...
-
-
-@dataclass(frozen=True, slots=True)
-class Queue:
-    """A durable broker of this machine."""
-
-    publisher: Publisher
-    subscription: Subscription
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +70,7 @@ class Parts:
     """A way through what was buried."""
     jobs: Jobs
     tasks: Tasks
-    spool: "Queue | None" = None
+    spool: Queue | None = None
     """What takes envelopes while the broker is away."""
     balance: Callable[[], Balance] | None = None
     """Where broker and store are one file."""
@@ -136,8 +127,8 @@ def _on_pubsub(settings: Settings, environment: Mapping[str, str], *, publishes:
     broker = urls.pubsub(BROKER, settings.broker)
     try:
         from shared.google.pubsub_client import PATIENCE, Place, PubsubClient  # noqa: PLC0415 (the extra may be missing)
+        from shared.google.pubsub_kept import KeptPublisher  # noqa: PLC0415
         from shared.google.pubsub_letters import PubsubDeadLetters  # noqa: PLC0415
-        from shared.google.pubsub_publisher import PubsubPublisher  # noqa: PLC0415
         from shared.google.pubsub_setup import obstacles  # noqa: PLC0415
         from shared.google.pubsub_subscription import PubsubSubscription  # noqa: PLC0415
         from shared.google.pubsub_tasks import PubsubTasks  # noqa: PLC0415
@@ -158,29 +149,25 @@ def _on_pubsub(settings: Settings, environment: Mapping[str, str], *, publishes:
         await asyncio.gather(subscription.close(), tasks.close())
 
     ends = [end, client.close, close_pulls]
-    spool = None
-    if publishes and (file := spool_file(settings)) is not None:
-        database = Database(file)
-        ends.append(database.close)
-        claim(database, place.topic)
-        spool = Queue(
-            SqlitePublisher(database, clock, settings.spool_bytes, Reserve(file, settings.disk_reserve, applied=False)),
-            SqliteSubscription(database, clock, SPOOL_LEASE),
-        )
+    spool, close_spool = open_spool(settings, clock, place.topic) if publishes else (None, None)
+    if close_spool is not None:
+        ends.append(close_spool)
     if settings.overlay != "memory://":
         membership = Membership(looks, clock, member=new_member(), topic=place.topic) if publishes else None
         overlay = of_fleet = redis_overlay(settings, looks, clock, membership)
         begins.append(of_fleet.open)
         ends.append(of_fleet.close)
     elif publishes:
-        membership = Membership(looks, clock, member=in_memory(place.topic), topic=place.topic)
+        membership = Membership(looks, clock, member=in_memory(place.topic, ""), topic=place.topic)
         overlay = own = MemberOverlay(clock, looks, membership)
         begins.append(own.open)
         ends.append(own.close)
     else:
         overlay = ProcessOverlay(clock)
     return Parts(
-        publisher=PubsubPublisher(client, place.topic, patience=SPOOL_PATIENCE if spool else PATIENCE),
+        publisher=KeptPublisher(
+            client, place.topic, place.subscription, patience=SPOOL_PATIENCE if spool and spool.keeps else PATIENCE
+        ),
         subscription=subscription,
         store=store,
         overlay=overlay,
@@ -190,7 +177,9 @@ def _on_pubsub(settings: Settings, environment: Mapping[str, str], *, publishes:
         metered=True,
         where=f"{settings.broker} and {settings.store}",
         obstacles=partial(obstacles, client, place, settings.retention),
-        letters=partial(PubsubDeadLetters, client, place, lease=settings.lease, clock=clock),
+        letters=lambda: with_spooled(
+            settings, place.topic, PubsubDeadLetters(client, place, lease=settings.lease, clock=clock)
+        ),
         jobs=jobs,
         tasks=tasks,
         spool=spool,

@@ -16,7 +16,7 @@ from google.pubsub_v1 import types
 from google.pubsub_v1.services.publisher.transports import PublisherGrpcAsyncIOTransport
 
 from shared.backoff import Backoff
-from shared.errors import CountersinkError, RefusedError, SettingsError, TransientError
+from shared.errors import RejectedError, SettingsError, TransientError
 
 HOST: Final = "pubsub.googleapis.com"
 TIMEOUT: Final = 5.0
@@ -73,7 +73,10 @@ class Place:
 
 
 class PubsubClient:
-    """Each method is one call; it raises `TransientError`, `SetupError` or `RefusedError`."""
+    """Each method is one call; it raises `TransientError`, of which `SetupError` and `RejectedError` are kinds.
+
+    No answer of Pub/Sub is final: permissions, schemas and routes are mended, and then the same call succeeds.
+    """
 
     def __init__(self, emulator: str | None = None) -> None:
         """`emulator`: host and port, what PUBSUB_EMULATOR_HOST says; Google Cloud without it."""
@@ -84,6 +87,7 @@ class PubsubClient:
         self._modify = self._stub("google.pubsub.v1.Subscriber/ModifyAckDeadline", types.ModifyAckDeadlineRequest.pb())
         self._get_topic = self._stub("google.pubsub.v1.Publisher/GetTopic", types.GetTopicRequest.pb(), _TOPIC)
         self._create_topic = self._stub("google.pubsub.v1.Publisher/CreateTopic", _TOPIC, _TOPIC)
+        self._update_topic = self._stub("google.pubsub.v1.Publisher/UpdateTopic", types.UpdateTopicRequest.pb(), _TOPIC)
         self._get_subscription = self._stub(
             "google.pubsub.v1.Subscriber/GetSubscription", types.GetSubscriptionRequest.pb(), _SUBSCRIPTION
         )
@@ -142,9 +146,14 @@ class PubsubClient:
     async def create_topic(self, topic: Any) -> Any:
         return await _call(self._create_topic, topic, ("name", topic.name), TIMEOUT)
 
-    async def get_subscription(self, subscription: str) -> Any:
+    async def update_topic(self, topic: Any, fields: Sequence[str]) -> Any:
+        request = types.UpdateTopicRequest.pb()(topic=topic)
+        request.update_mask.paths.extend(fields)
+        return await _call(self._update_topic, request, ("topic.name", topic.name), TIMEOUT)
+
+    async def get_subscription(self, subscription: str, timeout: float = TIMEOUT) -> Any:
         request = types.GetSubscriptionRequest.pb()(subscription=subscription)
-        return await _call(self._get_subscription, request, ("subscription", subscription), TIMEOUT)
+        return await _call(self._get_subscription, request, ("subscription", subscription), timeout)
 
     async def create_subscription(self, subscription: Any) -> Any:
         return await _call(self._create_subscription, subscription, ("name", subscription.name), TIMEOUT)
@@ -169,7 +178,7 @@ async def patiently(call: Callable[[float], Awaitable[_T]], patience: float = PA
     while True:
         try:
             return await call(min(TIMEOUT, max(until - loop.time(), 0.1)))
-        except SetupError:
+        except (SetupError, RejectedError):
             raise
         except TransientError:
             await backoff.wait()
@@ -185,6 +194,10 @@ class ExistsError(SetupError):
     """It is there already."""
 
 
+class DeniedError(SetupError):
+    """Our account may not do this."""
+
+
 class _DeadlineError(TransientError):
     """No answer in time."""
 
@@ -192,7 +205,7 @@ class _DeadlineError(TransientError):
 _TOPIC: Final = types.Topic.pb()
 _SUBSCRIPTION: Final = types.Subscription.pb()
 _DENIED: Final = {grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.UNAUTHENTICATED}
-_INVALID: Final = {grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.OUT_OF_RANGE, grpc.StatusCode.UNIMPLEMENTED}
+_INVALID: Final = {grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.OUT_OF_RANGE}
 
 
 async def _call(stub: Any, request: Any, route: tuple[str, str], timeout: float) -> Any:
@@ -207,20 +220,22 @@ async def _call(stub: Any, request: Any, route: tuple[str, str], timeout: float)
         raise TransientError(f"the channel to Pub/Sub is closed: {error}") from error
 
 
-def _ours(error: grpc.aio.AioRpcError, resource: str) -> CountersinkError:
-    """Everything but a plain refusal may have happened, or may work later."""
+def _ours(error: grpc.aio.AioRpcError, resource: str) -> TransientError:
+    """Everything may have happened, or may work later."""
     code = error.code()
     said = f"Pub/Sub answered {code.name} for {resource}: {error.details()}"
     if code == grpc.StatusCode.NOT_FOUND:
         return NotFoundError(f"{said}; to make what is missing run: countersink provision")
     if code in _DENIED:
-        return SetupError(f"{said}; give this account the roles Pub/Sub Publisher and Subscriber on it")
+        return DeniedError(f"{said}; give this account the roles Pub/Sub Publisher and Subscriber on it")
     if code == grpc.StatusCode.ALREADY_EXISTS:
         return ExistsError(said)
     if code == grpc.StatusCode.FAILED_PRECONDITION:
         return SetupError(f"{said}; to see what is wrong with it run: countersink provision")
     if code in _INVALID:
-        return RefusedError(said)
+        return RejectedError(f"{said}; if its topic has a schema, remove that")
+    if code == grpc.StatusCode.UNIMPLEMENTED:
+        return TransientError(f"{said}; something that is not Pub/Sub answers: look at proxies on the way to it")
     return (_DeadlineError if code == grpc.StatusCode.DEADLINE_EXCEEDED else TransientError)(said)
 
 

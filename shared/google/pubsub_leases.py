@@ -5,7 +5,7 @@ import math
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
-from shared.errors import RefusedError
+from shared.errors import RejectedError
 from shared.google.pubsub_client import PATIENCE, PubsubClient, patiently
 from shared.google.pubsub_wire import ack_batches
 
@@ -53,7 +53,7 @@ class Leases:
         try:
             async with self._slots:
                 await patiently(lambda timeout: call(batch, timeout), self._patience)
-        except RefusedError:
+        except RejectedError:
             # One id that Pub/Sub does not know (any more) fails all of them: a lease that was lost, and no error.
             if len(batch) > 1:
                 half = len(batch) // 2

@@ -32,8 +32,8 @@ class PubsubPublisher:
         self._good = float("-inf")
 
     async def publish(self, messages: Sequence[Message]) -> None:
-        """Tries for `patience` seconds, so an error does mean that something is wrong. `RefusedError`: one of the
-        messages is too large, and none was published.
+        """Tries for `patience` seconds, so an error does mean that something is wrong. It says "not taken" only of
+        what it never sent: an answer, whatever it is, may follow a try that was taken and not answered.
         """
         batches = requests([to_wire(message) for message in messages])
         size = sum(size for _, size in batches)

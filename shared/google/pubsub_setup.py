@@ -2,13 +2,13 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from shared.errors import CountersinkError, TransientError
 from shared.findings import FAIL, OK, WARN, Finding, too_long
-from shared.google.pubsub_client import NotFoundError, Place, PubsubClient, SetupError
-from shared.google.pubsub_provision import costs, losses, provision
+from shared.google.pubsub_client import DeniedError, NotFoundError, Place, PubsubClient
+from shared.google.pubsub_provision import costs, losses, provision, strays
 
 _log = logging.getLogger(__name__)
 
@@ -25,12 +25,17 @@ class Seen(NamedTuple):
     missing: list[str]
     hidden: Mapping[str, str]
     """Those that our account may not look at, and what Pub/Sub said."""
+    pairs: Sequence[tuple[str, str]]
+    """Subscriptions, each with the topic that it should be one of."""
     tasks: frozenset[str] = frozenset()
     """Those of jobs: how long they keep a task does not matter, since a job knows how old it may be."""
 
     def obstacles(self, retention: int) -> list[str]:
         """Why nobody should start, each with what to do. `retention` in seconds; 0 for who makes no receipts."""
         found = [f"{', '.join(self.missing)}: not there; run: countersink provision"] if self.missing else []
+        for name, topic in self.pairs:
+            if name in self.there:
+                found += [f"{name}: {flaw}" for flaw in strays(self.there[name], topic)]
         if retention:
             counted = {name: one for name, one in self.there.items() if name not in self.tasks}
             keeps = ((name, int(one.message_retention_duration.seconds)) for name, one in counted.items())
@@ -40,8 +45,11 @@ class Seen(NamedTuple):
 
 async def look(client: PubsubClient, place: Place, *, flushes: bool) -> Seen:
     """`TransientError` if it can't be reached in time. `flushes`: also at what only flushers need."""
+    counts, dead = (place.subscription, place.topic), (place.dead_subscription, place.dead_topic)
+    tasks = (place.tasks.subscription, place.tasks.topic)
+    pairs = [counts, dead, tasks] if flushes else [counts]
     topics = [place.topic, place.tasks.topic, *([place.dead_topic] if flushes else [])]
-    subscriptions = [place.subscription, place.dead_subscription, place.tasks.subscription] if flushes else []
+    subscriptions = [subscription for subscription, _ in pairs]
     names = [*topics, *subscriptions]
     calls = [*map(client.get_topic, topics), *map(client.get_subscription, subscriptions)]
     try:
@@ -53,13 +61,13 @@ async def look(client: PubsubClient, place: Place, *, flushes: bool) -> Seen:
     for name, answer in zip(names, answers, strict=True):
         if isinstance(answer, NotFoundError):
             missing.append(name)
-        elif isinstance(answer, SetupError):
+        elif isinstance(answer, DeniedError):
             hidden[name] = str(answer)
         elif isinstance(answer, BaseException):
             raise answer
         else:
             there[name] = answer
-    return Seen(there, missing, hidden, frozenset({place.tasks.topic, place.tasks.subscription}))
+    return Seen(there, missing, hidden, pairs, frozenset({place.tasks.topic, place.tasks.subscription}))
 
 
 async def obstacles(client: PubsubClient, place: Place, retention: int, *, flushes: bool) -> list[str]:
@@ -116,15 +124,12 @@ class PubsubSetup:
         return Finding(FAIL, "broker", f"{error}; look at {where}")
 
     def _flaws(self, seen: Seen) -> list[Finding]:
-        place, found = self._place, []
-        pairs = (
-            (place.subscription, place.topic),
-            (place.dead_subscription, place.dead_topic),
-            (place.tasks.subscription, place.tasks.topic),
-        )
-        for name, topic in pairs:
+        """Those that are no obstacles."""
+        found = []
+        for name, topic in seen.pairs:
             if (one := seen.there.get(name)) is not None:
-                found += [Finding(FAIL, "broker", f"{name}: {flaw}") for flaw in losses(one, topic)]
+                lost = [flaw for flaw in losses(one, topic) if flaw not in strays(one, topic)]
+                found += [Finding(FAIL, "broker", f"{name}: {flaw}") for flaw in lost]
                 found += [Finding(WARN, "broker", f"{name}: {flaw}") for flaw in costs(one)]
         return found
 

@@ -10,8 +10,8 @@ from typing import Any, Final
 
 from shared.errors import CountersinkError, TransientError
 from shared.google.pubsub_client import PATIENCE, Place, PubsubClient, SetupError
+from shared.google.pubsub_kept import KeptPublisher
 from shared.google.pubsub_leases import Leases
-from shared.google.pubsub_publisher import PubsubPublisher
 from shared.google.pubsub_wire import dead_letter, from_wire, published
 from shared.words import Delivery
 
@@ -58,7 +58,9 @@ class PubsubSubscription:
         self._linger = linger
         self._hold = hold
         self._leases = Leases(client, place.subscription, patience)
-        self._dead = PubsubPublisher(client, place.dead_topic, patience=patience)
+        self._dead = KeptPublisher(
+            client, place.dead_topic, place.dead_subscription, patience=patience, of="dead letters"
+        )
         self._pulled: deque[_Pulled] = deque()
         self._pulls: dict[asyncio.Task[None], float] = {}
         self._asked = 0

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from google.pubsub_v1 import types
 
-from shared.errors import RefusedError
+from shared.errors import TooLargeError
 from shared.words import Delivery, Letter, Message
 
 MOST_MESSAGES: Final = 1_000
@@ -55,14 +55,14 @@ def published(message: Any) -> int:
 
 
 def requests(messages: Sequence[Any]) -> list[tuple[list[Any], int]]:
-    """As few requests as hold them, in order, with their bytes; `RefusedError` if one alone is too large."""
+    """As few requests as hold them, in order, with their bytes; `TooLargeError` if one alone is too large."""
     made: list[tuple[list[Any], int]] = []
     batch: list[Any] = []
     size = 0
     for message in messages:
         more = message.ByteSize() + _FRAME
         if more > MOST_BYTES:
-            raise RefusedError(f"a message of {more} bytes is more than Pub/Sub takes ({MOST_BYTES})")
+            raise TooLargeError(f"a message of {more} bytes is more than Pub/Sub takes ({MOST_BYTES})")
         if batch and (len(batch) == MOST_MESSAGES or size + more > MOST_BYTES):
             made.append((batch, size))
             batch, size = [], 0

@@ -17,7 +17,7 @@ from shared.google.datastore_keys import Kinds
 from shared.google.datastore_keys import Place as DatastorePlace
 from shared.google.datastore_setup import DatastoreSetup
 from shared.google.datastore_ttl import Ttl, TtlDeniedError
-from shared.google.pubsub_client import NotFoundError, Place, PubsubClient, SetupError
+from shared.google.pubsub_client import DeniedError, NotFoundError, Place, PubsubClient
 from shared.google.pubsub_setup import PubsubSetup, obstacles
 
 PLACE = Place("p", "topic", "sub")
@@ -48,7 +48,7 @@ class Rights:
         if name == self.missing:
             raise NotFoundError("it is not there")
         if not self.look:
-            raise SetupError("Pub/Sub answered PERMISSION_DENIED")
+            raise DeniedError("Pub/Sub answered PERMISSION_DENIED")
 
     async def may(self, resource: str, permission: str) -> bool:
         if self.broken is not None:

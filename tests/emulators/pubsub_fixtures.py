@@ -7,6 +7,7 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+from google.pubsub_v1 import types
 
 from shared.google.pubsub_client import TIMEOUT, Place, PubsubClient
 from shared.google.pubsub_leases import LONGEST
@@ -83,6 +84,34 @@ class Pubsub:
         subscription = PubsubSubscription(client or self.client(), self.place, **settings)
         self.subscriptions.append(subscription)
         return subscription
+
+    async def change(self, method: str, request: Any) -> None:
+        """A call that Countersink never makes, as "Subscriber/DeleteSubscription"."""
+        call = self.client()._channel.unary_unary(
+            f"/google.pubsub.v1.{method}",
+            request_serializer=type(request).SerializeToString,
+            response_deserializer=bytes,
+        )
+        await call(request)
+
+    async def delete_subscription(self, name: str = "") -> None:
+        request = types.DeleteSubscriptionRequest.pb()(subscription=name or self.place.subscription)
+        await self.change("Subscriber/DeleteSubscription", request)
+
+    async def put_schema(self) -> None:
+        """On the topic: it takes no envelope of ours then."""
+        parent, name = f"projects/{self.place.project}", f"s-{uuid4().hex}"
+        definition = '{"type":"record","name":"A","fields":[{"name":"x","type":"string"}]}'
+        schema = types.Schema.pb()(type_=types.Schema.Type.AVRO, definition=definition)
+        request = types.CreateSchemaRequest.pb()(parent=parent, schema_id=name, schema=schema)
+        await self.change("SchemaService/CreateSchema", request)
+        topic = types.Topic.pb()(name=self.place.topic)
+        topic.schema_settings.schema = f"{parent}/schemas/{name}"
+        topic.schema_settings.encoding = types.Encoding.JSON
+        await self.client().update_topic(topic, ["schema_settings"])
+
+    async def take_schema_off(self) -> None:
+        await self.client().update_topic(types.Topic.pb()(name=self.place.topic), ["schema_settings"])
 
     async def lapse(self) -> None:
         """Let all leases run out but those that have the longest there is; the emulator's clock can't be turned."""

@@ -6,7 +6,7 @@ import pytest
 from google.cloud.pubsub_v1 import PublisherClient
 
 from shared.codec import decode, encode
-from shared.errors import RefusedError
+from shared.errors import TooLargeError, UnkeptError
 from shared.google import pubsub_wire as wire
 from shared.google.pubsub_client import Place, SetupError
 from shared.google.pubsub_publisher import FRESH
@@ -36,7 +36,7 @@ async def test_large_messages_go_in_requests_below_ten_megabytes(pubsub: Pubsub)
 
 async def test_a_message_too_large_for_any_request_is_refused_before_anything_is_sent(pubsub: Pubsub) -> None:
     client = pubsub.client()
-    with pytest.raises(RefusedError, match="more than Pub/Sub takes"):
+    with pytest.raises(TooLargeError, match="more than Pub/Sub takes"):
         await pubsub.publisher(client).publish([message(1), Message(b" " * 10 * MB)])
     assert not client.sent
 
@@ -234,12 +234,13 @@ async def test_what_is_missing_is_said_with_what_to_do(empty_pubsub: Pubsub) -> 
     for call in (
         publisher.publish([message(1)]),
         subscription.pull(1, 1, 0.0),
-        subscription.bury(held, "because"),
         subscription.ack(["t"], 1),
     ):
         with pytest.raises(SetupError, match="countersink provision") as caught:
             await call
         assert caught.value.__cause__ is not None
+    with pytest.raises(UnkeptError, match="countersink provision"):
+        await subscription.bury(held, "because")
 
 
 async def test_check_asks_unless_a_publish_has_just_succeeded(pubsub: Pubsub) -> None:

@@ -8,7 +8,7 @@ import grpc
 import pytest
 from google.iam.v1 import iam_policy_pb2
 
-from shared.errors import RefusedError, SettingsError, TransientError
+from shared.errors import RejectedError, SettingsError, TransientError
 from shared.google.pubsub_client import Place, PubsubClient, SetupError
 from shared.google.pubsub_publisher import PubsubPublisher
 from shared.google.pubsub_subscription import PubsubSubscription
@@ -76,7 +76,11 @@ SAID = "said the server|Deadline Exceeded"
         ("UNAUTHENTICATED", SetupError, "roles Pub/Sub Publisher and Subscriber"),
         ("NOT_FOUND", SetupError, "countersink provision"),
         ("FAILED_PRECONDITION", SetupError, "countersink provision"),
-        ("INVALID_ARGUMENT", RefusedError, "said the server"),
+        ("INVALID_ARGUMENT", RejectedError, "said the server; if its topic has a schema, remove that"),
+        ("OUT_OF_RANGE", RejectedError, "said the server"),
+        ("ALREADY_EXISTS", SetupError, "said the server"),
+        ("DATA_LOSS", TransientError, SAID),
+        ("UNIMPLEMENTED", TransientError, "look at proxies on the way|Deadline Exceeded"),
         ("UNAVAILABLE", TransientError, SAID),
         ("ABORTED", TransientError, SAID),
         ("INTERNAL", TransientError, SAID),

@@ -1,5 +1,6 @@
 """Making and judging topics and subscriptions."""
 
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -7,7 +8,7 @@ from google.pubsub_v1 import types
 
 from shared.google.pubsub_client import PubsubClient
 from shared.google.pubsub_provision import flaws, provision
-from tests.contracts.broker import message, pull_all
+from tests.contracts.broker import message, numbers, pull_all
 from tests.emulators.pubsub_fixtures import Pubsub
 
 WEEK = 604_800
@@ -16,9 +17,9 @@ WEEK = 604_800
 async def test_it_makes_what_is_missing_and_says_so(empty_pubsub: Pubsub) -> None:
     place = empty_pubsub.place
     assert await provision(empty_pubsub.client(), place, lease=60.0, retention=WEEK) == [
-        f"{place.topic}: made",
+        f"{place.topic}: made, retains messages 7 days",
         f"{place.subscription}: made, leases of 60 s, keeps messages 7 days",
-        f"{place.dead_topic}: made",
+        f"{place.dead_topic}: made, retains messages 7 days",
         f"{place.dead_subscription}: made, leases of 600 s, keeps messages 7 days",
         f"{place.tasks.topic}: made",
         f"{place.tasks.subscription}: made, leases of 60 s, keeps messages 7 days",
@@ -42,11 +43,36 @@ async def test_done_twice_it_changes_nothing(empty_pubsub: Pubsub) -> None:
 async def test_it_gives_more_time_and_never_less(empty_pubsub: Pubsub) -> None:
     client, place = empty_pubsub.client(), empty_pubsub.place
     await provision(client, place, lease=30.0, retention=86_400)
-    _, changed, *_ = await provision(client, place, lease=60.0, retention=WEEK)
+    topic, changed, *_ = await provision(client, place, lease=60.0, retention=WEEK)
+    assert topic == f"{place.topic}: changed, retains messages 7 days"
     assert changed == f"{place.subscription}: changed, leases of 60 s, keeps messages 7 days"
-    _, same, *_ = await provision(client, place, lease=30.0, retention=86_400)
+    topic, same, *_ = await provision(client, place, lease=30.0, retention=86_400)
+    assert topic == f"{place.topic}: is there"
     assert same == f"{place.subscription}: is there"
+    assert (await client.get_topic(place.topic)).message_retention_duration.seconds == WEEK
     assert (await client.get_subscription(place.subscription)).ack_deadline_seconds == 60
+
+
+async def test_a_topic_without_retention_gets_it(empty_pubsub: Pubsub) -> None:
+    """As earlier versions made it."""
+    client, place = empty_pubsub.client(), empty_pubsub.place
+    await client.create_topic(types.Topic.pb()(name=place.topic))
+    topic, *_ = await provision(client, place, lease=60.0, retention=WEEK)
+    assert topic == f"{place.topic}: changed, retains messages 7 days"
+
+
+async def test_what_was_published_while_no_subscription_was_there_is_rescued_by_a_seek(empty_pubsub: Pubsub) -> None:
+    """The steps that the README gives."""
+    client, place = empty_pubsub.client(), empty_pubsub.place
+    await provision(client, place, lease=60.0, retention=WEEK)
+    await empty_pubsub.publisher().publish([message(1)])
+    await empty_pubsub.delete_subscription()
+    await empty_pubsub.publisher().publish([message(2)])
+    await provision(client, place, lease=60.0, retention=WEEK)
+    seek = types.SeekRequest.pb()(subscription=place.subscription)
+    seek.time.FromSeconds(int(time.time()) - 60)
+    await empty_pubsub.change("Subscriber/Seek", seek)
+    assert numbers(await pull_all(empty_pubsub.subscription(), 2)) == [1, 2]
 
 
 async def test_it_says_what_is_wrong_with_what_is_there(empty_pubsub: Pubsub) -> None:
@@ -54,7 +80,7 @@ async def test_it_says_what_is_wrong_with_what_is_there(empty_pubsub: Pubsub) ->
     await provision(client, place, lease=60.0, retention=WEEK)
     other = type(place)(place.project, f"{place.topic_id}-2", place.subscription_id)
     lines = await provision(client, other, lease=60.0, retention=WEEK)
-    wrong = f"WRONG: it is one of {place.topic}, not of {other.topic}: name another"
+    wrong = f"WRONG: it is one of {place.topic}, not of {other.topic}: name another in COUNTERSINK_BROKER"
     assert f"{place.subscription}: {wrong}" in lines
 
 
@@ -95,5 +121,5 @@ def test_every_flaw_is_found() -> None:
     bad.push_config.push_endpoint = "https://example.com"
     bad.expiration_policy.ttl.seconds = 2_678_400
     assert [flaw.split()[1] for flaw in flaws(bad, "t")] == [
-        "filter", "dead-letter", "pushes,", "is", "delivery", "makes", "deletes",
+        "is", "filter", "dead-letter", "pushes,", "delivery", "makes", "deletes",
     ]  # fmt: skip

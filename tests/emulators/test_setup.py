@@ -155,16 +155,34 @@ async def test_what_is_missing_is_said_by_doctor_and_stops_a_start(cloud: Cloud)
         assert "run: countersink provision" in said
 
 
-async def test_an_ingest_needs_its_topic_alone(ready: Cloud) -> None:
+async def test_nobody_starts_where_nobody_would_keep_what_is_published(ready: Cloud) -> None:
     place = ready.pubsub.place
-    await delete_subscription(ready, place.subscription)
+    await ready.pubsub.delete_subscription()
     failed, _ = await ready.doctor()
     assert failed == [f"FAIL  broker    {place.subscription}: not there; run: countersink provision"]
+    for command in (("ingest", "--port", "0"), ("ingest", "--port", "0", "--workers", "2"), ("flusher",)):
+        code, _, (said,) = await ready.run(*command)
+        assert code == 1
+        assert said == f"countersink: {place.subscription}: not there; run: countersink provision"
+
+
+async def test_an_ingest_does_not_need_what_only_flushers_do(ready: Cloud) -> None:
+    place = ready.pubsub.place
+    await ready.pubsub.delete_subscription(place.dead_subscription)
     async with started(ready, "ingest", "--port", "0", "--workers", "2") as line:
         assert "with 2 workers" in line
     code, _, (said,) = await ready.run("flusher")
+    assert (code, said) == (1, f"countersink: {place.dead_subscription}: not there; run: countersink provision")
+
+
+async def test_a_subscription_of_another_topic_stops_a_start(ready: Cloud) -> None:
+    place, client = ready.pubsub.place, ready.pubsub.client()
+    await client.create_topic(types.Topic.pb()(name=f"{place.topic}-2"))
+    await client.create_topic(types.Topic.pb()(name=f"{place.topic}-2-tasks"))
+    other = f"pubsub://{place.project}/{place.topic_id}-2?subscription={place.subscription_id}"
+    code, _, (said,) = await ready.run("ingest", "--port", "0", COUNTERSINK_BROKER=other)
     assert code == 1
-    assert said == f"countersink: {place.subscription}: not there; run: countersink provision"
+    assert f"{place.subscription}: it is one of {place.topic}, not of {place.topic}-2: name another" in said
 
 
 async def test_receipts_that_would_be_gone_too_soon_stop_a_flusher(ready: Cloud) -> None:
@@ -307,13 +325,3 @@ async def test_a_clock_that_is_wrong_is_found(firestore: Datastore, ahead: float
     found = [finding async for finding in setup.findings() if finding.part == "clock"]
     assert [finding.mark for finding in found] == [mark]
     assert isinstance(found[0], Finding)
-
-
-async def delete_subscription(cloud: Cloud, name: str) -> None:
-    client = cloud.pubsub.client()
-    delete = client._channel.unary_unary(
-        "/google.pubsub.v1.Subscriber/DeleteSubscription",
-        request_serializer=types.DeleteSubscriptionRequest.pb().SerializeToString,
-        response_deserializer=bytes,
-    )
-    await delete(types.DeleteSubscriptionRequest.pb()(subscription=name))

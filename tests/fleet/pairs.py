@@ -23,6 +23,9 @@ from tests.emulators.pubsub_fixtures import Pubsub
 LEASE = 3
 """Seconds. Pub/Sub itself has none below 10; its emulator has, and so a test need not wait for that long."""
 
+RETAINED = 600
+"""Seconds that topics retain messages, as `countersink provision` has them do."""
+
 
 class DeadLetter(NamedTuple):
     """What was buried, and why."""
@@ -142,7 +145,9 @@ async def emulated(pubsub_host: str, datastore: Datastore, *, blind: bool) -> Em
         (place.dead_topic, place.dead_subscription, LEASE),
         (place.tasks.topic, place.tasks.subscription, LEASE),
     ):
-        await client.create_topic(types.Topic.pb()(name=topic))
+        made = types.Topic.pb()(name=topic)
+        made.message_retention_duration.seconds = RETAINED
+        await client.create_topic(made)
         await client.create_subscription(
             types.Subscription.pb()(name=subscription, topic=topic, ack_deadline_seconds=lease)
         )

@@ -9,12 +9,25 @@ from ingest.pace import Pace
 from ingest.publishing import Publishing
 from shared import metrics
 from shared.clock import ManualClock
-from shared.errors import CountersinkError, DoubtfulError, OverloadedError, RefusedError, StorageFullError
+from shared.errors import (
+    CountersinkError,
+    DoubtfulError,
+    OverloadedError,
+    RejectedError,
+    StorageFullError,
+    TooLargeError,
+    UnkeptError,
+)
 from shared.memory.broker import MemoryBroker
 from shared.memory.overlay import ProcessOverlay
 from shared.words import Envelope, Message
 
-LIMITS = [OverloadedError("too much", 2.5), StorageFullError("the disk is full"), RefusedError("never")]
+LIMITS = [
+    OverloadedError("too much", 2.5),
+    StorageFullError("the disk is full"),
+    TooLargeError("never"),
+    UnkeptError("nobody keeps it"),
+]
 
 
 class Fails(MemoryBroker):
@@ -68,4 +81,15 @@ async def test_a_limit_that_is_met_after_the_publish_is_doubtful(error: Counters
         await add(broker, overlay, clock)
     assert caught.value.limit is error
     assert broker.unburied() == 1
+    assert doubtful() == before + 1
+
+
+async def test_a_refusal_is_doubtful() -> None:
+    """It may be the answer to a second try, after a first one that was taken and not answered."""
+    clock = ManualClock()
+    broker = Fails(clock)
+    broker.error = RejectedError("not now")
+    before = doubtful()
+    with pytest.raises(RejectedError):
+        await add(broker, ProcessOverlay(clock), clock)
     assert doubtful() == before + 1

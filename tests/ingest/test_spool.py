@@ -1,12 +1,22 @@
 """The spool: takes what the broker can't, and forwards it in order."""
 
+import contextlib
 from collections.abc import Sequence
 
 import pytest
 
+from ingest.forwarding import MOST_REFUSED, PAUSE
 from ingest.spool import Spool
 from shared.clock import ManualClock
-from shared.errors import DoubtfulError, OverloadedError, RefusedError, StorageFullError, TransientError
+from shared.errors import (
+    DoubtfulError,
+    OverloadedError,
+    RejectedError,
+    StorageFullError,
+    TooLargeError,
+    TransientError,
+    UnkeptError,
+)
 from shared.memory.broker import MemoryBroker
 from shared.words import Message
 
@@ -18,15 +28,24 @@ class Broker(MemoryBroker):
 
     away = False
     takes_anyway = False
-    refuses: bytes | None = None
+    refuses = b"nothing"
+    """Messages that begin like this."""
+    too_large: bytes | None = None
     full = False
+    unkept = False
+    most = 1_000
+    """Messages of one request."""
 
     async def publish(self, messages: Sequence[Message]) -> None:
         if self.full:
             raise OverloadedError("too much in flight")
-        if any(message.data == self.refuses for message in messages):
-            raise RefusedError("never")
-        if self.away and not self.takes_anyway:
+        if self.unkept:
+            raise UnkeptError("nobody keeps it")
+        if any(message.data == self.too_large for message in messages):
+            raise TooLargeError("never")
+        if any(message.data.startswith(self.refuses) for message in messages):
+            raise RejectedError("not now")
+        if (self.away and not self.takes_anyway) or len(messages) > self.most:
             raise TransientError("away")
         await super().publish(messages)
         if self.away:
@@ -80,9 +99,8 @@ async def test_while_it_is_away_all_is_taken_and_goes_in_order_when_it_is_back(s
     scene.broker.away = False
     await scene.publish(b"4")
     assert await scene.arrived() == [], "it must not overtake"
-    assert await scene.spool.forward_once() == 4
+    assert [await scene.spool.forward_once() for _ in range(4)] == [1, 2, 1, 0], "a small step first"
     assert await scene.arrived() == [b"1", b"2", b"3", b"4"]
-    assert await scene.spool.forward_once() == 0
     await scene.publish(b"5")
     assert await scene.arrived() == [b"5"]
     assert scene.queue.unburied() == 0
@@ -117,6 +135,24 @@ async def test_a_forward_that_fails_gives_its_messages_back(scene: Scene) -> Non
     assert await scene.spool.forward_once() == 1
 
 
+async def test_what_is_too_much_at_once_goes_in_smaller_steps(scene: Scene) -> None:
+    """A proxy on the way takes small requests alone, and answers others as if the broker were away."""
+    scene.broker.away = True
+    for number in range(9):
+        await scene.publish(b"%d" % number)
+    scene.broker.away, scene.broker.most = False, 2
+    for _ in range(2):
+        with pytest.raises(TransientError):
+            await scene.spool.forward_once()
+    steps = 0
+    while scene.queue.unburied():
+        with contextlib.suppress(TransientError):
+            await scene.spool.forward_once()
+        steps += 1
+        assert steps < 30
+    assert sorted(await scene.arrived()) == [b"%d" % number for number in range(9)]
+
+
 async def test_overload_is_not_spooled(scene: Scene) -> None:
     """The broker is there; whoever waits a little finds room."""
     scene.broker.full = True
@@ -125,15 +161,117 @@ async def test_overload_is_not_spooled(scene: Scene) -> None:
     assert scene.queue.unburied() == 0
 
 
-async def test_what_the_broker_refuses_for_ever_holds_up_nobody(scene: Scene, caplog: pytest.LogCaptureFixture) -> None:
+async def test_what_can_never_fit_holds_up_nobody_and_is_kept(scene: Scene, caplog: pytest.LogCaptureFixture) -> None:
+    scene.broker.away = True
+    for text in (b"1", b"bad", b"3"):
+        await scene.publish(text)
+    scene.broker.away, scene.broker.too_large = False, b"bad"
+    assert await scene.spool.forward_once() == 3
+    assert await scene.arrived() == [b"1", b"3"]
+    assert list(scene.queue.buried()) == ["2"]
+    assert "too large" in caplog.text
+
+
+async def test_a_refusal_that_passes_loses_nothing(scene: Scene) -> None:
+    """A schema is put on the topic, and taken off again."""
+    scene.broker.refuses = b""
+    for text in (b"1", b"2", b"3"):
+        await scene.publish(text)
+    with pytest.raises(RejectedError):
+        await scene.spool.forward_once()
+    await scene.publish(b"4")
+    assert await scene.arrived() == []
+    scene.broker.refuses = b"nothing"
+    scene.clock.turn(PAUSE)
+    assert await scene.spool.forward_once() == 4
+    assert sorted(await scene.arrived()) == [b"1", b"2", b"3", b"4"]
+    assert scene.queue.unburied() == 0
+    assert scene.queue.buried() == {}
+
+
+async def test_one_that_is_refused_waits_alone(scene: Scene, caplog: pytest.LogCaptureFixture) -> None:
     scene.broker.away = True
     for text in (b"1", b"bad", b"3"):
         await scene.publish(text)
     scene.broker.away, scene.broker.refuses = False, b"bad"
     assert await scene.spool.forward_once() == 3
     assert await scene.arrived() == [b"1", b"3"]
-    assert list(scene.queue.buried()) == ["2"]
-    assert "refuses" in caplog.text
+    assert await scene.spool.forward_once() == 0
+    await scene.publish(b"4")
+    assert await scene.arrived() == [b"4"], "the broker takes all others at once"
+    assert scene.queue.unburied() == 1
+    scene.clock.turn(AGE + 1)
+    assert await scene.spool.forward_once() == 1, "it is tried again, and is no sign that the broker is away"
+    await scene.publish(b"5")
+    assert await scene.spool.forward_once() == 1
+    assert await scene.arrived() == [b"5"]
+    scene.broker.refuses = b"nothing"
+    scene.clock.turn(PAUSE)
+    assert await scene.spool.forward_once() == 1
+    assert await scene.arrived() == [b"bad"]
+    assert "refuses 1 messages" in caplog.text
+
+
+async def test_many_that_are_refused_do_not_hold_up_those_behind_them(scene: Scene) -> None:
+    scene.broker.away = True
+    for number in range(3 * MOST_REFUSED):
+        await scene.publish(b"bad %d" % number)
+    await scene.publish(b"good")
+    scene.broker.away, scene.broker.refuses = False, b"bad"
+    for _ in range(3):
+        with pytest.raises(RejectedError):
+            await scene.spool.forward_once()
+    await scene.spool.forward_once()
+    assert await scene.arrived() == [b"good"]
+
+
+async def test_while_the_broker_refuses_everything_the_spool_takes_what_comes(scene: Scene) -> None:
+    """Also while no row is to be tried: nobody needs to wait for one more refusal."""
+    scene.broker.refuses = b""
+    await scene.publish(b"1")
+    with pytest.raises(RejectedError):
+        await scene.spool.forward_once()
+    assert await scene.spool.forward_once() == 0
+    scene.broker.full = True
+    await scene.publish(b"2")
+    assert scene.queue.unburied() == 2
+    scene.broker.full, scene.broker.refuses = False, b"nothing"
+    assert await scene.spool.forward_once() == 1
+    assert await scene.spool.forward_once() == 0
+    await scene.publish(b"3")
+    assert await scene.arrived() == [b"2", b"3"]
+
+
+async def test_a_full_spool_may_say_that_nothing_was_taken_if_nothing_was_sent(scene: Scene) -> None:
+    spool = Spool(scene.broker, Full(scene.clock), scene.queue, scene.clock, AGE)
+    assert await spool.forward_once() == 0
+    scene.broker.unkept = True
+    with pytest.raises(StorageFullError):
+        await spool.publish([Message(b"1")])
+
+
+async def test_what_nobody_would_keep_is_spooled(scene: Scene) -> None:
+    scene.broker.unkept = True
+    await scene.publish(b"1")
+    await scene.spool.check()
+    with pytest.raises(UnkeptError):
+        await scene.spool.forward_once()
+    scene.broker.unkept = False
+    assert await scene.spool.forward_once() == 1
+    assert await scene.arrived() == [b"1"]
+
+
+async def test_a_spool_that_may_be_gone_with_the_process_only_forwards(scene: Scene) -> None:
+    scene.broker.away = True
+    await scene.publish(b"1")
+    spool = Spool(scene.broker, scene.queue, scene.queue, scene.clock, AGE, keeps=False)
+    for step in (spool.publish([Message(b"2")]), spool.check()):
+        with pytest.raises(TransientError):
+            await step
+    scene.broker.away = False
+    await spool.publish([Message(b"3")])
+    await spool.forward_once()
+    assert await scene.arrived() == [b"3", b"1"]
 
 
 async def test_it_is_ready_while_it_can_take_an_outage(scene: Scene) -> None:

@@ -1,8 +1,15 @@
 """The network between our processes and the emulators: connections cut, answers lost, everything held back, or slow."""
 
 import asyncio
+import time
 
+import grpc
+from google.pubsub_v1 import types
+
+from ingest import forwarding
+from tests.emulators.front import front
 from tests.emulators.proxy import Proxy
+from tests.fleet.pairs import LEASE, Emulated
 from tests.reliability.rows import BLIND, EMULATED, WRITTEN_BACK, Row
 from tests.reliability.scene import Scene
 
@@ -16,6 +23,15 @@ SPOOLED = (2.0, 6.0)
 AWAKE = 3.0
 FORWARDED = 60.0
 """Seconds for the spool to be empty again, at most."""
+REFUSALS = (
+    grpc.StatusCode.UNIMPLEMENTED,
+    grpc.StatusCode.PERMISSION_DENIED,
+    grpc.StatusCode.NOT_FOUND,
+    grpc.StatusCode.FAILED_PRECONDITION,
+    grpc.StatusCode.INVALID_ARGUMENT,
+)
+NOTICED = 30.0
+"""Seconds until an ingest knows that its subscription is missing, at most."""
 LATENCY = 0.1
 RATE = 100_000.0
 
@@ -100,14 +116,52 @@ async def spooled(scene: Scene, seconds: float) -> None:
         await asyncio.sleep(scene.chance(*SPOOLED) / 2)
         for wire in (scene.ingest_wire, scene.broker_wire):
             await wire.come()
-        async with asyncio.timeout(FORWARDED):
-            while await _spooling(scene, ingest.url):
-                await asyncio.sleep(0.1)
+        await _shows(scene, "countersink_spooling 0.0", FORWARDED)
 
 
-async def _spooling(scene: Scene, url: str) -> bool:
-    _, said = await scene.calls.get(f"{url}/metrics")
-    return "countersink_spooling 0.0" not in said.splitlines()
+async def _shows(scene: Scene, metric: str, within: float) -> None:
+    """Until the first ingest shows that metric, with that value."""
+    async with asyncio.timeout(within):
+        while metric not in (await scene.calls.get(f"{scene.ingests[0].url}/metrics"))[1].splitlines():
+            await asyncio.sleep(0.1)
+
+
+async def refused(scene: Scene, seconds: float) -> None:
+    """Pub/Sub answers, and refuses everything. Nobody may notice, and nobody may give up for good."""
+    until, turn = scene.seconds + seconds, 0
+    emulator = scene.pair.settings["PUBSUB_EMULATOR_HOST"]
+    async with front(emulator) as before:
+        while scene.seconds < until:
+            before.codes[""] = REFUSALS[turn % len(REFUSALS)]
+            turn += 1
+            for wire in (scene.ingest_wire, scene.broker_wire):
+                wire.lead_to(before.address)
+            await scene.busy()
+            await asyncio.sleep(scene.chance(*SPOOLED))
+            await scene.busy()
+            for wire in (scene.ingest_wire, scene.broker_wire):
+                wire.lead_to(emulator)
+            await _shows(scene, "countersink_spooling 0.0", forwarding.PAUSE + FORWARDED)
+        assert before.refused, "nobody was refused anything"
+
+
+async def deleted(scene: Scene, seconds: float) -> None:
+    """The spool takes what comes, as soon as somebody looks; what was published before is in the topic."""
+    assert isinstance(scene.pair, Emulated)
+    until, pubsub = scene.seconds + seconds, scene.pair.pubsub
+    begun = int(time.time()) - 1
+    while scene.seconds < until:
+        await pubsub.delete_subscription()
+        await _shows(scene, 'countersink_subscription_missing{of="counts"} 1.0', NOTICED)
+        await scene.busy()
+        assert (await scene.calls.get(f"{scene.ingests[0].url}/readyz"))[0] == 200, "not ready, though there is a spool"
+        place = pubsub.place
+        made = types.Subscription.pb()(name=place.subscription, topic=place.topic, ack_deadline_seconds=LEASE)
+        await pubsub.client().create_subscription(made)
+        seek = types.SeekRequest.pb()(subscription=place.subscription)
+        seek.time.FromSeconds(begun)
+        await pubsub.change("Subscriber/Seek", seek)
+        await _shows(scene, "countersink_spooling 0.0", FORWARDED)
 
 
 async def slow(scene: Scene, seconds: float) -> None:
@@ -148,6 +202,27 @@ ROWS = (
         tested=(BLIND,),
         wires=True,
         refusals=frozenset(),
+    ),
+    Row(
+        "refused",
+        "Pub/Sub answers everything with UNIMPLEMENTED, PERMISSION_DENIED, NOT_FOUND, FAILED_PRECONDITION or"
+        " INVALID_ARGUMENT, one after the other, for some seconds each; ingest spools meanwhile",
+        refused,
+        EMULATED,
+        tested=(BLIND,),
+        wires=True,
+        refusals=frozenset(),
+        short=1.0,
+    ),
+    Row(
+        "subscription-deleted",
+        "the subscription is deleted, with what waits in it, and made again some seconds later; ingest spools"
+        " meanwhile, and a seek brings back what the topic retained",
+        deleted,
+        EMULATED,
+        tested=(BLIND,),
+        refusals=frozenset(),
+        short=1.0,
     ),
     Row(
         "slow",

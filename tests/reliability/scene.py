@@ -135,7 +135,8 @@ async def scene(row: Row, name: str, ground: Ground, seed: int = 1) -> AsyncIter
         within = row.within(one) if row.within else ()
         for number in range(row.ingests):
             command = tuple(str(port_to_keep()) if word == "0" else word for word in row.ingest)
-            spool = {"COUNTERSINK_SPOOL": str(ground.folder / f"spool-{number}.db")} if emulated else {}
+            file = str(ground.folder / f"spool-{number}.db")
+            spool = {"COUNTERSINK_SPOOL": file, "COUNTERSINK_SPOOL_DISK": "durable"} if emulated else {}
             one.ingests.append(Slot(one.started, command, {**of_ingests, **spool, **row.ingest_settings}, within))
         one.flushers += [Slot(one.started, ("flusher",), {}, within) for _ in range(row.flushers)]
         await asyncio.gather(*(slot.start() for slot in one.slots))

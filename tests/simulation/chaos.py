@@ -1,10 +1,11 @@
-"""What goes wrong: processes die and stand still, servers too, or refuse all calls, dates jump."""
+"""What goes wrong: processes die and stand still, servers too, or refuse calls, dates jump."""
 
 import asyncio
 from typing import TYPE_CHECKING
 
 from shared.compaction import Compactor
 from shared.receipts import DAY
+from tests.simulation.conservation import CountingApart
 from tests.simulation.users import COUNTERS
 
 if TYPE_CHECKING:
@@ -46,6 +47,7 @@ class Chaos:
             self._stop_server,
             self._cut_off,
             self._refuse,
+            self._reject,
             self._kill_replay,
         ]
         while self._loop.time() < seconds:
@@ -76,6 +78,13 @@ class Chaos:
         """One of the counters is poison for a while."""
         counter = self._random.choice(COUNTERS)
         self._system.store.refused[counter] = self._loop.time() + self._random.uniform(0.1, 3.0)
+
+    def _reject(self) -> None:
+        """The broker takes no message with one of the counters for a while, or none at all. Spools keep them."""
+        broker = self._system.broker
+        if isinstance(broker, CountingApart):
+            name = self._random.choice(["", *COUNTERS])
+            broker.refused[name] = self._loop.time() + self._random.uniform(0.1, 3.0)
 
     def _freeze(self) -> None:
         """Long enough for its leases to run out: it comes back as a zombie."""

@@ -1,9 +1,11 @@
 """What a broker took, as a truth of its own; and whether the store accounts for all of it, once."""
 
+import asyncio
 from collections.abc import Sequence
 
 from countersink.audit import AGREES, judge, look
 from shared.codec import decode
+from shared.errors import RejectedError
 from shared.memory.broker import MemoryBroker
 from shared.words import Delivery, Message, Tally
 from tests.path.changes import split
@@ -32,7 +34,19 @@ class CountingBroker(MemoryBroker):
 
 
 class CountingApart(CountingBroker, BuriesApart):
-    """The same, of a broker that keeps its dead letters apart."""
+    """The same, of a broker that keeps its dead letters apart, and that refuses some messages for a while."""
+
+    def __init__(self, clock: object, lease: float) -> None:
+        super().__init__(clock, lease)
+        self.refused: dict[str, float] = {}
+        """Counters whose messages it does not take, and until when; "" stands for all."""
+
+    async def publish(self, messages: Sequence[Message]) -> None:
+        now = asyncio.get_running_loop().time()
+        guilty = [f'"{name}"'.encode() if name else b"" for name, until in self.refused.items() if until > now]
+        if any(name in message.data for name in guilty for message in messages):
+            raise RejectedError("a schema that these do not fit")
+        await super().publish(messages)
 
 
 async def check(broker: CountingBroker, store: PickyStore) -> None:

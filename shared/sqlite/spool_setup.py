@@ -1,0 +1,54 @@
+"""Whether the spool is fit, and what lies in it. For doctor; it changes nothing and makes no file."""
+
+import asyncio
+import sqlite3
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Final
+
+from shared.findings import FAIL, OK, WARN, Finding
+from shared.sqlite.setup import SqliteSetup
+from shared.sqlite.spooled import spooled_in
+
+PART: Final = "spool"
+
+
+class SpoolSetup:
+    """`flaw`: why nothing can be kept there."""
+
+    def __init__(self, path: Path, reserve: int, flaw: str | None) -> None:
+        self._path = path.absolute()
+        self._file = SqliteSetup(path, reserve, part=PART)
+        self._flaw = flaw
+
+    async def provision(self) -> AsyncIterator[Finding]:
+        async for finding in self._file.provision():
+            yield finding
+
+    async def findings(self) -> AsyncIterator[Finding]:
+        if self._flaw is not None:
+            yield Finding(WARN, PART, self._flaw)
+        async for finding in self._file.findings():
+            yield finding
+        if self._path.exists():
+            for finding in await asyncio.to_thread(self._rows):
+                yield finding
+
+    def _rows(self) -> list[Finding]:
+        try:
+            rows = spooled_in(self._path)
+        except sqlite3.Error as error:
+            return [Finding(FAIL, PART, f"{self._path}: what is in it can't be read ({error})")]
+        found = []
+        if rows.oldest is not None:
+            age = max(time.time() - rows.oldest / 1000, 0.0)
+            said = f"{rows.waiting} envelopes wait for Pub/Sub, the oldest for {age:.0f} s: an ingest on it sends them"
+            found.append(Finding(WARN, PART, f"{self._path}: {said}; if one runs, its log says what keeps it"))
+        if rows.given_up:
+            said = f"{rows.given_up} envelopes were given up by an older version: start an ingest, it sends them again"
+            found.append(Finding(FAIL, PART, f"{self._path}: {said}"))
+        if rows.buried:
+            said = f"{rows.buried} envelopes can never be sent, and are not counted: countersink dlq list shows them"
+            found.append(Finding(FAIL, PART, f"{self._path}: {said}"))
+        return found or [Finding(OK, PART, f"{self._path}: nothing waits in it")]

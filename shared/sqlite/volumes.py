@@ -1,0 +1,48 @@
+"""Whether a folder is on a volume that is deleted together with a container or a Pod, as far as can be seen."""
+
+import re
+from pathlib import Path
+from typing import Final
+
+from shared.sqlite.disks import LAYERS, MEMORY
+
+_MOUNTS: Final = Path("/proc/self/mountinfo")
+_EMPTY_DIR: Final = "/volumes/kubernetes.io~empty-dir/"
+"""Kubernetes deletes these volumes with their Pod. The file system that they are on outlives it."""
+_ANONYMOUS: Final = re.compile("/volumes/[0-9a-f]{64}/_data$")
+"""A volume without a name, of Docker or Podman: the next container gets another one."""
+_OCTAL: Final = re.compile(r"\\([0-7]{3})")
+
+
+def mounts() -> str:
+    try:
+        return _MOUNTS.read_text()
+    except OSError:
+        return ""  # no Linux
+
+
+def why_ephemeral(folder: Path, table: str) -> str | None:
+    """What kind of volume it is, if it is one that ends with its container, its Pod or the machine's next boot. By the
+    longest mount point that the folder is under, the last of several on one point.
+    """
+    folder = folder.resolve()
+    best, kind, root = "", "", ""
+    for line in table.splitlines():
+        _, _, _, its_root, its_point, *rest = line.split(" ")
+        point = _plain(its_point)
+        if len(point) >= len(best) and folder.is_relative_to(point):
+            best, kind, root = point, rest[rest.index("-") + 1], _plain(its_root)
+    if kind in MEMORY:
+        return f"in memory ({kind})"
+    if kind in LAYERS:
+        return f"a container's own layer ({kind})"
+    if _EMPTY_DIR in f"{root}/":
+        return "an emptyDir volume of Kubernetes"
+    if _ANONYMOUS.search(root):
+        return "a container's volume without a name"
+    return None
+
+
+def _plain(text: str) -> str:
+    """Without the kernel's octal codes."""
+    return _OCTAL.sub(lambda match: chr(int(match[1], 8)), text)
