@@ -84,7 +84,7 @@ class Member:
         who = await self._server.who(look.fleet.overlay)
         if not (who.master and who.holds and who.name == look.fleet.overlay.identity):
             self.lose()
-            if not self._naming.due(look.fleet, self._clock.monotonic()):
+            if not self._naming.due(look.fleet, who.name, self._clock.monotonic()):
                 if self.membership.state == UNKNOWN:
                     await self._owe()
                 return self._looks.last or look
@@ -131,7 +131,7 @@ class Member:
         look = await self._looks.change(step)
         if look.fleet.overlay.nonce == nonce and seen.fleet.overlay.epoch:
             _log.warning("Redis at %s is the overlay from now on; it is told everything again", self._server.shown)
-        self._naming.named(self._clock.monotonic())
+        self._naming.named(nonce, self._clock.monotonic())
         self._reconcile(look)
         return look
 

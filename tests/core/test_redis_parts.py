@@ -132,26 +132,37 @@ def test_an_answer_of_an_earlier_epoch_is_not_kept_for_the_next_one() -> None:
     assert views.question(["a"], "f").known == {}
 
 
-def test_the_first_overlay_and_ones_own_are_named_at_once_and_then_more_and_more_slowly() -> None:
+HERE = Fleet(1, Overlay(1, "n", "i", "here"), {"m": Record(1, 1)})
+
+
+def test_an_overlay_that_nobody_else_speaks_for_is_named_at_once() -> None:
     naming = Naming("here")
-    assert naming.due(Fleet(), 0.0)
-    own = Fleet(1, Overlay(1, "n", "i", "here"), {"m": Record(1, 1)})
-    assert naming.due(own, 0.0)
-    naming.named(0.0)
-    assert not naming.due(own, FIRST - 0.1)
-    assert naming.due(own, FIRST)
-    naming.named(FIRST)
-    assert not naming.due(own, 3 * FIRST - 0.1)
-    assert naming.due(own, 3 * FIRST)
+    assert naming.due(Fleet(), "j", 0.0), "there is none"
+    naming.named("n", 0.0)
+    assert naming.due(HERE, "j", 0.1), "it is the one that was named here"
+    assert Naming("here").due(replace(HERE, overlay=HERE.overlay._replace(nonce="x")), "i", 0.0), "it was emptied"
+
+
+def test_two_sides_of_a_split_name_theirs_more_and_more_slowly() -> None:
+    naming = Naming("here")
+    assert naming.due(HERE, "j", 0.0)
+    naming.named("mine", 0.0)
+    assert not naming.due(HERE, "j", FIRST - 0.1)
+    assert naming.due(HERE, "j", FIRST)
+    naming.named("mine", FIRST)
+    assert not naming.due(HERE, "j", 3 * FIRST - 0.1)
+    assert naming.due(HERE, "j", 3 * FIRST)
+    naming.named("mine", 1_000.0)
+    assert naming.due(HERE, "j", 1_000.0 + FIRST), "after a calm it begins anew"
 
 
 def test_an_overlay_elsewhere_is_left_to_its_members_for_a_while() -> None:
     naming = Naming("here")
-    other = Fleet(1, Overlay(1, "n", "i", "there"), {"m": Record(1, 1)})
-    assert not naming.due(other, 0.0)
-    assert naming.due(replace(other, members={"m": Record(0, 1)}), 1.0), "nobody has joined it"
-    assert not naming.due(other, ELSEWHERE - 0.1)
-    assert naming.due(other, ELSEWHERE)
+    other = replace(HERE, overlay=HERE.overlay._replace(place="there"))
+    assert not naming.due(other, "j", 0.0)
+    assert naming.due(replace(other, members={"m": Record(0, 1)}), "j", 1.0), "nobody has joined it"
+    assert not naming.due(other, "j", ELSEWHERE - 0.1)
+    assert naming.due(other, "j", ELSEWHERE)
 
 
 @pytest.mark.parametrize(

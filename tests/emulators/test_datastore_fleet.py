@@ -1,0 +1,25 @@
+"""The fleet in Datastore, held to the contract on both emulators."""
+
+import pytest
+
+from shared.google.datastore_fleet import DatastoreFleetBook
+from tests.contracts.fleets import FleetContract, Shared
+from tests.emulators.datastore_fixtures import Datastore
+
+
+async def shared_on(datastore: Datastore) -> Shared:
+    store, other = await datastore.store(), await datastore.store()
+    one, two = (DatastoreFleetBook(one._client, datastore.place, datastore.clock) for one in (store, other))
+    return Shared(one, two, store)
+
+
+class TestFirestore(FleetContract):
+    @pytest.fixture
+    async def shared(self, firestore: Datastore) -> Shared:
+        return await shared_on(firestore)
+
+
+class TestOlder(FleetContract):
+    @pytest.fixture
+    async def shared(self, older: Datastore) -> Shared:
+        return await shared_on(older)
