@@ -68,15 +68,12 @@ def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
 
 
 async def _import(options: argparse.Namespace) -> None:
-    from shared.files import missing_file  # noqa: PLC0415 (as above)
     from shared.sources import source_of  # noqa: PLC0415 (who asks for help should not wait for it)
     from shared.wiring import connect  # noqa: PLC0415 (as above)
 
     variant = VARIANTS[options.variant]
     check(variant, options.kind, options.names, options.refuse)
     settings = read_settings()
-    if (file := missing_file(settings)) is not None:
-        raise CountersinkError(f"{file}: is not there: do the settings name it right? countersink up makes it")
     async with source_of(settings, variant, options.place, kind=options.kind, names=options.names) as source:
         parts = connect(settings)
         try:

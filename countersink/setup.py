@@ -35,6 +35,12 @@ def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
         action="store_true",
         help="say that nothing which Redis has lost is unapplied, so that reads are exact again, then check",
     )
+    doctor.add_argument(
+        "--trust-file",
+        action="store_true",
+        help="say that the SQLite files are right as they are now, after one was replaced by a backup, or removed to"
+        " begin anew, then check; without it nothing starts on another file than before",
+    )
     add(
         commands,
         "sweep",
@@ -77,6 +83,11 @@ async def _doctor(options: argparse.Namespace) -> None:
         from shared import setups  # noqa: PLC0415 (see above)
 
         await setups.trust_overlay(read_settings())
+    if options.trust_file:
+        from shared.files import all_files, witness_of  # noqa: PLC0415 (see above)
+
+        for file in all_files(read_settings()):
+            witness_of(file).forget()
     count = failed = 0
     async for finding in _findings():
         _tell(f"{finding.mark:4}  {finding.part:8}  {finding.said}")

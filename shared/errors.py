@@ -51,6 +51,10 @@ class DamagedError(CountersinkError):
     """What is stored can't be read any more. Only a backup helps."""
 
 
+class LostFileError(DamagedError):
+    """A data file that was there before is gone, or another stands in its place; the message says what to do."""
+
+
 class RefusedError(CountersinkError):
     """The store refuses this commit as invalid and will refuse it again; nothing of it was applied."""
 

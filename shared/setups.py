@@ -4,12 +4,13 @@ import os
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from shared import urls
 from shared.clock import SystemClock
 from shared.errors import SettingsError
-from shared.files import BROKER, OVERLAY, STORE, only_file, spool_path
+from shared.files import BROKER, OVERLAY, STORE, elsewhere, only_file, spool_path
 from shared.findings import Finding
 from shared.settings import Settings
 from shared.sqlite.setup import SqliteSetup
@@ -49,17 +50,21 @@ def setups(settings: Settings, environment: Mapping[str, str] = os.environ) -> S
 
 @asynccontextmanager
 async def _file_setup(settings: Settings) -> AsyncIterator[Setup]:
-    yield SqliteSetup(only_file(settings), settings.disk_reserve)
+    yield _sqlite_setup(settings, only_file(settings))
 
 
 @asynccontextmanager
 async def _file_setup_of_store(settings: Settings, _: Mapping[str, str]) -> AsyncIterator[Setup]:
-    yield SqliteSetup(urls.sqlite_file(STORE, settings.store), settings.disk_reserve)
+    yield _sqlite_setup(settings, urls.sqlite_file(STORE, settings.store))
 
 
 @asynccontextmanager
 async def _spool_setup(settings: Settings) -> AsyncIterator[Setup]:
-    yield SqliteSetup(spool_path(settings), settings.disk_reserve, part="spool")
+    yield _sqlite_setup(settings, spool_path(settings), part="spool")
+
+
+def _sqlite_setup(settings: Settings, file: Path, part: str = "") -> SqliteSetup:
+    return SqliteSetup(file, settings.disk_reserve, elsewhere(file), part=part, existing=settings.existing == "yes")
 
 
 @asynccontextmanager

@@ -6,12 +6,13 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from shared import urls
 from shared.clock import Clock, SystemClock
 from shared.errors import SettingsError
-from shared.files import BROKER, OVERLAY, STORE, only_file, spool_file
+from shared.files import BROKER, OVERLAY, STORE, elsewhere, only_file, spool_file
 from shared.job_ports import Jobs, Tasks
 from shared.memory.jobs import MemoryTasks
 from shared.memory.overlay import ProcessOverlay
@@ -78,6 +79,7 @@ class Parts:
     """What takes envelopes while the broker is away."""
     balance: Callable[[], Balance] | None = None
     """Where broker and store are one file."""
+    _files: Sequence[Database] = ()
     _begins: list[Callable[[], Awaitable[None]]] = field(default_factory=list)
     _ends: list[Callable[[], Awaitable[None]]] = field(default_factory=list)
 
@@ -86,6 +88,11 @@ class Parts:
         for begin in self._begins:
             await begin()
 
+    async def check_files(self) -> None:
+        """`DamagedError` if a file was removed or replaced since it was opened. Who only reads notices it here."""
+        for database in self._files:
+            database.check()
+
     async def close(self) -> None:
         """The last that was opened first."""
         async with AsyncExitStack() as stack:
@@ -93,17 +100,27 @@ class Parts:
                 stack.push_async_callback(end)
 
 
-def connect(settings: Settings, environment: Mapping[str, str] = os.environ, *, publishes: bool = False) -> Parts:
-    """Inside a running event loop. Reaches no server yet. `SettingsError` says which setting can't be used."""
+def connect(
+    settings: Settings, environment: Mapping[str, str] = os.environ, *, publishes: bool = False, makes: bool = False
+) -> Parts:
+    """Inside a running event loop. Reaches no server yet. `SettingsError` says which setting can't be used.
+
+    `makes`: files that are not there are made, unless COUNTERSINK_EXISTING says that they must be.
+    """
+    opening = partial(_database, environment, makes=makes and settings.existing == "no")
     if urls.scheme_of(settings.broker) == "pubsub":
-        return _on_pubsub(settings, environment, publishes=publishes)
-    return _embedded(settings)
+        return _on_pubsub(settings, environment, opening, publishes=publishes)
+    return _embedded(settings, opening)
 
 
-def _embedded(settings: Settings) -> Parts:
+def _database(environment: Mapping[str, str], file: Path, *, makes: bool) -> Database:
+    return Database(file, elsewhere(file, environment), makes=makes)
+
+
+def _embedded(settings: Settings, opening: Callable[[Path], Database]) -> Parts:
     file = only_file(settings)
     clock = SystemClock()
-    database = Database(file)
+    database = opening(file)
     topic = topic_of(database)
     reserve = Reserve(database.path, settings.disk_reserve)
     return Parts(
@@ -121,11 +138,14 @@ def _embedded(settings: Settings) -> Parts:
         jobs=SqliteJobs(database, reserve),
         tasks=SqliteTasks(database, clock, settings.lease),
         balance=SqliteBalance(database).read,
+        _files=[database],
         _ends=[database.close],
     )
 
 
-def _on_pubsub(settings: Settings, environment: Mapping[str, str], *, publishes: bool) -> Parts:
+def _on_pubsub(
+    settings: Settings, environment: Mapping[str, str], opening: Callable[[Path], Database], *, publishes: bool
+) -> Parts:
     broker = urls.pubsub(BROKER, settings.broker)
     try:
         from shared.google.pubsub_client import PATIENCE, Place, PubsubClient  # noqa: PLC0415 (the extra may be missing)
@@ -137,7 +157,8 @@ def _on_pubsub(settings: Settings, environment: Mapping[str, str], *, publishes:
     except ImportError as error:
         raise extra_missing(BROKER, settings.broker, "google") from error
     clock = SystemClock()
-    store, jobs, end = _store(settings, clock, environment)
+    files: list[Database] = []
+    store, jobs, end = _store(settings, clock, environment, opening, files)
     client = PubsubClient(environment.get("PUBSUB_EMULATOR_HOST"))
     place = Place(broker.project, broker.topic, broker.subscription)
     subscription = PubsubSubscription(client, place, lease=settings.lease)
@@ -152,7 +173,8 @@ def _on_pubsub(settings: Settings, environment: Mapping[str, str], *, publishes:
     ends = [end, client.close, close_pulls]
     spool = None
     if publishes and (file := spool_file(settings)) is not None:
-        database = Database(file)
+        database = opening(file)
+        files.append(database)
         ends.append(database.close)
         claim(database, place.topic)
         spool = Queue(
@@ -178,17 +200,24 @@ def _on_pubsub(settings: Settings, environment: Mapping[str, str], *, publishes:
         jobs=jobs,
         tasks=tasks,
         spool=spool,
+        _files=files,
         _begins=begins,
         _ends=ends,
     )
 
 
 def _store(
-    settings: Settings, clock: Clock, environment: Mapping[str, str]
+    settings: Settings,
+    clock: Clock,
+    environment: Mapping[str, str],
+    opening: Callable[[Path], Database],
+    files: list[Database],
 ) -> tuple[Store, Jobs, Callable[[], Awaitable[None]]]:
+    """A file that it opens is added to `files`."""
     scheme = urls.scheme_of(settings.store)
     if scheme == "sqlite":
-        database = Database(urls.sqlite_file(STORE, settings.store))
+        database = opening(urls.sqlite_file(STORE, settings.store))
+        files.append(database)
         return SqliteStore(database, clock), SqliteJobs(database), database.close
     if scheme != "datastore":
         raise wrong_store(settings)

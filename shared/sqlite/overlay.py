@@ -63,7 +63,8 @@ class SqliteOverlay(KeptByBroker):
             raise translate(error, self._path) from error
 
     def _version(self) -> int:
-        """Another one after each commit of another connection."""
+        """Another one after each commit of another connection. `DamagedError`: it is of a file that is gone."""
+        self._database.check()
         try:
             (version,) = self._db.execute("PRAGMA data_version").fetchone()
         except sqlite3.Error as error:

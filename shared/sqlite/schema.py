@@ -125,6 +125,11 @@ MIGRATIONS: Final = (
     );
     CREATE INDEX tasks_until ON tasks (until);
     """,
+    # Version 6: which file it is, whatever the broker is called. See `witness`.
+    """
+    ALTER TABLE broker ADD COLUMN id TEXT NOT NULL DEFAULT '';
+    UPDATE broker SET id = lower(hex(randomblob(16)));
+    """,
 )
 
 
