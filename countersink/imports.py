@@ -74,12 +74,12 @@ async def _import(options: argparse.Namespace) -> None:
     variant = VARIANTS[options.variant]
     check(variant, options.kind, options.names, options.refuse)
     settings = read_settings()
-    async with source_of(settings, variant, options.place, kind=options.kind, names=options.names) as source:
-        parts = connect(settings)
-        try:
+    parts = connect(settings)
+    try:
+        async with source_of(settings, variant, options.place, kind=options.kind, names=options.names) as source:
             await _run(source, parts, settings, options)
-        finally:
-            await parts.close()
+    finally:
+        await parts.close()
 
 
 def check(variant: Variant, kind: str, names: Sequence[str], refuse: Callable[[str], Any]) -> None:

@@ -9,7 +9,6 @@ from collections.abc import AsyncIterator
 from contextlib import closing
 from pathlib import Path
 from typing import Final
-from urllib.parse import quote
 
 from shared.errors import CountersinkError, SettingsError
 from shared.findings import FAIL, OK, WARN, Finding
@@ -17,7 +16,7 @@ from shared.sqlite.database import Database
 from shared.sqlite.disks import MEMORY, NETWORK, SHARED, kind_of, mounts
 from shared.sqlite.reserve import SMALL_DISK
 from shared.sqlite.schema import MIGRATIONS, refuse_others
-from shared.sqlite.witness import Witness
+from shared.sqlite.witness import Witness, uri_of
 
 LONGEST_CHECK: Final = 30.0
 """Seconds for reading the whole file."""
@@ -119,7 +118,7 @@ def of_file_system(folder: Path, table: str) -> Finding:
 
 def _file(path: Path) -> list[Finding]:
     try:
-        with closing(sqlite3.connect(f"file:{quote(str(path))}?mode=rw", uri=True, isolation_level=None)) as db:
+        with closing(sqlite3.connect(f"{uri_of(path)}?mode=rw", uri=True, isolation_level=None)) as db:
             refuse_others(db, path)
             return [_version(db, path), _journal(db, path), _sound(db, path), _can_write(db, path)]
     except SettingsError as error:

@@ -48,15 +48,20 @@ def sighting_of(db: sqlite3.Connection) -> Sighting:
     return Sighting(*found)
 
 
+def uri_of(path: Path) -> str:
+    """With an empty authority, as a path may begin with two slashes."""
+    return f"file://{quote(str(path.absolute()))}"
+
+
 def sighting_without_log(path: Path) -> Sighting | None:
     """What the file alone says, whatever its log would add. None if it can't be read: opening it says why."""
     for _ in range(TRIES):
         try:
-            with closing(sqlite3.connect(f"file:{quote(str(path))}?mode=ro&immutable=1", uri=True)) as db:
+            with closing(sqlite3.connect(f"{uri_of(path)}?mode=ro&immutable=1", uri=True)) as db:
                 return sighting_of(db)
         except sqlite3.OperationalError as error:
-            if getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_ERROR:
-                return Sighting("", 0)  # it has no such table
+            if str(error).startswith("no such"):  # table or column
+                return Sighting("", 0)
         except sqlite3.Error:
             continue
     return None
