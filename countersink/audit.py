@@ -142,6 +142,8 @@ async def _all(pages: AsyncIterator[T], take: Callable[[T], None]) -> None:
 def judge(line: "Line", horizon: float, *, exact: bool) -> Verdict:
     """`horizon`: of what was written before it (seconds since 1970), the receipts may have expired."""
     both = f"shards hold {line.held}, receipts say {line.said}"
+    if line.flaw:
+        return Verdict(DIFFERS, f"{line.flaw}: have the application that wrote it mend it")
     if line.held == line.said and not line.unread:
         return Verdict(AGREES, "")
     if not exact:

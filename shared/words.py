@@ -231,6 +231,8 @@ class Config(NamedTuple):
     """What receipts that have been deleted said of it."""
     since: float | None
     """When it was made (seconds since 1970; 0 if nobody knows), where `carried` does not hold all that was deleted."""
+    flaw: str = ""
+    """Why nobody knows its number of shards."""
 
 
 class Shard(NamedTuple):
@@ -241,6 +243,8 @@ class Shard(NamedTuple):
     held: int
     written: int
     """The store's time of the last write, whoever wrote; 0 where nobody but us can."""
+    flaw: str = ""
+    """Why nobody knows what it holds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,6 +255,8 @@ class Total:
     shards: int
     """Its `num_shards`; 0 when there is no config."""
     guard: Guard = field(default_factory=Guard)
+    flaw: str = ""
+    """Why the value is not known: another application has stored something else than a whole number."""
 
 
 @dataclass(frozen=True, slots=True)
