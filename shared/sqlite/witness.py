@@ -50,7 +50,7 @@ def sighting_of(db: sqlite3.Connection) -> Sighting:
 
 def uri_of(path: Path) -> str:
     """With an empty authority, as a path may begin with two slashes."""
-    return f"file://{quote(str(path.absolute()))}"
+    return f"file://{quote(os.fsencode(path.absolute()))}"
 
 
 def sighting_without_log(path: Path) -> Sighting | None:

@@ -234,3 +234,14 @@ def test_a_log_is_synced_to_the_disk_itself(
     to_disk(file)
     os.close(file)
     assert calls == [called] * 2
+
+
+@pytest.mark.parametrize("name", ["//two slashes", "a?b#c%20", "\udcff not UTF-8"])
+async def test_a_path_may_have_any_characters(tmp_path: Path, name: str) -> None:
+    folder = Path(f"/{tmp_path}/{name}") if name.startswith("//") else tmp_path / name
+    path = folder / "file.db"
+    if name.isprintable():  # SQLite itself takes no others
+        await written(path, tmp_path / "state")
+        await written(path, tmp_path / "state")
+        assert sighting_without_log(path) == known(tmp_path / "state")
+    assert Witness(path, tmp_path / "state").flaw() is None

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tests.processes.trace import strace_needed
 from tests.reliability.kills import again
-from tests.reliability.rows import SQLITE, Row
+from tests.reliability.rows import SQLITE, Clients, Row
 from tests.reliability.scene import Scene
 
 HELD = 12.0
@@ -86,6 +86,7 @@ ROWS = (
         (SQLITE,),
         flushers=0,
         ingest=UP,
+        clients=Clients(foreign=0),  # who publishes has the file open, too, and is told the same
     ),
     Row(
         "locked",
