@@ -65,12 +65,9 @@ class _Count:
 
 
 async def _audit(options: argparse.Namespace) -> None:
-    from shared.files import missing_file  # noqa: PLC0415 (who asks for help should not wait for it)
     from shared.wiring import connect  # noqa: PLC0415 (who asks for help should not wait for it)
 
     settings = read_settings()
-    if (file := missing_file(settings)) is not None:
-        raise CountersinkError(f"{file}: is not there, so there is nothing to add up: do the settings name it right?")
     parts = connect(settings)
     try:
         await _report(parts, settings.retention, options)
@@ -83,6 +80,7 @@ async def _report(parts: "Parts", retention: int, options: argparse.Namespace) -
     balance = await _balance(parts)
     ledger, exact = await look(parts.store, options.names, horizon)
     try:
+        await parts.check_files()
         count, show = _Count(), _Table(options.json, all_=options.all or bool(options.names))
         missing = {*options.names}
         for line in ledger.lines():
@@ -144,6 +142,8 @@ async def _all(pages: AsyncIterator[T], take: Callable[[T], None]) -> None:
 def judge(line: "Line", horizon: float, *, exact: bool) -> Verdict:
     """`horizon`: of what was written before it (seconds since 1970), the receipts may have expired."""
     both = f"shards hold {line.held}, receipts say {line.said}"
+    if line.flaw:
+        return Verdict(DIFFERS, f"{line.flaw}: have the application that wrote it mend it")
     if line.held == line.said and not line.unread:
         return Verdict(AGREES, "")
     if not exact:

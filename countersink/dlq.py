@@ -113,12 +113,9 @@ class _Desk:
 
 @contextlib.asynccontextmanager
 async def _desk() -> AsyncIterator[_Desk]:
-    from shared.files import missing_file  # noqa: PLC0415 (as above)
     from shared.wiring import connect  # noqa: PLC0415 (as above)
 
     settings = read_settings()
-    if (file := missing_file(settings)) is not None:
-        raise CountersinkError(f"{file}: is not there, so no letter is dead: do the settings name it right?")
     parts = connect(settings)
     try:
         letters = parts.letters()

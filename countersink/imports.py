@@ -68,21 +68,18 @@ def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
 
 
 async def _import(options: argparse.Namespace) -> None:
-    from shared.files import missing_file  # noqa: PLC0415 (as above)
     from shared.sources import source_of  # noqa: PLC0415 (who asks for help should not wait for it)
     from shared.wiring import connect  # noqa: PLC0415 (as above)
 
     variant = VARIANTS[options.variant]
     check(variant, options.kind, options.names, options.refuse)
     settings = read_settings()
-    if (file := missing_file(settings)) is not None:
-        raise CountersinkError(f"{file}: is not there: do the settings name it right? countersink up makes it")
-    async with source_of(settings, variant, options.place, kind=options.kind, names=options.names) as source:
-        parts = connect(settings)
-        try:
+    parts = connect(settings)
+    try:
+        async with source_of(settings, variant, options.place, kind=options.kind, names=options.names) as source:
             await _run(source, parts, settings, options)
-        finally:
-            await parts.close()
+    finally:
+        await parts.close()
 
 
 def check(variant: Variant, kind: str, names: Sequence[str], refuse: Callable[[str], Any]) -> None:

@@ -4,11 +4,12 @@ Sums are kept as two halves, since a total may be beyond int64 though no single 
 """
 
 import sqlite3
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from shared import notes
-from shared.words import Config, Kept, Shard, Tally
+from shared.book_words import Config, Kept, Shard
+from shared.words import Tally
 
 _HALF: Final = 32
 _MASK: Final = 2**_HALF - 1
@@ -22,16 +23,17 @@ _TABLES: Final = """
     CREATE TABLE configs (counter TEXT PRIMARY KEY, num_shards INTEGER, since REAL) WITHOUT ROWID;
     CREATE TABLE commits (time INTEGER PRIMARY KEY);
     CREATE TABLE others (counter TEXT PRIMARY KEY) WITHOUT ROWID;
+    CREATE TABLE flaws (counter TEXT PRIMARY KEY, flaw TEXT) WITHOUT ROWID;
 """
 _ADD: Final = (
     "INSERT INTO {} VALUES (?, ?, ?)"
     " ON CONFLICT (counter) DO UPDATE SET high = high + excluded.high, low = low + excluded.low"
 )
 _LINES: Final = """
-    SELECT n.counter, s.high, s.low, h.high, h.low, u.high, u.low, c.since, o.counter IS NOT NULL
+    SELECT n.counter, s.high, s.low, h.high, h.low, u.high, u.low, c.since, o.counter IS NOT NULL, f.flaw
     FROM (SELECT counter FROM configs UNION SELECT counter FROM said UNION SELECT counter FROM held) n
     LEFT JOIN said s USING (counter) LEFT JOIN held h USING (counter) LEFT JOIN unread u USING (counter)
-    LEFT JOIN configs c USING (counter) LEFT JOIN others o USING (counter)
+    LEFT JOIN configs c USING (counter) LEFT JOIN others o USING (counter) LEFT JOIN flaws f USING (counter)
     ORDER BY n.counter
 """
 
@@ -50,6 +52,8 @@ class Line(NamedTuple):
     """See `Config`. Nobody knows where there is no config."""
     others: bool
     """Somebody else was the last to write one of its shards."""
+    flaw: str = ""
+    """Why nobody knows what its shards hold."""
 
 
 class Ledger:
@@ -88,11 +92,13 @@ class Ledger:
         rows = [(config.counter, config.num_shards, config.since) for config in asked]
         self._db.executemany("INSERT OR REPLACE INTO configs VALUES (?, ?, ?)", rows)
         self._add("said", {config.counter: config.carried for config in asked})
+        self._add_flaws((config.counter, config.flaw) for config in asked)
 
     def take_shards(self, page: Sequence[Shard]) -> None:
         held: dict[str, int] = {}
         unread: dict[str, int] = {}
-        for counter, number, count, written in page:
+        self._add_flaws((shard.counter, shard.flaw) for shard in page if self._asked(shard.counter))
+        for counter, number, count, written, _ in page:
             if self._asked(counter):
                 held[counter] = held.get(counter, 0) + count
                 if number >= self._num_shards(counter):
@@ -106,11 +112,11 @@ class Ledger:
         """In the order of the names' bytes."""
         rows = self._db.execute(_LINES)
         while page := rows.fetchmany(_PAGE):
-            for counter, *halves, since, others in page:
+            for counter, *halves, since, others, flaw in page:
                 said, held, unread = [
                     ((high or 0) << _HALF) + (low or 0) for high, low in zip(halves[::2], halves[1::2], strict=True)
                 ]
-                yield Line(counter, said, held, unread, since, bool(others))
+                yield Line(counter, said, held, unread, since, bool(others), flaw or "")
 
     def _asked(self, counter: str) -> bool:
         return not self._names or counter in self._names
@@ -121,6 +127,11 @@ class Ledger:
 
     def _ours(self, time: int) -> bool:
         return self._db.execute("SELECT 1 FROM commits WHERE time = ?", (time,)).fetchone() is not None
+
+    def _add_flaws(self, flaws: Iterable[tuple[str, str]]) -> None:
+        """The first of each counter."""
+        rows = [(counter, flaw) for counter, flaw in flaws if flaw]
+        self._db.executemany("INSERT OR IGNORE INTO flaws VALUES (?, ?)", rows)
 
     def _add(self, table: str, sums: dict[str, int]) -> None:
         rows = [(counter, delta >> _HALF, delta & _MASK) for counter, delta in sums.items()]

@@ -216,6 +216,7 @@ async def _by_itself(wish: Wish, at_once: int | None) -> AsyncIterator[Place]:
             nonlocal standing
             if running.done():
                 running.result()
+            await parts.check_files()
             with contextlib.suppress(TransientError):  # tasks are tried again then, too
                 found = await parts.jobs.get(wish.id)
                 if found is None:
@@ -243,11 +244,7 @@ async def _by_itself(wish: Wish, at_once: int | None) -> AsyncIterator[Place]:
 
 def _settings_for(wish: Wish) -> Settings:
     """If it can be done by them."""
-    from shared.files import missing_file  # noqa: PLC0415 (as above)
-
     settings = read_settings()
-    if (file := missing_file(settings)) is not None:
-        raise CountersinkError(f"{file}: is not there, so there are no counters: do the settings name it right?")
     if wish.kind == COMPACT and (flaw := flaw_of_shards(wish.number, settings.max_shards)):
         raise CountersinkError(f"--compact {flaw}")
     return settings

@@ -30,6 +30,9 @@ Say = Callable[[str], None]
 
 _log = logging.getLogger(__name__)
 
+LOOK_AT_FILES = 0.5
+"""Seconds between two looks whether the files are still those that were opened."""
+
 
 async def ingest(settings: Settings, sock: socket.socket, say: Say, parent: int | None = None) -> None:
     """`parent` is a pipe that ends with the process that must not be outlived."""
@@ -41,6 +44,7 @@ async def ingest(settings: Settings, sock: socket.socket, say: Say, parent: int 
         service = _ingest(parts, settings)
         async with asyncio.TaskGroup() as tasks:
             tender = tasks.create_task(service.tend(), name="tend")
+            watcher = tasks.create_task(forever(parts.check_files, LOOK_AT_FILES), name="watch the files")
             try:
                 await service.start(sock)
                 say(f"countersink ingest is up on {url_of(sock)}, its data in {parts.where}")
@@ -48,6 +52,7 @@ async def ingest(settings: Settings, sock: socket.socket, say: Say, parent: int 
             finally:  # if it fails, too, whoever waits is told so, and the door is closed before the loop is
                 await service.stop()
             tender.cancel()
+            watcher.cancel()
 
 
 async def flusher(settings: Settings, sock: socket.socket | None, say: Say) -> None:
@@ -125,10 +130,12 @@ async def _flush(parts: Parts, settings: Settings, stop: Stop) -> None:
     runner = make_runner(parts.tasks, worker, settings)
     async with asyncio.TaskGroup() as tasks:
         sweeper = tasks.create_task(forever(JobSweep(parts.jobs, parts.clock).sweep_once, INTERVAL), name="forget jobs")
+        watcher = tasks.create_task(forever(parts.check_files, LOOK_AT_FILES), name="watch the files")
         tasks.create_task(runner.run(stop, settings.drain_timeout), name="jobs")
         tasks.create_task(flusher_of(parts, settings).run(stop, settings.drain_timeout), name="flush")
         await stop.wait()
         sweeper.cancel()
+        watcher.cancel()
 
 
 def flusher_of(parts: Parts, settings: Settings) -> Flusher:
@@ -146,7 +153,7 @@ def _tools(parts: Parts, settings: Settings) -> Tools:
 @contextlib.asynccontextmanager
 async def _running(settings: Settings, *, publishes: bool = False) -> AsyncIterator[tuple[Parts, Stop]]:
     stop = stopping()
-    parts = connect(settings, publishes=publishes)
+    parts = connect(settings, publishes=publishes, makes=True)
     try:
         await parts.open()
         metrics.BALANCE.read = parts.balance

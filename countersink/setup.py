@@ -39,6 +39,12 @@ def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
         help="say that everything is applied that a process, or the ingest with a spool, accepted and no overlay holds"
         " (all of them, if none is named), so that reads are exact again; then check",
     )
+    doctor.add_argument(
+        "--trust-file",
+        action="store_true",
+        help="say that the SQLite files are right as they are now, after one was replaced by a backup, or removed to"
+        " begin anew, then check; without it nothing starts on another file than before",
+    )
     add(
         commands,
         "sweep",
@@ -83,6 +89,11 @@ async def _doctor(options: argparse.Namespace) -> None:
         which = None if options.trust_overlay is ALL else options.trust_overlay
         for said in await setups.trust_overlay(read_settings(), which):
             _tell(f"trusted: {said}")
+    if options.trust_file:
+        from shared.files import all_files, witness_of  # noqa: PLC0415 (see above)
+
+        for file in all_files(read_settings()):
+            witness_of(file).forget()
     count = failed = 0
     async for finding in _findings():
         _tell(f"{finding.mark:4}  {finding.part:8}  {finding.said}")

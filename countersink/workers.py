@@ -8,8 +8,9 @@ import signal
 import socket
 import sys
 from asyncio.subprocess import PIPE, Process
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
+from functools import partial
 from types import ModuleType
 from typing import Any, Final
 
@@ -17,6 +18,7 @@ from countersink.addresses import url_of
 from countersink.processes import Say, ready, stopping
 from shared.backoff import Backoff
 from shared.errors import CountersinkError
+from shared.files import check_files
 from shared.settings import Settings
 from shared.supervise import Stop
 from shared.wiring import connect
@@ -34,7 +36,7 @@ async def supervise(settings: Settings, sock: socket.socket, count: int, say: Sa
     stop = stopping()
     # Else gRPC complains at each start of a worker; a child of ours is another program at once.
     os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "false")
-    parts = connect(settings)  # what can't be opened is one error here, not one of each worker
+    parts = connect(settings, makes=True)  # what can't be opened is one error here, not one of each worker
     try:
         await ready(parts, flushes=False)
     finally:
@@ -42,7 +44,8 @@ async def supervise(settings: Settings, sock: socket.socket, count: int, say: Sa
     theirs, ours = os.pipe()
     for number in (sock.fileno(), theirs):
         os.set_inheritable(number, True)
-    keepers = [_Keeper(number, sock.fileno(), theirs, settings.drain_timeout + MARGIN) for number in range(count)]
+    patience, check = settings.drain_timeout + MARGIN, partial(check_files, settings)
+    keepers = [_Keeper(number, sock.fileno(), theirs, patience, check) for number in range(count)]
     try:
         async with asyncio.TaskGroup() as tasks:
             for keeper in keepers:
@@ -64,6 +67,8 @@ class _Keeper:
     sock: int
     parent: int
     patience: float
+    check: Callable[[], None]
+    """Raises an error if no worker could start again."""
     ready: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def run(self, stop: Stop) -> None:
@@ -82,6 +87,7 @@ class _Keeper:
             if not self.ready.is_set():
                 raise CountersinkError(f"a worker {how} before it was ready")
             _log.error("worker %d (process %d) %s and is started again", self.number, worker.pid, how)
+            self.check()
             if loop.time() - begun > LONG:
                 backoff.reset()
             await _before(stop, backoff.wait())

@@ -6,7 +6,7 @@ from typing import Final
 
 from flusher.window import APPLIED
 from shared.codec import decode
-from shared.errors import UnreadableError
+from shared.errors import NewerError, UnreadableError
 from shared.parts import Part, parts_of
 from shared.receipts import too_old
 from shared.words import Envelope, Letter, Receipt
@@ -67,7 +67,7 @@ def open_letter(letter: Letter, topic: str) -> Opened:
         return Opened(letter, None, (), letter.flaw)
     try:
         envelope = decode(letter.delivery, topic)
-    except UnreadableError as error:
+    except (UnreadableError, NewerError) as error:
         return Opened(letter, None, (), str(error))
     return Opened(letter, envelope, tuple(parts_of(envelope)), None)
 

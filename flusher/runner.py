@@ -7,8 +7,9 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from flusher.tasks import Worker
+from shared import metrics
 from shared.backoff import Backoff
-from shared.errors import TransientError
+from shared.errors import NewerError, TransientError
 from shared.job_ports import Lease, Tasks
 from shared.supervise import Stop, forever
 
@@ -88,10 +89,17 @@ class Runner:
                 self._working[one] = lease
 
     async def _work(self, lease: Lease) -> None:
-        """Cancelled, it stays among those that are given back."""
-        ends = self._tasks.ack if await self._done(lease) else self._tasks.give_back
-        with contextlib.suppress(TransientError):  # then it comes again, and finds whether it is done
-            await ends([lease.token])
+        """Cancelled, it stays among those that are given back. What only newer processes know is left until its lease
+        ends: given back, it would come back at once, and take a place from tasks that can be done.
+        """
+        try:
+            ends = self._tasks.ack if await self._done(lease) else self._tasks.give_back
+        except NewerError as error:
+            metrics.NEWER.inc()
+            _log.warning("a task of job %s is left to newer processes: %s", lease.task.job, error)
+        else:
+            with contextlib.suppress(TransientError):  # then it comes again, and finds whether it is done
+                await ends([lease.token])
         del self._working[asyncio.current_task()]  # type: ignore[arg-type] # it is one
 
     async def _done(self, lease: Lease) -> bool:

@@ -11,7 +11,7 @@ from typing import Final
 from flusher.visits import Outcome, Visit
 from shared import metrics
 from shared.clock import Clock
-from shared.errors import NotAloneError, RefusedError, TransientError
+from shared.errors import NewerError, NotAloneError, RefusedError
 from shared.job_ports import Jobs, Tasks
 from shared.jobs import DONE, FAILED, KINDS, MOST_EXAMPLES, RUNNING, Done, Job, Progress, Task, divided
 from shared.ports import Store
@@ -53,7 +53,9 @@ class Worker:
         self._running: dict[str, tuple[Job, float]] = {}
 
     async def work(self, task: Task) -> None:
-        """When it returns the task needs nobody any more. `TransientError`: do it again."""
+        """When it returns the task needs nobody any more. `TransientError`: do it again. `NewerError`: leave it to
+        processes that know such jobs.
+        """
         job = await self._job(task.job)
         if job is None or not await self._in_time(job):
             return
@@ -108,7 +110,7 @@ class Worker:
     async def _visit(self, job: Job, task: Task) -> Done:
         visit = self._visits.get(job.kind)
         if visit is None:
-            raise TransientError(f"this process does not know jobs that {job.kind}: others may")
+            raise NewerError(f"this process does not know jobs that {job.kind}: run newer flushers")
         range_ = task.range
         page = await self._store.names(job.prefix, range_.after, self._page, range_.until)
         outcome = await visit(job, page) if page else Outcome(0)

@@ -14,13 +14,14 @@ from flusher.flush import Flush, Tools
 from flusher.growing import Growing
 from flusher.horizon import Horizon
 from flusher.letters import TOO_OLD
+from flusher.newer import Newer
 from flusher.policy import FlushPolicy
 from flusher.removal import Removal
 from flusher.window import Window
 from flusher.witness import Witness
 from shared import metrics
 from shared.codec import decode
-from shared.errors import TransientError, UnreadableError
+from shared.errors import NewerError, TransientError, UnreadableError
 from shared.receipts import too_old
 from shared.supervise import Stop, forever
 from shared.words import Delivery
@@ -73,6 +74,7 @@ class Flusher:
         self._window = Window()
         self._begun = 0.0
         self._flushing: Window | None = None
+        self._newer = Newer(tools.subscription, tools.clock)
         self._pulling = False
         self._draining = False
 
@@ -88,6 +90,7 @@ class Flusher:
         # All are held before anything is awaited: what is not held would not be extended or given back.
         unreadable = [(d, why) for d in deliveries if (why := self._take(d)) is not None]
         metrics.PULLED.inc(len(deliveries))
+        await self._newer.put_off()
         ends = await asyncio.gather(*(self._bury(*one) for one in unreadable), return_exceptions=True)
         for end in ends:
             if end is not None:
@@ -98,7 +101,7 @@ class Flusher:
         """When the oldest of all that is unapplied here was published."""
         now = int(self._tools.clock.now() * 1000)
         windows = [window.oldest for window in (self._window, self._flushing) if window is not None]
-        held = [oldest for oldest in windows if oldest is not None]
+        held = [oldest for oldest in (*windows, self._newer.oldest()) if oldest is not None]
         oldest = min([*held, *(one.published for one in pulled)], default=None)
         metrics.OLDEST.set(0 if oldest is None else max(0, now - oldest) / 1000)
         return oldest
@@ -110,13 +113,16 @@ class Flusher:
         _log.error("message %s is among the dead letters: %s", delivery.message_id, why)
 
     def _take(self, delivery: Delivery) -> str | None:
-        """Into the window; or why not."""
+        """Into the window, or aside; or why it can't be read."""
         if delivery.attempt > 1:
             metrics.REDELIVERED.inc()
         try:
             envelope = decode(delivery, self._topic)
         except UnreadableError as error:
             return str(error)
+        except NewerError as error:
+            self._newer.take(delivery, error)
+            return None
         self._window.add(delivery, envelope, self._too_late(envelope.created, delivery.published))
         return None
 
@@ -184,7 +190,7 @@ class Flusher:
 
     async def give_back(self) -> None:
         """What is not settled, to others."""
-        tokens = [delivery.token for delivery in self._held()]
+        tokens = [*(delivery.token for delivery in self._held()), *self._newer.tokens()]
         self._window = Window()
         if tokens:
             with contextlib.suppress(TransientError, TimeoutError):  # then the leases run out

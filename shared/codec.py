@@ -1,11 +1,11 @@
-"""Envelopes to messages and back, ours and those of foreign publishers. Version 1."""
+"""Envelopes to messages and back, ours and those of foreign publishers. Version 1; others are left to others."""
 
 from typing import Any, Final
 
 import orjson
 
 from shared import strict_json
-from shared.errors import UnreadableError
+from shared.errors import NewerError, UnreadableError
 from shared.words import (
     MAX_SUM,
     Delivery,
@@ -19,6 +19,8 @@ from shared.words import (
 
 SOURCE: Final = "countersink"
 TYPE: Final = "countersink.envelope.v1"
+OURS: Final = "countersink."
+"""All types of ours begin so, those of other versions, too. Other publishers must use neither it nor our source."""
 ATTEMPT: Final = "ce-attempt"
 
 
@@ -45,9 +47,17 @@ def encode(envelope: Envelope, increments: int | None = None) -> Message:
 
 
 def decode(delivery: Delivery, topic: str) -> Envelope:
-    """Any message on the topic as an envelope; `UnreadableError` says what is wrong with it."""
+    """Any message on the topic as an envelope; `UnreadableError` says what is wrong with it. `NewerError`: it is ours,
+    of a version that is not known here. Taken for one of another publisher it would have another receipt, and count
+    twice.
+    """
     message = delivery.message
-    ours = message.attributes.get("ce-type") == TYPE
+    type_ = message.attributes.get("ce-type", "")
+    ours = type_ == TYPE
+    if not ours and (type_.startswith(OURS) or message.attributes.get("ce-source") == SOURCE):
+        raise NewerError(
+            f"it is of another version of Countersink (ce-type {type_!r}, here {TYPE!r}): run that version, too"
+        )
     data = _data(message)
     if ours:
         envelope_id, retried = _own_id(message), data.get("retried") is True
@@ -76,7 +86,7 @@ def increments_of(message: Message) -> int:
         return message.increments
     try:
         return decode(Delivery("", message, "", 0), "").increments()
-    except UnreadableError:
+    except (UnreadableError, NewerError):
         return 0
 
 

@@ -15,6 +15,12 @@ class UnreadableError(CountersinkError):
     """A message can't be decoded; the message says why. It belongs with the dead letters."""
 
 
+class NewerError(CountersinkError):
+    """A message or a task of a version of Countersink that this process does not know. It must be left to newer ones:
+    neither counted nor buried.
+    """
+
+
 class TransientError(CountersinkError):
     """It may work later, and may even have happened. Try again with the same ids."""
 
@@ -61,6 +67,10 @@ class TooLargeError(CountersinkError):
 
 class DamagedError(CountersinkError):
     """What is stored can't be read any more. Only a backup helps."""
+
+
+class LostFileError(DamagedError):
+    """A data file that was there before is gone, or another stands in its place; the message says what to do."""
 
 
 class RefusedError(CountersinkError):

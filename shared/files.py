@@ -1,11 +1,15 @@
-"""Which files the settings name: the database, and the spool."""
+"""Which files the settings name: the database, and the spool; and whether they are those that were there before."""
 
+import os
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from shared import urls
 from shared.errors import SettingsError
 from shared.settings import Settings
-from shared.sqlite.volumes import mounts, why_ephemeral
+from shared.sqlite import volumes
+from shared.sqlite.disks import MEMORY, kind_of, mounts
+from shared.sqlite.witness import Witness, folder_elsewhere
 
 BROKER = "COUNTERSINK_BROKER"
 STORE = "COUNTERSINK_STORE"
@@ -17,7 +21,11 @@ def spool_flaw(settings: Settings) -> str | None:
     folder = spool_path(settings).parent
     if settings.spool_disk == "durable":
         return None
-    why = "COUNTERSINK_SPOOL_DISK=ephemeral" if settings.spool_disk == "ephemeral" else why_ephemeral(folder, mounts())
+    why = (
+        "COUNTERSINK_SPOOL_DISK=ephemeral"
+        if settings.spool_disk == "ephemeral"
+        else volumes.why_ephemeral(folder, volumes.mounts())
+    )
     if why is None:
         return None
     return (
@@ -59,12 +67,35 @@ def only_file(settings: Settings) -> Path:
     return file
 
 
-def missing_file(settings: Settings) -> Path | None:
-    """That of the broker or the store, where it is not there: `connect` would make it."""
+def data_file(settings: Settings) -> Path | None:
+    """Of the broker or the store, if one of them is a file."""
     if urls.scheme_of(settings.broker) != "pubsub":
-        file = only_file(settings)
-    elif urls.scheme_of(settings.store) == "sqlite":
-        file = urls.sqlite_file(STORE, settings.store)
-    else:
+        return only_file(settings)
+    if urls.scheme_of(settings.store) == "sqlite":
+        return urls.sqlite_file(STORE, settings.store)
+    return None
+
+
+def all_files(settings: Settings) -> Sequence[Path]:
+    """The data and the spool."""
+    files = [file] if (file := data_file(settings)) is not None else []
+    if urls.scheme_of(settings.broker) == "pubsub" and settings.spool != "off":
+        files.append(spool_path(settings))
+    return files
+
+
+def elsewhere(file: Path, environment: Mapping[str, str] = os.environ) -> Path | None:
+    """The folder that remembers the file, though its volume may go. What is in memory is expected to go."""
+    if kind_of(file.absolute().parent, mounts()) in MEMORY:
         return None
-    return None if file.exists() else file
+    return folder_elsewhere(environment)
+
+
+def witness_of(file: Path, environment: Mapping[str, str] = os.environ) -> Witness:
+    return Witness(file, elsewhere(file, environment))
+
+
+def check_files(settings: Settings, environment: Mapping[str, str] = os.environ) -> None:
+    """`LostFileError` if one of them is gone or another."""
+    for file in all_files(settings):
+        witness_of(file, environment).check()

@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 
 import orjson
 
-from shared.errors import UnreadableError
+from shared.errors import NewerError, UnreadableError
 from shared.ranges import Range
 from shared.receipts import DAY, HOUR, key_of_visit
 from shared.words import MAX_NAME_BYTES
@@ -185,13 +185,19 @@ def written(task: Task) -> bytes:
     return orjson.dumps({"job": task.job, "share": task.share, "again": task.again, **task.range._asdict()})
 
 
+VERSION: Final = 1
+"""Of tasks as they travel. Whoever changes their meaning writes another one as `version`; without it, it is 1."""
+
+
 def read(data: bytes) -> Task:
-    """`UnreadableError` if it is no task."""
+    """`UnreadableError` if it is no task; `NewerError` if it is one of another version."""
     try:
         said: Mapping[str, Any] = orjson.loads(data)
+        if said.get("version", VERSION) != VERSION:
+            raise NewerError(f"a task of version {said['version']!r}, this process knows {VERSION}: run newer flushers")
         range_ = Range(str(said["after"]), said["until"] and str(said["until"]), int(said["depth"]))
         return Task(str(said["job"]), range_, int(said["share"]), bool(said["again"]))
-    except (ValueError, TypeError, KeyError) as error:
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise UnreadableError(f"this is no task: {error!r}") from error
 
 

@@ -47,16 +47,20 @@ class Membership:
         topic: str,
         spool: str = "",
         heir_of: Collection[str] = (),
+        inherited: Callable[[], None] = lambda: None,
         longest_look: float = LONGEST_LOOK,
         silence: float = SILENCE,
     ) -> None:
-        """`heir_of`: members that are gone and had rows in the spool file. Enter these rows before anything else."""
+        """`heir_of`: members that are gone and had rows in the spool file. Enter these rows before anything else;
+        `inherited` is called when the store knows it.
+        """
         self.id = member
         self._looks = looks
         self._clock = clock
         self._topic = topic
         self._spool = spool
         self._heir_of = heir_of
+        self._inherited = inherited
         self._wait = longest_look + MARGIN if longest_look else 0.0
         self._silence = silence
         self._turn = asyncio.Lock()
@@ -163,5 +167,10 @@ class Membership:
 
     async def _changed(self, step: Callable[[Fleet, int], Fleet | None]) -> Look:
         look = await self._looks.change(step)
+        if self._heir_of and not any(
+            one in look.fleet.members and look.fleet.members[one].spool for one in self._heir_of
+        ):
+            self._inherited()
+            self._heir_of = ()
         self.reconcile(look)
         return look

@@ -108,6 +108,12 @@ DEAD = Counter(
 )
 for _why in ("unreadable", "refused"):  # there from the start: from nothing to 1 is no increase to Prometheus
     DEAD.labels(_why)
+NEWER = Counter(
+    "countersink_newer_messages",
+    "Messages and tasks of another version of Countersink that came here and were left to processes of that version:"
+    " NOT counted until one of them takes them.",
+    registry=REGISTRY,
+)
 DEAD_INCREMENTS = Counter(
     "countersink_dead_lettered_increments",
     "Increments in dead letters, as far as anybody knows them: NOT counted until they are replayed.",

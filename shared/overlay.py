@@ -31,8 +31,15 @@ class Pending:
         self._late: set[int] = set()
         """Those that are late whatever their envelopes say."""
         self._keys: dict[str, int] = {}
+        self._unknown: set[int] = set()
+        """Messages of versions that are not known here. They may add to any counter, so nothing is exact."""
         self._views: dict[str, View] = {}
         self._empty = View((), floor, next(_VERSIONS), exact)
+
+    @property
+    def exact(self) -> bool:
+        """Whether all that is pending can be told."""
+        return self._exact and not self._unknown
 
     def __len__(self) -> int:
         return len(self._messages)
@@ -59,6 +66,11 @@ class Pending:
         self._messages[number] = (by_counter.keys(), keys)
         return keys
 
+    def add_unknown(self, number: int) -> None:
+        """Message `number` is there, and what it adds is not known."""
+        self._unknown.add(number)
+        self._show_anew()
+
     def confirm(self, number: int) -> None:
         """The message is known to be published: its entries add to values."""
         self._unconfirmed.discard(number)
@@ -69,6 +81,7 @@ class Pending:
         """These messages are known to be applied at `floor`. Of one that was never seen here, any counter may be."""
         for number in numbers:
             if number not in self._messages:
+                self._unknown.discard(number)
                 self._raise_all(floor)
                 continue
             for counter in self.withdraw(number):
@@ -107,7 +120,7 @@ class Pending:
             if not entries and floor is None:
                 return self._empty
             flat = [entry for number in sorted(entries) for entry in self._marked(number, entries[number])]
-            view = View(tuple(flat), self._floor if floor is None else floor, next(_VERSIONS), self._exact)
+            view = View(tuple(flat), self._floor if floor is None else floor, next(_VERSIONS), self.exact)
             self._views[counter] = view
         return view
 
@@ -126,8 +139,11 @@ class Pending:
     def _raise_all(self, floor: int) -> None:
         self._floor = max(self._floor, floor)
         self._floors = {counter: own for counter, own in self._floors.items() if own > self._floor}
+        self._show_anew()
+
+    def _show_anew(self) -> None:
         self._views.clear()
-        self._empty = View((), self._floor, next(_VERSIONS), self._exact)
+        self._empty = View((), self._floor, next(_VERSIONS), self.exact)
 
 
 class KeptByBroker:

@@ -8,17 +8,15 @@ from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Protocol
 
+from shared.book_words import Config, Kept, Shard
 from shared.words import (
     Commit,
-    Config,
     Delivery,
     Envelope,
-    Kept,
     Letter,
     Message,
     Receipt,
     Receipts,
-    Shard,
     Total,
     View,
 )

@@ -40,6 +40,8 @@ class Look(NamedTuple):
     guard: Guard
     done: bool
     """Whether the receipt was there."""
+    flaw: str = ""
+    """Why the store's part can't be told."""
 
 
 class Reader:
@@ -74,7 +76,8 @@ class Reader:
         """
         async with self._slots:
             readings, totals, applied = await self._look((counter,), (receipt,))
-        return Look(readings[counter], totals[counter].guard, receipt in applied)
+        total = totals[counter]
+        return Look(readings[counter], total.guard, receipt in applied, total.flaw)
 
     async def _view(self, names: Sequence[str], age: float) -> dict[str, Reading | None]:
         """What the cached bases say together with a view of now."""
@@ -109,7 +112,7 @@ class Reader:
             name=name,
             applied=base.total.value,
             pending=more,
-            exact=view.exact and (base.exact or not view.entries),
+            exact=view.exact and not base.total.flaw and (base.exact or not view.entries),
             as_of=base.as_of,
             shards=shards,
             exists=there and not (deleted and base.total.value + more == 0),

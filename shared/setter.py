@@ -154,6 +154,8 @@ class Setter:
         self, counter: str, wish: Wish, receipt: str, look: Look, full: Collection[int]
     ) -> tuple[Change, int]:
         reading = look.reading
+        if look.flaw:
+            raise InexactError(f"a counter is set only while it can be read exactly: {look.flaw}")
         if not reading.exact:
             raise InexactError(
                 "a counter is set only while it can be read exactly, which this one can't be now: with Pub/Sub it takes"

@@ -98,6 +98,11 @@ class Settings:
     spool_age: float = _setting(
         86_400.0, _number(60.0, 2_678_400.0), "longest time envelopes may wait in the spool, seconds; beyond it 503"
     )
+    existing: str = _setting(
+        "no",
+        _choice("no", "yes"),
+        "whether SQLite files must be there: yes never makes one at a start, countersink provision does",
+    )
     linger_ms: int = _setting(
         20,
         _whole(0, 10_000),

@@ -4,18 +4,19 @@ import os
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from shared import urls
 from shared.clock import SystemClock
 from shared.errors import SettingsError
-from shared.files import BROKER, OVERLAY, STORE, only_file, spool_flaw, spool_path
+from shared.files import BROKER, OVERLAY, STORE, elsewhere, only_file, spool_flaw, spool_path
 from shared.findings import Finding
 from shared.fleet_setup import FleetSetup
 from shared.settings import Settings
 from shared.sqlite.setup import SqliteSetup
 from shared.sqlite.spool_setup import SpoolSetup
-from shared.wiring import datastore_place, extra_missing, store_of, wrong_store
+from shared.stores import datastore_place, extra_missing, opener, store_of, wrong_store
 
 if TYPE_CHECKING:
     from shared.redis.setup import RedisSetup
@@ -53,17 +54,24 @@ def setups(settings: Settings, environment: Mapping[str, str] = os.environ) -> S
 
 @asynccontextmanager
 async def _file_setup(settings: Settings) -> AsyncIterator[Setup]:
-    yield SqliteSetup(only_file(settings), settings.disk_reserve)
+    yield _sqlite_setup(settings, only_file(settings))
 
 
 @asynccontextmanager
 async def _file_setup_of_store(settings: Settings, _: Mapping[str, str]) -> AsyncIterator[Setup]:
-    yield SqliteSetup(urls.sqlite_file(STORE, settings.store), settings.disk_reserve)
+    yield _sqlite_setup(settings, urls.sqlite_file(STORE, settings.store))
 
 
 @asynccontextmanager
 async def _spool_setup(settings: Settings) -> AsyncIterator[Setup]:
-    yield SpoolSetup(spool_path(settings), settings.disk_reserve, spool_flaw(settings))
+    file = spool_path(settings)
+    yield SpoolSetup(
+        file, settings.disk_reserve, spool_flaw(settings), elsewhere(file), existing=settings.existing == "yes"
+    )
+
+
+def _sqlite_setup(settings: Settings, file: Path) -> SqliteSetup:
+    return SqliteSetup(file, settings.disk_reserve, elsewhere(file), existing=settings.existing == "yes")
 
 
 @asynccontextmanager
@@ -101,11 +109,11 @@ async def _redis_setup(settings: Settings) -> AsyncIterator["RedisSetup"]:
 
 @asynccontextmanager
 async def _fleet_setup(settings: Settings, environment: Mapping[str, str]) -> AsyncIterator[FleetSetup]:
-    _, _, book, close = store_of(settings, SystemClock(), environment)
+    stored = store_of(settings, SystemClock(), environment, opener(environment, makes=False))
     try:
-        yield FleetSetup(book)
+        yield FleetSetup(stored.book)
     finally:
-        await close()
+        await stored.close()
 
 
 async def trust_overlay(

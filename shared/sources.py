@@ -11,8 +11,8 @@ from shared.errors import SettingsError
 from shared.files import STORE
 from shared.settings import Settings
 from shared.source import Source
+from shared.stores import extra_missing
 from shared.variants import By, Variant
-from shared.wiring import extra_missing
 
 FROM: Final = "--from"
 

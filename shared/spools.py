@@ -1,10 +1,10 @@
 """Opens the spool of the settings, for an ingest to fill and for people to look at; and what it could not send."""
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from shared import metrics
 from shared.clock import Clock
@@ -12,16 +12,29 @@ from shared.files import spool_flaw, spool_path
 from shared.letters import BothDeadLetters
 from shared.ports import DeadLetters, Publisher, Subscription
 from shared.settings import Settings
+from shared.spool_holders import SpoolHolders
 from shared.sqlite.broker import SqlitePublisher, SqliteSubscription, claim
 from shared.sqlite.database import Database
 from shared.sqlite.letters import SqliteDeadLetters
 from shared.sqlite.reserve import Reserve
+from shared.sqlite.spool_rows import SpoolRows
 from shared.sqlite.spooled import bring_back, spooled_in
+from shared.sqlite.witness import sighting_of
 
 _log = logging.getLogger(__name__)
 
 LEASE: Final = 5.0
 """Seconds for which what one process forwards is kept from the others on the same file, and from its next life."""
+
+
+class Heritage(NamedTuple):
+    """What a process finds in the spool file that it opens."""
+
+    dead: Collection[str]
+    """The members that had it and are gone."""
+    rows: SpoolRows
+    forget: Callable[[], None]
+    """Call it when the fleet knows who has the file now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,23 +43,36 @@ class Queue:
 
     publisher: Publisher
     subscription: Subscription
-    keeps: bool = True
+    keeps: bool
     """Not if its disk may end with the process: then what is there is sent, and nothing is added."""
+    id: str
+    """Of the file, for ever."""
+    file: Database
+    _holders: SpoolHolders
+    _topic: str
+
+    def taken_by(self, member: str) -> "Heritage":
+        """From now on this process is that member."""
+        self._holders.hold(member)
+        dead = self._holders.dead()  # before the rows are counted: these members add none any more
+        return Heritage(dead, SpoolRows(self.file, self._topic), lambda: self._holders.forget(dead))
+
+    async def close(self) -> None:
+        self._holders.close()
+        await self.file.close()
 
 
-def open_spool(
-    settings: Settings, clock: Clock, topic: str
-) -> tuple[Queue, Callable[[], Awaitable[None]]] | tuple[None, None]:
-    """The spool, and how to close it. None where it is off, or could keep nothing and holds nothing."""
+def open_spool(settings: Settings, clock: Clock, topic: str, opening: Callable[[Path], Database]) -> Queue | None:
+    """None where it is off, or could keep nothing and holds nothing."""
     _warn_of_what_is_left_behind(settings)
     if settings.spool == "off":
-        return None, None
+        return None
     file, flaw = spool_path(settings), spool_flaw(settings)
     if flaw is not None:
         _log.warning("%s", flaw)
         if not file.exists():
-            return None, None
-    database = Database(file)
+            return None
+    database = opening(file)
     claim(database, topic)
     back = bring_back(database)
     if back:
@@ -60,12 +86,15 @@ def open_spool(
             file,
             buried,
         )
-    queue = Queue(
+    return Queue(
         SqlitePublisher(database, clock, settings.spool_bytes, Reserve(file, settings.disk_reserve, applied=False)),
         SqliteSubscription(database, clock, LEASE),
         keeps=flaw is None,
+        id=sighting_of(database.reader()).id,
+        file=database,
+        _holders=SpoolHolders(file),
+        _topic=topic,
     )
-    return queue, database.close
 
 
 def _warn_of_what_is_left_behind(settings: Settings) -> None:

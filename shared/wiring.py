@@ -6,13 +6,13 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from shared import urls
 from shared.clock import Clock, SystemClock
-from shared.errors import SettingsError
-from shared.files import BROKER, OVERLAY, STORE, only_file
-from shared.fleet_ports import FleetBook
+from shared.files import BROKER, OVERLAY, only_file
+from shared.fleet_ports import Rows
 from shared.job_ports import Jobs, Tasks
 from shared.looks import Looks
 from shared.membership import Membership, in_memory, new_member
@@ -26,17 +26,16 @@ from shared.spools import Queue, open_spool, with_spooled
 from shared.sqlite.balance import SqliteBalance
 from shared.sqlite.broker import SqlitePublisher, SqliteSubscription, topic_of
 from shared.sqlite.database import Database
-from shared.sqlite.fleet import SqliteFleetBook
 from shared.sqlite.jobs import SqliteJobs
 from shared.sqlite.letters import SqliteDeadLetters
 from shared.sqlite.overlay import SqliteOverlay
 from shared.sqlite.reserve import Reserve
 from shared.sqlite.store import SqliteStore
 from shared.sqlite.tasks import SqliteTasks
+from shared.stores import extra_missing, opener, store_of
 from shared.words import Balance
 
 if TYPE_CHECKING:
-    from shared.google.datastore_keys import Place as DatastorePlace
     from shared.redis.overlay import RedisOverlay
 
 SPOOL_PATIENCE = 2.0
@@ -76,6 +75,7 @@ class Parts:
     """Where broker and store are one file."""
     looks: Looks | None = None
     """At the fleet, where others may publish whom the broker can't list."""
+    _files: Sequence[Database] = ()
     _begins: list[Callable[[], Awaitable[None]]] = field(default_factory=list)
     _ends: list[Callable[[], Awaitable[None]]] = field(default_factory=list)
 
@@ -84,6 +84,11 @@ class Parts:
         for begin in self._begins:
             await begin()
 
+    async def check_files(self) -> None:
+        """`DamagedError` if a file was removed or replaced since it was opened. Who only reads notices it here."""
+        for database in self._files:
+            database.check()
+
     async def close(self) -> None:
         """The last that was opened first."""
         async with AsyncExitStack() as stack:
@@ -91,17 +96,23 @@ class Parts:
                 stack.push_async_callback(end)
 
 
-def connect(settings: Settings, environment: Mapping[str, str] = os.environ, *, publishes: bool = False) -> Parts:
-    """Inside a running event loop. Reaches no server yet. `SettingsError` says which setting can't be used."""
+def connect(
+    settings: Settings, environment: Mapping[str, str] = os.environ, *, publishes: bool = False, makes: bool = False
+) -> Parts:
+    """Inside a running event loop. Reaches no server yet. `SettingsError` says which setting can't be used.
+
+    `makes`: files that are not there are made, unless COUNTERSINK_EXISTING says that they must be.
+    """
+    opening = opener(environment, makes=makes and settings.existing == "no")
     if urls.scheme_of(settings.broker) == "pubsub":
-        return _on_pubsub(settings, environment, publishes=publishes)
-    return _embedded(settings)
+        return _on_pubsub(settings, environment, opening, publishes=publishes)
+    return _embedded(settings, opening)
 
 
-def _embedded(settings: Settings) -> Parts:
+def _embedded(settings: Settings, opening: Callable[[Path], Database]) -> Parts:
     file = only_file(settings)
     clock = SystemClock()
-    database = Database(file)
+    database = opening(file)
     topic = topic_of(database)
     reserve = Reserve(database.path, settings.disk_reserve)
     return Parts(
@@ -119,11 +130,14 @@ def _embedded(settings: Settings) -> Parts:
         jobs=SqliteJobs(database, reserve),
         tasks=SqliteTasks(database, clock, settings.lease),
         balance=SqliteBalance(database).read,
+        _files=[database],
         _ends=[database.close],
     )
 
 
-def _on_pubsub(settings: Settings, environment: Mapping[str, str], *, publishes: bool) -> Parts:
+def _on_pubsub(
+    settings: Settings, environment: Mapping[str, str], opening: Callable[[Path], Database], *, publishes: bool
+) -> Parts:
     broker = urls.pubsub(BROKER, settings.broker)
     try:
         from shared.google.pubsub_client import PATIENCE, Place, PubsubClient  # noqa: PLC0415 (the extra may be missing)
@@ -135,12 +149,11 @@ def _on_pubsub(settings: Settings, environment: Mapping[str, str], *, publishes:
     except ImportError as error:
         raise extra_missing(BROKER, settings.broker, "google") from error
     clock = SystemClock()
-    store, jobs, book, end = store_of(settings, clock, environment)
+    stored = store_of(settings, clock, environment, opening)
+    looks = Looks(stored.book, clock, settings.look)
     client = PubsubClient(environment.get("PUBSUB_EMULATOR_HOST"))
     place = Place(broker.project, broker.topic, broker.subscription)
     subscription = PubsubSubscription(client, place, lease=settings.lease)
-    looks = Looks(book, clock, settings.look)
-    overlay: Overlay
     begins: list[Callable[[], Awaitable[None]]] = []
     tasks = PubsubTasks(client, place, lease=settings.lease)
 
@@ -148,28 +161,30 @@ def _on_pubsub(settings: Settings, environment: Mapping[str, str], *, publishes:
         """At once: each waits for what it has asked Pub/Sub for."""
         await asyncio.gather(subscription.close(), tasks.close())
 
-    ends = [end, client.close, close_pulls]
-    spool, close_spool = open_spool(settings, clock, place.topic) if publishes else (None, None)
-    if close_spool is not None:
-        ends.append(close_spool)
-    if settings.overlay != "memory://":
-        membership = Membership(looks, clock, member=new_member(), topic=place.topic) if publishes else None
-        overlay = of_fleet = redis_overlay(settings, looks, clock, membership)
+    ends = [stored.close, client.close, close_pulls]
+    spool = open_spool(settings, clock, place.topic, opening) if publishes else None
+    if spool is not None:
+        ends.append(spool.close)
+    in_redis = settings.overlay != "memory://"
+    membership: Membership | None = None
+    rows: Rows | None = None
+    if publishes:
+        membership, rows = _membership(looks, clock, place.topic, spool, in_redis=in_redis)
+    overlay: Overlay = ProcessOverlay(clock)
+    of_fleet: RedisOverlay | MemberOverlay | None = None
+    if in_redis:
+        overlay = of_fleet = redis_overlay(settings, looks, clock, membership, rows)
+    elif membership is not None:
+        overlay = of_fleet = MemberOverlay(clock, looks, membership, rows=rows)
+    if of_fleet is not None:
         begins.append(of_fleet.open)
         ends.append(of_fleet.close)
-    elif publishes:
-        membership = Membership(looks, clock, member=in_memory(place.topic, ""), topic=place.topic)
-        overlay = own = MemberOverlay(clock, looks, membership)
-        begins.append(own.open)
-        ends.append(own.close)
-    else:
-        overlay = ProcessOverlay(clock)
     return Parts(
         publisher=KeptPublisher(
             client, place.topic, place.subscription, patience=SPOOL_PATIENCE if spool and spool.keeps else PATIENCE
         ),
         subscription=subscription,
-        store=store,
+        store=stored.store,
         overlay=overlay,
         clock=clock,
         topic=place.topic,
@@ -180,69 +195,39 @@ def _on_pubsub(settings: Settings, environment: Mapping[str, str], *, publishes:
         letters=lambda: with_spooled(
             settings, place.topic, PubsubDeadLetters(client, place, lease=settings.lease, clock=clock)
         ),
-        jobs=jobs,
+        jobs=stored.jobs,
         tasks=tasks,
         spool=spool,
         looks=looks,
+        _files=[one for one in (stored.file, spool.file if spool else None) if one is not None],
         _begins=begins,
         _ends=ends,
     )
 
 
-def store_of(
-    settings: Settings, clock: Clock, environment: Mapping[str, str]
-) -> tuple[Store, Jobs, FleetBook, Callable[[], Awaitable[None]]]:
-    scheme = urls.scheme_of(settings.store)
-    if scheme == "sqlite":
-        database = Database(urls.sqlite_file(STORE, settings.store))
-        return SqliteStore(database, clock), SqliteJobs(database), SqliteFleetBook(database, clock), database.close
-    if scheme != "datastore":
-        raise wrong_store(settings)
-    try:
-        from shared.google.datastore_client import DatastoreClient  # noqa: PLC0415 (the extra may be missing)
-        from shared.google.datastore_fleet import DatastoreFleetBook  # noqa: PLC0415
-        from shared.google.datastore_jobs import DatastoreJobs  # noqa: PLC0415
-        from shared.google.datastore_store import DatastoreStore  # noqa: PLC0415
-    except ImportError as error:
-        raise extra_missing(STORE, settings.store, "google") from error
-    place = datastore_place(settings)
-    client = DatastoreClient(place.project, place.database, clock, environment)
-    store = DatastoreStore(client, place, clock)
-    return store, DatastoreJobs(client, place, store), DatastoreFleetBook(client, place, clock), client.close
+def _membership(
+    looks: Looks, clock: Clock, topic: str, spool: Queue | None, *, in_redis: bool
+) -> tuple[Membership, Rows | None]:
+    """The record of an ingest that starts now. It takes over the spool file from those who had it and are gone."""
+    file = spool.id if spool is not None else ""
+    member = new_member() if in_redis else in_memory(topic, file)
+    if spool is None:
+        return Membership(looks, clock, member=member, topic=topic), None
+    found = spool.taken_by(member)
+    dead, told = found.dead, found.forget
+    return Membership(looks, clock, member=member, topic=topic, spool=file, heir_of=dead, inherited=told), found.rows
 
 
-def datastore_place(settings: Settings) -> "DatastorePlace":
-    from shared.google.datastore_keys import Kinds, Place  # noqa: PLC0415 (the extra may be missing)
-
-    there = urls.datastore(STORE, settings.store)
-    kinds = Kinds(
-        settings.kind_config,
-        settings.kind_shard,
-        settings.kind_receipt,
-        settings.kind_guard,
-        settings.kind_mark,
-        settings.kind_job,
-        settings.kind_task,
-        settings.kind_fleet,
-    )
-    return Place(there.project, there.database, there.namespace, kinds)
-
-
-def redis_overlay(settings: Settings, looks: Looks, clock: Clock, membership: Membership | None) -> "RedisOverlay":
+def redis_overlay(
+    settings: Settings, looks: Looks, clock: Clock, membership: Membership | None, rows: Rows | None
+) -> "RedisOverlay":
     urls.redis(OVERLAY, settings.overlay)
     try:
         from shared.redis.overlay import RedisOverlay  # noqa: PLC0415 (the extra may be missing)
     except ImportError as error:
         raise extra_missing(OVERLAY, urls.shown(settings.overlay), "redis") from error
-    live = settings.retention * 1000 + HOUR
-    return RedisOverlay(settings.overlay, looks, clock, membership=membership, entries_live=live)
-
-
-def extra_missing(variable: str, url: str, extra: str) -> SettingsError:
-    return SettingsError(
-        f"{variable}={url!r} needs more packages: install Countersink with its extra {extra!r}"
-        f" (in a checkout: pip install --editable '.[{extra}]')"
-    )
+    live = (settings.retention + int(settings.spool_age)) * 1000 + HOUR
+    return RedisOverlay(settings.overlay, looks, clock, membership=membership, rows=rows, entries_live=live)
 
 
 def tasks_of_process(clock: Clock, lease: float) -> Tasks:
@@ -252,9 +237,3 @@ def tasks_of_process(clock: Clock, lease: float) -> Tasks:
 
 async def _none(*, flushes: bool) -> Sequence[str]:  # noqa: ARG001 (the file is made at the start, and by it)
     return ()
-
-
-def wrong_store(settings: Settings) -> SettingsError:
-    return SettingsError(
-        f"{STORE}={settings.store!r}: with a Pub/Sub broker it must be datastore://PROJECT[/DATABASE] or sqlite:///FILE"
-    )

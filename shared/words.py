@@ -215,34 +215,6 @@ class Commit:
         return len(set(keys)) < len(keys)
 
 
-class Kept(NamedTuple):
-    """A receipt as a store keeps it, and the store's time of the commit that wrote it."""
-
-    receipt: Receipt
-    time: int
-
-
-class Config(NamedTuple):
-    """What a store says of a counter beside its shards."""
-
-    counter: str
-    num_shards: int
-    carried: int
-    """What receipts that have been deleted said of it."""
-    since: float | None
-    """When it was made (seconds since 1970; 0 if nobody knows), where `carried` does not hold all that was deleted."""
-
-
-class Shard(NamedTuple):
-    """One shard, whether or not readers look at it."""
-
-    counter: str
-    number: int
-    held: int
-    written: int
-    """The store's time of the last write, whoever wrote; 0 where nobody but us can."""
-
-
 @dataclass(frozen=True, slots=True)
 class Total:
     """One counter in a snapshot of the store."""
@@ -251,6 +223,8 @@ class Total:
     shards: int
     """Its `num_shards`; 0 when there is no config."""
     guard: Guard = field(default_factory=Guard)
+    flaw: str = ""
+    """Why the value is not known: another application has stored something else than a whole number."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 import os
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 settings.register_profile(
@@ -17,3 +18,9 @@ settings.load_profile("countersink")
 def pytest_xdist_auto_num_workers() -> int:
     """Half the time of the longest tests is spent on waiting for processes and emulators."""
     return (os.cpu_count() or 1) * 2
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _state(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """What processes remember of their files is no business of whoever runs the tests."""
+    os.environ["XDG_STATE_HOME"] = str(tmp_path_factory.mktemp("state"))

@@ -5,10 +5,10 @@ from typing import Any, Final
 
 from google.cloud.datastore_v1.types import query as _types
 
+from shared.book_words import Config, Kept, Shard
 from shared.google.datastore_client import DatastoreClient
-from shared.google.datastore_keys import COUNT, NUM_SHARDS, Key, Place, integer, name_of, receipt_of, shard_of
+from shared.google.datastore_keys import COUNT, NUM_SHARDS, Key, Place, flaw_of, integer, name_of, receipt_of, shard_of
 from shared.google.datastore_time import micros
-from shared.words import Config, Kept, Shard
 
 PAGE: Final = 500
 
@@ -39,7 +39,8 @@ class DatastoreBooks:
             for name, one in zip(names, results, strict=True):
                 since = micros(one.create_time)
                 anew = name in guards and micros(guards[name].create_time) < since
-                configs.append(Config(name, integer(one.entity, NUM_SHARDS), 0, 0 if anew else since / 1e6))
+                number, flaw = integer(one.entity, NUM_SHARDS), flaw_of(one.entity, NUM_SHARDS)
+                configs.append(Config(name, number, 0, 0 if anew else since / 1e6, flaw))
             yield configs
         async for results in self._pages(place.kinds.guard):
             names = [name_of(one.entity.key)[1] for one in results]
@@ -50,7 +51,9 @@ class DatastoreBooks:
         async for results in self._pages(self._place.kinds.shard):
             of = [(shard_of(one.entity.key), one) for one in results]
             yield [
-                Shard(*shard, integer(one.entity, COUNT), self._written(one)) for shard, one in of if shard is not None
+                Shard(*shard, integer(one.entity, COUNT), self._written(one), flaw_of(one.entity, COUNT))
+                for shard, one in of
+                if shard is not None
             ]
 
     async def _look(self, keys: Iterable[Key]) -> Mapping[str, Any]:

@@ -10,13 +10,13 @@ from shared.errors import AlreadyAppliedError, ContendedError, ShardFullError, S
 from shared.google.datastore_client import DatastoreClient, only_over
 from shared.google.datastore_errors import MissingError
 from shared.google.datastore_guard import check, depends, guard
-from shared.google.datastore_keys import COUNT, NUM_SHARDS, Place, integer, name_of
+from shared.google.datastore_keys import COUNT, NUM_SHARDS, Place, inexact, name_of, number_in, whole
 from shared.google.datastore_marks import move
 from shared.google.datastore_revival import revive
 from shared.google.datastore_shards import Shard, ShardMemory, Standing, is_big
 from shared.google.datastore_sums import Sums
 from shared.google.datastore_time import micros
-from shared.words import Commit
+from shared.words import SHARD_FULL, Commit
 
 _log = logging.getLogger(__name__)
 
@@ -98,8 +98,8 @@ class BlindWay:
         standings = {}
         for shard, key in keys.items():
             config, one = found.get(name_of(configs[shard[0]])), found.get(name_of(key))
-            number = integer(config.entity, NUM_SHARDS) if config is not None else 0
-            held, version = (integer(one.entity, COUNT), one.version) if one else (0, 0)
+            number = number_in(config)
+            held, version = (_held(one.entity.properties[COUNT]), one.version) if one else (0, 0)
             standings[shard] = Standing(held, version, one is not None and number > shard[1], number)
             self._memory.note(shard, standings[shard], self._clock.monotonic())
         if shrunk := {
@@ -132,7 +132,7 @@ class BlindWay:
         response = await self._client.commit(request, updates=updates, versions=versions)
         now = self._clock.monotonic()
         for shard, result in zip(sums.shards, response.mutation_results, strict=False):  # the shards come first
-            count = result.transform_results[0].integer_value
+            count = _held(result.transform_results[0])
             if count in _ENDS:
                 _log.critical("shard %s has left int64; others must have added to it", shard)
             self._memory.note(shard, Standing(count, result.version, readable=True), now)
@@ -163,3 +163,10 @@ class BlindWay:
         transform = mutation.property_transforms.add()
         transform.property = NUM_SHARDS
         transform.maximum.integer_value = num_shards
+
+
+def _held(value: Any) -> int:
+    """What a shard holds. One to which the server can't add without losing something counts as full: then others take
+    what comes.
+    """
+    return SHARD_FULL + 1 if inexact(value) else whole(value) or 0

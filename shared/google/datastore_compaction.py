@@ -11,7 +11,7 @@ from typing import Any, Final
 from shared.errors import AlreadyAppliedError, ContendedError, CrowdedError
 from shared.google.datastore_client import DatastoreClient, only_over
 from shared.google.datastore_errors import MissingError
-from shared.google.datastore_keys import COUNT, NUM_SHARDS, Key, Place, integer, name_of
+from shared.google.datastore_keys import COUNT, NUM_SHARDS, Key, Place, flaw_of, integer, name_of
 from shared.google.datastore_removal import look, make
 from shared.google.datastore_shards import is_big
 from shared.sharding import moved
@@ -55,6 +55,9 @@ async def _request(
     there = {name_of(one.entity.key): one for one in (await client.look_up(staying)).entities}
     seen = [there.get(name_of(key)) for key in staying]
     counts = [integer(one.entity, COUNT) if one else 0 for one in seen]
+    for one in (*leaving, *filter(None, seen)):
+        if flaw := flaw_of(one.entity, COUNT):
+            raise CrowdedError(flaw)
     given = moved(counts, sum(integer(one.entity, COUNT) for one in leaving))
     if given is None:
         raise CrowdedError(f"{counter} holds too much for {target} shards")

@@ -4,8 +4,8 @@ from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping, Se
 from typing import Any, Final
 
 from shared.google.datastore_client import DatastoreClient
-from shared.google.datastore_foreign import Kind, Sum, integer_of, said
-from shared.google.datastore_keys import Key, Place, name_of, shard_of
+from shared.google.datastore_foreign import Kind, Sum, integer_of
+from shared.google.datastore_keys import Key, Place, name_of, said, shard_of
 from shared.sharding import shard_key
 from shared.source import Foreign
 from shared.variants import MOST_SHARDS, Variant

@@ -6,7 +6,7 @@ from typing import Any, Final, NamedTuple
 from google.cloud.datastore_v1.types import query as _types
 
 from shared.google.datastore_client import DatastoreClient
-from shared.google.datastore_keys import Key, Place
+from shared.google.datastore_keys import Key, Place, flaw_of, whole
 from shared.source import Foreign
 
 PAGE: Final = 2_000
@@ -76,14 +76,8 @@ def integer_of(entity: Any, name: str, default: int) -> tuple[int, str]:
     """What it holds, the default where it holds nothing; and why that is no number, if it is none."""
     if name not in entity.properties:
         return default, ""
-    what = entity.properties[name].WhichOneof("value_type")
-    if what == "integer_value":
-        return int(entity.properties[name].integer_value), ""
-    return default, f"{name} of {said(entity.key)} is no integer, but a {str(what).removesuffix('_value')}"
-
-
-def said(key: Key) -> str:
-    return " ".join(f"{element.kind} {element.name or element.id}" for element in key.path)
+    number = whole(entity.properties[name])
+    return (default, flaw_of(entity, name)) if number is None else (number, "")
 
 
 def narrowed(query: Any, name: str, operator: Any) -> Any:

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from google.cloud.datastore_v1.types import entity as _entity
 
-from shared.errors import SettingsError
+from shared.errors import RefusedError, SettingsError
 from shared.sharding import shard_key
 from shared.words import Receipt
 
@@ -20,6 +20,9 @@ STATE: Final = "state"
 NOTE: Final = "note"
 DELETED: Final = "deleted"
 LAST: Final = "last"
+_END: Final = 2.0**63
+_EXACT_DOUBLES: Final = 2.0**52
+"""Doubles below it have room for each whole number, and for some time of adding."""
 _Key: Final = _entity.Key.pb()
 _Entity: Final = _entity.Entity.pb()
 
@@ -121,9 +124,53 @@ def shard_of(key: Key) -> tuple[str, int] | None:
     return (counter, int(index)) if own else None
 
 
+def whole(value: Any) -> int | None:
+    """The number in a value of a property, which another application may have stored as a double; None if it is none,
+    or not a whole one.
+    """
+    match value.WhichOneof("value_type"):
+        case "integer_value":
+            return int(value.integer_value)
+        case "double_value" if value.double_value.is_integer() and abs(value.double_value) < _END:
+            return int(value.double_value)
+    return None
+
+
 def integer(entity: Any, name: str) -> int:
-    """What a property holds; 0 if it is not there or no integer."""
-    return int(entity.properties[name].integer_value) if name in entity.properties else 0
+    """What a property holds; 0 if it is not there. Also 0 if it is no whole number: `flaw_of` says so."""
+    return (whole(entity.properties[name]) or 0) if name in entity.properties else 0
+
+
+def flaw_of(entity: Any, name: str) -> str:
+    """Why nobody knows what number a property is; empty if it is one, or not there."""
+    if name not in entity.properties or whole(entity.properties[name]) is not None:
+        return ""
+    what = str(entity.properties[name].WhichOneof("value_type")).removesuffix("_value")
+    return f"{name} of {said(entity.key)} is no whole number, but a {what}"
+
+
+def inexact(value: Any) -> bool:
+    """Whether the server can't add to it without losing something: it is no number, or a double that is too large."""
+    what = value.WhichOneof("value_type")
+    if what == "double_value":
+        return whole(value) is None or abs(value.double_value) >= _EXACT_DOUBLES
+    return what not in {None, "integer_value"}
+
+
+def number_in(config: Any) -> int:
+    """The number of shards in a result of a Lookup, if there is any. `RefusedError` if nobody knows: a guess would hide
+    shards from readers.
+    """
+    if config is None:
+        return 0
+    if flaw := flaw_of(config.entity, NUM_SHARDS):
+        raise RefusedError(flaw)
+    return integer(config.entity, NUM_SHARDS)
+
+
+def said(key: Key) -> str:
+    """For people."""
+    return " ".join(f"{element.kind} {element.name or element.id}" for element in key.path)
 
 
 def receipt_of(entity: Any) -> Receipt:

@@ -6,7 +6,7 @@ from typing import Any, Final
 from shared.errors import AlreadyAppliedError, ContendedError
 from shared.google.datastore_client import DatastoreClient, only_over
 from shared.google.datastore_errors import MissingError
-from shared.google.datastore_keys import COUNT, DELETED, NUM_SHARDS, Key, Place, integer, name_of
+from shared.google.datastore_keys import COUNT, DELETED, NUM_SHARDS, Key, Place, flaw_of, integer, name_of
 
 MOST_SHARDS: Final = 450
 """Of one commit. Counters of more are left as they are."""
@@ -67,7 +67,10 @@ async def make(client: DatastoreClient, keys: Sequence[Key], shards: Sequence[An
 
 
 def _held(shards: Iterable[Any]) -> int:
-    return sum(integer(shard.entity, COUNT) for shard in shards)
+    """What is no number is not nothing."""
+    return sum(integer(shard.entity, COUNT) for shard in shards) or any(
+        flaw_of(shard.entity, COUNT) for shard in shards
+    )
 
 
 async def look(client: DatastoreClient, keys: Iterable[Key]) -> Sequence[Any]:

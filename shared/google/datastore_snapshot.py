@@ -1,16 +1,21 @@
 """Totals and receipts at one instant."""
 
 import asyncio
+import logging
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from shared.errors import TransientError
 from shared.google.datastore_client import DatastoreClient, Found
-from shared.google.datastore_keys import COUNT, DELETED, NUM_SHARDS, Place, integer, name_of, receipt_of
+from shared.google.datastore_keys import COUNT, DELETED, NUM_SHARDS, Place, flaw_of, integer, name_of, receipt_of
 from shared.words import Guard, Total
 
+_log = logging.getLogger(__name__)
+
 _MOST_NUMBERS: Final = 100_000
+_MOST_TOLD: Final = 100
+"""Flaws that go to the log."""
 _LONGEST_SEARCH: Final = 20.0
 _APPLIED: Final = "applied"
 
@@ -20,6 +25,14 @@ class Numbers:
 
     def __init__(self) -> None:
         self._numbers: OrderedDict[str, int] = OrderedDict()
+        self._told: set[str] = set()
+
+    def is_news(self, flaw: str) -> bool:
+        """Whether it was not told before."""
+        if flaw in self._told or len(self._told) >= _MOST_TOLD:
+            return False
+        self._told.add(flaw)
+        return True
 
     def get(self, counter: str) -> int:
         return self._numbers.get(counter, 0)
@@ -64,7 +77,9 @@ class Question:
 
     def answer(self) -> tuple[Mapping[str, Total], Collection[str]]:
         totals = {
-            counter: Total(self._sum(counter), self._number(counter), self._guards.get(counter, Guard()))
+            counter: Total(
+                self._sum(counter), self._number(counter), self._guards.get(counter, Guard()), self._flaw(counter)
+            )
             for counter in self._asked
         }
         receipts = [one for (kind, _), one in self._found.items() if kind == self._place.kinds.receipt]
@@ -75,9 +90,22 @@ class Question:
         return integer(config, NUM_SHARDS) if config is not None else 0
 
     def _sum(self, counter: str) -> int:
-        keys = self._place.shards(counter, 0, self._number(counter))
-        shards = (self._found.get(name_of(key)) for key in keys)
-        return sum(integer(shard, COUNT) for shard in shards if shard is not None)
+        return sum(integer(shard, COUNT) for shard in self._shards(counter))
+
+    def _shards(self, counter: str) -> Iterator[Any]:
+        for key in self._place.shards(counter, 0, self._number(counter)):
+            if (shard := self._found.get(name_of(key))) is not None:
+                yield shard
+
+    def _flaw(self, counter: str) -> str:
+        """Of the first of its entities that has one. People are told, since a reading has no room for it."""
+        config = self._found.get((self._place.kinds.config, counter))
+        flaws = [flaw_of(config, NUM_SHARDS)] if config is not None else []
+        flaws += [flaw_of(shard, COUNT) for shard in self._shards(counter)]
+        flaw = next(filter(None, flaws), "")
+        if flaw and self._numbers.is_news(flaw):
+            _log.error("counter %r can't be read exactly: %s. Have its application mend it", counter, flaw)
+        return flaw
 
 
 class PastSnapshot:

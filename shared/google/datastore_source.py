@@ -10,8 +10,8 @@ from grpc.aio import AioRpcError
 from shared.errors import SettingsError, TransientError
 from shared.google.datastore_client import DatastoreClient
 from shared.google.datastore_configured import Configured
-from shared.google.datastore_foreign import KEY, Kind, Operator, Sum, narrowed, said
-from shared.google.datastore_keys import Place, name_of
+from shared.google.datastore_foreign import KEY, Kind, Operator, Sum, narrowed
+from shared.google.datastore_keys import Place, name_of, said
 from shared.source import Foreign, Source
 from shared.variants import By, Variant
 

@@ -11,7 +11,7 @@ from shared.errors import AlreadyAppliedError, ContendedError, ShardFullError, S
 from shared.google.datastore_client import DatastoreClient, only_over
 from shared.google.datastore_errors import MissingError
 from shared.google.datastore_guard import check, guard
-from shared.google.datastore_keys import COUNT, NUM_SHARDS, Place, integer, name_of
+from shared.google.datastore_keys import COUNT, NUM_SHARDS, Place, flaw_of, integer, name_of, number_in
 from shared.google.datastore_marks import move
 from shared.google.datastore_revival import revive
 from shared.google.datastore_shards import Shard
@@ -78,7 +78,7 @@ class VersionedWay:
             one = shards.get(name_of(key))
             count = integer(one.entity, COUNT) if one else 0
             total = count + sums.shards[shard]
-            if abs(count) > SHARD_FULL or abs(total) > _END:
+            if (one and flaw_of(one.entity, COUNT)) or abs(count) > SHARD_FULL or abs(total) > _END:
                 full.append(shard)
             else:
                 self._put(request, key, one, COUNT, total)
@@ -91,7 +91,7 @@ class VersionedWay:
         for counter, key in configs.items():
             # Written even if it is high enough, so that it can't be deleted meanwhile.
             config = found.get(name_of(key))
-            numbers[counter] = integer(config.entity, NUM_SHARDS) if config else 0
+            numbers[counter] = number_in(config)
             number = max(numbers[counter], sums.number(counter, numbers[counter]))
             self._put(request, key, config, NUM_SHARDS, number)
         gone = {one for one, key in keys.items() if name_of(key) not in shards and sums.shrunk(one, numbers[one[0]])}

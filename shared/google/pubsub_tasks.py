@@ -3,8 +3,8 @@
 import logging
 from collections.abc import Sequence
 
-from shared import jobs
-from shared.errors import UnreadableError
+from shared import jobs, metrics
+from shared.errors import NewerError, UnreadableError
 from shared.google.pubsub_client import Place, PubsubClient
 from shared.google.pubsub_publisher import PubsubPublisher
 from shared.google.pubsub_subscription import PubsubSubscription
@@ -36,6 +36,9 @@ class PubsubTasks:
         for delivery in await self._subscription.pull(limit, MOST_BYTES, wait):
             try:
                 leases.append(Lease(delivery.token, jobs.read(delivery.message.data)))
+            except NewerError as error:  # when the lease ends, it is handed out again
+                metrics.NEWER.inc()
+                _log.warning("message %s is left to newer flushers: %s", delivery.message_id, error)
             except UnreadableError as error:
                 _log.error("message %s is dropped: %s", delivery.message_id, error)
                 await self.ack([delivery.token])

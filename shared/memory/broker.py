@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from shared.clock import Clock
 from shared.codec import decode
-from shared.errors import OverloadedError, UnreadableError
+from shared.errors import NewerError, OverloadedError, UnreadableError
 from shared.overlay import KeptByBroker, Pending
 from shared.words import Delivery, Letter, Message, View
 
@@ -45,6 +45,8 @@ class MemoryBroker:
                 self.pending.add(self._last, decode(_delivery(self._last, held), "memory"))
             except UnreadableError:
                 continue
+            except NewerError:
+                self.pending.add_unknown(self._last)
         self._arrived.set()
 
     async def check(self) -> None:

@@ -5,10 +5,11 @@ from contextlib import asynccontextmanager
 from typing import Final, TypeVar
 
 from shared import notes
+from shared.book_words import Config, Kept, Shard
 from shared.clock import Clock
 from shared.errors import AlreadyAppliedError, ChangedError, CrowdedError, RefusedError, ShardFullError, ShrunkError
 from shared.sharding import moved, number_for, went
-from shared.words import SHARD_FULL, Commit, Config, Guard, Kept, Receipt, Receipts, Shard, Total
+from shared.words import SHARD_FULL, Commit, Guard, Receipt, Receipts, Total
 
 PAGE: Final = 100
 

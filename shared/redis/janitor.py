@@ -8,7 +8,7 @@ from shared.clock import Clock
 from shared.fleet import Fleet, Record
 from shared.fleet_ports import Look
 from shared.looks import Looks
-from shared.redis.scripts import FENCE
+from shared.redis.member_scripts import FENCE
 from shared.redis.server import Server
 
 _log = logging.getLogger(__name__)

@@ -21,6 +21,7 @@ from shared.redis import scripts
 from shared.redis.copy import Copy
 from shared.redis.entries import Attempt, Piece, in_steps
 from shared.redis.links import AwayError
+from shared.redis.member_scripts import FENCE
 from shared.redis.naming import Naming
 from shared.redis.server import Server
 
@@ -229,7 +230,7 @@ class Member:
         """Take the record away if nothing that was answered is pending; otherwise others do it, when that is so."""
         overlay = self.overlay
         if overlay is not None and self.membership.state == JOINED:
-            reply = await self._server.ask(scripts.FENCE, overlay, self.membership.id)
+            reply = await self._server.ask(FENCE, overlay, self.membership.id)
             settled = reply[0] == b"ok" and not reply[1]
         else:
             settled = self.membership.state == OWES and self._rows is None and not self._copy.confirmed()

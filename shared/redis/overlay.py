@@ -24,6 +24,7 @@ from shared.redis.flaws import flaws_of
 from shared.redis.janitor import SILENT, Janitor
 from shared.redis.links import TIMEOUT, AwayError, Links
 from shared.redis.member import APART_AFTER, Member
+from shared.redis.member_scripts import HEARD
 from shared.redis.server import Server, prefix_of
 from shared.redis.views import Context, Question, Views, both
 from shared.words import Envelope, View
@@ -280,7 +281,7 @@ class RedisOverlay:
         await self._flush_withdrawn()
         await member.forget_settled()
         await self._forget(overlay)
-        reply = await self._server.ask(scripts.HEARD, overlay, member.membership.id)
+        reply = await self._server.ask(HEARD, overlay, member.membership.id)
         if reply[0] == b"ok":
             self._server.found()
             flat = [one.decode() for one in reply[1]]

@@ -30,7 +30,7 @@ MOST_SHOWN: Final = 20_000
 MOST_WORK: Final = 5_000
 """Entries changed in one step, about: others wait meanwhile."""
 
-_SERVER: Final = """
+SERVER: Final = """
 local P = KEYS[1]
 local EPOCH = P .. 'epoch'
 local info = redis.call('INFO', 'server') .. redis.call('INFO', 'replication')
@@ -46,8 +46,8 @@ local function less(a, b) -- whole numbers in digits, which may be longer than a
 end
 """
 
-_BEGIN: Final = (
-    _SERVER
+BEGIN: Final = (
+    SERVER
     + """
 if not master or identity ~= ARGV[1] or redis.call('EXISTS', EPOCH) == 0 then return {'bad'} end
 """
@@ -94,21 +94,8 @@ local function attempts(key)
 end
 """
 
-WHO: Final = Script(_SERVER + "return {identity, master and 1 or 0, redis.call('EXISTS', EPOCH)}")
-"""Nothing: which server this is, whether it takes writes, and whether it holds the epoch of the prefix."""
-
-MAKE: Final = Script(
-    _SERVER
-    + """
-if not master then return {'bad'} end
-redis.call('HSET', EPOCH, 'floor', '0', 'top', '0')
-return {'ok', identity}
-"""
-)
-"""Nothing: make the epoch of the prefix, which nobody uses yet."""
-
 WRITE: Final = Script(
-    _BEGIN
+    BEGIN
     + """
 local owner, confirmed, again = ARGV[2], ARGV[3], ARGV[4] == '1'
 if again then
@@ -163,7 +150,7 @@ payload)…
 """
 
 WITHDRAW: Final = Script(
-    _BEGIN
+    BEGIN
     + _REMOVE
     + """
 for at = 2, #ARGV, 2 do
@@ -175,7 +162,7 @@ return {'ok'}
 """identity, then (key, attempt)…"""
 
 SETTLE: Final = Script(
-    _BEGIN
+    BEGIN
     + _REMOVE
     + """
 if less(redis.call('HGET', EPOCH, 'top'), ARGV[2]) then redis.call('HSET', EPOCH, 'top', ARGV[2]) end
@@ -189,7 +176,7 @@ return {'ok', #ARGV - 2}
 """identity, floor, then keys… Answers how many of them are done."""
 
 RAISE: Final = Script(
-    _BEGIN
+    BEGIN
     + """
 redis.call('DEL', P .. 'none') -- as above
 if less(redis.call('HGET', EPOCH, 'top'), ARGV[2]) then redis.call('HSET', EPOCH, 'top', ARGV[2]) end
@@ -204,7 +191,7 @@ return {'ok'}
 """identity, floor, counter."""
 
 FORGET: Final = Script(
-    _BEGIN
+    BEGIN
     + _REMOVE
     + """
 local floor = redis.call('HGET', EPOCH, 'floor')
@@ -228,7 +215,7 @@ nobody needs any more go, too: what is as old as they are is void for all counte
 """
 
 VIEW: Final = Script(
-    _BEGIN
+    BEGIN
     + """
 local oldest = redis.call('ZRANGE', P .. 'old', 0, 0, 'WITHSCORES')
 if oldest[1] and tonumber(oldest[2]) < tonumber(ARGV[2]) then return {'old'} end
@@ -253,7 +240,7 @@ return reply
 """identity, an instant as above, then (counter, version known)… One instant. `old`: forget first what is too old."""
 
 HOLDS: Final = Script(
-    _BEGIN
+    BEGIN
     + """
 local found = {}
 for at = 2, #ARGV do found[at - 1] = redis.call('EXISTS', P .. 'k:' .. ARGV[at]) end
@@ -263,7 +250,7 @@ return {'ok', found}
 """identity, then keys…"""
 
 UNSETTLED: Final = Script(
-    _BEGIN
+    BEGIN
     + _REMOVE
     + """
 local due = redis.call('ZRANGEBYSCORE', P .. 'due', '-inf', now, 'LIMIT', 0, ARGV[2])
@@ -291,7 +278,7 @@ return {'ok', keys}
 """identity, limit."""
 
 GONE: Final = Script(
-    _BEGIN
+    BEGIN
     + """
 local gone = {}
 for at = 2, #ARGV, 2 do
@@ -301,23 +288,3 @@ return {'ok', redis.call('HGET', EPOCH, 'top'), gone}
 """
 )
 """identity, then (key, attempt)…: the places of those that were settled, and a floor not below theirs."""
-
-HEARD: Final = Script(
-    _BEGIN
-    + """
-if redis.call('SISMEMBER', P .. 'fenced', ARGV[2]) == 1 then return {'fenced'} end
-redis.call('HSET', P .. 'seen', ARGV[2], text(now))
-return {'ok', redis.call('HGETALL', P .. 'seen')}
-"""
-)
-"""identity, member: it lives; when it and the others were last heard."""
-
-FENCE: Final = Script(
-    _BEGIN
-    + """
-redis.call('SADD', P .. 'fenced', ARGV[2])
-redis.call('HDEL', P .. 'seen', ARGV[2])
-return {'ok', tonumber(redis.call('HGET', P .. 'owners', ARGV[2]) or '0')}
-"""
-)
-"""identity, member: it writes nothing any more until it enters all that it has; its confirmed entries."""

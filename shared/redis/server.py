@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple
 
 from shared.fleet import Overlay
 from shared.redis.links import AwayError, FullError, Links, Script
-from shared.redis.scripts import MAKE, WHO
+from shared.redis.member_scripts import MAKE, WHO
 from shared.urls import shown
 
 _log = logging.getLogger(__name__)

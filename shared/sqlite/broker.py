@@ -13,7 +13,7 @@ from shared.clock import Clock
 from shared.codec import increments_of
 from shared.drain import Drain
 from shared.errors import OverloadedError, SettingsError
-from shared.sqlite.database import Database, translate
+from shared.sqlite.database import Database, connect_to, translate
 from shared.sqlite.reserve import Reserve
 from shared.words import Delivery, Message
 
@@ -44,7 +44,7 @@ def topic_of(database: Database) -> str:
 
 def claim(database: Database, topic: str) -> None:
     """Take what is for that topic, now and for ever; `SettingsError` if the file is another's."""
-    with closing(sqlite3.connect(database.path, isolation_level=None)) as db:
+    with closing(connect_to(database.path)) as db:
         db.execute("UPDATE broker SET name = ? WHERE NOT EXISTS (SELECT 1 FROM sqlite_sequence)", (topic,))
         (name,) = db.execute("SELECT name FROM broker").fetchone()
     if name != topic:

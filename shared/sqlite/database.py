@@ -21,7 +21,10 @@ from shared.errors import (
     TransientError,
 )
 from shared.sqlite.log import Log
+from shared.sqlite.opened import Opened
 from shared.sqlite.schema import migrate, refuse_others
+from shared.sqlite.sync import set_durable
+from shared.sqlite.witness import Witness
 
 T = TypeVar("T")
 Work = Callable[[sqlite3.Connection], T]
@@ -33,6 +36,10 @@ _MOST_ORDERS: Final = 10_000
 """Waiting for the writer."""
 _MIN_SQLITE: Final = (3, 38, 0)
 """RETURNING and json_each."""
+_NOT_THERE: Final = (
+    "Is its volume mounted, and do the settings name it right? The first `countersink up` makes it, or, with"
+    " COUNTERSINK_EXISTING=yes, `countersink provision`"
+)
 
 
 class _GroupError(Exception):
@@ -51,23 +58,27 @@ class Database:
     than handing it to a thread. Keep each of them short.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, elsewhere: Path | None = None, *, makes: bool = True) -> None:
+        """`elsewhere`: a folder on another volume, which remembers this file. `makes`: a file that is not there is
+        made. `LostFileError`: it is gone, or is not the file that was here before.
+        """
         self.path = path
         self._loop = asyncio.get_running_loop()
         self._orders: queue.SimpleQueue[_Order | None] = queue.SimpleQueue()
         self._readers: list[sqlite3.Connection] = []
         # SQLite's own waiting for the write lock sleeps longer each time, however short the others are.
-        self._db, self._turn = _prepare(path)
+        witness = Witness(path, elsewhere)
+        self._db, self._turn = _prepare(path, witness, makes=makes)
         self._log = Log(path)
         self._db.execute(f"PRAGMA busy_timeout = {LONGEST_TURN * 1000:.0f}")
-        self._files = _identities(path)
+        self._opened = Opened(path, witness)
         self._thread = threading.Thread(target=self._write, name=f"writer of {path}", daemon=True)
         self._thread.start()
 
     def reader(self) -> sqlite3.Connection:
         """A connection for reads on the event loop's thread, where it must not wait; closed with the database."""
         try:
-            connection = _connect(self.path)
+            connection = connect_to(self.path)
         except sqlite3.Error as error:
             raise translate(error, self.path) from error
         connection.execute("PRAGMA busy_timeout = 50")
@@ -92,6 +103,7 @@ class Database:
         for connection in self._readers:
             connection.close()
         os.close(self._turn)
+        self._opened.close()
 
     def _write(self) -> None:
         """The thread."""
@@ -111,6 +123,8 @@ class Database:
             if group:
                 self._loop.call_soon_threadsafe(_tell, group, self._commit(group))
                 self._log.shorten(self._db)
+                self._opened.note(self._db, self._log)
+        self._opened.note(self._db, self._log, now=True)
         self._db.close()
 
     def _commit(self, group: list[_Order]) -> list[Any]:
@@ -133,7 +147,7 @@ class Database:
             self._take_turn()
         try:
             with _blaming_nobody():
-                self._check_that_it_is_there()
+                self._opened.check()
                 db.execute("BEGIN IMMEDIATE")
                 self._log.inherit()
             results = [order.work(db) for order in group]
@@ -163,15 +177,9 @@ class Database:
             else:
                 return
 
-    def _check_that_it_is_there(self) -> None:
-        """SQLite goes on writing to files that were deleted: what was accepted would be gone with the process."""
-        for file, identity in self._files:
-            try:
-                there = os.stat(file)  # noqa: PTH116 (on every commit)
-            except OSError:
-                there = None
-            if there is None or (there.st_dev, there.st_ino) != identity:
-                raise DamagedError(f"{file} was removed or replaced while it was in use: restart")
+    def check(self) -> None:
+        """`DamagedError` if the file is not the one that was opened; also for those who only read."""
+        self._opened.check()
 
 
 @contextmanager
@@ -190,15 +198,6 @@ def _tell(group: list[_Order], results: list[Any]) -> None:
             order.done.set_exception(result)
         else:
             order.done.set_result(result)
-
-
-def _identities(path: Path) -> list[tuple[str, tuple[int, int]]]:
-    """Of the file, of its log and of the log's index, by which the processes on the file know of each other."""
-    found = []
-    for file in (str(path), f"{path}-wal", f"{path}-shm"):
-        there = os.stat(file)  # noqa: PTH116 (as on every commit)
-        found.append((file, (there.st_dev, there.st_ino)))
-    return found
 
 
 def translate(error: BaseException, path: Path) -> BaseException:
@@ -222,17 +221,21 @@ def translate(error: BaseException, path: Path) -> BaseException:
     return ours
 
 
-def _prepare(path: Path) -> tuple[sqlite3.Connection, int]:
+def _prepare(path: Path, witness: Witness, *, makes: bool) -> tuple[sqlite3.Connection, int]:
     """The connection that writes, and the lock that it takes turns by."""
     if sqlite3.sqlite_version_info < _MIN_SQLITE:
         raise SettingsError(f"SQLite {sqlite3.sqlite_version} is too old: 3.38 or later is needed")
+    witness.check()
     try:
+        if not makes and not path.exists():
+            raise SettingsError(f"{path}: is not there. {_NOT_THERE}")
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise SettingsError(f"can't make the folder {path.parent}: {error.strerror}") from error
     try:
         with ExitStack() as undo:
-            db = undo.enter_context(closing(_connect(path)))
+            # This makes the file, and before the lock: a lock without a file says that the file has gone.
+            db = undo.enter_context(closing(connect_to(path)))
             refuse_others(db, path)
             turn = os.open(f"{path}-turn", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
             undo.callback(os.close, turn)
@@ -249,7 +252,8 @@ def _prepare(path: Path) -> tuple[sqlite3.Connection, int]:
         ) from error
 
 
-def _connect(path: Path) -> sqlite3.Connection:
+def connect_to(path: Path) -> sqlite3.Connection:
+    """What is committed through it is on the disk. For any thread, one at a time."""
     db = sqlite3.connect(path, timeout=10, isolation_level=None, check_same_thread=False)
-    db.execute("PRAGMA synchronous = FULL")
+    set_durable(db)
     return db

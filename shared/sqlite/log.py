@@ -7,6 +7,8 @@ import time
 from pathlib import Path
 from typing import Final
 
+from shared.sqlite.sync import to_disk
+
 LONGEST: Final = 6 * 2**20
 """Bytes. SQLite itself begins anew at 4 MiB, if at that moment nobody reads."""
 LOOK: Final = 0.02
@@ -25,24 +27,26 @@ class Log:
     def __init__(self, file: Path) -> None:
         self._path = f"{file}-wal"
         self._next = 0.0
-        self._inherited = True
-        """It may hold what another process wrote."""
+        self.inherited = True
+        """It may hold what another process wrote and could not sync. While that is so it must not be moved into the
+        file.
+        """
 
     def inherit(self) -> None:
         """Before the first promise, by whoever holds the lock for writing. If the last process could not sync the log
         and was killed, the log can be read and is on no disk: the kernel takes it for written. What was appended to it
         would be lost with it. So all of it is written once more, over itself; who reads meanwhile sees no difference.
         """
-        if self._inherited:
+        if self.inherited:
             log = os.open(self._path, os.O_RDWR)
             try:
                 at = 0
                 while some := os.pread(log, COPIED, at):
                     at += os.pwrite(log, some, at)
-                os.fdatasync(log)
+                to_disk(log)
             finally:
                 os.close(log)
-            self._inherited = False
+            self.inherited = False
 
     def shorten(self, db: sqlite3.Connection) -> None:
         """If it is too long: all of it into the file, and the space back to the disk. Readers that follow one another

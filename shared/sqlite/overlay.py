@@ -1,7 +1,6 @@
 """The overlay of a SQLite broker: its table of pending messages, followed in memory."""
 
 import asyncio
-import contextlib
 import sqlite3
 from collections.abc import Collection, Mapping, Sequence
 from typing import Final
@@ -9,7 +8,7 @@ from typing import Final
 import orjson
 
 from shared.codec import decode
-from shared.errors import UnreadableError
+from shared.errors import NewerError, UnreadableError
 from shared.overlay import KeptByBroker, Pending
 from shared.sqlite.broker import raise_floor
 from shared.sqlite.database import Database, translate
@@ -63,7 +62,8 @@ class SqliteOverlay(KeptByBroker):
             raise translate(error, self._path) from error
 
     def _version(self) -> int:
-        """Another one after each commit of another connection."""
+        """Another one after each commit of another connection. `DamagedError`: it is of a file that is gone."""
+        self._database.check()
         try:
             (version,) = self._db.execute("PRAGMA data_version").fetchone()
         except sqlite3.Error as error:
@@ -108,5 +108,9 @@ class SqliteOverlay(KeptByBroker):
     def _add(self, seq: int, data: bytes, attributes: str, published: int) -> None:
         self._last_message = seq
         delivery = Delivery("", Message(data, orjson.loads(attributes)), str(seq), published)
-        with contextlib.suppress(UnreadableError):  # the flusher buries it
+        try:
             self._pending.add(seq, decode(delivery, self._topic))
+        except UnreadableError:
+            return  # the flusher buries it
+        except NewerError:
+            self._pending.add_unknown(seq)

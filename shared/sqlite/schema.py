@@ -125,7 +125,12 @@ MIGRATIONS: Final = (
     );
     CREATE INDEX tasks_until ON tasks (until);
     """,
-    # Version 6: the fleet that publishes to Pub/Sub and stores here. `changed` is the store's time of the last change.
+    # Version 6: which file it is, whatever the broker is called. See `witness`.
+    """
+    ALTER TABLE broker ADD COLUMN id TEXT NOT NULL DEFAULT '';
+    UPDATE broker SET id = lower(hex(randomblob(16)));
+    """,
+    # Version 7: the fleet that publishes to Pub/Sub and stores here. `changed` is the store's time of the last change.
     """
     CREATE TABLE fleet (only INTEGER PRIMARY KEY CHECK (only = 1), data BLOB NOT NULL, changed INTEGER NOT NULL);
     """,

@@ -1,4 +1,4 @@
-"""Whether the SQLite file, its folder and its disk are fit; it changes nothing and makes no file."""
+"""Whether the SQLite file, its folder and its disk are fit. Only `provision` makes a file, where no start may."""
 
 import asyncio
 import shutil
@@ -9,13 +9,14 @@ from collections.abc import AsyncIterator
 from contextlib import closing
 from pathlib import Path
 from typing import Final
-from urllib.parse import quote
 
 from shared.errors import CountersinkError, SettingsError
 from shared.findings import FAIL, OK, WARN, Finding
+from shared.sqlite.database import Database
 from shared.sqlite.disks import MEMORY, NETWORK, SHARED, kind_of, mounts
 from shared.sqlite.reserve import SMALL_DISK
 from shared.sqlite.schema import MIGRATIONS, refuse_others
+from shared.sqlite.witness import Witness, uri_of
 
 LONGEST_CHECK: Final = 30.0
 """Seconds for reading the whole file."""
@@ -28,14 +29,35 @@ _LOCAL: Final = "SQLite's locks and its log need a local disk"
 class SqliteSetup:
     """Broker, store and overlay in one file; or the store alone, or the spool. `reserve`: bytes to be kept free."""
 
-    def __init__(self, path: Path, reserve: int, *, part: str = "") -> None:
-        """`part`: what findings call it, where it is not all of the data."""
+    def __init__(
+        self,
+        path: Path,
+        reserve: int,
+        elsewhere: Path | None = None,
+        *,
+        part: str = "",
+        existing: bool = False,
+    ) -> None:
+        """`part`: what findings call it, where it is not all of the data. `existing`: no start makes it. `elsewhere` as
+        for a `Database`.
+        """
         self._path = path.absolute()
+        self._elsewhere = elsewhere
+        self._existing = existing
         self._reserve = reserve
         self._part = part
 
     async def provision(self) -> AsyncIterator[Finding]:
-        yield Finding(OK, self._part or "file", f"{self._path}: nothing is to be done, the first start makes it")
+        part = self._part or "file"
+        if not self._existing or self._path.exists():
+            yield Finding(OK, part, f"{self._path}: nothing is to be done, the first start makes it")
+            return
+        try:
+            await Database(self._path, self._elsewhere).close()
+        except CountersinkError as error:
+            yield Finding(FAIL, part, str(error))
+        else:
+            yield Finding(OK, part, f"{self._path}: made")
 
     async def findings(self) -> AsyncIterator[Finding]:
         for finding in await asyncio.to_thread(self._look):
@@ -46,8 +68,13 @@ class SqliteSetup:
         while not folder.exists():
             folder = folder.parent
         found = [_writable(folder), *_disk(folder, self._reserve), of_file_system(folder, mounts())]
+        if (flaw := Witness(self._path, self._elsewhere).flaw()) is not None:
+            return [*found, Finding(FAIL, "file", flaw)]
         if self._path.exists():
             return found + _file(self._path)
+        if self._existing:
+            said = f"{self._path}: is not there, and COUNTERSINK_EXISTING=yes: mount its volume, put a backup there, or"
+            return [*found, Finding(FAIL, "file", f"{said} make a new one with `countersink provision`")]
         return [*found, Finding(OK, "file", f"{self._path}: not there yet, the first start makes it")]
 
 
@@ -91,7 +118,7 @@ def of_file_system(folder: Path, table: str) -> Finding:
 
 def _file(path: Path) -> list[Finding]:
     try:
-        with closing(sqlite3.connect(f"file:{quote(str(path))}?mode=rw", uri=True, isolation_level=None)) as db:
+        with closing(sqlite3.connect(f"{uri_of(path)}?mode=rw", uri=True, isolation_level=None)) as db:
             refuse_others(db, path)
             return [_version(db, path), _journal(db, path), _sound(db, path), _can_write(db, path)]
     except SettingsError as error:

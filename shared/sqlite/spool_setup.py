@@ -17,9 +17,11 @@ PART: Final = "spool"
 class SpoolSetup:
     """`flaw`: why nothing can be kept there."""
 
-    def __init__(self, path: Path, reserve: int, flaw: str | None) -> None:
+    def __init__(
+        self, path: Path, reserve: int, flaw: str | None, elsewhere: Path | None = None, *, existing: bool = False
+    ) -> None:
         self._path = path.absolute()
-        self._file = SqliteSetup(path, reserve, part=PART)
+        self._file = SqliteSetup(path, reserve, elsewhere, part=PART, existing=existing)
         self._flaw = flaw
 
     async def provision(self) -> AsyncIterator[Finding]:

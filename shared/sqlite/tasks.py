@@ -6,9 +6,9 @@ import sqlite3
 from collections.abc import Sequence
 from typing import Final
 
-from shared import jobs
+from shared import jobs, metrics
 from shared.clock import Clock
-from shared.errors import UnreadableError
+from shared.errors import NewerError, UnreadableError
 from shared.job_ports import Lease
 from shared.jobs import Task
 from shared.sqlite.database import Database, translate
@@ -64,6 +64,9 @@ class SqliteTasks:
             for seq, attempt, data in db.execute(_LEASE, values).fetchall():
                 try:
                     leases.append(Lease(f"{seq}.{attempt}", jobs.read(data)))
+                except NewerError as error:  # when the lease ends, it is handed out again
+                    metrics.NEWER.inc()
+                    _log.warning("task %d is left to newer flushers: %s", seq, error)
                 except UnreadableError as error:  # else it would end each process that takes it
                     _log.error("task %d is dropped: %s", seq, error)
                     db.execute("DELETE FROM tasks WHERE seq = ?", (seq,))

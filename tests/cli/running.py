@@ -37,3 +37,8 @@ def run(*arguments: str | bytes, cwd: Path | None, **settings: str) -> Done:
         check=False,
     )
     return Done(done.returncode, done.stdout.decode(), done.stderr.decode().splitlines())
+
+
+def make_file(folder: Path) -> None:
+    """An empty one, in its usual place."""
+    assert run("provision", cwd=folder, COUNTERSINK_EXISTING="yes").code == 0

@@ -16,11 +16,12 @@ from countersink.audit import AGREES, DIFFERS, UNKNOWN, _horizon, flaw_of, judge
 from countersink.cli import main
 from countersink.ledger import Ledger, Line
 from shared import notes
+from shared.book_words import Config, Kept, Shard
 from shared.clock import ManualClock
 from shared.memory.store import MemoryStore
 from shared.receipts import DAY, HOUR, lifetime
-from shared.words import Balance, Commit, Config, Kept, Receipt, Shard, Tally
-from tests.cli.running import Done, run
+from shared.words import Balance, Commit, Receipt, Tally
+from tests.cli.running import Done, make_file, run
 
 
 def audit(folder: Path, *arguments: str) -> Done:
@@ -43,7 +44,7 @@ def summary(done: Done) -> Any:
 @pytest.fixture
 def db(tmp_path: Path) -> Any:
     """Of a file with three counters, as if flushers had written it."""
-    run("sweep", cwd=tmp_path)
+    make_file(tmp_path)
     with closing(sqlite3.connect(tmp_path / ".countersink" / "countersink.db", isolation_level=None)) as db:
         for number, sums in enumerate([{"a": 5, "b": -2}, {"a": 2**62, "c": 0}, {"a": 2**62}]):
             (note,) = notes.written([""], f"c{number}", Tally(applied=len(sums)), sums)
@@ -70,7 +71,7 @@ def test_a_file_beside_another_broker_is_not_made_either(tmp_path: Path) -> None
 
 
 def test_a_new_file_agrees(tmp_path: Path) -> None:
-    run("sweep", cwd=tmp_path)
+    make_file(tmp_path)
     done = audit(tmp_path)
     assert (done.code, done.lines) == (0, [])
     assert done.out.splitlines()[0] == "counters: 0 agree, 0 differ, 0 can't be judged"

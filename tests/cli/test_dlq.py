@@ -23,7 +23,7 @@ from shared.sqlite.letters import SqliteDeadLetters
 from shared.supervise import Stop
 from shared.wiring import Parts, connect
 from shared.words import Balance, Commit, Entry, Envelope, Increment, Message
-from tests.cli.running import Done, run
+from tests.cli.running import Done, make_file, run
 
 RULE = (
     "CREATE TRIGGER rule BEFORE INSERT ON shards WHEN NEW.counter LIKE 'poison%'"
@@ -70,7 +70,7 @@ POISON = Envelope("p-1", {"poison": 5, "a": 2}, {"poison": 3}, (Increment("a", 1
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """Three messages: one is counted, one is refused, one is nonsense."""
-    run("sweep", cwd=tmp_path)
+    make_file(tmp_path)
     execute(tmp_path, RULE)
     asyncio.run(flushed(tmp_path, encode(Envelope("e", {"a": 1})), encode(POISON), Message(b"\x1b[31m\n")))
     return tmp_path
@@ -250,7 +250,7 @@ def test_what_is_wrong_is_said_in_one_line(tmp_path: Path) -> None:
         assert (code, out) == (1, "")
         assert "countersink.db: is not there" in line
     assert not (tmp_path / ".countersink").exists()
-    run("sweep", cwd=tmp_path)
+    make_file(tmp_path)
     assert dlq(tmp_path, "list") == (0, "no dead letters\n", [])
     assert dlq(tmp_path, "replay", "--all") == (0, "increments: 0 counted, 0 counted before, 0 left\n", [])
     assert dlq(tmp_path, "show", "17").code == 1

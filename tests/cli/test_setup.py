@@ -23,7 +23,7 @@ from shared.sqlite.database import Database
 from shared.sqlite.jobs import SqliteJobs
 from shared.sqlite.schema import MIGRATIONS
 from shared.sqlite.setup import SqliteSetup, of_file_system, of_free
-from tests.cli.running import COUNTERSINK, Done, environment, run
+from tests.cli.running import COUNTERSINK, Done, environment, make_file, run
 
 HOUR = 3_600_000
 LONGEST = lifetime(Settings().retention * 1_000, of_client=True)
@@ -35,7 +35,7 @@ def doctor(folder: Path, **settings: str) -> Done:
 
 def made(folder: Path) -> Path:
     """A file as the first start leaves it."""
-    run("sweep", cwd=folder)
+    make_file(folder)
     return folder / ".countersink" / "countersink.db"
 
 
@@ -317,6 +317,7 @@ def test_without_the_extra_one_line_says_what_to_install(tmp_path: Path, command
 
 
 def test_a_file_needs_no_extra(tmp_path: Path) -> None:
+    make_file(tmp_path)
     assert [hidden(tmp_path, command).code for command in ("provision", "sweep", "doctor")] == [0, 0, 0]
 
 

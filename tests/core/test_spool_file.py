@@ -13,6 +13,7 @@ from shared.errors import SettingsError
 from shared.findings import FAIL
 from shared.settings import Settings
 from shared.spools import Queue, open_spool
+from shared.sqlite import volumes
 from shared.sqlite.broker import SqlitePublisher, SqliteSubscription, claim
 from shared.sqlite.database import Database
 from shared.sqlite.spool_setup import SpoolSetup
@@ -89,7 +90,7 @@ def test_a_mount_point_may_hold_spaces() -> None:
 def test_what_is_said_of_the_disk_beats_what_is_seen(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, disk: str, kind: str, *, keeps: bool
 ) -> None:
-    monkeypatch.setattr(files, "mounts", lambda: ROOT.format(kind))
+    monkeypatch.setattr(volumes, "mounts", lambda: ROOT.format(kind))
     settings = [Settings(broker=BROKER, spool_disk=disk)]
     settings.append(replace(settings[0], spool=str(tmp_path / "named.db")))
     for one in settings:
@@ -104,9 +105,9 @@ def test_a_wrong_word_for_the_disk_is_one_line() -> None:
 
 
 async def opened(settings: Settings) -> Queue | None:
-    queue, close = open_spool(settings, SystemClock(), "projects/p/topics/likes")
-    if close is not None:
-        await close()
+    queue = open_spool(settings, SystemClock(), "projects/p/topics/likes", Database)
+    if queue is not None:
+        await queue.close()
     return queue
 
 
@@ -135,9 +136,8 @@ async def test_what_an_older_version_gave_up_is_sent_again(tmp_path: Path, caplo
     settings = Settings(broker=BROKER, spool=str(file), spool_disk="durable")
     setup = SpoolSetup(file, 0, None)
     assert "2 envelopes were given up by an older version" in [one async for one in setup.findings()][-1].said
-    queue, close = open_spool(settings, SystemClock(), "projects/p/topics/likes")
+    queue = open_spool(settings, SystemClock(), "projects/p/topics/likes", Database)
     assert queue is not None
-    assert close is not None
     assert "2 envelopes that were given up" in caplog.text
     deliveries = await queue.subscription.pull(10, 10_000, 0)
     assert [one.message.data for one in deliveries] == [b"1", b"2"]
@@ -145,7 +145,7 @@ async def test_what_an_older_version_gave_up_is_sent_again(tmp_path: Path, caplo
     with closing(sqlite3.connect(file)) as db:
         assert db.execute("SELECT bytes, increments FROM broker").fetchone() == (0, 0)
     caplog.clear()
-    await close()
+    await queue.close()
     assert await opened(settings) is not None
     assert caplog.text == ""
 

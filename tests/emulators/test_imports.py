@@ -165,7 +165,8 @@ async def test_what_ndb_does_not_count_is_left_out(datastore: Datastore, old: Da
         old.put(old.key(CONFIG, 7), num_shards=1)
         for shard in ("well-0", "well-1", "well-2", "none-0", "alone-0", "alone-19", "alone-20", "bare-19", "bare-20"):
             old.put(old.key(SHARD, f"shard-{shard}"), count=1)
-        old.put(old.key(SHARD, "shard-bad-0"), count=1.0)
+        old.put(old.key(SHARD, "shard-bad-0"), count=1.5)
+        old.put(old.key(SHARD, "shard-well-1"), count=1.0)  # a whole number all the same
         old.put(old.key(SHARD, "other"), count=1)
         old.put(old.key(SHARD, "shard-well-01"), count=1)
         old.put(old.key(SHARD, 7), count=1)
@@ -180,9 +181,9 @@ async def test_what_ndb_does_not_count_is_left_out(datastore: Datastore, old: Da
     assert alone.total == 2
     assert added(told) == {"well": 2, "alone": 2, "bare": 1}
     assert flaws(told) == {
-        "odd": f"num_shards of {CONFIG} odd is no integer, but a string",
+        "odd": f"num_shards of {CONFIG} odd is no whole number, but a string",
         "many": f"{CONFIG} many says 1000000 shards, which nobody has",
-        "bad": f"count of {SHARD} shard-bad-0 is no integer, but a double",
+        "bad": f"count of {SHARD} shard-bad-0 is no whole number, but a double",
     }
     fewer, odd = "its counter has fewer shards", "it is no shard of this variant"
     assert sorted(left_out(told)) == sorted(
@@ -222,8 +223,8 @@ async def test_what_others_do_not_count(datastore: Datastore, old: Database) -> 
         told = await imported(source, store)
     assert added(told) == {"x": 7, "most": 2**63 - 1}
     assert flaws(told) == {
-        "null": f"Count of {SHARD} null is no integer, but a null",
-        "text": f"Count of {SHARD} text is no integer, but a string",
+        "null": f"Count of {SHARD} null is no whole number, but a null",
+        "text": f"Count of {SHARD} text is no whole number, but a string",
         "a\nb": "its name must not hold control characters",
         "": "its name must not be empty",
         "big": "it is beyond 64 bits",

@@ -13,8 +13,9 @@ from shared.membership import JOINED, OWES
 from shared.reader import Reader
 from shared.redis.links import Script
 from shared.redis.member import Member
+from shared.redis.member_scripts import FENCE
 from shared.redis.overlay import RedisOverlay
-from shared.redis.scripts import FENCE, WRITE
+from shared.redis.scripts import WRITE
 from shared.words import Commit, Envelope, Receipt, ShardAdd
 from tests.emulators.proxy import Proxy, proxy
 from tests.emulators.redis_fixtures import (

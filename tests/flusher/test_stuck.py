@@ -57,7 +57,7 @@ async def test_a_store_that_is_stuck_for_long(tmp_path: Path, caplog: pytest.Log
     settings = Settings(
         broker=f"sqlite:///{tmp_path}/c.db", max_window_bytes=WINDOW, flush_interval=0.0, lease=1.0, drain_timeout=30.0
     )
-    parts = connect(settings)
+    parts = connect(settings, makes=True)
     try:
         await publish(parts)
         apply, stuck, tried = parts.store.apply, True, 0

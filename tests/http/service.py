@@ -174,7 +174,7 @@ async def running(folder: Path, *, short: bool = True, **changes: Any) -> AsyncI
             **changes,
         }
     )
-    parts = connect(settings)
+    parts = connect(settings, makes=True)
     ingest = Ingest(
         parts.publisher,
         parts.store,

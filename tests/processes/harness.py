@@ -56,6 +56,7 @@ class Processes:
 
     def __init__(self, data: Path, settings: Mapping[str, str], log: Path | None = None) -> None:
         kept = {name: value for name, value in os.environ.items() if not name.startswith("COUNTERSINK_")}
+        kept.setdefault("XDG_STATE_HOME", f"{data}-state")
         self.environment = kept | {"COUNTERSINK_BROKER": f"sqlite:///{data}/countersink.db"} | dict(settings)
         self.log = log
         """Takes what all of them write to standard error; without it whoever runs the tests sees it."""

@@ -9,12 +9,14 @@ from pathlib import Path
 
 from tests.processes.trace import strace_needed
 from tests.reliability.kills import again
-from tests.reliability.rows import SQLITE, Row
+from tests.reliability.rows import SQLITE, Clients, Row
 from tests.reliability.scene import Scene
 
 HELD = 12.0
 """Seconds for which somebody else holds the lock: longer than what waits first and what waits next have patience."""
 UP = ("up", "--port", "0")
+NOTICED = 20.0
+"""Seconds until a process whose file has gone has ended, at most."""
 
 
 async def locked(scene: Scene, seconds: float) -> None:
@@ -56,7 +58,36 @@ async def errors(scene: Scene, seconds: float) -> None:
         await again(slot)
 
 
+async def taken_away(scene: Scene, seconds: float) -> None:
+    """The process ends by itself, and whoever starts it again is told what is wrong until the file is back."""
+    file, until = scene.folder / "countersink.db", scene.seconds + seconds
+    away = file.with_suffix(".away")
+    while scene.seconds < until:
+        await scene.busy(20)
+        slot = scene.pick(scene.ingests)
+        slot.busy = True
+        running, slot.running = slot.running, None
+        assert running
+        await asyncio.to_thread(file.rename, away)
+        assert await asyncio.wait_for(running.process.wait(), NOTICED) == 1
+        said = await scene.command("flusher", code=1)
+        assert f"{file} is gone" in said, said
+        await asyncio.to_thread(away.rename, file)
+        await slot.start()
+        slot.busy = False
+
+
 ROWS = (
+    Row(
+        "file-taken-away",
+        "the data file is taken away under `countersink up`, which ends; a start without the file is refused; the file"
+        " is put back",
+        taken_away,
+        (SQLITE,),
+        flushers=0,
+        ingest=UP,
+        clients=Clients(foreign=0),  # who publishes has the file open, too, and is told the same
+    ),
     Row(
         "locked",
         f"another program locks the file for {HELD:g} s, again and again",

@@ -84,8 +84,8 @@ class Scene:
     def pick(self, slots: list[Slot]) -> Slot:
         return self.random.choice(slots)
 
-    async def command(self, *words: str) -> str:
-        """What `countersink WORDS` says, which must succeed."""
+    async def command(self, *words: str, code: int = 0) -> str:
+        """What `countersink WORDS` says, which must end with that exit code."""
         where = self.slots[0].within if self.row.place else ()  # the file may be on a disk that only they see
         process = await asyncio.create_subprocess_exec(
             *(*where, sys.executable, "-m", "countersink", *words),
@@ -94,7 +94,7 @@ class Scene:
             stderr=STDOUT,
         )
         said, _ = await process.communicate()
-        assert process.returncode == 0, said.decode()
+        assert process.returncode == code, said.decode()
         return said.decode()
 
     async def busy(self, answers: int = 20, within: float = 20.0) -> None:

@@ -213,7 +213,7 @@ SABOTAGES: Final = (
     Sabotage(
         "a start builds on a log that may be on no disk",
         "shared/sqlite/log.py",
-        "        if self._inherited:",
+        "        if self.inherited:",
         "        if False:",
         (POWER,),
     ),
@@ -658,5 +658,26 @@ SABOTAGES: Final = (
         "        return min(sum(counts) / len(counts), UNEVEN * min(counts)) / BUCKET",
         "        return sum(counts) / len(counts) / BUCKET",
         (GROWTH,),
+    ),
+    Sabotage(
+        "a message of another version is taken for one of another publisher",
+        "shared/codec.py",
+        "    if not ours and (type_.startswith(OURS)",
+        "    if False and (type_.startswith(OURS)",
+        ("tests/flusher/test_newer.py",),
+    ),
+    Sabotage(
+        "readings are exact beside a message that nobody here can read",
+        "shared/overlay.py",
+        "        return self._exact and not self._unknown",
+        "        return self._exact",
+        ("tests/flusher/test_newer.py",),
+    ),
+    Sabotage(
+        "an empty file takes the place of one that is gone",
+        "shared/sqlite/database.py",
+        "    witness.check()",
+        "    pass",
+        ("tests/core/test_sqlite_witness.py",),
     ),
 )

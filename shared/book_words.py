@@ -1,0 +1,37 @@
+"""The words of audits: what a store says of its receipts, counters and shards, one by one. Pure."""
+
+from typing import NamedTuple
+
+from shared.words import Receipt
+
+
+class Kept(NamedTuple):
+    """A receipt as a store keeps it, and the store's time of the commit that wrote it."""
+
+    receipt: Receipt
+    time: int
+
+
+class Config(NamedTuple):
+    """What a store says of a counter beside its shards."""
+
+    counter: str
+    num_shards: int
+    carried: int
+    """What receipts that have been deleted said of it."""
+    since: float | None
+    """When it was made (seconds since 1970; 0 if nobody knows), where `carried` does not hold all that was deleted."""
+    flaw: str = ""
+    """Why nobody knows its number of shards."""
+
+
+class Shard(NamedTuple):
+    """One shard, whether or not readers look at it."""
+
+    counter: str
+    number: int
+    held: int
+    written: int
+    """The store's time of the last write, whoever wrote; 0 where nobody but us can."""
+    flaw: str = ""
+    """Why nobody knows what it holds."""

@@ -1,0 +1,39 @@
+"""What runs inside Redis about the server itself, its epoch, and the members that write there."""
+
+from typing import Final
+
+from shared.redis.links import Script
+from shared.redis.scripts import BEGIN, SERVER
+
+WHO: Final = Script(SERVER + "return {identity, master and 1 or 0, redis.call('EXISTS', EPOCH)}")
+"""Nothing: which server this is, whether it takes writes, and whether it holds the epoch of the prefix."""
+
+MAKE: Final = Script(
+    SERVER
+    + """
+if not master then return {'bad'} end
+redis.call('HSET', EPOCH, 'floor', '0', 'top', '0')
+return {'ok', identity}
+"""
+)
+"""Nothing: make the epoch of the prefix, which nobody uses yet."""
+
+HEARD: Final = Script(
+    BEGIN
+    + """
+if redis.call('SISMEMBER', P .. 'fenced', ARGV[2]) == 1 then return {'fenced'} end
+redis.call('HSET', P .. 'seen', ARGV[2], text(now))
+return {'ok', redis.call('HGETALL', P .. 'seen')}
+"""
+)
+"""identity, member: it lives; when it and the others were last heard."""
+
+FENCE: Final = Script(
+    BEGIN
+    + """
+redis.call('SADD', P .. 'fenced', ARGV[2])
+redis.call('HDEL', P .. 'seen', ARGV[2])
+return {'ok', tonumber(redis.call('HGET', P .. 'owners', ARGV[2]) or '0')}
+"""
+)
+"""identity, member: it writes nothing any more until it enters all that it has; its confirmed entries."""

@@ -1,0 +1,88 @@
+"""The store of the settings, opened, with what is kept beside it. Beside `wiring` it names adapters."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from shared import urls
+from shared.clock import Clock
+from shared.errors import SettingsError
+from shared.files import STORE, elsewhere
+from shared.fleet_ports import FleetBook
+from shared.job_ports import Jobs
+from shared.ports import Store
+from shared.settings import Settings
+from shared.sqlite.database import Database
+from shared.sqlite.fleet import SqliteFleetBook
+from shared.sqlite.jobs import SqliteJobs
+from shared.sqlite.store import SqliteStore
+
+if TYPE_CHECKING:
+    from shared.google.datastore_keys import Place as DatastorePlace
+
+
+def opener(environment: Mapping[str, str], *, makes: bool) -> Callable[[Path], Database]:
+    """How files are opened: those that are not there are made, or they are an error."""
+    return lambda file: Database(file, elsewhere(file, environment), makes=makes)
+
+
+class Stored(NamedTuple):
+    """A store, what is kept beside it, and how to let go of it."""
+
+    store: Store
+    jobs: Jobs
+    book: FleetBook
+    close: Callable[[], Awaitable[None]]
+    file: Database | None = None
+
+
+def store_of(
+    settings: Settings, clock: Clock, environment: Mapping[str, str], opening: Callable[[Path], Database]
+) -> Stored:
+    scheme = urls.scheme_of(settings.store)
+    if scheme == "sqlite":
+        file = opening(urls.sqlite_file(STORE, settings.store))
+        return Stored(SqliteStore(file, clock), SqliteJobs(file), SqliteFleetBook(file, clock), file.close, file)
+    if scheme != "datastore":
+        raise wrong_store(settings)
+    try:
+        from shared.google.datastore_client import DatastoreClient  # noqa: PLC0415 (the extra may be missing)
+        from shared.google.datastore_fleet import DatastoreFleetBook  # noqa: PLC0415
+        from shared.google.datastore_jobs import DatastoreJobs  # noqa: PLC0415
+        from shared.google.datastore_store import DatastoreStore  # noqa: PLC0415
+    except ImportError as error:
+        raise extra_missing(STORE, settings.store, "google") from error
+    place = datastore_place(settings)
+    client = DatastoreClient(place.project, place.database, clock, environment)
+    store = DatastoreStore(client, place, clock)
+    return Stored(store, DatastoreJobs(client, place, store), DatastoreFleetBook(client, place, clock), client.close)
+
+
+def datastore_place(settings: Settings) -> "DatastorePlace":
+    from shared.google.datastore_keys import Kinds, Place  # noqa: PLC0415 (the extra may be missing)
+
+    there = urls.datastore(STORE, settings.store)
+    kinds = Kinds(
+        settings.kind_config,
+        settings.kind_shard,
+        settings.kind_receipt,
+        settings.kind_guard,
+        settings.kind_mark,
+        settings.kind_job,
+        settings.kind_task,
+        settings.kind_fleet,
+    )
+    return Place(there.project, there.database, there.namespace, kinds)
+
+
+def extra_missing(variable: str, url: str, extra: str) -> SettingsError:
+    return SettingsError(
+        f"{variable}={url!r} needs more packages: install Countersink with its extra {extra!r}"
+        f" (in a checkout: pip install --editable '.[{extra}]')"
+    )
+
+
+def wrong_store(settings: Settings) -> SettingsError:
+    return SettingsError(
+        f"{STORE}={settings.store!r}: with a Pub/Sub broker it must be datastore://PROJECT[/DATABASE] or sqlite:///FILE"
+    )

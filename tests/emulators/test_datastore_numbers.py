@@ -1,0 +1,127 @@
+"""A `count` that another application stored as something else than an integer: read for what it is, or said."""
+
+from typing import Any
+
+import pytest
+
+from countersink.audit import AGREES, DIFFERS, judge, look
+from shared.clock import ManualClock
+from shared.errors import CrowdedError, InexactError, RefusedError, ShardFullError
+from shared.google.datastore_keys import COUNT, NUM_SHARDS, said
+from shared.google.datastore_store import DatastoreStore
+from shared.memory.overlay import ProcessOverlay
+from shared.reader import Reader
+from shared.setter import Setter, Wish
+from shared.words import Receipt, Total
+from tests.contracts.store import commit
+from tests.emulators.datastore_fixtures import Datastore
+
+WRONG = {"string_value": "5", "boolean_value": True, "null_value": 0, "double_value": 2.5}
+NAMES = {"string_value": "string", "boolean_value": "boolean", "null_value": "null", "double_value": "double"}
+
+
+@pytest.fixture(params=["firestore", "older"])
+def datastore(request: pytest.FixtureRequest) -> Datastore:
+    """Each of the emulators."""
+    one: Datastore = request.getfixturevalue(request.param)
+    return one
+
+
+async def put(datastore: Datastore, key: Any, name: str, **value: Any) -> None:
+    """As another application would."""
+    client = datastore.client()
+    request = client.commit_request()
+    entity = request.mutations.add().upsert
+    entity.key.CopyFrom(key)
+    for kind, one in value.items():
+        setattr(entity.properties[name], kind, one)
+    await client.commit(request)
+
+
+async def total(store: DatastoreStore, counter: str = "a") -> Total:
+    async with store.snapshot() as snapshot:
+        totals, _ = await snapshot.read([counter], ())
+    return totals[counter]
+
+
+async def test_a_whole_number_stored_as_a_double_is_that_number(datastore: Datastore) -> None:
+    """And the next sum is added to it."""
+    store = await datastore.store()
+    await store.apply(commit(("a", 1)))
+    await put(datastore, datastore.place.shard("a", 0), COUNT, double_value=41.0)
+    assert (await total(store)).value == 41
+    assert not (await total(store)).flaw
+    await (await datastore.store()).apply(commit(("a", 1)))
+    assert (await total(store)).value == 42
+    await put(datastore, datastore.place.config("a"), NUM_SHARDS, double_value=1.0)
+    assert await store.shards(["a"]) == {"a": 1}
+    assert (await total(store)).value == 42
+    ledger, exact = await look(store, ["a"], 0.0)
+    (line,) = ledger.lines()
+    ledger.close()
+    assert (line.held, line.flaw, judge(line, 0.0, exact=exact).mark == AGREES) == (42, "", False)
+
+
+@pytest.mark.parametrize("kind", WRONG)
+@pytest.mark.parametrize("what", ["shard", "config"])
+async def test_what_is_no_whole_number_is_never_taken_for_nothing(
+    datastore: Datastore, kind: str, what: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Readings are not exact, so that nobody sets the counter by them; the log and the audit name the entity."""
+    store = await datastore.store()
+    await store.apply(commit(("a", 3)))
+    place = datastore.place
+    key, name = (place.shard("a", 0), COUNT) if what == "shard" else (place.config("a"), NUM_SHARDS)
+    await put(datastore, key, name, **{kind: WRONG[kind]})
+    flaw = f"{name} of {said(key)} is no whole number, but a {NAMES[kind]}"
+    assert (await total(store)).flaw == flaw
+    clock = ManualClock()
+    overlay = ProcessOverlay(clock, exact=True)
+    reader = Reader(store, overlay, clock, 0.0)
+    (reading,) = await reader.read(["a"])
+    assert not reading.exact
+    assert caplog.messages.count(f"counter 'a' can't be read exactly: {flaw}. Have its application mend it") == 1
+    with pytest.raises(InexactError, match="is no whole number"):
+        await Setter(reader, store, overlay, clock, 10**9).set("a", Wish("set", 7))
+    ledger, exact = await look(store, ["a"], 0.0)
+    (line,) = ledger.lines()
+    ledger.close()
+    verdict = judge(line, 0.0, exact=exact)
+    assert (verdict.mark, flaw in verdict.said) == (DIFFERS, True)
+
+
+@pytest.mark.parametrize("kind", WRONG)
+async def test_nothing_is_added_to_it(datastore: Datastore, kind: str) -> None:
+    """The server would put the sum in its place. There are other shards."""
+    store = await datastore.store()
+    await store.apply(commit(("a", 3)))
+    await put(datastore, datastore.place.shard("a", 0), COUNT, **{kind: WRONG[kind]})
+    fresh = await datastore.store()
+    with pytest.raises(ShardFullError):
+        await fresh.apply(commit(("a", 4)))
+    await put(datastore, datastore.place.config("b"), NUM_SHARDS, **{kind: WRONG[kind]})
+    with pytest.raises(RefusedError, match="num_shards of"):
+        await fresh.apply(commit(("b", 4)))
+
+
+async def test_a_double_that_has_no_room_for_ones_is_not_added_to(datastore: Datastore) -> None:
+    store = await datastore.store()
+    await store.apply(commit(("a", 3)))
+    await put(datastore, datastore.place.shard("a", 0), COUNT, double_value=2.0**53)
+    assert (await total(store)).value == 2**53
+    fresh = await datastore.store()
+    try:
+        await fresh.apply(commit(("a", 1)))
+    except ShardFullError:
+        return
+    assert (await total(store)).value == 2**53 + 1, "it was written back as an integer"
+
+
+async def test_a_compaction_does_not_drop_it(datastore: Datastore) -> None:
+    store = await datastore.store()
+    await store.raise_shards("a", 3)
+    await store.apply(commit(("a", 3)))
+    await put(datastore, datastore.place.shard("a", 2), COUNT, string_value="5")
+    with pytest.raises(CrowdedError, match="is no whole number"):
+        await store.compact("a", 1, Receipt("k1", 10**14, "applied"))
+    assert (await total(store)).flaw

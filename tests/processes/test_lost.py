@@ -1,0 +1,242 @@
+"""A data file that was there before and is gone, empty or another one: no start takes an empty file for it, and who
+only reads notices it, too.
+"""
+
+import asyncio
+import shutil
+import signal
+import sqlite3
+from collections.abc import AsyncIterator
+from contextlib import closing
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from tests.cli.running import run
+from tests.processes.harness import Processes, Running, processes
+
+PATIENCE = 20.0
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A mount point, as it were."""
+    folder = tmp_path / "data"
+    folder.mkdir()
+    return folder
+
+
+@pytest.fixture
+async def started(tmp_path: Path, folder: Path) -> AsyncIterator[Processes]:
+    state = tmp_path / "state"
+    async with processes(folder, tmp_path / "log", XDG_STATE_HOME=str(state)) as started:
+        yield started
+
+
+async def count(running: Running, number: int) -> None:
+    """And wait until they are applied."""
+    async with aiohttp.ClientSession() as session:
+        for _ in range(number):
+            async with session.post(f"{running.url}/v1/counters/a?wait=applied") as response:
+                assert response.status in {200, 202}
+
+
+async def value(running: Running) -> tuple[int, bool]:
+    async with aiohttp.ClientSession() as session, session.get(f"{running.url}/v1/counters/a") as response:
+        said = await response.json()
+        return said["value"], said["exact"]
+
+
+async def counted(started: Processes, number: int, *, ends: int = signal.SIGTERM) -> None:
+    running = await started.start("up", "--port", "0")
+    await count(running, number)
+    await running.end(ends)
+
+
+async def refusal(started: Processes, *arguments: str, **settings: str) -> str:
+    """The line that it ends with."""
+    log = started.log
+    assert log is not None
+    with pytest.raises(AssertionError, match="ended with 1"):
+        await started.start(*(arguments or ("flusher",)), **settings)
+    return log.read_text().splitlines()[-1]
+
+
+def doctor(started: Processes, *arguments: str) -> tuple[int, str]:
+    names = ("COUNTERSINK_BROKER", "XDG_STATE_HOME")
+    done = run("doctor", *arguments, cwd=None, **{name: started.environment[name] for name in names})
+    return done.code, done.out + "\n".join(done.lines)
+
+
+def move(folder: Path, to: Path) -> None:
+    """All but the lock file."""
+    to.mkdir(exist_ok=True)
+    for file in folder.iterdir():
+        if not file.name.endswith("-turn"):
+            file.rename(to / file.name)
+
+
+def swapped(folder: Path) -> None:
+    """The volume is unmounted."""
+    folder.rename(folder.with_name("volume"))
+    folder.mkdir()
+
+
+def swapped_back(folder: Path) -> None:
+    folder.rmdir()  # nobody put anything there
+    folder.with_name("volume").rename(folder)
+
+
+def without_log(folder: Path) -> None:
+    (folder / "countersink.db-wal").rename(folder.with_name("away"))
+    (folder / "countersink.db-shm").unlink()
+
+
+def entries(folder: Path) -> list[str]:
+    return [file.name for file in folder.iterdir()]
+
+
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
+async def test_a_file_that_was_removed_is_not_replaced_by_an_empty_one(
+    started: Processes, folder: Path, how: int
+) -> None:
+    """With its log, if there is one; the lock file beside it says enough."""
+    await counted(started, 3, ends=how)
+    move(folder, folder.with_name("away"))
+    for _ in range(2):  # a supervisor starts it again and again
+        line = await refusal(started, XDG_STATE_HOME="relative paths do not count")
+        assert f"{folder}/countersink.db is gone" in line
+        assert "doctor --trust-file" in line
+    assert entries(folder) == ["countersink.db-turn"]
+    move(folder.with_name("away"), folder)
+    assert await value(await started.start("up", "--port", "0")) == (3, True)
+
+
+async def test_a_volume_that_is_not_mounted_is_not_an_empty_one(started: Processes, folder: Path) -> None:
+    await counted(started, 3)
+    swapped(folder)
+    assert "Is its volume mounted?" in await refusal(started)
+    code, said = doctor(started)
+    assert code == 1
+    assert "FAIL  file      " in said
+    swapped_back(folder)
+    assert await value(await started.start("up", "--port", "0")) == (3, True)
+
+
+async def test_an_older_copy_is_refused_until_somebody_says_that_it_is_meant(started: Processes, folder: Path) -> None:
+    file, copy = folder / "countersink.db", folder.with_name("copy.db")
+    await counted(started, 2)
+    with closing(sqlite3.connect(file)) as db, closing(sqlite3.connect(copy)) as to:
+        db.backup(to)
+    await counted(started, 3)
+    shutil.copy(copy, file)
+    line = await refusal(started)
+    assert f"{file} is an older copy of the file that was here before" in line
+    code, said = doctor(started)
+    assert code == 1
+    assert line.removeprefix("countersink: ") in said
+    code, said = doctor(started, "--trust-file")
+    assert code == 0, said
+    assert await value(await started.start("up", "--port", "0")) == (2, True)
+
+
+async def test_the_log_of_another_file_is_never_taken_into_a_backup(started: Processes, folder: Path) -> None:
+    """Killed, the file leaves its log behind. SQLite would put its pages into whatever file is there."""
+    file, copy = folder / "countersink.db", folder.with_name("copy.db")
+    await counted(started, 2)
+    shutil.copy(file, copy)
+    await counted(started, 30)
+    await counted(started, 3, ends=signal.SIGKILL)
+    shutil.copy(copy, file)
+    assert "an older copy" in await refusal(started)
+    code, said = doctor(started, "--trust-file")
+    assert (code, "move it away" in said) == (1, True), said
+    assert file.read_bytes() == copy.read_bytes()
+    without_log(folder)
+    code, said = doctor(started, "--trust-file")
+    assert code == 0, said
+    assert await value(await started.start("up", "--port", "0")) == (2, True)
+
+
+async def test_to_begin_anew_takes_one_command(started: Processes, folder: Path) -> None:
+    await counted(started, 3)
+    shutil.rmtree(folder)
+    assert "is gone" in await refusal(started)
+    code, said = doctor(started, "--trust-file")
+    assert (code, "the first start makes it" in said) == (0, True), said
+    assert await value(await started.start("up", "--port", "0")) == (0, True)
+
+
+async def test_another_file_is_refused(started: Processes, folder: Path) -> None:
+    await counted(started, 3)
+    move(folder, folder.with_name("away"))
+    await counted_elsewhere(started, folder)
+    assert "is not the file that was here before" in await refusal(started)
+
+
+async def counted_elsewhere(started: Processes, folder: Path) -> None:
+    other = folder.with_name("other")
+    running = await started.start("flusher", COUNTERSINK_BROKER=f"sqlite:///{other}/countersink.db")
+    await running.end(signal.SIGTERM)
+    (other / "countersink.db").rename(folder / "countersink.db")
+
+
+@pytest.mark.parametrize(
+    ("part", "how"),
+    [
+        ("ingest", "removed"),
+        ("ingest", "replaced"),
+        ("flusher", "removed"),
+        ("flusher", "replaced"),
+        ("workers", "removed"),
+    ],
+)
+async def test_who_only_reads_notices_it_and_ends(started: Processes, folder: Path, part: str, how: str) -> None:
+    """No request comes that would write."""
+    file = folder / "countersink.db"
+    await counted(started, 3)
+    arguments = {
+        "ingest": ("ingest", "--port", "0"),
+        "workers": ("ingest", "--port", "0", "--workers", "2"),
+        "flusher": ("flusher",),
+    }[part]
+    running = await started.start(*arguments)
+    file.rename(folder / "away")
+    if how == "replaced":
+        shutil.copy(folder / "away", file)
+    if part == "ingest":
+        async with aiohttp.ClientSession() as session:
+            try:
+                async with session.get(f"{running.url}/v1/counters/a") as response:
+                    assert response.status == 503, await response.text()
+            except aiohttp.ClientError:
+                pass  # it has ended
+    assert await asyncio.wait_for(running.process.wait(), PATIENCE) == 1
+    assert started.log is not None
+    last = started.log.read_text().splitlines()[-1]
+    assert last.startswith(f"countersink: {file} ")
+    assert "was removed or replaced" in last or "is gone" in last
+
+
+async def test_with_the_setting_no_start_makes_a_file(started: Processes, folder: Path) -> None:
+    """For containers, where nothing else survives."""
+    must = {"COUNTERSINK_EXISTING": "yes"}
+    for arguments in (("ingest", "--workers", "2"), ("ingest", "--workers", "1"), ("flusher",)):
+        line = await refusal(started, *arguments, **must)
+        assert f"{folder}/countersink.db: is not there" in line
+    names = ("COUNTERSINK_BROKER", "XDG_STATE_HOME")
+    settings = {name: started.environment[name] for name in names} | must
+    assert "`countersink provision`" in run("doctor", cwd=None, **settings).out
+    assert entries(folder) == []
+    done = run("provision", cwd=None, **settings)
+    assert (done.code, done.out) == (0, f"{folder}/countersink.db: made\n")
+    assert await value(await started.start("up", "--port", "0", **must)) == (0, True)
+
+
+@pytest.mark.parametrize("command", [["audit"], ["sweep"], ["dlq", "list"], ["map", "--prefix", "p", "--export", "-"]])
+def test_no_command_makes_a_file(tmp_path: Path, command: list[str]) -> None:
+    done = run(*command, cwd=tmp_path, COUNTERSINK_BROKER=f"sqlite:///{tmp_path}/data/countersink.db")
+    assert done.code == 1
+    assert "countersink.db: is not there" in done.lines[-1]
+    assert [*tmp_path.iterdir()] == []
