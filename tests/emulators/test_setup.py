@@ -169,8 +169,8 @@ async def test_nobody_starts_where_nobody_would_keep_what_is_published(ready: Cl
 async def test_an_ingest_does_not_need_what_only_flushers_do(ready: Cloud) -> None:
     place = ready.pubsub.place
     await ready.pubsub.delete_subscription(place.dead_subscription)
-    async with started(ready, "ingest", "--port", "0", "--workers", "2") as line:
-        assert "with 2 workers" in line
+    async with started(ready, "ingest", "--port", "0") as line:
+        assert "ingest is up" in line
     code, _, (said,) = await ready.run("flusher")
     assert (code, said) == (1, f"countersink: {place.dead_subscription}: not there; run: countersink provision")
 
