@@ -15,7 +15,7 @@ from flusher.visits import Outcome, Visit, existing
 from shared.backoff import Backoff
 from shared.clock import ManualClock
 from shared.compaction import PATIENCE, Compactor
-from shared.errors import ContendedError, RefusedError, TransientError
+from shared.errors import ContendedError, NewerError, RefusedError, TransientError
 from shared.jobs import ADD, COMPACT, DONE, EXPORT, EXPORTS_LIVE, FAILED, RUNNING, Job, Standing, Task, lifetime_of_job
 from shared.memory.jobs import MemoryJobs, MemoryTasks
 from shared.memory.store import MemoryStore
@@ -141,6 +141,11 @@ async def test_a_page_that_is_refused_for_good_ends_the_job_and_no_flusher() -> 
 async def test_a_task_that_can_not_be_done_now_lets_others_have_their_turn() -> None:
     parts = Parts()
     await parts.count("a")
+
+    async def away(job: Job, names: Sequence[str]) -> Outcome:
+        raise TransientError("away")
+
+    parts.worker._visits = {**parts.worker._visits, "polish": away}
     await parts.jobs.create(Job("unknown", "polish", "", created=int(parts.clock.now() * 1000), expires=LATER))
     await parts.tasks.publish([await parts.start(), Task("unknown")])
     waits = 0
@@ -239,7 +244,7 @@ async def test_a_job_that_was_forgotten_is_no_more() -> None:
 async def test_what_this_process_does_not_know_is_left_to_another() -> None:
     parts = Parts()
     task = await parts.start("polish")
-    with pytest.raises(TransientError, match="others may"):
+    with pytest.raises(NewerError, match="run newer flushers"):
         await parts.worker.work(task)
     assert (await parts.standing()).progress.tasks == 0
 
