@@ -117,7 +117,9 @@ class Snapshot(Protocol):
     async def read(
         self, counters: Sequence[str], receipts: Collection[str]
     ) -> tuple[Mapping[str, Total], Collection[str]]:
-        """Totals of all the counters, and those of the receipt keys that are `applied`: all at this instant."""
+        """Totals of all the counters, with what dead receipts say of them; and which receipts are settled
+        (`Receipt.settled`), of these keys and of the ids in `Total.dead`: all at this instant.
+        """
         ...
 
 
@@ -158,7 +160,8 @@ class Store(Protocol):
         `ShrunkError` if a counter has fewer shards than are `known`, and the shard that was chosen is none of them;
         `ShardFullError` if a shard is too near the end of int64, or may be, as far as the store knows without a look;
         `RefusedError` if the store will never take the commit. A config is made or raised with its shard, never
-        lowered. A receipt that is revived never lives less long than before.
+        lowered. What becomes of a receipt that is revived says `Receipt.over`. A dead receipt with a body is found
+        by its counters in every later snapshot, until it is applied or dropped; it never expires.
         """
         ...
 
@@ -174,6 +177,12 @@ class Store(Protocol):
 
     async def receipts(self, keys: Collection[str]) -> Receipts:
         """Those of the receipts that exist; the look is not earlier than the call."""
+        ...
+
+    async def dead(self, after: str, limit: int) -> Sequence[Receipt]:
+        """Dead receipts with a body, in an order of the store; those after that key, at most `limit`, or fewer if they
+        are large. None: there are no more.
+        """
         ...
 
     async def shards(self, counters: Sequence[str]) -> Mapping[str, int]:
@@ -275,7 +284,7 @@ class Overlay(Protocol):
         ...
 
     async def settle(self, applied: Collection[str], time: int) -> None:
-        """These receipt keys of envelopes are applied, seen at `time` of the store: their counters' floors rise to it,
+        """These receipts of envelopes are `settled`, seen at `time` of the store: their counters' floors rise to it,
         then their entries go.
         """
         ...

@@ -137,15 +137,42 @@ class Letter:
     """Why it is not what was published, so that it can't be counted whatever it says."""
 
 
+APPLIED: Final = "applied"
+DEAD: Final = "dead"
+"""Given up, and not applied. It can be replayed or dropped."""
+DROPPED: Final = "dropped"
+"""Given up for good: it is never applied, and readings leave it out."""
+
+
 class Receipt(NamedTuple):
-    """Proof that an envelope, or an increment with an id, has been applied (or given up: `dead`)."""
+    """Proof that an envelope, or an increment with an id, has been applied (or given up: `dead`, `dropped`)."""
 
     key: str
     expires: int
-    """Milliseconds since 1970. Later than anything of this id can come back."""
-    state: str = "applied"
+    """Milliseconds since 1970. Later than anything of this id can come back. 0: it never expires."""
+    state: str = APPLIED
     note: bytes = b""
     """What it says besides being there, see `notes`; to stores a few bytes, or some tens of thousands."""
+    counters: tuple[str, ...] = ()
+    """The counters that a dead receipt with a body stands for. Stores find it by each of them."""
+    body: bytes = b""
+    """What a dead receipt stands for, see `bodies`; without one, only its letter says it."""
+
+    @property
+    def settled(self) -> bool:
+        """Whether a snapshot that finds it needs no overlay entry for it: it is applied, dropped, or dead with a body,
+        which the snapshot counts as pending.
+        """
+        return self.state in {APPLIED, DROPPED} or bool(self.body)
+
+    def over(self, before: "Receipt") -> "Receipt":
+        """What is stored when this one replaces a dead one: it keeps the note unless it brings another, never lives
+        less long, and stays dead only with its body.
+        """
+        note = self.note or before.note
+        if self.state == DEAD and (self.body or before.body):
+            return (self if self.body else before)._replace(expires=0, note=note)
+        return self._replace(expires=max(self.expires, before.expires), note=note)
 
 
 class Receipts(NamedTuple):
@@ -200,8 +227,8 @@ class Commit:
     receipts: tuple[Receipt, ...]
     adds: tuple[ShardAdd, ...]
     revived: tuple[Receipt, ...] = ()
-    """Receipts that are there as `dead` and become these: `applied` by this commit, or dead for longer. Without a note
-    they keep the one that is there.
+    """Receipts that are there as `dead` and become these: `applied` by this commit, `dropped`, or dead for longer or
+    with a body. See `Receipt.over`.
     """
     tally: Tally = field(default_factory=Tally)
     guard: tuple[str, Guard] | None = None
@@ -251,11 +278,15 @@ class Total:
     shards: int
     """Its `num_shards`; 0 when there is no config."""
     guard: Guard = field(default_factory=Guard)
+    dead: "tuple[Entry, ...]" = ()
+    """What dead receipts say of it, as entries: accepted, not applied, and pending until they are replayed."""
+    sure_until: int = 0
+    """Milliseconds since 1970, if not 0: later than that, the receipt of an id in `dead` may have expired."""
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """What the overlay holds of one accepted envelope for one counter."""
+    """What is pending of one envelope for one counter: in the overlay, or by a dead receipt."""
 
     key: str
     """Receipt key of the envelope."""

@@ -14,7 +14,7 @@ from shared.google.datastore_books import PAGE, DatastoreBooks
 from shared.google.datastore_client import DatastoreClient
 from shared.google.datastore_commit import BlindWay
 from shared.google.datastore_compaction import compact
-from shared.google.datastore_keys import DELETED, EXPIRES, NUM_SHARDS, Key, Place, integer, name_of, receipt_of
+from shared.google.datastore_keys import DEAD, DELETED, EXPIRES, NUM_SHARDS, Key, Place, integer, name_of, receipt_of
 from shared.google.datastore_marks import find
 from shared.google.datastore_probe import Abilities, probe
 from shared.google.datastore_removal import remove
@@ -31,6 +31,8 @@ FIRST: Final = "\x00"
 STALE: Final = 1.0
 """Seconds after which the server is asked for its time, so that snapshots aren't of a time too long ago."""
 DELETES_AT_ONCE: Final = 500
+MOST_DEAD: Final = 100
+"""Dead receipts in one answer: each may be almost 1 MiB."""
 MOST_INT32: Final = 2**31 - 1
 _KEY: Final = "__key__"
 _Operator: Final = _types.PropertyFilter.Operator
@@ -108,6 +110,17 @@ class DatastoreStore:
         found = await self._client.look_up((self._place.receipt(key) for key in keys), read_time=at)
         receipts = [receipt_of(one.entity) for one in found.entities]
         return Receipts(max(time, found.time), {receipt.key: receipt for receipt in receipts})
+
+    async def dead(self, after: str, limit: int) -> Sequence[Receipt]:
+        kind = self._place.kinds.receipt
+        query = _types.Query.pb()()
+        query.kind.add().name = kind
+        query.limit.value = min(limit, MOST_DEAD)
+        _filter(query, DEAD, _Operator.EQUAL).boolean_value = True
+        if after:
+            _filter(query, _KEY, _Operator.GREATER_THAN).key_value.CopyFrom(self._place.key(kind, after))
+        query.order.add(direction=_ASCENDING).property.name = _KEY
+        return [receipt_of(one.entity) for one in await self._query(query)]
 
     async def shards(self, counters: Sequence[str]) -> Mapping[str, int]:
         found = await self._client.look_up(self._place.config(counter) for counter in dict.fromkeys(counters))

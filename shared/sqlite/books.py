@@ -61,8 +61,8 @@ class SqliteBooks:
 
 
 def sweep(db: sqlite3.Connection, before: int, limit: int) -> int:
-    """Delete receipts that expired before that, and carry on what they said."""
-    rows = db.execute("SELECT key, note FROM receipts WHERE expires < ? LIMIT ?", (before, limit))
+    """Delete receipts that expired before that, and carry on what they said. Those that never expire have 0."""
+    rows = db.execute("SELECT key, note FROM receipts WHERE expires > 0 AND expires < ? LIMIT ?", (before, limit))
     keys: list[tuple[str]] = []
     sums: dict[str, int] = {}
     size = 0

@@ -125,6 +125,14 @@ MIGRATIONS: Final = (
     );
     CREATE INDEX tasks_until ON tasks (until);
     """,
+    # Version 6: what dead receipts stand for, and the counters in it, by which readings find them.
+    """
+    CREATE TABLE bodies (key TEXT PRIMARY KEY, body BLOB NOT NULL);
+    CREATE TABLE dead (
+        key TEXT NOT NULL, place INTEGER NOT NULL, counter TEXT NOT NULL, PRIMARY KEY (key, place)
+    ) WITHOUT ROWID;
+    CREATE INDEX dead_counter ON dead (counter);
+    """,
 )
 
 

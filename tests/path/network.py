@@ -226,6 +226,10 @@ class RemoteStore:
         found: Receipts = await self._network.call(self._owner, "receipts", lambda: self._store.receipts(keys))
         return found
 
+    async def dead(self, after: str, limit: int) -> Sequence[Receipt]:
+        found: Sequence[Receipt] = await self._network.call(self._owner, "dead", lambda: self._store.dead(after, limit))
+        return found
+
     async def marks(self, source: str, counters: Sequence[str]) -> Mapping[str, int]:
         marks: Mapping[str, int] = await self._network.call(
             self._owner, "marks", lambda: self._store.marks(source, counters)
