@@ -172,7 +172,7 @@ class Receipt(NamedTuple):
         note = self.note or before.note
         if self.state == DEAD and (self.body or before.body):
             return (self if self.body else before)._replace(expires=0, note=note)
-        return self._replace(expires=max(self.expires, before.expires), note=note)
+        return self._replace(expires=max(self.expires, before.expires), note=note, counters=(), body=b"")
 
 
 class Receipts(NamedTuple):
