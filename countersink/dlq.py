@@ -26,7 +26,7 @@ AT_ONCE: Final = 500
 MOST_BYTES: Final = 1_000_000
 """Letters that are replayed in one step."""
 _LIMIT: Final = 100
-_ID: Final = "as list says it, or the receipt of an answer"
+_ID: Final = "as list shows it, or the receipt of an answer"
 _NOT_ALL: Final = "Pub/Sub does not tell how many there are, and others may hold some"
 
 
@@ -56,7 +56,7 @@ def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
         actions,
         "drop",
         _drop,
-        "give them up for good: nobody can count them any more, and readings leave them out at once",
+        "give them up for good: nothing can count them any more, and all readings leave them out at once",
     )
     drop.add_argument("ids", nargs="+", metavar="ID", help=_ID)
 
@@ -93,6 +93,7 @@ class _Desk:
     letters: "DeadLetters"
     seen: set[str] = field(default_factory=set)
     """Receipts of the letters that were handed out."""
+    letters_over: bool = False
     after: str = ""
     """The last dead receipt that the store was asked for."""
 
@@ -100,9 +101,13 @@ class _Desk:
         """The letters of the broker; then dead receipts whose letters the broker has no more, or others hold."""
         from flusher.letters import open_letter  # noqa: PLC0415 (who asks for help should not wait for it)
 
-        opened = [open_letter(one, self.parts.topic) for one in await self.letters.pull(limit, MOST_BYTES)]
-        self.seen.update(part.key for one in opened for part in one.parts)
-        return opened or await self._kept(limit)
+        if not self.letters_over:
+            opened = [open_letter(one, self.parts.topic) for one in await self.letters.pull(limit, MOST_BYTES)]
+            self.seen.update(part.key for one in opened for part in one.parts)
+            if opened:
+                return opened
+            self.letters_over = True
+        return await self._kept(limit)
 
     async def _kept(self, limit: int) -> "list[Opened]":
         from flusher.letters import open_receipt  # noqa: PLC0415 (as above)

@@ -241,6 +241,10 @@ class Store(Protocol):
         """
         ...
 
+    async def dead_names(self, prefix: str, after: str, limit: int) -> Sequence[str]:
+        """As `names`: counters that dead receipts with a body stand for, and perhaps some of those that they stood for."""
+        ...
+
     async def reached(self, longest: int) -> int:
         """A time (ms since 1970) that has come, by another clock than this machine's own if the store knows of one; no
         receipt lives for more than `longest` ms.

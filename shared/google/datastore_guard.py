@@ -38,7 +38,6 @@ async def guard(client: DatastoreClient, place: Place, request: Any, commit: Com
             continue
         if counter in marked:
             entity.properties[DEAD].boolean_value = True
-            entity.properties[DEAD].exclude_from_indexes = True
         mutation = request.mutations.add()
         if version:
             mutation.update.CopyFrom(entity)

@@ -181,10 +181,19 @@ class DatastoreStore:
     async def names(self, prefix: str, after: str, limit: int, until: str | None = None) -> Sequence[str]:
         if until is not None and (until <= after or until < prefix):
             return []
+        return await self._names(_keys_of(self._place.kinds.config, limit), prefix, after, until)
+
+    async def dead_names(self, prefix: str, after: str, limit: int) -> Sequence[str]:
+        """Those that guards have the mark of, which is never taken back."""
+        query = _keys_of(self._place.kinds.guard, limit)
+        _filter(query, DEAD, _Operator.EQUAL).boolean_value = True
+        return await self._names(query, prefix, after, None)
+
+    async def _names(self, query: Any, prefix: str, after: str, until: str | None) -> Sequence[str]:
+        """What the query finds within these bounds, in the order of the names."""
         if not (await self.abilities()).read_time:
-            return await self._names_of_older(prefix, after, limit, until)
-        kind = self._place.kinds.config
-        query = _keys_of(kind, limit)
+            return await self._names_of_older(query, prefix, after, until)
+        kind = query.kind[0].name
         # One bound below: the later of both. Bytes of UTF-8 are in the order of code points, as strings are here.
         begin, operator = (
             (after, _Operator.GREATER_THAN) if after >= prefix else (prefix, _Operator.GREATER_THAN_OR_EQUAL)
@@ -196,9 +205,9 @@ class DatastoreStore:
         query.order.add(direction=_ASCENDING).property.name = _KEY
         return [name_of(one.entity.key)[1] for one in await self._query(query)]
 
-    async def _names_of_older(self, prefix: str, after: str, limit: int, until: str | None) -> Sequence[str]:
+    async def _names_of_older(self, query: Any, prefix: str, after: str, until: str | None) -> Sequence[str]:
         """The older emulator has names in the order of UTF-16: another one. So all are read, a few of them kept."""
-        query = _keys_of(self._place.kinds.config, MOST_INT32)
+        limit, query.limit.value = query.limit.value, MOST_INT32
         names = (name_of(one.entity.key)[1] for one in await self._query(query))
         inside = (name for name in names if name.startswith(prefix) and name > after)
         return nsmallest(limit, (name for name in inside if until is None or name <= until))

@@ -171,6 +171,10 @@ class MemoryStore:
         names = sorted(name for name in self._configs if name.startswith(prefix) and name > after)
         return [name for name in names[:limit] if until is None or name <= until]
 
+    async def dead_names(self, prefix: str, after: str, limit: int) -> Sequence[str]:
+        names = {name for receipt in self._bodies.values() for name in receipt.counters}
+        return sorted(name for name in names if name.startswith(prefix) and name > after)[:limit]
+
     async def reached(self, longest: int) -> int:
         return max((receipt.expires for receipt in self._receipts.values()), default=longest) - longest
 

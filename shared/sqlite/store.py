@@ -31,6 +31,12 @@ _HEAD: Final = (
     "SELECT coalesce((SELECT num_shards FROM configs WHERE counter = :counter), 0), version, deleted"
     " FROM (SELECT 1) LEFT JOIN guards ON counter = :counter"
 )
+_NAMES: Final = (
+    "SELECT counter FROM configs WHERE counter >= ? AND counter > ? AND counter <= ? ORDER BY counter LIMIT ?"
+)
+_DEAD_NAMES: Final = (
+    "SELECT DISTINCT counter FROM dead WHERE counter >= ? AND counter > ? AND counter <= ? ORDER BY counter LIMIT ?"
+)
 SLICE: Final = 100
 """Counters read before others get a turn."""
 
@@ -141,13 +147,11 @@ class SqliteStore:
         return await self.database.write(lambda db: remove(db, counter))
 
     async def names(self, prefix: str, after: str, limit: int, until: str | None = None) -> Sequence[str]:
-        rows = self._read(
-            "SELECT counter FROM configs WHERE counter >= ? AND counter > ? AND counter <= ? ORDER BY counter LIMIT ?",
-            prefix,
-            after,
-            last(prefix, until),
-            limit,
-        )
+        rows = self._read(_NAMES, prefix, after, last(prefix, until), limit)
+        return [counter for (counter,) in rows]
+
+    async def dead_names(self, prefix: str, after: str, limit: int) -> Sequence[str]:
+        rows = self._read(_DEAD_NAMES, prefix, after, last(prefix, None), limit)
         return [counter for (counter,) in rows]
 
     async def reached(self, longest: int) -> int:

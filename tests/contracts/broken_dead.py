@@ -118,3 +118,8 @@ class CountsABurialAsASet(MemoryStore):
                 if counter in self._guards:
                     self._guards = self._guards | {counter: self._guards[counter]._replace(version=time)}
         return time
+
+
+class NamesNoCounterWithoutAConfig(MemoryStore):
+    async def dead_names(self, prefix: str, after: str, limit: int) -> Sequence[str]:
+        return [name for name in await super().dead_names(prefix, after, limit) if name in self._configs]

@@ -139,6 +139,16 @@ class DeadContract:
             found += page
         assert found == [one._replace(expires=0) for one in receipts]
 
+    async def test_counters_of_dead_receipts_are_named_though_they_have_no_config(self, store: Store) -> None:
+        names = ["a", "a b", "ab", "a\ufffd", "a\U0001f600", "b"]
+        await store.apply(commit(("ac", 1)))
+        await store.apply(buried(dead("k", dict.fromkeys(names[:4], 1)), dead("l", dict.fromkeys(names[3:], 1))))
+        assert [*await store.dead_names("", "", 10)] == names
+        assert [*await store.dead_names("a", "", 10)] == names[:-1]
+        assert [*await store.dead_names("a", "a b", 2)] == names[2:4]
+        assert [*await store.dead_names("", "b", 10)] == []
+        assert [*await store.names("", "", 10)] == ["ac"]
+
     async def test_an_existing_receipt_buries_nothing(self, store: Store) -> None:
         await store.apply(commit(("a", 5), keys=("k",)))
         for late in (buried(dead("k", {"a": 5})), Commit((), (), (dead("k", {"a": 5}),))):

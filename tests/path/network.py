@@ -276,6 +276,9 @@ class RemoteStore:
     async def names(self, prefix: str, after: str, limit: int, until: str | None = None) -> Sequence[str]:
         return await self._store.names(prefix, after, limit, until)
 
+    async def dead_names(self, prefix: str, after: str, limit: int) -> Sequence[str]:
+        return await self._store.dead_names(prefix, after, limit)
+
     async def reached(self, longest: int) -> int:
         return await self._store.reached(longest)
 
