@@ -242,7 +242,7 @@ class Store(Protocol):
         ...
 
     async def dead_names(self, prefix: str, after: str, limit: int) -> Sequence[str]:
-        """As `names`: counters that dead receipts with a body stand for, and perhaps some of those that they stood for."""
+        """As `names`: counters that dead receipts with a body stand for, and perhaps some of what they stood for."""
         ...
 
     async def reached(self, longest: int) -> int:
