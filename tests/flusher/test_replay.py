@@ -301,6 +301,22 @@ async def test_a_flusher_that_finds_a_dead_receipt_without_a_body_writes_one_bef
     assert await morgue.total() == 1
 
 
+async def test_a_letter_whose_receipt_an_older_version_wrote_is_replayed_and_kept_if_it_is_refused_again() -> None:
+    morgue = Morgue()
+    await morgue.publish(POISON)
+    (held,) = await morgue.broker.pull(1, 10**6, 0)
+    key = key_of_envelope("p")
+    await morgue.store.apply(Commit((Receipt(key, morgue.now() + HOUR, "dead"),), ()))
+    await morgue.broker.bury(held, "long ago")
+    assert sums(await morgue.replay()) == (0, 0, 5)
+    (kept,) = await morgue.store.dead("", 10)
+    assert (kept.key, kept.expires, kept.counters) == (key, 0, ("a", "poison"))
+    morgue.cured()
+    assert sums(await morgue.replay()) == (5, 0, 0)
+    assert (await morgue.total(), await morgue.total("poison")) == (12, 5)
+    assert await morgue.store.dead("", 10) == []
+
+
 async def test_a_dead_receipt_of_what_came_too_late_lives_as_long_as_its_letter() -> None:
     """Nobody knows whether it was applied, so the store keeps nothing that readers would count."""
     morgue = Morgue(ages=True)
