@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from shared import notes
+from shared import bodies, notes
 from shared.parts import Part, parts_of
 from shared.words import APPLIED, DEAD, DROPPED, SHARD_FULL, Delivery, Envelope, Receipt, Tally
 
@@ -100,6 +100,8 @@ class Window:
         """Receipts to be revived: what they stand for is planned like what has none. With the increments they say."""
         self.kept: set[str] = set()
         """Dead receipts that are known to have a body, so that the store counts what they stand for as pending."""
+        self.bodies: dict[str, Part] = {}
+        """What those of `dead` stand for that have one."""
         self.attempts: dict[str, str] = {}
         """Of known receipts of ids that clients choose: which use of the id they stand for."""
         self.counters: set[str] = set()
@@ -142,7 +144,7 @@ class Window:
         """
         planned, attempts = (plan.receipts, plan.attempts) if plan is not None else ({}, {})
         if part.key not in self.known and part.key not in planned:
-            return part.in_place_of(self.attempts[part.key], self.dead[part.key]) if part.key in self.dead else part
+            return self._revived(part) if part.key in self.dead else part
         if not part.attempt:
             return None
         first = attempts.get(part.key) or self.attempts.get(part.key, "")
@@ -150,6 +152,11 @@ class Window:
             return None
         second = part.as_second_use()
         return None if second.key in self.known or second.key in planned else second
+
+    def _revived(self, part: Part) -> Part:
+        """What the dead receipt stands for: its own body, since readers have counted that; or this letter."""
+        body = self.bodies.get(part.key)
+        return body or part.in_place_of(self.attempts[part.key], self.dead[part.key])
 
     def late(self) -> Iterator[tuple[Part, str]]:
         """What is to be given up, and why: what came too late, and second uses of what was given up."""
@@ -165,9 +172,8 @@ class Window:
         """The message that the store can keep the part of, if that is given up: not one that came too late, since it
         may have been applied; and of a second use there is nothing to keep.
         """
-        holders = (held for held in self.held for one in held.parts if part.key == one.key)
-        held = next(holders, None)
-        return held if held is not None and held.late is None else None
+        holders = [held for held in self.held for one in held.parts if part.key == one.key]
+        return holders[0] if holders and all(held.late is None for held in holders) else None
 
     def learn(self, keys: Collection[str], state: str, attempts: Mapping[str, str] | None = None) -> None:
         """`attempts`: see `Plan`."""
@@ -188,6 +194,8 @@ class Window:
                 self.kept.add(key)
             if receipt.state == DEAD and self._revives:
                 self.dead[key] = note.tally.dead
+                if receipt.body:
+                    self.bodies[key] = bodies.read(receipt).part
             else:
                 self.dead.pop(key, None)
                 self.known[key] = receipt.state

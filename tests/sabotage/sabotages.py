@@ -279,13 +279,6 @@ SABOTAGES: Final = (
         DEAD_IN_DATASTORE,
     ),
     Sabotage(
-        "each dead letter makes the sets under way begin anew",
-        "shared/google/datastore_guard.py",
-        "            continue",
-        "            pass",
-        DEAD_IN_DATASTORE,
-    ),
-    Sabotage(
         "what is dropped leaves the floors where they were",
         "flusher/dropping.py",
         "            await overlay.raise_floor(counter, time)",
@@ -295,9 +288,16 @@ SABOTAGES: Final = (
     Sabotage(
         "what came too late, and may be applied, is kept as dead for sure",
         "flusher/window.py",
-        "        return held if held is not None and held.late is None else None",
-        "        return held",
+        "        return holders[0] if holders and all(held.late is None for held in holders) else None",
+        "        return holders[0] if holders else None",
         (FLUSHER,),
+    ),
+    Sabotage(
+        "a letter is replayed as it is, though readers have counted the body of its receipt",
+        "flusher/window.py",
+        "        body = self.bodies.get(part.key)",
+        "        body = None",
+        ("tests/flusher/test_replay.py",),
     ),
     Sabotage(
         "a receipt found dead without a body gets none, and is not renewed, by who buries",
