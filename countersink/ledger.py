@@ -8,7 +8,8 @@ from collections.abc import Collection, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from shared import notes
-from shared.words import Config, Kept, Shard, Tally
+from shared.books import Config, Kept, Shard
+from shared.words import Tally
 
 _HALF: Final = 32
 _MASK: Final = 2**_HALF - 1

@@ -8,20 +8,8 @@ from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Protocol
 
-from shared.words import (
-    Commit,
-    Config,
-    Delivery,
-    Envelope,
-    Kept,
-    Letter,
-    Message,
-    Receipt,
-    Receipts,
-    Shard,
-    Total,
-    View,
-)
+from shared.books import Books
+from shared.words import Commit, Delivery, Envelope, Letter, Message, Receipt, Receipts, Total, View
 
 
 class Publisher(Protocol):
@@ -120,25 +108,6 @@ class Snapshot(Protocol):
         """Totals of all the counters, with what dead receipts say of them; and which receipts are settled
         (`Receipt.settled`), of these keys and of the ids in `Total.dead`: all at this instant.
         """
-        ...
-
-
-class Books(Protocol):
-    """All that a store holds, at one instant, a page at a time, so that it need not fit into memory."""
-
-    exact: bool
-    """Whether it is of one instant. Otherwise what is written meanwhile may be seen in part."""
-
-    def receipts(self) -> AsyncIterator[Sequence[Kept]]:
-        """In the order of their keys."""
-        ...
-
-    def configs(self) -> AsyncIterator[Sequence[Config]]:
-        """In an order of the store. Also counters of which only deleted receipts are known."""
-        ...
-
-    def shards(self) -> AsyncIterator[Sequence[Shard]]:
-        """In an order of the store."""
         ...
 
 

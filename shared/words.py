@@ -160,15 +160,11 @@ class Receipt(NamedTuple):
 
     @property
     def settled(self) -> bool:
-        """Whether a snapshot that finds it needs no overlay entry for it: it is applied, dropped, or dead with a body,
-        which the snapshot counts as pending.
-        """
+        """Whether a snapshot that finds it needs no overlay entry: it is applied, dropped, or dead with a body."""
         return self.state in {APPLIED, DROPPED} or bool(self.body)
 
     def over(self, before: "Receipt") -> "Receipt":
-        """What is stored when this one replaces a dead one: it keeps the note unless it brings another, never lives
-        less long, and stays dead only with its body.
-        """
+        """What is stored in place of a dead one: it keeps the note unless it brings another, and a body while dead."""
         note = self.note or before.note
         if self.state == DEAD and (self.body or before.body):
             return (self if self.body else before)._replace(expires=0, note=note)
@@ -240,34 +236,6 @@ class Commit:
         """Whether a receipt stands in it twice."""
         keys = [receipt.key for receipt in (*self.receipts, *self.revived)]
         return len(set(keys)) < len(keys)
-
-
-class Kept(NamedTuple):
-    """A receipt as a store keeps it, and the store's time of the commit that wrote it."""
-
-    receipt: Receipt
-    time: int
-
-
-class Config(NamedTuple):
-    """What a store says of a counter beside its shards."""
-
-    counter: str
-    num_shards: int
-    carried: int
-    """What receipts that have been deleted said of it."""
-    since: float | None
-    """When it was made (seconds since 1970; 0 if nobody knows), where `carried` does not hold all that was deleted."""
-
-
-class Shard(NamedTuple):
-    """One shard, whether or not readers look at it."""
-
-    counter: str
-    number: int
-    held: int
-    written: int
-    """The store's time of the last write, whoever wrote; 0 where nobody but us can."""
 
 
 @dataclass(frozen=True, slots=True)

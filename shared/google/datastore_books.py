@@ -5,10 +5,10 @@ from typing import Any, Final
 
 from google.cloud.datastore_v1.types import query as _types
 
+from shared.books import Config, Kept, Shard
 from shared.google.datastore_client import DatastoreClient
 from shared.google.datastore_keys import COUNT, LAST, NUM_SHARDS, Key, Place, integer, name_of, receipt_of, shard_of
 from shared.google.datastore_time import micros
-from shared.words import Config, Kept, Shard
 
 PAGE: Final = 500
 

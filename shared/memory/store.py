@@ -5,11 +5,12 @@ from contextlib import asynccontextmanager
 from typing import Final, TypeVar
 
 from shared import bodies, notes
+from shared.books import Config, Kept, Shard
 from shared.clock import Clock
 from shared.errors import AlreadyAppliedError, ChangedError, CrowdedError, RefusedError, ShardFullError, ShrunkError
 from shared.exact import ids_of
 from shared.sharding import moved, number_for, went
-from shared.words import DEAD, SHARD_FULL, Commit, Config, Guard, Kept, Receipt, Receipts, Shard, Total
+from shared.words import DEAD, SHARD_FULL, Commit, Guard, Receipt, Receipts, Total
 
 PAGE: Final = 100
 

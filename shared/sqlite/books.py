@@ -5,7 +5,8 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any, Final
 
 from shared import notes
-from shared.words import Config, Kept, Receipt, Shard
+from shared.books import Config, Kept, Shard
+from shared.words import Receipt
 
 PAGE: Final = 500
 MOST_READ: Final = 2**20

@@ -16,10 +16,11 @@ from countersink.audit import AGREES, DIFFERS, UNKNOWN, _horizon, flaw_of, judge
 from countersink.cli import main
 from countersink.ledger import Ledger, Line
 from shared import notes
+from shared.books import Config, Kept, Shard
 from shared.clock import ManualClock
 from shared.memory.store import MemoryStore
 from shared.receipts import DAY, HOUR, lifetime
-from shared.words import Balance, Commit, Config, Kept, Receipt, Shard, Tally
+from shared.words import Balance, Commit, Receipt, Tally
 from tests.cli.running import Done, run
 
 

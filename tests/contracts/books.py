@@ -4,8 +4,9 @@ from collections.abc import AsyncIterator, Sequence
 from typing import TypeVar
 
 from shared import notes
+from shared.books import Config, Kept, Shard
 from shared.ports import Store
-from shared.words import Commit, Config, Kept, Receipt, Shard, ShardAdd, Tally
+from shared.words import Commit, Receipt, ShardAdd, Tally
 from tests.contracts.store import LATER, commit
 
 T = TypeVar("T")

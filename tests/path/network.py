@@ -7,13 +7,14 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+from shared.books import Books
 from shared.errors import TransientError
 from shared.memory.broker import MemoryBroker, MemoryOverlay
 from shared.memory.letters import MemoryDeadLetters
 from shared.memory.overlay import ProcessOverlay
 from shared.memory.store import MemoryStore
 from shared.overlay import KeptByBroker
-from shared.ports import Books, Snapshot
+from shared.ports import Snapshot
 from shared.words import Commit, Delivery, Envelope, Letter, Message, Receipt, Receipts, Total, View
 
 
