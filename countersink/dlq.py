@@ -6,12 +6,13 @@ import argparse
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from countersink.output import flush, tell
 from countersink.setup import read_settings
 from shared.errors import CountersinkError
+from shared.receipts import key_of_envelope
 
 if TYPE_CHECKING:
     from flusher.letters import Opened
@@ -25,7 +26,7 @@ AT_ONCE: Final = 500
 MOST_BYTES: Final = 1_000_000
 """Letters that are replayed in one step."""
 _LIMIT: Final = 100
-_ID: Final = "as list says it, or the receipt of an answer"
+_ID: Final = "as list shows it, or the receipt of an answer"
 _NOT_ALL: Final = "Pub/Sub does not tell how many there are, and others may hold some"
 
 
@@ -55,7 +56,7 @@ def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
         actions,
         "drop",
         _drop,
-        "give them up for good: nobody can count them any more, and readings leave them out at once",
+        "give them up for good: nothing can count them any more, and all readings leave them out at once",
     )
     drop.add_argument("ids", nargs="+", metavar="ID", help=_ID)
 
@@ -83,31 +84,54 @@ def _positive(text: str) -> int:
     return number
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Desk:
     """What the commands work with."""
 
     settings: "Settings"
     parts: "Parts"
     letters: "DeadLetters"
+    seen: set[str] = field(default_factory=set)
+    """Receipts of the letters that were handed out."""
+    letters_over: bool = False
+    after: str = ""
+    """The last dead receipt that the store was asked for."""
 
     async def pull(self, limit: int = AT_ONCE) -> "list[Opened]":
+        """The letters of the broker; then dead receipts whose letters the broker has no more, or others hold."""
         from flusher.letters import open_letter  # noqa: PLC0415 (who asks for help should not wait for it)
 
-        return [open_letter(one, self.parts.topic) for one in await self.letters.pull(limit, MOST_BYTES)]
+        if not self.letters_over:
+            opened = [open_letter(one, self.parts.topic) for one in await self.letters.pull(limit, MOST_BYTES)]
+            self.seen.update(part.key for one in opened for part in one.parts)
+            if opened:
+                return opened
+            self.letters_over = True
+        return await self._kept(limit)
+
+    async def _kept(self, limit: int) -> "list[Opened]":
+        from flusher.letters import open_receipt  # noqa: PLC0415 (as above)
+
+        while page := await self.parts.store.dead(self.after, limit):
+            self.after = page[-1].key
+            if opened := [open_receipt(one) for one in page if one.key not in self.seen]:
+                return opened
+        return []
 
     async def receipts(self, opened: "Sequence[Opened]") -> Any:
         keys = [*dict.fromkeys(key for one in opened for key in one.receipt_keys())]
         return (await self.parts.store.receipts(keys)).found if keys else {}
 
     async def drop(self, one: "Opened") -> "Mapping[str, Receipt]":
-        """Its receipts, which stay. The entries of an overlay that is apart go first: while the letter is there all of
-        this can be done again. What has been applied meanwhile raises the floor, as a replay would have done.
+        """The receipts that it had. One commit drops all its parts, and readings leave them out when this returns. The
+        letter goes last: cut off before that, it can be dropped again.
         """
-        keys = [*one.receipt_keys()]
-        receipts = await self.parts.store.receipts(keys)
-        await self.parts.overlay.settle([part.key for part in one.parts], receipts.time)
-        await self.letters.ack([one.letter.delivery.token], receipts.time)
+        from flusher.dropping import drop  # noqa: PLC0415 (as above)
+
+        store, overlay = self.parts.store, self.parts.overlay
+        receipts = await drop(store, overlay, one.parts, self.parts.clock, self.settings.retention * 1_000)
+        if one.letter.delivery.token:
+            await self.letters.ack([one.letter.delivery.token], receipts.time)
         return receipts.found
 
 
@@ -228,12 +252,12 @@ class _Total:
 
 
 class _Wanted:
-    """Letters that are asked for. The receipt of a batch names several envelopes, and those that are no dead letters
-    are counted or wait: it is found if one of them is.
+    """Letters that are asked for, by their own names or by receipts. That of a batch names several envelopes, and
+    those that are no dead letters are counted or wait: it is found if one of them is.
     """
 
     def __init__(self, ids: Sequence[str]) -> None:
-        self._parts = {one: {*one.split(".")} for one in ids}
+        self._parts = {one: {*one.split("."), *(key_of_envelope(id_) for id_ in one.split("."))} for one in ids}
         self._seen: set[str] = set()
 
     def of(self, batch: "Sequence[Opened]") -> "list[Opened]":
@@ -244,7 +268,10 @@ class _Wanted:
         return chosen
 
     def seen_all(self) -> bool:
-        return all(one in self._seen or parts <= self._seen for one, parts in self._parts.items())
+        return all(
+            one in self._seen or all({id_, key_of_envelope(id_)} & self._seen for id_ in one.split("."))
+            for one in self._parts
+        )
 
     def tell_missed(self, *, complete: bool) -> None:
         """Raise what was not found, if anything was not."""
@@ -255,4 +282,4 @@ class _Wanted:
 
 
 def _names(opened: "Opened") -> set[str]:
-    return {opened.id} if opened.envelope is None else {opened.id, opened.envelope.id}
+    return {opened.id, *(part.key for part in opened.parts), *([opened.envelope_id] if opened.envelope_id else [])}

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from shared import notes
-from shared.book_words import Config, Kept, Shard
+from shared.books import Config, Kept, Shard
 from shared.words import Tally
 
 _HALF: Final = 32

@@ -15,6 +15,7 @@ _MOST_COUNTERS: Final = 5
 _STATES: Final = {
     "dead": "not counted",
     "applied": "counted already, a replay only forgets it",
+    "dropped": "dropped already, a replay only forgets it",
     "unreadable": "nobody can read it",
 }
 
@@ -24,15 +25,15 @@ def line_of(opened: Opened, found: Mapping[str, Receipt]) -> str:
     sums = _sums(opened.parts)
     what = f"{_increments(_number(opened))}: {_some(sums)}" if sums else "nothing that can be read"
     state = opened.state(found)
-    note = f"  [{_STATES[state]}]" if state == "applied" else ""
+    note = f"  [{_STATES[state]}]" if state in {"applied", "dropped"} else ""
     return _shown(f"{opened.id}  {_published(opened)}  {what}  ({opened.letter.reason or 'no reason'}){note}")
 
 
 def dropped(opened: Opened, found: Mapping[str, Receipt]) -> str:
     """One line of what was given up: what is counted, or was counted under its own id, is not."""
-    left = [part for part in opened.parts if part.key not in found or found[part.key].state != "applied"]
-    number = sum(opened.increments(part) - sum(key in found for key, _ in part.keyed) for part in left)
-    if opened.envelope is None:
+    left = [part for part in opened.parts if part.key not in found or found[part.key].state == "dead"]
+    number = sum(part.increments - sum(key in found for key, _ in part.keyed) for part in left)
+    if opened.flaw is not None:
         what = "given up, and nobody could read it"
     elif number:
         what = f"{_increments(number)} given up: {_some(_sums(left, found))}"
@@ -43,13 +44,14 @@ def dropped(opened: Opened, found: Mapping[str, Receipt]) -> str:
 
 def lines_of(opened: Opened, found: Mapping[str, Receipt]) -> Iterator[str]:
     """All that is known of one."""
-    message = opened.letter.delivery.message
+    delivery = opened.letter.delivery
+    message = delivery.message
     yield f"id          {_shown(opened.id)}"
     yield f"published   {_published(opened)}"
     yield f"dead since  {_shown(opened.letter.reason or 'no reason is given')}"
     yield f"state       {_STATES[opened.state(found)]}" + (f": {_shown(opened.flaw)}" if opened.flaw else "")
-    if opened.envelope is not None:
-        yield f"receipt     {_shown(opened.envelope.id)}"
+    if opened.flaw is None:
+        yield f"receipt     {_shown(opened.envelope_id or opened.parts[0].key)}"
         yield f"holds       {_increments(_number(opened))}"
         for part in opened.parts:
             state = found[part.key].state if part.key in found else "without a receipt"
@@ -57,7 +59,10 @@ def lines_of(opened: Opened, found: Mapping[str, Receipt]) -> Iterator[str]:
                 yield f"  {_shown(counter)} {delta:+}  {state}"
             for key, item in part.keyed:
                 its = "applied" if key in found else state
-                yield f"  {_shown(item.counter)} {item.delta:+} under the id {_shown(item.id or '')}  {its}"
+                yield f"  {_shown(item.counter)} {item.delta:+} under the id {_shown(item.id or key)}  {its}"
+    if not delivery.token:
+        yield "data        the store keeps what it counts; the message is no longer among the broker's dead letters"
+        return
     for name, value in message.attributes.items():
         yield f"attribute   {_shown(name)}={_shown(value)}"
     yield f"data        {_shown(message.data.decode(errors='backslashreplace'))}"
@@ -71,7 +76,7 @@ def json_of(opened: Opened, found: Mapping[str, Receipt], *, whole: bool = False
         "reason": opened.letter.reason,
         "state": opened.state(found),
         "flaw": opened.flaw,
-        "receipt": opened.envelope.id if opened.envelope else None,
+        "receipt": opened.envelope_id,
         "increments": _number(opened),
         "counters": _sums(opened.parts),
     }
@@ -88,6 +93,8 @@ def outcome_of(outcome: Outcome) -> str:
         said.append(f"{_increments(outcome.counted)} counted")
     if outcome.already:
         said.append(f"{_increments(outcome.already)} counted before")
+    if outcome.dropped:
+        said.append(f"{_increments(outcome.dropped)} dropped before")
     if outcome.why is not None:
         left = f"{_increments(outcome.left)} left" if outcome.left else "left"
         said.append(f"{left}: {outcome.why}")
@@ -99,7 +106,7 @@ def _increments(number: int) -> str:
 
 
 def _number(opened: Opened) -> int:
-    return sum(opened.increments(part) for part in opened.parts)
+    return sum(part.increments for part in opened.parts)
 
 
 def _sums(parts: Iterable[Part], counted: Collection[str] = ()) -> dict[str, int]:

@@ -147,7 +147,7 @@ def replay_of(parts: Parts, letters: DeadLetters, settings: Settings, *, too_old
 
 
 def _tools(parts: Parts, settings: Settings) -> Tools:
-    return make_tools(parts.subscription, parts.store, parts.overlay, parts.clock, settings)
+    return make_tools(parts.subscription, parts.store, parts.overlay, parts.clock, settings, ages=parts.ages)
 
 
 @contextlib.asynccontextmanager

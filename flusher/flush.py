@@ -5,11 +5,12 @@ import secrets
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from math import inf
+from typing import Final
 
 from flusher.growth import Growth
 from flusher.shardbook import ShardBook
-from flusher.window import APPLIED, DEAD, Held, Plan, Window
-from shared import metrics, notes
+from flusher.window import Held, Plan, Window
+from shared import bodies, metrics, notes
 from shared.backoff import Backoff
 from shared.clock import Clock
 from shared.errors import (
@@ -22,12 +23,14 @@ from shared.errors import (
 )
 from shared.parts import Part
 from shared.ports import DeadLetters, Overlay, Store, Subscription
-from shared.receipts import lifetime
-from shared.words import Commit, Receipt, Receipts, Tally
+from shared.receipts import lifetime, sure_until
+from shared.words import APPLIED, DEAD, Commit, Receipt, Receipts, Tally
 
 _log = logging.getLogger(__name__)
 
 ACKS_AT_ONCE = 1_000
+BEFORE: Final = "given up before"
+"""The reason of what is found dead."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +45,8 @@ class Tools:
     retention: int
     """Milliseconds."""
     backoff: Callable[[], Backoff]
+    ages: bool = False
+    """Whether receipts expire by the clock alone."""
     growth: Growth | None = None
     """Where more shards take more writes."""
 
@@ -176,13 +181,12 @@ class Flush:
 
     async def _give_up(self, part: Part, why: str) -> None:
         """A receipt that says so, before anything is published: a second flusher must not apply it meanwhile."""
-        dead, tally = self._dead(part), self.window.buries(part)
+        dead, tally = self._dead(part, why), self.window.buries(part)
+        (note,) = notes.written([part.attempt], self._id, tally._replace(dead=part.increments), {})
+        again = part.key in self.window.dead
         try:
-            if part.key in self.window.dead:
-                await self._tools.store.apply(Commit((), (), (dead,)))
-            else:
-                (note,) = notes.written([part.attempt], self._id, tally._replace(dead=part.increments), {})
-                await self._tools.store.apply(Commit((dead._replace(note=note),), (), (), tally))
+            new = () if again else (dead._replace(note=note),)
+            await self._bury_in_store(Commit(new, (), (dead,) if again else (), tally))
         except AlreadyAppliedError:
             await self._look_up([part.key], {part.key})
         else:
@@ -190,9 +194,20 @@ class Flush:
             self.window.learn([part.key], DEAD, {part.key: part.attempt})
             _count(tally)
 
-    def _dead(self, part: Part) -> Receipt:
-        expires = self._now() + lifetime(self._tools.retention, of_client=part.retried)
-        return Receipt(part.key, expires, DEAD)
+    async def _bury_in_store(self, commit: Commit) -> None:
+        """From then on readers find there what it stands for, and need no entry of an overlay."""
+        self._floor = max(self._floor, await self._tools.store.apply(commit))
+        self.window.kept.update(one.key for one in (*commit.receipts, *commit.revived) if one.body)
+
+    def _dead(self, part: Part, why: str) -> Receipt:
+        """With a body wherever it is known that the part was not applied."""
+        retention = self._tools.retention
+        dead = Receipt(part.key, self._now() + lifetime(retention, of_client=part.retried), DEAD)
+        if (held := self.window.holder(part)) is None:
+            return dead
+        published = held.delivery.published
+        until = sure_until(held.created, published, retention) if self._tools.ages else 0
+        return bodies.with_body(dead, part, why, bodies.Origin(published, held.created, until))
 
     async def _settle(self) -> None:
         dead = [held for held in self.window.settled()[1] if await self._still_dead(held)]
@@ -201,14 +216,17 @@ class Flush:
         done, _ = self.window.settled()
         for begin in range(0, len(done), ACKS_AT_ONCE):
             await self._ack(done[begin : begin + ACKS_AT_ONCE])
+        known = {key for key, state in self.window.known.items() if state != DEAD} | self.window.kept
+        await self._settle_entries([part.key for held in dead for part in held.parts if part.key in known])
 
     async def _still_dead(self, held: Held) -> bool:
-        """Then its receipts live from now on as long as what is about to be published: who made them may have crashed
-        long ago. A replay may have been faster; the message is done then, or comes again if nobody can say.
+        """Whether it is, when its receipts that have no body have got one, or live as long as the letter that is about
+        to be published: an older version made them, or they stand for what came too late. A replay may have been
+        faster; the message is done then, or comes again if nobody can say.
         """
         try:
             for part in self.window.given_up(held):
-                if part.key not in self.why:
+                if part.key not in self.why and part.key not in self.window.kept:
                     await self._renew(part)
         except TransientError as error:
             _log.warning("message %s will come again: %s", held.delivery.message_id, error)
@@ -217,7 +235,7 @@ class Flush:
 
     async def _renew(self, part: Part) -> None:
         try:
-            await self._tools.store.apply(Commit((), (), (self._dead(part),)))
+            await self._bury_in_store(Commit((), (), (self._dead(part, BEFORE),)))
         except AlreadyAppliedError:
             await self._look_up([part.key], {part.key})
             if self.window.known[part.key] == DEAD:
@@ -225,10 +243,11 @@ class Flush:
 
     async def _bury(self, held: Held) -> None:
         whys = [self.why[part.key] for part in self.window.given_up(held) if part.key in self.why]
-        why = whys[0] if whys else held.late or "given up before"
+        why = whys[0] if whys else held.late or BEFORE
         try:
             if self._letters is not None:
-                await self._letters.bury(held.delivery, why)
+                if held.delivery.token:
+                    await self._letters.bury(held.delivery, why)
                 return
             metrics.DEAD.labels("refused").inc()
             _log.error("message %s is among the dead letters: %s", held.delivery.message_id, why)
@@ -242,11 +261,16 @@ class Flush:
         """
         keys = [part.key for held in done for part in held.parts]
         try:
-            await (self._letters or self._tools.subscription).ack([held.delivery.token for held in done], self._floor)
+            if tokens := [held.delivery.token for held in done if held.delivery.token]:
+                await (self._letters or self._tools.subscription).ack(tokens, self._floor)
         except TransientError as error:
             _log.warning("an ack failed, %d messages will come again: %s", len(done), error)
+        await self._settle_entries(keys)
+
+    async def _settle_entries(self, keys: Collection[str]) -> None:
         try:
-            await self._tools.overlay.settle(keys, self._floor)
+            if keys:
+                await self._tools.overlay.settle(keys, self._floor)
         except TransientError as error:
             _log.debug("settling failed, readers will do it: %s", error)
 

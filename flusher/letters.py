@@ -4,12 +4,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from flusher.window import APPLIED
+from shared import bodies
 from shared.codec import decode
 from shared.errors import NewerError, UnreadableError
 from shared.parts import Part, parts_of
 from shared.receipts import too_old
-from shared.words import Envelope, Letter, Receipt
+from shared.words import APPLIED, DEAD, DROPPED, Letter, Receipt
 
 TOO_OLD: Final = "it is older than receipts are kept, so nobody can say whether it has been applied"
 """The reason of a message that was buried for its age, and perhaps after it had been applied."""
@@ -17,23 +17,22 @@ TOO_OLD: Final = "it is older than receipts are kept, so nobody can say whether 
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """A letter and what is in it."""
+    """A letter, or what a dead receipt keeps of one, and what is in it."""
 
     letter: Letter
-    envelope: Envelope | None
     parts: tuple[Part, ...]
-    flaw: str | None
-    """Why nothing can be."""
+    flaw: str | None = None
+    """Why nothing can be counted."""
+    envelope_id: str | None = None
+    """None if nobody can say it."""
+    created: int = 0
+    sure_until: int | None = None
+    """Of a dead receipt, see `Body`. A letter is judged by its age."""
 
     @property
     def id(self) -> str:
-        """The broker's own name of the message."""
+        """The broker's own name of the message; or the receipt, if the letter is not there."""
         return self.letter.delivery.message_id
-
-    def increments(self, part: Part) -> int:
-        """How many a part carries."""
-        counts = self.envelope.counts if self.envelope else {}
-        return sum([counts.get(counter, 1) for counter in part.sums]) + len(part.keyed)
 
     def receipt_keys(self) -> Iterator[str]:
         """Of all its parts, and of the ids in them."""
@@ -47,30 +46,40 @@ class Opened:
         old that a receipt which is not there may have been there. A dead one, which lives as long as the letter, is
         proof that the envelope was not; it says nothing of the ids in it.
         """
-        left = [part for part in self.parts if not _is(APPLIED, part.key, found)]
-        if not left or self.envelope is None:
+        left = [part for part in self.parts if not _over(part.key, found)]
+        if not left or self.flaw is not None:
             return False
         if self.letter.reason.startswith(TOO_OLD):
             return True
-        unknown = any(key not in found for part in left for key in (part.key, *(key for key, _ in part.keyed)))
-        return unknown and too_old(self.envelope.created, self.letter.delivery.published, now, retention)
+        if not any(key not in found for part in left for key in (part.key, *(key for key, _ in part.keyed))):
+            return False
+        if self.sure_until is not None:
+            return 0 < self.sure_until < now
+        return too_old(self.created, self.letter.delivery.published, now, retention)
 
     def state(self, found: Mapping[str, Receipt]) -> str:
-        """What a replay would do with it, in a word: nothing, as it is unreadable or applied, or count it."""
+        """What a replay would do with it, in a word: count it; or nothing, as it is unreadable, applied or dropped."""
         if self.flaw is not None:
             return "unreadable"
-        return "applied" if all(_is(APPLIED, part.key, found) for part in self.parts) else "dead"
+        states = {found[part.key].state if part.key in found else DEAD for part in self.parts}
+        return next((state for state in (DEAD, DROPPED) if state in states), APPLIED)
 
 
 def open_letter(letter: Letter, topic: str) -> Opened:
     if letter.flaw is not None:
-        return Opened(letter, None, (), letter.flaw)
+        return Opened(letter, (), letter.flaw)
     try:
         envelope = decode(letter.delivery, topic)
     except (UnreadableError, NewerError) as error:
-        return Opened(letter, None, (), str(error))
-    return Opened(letter, envelope, tuple(parts_of(envelope)), None)
+        return Opened(letter, (), str(error))
+    return Opened(letter, tuple(parts_of(envelope)), None, envelope.id, envelope.created)
 
 
-def _is(state: str, key: str, found: Mapping[str, Receipt]) -> bool:
-    return key in found and found[key].state == state
+def open_receipt(receipt: Receipt) -> Opened:
+    """A dead receipt with a body."""
+    body = bodies.read(receipt)
+    return Opened(body.letter, (body.part,), created=body.created, sure_until=body.sure_until)
+
+
+def _over(key: str, found: Mapping[str, Receipt]) -> bool:
+    return key in found and found[key].state in {APPLIED, DROPPED}

@@ -10,8 +10,9 @@ from typing import Final
 
 from flusher.flush import Flush, Tools
 from flusher.letters import TOO_OLD, Opened
-from flusher.window import APPLIED, Window
+from flusher.window import Window
 from shared.ports import DeadLetters
+from shared.words import APPLIED, DROPPED
 
 PATIENCE: Final = 60.0
 """Seconds in which a store that is away is asked again, for the letters of one step."""
@@ -26,6 +27,8 @@ class Outcome:
     counted: int = 0
     already: int = 0
     """Counted before, or by another letter."""
+    dropped: int = 0
+    """Given up for good before."""
     left: int = 0
     why: str | None = None
     """Why it stays a dead letter."""
@@ -52,9 +55,9 @@ class Replay:
             outcomes.append(outcome)
             if self._judges and one.unsure(receipts.found, now, self._tools.retention):
                 outcome.why = LEFT_AS_UNSURE
-                outcome.left = sum(one.increments(part) for part in one.parts)
-            elif one.envelope is not None:
-                window.add(one.letter.delivery, one.envelope)
+                outcome.left = sum(part.increments for part in one.parts)
+            elif one.flaw is None:
+                window.hold(one.letter.delivery, one.parts, created=one.created)
         flush = Flush(window, self._tools, self._letters)
         flush.learn(keys, receipts)
         await flush.run(patience)
@@ -69,8 +72,10 @@ def _tell(outcomes: Iterable[Outcome], flush: Flush) -> None:
         if outcome.why is not None:
             continue
         for part in outcome.opened.parts:
-            number = outcome.opened.increments(part)
-            if flush.window.known[part.key] != APPLIED:
+            number = part.increments
+            if flush.window.known[part.key] == DROPPED:
+                outcome.dropped += number
+            elif flush.window.known[part.key] != APPLIED:
                 outcome.left += number
                 outcome.why = outcome.why or flush.why[part.key]
             elif part.key not in counted:

@@ -31,7 +31,16 @@ MOST_COUNTERS = 20_000
 DAY_SECONDS = 86_400
 
 
-def make_tools(subscription: Subscription, store: Store, overlay: Overlay, clock: Clock, settings: Settings) -> Tools:
+def make_tools(
+    subscription: Subscription,
+    store: Store,
+    overlay: Overlay,
+    clock: Clock,
+    settings: Settings,
+    *,
+    ages: bool = False,
+) -> Tools:
+    """`ages`: whether receipts expire by the clock alone."""
     return Tools(
         store=store,
         subscription=subscription,
@@ -40,6 +49,7 @@ def make_tools(subscription: Subscription, store: Store, overlay: Overlay, clock
         clock=clock,
         retention=settings.retention * 1000,
         backoff=Backoff,
+        ages=ages,
         growth=Growth(settings.shard_writes, settings.max_shards) if store.parallel else None,
     )
 

@@ -8,17 +8,14 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from shared import notes
+from shared import bodies, notes
 from shared.parts import Part, parts_of
-from shared.words import SHARD_FULL, Delivery, Envelope, Receipt, Tally
+from shared.words import APPLIED, DEAD, DROPPED, SHARD_FULL, Delivery, Envelope, Receipt, Tally
 
 MOST_IN_COMMIT: Final = 2_500
 """Receipts and shards of one commit. Not less than the largest part has."""
 MOST_BYTES_IN_COMMIT: Final = 3_000_000
 """Of names and keys: below what the smallest of the stores takes, whatever else a commit says of each."""
-
-APPLIED: Final = "applied"
-DEAD: Final = "dead"
 
 
 @dataclass(slots=True)
@@ -29,6 +26,8 @@ class Held:
     parts: tuple[Part, ...]
     late: str | None
     """Why it can't be applied any more, whatever the store says."""
+    created: int = 0
+    """Milliseconds since 1970, by the clock of whoever made it."""
 
 
 @dataclass(slots=True)
@@ -99,6 +98,10 @@ class Window:
         self.known: dict[str, str] = {}
         self.dead: dict[str, int] = {}
         """Receipts to be revived: what they stand for is planned like what has none. With the increments they say."""
+        self.kept: set[str] = set()
+        """Dead receipts that are known to have a body, so that the store counts what they stand for as pending."""
+        self.bodies: dict[str, Part] = {}
+        """What those of `dead` stand for that have one."""
         self.attempts: dict[str, str] = {}
         """Of known receipts of ids that clients choose: which use of the id they stand for."""
         self.counters: set[str] = set()
@@ -112,8 +115,12 @@ class Window:
         return bool(self.held)
 
     def add(self, delivery: Delivery, envelope: Envelope, late: str | None = None) -> None:
-        self.held.append(Held(delivery, tuple(parts_of(envelope)), late))
+        self.hold(delivery, tuple(parts_of(envelope)), late, envelope.created)
         self.counters |= envelope.counters()
+
+    def hold(self, delivery: Delivery, parts: tuple[Part, ...], late: str | None = None, created: int = 0) -> None:
+        """As `add`, of parts that are known already."""
+        self.held.append(Held(delivery, parts, late, created))
         self.bytes += len(delivery.message.data)
         self.newest = max(self.newest, delivery.published)
         self.oldest = delivery.published if self.oldest is None else min(self.oldest, delivery.published)
@@ -124,7 +131,7 @@ class Window:
         for held in self.held:
             for part in held.parts:
                 left = self._left(part, plan)
-                if left is None or self.known.get(part.key) == DEAD:
+                if left is None or self.known.get(part.key) in {DEAD, DROPPED}:
                     continue
                 if len(plan.parts) == most_parts or not plan.take(left, self.known):
                     return plan
@@ -137,7 +144,7 @@ class Window:
         """
         planned, attempts = (plan.receipts, plan.attempts) if plan is not None else ({}, {})
         if part.key not in self.known and part.key not in planned:
-            return part.in_place_of(self.attempts[part.key], self.dead[part.key]) if part.key in self.dead else part
+            return self._revived(part) if part.key in self.dead else part
         if not part.attempt:
             return None
         first = attempts.get(part.key) or self.attempts.get(part.key, "")
@@ -146,6 +153,11 @@ class Window:
         second = part.as_second_use()
         return None if second.key in self.known or second.key in planned else second
 
+    def _revived(self, part: Part) -> Part:
+        """What the dead receipt stands for: its own body, since readers have counted that; or this letter."""
+        body = self.bodies.get(part.key)
+        return body or part.in_place_of(self.attempts[part.key], self.dead[part.key])
+
     def late(self) -> Iterator[tuple[Part, str]]:
         """What is to be given up, and why: what came too late, and second uses of what was given up."""
         for held in self.held:
@@ -153,8 +165,15 @@ class Window:
                 state = self.known.get(part.key)
                 if state is None and held.late is not None:
                     yield part, held.late
-                elif state == DEAD and (second := self._left(part)) is not None:
+                elif state in {DEAD, DROPPED} and (second := self._left(part)) is not None:
                     yield second, "its id was given up before"
+
+    def holder(self, part: Part) -> Held | None:
+        """The message that the store can keep the part of, if that is given up: not one that came too late, since it
+        may have been applied; and of a second use there is nothing to keep.
+        """
+        holders = [held for held in self.held for one in held.parts if part.key == one.key]
+        return holders[0] if holders and all(held.late is None for held in holders) else None
 
     def learn(self, keys: Collection[str], state: str, attempts: Mapping[str, str] | None = None) -> None:
         """`attempts`: see `Plan`."""
@@ -171,8 +190,12 @@ class Window:
                 continue
             note = notes.read(receipt.note)
             self.attempts[key] = note.attempt
+            if receipt.body:
+                self.kept.add(key)
             if receipt.state == DEAD and self._revives:
                 self.dead[key] = note.tally.dead
+                if receipt.body:
+                    self.bodies[key] = bodies.read(receipt).part
             else:
                 self.dead.pop(key, None)
                 self.known[key] = receipt.state

@@ -73,11 +73,13 @@ class Reads:
     async def _page(self, prefix: str, after: str, limit: int) -> tuple[list[str], str | None]:
         """Names with a config, and those with nothing but pending increments; the token of the next page.
 
-        The overlay is asked first: a counter that moves to the store meanwhile is then found in both, not in neither.
+        The overlay is asked first, then the dead receipts: a counter that moves on meanwhile is then found twice, not
+        missed.
         """
         waiting = [name for name in await self._overlay.names(prefix) if name > after]
+        dead = await self._store.dead_names(prefix, after, limit + 1)
         stored = await self._store.names(prefix, after, limit + 1)
-        names = sorted({*stored, *waiting})
+        names = sorted({*stored, *dead, *waiting})
         if len(names) <= limit:
             return names, None
         names = names[:limit]

@@ -1,4 +1,4 @@
-"""Settles what nobody reads: entries of the overlay that have been applied, found by their receipts."""
+"""Settles what nobody reads: removes overlay entries whose receipts say that they are applied, dead or dropped."""
 
 from typing import Final
 
@@ -22,7 +22,7 @@ class Settling:
             keys = await self._overlay.unsettled(MOST)
             if keys:
                 time, found = await self._store.receipts(keys)
-                applied = [key for key, receipt in found.items() if receipt.state == "applied"]
-                await self._overlay.settle(applied, time)
+                settled = [key for key, receipt in found.items() if receipt.settled]
+                await self._overlay.settle(settled, time)
             if len(keys) < MOST:
                 return

@@ -7,6 +7,7 @@ from typing import Final
 from shared.clock import Clock
 from shared.ports import Overlay, Store
 from shared.receipts import key_of_envelope
+from shared.words import APPLIED, DEAD, DROPPED
 
 POLL: Final = 0.03
 
@@ -25,7 +26,7 @@ class Tracking:
         held = await self._overlay.holds(keys)
         found = (await self._store.receipts(keys)).found
         states = {found[key].state if key in found else "pending" if key in held else "unknown" for key in keys}
-        if "dead" in states:
+        if states & {DEAD, DROPPED}:
             return "dead-lettered"
         for state in ("unknown", "pending"):
             if state in states:
@@ -40,7 +41,7 @@ class Tracking:
             if not await self._overlay.holds(keys):
                 found = (await self._store.receipts(keys)).found
                 if len(found) == len(keys):
-                    return all(receipt.state == "applied" for receipt in found.values())
+                    return all(receipt.state == APPLIED for receipt in found.values())
             if self._clock.monotonic() >= until:
                 return False
             await asyncio.sleep(POLL)

@@ -1,14 +1,14 @@
 """The arithmetic of exact reads: a cached snapshot and the overlay make one value, or say that they can't. Pure.
 
-An accepted increment is in the base or in the overlay, never in both: what the base found applied is skipped in the
-overlay; and a base that could miss something is void (its time is below the floor) or stale (it has not asked for the
-receipts of an entry that may have been applied before the entry was made).
+An accepted increment is in the base, applied or dead, or in the overlay, never in both: what the base found settled is
+skipped in the overlay; and a base that could miss something is void (its time is below the floor) or stale (it has not
+asked for the receipts of an entry that may have been applied before the entry was made).
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Iterator
 from typing import NamedTuple
 
-from shared.words import Total, View
+from shared.words import Entry, Total, View
 
 
 class Base(NamedTuple):
@@ -20,7 +20,7 @@ class Base(NamedTuple):
     asked: Collection[str]
     """Receipt keys it looked for."""
     applied: Collection[str]
-    """Those of them that it found."""
+    """Those of them that it found settled: they add nothing beside `total`, which holds the dead ones, too."""
     born: float
     """On the monotonic clock."""
     exact: bool = True
@@ -42,12 +42,17 @@ def keys_of(view: View) -> list[str]:
 
 
 def pending(base: Base, view: View) -> int | None:
-    """What is accepted and not in the base; None if this base can't say."""
+    """What is accepted and not applied in the base: what its dead receipts say, and entries that it does not know;
+    None if this base can't say.
+    """
     if base.time < view.floor or base.epoch != view.epoch:
         return None
     total = 0
     applied, asked = base.applied, base.asked
     counted: set[str] = set()
+    for entry in base.total.dead:
+        counted.add(entry.key)
+        total += entry.delta + _ids(entry, applied, counted)
     for entry in view.entries:
         if not entry.confirmed:
             continue
@@ -56,9 +61,27 @@ def pending(base: Base, view: View) -> int | None:
         if entry.key in applied or entry.key in counted:
             continue
         counted.add(entry.key)
-        total += entry.delta
-        for key, delta in entry.keyed:
-            if key not in applied and key not in counted:
-                counted.add(key)
-                total += delta
+        total += entry.delta + _ids(entry, applied, counted)
+    return total
+
+
+def doubtful(base: Base) -> bool:
+    """Whether an id in a dead receipt may have been counted by a receipt that has expired since."""
+    if not base.total.sure_until or base.as_of * 1_000 <= base.total.sure_until:
+        return False
+    return any(key not in base.applied for key in ids_of(base.total.dead))
+
+
+def ids_of(entries: Iterable[Entry]) -> Iterator[str]:
+    """The receipt keys of the ids in them."""
+    return (key for entry in entries for key, _ in entry.keyed)
+
+
+def _ids(entry: Entry, applied: Collection[str], counted: set[str]) -> int:
+    """What those of its ids add that are not applied and that no entry before it has: an id counts once."""
+    total = 0
+    for key, delta in entry.keyed:
+        if key not in applied and key not in counted:
+            counted.add(key)
+            total += delta
     return total

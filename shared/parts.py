@@ -29,6 +29,9 @@ class Part:
     second: bool = False
     """It only says that its id was used again."""
 
+    def counters(self) -> set[str]:
+        return {*self.sums, *(item.counter for _, item in self.keyed)}
+
     def as_second_use(self) -> "Part":
         """What is committed of it where its id was used before, by another attempt."""
         key = key_of_second_use(self.key, self.attempt)

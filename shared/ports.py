@@ -8,18 +8,8 @@ from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Protocol
 
-from shared.book_words import Config, Kept, Shard
-from shared.words import (
-    Commit,
-    Delivery,
-    Envelope,
-    Letter,
-    Message,
-    Receipt,
-    Receipts,
-    Total,
-    View,
-)
+from shared.books import Books
+from shared.words import Commit, Delivery, Envelope, Letter, Message, Receipt, Receipts, Total, View
 
 
 class Publisher(Protocol):
@@ -116,26 +106,9 @@ class Snapshot(Protocol):
     async def read(
         self, counters: Sequence[str], receipts: Collection[str]
     ) -> tuple[Mapping[str, Total], Collection[str]]:
-        """Totals of all the counters, and those of the receipt keys that are `applied`: all at this instant."""
-        ...
-
-
-class Books(Protocol):
-    """All that a store holds, at one instant, a page at a time, so that it need not fit into memory."""
-
-    exact: bool
-    """Whether it is of one instant. Otherwise what is written meanwhile may be seen in part."""
-
-    def receipts(self) -> AsyncIterator[Sequence[Kept]]:
-        """In the order of their keys."""
-        ...
-
-    def configs(self) -> AsyncIterator[Sequence[Config]]:
-        """In an order of the store. Also counters of which only deleted receipts are known."""
-        ...
-
-    def shards(self) -> AsyncIterator[Sequence[Shard]]:
-        """In an order of the store."""
+        """Totals of all the counters, with what dead receipts say of them; and which receipts are settled
+        (`Receipt.settled`), of these keys and of the ids in `Total.dead`: all at this instant.
+        """
         ...
 
 
@@ -157,7 +130,8 @@ class Store(Protocol):
         `ShrunkError` if a counter has fewer shards than are `known`, and the shard that was chosen is none of them;
         `ShardFullError` if a shard is too near the end of int64, or may be, as far as the store knows without a look;
         `RefusedError` if the store will never take the commit. A config is made or raised with its shard, never
-        lowered. A receipt that is revived never lives less long than before.
+        lowered. What becomes of a receipt that is revived says `Receipt.over`. A dead receipt with a body is found
+        by its counters in every later snapshot, until it is applied or dropped; it never expires.
         """
         ...
 
@@ -173,6 +147,12 @@ class Store(Protocol):
 
     async def receipts(self, keys: Collection[str]) -> Receipts:
         """Those of the receipts that exist; the look is not earlier than the call."""
+        ...
+
+    async def dead(self, after: str, limit: int) -> Sequence[Receipt]:
+        """Dead receipts with a body, in an order of the store; those after that key, at most `limit`, or fewer if they
+        are large. None: there are no more.
+        """
         ...
 
     async def shards(self, counters: Sequence[str]) -> Mapping[str, int]:
@@ -231,6 +211,10 @@ class Store(Protocol):
         """
         ...
 
+    async def dead_names(self, prefix: str, after: str, limit: int) -> Sequence[str]:
+        """As `names`: counters that dead receipts with a body stand for, and perhaps some of what they stood for."""
+        ...
+
     async def reached(self, longest: int) -> int:
         """A time (ms since 1970) that has come, by another clock than this machine's own if the store knows of one; no
         receipt lives for more than `longest` ms.
@@ -274,7 +258,7 @@ class Overlay(Protocol):
         ...
 
     async def settle(self, applied: Collection[str], time: int) -> None:
-        """These receipt keys of envelopes are applied, seen at `time` of the store: their counters' floors rise to it,
+        """These receipts of envelopes are `settled`, seen at `time` of the store: their counters' floors rise to it,
         then their entries go.
         """
         ...

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 from shared import metrics
 from shared.clock import Clock
 from shared.errors import OverloadedError, TransientError
-from shared.exact import Base, keys_of, pending
+from shared.exact import Base, doubtful, ids_of, keys_of, pending
 from shared.ports import Overlay, Store
 from shared.words import Guard, Reading, Total, View
 
@@ -107,12 +107,15 @@ class Reader:
         if more is None:
             return None
         shards, deleted = base.total.shards, base.total.guard.deleted
-        there = shards > 0 or any(entry.confirmed for entry in view.entries)
+        dead = base.total.dead
+        there = shards > 0 or bool(dead) or any(entry.confirmed for entry in view.entries)
         reading = Reading(
             name=name,
             applied=base.total.value,
             pending=more,
-            exact=view.exact and not base.total.flaw and (base.exact or not view.entries),
+            exact=(
+                view.exact and not base.total.flaw and (base.exact or not (view.entries or dead)) and not doubtful(base)
+            ),
             as_of=base.as_of,
             shards=shards,
             exists=there and not (deleted and base.total.value + more == 0),
@@ -180,13 +183,13 @@ class Reader:
                 totals, applied = await snapshot.read(names, frozenset(also).union(*asked.values()))
                 found = {}
                 for name, view in views.items():
-                    known = asked[name].intersection(applied)
+                    its = asked[name].union(ids_of(totals[name].dead))
                     base = Base(
                         time=snapshot.time,
                         as_of=snapshot.as_of,
                         total=totals[name],
-                        asked=asked[name],
-                        applied=known,
+                        asked=its,
+                        applied=its.intersection(applied),
                         born=born,
                         exact=snapshot.exact,
                         epoch=view.epoch,
@@ -200,7 +203,7 @@ class Reader:
         raise TransientError("the store is older than what the broker knows to be applied: do they belong together?")
 
     async def _settle(self, views: Mapping[str, View], applied: Collection[str], time: int) -> None:
-        """What the snapshot found applied needs no entry any more."""
+        """What the snapshot found settled needs no entry any more."""
         keys = {entry.key for view in views.values() for entry in view.entries if entry.key in applied}
         if keys:
             with contextlib.suppress(TransientError):  # then the next one does it

@@ -12,9 +12,7 @@ MAX_ID_BYTES: Final = 1_000
 MAX_DELTA: Final = 2**53 - 1
 """The largest |delta| of one increment: what every JSON client can say exactly."""
 MAX_SUM: Final = 2**61
-"""The largest |sum| of the increments without an id of one counter in an envelope, and the largest sum of the |deltas|
-of those with one in what is applied together: at most 2^62 together.
-"""
+"""The largest |sum| of a counter's increments without an id in an envelope, and of the |deltas| with one in a part."""
 SHARD_FULL: Final = 2**62 - 1
 """A shard of a larger |count| is not added to any more, so that it can't leave int64."""
 
@@ -137,15 +135,38 @@ class Letter:
     """Why it is not what was published, so that it can't be counted whatever it says."""
 
 
+APPLIED: Final = "applied"
+DEAD: Final = "dead"
+"""Given up, and not applied. It can be replayed or dropped."""
+DROPPED: Final = "dropped"
+"""Given up for good: it is never applied, and readings leave it out."""
+
+
 class Receipt(NamedTuple):
-    """Proof that an envelope, or an increment with an id, has been applied (or given up: `dead`)."""
+    """Proof that an envelope, or an increment with an id, has been applied (or given up: `dead`, `dropped`)."""
 
     key: str
     expires: int
-    """Milliseconds since 1970. Later than anything of this id can come back."""
-    state: str = "applied"
+    """Milliseconds since 1970. Later than anything of this id can come back. 0: it never expires."""
+    state: str = APPLIED
     note: bytes = b""
     """What it says besides being there, see `notes`; to stores a few bytes, or some tens of thousands."""
+    counters: tuple[str, ...] = ()
+    """The counters that a dead receipt with a body stands for. Stores find it by each of them."""
+    body: bytes = b""
+    """What a dead receipt stands for, see `bodies`; without one, only its letter says it."""
+
+    @property
+    def settled(self) -> bool:
+        """Whether a snapshot that finds it needs no overlay entry: it is applied, dropped, or dead with a body."""
+        return self.state in {APPLIED, DROPPED} or bool(self.body)
+
+    def over(self, before: "Receipt") -> "Receipt":
+        """What is stored in place of a dead one: it keeps the note unless it brings another, and a body while dead."""
+        note = self.note or before.note
+        if self.state == DEAD and (self.body or before.body):
+            return (self if self.body else before)._replace(expires=0, note=note)
+        return self._replace(expires=max(self.expires, before.expires), note=note, counters=(), body=b"")
 
 
 class Receipts(NamedTuple):
@@ -200,8 +221,8 @@ class Commit:
     receipts: tuple[Receipt, ...]
     adds: tuple[ShardAdd, ...]
     revived: tuple[Receipt, ...] = ()
-    """Receipts that are there as `dead` and become these: `applied` by this commit, or dead for longer. Without a note
-    they keep the one that is there.
+    """Receipts that are there as `dead` and become these: `applied` by this commit, `dropped`, or dead for longer or
+    with a body. See `Receipt.over`.
     """
     tally: Tally = field(default_factory=Tally)
     guard: tuple[str, Guard] | None = None
@@ -223,13 +244,17 @@ class Total:
     shards: int
     """Its `num_shards`; 0 when there is no config."""
     guard: Guard = field(default_factory=Guard)
+    dead: "tuple[Entry, ...]" = ()
+    """What dead receipts say of it, as entries: accepted, not applied, and pending until they are replayed."""
+    sure_until: int = 0
+    """Milliseconds since 1970, if not 0. After that the receipt of an id in `dead` may have expired."""
     flaw: str = ""
     """Why the value is not known: another application has stored something else than a whole number."""
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """What the overlay holds of one accepted envelope for one counter."""
+    """What is pending of one envelope for one counter: in the overlay, or by a dead receipt."""
 
     key: str
     """Receipt key of the envelope."""

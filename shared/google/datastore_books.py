@@ -5,9 +5,20 @@ from typing import Any, Final
 
 from google.cloud.datastore_v1.types import query as _types
 
-from shared.book_words import Config, Kept, Shard
+from shared.books import Config, Kept, Shard
 from shared.google.datastore_client import DatastoreClient
-from shared.google.datastore_keys import COUNT, NUM_SHARDS, Key, Place, flaw_of, integer, name_of, receipt_of, shard_of
+from shared.google.datastore_keys import (
+    COUNT,
+    LAST,
+    NUM_SHARDS,
+    Key,
+    Place,
+    flaw_of,
+    integer,
+    name_of,
+    receipt_of,
+    shard_of,
+)
 from shared.google.datastore_time import micros
 
 PAGE: Final = 500
@@ -30,11 +41,14 @@ class DatastoreBooks:
             yield [Kept(receipt_of(one.entity), self._written(one)) for one in results]
 
     async def configs(self) -> AsyncIterator[Sequence[Config]]:
-        """A config that is younger than the guard was made anew: nobody knows how old its counter is."""
+        """A config that is younger than the guard of a set was made anew: nobody knows how old its counter is. A guard
+        may be there though its counter was never set: for the mark of a dead receipt.
+        """
         place = self._place
         async for results in self._pages(place.kinds.config):
             names = [name_of(one.entity.key)[1] for one in results]
-            guards = await self._look(map(place.guard, names))
+            found = await self._look(map(place.guard, names))
+            guards = {name: one for name, one in found.items() if LAST in one.entity.properties}
             configs = []
             for name, one in zip(names, results, strict=True):
                 since = micros(one.create_time)
@@ -43,7 +57,7 @@ class DatastoreBooks:
                 configs.append(Config(name, number, 0, 0 if anew else since / 1e6, flaw))
             yield configs
         async for results in self._pages(place.kinds.guard):
-            names = [name_of(one.entity.key)[1] for one in results]
+            names = [name_of(one.entity.key)[1] for one in results if LAST in one.entity.properties]
             there = await self._look(map(place.config, names))
             yield [Config(name, 0, 0, 0) for name in names if name not in there]
 

@@ -174,7 +174,7 @@ class DatastoreClient:
             with translated():
                 batch = (await self._call("RunQuery", request)).batch
             results += batch.entity_results
-            _READS.inc(1)  # all queries here are for keys alone
+            _READS.inc(1)  # nearly all queries here are for keys alone
             if batch.more_results != _NOT_FINISHED or len(results) >= limit:
                 return results
             query.start_cursor = batch.end_cursor

@@ -124,7 +124,7 @@ class BlindWay:
         for receipt in commit.receipts:
             request.mutations.add().insert.CopyFrom(self._place.receipt_entity(receipt))
         await revive(self._client, self._place, request, commit.revived)
-        guard(self._place, request, commit)
+        await guard(self._client, self._place, request, commit)
         await move(self._client, self._place, request, commit.marks)
         seen = bool(commit.revived) or depends(commit)
         updates = seen or any(standing.settled() for standing in standings.values())

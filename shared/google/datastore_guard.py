@@ -1,31 +1,59 @@
-"""Owns the guard of a counter that is set: changed over the very version that was seen, or the commit fails."""
+"""Owns the guards of counters: what sets change over the version that they saw, and the marks of dead receipts."""
 
+from collections.abc import Collection
 from typing import Any
 
 from shared.errors import AlreadyAppliedError, ChangedError
 from shared.google.datastore_client import DatastoreClient, only_over
-from shared.google.datastore_keys import Place
+from shared.google.datastore_keys import DEAD, DELETED, LAST, Place, name_of
 from shared.words import Commit, Guard
 
 
-def guard(place: Place, request: Any, commit: Commit) -> None:
-    """Add its change to the request."""
-    if commit.guard is None:
+async def guard(client: DatastoreClient, place: Place, request: Any, commit: Commit) -> None:
+    """Add to the request what the commit changes in guards.
+
+    A set changes the guard of its counter over the version that it saw, or the commit fails. A dead receipt with a body
+    marks the guards of its counters. A mark is never taken back, so a guard that has one is left alone: dead letters
+    make a set begin anew once for each counter, at most.
+    """
+    marked = _marked(commit)
+    counters = {*marked, *(commit.guard or ())[:1]}
+    if not counters:
         return
-    counter, (seen, deleted) = commit.guard
-    # Which set it was stands in it: a write that changed nothing would leave the version.
-    entity = place.guard_entity(counter, last=commit.receipts[0].key, deleted=deleted)
-    mutation = request.mutations.add()
-    if not seen:
-        mutation.insert.CopyFrom(entity)
-        return
-    mutation.update.CopyFrom(entity)
-    only_over(seen, mutation)
+    found = (await client.look_up(place.guard(counter) for counter in counters)).entities
+    guards = {name_of(one.entity.key)[1]: one for one in found}
+    for counter in sorted(counters):
+        there = guards.get(counter)
+        entity = place.entity(place.guard(counter))
+        if there is not None:
+            entity.CopyFrom(there.entity)
+        version = there.version if there is not None else 0
+        if commit.guard is not None and commit.guard[0] == counter:
+            version = commit.guard[1].version
+            entity.properties[DELETED].boolean_value = commit.guard[1].deleted
+            # Which set it was stands in it: a write that changed nothing would leave the version.
+            entity.properties[LAST].string_value = commit.receipts[0].key
+            entity.properties[LAST].exclude_from_indexes = True
+        elif DEAD in entity.properties:
+            continue
+        if counter in marked:
+            entity.properties[DEAD].boolean_value = True
+        mutation = request.mutations.add()
+        if version:
+            mutation.update.CopyFrom(entity)
+            only_over(version, mutation)
+        else:
+            mutation.insert.CopyFrom(entity)
 
 
 def depends(commit: Commit) -> bool:
     """Whether it is applied only over what was seen."""
-    return commit.guard is not None or bool(commit.marks)
+    return commit.guard is not None or bool(commit.marks) or bool(_marked(commit))
+
+
+def _marked(commit: Commit) -> Collection[str]:
+    """Counters that a dead receipt of this commit stands for."""
+    return {counter for receipt in (*commit.receipts, *commit.revived) for counter in receipt.counters}
 
 
 async def check(client: DatastoreClient, place: Place, commit: Commit) -> None:

@@ -23,6 +23,10 @@ LAST: Final = "last"
 _END: Final = 2.0**63
 _EXACT_DOUBLES: Final = 2.0**52
 """Doubles below it have room for each whole number, and for some time of adding."""
+DEAD: Final = "dead"
+"""In a guard: the counter has had a dead receipt. In a receipt: it is one, with a body."""
+COUNTERS: Final = "counters"
+BODY: Final = "body"
 _Key: Final = _entity.Key.pb()
 _Entity: Final = _entity.Entity.pb()
 
@@ -88,19 +92,12 @@ class Place:
     def guard(self, counter: str) -> Key:
         return self.key(self.kinds.guard, counter)
 
-    def guard_entity(self, counter: str, *, last: str, deleted: bool) -> Any:
-        """`last` is the receipt of the set that writes it."""
-        entity = _Entity(key=self.guard(counter))
-        entity.properties[DELETED].boolean_value = deleted
-        entity.properties[LAST].string_value = last
-        entity.properties[LAST].exclude_from_indexes = True
-        return entity
-
     def receipt_entity(self, receipt: Receipt) -> Any:
         entity = _Entity(key=self.receipt(receipt.key))
-        expires = entity.properties[EXPIRES]
-        expires.timestamp_value.FromMilliseconds(receipt.expires)
-        expires.exclude_from_indexes = not self.index_expires
+        if receipt.expires:
+            expires = entity.properties[EXPIRES]
+            expires.timestamp_value.FromMilliseconds(receipt.expires)
+            expires.exclude_from_indexes = not self.index_expires
         state = entity.properties[STATE]
         state.string_value = receipt.state
         state.exclude_from_indexes = True
@@ -108,6 +105,13 @@ class Place:
             note = entity.properties[NOTE]
             note.blob_value = receipt.note
             note.exclude_from_indexes = True
+        if receipt.body:
+            entity.properties[DEAD].boolean_value = True
+            body = entity.properties[BODY]
+            body.blob_value = receipt.body
+            body.exclude_from_indexes = True
+            for counter in receipt.counters:
+                entity.properties[COUNTERS].array_value.values.add().string_value = counter
         return entity
 
 
@@ -174,6 +178,9 @@ def said(key: Key) -> str:
 
 
 def receipt_of(entity: Any) -> Receipt:
-    expires = entity.properties[EXPIRES].timestamp_value.ToMilliseconds()
-    note = entity.properties[NOTE].blob_value if NOTE in entity.properties else b""
-    return Receipt(name_of(entity.key)[1], expires, entity.properties[STATE].string_value, note)
+    properties = entity.properties
+    expires = properties[EXPIRES].timestamp_value.ToMilliseconds() if EXPIRES in properties else 0
+    note = properties[NOTE].blob_value if NOTE in properties else b""
+    counters = [one.string_value for one in properties[COUNTERS].array_value.values] if COUNTERS in properties else ()
+    body = properties[BODY].blob_value if BODY in properties else b""
+    return Receipt(name_of(entity.key)[1], expires, properties[STATE].string_value, note, tuple(counters), body)

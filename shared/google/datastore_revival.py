@@ -20,6 +20,5 @@ async def revive(client: DatastoreClient, place: Place, request: Any, revived: S
     for receipt in revived:
         before, version = there[receipt.key]
         mutation = request.mutations.add()
-        after = receipt._replace(expires=max(receipt.expires, before.expires), note=receipt.note or before.note)
-        mutation.update.CopyFrom(place.receipt_entity(after))
+        mutation.update.CopyFrom(place.receipt_entity(receipt.over(before)))
         only_over(version, mutation)

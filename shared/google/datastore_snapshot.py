@@ -6,10 +6,25 @@ from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, Final
 
+from google.cloud.datastore_v1.types import query as _types
+
+from shared import bodies
 from shared.errors import TransientError
-from shared.google.datastore_client import DatastoreClient, Found
-from shared.google.datastore_keys import COUNT, DELETED, NUM_SHARDS, Place, flaw_of, integer, name_of, receipt_of
-from shared.words import Guard, Total
+from shared.exact import ids_of
+from shared.google.datastore_client import DatastoreClient
+from shared.google.datastore_keys import (
+    COUNT,
+    COUNTERS,
+    DEAD,
+    DELETED,
+    NUM_SHARDS,
+    Place,
+    flaw_of,
+    integer,
+    name_of,
+    receipt_of,
+)
+from shared.words import Guard, Receipt, Total
 
 _log = logging.getLogger(__name__)
 
@@ -17,7 +32,8 @@ _MOST_NUMBERS: Final = 100_000
 _MOST_TOLD: Final = 100
 """Flaws that go to the log."""
 _LONGEST_SEARCH: Final = 20.0
-_APPLIED: Final = "applied"
+_PAGE: Final = 100
+"""Dead receipts in one answer: each may be almost 1 MiB."""
 
 
 class Numbers:
@@ -54,9 +70,11 @@ class Question:
         configs = [place.config(counter) for counter in self._asked]
         shards = [key for counter, number in self._asked.items() for key in place.shards(counter, 0, number)]
         guards = [place.guard(counter) for counter in self._asked]
-        self.keys = [*configs, *guards, *shards, *(place.receipt(key) for key in receipts)]
+        self._receipts = {*receipts}
+        self.keys = [*configs, *guards, *shards, *(place.receipt(key) for key in self._receipts)]
         self._found: dict[tuple[str, str], Any] = {}
         self._guards: dict[str, Guard] = {}
+        self._dead: dict[str, list[Receipt]] = {}
 
     def learn(self, entities: Sequence[Any]) -> None:
         self._found |= {name_of(one.entity.key): one.entity for one in entities}
@@ -64,10 +82,22 @@ class Question:
             kind, name = name_of(one.entity.key)
             if kind == self._place.kinds.guard:
                 self._guards[name] = Guard(one.version, one.entity.properties[DELETED].boolean_value)
+                if DEAD in one.entity.properties:
+                    self._dead.setdefault(name, [])
+
+    def marked(self) -> Collection[str]:
+        """Counters that may have dead receipts, as far as their guards are known."""
+        return [*self._dead]
+
+    def learn_dead(self, counter: str, entities: Sequence[Any]) -> None:
+        self._dead[counter] += [receipt_of(one.entity) for one in entities]
 
     def more(self) -> list[Any]:
-        """Keys of the shards that the configs name and nobody asked for yet."""
-        keys: list[Any] = []
+        """Keys of the shards that the configs name, and of the ids in dead receipts, that nobody asked for yet."""
+        dead = {counter: bodies.entries(receipts, counter)[0] for counter, receipts in self._dead.items()}
+        ids = {key for entries in dead.values() for key in ids_of(entries)} - self._receipts
+        self._receipts |= ids
+        keys = [self._place.receipt(key) for key in ids]
         for counter, asked in self._asked.items():
             number = self._number(counter)
             keys += self._place.shards(counter, asked, number)
@@ -76,14 +106,15 @@ class Question:
         return keys
 
     def answer(self) -> tuple[Mapping[str, Total], Collection[str]]:
-        totals = {
-            counter: Total(
-                self._sum(counter), self._number(counter), self._guards.get(counter, Guard()), self._flaw(counter)
+        totals = {}
+        for counter in self._asked:
+            entries, sure_until = bodies.entries(self._dead.get(counter, ()), counter)
+            guard = self._guards.get(counter, Guard())
+            totals[counter] = Total(
+                self._sum(counter), self._number(counter), guard, entries, sure_until, self._flaw(counter)
             )
-            for counter in self._asked
-        }
         receipts = [one for (kind, _), one in self._found.items() if kind == self._place.kinds.receipt]
-        return totals, {one.key for one in map(receipt_of, receipts) if one.state == _APPLIED}
+        return totals, {one.key for one in map(receipt_of, receipts) if one.settled}
 
     def _number(self, counter: str) -> int:
         config = self._found.get((self._place.kinds.config, counter))
@@ -129,6 +160,7 @@ class PastSnapshot:
         question = Question(self._place, counters, receipts, self._numbers)
         try:
             question.learn((await self._client.look_up(question.keys, read_time=self.time)).entities)
+            await ask_for_dead(self._client, self._place, question, self.time)
             if more := question.more():
                 question.learn((await self._client.look_up(more, read_time=self.time)).entities)
         except TransientError:
@@ -158,20 +190,45 @@ class AgreeingSnapshot:
     ) -> tuple[Mapping[str, Total], Collection[str]]:
         clock = asyncio.get_running_loop()
         until = clock.time() + _LONGEST_SEARCH
-        before: tuple[Question, Mapping[tuple[str, str], int]] | None = None
+        before: Mapping[tuple[str, str], int] | None = None
+        asked = {*receipts}
         while clock.time() < until:  # without a pause: the sooner the second look, the likelier do they agree
-            question = Question(self._place, counters, receipts, self._numbers)
+            question = Question(self._place, counters, asked, self._numbers)
             found = await self._client.look_up(question.keys)
             question.learn(found.entities)
-            if question.more():  # asks for them along with the rest the next time
+            dead = await ask_for_dead(self._client, self._place, question, None)
+            if more := question.more():  # asks for them along with the rest the next time
+                asked |= {name for kind, name in map(name_of, more) if kind == self._place.kinds.receipt}
                 before = None
                 continue
-            versions = _versions(found)
-            if before is not None and before[1] == versions:
+            versions = _versions([*found.entities, *dead])
+            if before == versions:
                 return question.answer()
-            before = (question, versions)
+            before = versions
         raise TransientError("Datastore: these entities change faster than they can be read twice")
 
 
-def _versions(found: Found) -> Mapping[tuple[str, str], int]:
-    return {name_of(one.entity.key): one.version for one in found.entities}
+async def ask_for_dead(client: DatastoreClient, place: Place, question: Question, time: int | None) -> Sequence[Any]:
+    """Dead receipts of the counters whose guards have a mark, at `time` if one is given. The built-in index of the
+    counters in them is enough.
+    """
+    found: list[Any] = []
+
+    async def ask(counter: str) -> None:
+        query = _types.Query.pb()()
+        query.kind.add().name = place.kinds.receipt
+        condition = query.filter.property_filter
+        condition.property.name = COUNTERS
+        condition.op = _types.PropertyFilter.Operator.EQUAL
+        condition.value.string_value = counter
+        query.limit.value = _PAGE
+        async for page in client.pages(place.receipt("").partition_id, query, read_time=time):
+            question.learn_dead(counter, page)
+            found.extend(page)
+
+    await asyncio.gather(*map(ask, question.marked()))
+    return found
+
+
+def _versions(found: Sequence[Any]) -> Mapping[tuple[str, str], int]:
+    return {name_of(one.entity.key): one.version for one in found}

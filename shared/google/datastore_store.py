@@ -14,7 +14,7 @@ from shared.google.datastore_books import PAGE, DatastoreBooks
 from shared.google.datastore_client import DatastoreClient
 from shared.google.datastore_commit import BlindWay
 from shared.google.datastore_compaction import compact
-from shared.google.datastore_keys import DELETED, EXPIRES, NUM_SHARDS, Key, Place, integer, name_of, receipt_of
+from shared.google.datastore_keys import DEAD, DELETED, EXPIRES, NUM_SHARDS, Key, Place, integer, name_of, receipt_of
 from shared.google.datastore_marks import find
 from shared.google.datastore_probe import Abilities, probe
 from shared.google.datastore_removal import remove
@@ -31,6 +31,8 @@ FIRST: Final = "\x00"
 STALE: Final = 1.0
 """Seconds after which the server is asked for its time, so that snapshots aren't of a time too long ago."""
 DELETES_AT_ONCE: Final = 500
+MOST_DEAD: Final = 100
+"""Dead receipts in one answer: each may be almost 1 MiB."""
 MOST_INT32: Final = 2**31 - 1
 _KEY: Final = "__key__"
 _Operator: Final = _types.PropertyFilter.Operator
@@ -109,6 +111,17 @@ class DatastoreStore:
         receipts = [receipt_of(one.entity) for one in found.entities]
         return Receipts(max(time, found.time), {receipt.key: receipt for receipt in receipts})
 
+    async def dead(self, after: str, limit: int) -> Sequence[Receipt]:
+        kind = self._place.kinds.receipt
+        query = _types.Query.pb()()
+        query.kind.add().name = kind
+        query.limit.value = min(limit, MOST_DEAD)
+        _filter(query, DEAD, _Operator.EQUAL).boolean_value = True
+        if after:
+            _filter(query, _KEY, _Operator.GREATER_THAN).key_value.CopyFrom(self._place.key(kind, after))
+        query.order.add(direction=_ASCENDING).property.name = _KEY
+        return [receipt_of(one.entity) for one in await self._query(query)]
+
     async def shards(self, counters: Sequence[str]) -> Mapping[str, int]:
         found = await self._client.look_up(self._place.config(counter) for counter in dict.fromkeys(counters))
         numbers = {name_of(one.entity.key)[1]: integer(one.entity, NUM_SHARDS) for one in found.entities}
@@ -168,10 +181,19 @@ class DatastoreStore:
     async def names(self, prefix: str, after: str, limit: int, until: str | None = None) -> Sequence[str]:
         if until is not None and (until <= after or until < prefix):
             return []
+        return await self._names(_keys_of(self._place.kinds.config, limit), prefix, after, until)
+
+    async def dead_names(self, prefix: str, after: str, limit: int) -> Sequence[str]:
+        """Those that guards have the mark of, which is never taken back."""
+        query = _keys_of(self._place.kinds.guard, limit)
+        _filter(query, DEAD, _Operator.EQUAL).boolean_value = True
+        return await self._names(query, prefix, after, None)
+
+    async def _names(self, query: Any, prefix: str, after: str, until: str | None) -> Sequence[str]:
+        """What the query finds within these bounds, in the order of the names."""
         if not (await self.abilities()).read_time:
-            return await self._names_of_older(prefix, after, limit, until)
-        kind = self._place.kinds.config
-        query = _keys_of(kind, limit)
+            return await self._names_of_older(query, prefix, after, until)
+        kind = query.kind[0].name
         # One bound below: the later of both. Bytes of UTF-8 are in the order of code points, as strings are here.
         begin, operator = (
             (after, _Operator.GREATER_THAN) if after >= prefix else (prefix, _Operator.GREATER_THAN_OR_EQUAL)
@@ -183,9 +205,9 @@ class DatastoreStore:
         query.order.add(direction=_ASCENDING).property.name = _KEY
         return [name_of(one.entity.key)[1] for one in await self._query(query)]
 
-    async def _names_of_older(self, prefix: str, after: str, limit: int, until: str | None) -> Sequence[str]:
+    async def _names_of_older(self, query: Any, prefix: str, after: str, until: str | None) -> Sequence[str]:
         """The older emulator has names in the order of UTF-16: another one. So all are read, a few of them kept."""
-        query = _keys_of(self._place.kinds.config, MOST_INT32)
+        limit, query.limit.value = query.limit.value, MOST_INT32
         names = (name_of(one.entity.key)[1] for one in await self._query(query))
         inside = (name for name in names if name.startswith(prefix) and name > after)
         return nsmallest(limit, (name for name in inside if until is None or name <= until))

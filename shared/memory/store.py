@@ -4,12 +4,13 @@ from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Final, TypeVar
 
-from shared import notes
-from shared.book_words import Config, Kept, Shard
+from shared import bodies, notes
+from shared.books import Config, Kept, Shard
 from shared.clock import Clock
 from shared.errors import AlreadyAppliedError, ChangedError, CrowdedError, RefusedError, ShardFullError, ShrunkError
+from shared.exact import ids_of
 from shared.sharding import moved, number_for, went
-from shared.words import SHARD_FULL, Commit, Guard, Receipt, Receipts, Total
+from shared.words import DEAD, SHARD_FULL, Commit, Guard, Receipt, Receipts, Total
 
 PAGE: Final = 100
 
@@ -23,6 +24,8 @@ class MemoryStore:
         self._configs: dict[str, int] = {}
         self._shards: dict[tuple[str, int], int] = {}
         self._receipts: dict[str, Receipt] = {}
+        self._bodies: dict[str, Receipt] = {}
+        """Those that have one, which are few."""
         self._times: dict[str, int] = {}
         self._carried: dict[str, int] = {}
         self._guards: dict[str, Guard] = {}
@@ -46,9 +49,7 @@ class MemoryStore:
     async def apply(self, commit: Commit) -> int:
         if commit.repeats() or any(receipt.key in self._receipts for receipt in commit.receipts):
             raise AlreadyAppliedError("a receipt of this commit exists")
-        dead = {key: receipt for key, receipt in self._receipts.items() if receipt.state == "dead"}
-        if any(receipt.key not in dead for receipt in commit.revived):
-            raise AlreadyAppliedError("a receipt to be revived is not dead")
+        written = self._written_by(commit)
         if commit.guard is not None and self._guards.get(commit.guard[0], Guard()).version != commit.guard[1].version:
             raise ChangedError(f"{commit.guard[0]} has been set meanwhile")
         if any(self._marks.get(mark[:2], 0) != mark.seen for mark in commit.marks):
@@ -72,17 +73,23 @@ class MemoryStore:
                 configs[add.counter] = max(there, number_for(add, there))
             shards[shard] = shards.get(shard, 0) + add.delta
         self._shards, self._configs = shards, configs
-        revived = [
-            r._replace(expires=max(r.expires, dead[r.key].expires), note=r.note or dead[r.key].note)
-            for r in commit.revived
-        ]
-        self._receipts = self._receipts | {receipt.key: receipt for receipt in (*commit.receipts, *revived)}
+        self._receipts = self._receipts | written
+        if commit.revived or any(receipt.body for receipt in commit.receipts):
+            its = (self._bodies | written).items()
+            self._bodies = {key: receipt for key, receipt in its if receipt.body}
         self._time += 1
         if commit.guard is not None:
             self._guards = self._guards | {commit.guard[0]: commit.guard[1]._replace(version=self._time)}
         self._marks = self._marks | {mark[:2]: mark.total for mark in commit.marks}
-        self._times.update(dict.fromkeys([receipt.key for receipt in (*commit.receipts, *revived)], self._time))
+        self._times.update(dict.fromkeys(written, self._time))
         return self._time
+
+    def _written_by(self, commit: Commit) -> dict[str, Receipt]:
+        """The receipts as they will be."""
+        dead = {key: receipt for key, receipt in self._receipts.items() if receipt.state == DEAD}
+        if any(receipt.key not in dead for receipt in commit.revived):
+            raise AlreadyAppliedError("a receipt to be revived is not dead")
+        return {one.key: one for one in (*commit.receipts, *(one.over(dead[one.key]) for one in commit.revived))}
 
     def _check_shards(self, commit: Commit) -> None:
         """Those that are not there."""
@@ -97,7 +104,9 @@ class MemoryStore:
     @asynccontextmanager
     async def snapshot(self) -> AsyncIterator["MemorySnapshot"]:
         now = self._clock.now()
-        yield MemorySnapshot(self._time, now, self._configs, self._shards, self._receipts, guards=self._guards)
+        yield MemorySnapshot(
+            self._time, now, self._configs, self._shards, self._receipts, dead=self._bodies, guards=self._guards
+        )
 
     @asynccontextmanager
     async def books(self) -> AsyncIterator["MemoryBooks"]:
@@ -108,6 +117,9 @@ class MemoryStore:
 
     async def receipts(self, keys: Collection[str]) -> Receipts:
         return Receipts(self._time, {key: self._receipts[key] for key in keys if key in self._receipts})
+
+    async def dead(self, after: str, limit: int) -> Sequence[Receipt]:
+        return [self._bodies[key] for key in sorted(self._bodies) if key > after][:limit]
 
     async def shards(self, counters: Sequence[str]) -> Mapping[str, int]:
         return {counter: self._configs[counter] for counter in counters if counter in self._configs}
@@ -173,11 +185,15 @@ class MemoryStore:
         names = sorted(name for name in self._configs if name.startswith(prefix) and name > after)
         return [name for name in names[:limit] if until is None or name <= until]
 
+    async def dead_names(self, prefix: str, after: str, limit: int) -> Sequence[str]:
+        names = {name for receipt in self._bodies.values() for name in receipt.counters}
+        return sorted(name for name in names if name.startswith(prefix) and name > after)[:limit]
+
     async def reached(self, longest: int) -> int:
         return max((receipt.expires for receipt in self._receipts.values()), default=longest) - longest
 
     async def sweep(self, now: int, limit: int) -> int:
-        expired = [key for key, receipt in self._receipts.items() if receipt.expires < now][:limit]
+        expired = [key for key, receipt in self._receipts.items() if 0 < receipt.expires < now][:limit]
         self._carried = dict(self._carried)
         for key in expired:
             for counter, delta in notes.read(self._receipts[key].note).sums.items():
@@ -199,6 +215,7 @@ class MemorySnapshot:
         shards: Mapping[tuple[str, int], int],
         receipts: Mapping[str, Receipt],
         *,
+        dead: Mapping[str, Receipt],
         guards: Mapping[str, Guard],
     ) -> None:
         self.time = time
@@ -206,6 +223,7 @@ class MemorySnapshot:
         self._configs = configs
         self._shards = shards
         self._receipts = receipts
+        self._dead = dead
         self._guards = guards
 
     async def read(
@@ -215,9 +233,11 @@ class MemorySnapshot:
         for counter in counters:
             num_shards = self._configs.get(counter, 0)
             value = sum(self._shards.get((counter, index), 0) for index in range(num_shards))
-            totals[counter] = Total(value, num_shards, self._guards.get(counter, Guard()))
-        applied = {k for k in receipts if k in self._receipts and self._receipts[k].state == "applied"}
-        return totals, applied
+            its = [receipt for receipt in self._dead.values() if counter in receipt.counters]
+            guard = self._guards.get(counter, Guard())
+            totals[counter] = Total(value, num_shards, guard, *bodies.entries(its, counter))
+        ids = [key for total in totals.values() for key in ids_of(total.dead)]
+        return totals, {key for key in (*receipts, *ids) if key in self._receipts and self._receipts[key].settled}
 
 
 T = TypeVar("T")

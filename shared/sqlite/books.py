@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any, Final
 
 from shared import notes
-from shared.book_words import Config, Kept, Shard
+from shared.books import Config, Kept, Shard
 from shared.words import Receipt
 
 PAGE: Final = 500
@@ -62,8 +62,8 @@ class SqliteBooks:
 
 
 def sweep(db: sqlite3.Connection, before: int, limit: int) -> int:
-    """Delete receipts that expired before that, and carry on what they said."""
-    rows = db.execute("SELECT key, note FROM receipts WHERE expires < ? LIMIT ?", (before, limit))
+    """Delete receipts that expired before that, and carry on what they said. Those that never expire have 0."""
+    rows = db.execute("SELECT key, note FROM receipts WHERE expires > 0 AND expires < ? LIMIT ?", (before, limit))
     keys: list[tuple[str]] = []
     sums: dict[str, int] = {}
     size = 0

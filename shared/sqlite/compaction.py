@@ -4,6 +4,7 @@ import sqlite3
 
 from shared.errors import AlreadyAppliedError, CrowdedError
 from shared.sharding import moved
+from shared.sqlite import receipts
 from shared.words import Receipt
 
 
@@ -34,5 +35,5 @@ def compact(db: sqlite3.Connection, counter: str, num_shards: int, receipt: Rece
                 (counter, shard, part),
             )
     db.execute("UPDATE configs SET num_shards = ? WHERE counter = ?", (num_shards, counter))
-    db.execute("INSERT INTO receipts (key, expires, state, note, time) VALUES (?, ?, ?, ?, ?)", (*receipt, time))
+    receipts.insert(db, [receipt], time)
     return num_shards

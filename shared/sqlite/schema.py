@@ -134,6 +134,14 @@ MIGRATIONS: Final = (
     """
     CREATE TABLE fleet (only INTEGER PRIMARY KEY CHECK (only = 1), data BLOB NOT NULL, changed INTEGER NOT NULL);
     """,
+    # Version 8: what dead receipts stand for, and the counters in it, by which readings find them.
+    """
+    CREATE TABLE bodies (key TEXT PRIMARY KEY, body BLOB NOT NULL);
+    CREATE TABLE dead (
+        key TEXT NOT NULL, place INTEGER NOT NULL, counter TEXT NOT NULL, PRIMARY KEY (key, place)
+    ) WITHOUT ROWID;
+    CREATE INDEX dead_counter ON dead (counter);
+    """,
 )
 
 

@@ -8,10 +8,13 @@ from typing import Any, Final
 
 import orjson
 
+from shared import bodies
 from shared.clock import Clock
 from shared.errors import AlreadyAppliedError, RefusedError, ShardFullError, ShrunkError
+from shared.exact import ids_of
 from shared.scale import last
 from shared.sharding import number_for, went
+from shared.sqlite import receipts
 from shared.sqlite.books import PAGE, SqliteBooks, sweep
 from shared.sqlite.compaction import compact, number_of
 from shared.sqlite.database import Database, translate
@@ -20,11 +23,6 @@ from shared.sqlite.marks import FIND, move
 from shared.sqlite.reserve import Reserve
 from shared.words import SHARD_FULL, Commit, Guard, Receipt, Receipts, ShardAdd, Total
 
-_REVIVE: Final = (
-    "UPDATE receipts SET expires = max(expires, ?), state = ?, note = coalesce(nullif(?, x''), note), time = ?"
-    " WHERE key = ? AND state = 'dead'"
-)
-_INSERT_RECEIPT: Final = "INSERT INTO receipts (key, expires, state, note, time) VALUES (?, ?, ?, ?, ?)"
 _COUNT: Final = (
     "UPDATE store SET time = time + 1, applied = applied + ?, deduplicated = deduplicated + ?, dead = dead + ?"
     " RETURNING time"
@@ -32,6 +30,12 @@ _COUNT: Final = (
 _HEAD: Final = (
     "SELECT coalesce((SELECT num_shards FROM configs WHERE counter = :counter), 0), version, deleted"
     " FROM (SELECT 1) LEFT JOIN guards ON counter = :counter"
+)
+_NAMES: Final = (
+    "SELECT counter FROM configs WHERE counter >= ? AND counter > ? AND counter <= ? ORDER BY counter LIMIT ?"
+)
+_DEAD_NAMES: Final = (
+    "SELECT DISTINCT counter FROM dead WHERE counter >= ? AND counter > ? AND counter <= ? ORDER BY counter LIMIT ?"
 )
 SLICE: Final = 100
 """Counters read before others get a turn."""
@@ -81,7 +85,11 @@ class SqliteStore:
 
     async def receipts(self, keys: Collection[str]) -> Receipts:
         async with self.snapshot() as snapshot:
-            return Receipts(snapshot.time, snapshot.receipts(keys))
+            return Receipts(snapshot.time, receipts.find(snapshot.db, keys))
+
+    async def dead(self, after: str, limit: int) -> Sequence[Receipt]:
+        async with self.snapshot() as snapshot:
+            return receipts.dead(snapshot.db, after, limit)
 
     async def shards(self, counters: Sequence[str]) -> Mapping[str, int]:
         return dict(
@@ -139,13 +147,11 @@ class SqliteStore:
         return await self.database.write(lambda db: remove(db, counter))
 
     async def names(self, prefix: str, after: str, limit: int, until: str | None = None) -> Sequence[str]:
-        rows = self._read(
-            "SELECT counter FROM configs WHERE counter >= ? AND counter > ? AND counter <= ? ORDER BY counter LIMIT ?",
-            prefix,
-            after,
-            last(prefix, until),
-            limit,
-        )
+        rows = self._read(_NAMES, prefix, after, last(prefix, until), limit)
+        return [counter for (counter,) in rows]
+
+    async def dead_names(self, prefix: str, after: str, limit: int) -> Sequence[str]:
+        rows = self._read(_DEAD_NAMES, prefix, after, last(prefix, None), limit)
         return [counter for (counter,) in rows]
 
     async def reached(self, longest: int) -> int:
@@ -173,9 +179,7 @@ class SqliteSnapshot:
         self.time = time
         self.as_of = as_of
 
-    async def read(
-        self, counters: Sequence[str], receipts: Collection[str]
-    ) -> tuple[Mapping[str, Total], Collection[str]]:
+    async def read(self, counters: Sequence[str], keys: Collection[str]) -> tuple[Mapping[str, Total], Collection[str]]:
         totals = {}
         for number, counter in enumerate(counters):
             if number and not number % SLICE:
@@ -184,31 +188,19 @@ class SqliteSnapshot:
             counts = self.db.execute("SELECT count FROM shards WHERE counter = ? AND shard < ?", (counter, num_shards))
             # Summed here: sum() in SQL fails beyond int64, where a total may be though no shard is.
             guard = Guard(version, bool(deleted)) if version else Guard()
-            totals[counter] = Total(sum(count for (count,) in counts), num_shards, guard)
-        found = self.receipts(receipts)
-        return totals, {key for key, receipt in found.items() if receipt.state == "applied"}
-
-    def receipts(self, keys: Collection[str]) -> dict[str, Receipt]:
-        if not keys:
-            return {}
-        rows = self.db.execute(
-            "SELECT key, expires, state, note FROM receipts WHERE key IN (SELECT value FROM json_each(?))",
-            (orjson.dumps(list(keys)).decode(),),
-        )
-        return {row[0]: Receipt(*row) for row in rows}
+            dead = bodies.entries(receipts.dead_of(self.db, counter), counter)
+            totals[counter] = Total(sum(count for (count,) in counts), num_shards, guard, *dead)
+        ids = [key for total in totals.values() for key in ids_of(total.dead)]
+        found = receipts.find(self.db, [*keys, *ids])
+        return totals, {key for key, receipt in found.items() if receipt.settled}
 
 
 def _apply(db: sqlite3.Connection, commit: Commit) -> int:
     (time,) = db.execute(_COUNT, commit.tally[:3]).fetchone()
     if commit.repeats():
         raise AlreadyAppliedError("a receipt stands twice in this commit")
-    try:
-        db.executemany(_INSERT_RECEIPT, [(*receipt, time) for receipt in commit.receipts])
-    except sqlite3.IntegrityError:
-        raise AlreadyAppliedError("a receipt of this commit exists") from None
-    for one in commit.revived:
-        if not db.execute(_REVIVE, (one.expires, one.state, one.note, time, one.key)).rowcount:
-            raise AlreadyAppliedError("a receipt to be revived is not dead")
+    receipts.insert(db, commit.receipts, time)
+    receipts.revive(db, commit.revived, time)
     if commit.guard is not None:
         change(db, *commit.guard, time)
     move(db, commit.marks)

@@ -16,7 +16,7 @@ from countersink.audit import AGREES, DIFFERS, UNKNOWN, _horizon, flaw_of, judge
 from countersink.cli import main
 from countersink.ledger import Ledger, Line
 from shared import notes
-from shared.book_words import Config, Kept, Shard
+from shared.books import Config, Kept, Shard
 from shared.clock import ManualClock
 from shared.memory.store import MemoryStore
 from shared.receipts import DAY, HOUR, lifetime

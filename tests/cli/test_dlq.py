@@ -22,7 +22,7 @@ from shared.settings import Settings
 from shared.sqlite.letters import SqliteDeadLetters
 from shared.supervise import Stop
 from shared.wiring import Parts, connect
-from shared.words import Balance, Commit, Entry, Envelope, Increment, Message
+from shared.words import Balance, Commit, Entry, Envelope, Increment, Message, Receipt
 from tests.cli.running import Done, make_file, run
 
 RULE = (
@@ -180,7 +180,8 @@ async def test_what_is_dropped_is_given_up_for_good(folder: Path) -> None:
         assert parts.balance
         assert parts.balance() == Balance(pending=0, drift=0)
         kept = await parts.store.receipts([key_of_envelope("p-1")])
-        assert [receipt.state for receipt in kept.found.values()] == ["dead"]
+        assert [receipt.state for receipt in kept.found.values()] == ["dropped"]
+        assert await parts.store.dead("", 10) == []
     told = json.loads(run("audit", "--json", cwd=folder).out.splitlines()[-1])
     assert (told["applied"], told["dead"]) == (1, 5)
 
@@ -208,20 +209,39 @@ async def test_what_is_dropped_leaves_an_overlay_that_is_apart_before_the_letter
     assert len(dlq(folder, "list").out.splitlines()) == 2
 
 
-async def test_what_was_counted_before_is_not_said_to_be_given_up(folder: Path) -> None:
-    """One letter was counted, and not forgotten; of another one an id was counted in another message."""
+async def test_an_id_that_was_counted_before_is_not_said_to_be_given_up(folder: Path) -> None:
     execute(folder, "DROP TRIGGER rule")
     await flushed(folder, encode(Envelope("f", {}, {}, (Increment("a", 10, "an id"),))))
+    assert dlq(folder, "drop", "2").out == "2  4 increments given up: poison +5, a +2\n"
+
+
+async def test_what_was_counted_before_is_not_said_to_be_given_up(folder: Path) -> None:
+    """A replay counted it, and was killed before it forgot the letter."""
+    execute(folder, "DROP TRIGGER rule")
     async with opened(folder) as parts:
-        (key,) = [key_of_envelope("p-1")]
-        assert dlq(folder, "drop", "2").out == "2  4 increments given up: poison +5, a +2\n"
-        dead = (await parts.store.receipts([key])).found[key]
-        await parts.publisher.publish([encode(POISON)])
-        (held,) = await parts.subscription.pull(1, 10**6, 1)
-        await parts.subscription.bury(held, "again")
-        floor = await parts.store.apply(Commit((), (), (dead._replace(state="applied"),)))
+        floor = await parts.store.apply(Commit((), (), (Receipt(key_of_envelope("p-1"), 1 << 60),)))
         assert dlq(folder, "drop", "p-1").out.endswith("  forgotten, and nothing given up\n")
         assert (await parts.overlay.view(["a"]))["a"].floor >= floor
+
+
+def test_what_the_broker_has_lost_is_listed_replayed_and_dropped_by_its_receipt(folder: Path) -> None:
+    """The letter of it is gone; what it stands for is in the store."""
+    asyncio.run(flushed(folder, encode(Envelope("p-2", {"poison": 7}))))
+    execute(folder, "DELETE FROM messages")
+    keys = {name: key_of_envelope(name) for name in ("p-1", "p-2")}
+    listed = dlq(folder, "list").out.splitlines()
+    assert listed[2] == "2 dead letters"
+    assert any(line.startswith(keys["p-1"]) and "5 increments: a +12, poison +5" in line for line in listed)
+    shown = dlq(folder, "show", "p-1").out
+    assert "  poison +5  dead\n" in shown
+    assert "dead since  the file takes no such sum: no poison\n" in shown
+    assert "the store keeps what it counts" in shown
+    assert dlq(folder, "drop", "p-2").out == f"{keys['p-2']}  1 increment given up: poison +7\n"
+    assert dlq(folder, "replay", keys["p-1"]).code == 1
+    execute(folder, "DROP TRIGGER rule")
+    assert dlq(folder, "replay", "p-1").out.startswith(f"{keys['p-1']}  5 increments counted\n")
+    assert (total(folder, "poison"), total(folder, "a")) == (5, 13)
+    assert dlq(folder, "list").out == "no dead letters\n"
 
 
 def test_a_letter_that_is_dropped_holds_back_no_receipts(folder: Path) -> None:
@@ -237,7 +257,8 @@ def test_a_letter_that_is_dropped_holds_back_no_receipts(folder: Path) -> None:
 async def test_a_replay_of_all_says_if_it_can_not_know_all(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], complete: bool, more: str
 ) -> None:
-    execute(folder, "DELETE FROM messages")
+    for table in ("messages", "bodies", "dead"):
+        execute(folder, f"DELETE FROM {table}")
     monkeypatch.setenv("COUNTERSINK_BROKER", f"sqlite:///{file_of(folder)}")
     monkeypatch.setattr(SqliteDeadLetters, "complete", complete)
     await _replay(Namespace(ids=[], all=True, too_old=False))

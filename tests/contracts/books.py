@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator, Sequence
 from typing import TypeVar
 
 from shared import notes
-from shared.book_words import Config, Kept, Shard
+from shared.books import Config, Kept, Shard
 from shared.ports import Store
 from shared.words import Commit, Receipt, ShardAdd, Tally
 from tests.contracts.store import LATER, commit

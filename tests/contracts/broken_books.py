@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 
-from shared.book_words import Config, Kept, Shard
+from shared.books import Config, Kept, Shard
 from shared.memory.store import MemoryBooks, MemoryStore
 from shared.words import Commit
 

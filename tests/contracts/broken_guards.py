@@ -97,7 +97,7 @@ class GuardOfNow(MemoryStore):
                 def _guards(self, _: object) -> None:
                     """Asked for when it is read."""
 
-            yield Late(then.time, then.as_of, then._configs, then._shards, then._receipts, guards={})
+            yield Late(then.time, then.as_of, then._configs, then._shards, then._receipts, dead=then._dead, guards={})
 
 
 class RemovesWhatIsUsed(MemoryStore):

@@ -13,6 +13,7 @@ from shared.words import Message
 from tests.contracts.books import BooksContract
 from tests.contracts.broker import Broker, BrokerContract
 from tests.contracts.compactions import CompactionContract
+from tests.contracts.dead import DeadContract
 from tests.contracts.guards import GuardContract
 from tests.contracts.leases import LeaseContract, OnceContract
 from tests.contracts.letters import Buried, LettersContract, LettersOfOverlayContract
@@ -74,7 +75,14 @@ class TestMemoryDeadLetters(LettersContract, LettersOfOverlayContract):
 
 
 class TestMemoryStore(
-    StoreContract, SnapshotContract, BooksContract, GuardContract, RemovalContract, MarkContract, CompactionContract
+    StoreContract,
+    SnapshotContract,
+    BooksContract,
+    GuardContract,
+    RemovalContract,
+    MarkContract,
+    CompactionContract,
+    DeadContract,
 ):
     @pytest.fixture
     async def store(self) -> MemoryStore:

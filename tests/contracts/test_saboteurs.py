@@ -18,6 +18,7 @@ from tests.contracts import (
     broken_books,
     broken_brokers,
     broken_compactions,
+    broken_dead,
     broken_guards,
     broken_letters,
     broken_marks,
@@ -28,6 +29,7 @@ from tests.contracts import (
 from tests.contracts.books import BooksContract
 from tests.contracts.broker import BrokerContract
 from tests.contracts.compactions import CompactionContract
+from tests.contracts.dead import DeadContract
 from tests.contracts.entries import EntriesContract
 from tests.contracts.guards import GuardContract
 from tests.contracts.leases import LeaseContract, OnceContract
@@ -40,7 +42,7 @@ from tests.contracts.store import StoreContract
 from tests.contracts.test_memory import make_broker, make_buried
 from tests.contracts.test_process_overlay import make_written
 
-STORES = (broken_stores, broken_revivals, broken_books, broken_guards, broken_marks, broken_compactions)
+STORES = (broken_stores, broken_revivals, broken_books, broken_guards, broken_marks, broken_compactions, broken_dead)
 
 
 class OfBrokers(BrokerContract, LeaseContract, OnceContract):
@@ -52,7 +54,14 @@ class OfLetters(LettersContract, LettersOfOverlayContract):
 
 
 class OfStores(
-    StoreContract, SnapshotContract, BooksContract, GuardContract, RemovalContract, MarkContract, CompactionContract
+    StoreContract,
+    SnapshotContract,
+    BooksContract,
+    GuardContract,
+    RemovalContract,
+    MarkContract,
+    CompactionContract,
+    DeadContract,
 ):
     __test__ = False
 

@@ -21,6 +21,7 @@ from shared.words import Commit, Envelope, Message, Receipt
 from tests.contracts.books import BooksContract
 from tests.contracts.broker import Broker, BrokerContract, pull_all, tokens
 from tests.contracts.compactions import CompactionContract
+from tests.contracts.dead import DeadContract
 from tests.contracts.guards import GuardContract
 from tests.contracts.leases import LeaseContract, OnceContract
 from tests.contracts.letters import Buried, LettersContract, LettersOfOverlayContract, bury, through
@@ -106,7 +107,14 @@ class TestSqliteDeadLetters(LettersContract, LettersOfOverlayContract):
 
 
 class TestSqliteStore(
-    StoreContract, SnapshotContract, BooksContract, GuardContract, RemovalContract, MarkContract, CompactionContract
+    StoreContract,
+    SnapshotContract,
+    BooksContract,
+    GuardContract,
+    RemovalContract,
+    MarkContract,
+    CompactionContract,
+    DeadContract,
 ):
     @pytest.fixture
     async def store(self, database: Database) -> SqliteStore:
@@ -151,7 +159,14 @@ class TestSqliteStore(
 
 
 class TestSqliteStoreOfTwoProcesses(
-    StoreContract, SnapshotContract, BooksContract, GuardContract, RemovalContract, MarkContract, CompactionContract
+    StoreContract,
+    SnapshotContract,
+    BooksContract,
+    GuardContract,
+    RemovalContract,
+    MarkContract,
+    CompactionContract,
+    DeadContract,
 ):
     """Each call through another of them in turn."""
 

@@ -11,6 +11,7 @@ from shared.google.datastore_store import DatastoreStore
 from shared.words import MAX_SUM, SHARD_FULL, Commit, Receipt, ShardAdd
 from tests.contracts.books import BooksContract
 from tests.contracts.compactions import CompactionContract
+from tests.contracts.dead import DeadContract
 from tests.contracts.guards import GuardContract
 from tests.contracts.marks import MarkContract
 from tests.contracts.removals import RemovalContract
@@ -31,7 +32,14 @@ class InTurn:
 
 
 class TestBlind(
-    StoreContract, SnapshotContract, BooksContract, GuardContract, RemovalContract, MarkContract, CompactionContract
+    StoreContract,
+    SnapshotContract,
+    BooksContract,
+    GuardContract,
+    RemovalContract,
+    MarkContract,
+    CompactionContract,
+    DeadContract,
 ):
     """The Firestore emulator in Datastore mode."""
 
@@ -43,7 +51,9 @@ class TestBlind(
         return await firestore.store()
 
 
-class TestBlindOfTwoProcesses(StoreContract, GuardContract, RemovalContract, MarkContract, CompactionContract):
+class TestBlindOfTwoProcesses(
+    StoreContract, GuardContract, RemovalContract, MarkContract, CompactionContract, DeadContract
+):
     # It is told what a shard holds after it has added, so it stops earlier where a sum is large.
     test_a_shard_is_full_beyond_a_line_and_up_to_it_takes_the_largest_sum = None  # type: ignore[assignment] # no test
 
@@ -53,7 +63,14 @@ class TestBlindOfTwoProcesses(StoreContract, GuardContract, RemovalContract, Mar
 
 
 class TestVersioned(
-    StoreContract, SnapshotContract, BooksContract, GuardContract, RemovalContract, MarkContract, CompactionContract
+    StoreContract,
+    SnapshotContract,
+    BooksContract,
+    GuardContract,
+    RemovalContract,
+    MarkContract,
+    CompactionContract,
+    DeadContract,
 ):
     """The older emulator. It can't read the past: what its snapshots hold may be younger than their time."""
 
@@ -110,7 +127,9 @@ class TestVersioned(
                 assert outer.time < inner.time
 
 
-class TestVersionedOfTwoProcesses(StoreContract, GuardContract, RemovalContract, MarkContract, CompactionContract):
+class TestVersionedOfTwoProcesses(
+    StoreContract, GuardContract, RemovalContract, MarkContract, CompactionContract, DeadContract
+):
     @pytest.fixture
     async def store(self, older: Datastore) -> DatastoreStore:
         return InTurn(await older.store(), await older.store())  # type: ignore[return-value] # it is, in turn

@@ -4,10 +4,13 @@ from collections.abc import Sequence
 
 import pytest
 
-from flusher.letters import TOO_OLD, open_letter
+from flusher.dropping import drop
+from flusher.letters import TOO_OLD, open_letter, open_receipt
 from flusher.replay import LEFT_AS_UNSURE, Outcome, Replay
+from shared import bodies
 from shared.clock import ManualClock
 from shared.errors import RefusedError, TransientError
+from shared.memory.broker import MemoryOverlay
 from shared.memory.letters import MemoryDeadLetters
 from shared.memory.store import MemoryStore
 from shared.parts import PART_ENTRIES
@@ -84,12 +87,13 @@ async def test_what_was_refused_counts_once_when_its_reason_is_gone() -> None:
     applied = await morgue.receipt(key_of_envelope("p"))
     assert dead
     assert applied
-    assert applied._replace(note=b"") == Receipt(dead.key, dead.expires + 1_000_000)
+    assert dead.expires == 0
+    assert applied._replace(note=b"") == Receipt(dead.key, morgue.now() + 8 * DAY)
     assert await morgue.receipt(key_of_increment("a", "x"))
     assert await morgue.replay() == []
 
 
-async def test_what_is_refused_again_stays_dead_with_the_new_reason_and_lives_longer() -> None:
+async def test_what_is_refused_again_stays_dead_with_the_new_reason() -> None:
     morgue = Morgue()
     await morgue.flush(POISON)
     before = await morgue.receipt(key_of_envelope("p"))
@@ -101,7 +105,9 @@ async def test_what_is_refused_again_stays_dead_with_the_new_reason_and_lives_lo
     assert morgue.broker.buried() == {"1": "still poison"}
     after = await morgue.receipt(key_of_envelope("p"))
     assert before
-    assert after == before._replace(expires=before.expires + 1_000_000)
+    assert after
+    assert after._replace(body=before.body) == before
+    assert (bodies.read(before).letter.reason, bodies.read(after).letter.reason) == ("poison", "still poison")
     morgue.cured()
     assert sums(await morgue.replay()) == (5, 0, 0)
 
@@ -147,6 +153,19 @@ async def test_two_letters_of_one_envelope_count_once() -> None:
     assert len(morgue.broker.buried()) == 2
     morgue.cured()
     assert sums(await morgue.replay()) == (2, 2, 0)
+    assert await morgue.total("poison") == 5
+    assert morgue.broker.buried() == {}
+
+
+async def test_the_body_of_the_receipt_is_replayed_whichever_letter_of_its_key_is_left() -> None:
+    """Readers have counted the first use of the key as pending; its own letter is gone."""
+    morgue = Morgue()
+    for attempt, delta in (("first", 5), ("second", 7)):
+        await morgue.flush(Envelope("key", {"poison": delta}, {"poison": 2}, (), 1, retried=True, attempt=attempt))
+    (first, _) = morgue.broker.buried()
+    del morgue.broker._messages[int(first)]
+    morgue.cured()
+    await morgue.replay()
     assert await morgue.total("poison") == 5
     assert morgue.broker.buried() == {}
 
@@ -281,14 +300,85 @@ async def test_a_store_that_is_away_is_waited_for_and_then_nothing_is_lost() -> 
     assert sums(await morgue.replay()) == (5, 0, 0)
 
 
-async def test_a_flusher_that_finds_a_receipt_dead_renews_it_before_it_buries() -> None:
-    """What is published then may lie among the dead letters for as long as any."""
+async def test_a_flusher_that_finds_a_dead_receipt_without_a_body_writes_one_before_it_buries() -> None:
+    """An older version wrote the receipt, and was killed before it buried the message."""
     morgue = Morgue()
     key = key_of_envelope("e")
     await morgue.store.apply(Commit((Receipt(key, morgue.now() + HOUR, "dead"),), ()))
     await morgue.flush(Envelope("e", {"a": 1}))
     assert morgue.broker.buried() == {"1": "given up before"}
+    kept = await morgue.receipt(key)
+    assert kept
+    assert (kept.expires, kept.state, kept.counters) == (0, "dead", ("a",))
+    assert sums(await morgue.replay()) == (1, 0, 0)
+    assert await morgue.total() == 1
+
+
+async def test_a_letter_whose_receipt_an_older_version_wrote_is_replayed_and_kept_if_it_is_refused_again() -> None:
+    morgue = Morgue()
+    await morgue.publish(POISON)
+    (held,) = await morgue.broker.pull(1, 10**6, 0)
+    key = key_of_envelope("p")
+    await morgue.store.apply(Commit((Receipt(key, morgue.now() + HOUR, "dead"),), ()))
+    await morgue.broker.bury(held, "long ago")
+    assert sums(await morgue.replay()) == (0, 0, 5)
+    (kept,) = await morgue.store.dead("", 10)
+    assert (kept.key, kept.expires, kept.counters) == (key, 0, ("a", "poison"))
+    morgue.cured()
+    assert sums(await morgue.replay()) == (5, 0, 0)
+    assert (await morgue.total(), await morgue.total("poison")) == (12, 5)
+    assert await morgue.store.dead("", 10) == []
+
+
+async def test_a_dead_receipt_of_what_came_too_late_lives_as_long_as_its_letter() -> None:
+    """Nobody knows whether it was applied, so the store keeps nothing that readers would count."""
+    morgue = Morgue(ages=True)
+    await morgue.created_ago("old", 9 * DAY)
+    key = key_of_envelope("old")
+    await morgue.store.apply(Commit((Receipt(key, morgue.now() + HOUR, "dead"),), ()))
+    await morgue.flush()
+    assert morgue.broker.buried() == {"1": TOO_OLD}
     assert await morgue.receipt(key) == Receipt(key, morgue.now() + 8 * DAY, "dead")
+
+
+async def test_an_old_letter_of_which_the_store_has_the_body_is_counted_without_the_letter() -> None:
+    """The subscription of the dead letters has dropped it."""
+    morgue = Morgue(ages=True)
+    await morgue.flush(Envelope("e", {"poison": 5, "a": 2}, {"poison": 3}, (Increment("a", 10, "x"),), morgue.now()))
+    morgue.cured()
+    opened = [open_receipt(one) for one in await morgue.store.dead("", 10)]
+    replay = Replay(morgue.flusher._tools, MemoryDeadLetters(morgue.broker), ages=True)
+    assert sums(await replay.run(opened)) == (5, 0, 0)
+    assert (await morgue.total(), await morgue.total("poison")) == (12, 5)
+    assert sums(await replay.run(opened)) == (0, 5, 0)
+    assert sums(await morgue.replay()) == (0, 5, 0)
+    assert await morgue.store.dead("", 10) == []
+
+
+async def test_an_old_id_that_only_the_store_has_is_left_too() -> None:
+    morgue = Morgue(ages=True)
+    await morgue.flush(Envelope("e", {"poison": 1}, {}, (Increment("a", 1, "x"),), morgue.now()))
+    morgue.cured()
+    morgue.clock.turn((8 * DAY - HOUR) / 1_000 + 1)
+    opened = [open_receipt(one) for one in await morgue.store.dead("", 10)]
+    replay = Replay(morgue.flusher._tools, MemoryDeadLetters(morgue.broker), ages=True)
+    (outcome,) = await replay.run(opened)
+    assert outcome.why == LEFT_AS_UNSURE
+
+
+async def test_a_letter_of_what_was_dropped_is_only_forgotten() -> None:
+    morgue = Morgue()
+    await morgue.flush(POISON)
+    morgue.cured()
+    opened = [open_receipt(one) for one in await morgue.store.dead("", 10)]
+    await drop(morgue.store, MemoryOverlay(morgue.broker), opened[0].parts, morgue.clock, 7 * DAY)
+    outcomes = await morgue.replay()
+    assert sums(outcomes) == (0, 0, 0)
+    assert [outcome.dropped for outcome in outcomes] == [5]
+    assert morgue.broker.buried() == {}
+    assert await morgue.total("poison") == 0
+    await morgue.flush(POISON)  # it is delivered once more
+    assert (await morgue.total("poison"), morgue.broker.unburied()) == (0, 0)
 
 
 async def test_a_flusher_that_found_a_receipt_dead_buries_nothing_if_it_was_replayed_meanwhile(

@@ -43,6 +43,7 @@ class Bench:
             self.clock,
             7 * DAY,
             lambda: Backoff(sleep=pause, jitter=lambda: 1.0),
+            ages,
         )
         self.flusher = Flusher(tools, FlushPolicy(1.0, 100, 10_000), topic="t", lease=60.0, ages=ages)
 

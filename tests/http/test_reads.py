@@ -7,6 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from shared import bodies
+from shared.parts import Part
+from shared.words import DEAD, Commit, Receipt
 from tests.http.service import Service, running, url_name
 
 
@@ -154,3 +157,12 @@ async def test_head_is_get_without_the_body(service: Service) -> None:
         assert (head.status, head.body) == (get.status, b"")
         assert head.headers["Content-Type"] == get.headers["Content-Type"]
         assert head.headers["Content-Length"] == str(len(get.body))
+
+
+async def test_a_counter_that_has_only_a_dead_letter_is_listed(service: Service) -> None:
+    """No message of it waits, and it has no shard."""
+    part = Part("ek", {"lonely": 3}, (), retried=False, increments=1)
+    dead = bodies.with_body(Receipt(part.key, 1, DEAD), part, "refused", bodies.Origin(0, 0, 0))
+    await service.parts.store.apply(Commit((dead,), ()))
+    (found,) = (await service.get("/v1/counters?prefix=lone")).json["counters"]
+    assert (found["name"], found["value"], found["pending"], found["exact"]) == ("lonely", 3, 3, True)

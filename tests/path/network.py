@@ -7,13 +7,14 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+from shared.books import Books
 from shared.errors import TransientError
 from shared.memory.broker import MemoryBroker, MemoryOverlay
 from shared.memory.letters import MemoryDeadLetters
 from shared.memory.overlay import ProcessOverlay
 from shared.memory.store import MemoryStore
 from shared.overlay import KeptByBroker
-from shared.ports import Books, Snapshot
+from shared.ports import Snapshot
 from shared.words import Commit, Delivery, Envelope, Letter, Message, Receipt, Receipts, Total, View
 
 
@@ -226,6 +227,10 @@ class RemoteStore:
         found: Receipts = await self._network.call(self._owner, "receipts", lambda: self._store.receipts(keys))
         return found
 
+    async def dead(self, after: str, limit: int) -> Sequence[Receipt]:
+        found: Sequence[Receipt] = await self._network.call(self._owner, "dead", lambda: self._store.dead(after, limit))
+        return found
+
     async def marks(self, source: str, counters: Sequence[str]) -> Mapping[str, int]:
         marks: Mapping[str, int] = await self._network.call(
             self._owner, "marks", lambda: self._store.marks(source, counters)
@@ -271,6 +276,9 @@ class RemoteStore:
 
     async def names(self, prefix: str, after: str, limit: int, until: str | None = None) -> Sequence[str]:
         return await self._store.names(prefix, after, limit, until)
+
+    async def dead_names(self, prefix: str, after: str, limit: int) -> Sequence[str]:
+        return await self._store.dead_names(prefix, after, limit)
 
     async def reached(self, longest: int) -> int:
         return await self._store.reached(longest)

@@ -149,7 +149,12 @@ class WholePath(RuleBasedStateMachine):
     def a_flusher_is_killed(self, index: int) -> None:
         self.world.crash_flusher(index)
 
-    @precondition(lambda self: self.world.broker.buried())
+    @precondition(lambda self: self.written and self.world.broker.buried())
+    @rule()
+    def dead_letters_are_kept_no_longer(self) -> None:
+        self.world.lose_letters()
+
+    @precondition(lambda self: self.world.broker.buried() or self.world.store._bodies)
     @rule(index=INDEX, through=THROUGH)
     def dead_letters_are_replayed(self, index: int, through: bool) -> None:
         self.world.replay(index)

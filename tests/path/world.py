@@ -12,8 +12,9 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
 
+from flusher.dropping import drop
 from flusher.flush import Tools
-from flusher.letters import open_letter
+from flusher.letters import open_letter, open_receipt
 from flusher.policy import FlushPolicy
 from flusher.replay import Replay
 from flusher.shardbook import ShardBook
@@ -34,7 +35,7 @@ from shared.ports import DeadLetters, Overlay
 from shared.reader import Reader
 from shared.receipts import DAY, key_of_set
 from shared.setter import SET, Setter, Wish
-from shared.words import Commit, Increment, Message, Reading
+from shared.words import Commit, Increment, Letter, Message, Reading
 from tests.path.changes import BASE, ChangedStore, counted
 from tests.path.letters import BuriesApart
 from tests.path.network import (
@@ -140,8 +141,13 @@ class ReplayProcess(Process):
 
     async def run(self) -> None:
         letters = self.letters()
+        replay = Replay(self.tools, letters, ages=False)
         while found := await letters.pull(2, 10**6):
-            await Replay(self.tools, letters, ages=False).run([open_letter(letter, "memory") for letter in found])
+            await replay.run([open_letter(letter, "memory") for letter in found])
+        after = ""
+        while page := await self.tools.store.dead(after, 2):
+            await replay.run([open_receipt(receipt) for receipt in page])
+            after = page[-1].key
 
 
 class World:
@@ -351,6 +357,29 @@ class World:
         await self.survive(process.run())
         process.replaying = False
 
+    def lose_letters(self) -> None:
+        """The broker has kept them for as long as it does: what they stand for is in the store, so nothing is lost."""
+        assert isinstance(self.broker, BuriesApart)
+
+        def over(letter: Letter) -> bool:
+            keys = open_letter(letter, "memory").receipt_keys()
+            return all(
+                key in self.store._receipts and self.store._receipts[key].settled for key in keys if key[0] != "i"
+            )
+
+        self.broker.forget_buried([str(number) for number, one in self.broker.letters(0) if over(one)], 0)
+
+    def drop_dead(self, index: int) -> None:
+        """Somebody gives up for good all that the store has of what is dead."""
+        process = self.replayers[index]
+
+        async def run() -> None:
+            for receipt in await process.tools.store.dead("", 100):
+                parts = open_receipt(receipt).parts
+                await drop(process.tools.store, process.tools.overlay, parts, self.clock, 7 * DAY)
+
+        self.start(process, self.survive(run()))
+
     @staticmethod
     async def survive(step: Coroutine[Any, Any, Any]) -> None:
         with contextlib.suppress(TransientError):
@@ -481,7 +510,7 @@ class World:
             raise AssertionError("messages stay in the broker")
         self.store.picky = False
         for _ in range(10):
-            if not self.broker.buried():
+            if not self.broker.buried() and not self.store._bodies:
                 break
             self.replay(0)
             self.deliver_all()

@@ -2,6 +2,8 @@
 
 from typing import Final, NamedTuple
 
+DEAD: Final = "tests/path/test_dead.py"
+DEAD_IN_DATASTORE: Final = ("tests/emulators/test_datastore.py", "-k", "found_by_each or take_each_other_away")
 RACES: Final = "tests/path/test_races.py"
 REPLAYS: Final = "tests/path/test_replays.py"
 FLUSHER: Final = "tests/flusher"
@@ -65,7 +67,7 @@ SABOTAGES: Final = (
     ),
     Sabotage(
         "receipt outside the commit",
-        "shared/sqlite/store.py",
+        "shared/sqlite/receipts.py",
         "INSERT INTO receipts",
         "INSERT OR IGNORE INTO receipts",
         (CONTRACTS,),
@@ -241,22 +243,85 @@ SABOTAGES: Final = (
     ),
     Sabotage(
         "a receipt is revived by an upsert",
-        "shared/sqlite/store.py",
-        "        if not db.execute(_REVIVE",
+        "shared/sqlite/receipts.py",
+        "        row = db.execute(_DEAD",
         "        new = 'INSERT OR IGNORE INTO receipts (key, expires, state, time) VALUES (?, 0, ?, 0)'\n"
-        "        db.execute(new, (one.key, 'dead'))\n"
-        "        if not db.execute(_REVIVE",
+        "        db.execute(new, (receipt.key, 'dead'))\n"
+        "        row = db.execute(_DEAD",
         (CONTRACTS,),
     ),
     Sabotage(
         "a receipt that is not dead is revived",
-        "shared/sqlite/store.py",
+        "shared/sqlite/receipts.py",
         " WHERE key = ? AND state = 'dead'",
         " WHERE key = ?",
         (CONTRACTS,),
     ),
     Sabotage(
-        "a receipt found dead is not renewed by who buries",
+        "dead receipts are settled in the overlay, and not counted",
+        "shared/exact.py",
+        "    for entry in base.total.dead:",
+        "    for entry in ():",
+        (DEAD,),
+    ),
+    Sabotage(
+        "a dead letter's entry goes without a floor",
+        "flusher/flush.py",
+        "                await self._tools.overlay.settle(keys, self._floor)",
+        "                await self._tools.overlay.settle(keys, 0)",
+        (DEAD,),
+    ),
+    Sabotage(
+        "the ids in dead receipts are not asked for",
+        "shared/sqlite/store.py",
+        "        found = receipts.find(self.db, [*keys, *ids])",
+        "        found = receipts.find(self.db, [*keys])",
+        (STORE,),
+    ),
+    Sabotage(
+        "dead receipts expire",
+        "shared/bodies.py",
+        "    return dead._replace(expires=0, counters=counters, body=orjson.dumps(body))",
+        "    return dead._replace(counters=counters, body=orjson.dumps(body))",
+        (STORE,),
+    ),
+    Sabotage(
+        "a dead receipt with a body marks no guard",
+        "shared/google/datastore_guard.py",
+        "        if counter in marked:",
+        "        if False:",
+        DEAD_IN_DATASTORE,
+    ),
+    Sabotage(
+        "a set takes the mark of dead receipts off",
+        "shared/google/datastore_guard.py",
+        "            entity.CopyFrom(there.entity)",
+        "            pass",
+        DEAD_IN_DATASTORE,
+    ),
+    Sabotage(
+        "what is dropped leaves the floors where they were",
+        "flusher/dropping.py",
+        "            await overlay.raise_floor(counter, time)",
+        "            pass",
+        (DEAD,),
+    ),
+    Sabotage(
+        "what came too late, and may be applied, is kept as dead for sure",
+        "flusher/window.py",
+        "        return holders[0] if holders and all(held.late is None for held in holders) else None",
+        "        return holders[0] if holders else None",
+        (FLUSHER,),
+    ),
+    Sabotage(
+        "a letter is replayed as it is, though readers have counted the body of its receipt",
+        "flusher/window.py",
+        "        body = self.bodies.get(part.key)",
+        "        body = None",
+        ("tests/flusher/test_replay.py",),
+    ),
+    Sabotage(
+        "a receipt found dead without a body gets none, and is not renewed, by who buries",
         "flusher/flush.py",
         "                    await self._renew(part)",
         "                    pass",

@@ -4,15 +4,19 @@ import asyncio
 import random
 from collections.abc import Callable
 from math import inf
+from typing import Final
 
 from flusher.flush import Tools
-from flusher.letters import open_letter
+from flusher.letters import open_letter, open_receipt
 from flusher.replay import Replay
 from shared.clock import Clock
 from shared.errors import RefusedError, TransientError
 from shared.ports import DeadLetters
 from shared.words import Commit, Tally
 from tests.path.changes import ChangedStore
+
+LETTERS: Final = 0.7
+"""How often a replay goes on with the letters before it asks the store, which has the rest."""
 
 
 class PickyStore(ChangedStore):
@@ -38,7 +42,12 @@ async def replaying(chance: random.Random, tools: Tools, letters: Callable[[], D
         await asyncio.sleep(chance.expovariate(1.5))
         try:
             way = letters()
-            while found := await way.pull(3, 10**6):
-                await Replay(tools, way, ages=False).run([open_letter(letter, "memory") for letter in found], inf)
+            replay = Replay(tools, way, ages=False)
+            while chance.random() < LETTERS and (found := await way.pull(3, 10**6)):
+                await replay.run([open_letter(letter, "memory") for letter in found], inf)
+            after = ""
+            while page := await tools.store.dead(after, 3):
+                await replay.run([open_receipt(receipt) for receipt in page], inf)
+                after = page[-1].key
         except TransientError:
             continue

@@ -1,6 +1,7 @@
-"""The words of audits: what a store says of its receipts, counters and shards, one by one. Pure."""
+"""Owns what a store tells an audit: the port, and its words."""
 
-from typing import NamedTuple
+from collections.abc import AsyncIterator, Sequence
+from typing import NamedTuple, Protocol
 
 from shared.words import Receipt
 
@@ -35,3 +36,22 @@ class Shard(NamedTuple):
     """The store's time of the last write, whoever wrote; 0 where nobody but us can."""
     flaw: str = ""
     """Why nobody knows what it holds."""
+
+
+class Books(Protocol):
+    """All that a store holds, at one instant, a page at a time, so that it need not fit into memory."""
+
+    exact: bool
+    """Whether it is of one instant. Otherwise what is written meanwhile may be seen in part."""
+
+    def receipts(self) -> AsyncIterator[Sequence[Kept]]:
+        """In the order of their keys."""
+        ...
+
+    def configs(self) -> AsyncIterator[Sequence[Config]]:
+        """In an order of the store. Also counters of which only deleted receipts are known."""
+        ...
+
+    def shards(self) -> AsyncIterator[Sequence[Shard]]:
+        """In an order of the store."""
+        ...

@@ -1,0 +1,87 @@
+"""The receipts in a SQLite file, and the dead ones by the counters that they stand for."""
+
+import sqlite3
+from collections.abc import Collection, Sequence
+from typing import Final
+
+import orjson
+
+from shared.errors import AlreadyAppliedError
+from shared.words import Receipt
+
+MOST_BYTES: Final = 2**22
+"""Of bodies in one page of dead receipts; one may have some hundred thousands."""
+_INSERT: Final = "INSERT INTO receipts (key, expires, state, note, time) VALUES (?, ?, ?, ?, ?)"
+_WRITE: Final = "UPDATE receipts SET expires = ?, state = ?, note = ?, time = ? WHERE key = ?"
+_DEAD: Final = (
+    "SELECT key, expires, state, note, coalesce(body, x'') FROM receipts LEFT JOIN bodies USING (key)"
+    " WHERE key = ? AND state = 'dead'"
+)
+_FIND: Final = (
+    "SELECT key, expires, state, note, coalesce(body, x'') FROM receipts LEFT JOIN bodies USING (key)"
+    " WHERE key IN (SELECT value FROM json_each(?))"
+)
+
+
+def insert(db: sqlite3.Connection, receipts: Sequence[Receipt], time: int) -> None:
+    """`AlreadyAppliedError` if one is there."""
+    try:
+        db.executemany(_INSERT, [(one.key, one.expires, one.state, one.note, time) for one in receipts])
+    except sqlite3.IntegrityError:
+        raise AlreadyAppliedError("a receipt of this commit exists") from None
+    for receipt in receipts:
+        if receipt.body:
+            _keep(db, receipt)
+
+
+def revive(db: sqlite3.Connection, receipts: Sequence[Receipt], time: int) -> None:
+    """`AlreadyAppliedError` if one is not there as dead."""
+    for receipt in receipts:
+        row = db.execute(_DEAD, (receipt.key,)).fetchone()
+        if row is None:
+            raise AlreadyAppliedError("a receipt to be revived is not dead")
+        after = receipt.over(_receipt(db, row))
+        db.execute(_WRITE, (after.expires, after.state, after.note, time, after.key))
+        db.execute("DELETE FROM bodies WHERE key = ?", (after.key,))
+        db.execute("DELETE FROM dead WHERE key = ?", (after.key,))
+        if after.body:
+            _keep(db, after)
+
+
+def find(db: sqlite3.Connection, keys: Collection[str]) -> dict[str, Receipt]:
+    """Those that are there."""
+    if not keys:
+        return {}
+    return {row[0]: _receipt(db, row) for row in db.execute(_FIND, (orjson.dumps(list(keys)).decode(),)).fetchall()}
+
+
+def dead_of(db: sqlite3.Connection, counter: str) -> list[Receipt]:
+    """Dead receipts with a body that stand for this counter, among others."""
+    keys = [key for (key,) in db.execute("SELECT key FROM dead WHERE counter = ?", (counter,))]
+    return [*find(db, keys).values()]
+
+
+def dead(db: sqlite3.Connection, after: str, limit: int) -> Sequence[Receipt]:
+    """See `Store.dead`."""
+    found: list[Receipt] = []
+    size = 0
+    rows = db.execute("SELECT key, length(body) FROM bodies WHERE key > ? ORDER BY key LIMIT ?", (after, limit))
+    for key, length in rows.fetchall():
+        size += length
+        if found and size > MOST_BYTES:
+            break
+        found += find(db, [key]).values()
+    return found
+
+
+def _keep(db: sqlite3.Connection, receipt: Receipt) -> None:
+    """Its body; and have it found by its counters."""
+    db.execute("INSERT INTO bodies (key, body) VALUES (?, ?)", (receipt.key, receipt.body))
+    rows = [(receipt.key, place, counter) for place, counter in enumerate(receipt.counters)]
+    db.executemany("INSERT INTO dead (key, place, counter) VALUES (?, ?, ?)", rows)
+
+
+def _receipt(db: sqlite3.Connection, row: tuple[str, int, str, bytes, bytes]) -> Receipt:
+    key, expires, state, note, body = row
+    names = db.execute("SELECT counter FROM dead WHERE key = ? ORDER BY place", (key,)) if body else ()
+    return Receipt(key, expires, state, note, tuple([counter for (counter,) in names]), body)
