@@ -201,8 +201,8 @@ SABOTAGES: Final = (
     Sabotage(
         "an envelope is as old as its ingest alone says",
         "shared/receipts.py",
-        "    return now - min(created, published) > retention + DAY - HOUR",
-        "    return now - created > retention + DAY - HOUR",
+        "    return min(created, published) + retention + DAY - HOUR",
+        "    return created + retention + DAY - HOUR",
         (CORE, FLUSHER),
     ),
     Sabotage(
