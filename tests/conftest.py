@@ -1,8 +1,14 @@
 """What holds for all tests: Hypothesis finds the same examples each time, and takes the time it needs."""
 
 import os
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
 
+import pytest
 from hypothesis import HealthCheck, settings
+
+from tests.clocks.moved import Clocks, NoCompilerError, build
 
 settings.register_profile(
     "countersink",
@@ -17,3 +23,20 @@ settings.load_profile("countersink")
 def pytest_xdist_auto_num_workers() -> int:
     """Half the time of the longest tests is spent on waiting for processes and emulators."""
     return (os.cpu_count() or 1) * 2
+
+
+@pytest.fixture(scope="session")
+def clock_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Built once for each process that runs tests: it takes some tenths of a second."""
+    try:
+        return build(tmp_path_factory.mktemp("clocks"))
+    except NoCompilerError as error:
+        if os.environ.get("COUNTERSINK_REQUIRE_ALL") == "1":
+            pytest.fail(str(error))
+        pytest.skip(str(error))
+
+
+@pytest.fixture
+def clocks(clock_library: Path, tmp_path: Path) -> Callable[[], Clocks]:
+    """Makes clocks for one process each; see `tests.clocks.moved`."""
+    return partial(Clocks, clock_library, tmp_path)
