@@ -53,6 +53,9 @@ class _Clock:
     def monotonic(self) -> float:
         return 1_000 + self._loop.time()
 
+    def boot(self) -> float:
+        return self.monotonic()
+
 
 def simulated(shards: int | None, seed: int, *, grown: bool) -> dict[str, Any]:
     """In virtual time: flushers that have something for the counter once a second."""

@@ -117,7 +117,7 @@ async def _flush(parts: Parts, settings: Settings, stop: Stop) -> None:
     worker = make_worker(parts.tasks, parts.jobs, parts.store, parts.overlay, clock=parts.clock, settings=settings)
     runner = make_runner(parts.tasks, worker, settings)
     async with asyncio.TaskGroup() as tasks:
-        sweeper = tasks.create_task(forever(JobSweep(parts.jobs, parts.clock).sweep_once, INTERVAL), name="forget jobs")
+        sweeper = tasks.create_task(forever(JobSweep(parts.jobs, parts.store).sweep_once, INTERVAL), name="forget jobs")
         tasks.create_task(runner.run(stop, settings.drain_timeout), name="jobs")
         tasks.create_task(flusher_of(parts, settings).run(stop, settings.drain_timeout), name="flush")
         await stop.wait()
@@ -133,7 +133,7 @@ def replay_of(parts: Parts, letters: DeadLetters, settings: Settings, *, too_old
 
 
 def _tools(parts: Parts, settings: Settings) -> Tools:
-    return make_tools(parts.subscription, parts.store, parts.overlay, parts.clock, settings)
+    return make_tools(parts.subscription, parts.store, parts.overlay, parts.clock, settings, together=not parts.ages)
 
 
 @contextlib.asynccontextmanager

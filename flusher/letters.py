@@ -2,17 +2,12 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Final
 
-from flusher.window import APPLIED
+from flusher.window import APPLIED, TOO_OLD
 from shared.codec import decode
 from shared.errors import UnreadableError
 from shared.parts import Part, parts_of
-from shared.receipts import too_old
 from shared.words import Envelope, Letter, Receipt
-
-TOO_OLD: Final = "it is older than receipts are kept, so nobody can say whether it has been applied"
-"""The reason of a message that was buried for its age, and perhaps after it had been applied."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,10 +37,10 @@ class Opened:
             for key, _ in part.keyed:
                 yield key
 
-    def unsure(self, found: Mapping[str, Receipt], now: int, retention: int) -> bool:
-        """Whether some of it may have been applied, though no receipt says so: it was buried for its age, or is now so
-        old that a receipt which is not there may have been there. A dead one, which lives as long as the letter, is
-        proof that the envelope was not; it says nothing of the ids in it.
+    def unsure(self, found: Mapping[str, Receipt], *, late: bool) -> bool:
+        """Whether some of it may have been applied, though no receipt says so: it was buried for its age, or it is
+        `late`: so old that a receipt which is not there may have been there. A dead one, which lives as long as the
+        letter, is proof that the envelope was not; it says nothing of the ids in it.
         """
         left = [part for part in self.parts if not _is(APPLIED, part.key, found)]
         if not left or self.envelope is None:
@@ -53,7 +48,7 @@ class Opened:
         if self.letter.reason.startswith(TOO_OLD):
             return True
         unknown = any(key not in found for part in left for key in (part.key, *(key for key, _ in part.keyed)))
-        return unknown and too_old(self.envelope.created, self.letter.delivery.published, now, retention)
+        return unknown and late
 
     def state(self, found: Mapping[str, Receipt]) -> str:
         """What a replay would do with it, in a word: nothing, as it is unreadable or applied, or count it."""

@@ -4,7 +4,7 @@ It keeps the parts as they came. What is left after some turn out to be applied 
 that the first of two equal ids may fall away and the second still carries it.
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -19,6 +19,8 @@ MOST_BYTES_IN_COMMIT: Final = 3_000_000
 
 APPLIED: Final = "applied"
 DEAD: Final = "dead"
+TOO_OLD: Final = "it is older than receipts are kept, so nobody can say whether it has been applied"
+"""The reason of a message that was buried for its age, and perhaps after it had been applied."""
 
 
 @dataclass(slots=True)
@@ -27,8 +29,13 @@ class Held:
 
     delivery: Delivery
     parts: tuple[Part, ...]
-    late: str | None
-    """Why it can't be applied any more, whatever the store says."""
+    aged: bool
+    """Whether receipts of it may expire before it comes again."""
+    until: int | None = None
+    """The store's time (ms) after which it can't be applied any more, as its receipts may be gone."""
+
+    def late(self, now: int) -> bool:
+        return self.until is not None and now > self.until
 
 
 @dataclass(slots=True)
@@ -46,6 +53,15 @@ class Plan:
     bytes: int = 0
     revives: bool = False
     """What is in it was dead-lettered, and counted then."""
+    until: int | None = None
+    """See `Bounds`; and so `messages`."""
+    messages: list[str] = field(default_factory=list)
+
+    def come_from(self, held: Held) -> None:
+        """A part of it was taken from there."""
+        self.messages.append(held.delivery.message_id)
+        if held.until is not None:
+            self.until = held.until if self.until is None else min(self.until, held.until)
 
     def take(self, part: Part, known: Mapping[str, str]) -> bool:
         """Add the part if the commit has room for all of it."""
@@ -111,8 +127,8 @@ class Window:
     def __bool__(self) -> bool:
         return bool(self.held)
 
-    def add(self, delivery: Delivery, envelope: Envelope, late: str | None = None) -> None:
-        self.held.append(Held(delivery, tuple(parts_of(envelope)), late))
+    def add(self, delivery: Delivery, envelope: Envelope, *, aged: bool = False) -> None:
+        self.held.append(Held(delivery, tuple(parts_of(envelope)), aged))
         self.counters |= envelope.counters()
         self.bytes += len(delivery.message.data)
         self.newest = max(self.newest, delivery.published)
@@ -128,7 +144,18 @@ class Window:
                     continue
                 if len(plan.parts) == most_parts or not plan.take(left, self.known):
                     return plan
+                plan.come_from(held)
         return plan
+
+    def judge(self, until: Callable[[int], int]) -> None:
+        """`until`: when a message that was published at that time becomes too old."""
+        for held in self.held:
+            if held.aged:
+                held.until = until(held.delivery.published)
+
+    def drop(self, messages: Collection[str]) -> None:
+        """Somebody else has settled them."""
+        self.held = [held for held in self.held if held.delivery.message_id not in messages]
 
     def _left(self, part: Part, plan: Plan | None = None) -> Part | None:
         """What is still to be committed of it: itself; that it came as a second use of its id; or, of a copy, nothing.
@@ -146,15 +173,15 @@ class Window:
         second = part.as_second_use()
         return None if second.key in self.known or second.key in planned else second
 
-    def late(self) -> Iterator[tuple[Part, str]]:
+    def late(self, now: int) -> Iterator[tuple[Held, Part, str]]:
         """What is to be given up, and why: what came too late, and second uses of what was given up."""
-        for held in self.held:
+        for held in [*self.held]:
             for part in held.parts:
                 state = self.known.get(part.key)
-                if state is None and held.late is not None:
-                    yield part, held.late
+                if state is None and held.late(now):
+                    yield held, part, TOO_OLD
                 elif state == DEAD and (second := self._left(part)) is not None:
-                    yield second, "its id was given up before"
+                    yield held, second, "its id was given up before"
 
     def learn(self, keys: Collection[str], state: str, attempts: Mapping[str, str] | None = None) -> None:
         """`attempts`: see `Plan`."""

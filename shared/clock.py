@@ -1,11 +1,15 @@
 """Time, as something that is handed in."""
 
 import time
-from typing import Protocol
+from typing import Final, Protocol
+
+_BOOT: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
 class Clock(Protocol):
-    """Two clocks: one for instants that are stored or shown, one for durations."""
+    """One clock for instants that people see, two for durations. None of them decides what a receipt proves: for that
+    ask the store for its time.
+    """
 
     def now(self) -> float:
         """Seconds since 1970."""
@@ -13,6 +17,10 @@ class Clock(Protocol):
 
     def monotonic(self) -> float:
         """Seconds since some moment; never goes back."""
+        ...
+
+    def boot(self) -> float:
+        """As `monotonic`, and it also counts the time for which the machine sleeps, where the system can tell."""
         ...
 
 
@@ -25,6 +33,9 @@ class SystemClock:
     def monotonic(self) -> float:
         return time.monotonic()
 
+    def boot(self) -> float:
+        return time.clock_gettime(_BOOT)
+
 
 class ManualClock:
     """A clock that is turned by hand."""
@@ -36,6 +47,9 @@ class ManualClock:
         return self._now
 
     def monotonic(self) -> float:
+        return self._now
+
+    def boot(self) -> float:
         return self._now
 
     def turn(self, seconds: float) -> None:

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Protocol
 
+from shared.promises import Promise
 from shared.words import (
     Commit,
     Config,
@@ -148,6 +149,20 @@ class Store(Protocol):
         """Whether more shards of a counter take more writes."""
         ...
 
+    async def now(self) -> int:
+        """The store's time in ms, for all that ends: receipts, jobs, ages. All processes on the store share it. No wall
+        clock of theirs moves it, and it never passes faster than time does.
+        """
+        ...
+
+    async def promises(self) -> Sequence[Promise]:
+        """What flushers have promised, also those that are gone."""
+        ...
+
+    async def promise(self, one: Promise) -> None:
+        """Keep it, or raise the `seen` of the one that is there: of equal `reach` and `life`."""
+        ...
+
     async def apply(self, commit: Commit) -> int:
         """Insert all receipts, change all to be revived and add to all shards, or do nothing; the store's time at which
         it is done.
@@ -157,6 +172,7 @@ class Store(Protocol):
         where both are so);
         `ShrunkError` if a counter has fewer shards than are `known`, and the shard that was chosen is none of them;
         `ShardFullError` if a shard is too near the end of int64, or may be, as far as the store knows without a look;
+        `LateError` if it might be applied after its `until`; `GoneError` if some of its messages are gone;
         `RefusedError` if the store will never take the commit. A config is made or raised with its shard, never
         lowered. A receipt that is revived never lives less long than before.
         """
@@ -232,16 +248,10 @@ class Store(Protocol):
         """
         ...
 
-    async def reached(self, longest: int) -> int:
-        """A time (ms since 1970) that has come, by another clock than this machine's own if the store knows of one; no
-        receipt lives for more than `longest` ms.
-        """
-        ...
-
     async def sweep(self, now: int, limit: int) -> int:
-        """Delete up to `limit` receipts that expired before `now` (ms) and are not needed; how many it deleted. Fewer
-        does not mean that none is left. Where a server deletes them by itself they are gone; else what they say of
-        counters is carried on, see `Config`.
+        """Delete up to `limit` receipts that expired before `now`, a time of the store, and are not needed; how many
+        it deleted. Fewer does not mean that none is left. Where a server deletes them by itself they are gone; else
+        what they say of counters is carried on, see `Config`.
         """
         ...
 

@@ -54,10 +54,3 @@ def lifetime(retention: int, *, of_client: bool) -> int:
     A client's id lives 8 days longer: a retry accepted on its last day is flushed after it.
     """
     return retention + DAY + (CLIENT_IDS_REMEMBERED if of_client else 0)
-
-
-def too_old(created: int, published: int, now: int, retention: int) -> bool:
-    """Whether the receipt of such an envelope may already be gone, so that it can't be told from a second copy. It is
-    as old as the older of what its maker's clock says and the broker's: the maker's may be ahead.
-    """
-    return now - min(created, published) > retention + DAY - HOUR

@@ -65,7 +65,7 @@ class DatastoreSetup:
         before = self._clock.now()
         async with asyncio.timeout(REACH):
             found = await self._client.look_up([self._place.receipt("nothing")])
-        after, begun = self._clock.now(), self._clock.monotonic()
+        after, begun = self._clock.now(), self._clock.boot()
         if not self._client.time.bound(begun):
             return None  # the older emulator has versions only
         server = found.time / 1_000_000

@@ -6,7 +6,16 @@ from typing import Final, TypeVar
 
 from shared import notes
 from shared.clock import Clock
-from shared.errors import AlreadyAppliedError, ChangedError, CrowdedError, RefusedError, ShardFullError, ShrunkError
+from shared.errors import (
+    AlreadyAppliedError,
+    ChangedError,
+    CrowdedError,
+    LateError,
+    RefusedError,
+    ShardFullError,
+    ShrunkError,
+)
+from shared.promises import Promise
 from shared.sharding import moved, number_for, went
 from shared.words import SHARD_FULL, Commit, Config, Guard, Kept, Receipt, Receipts, Shard, Total
 
@@ -27,9 +36,22 @@ class MemoryStore:
         self._guards: dict[str, Guard] = {}
         self._marks: dict[tuple[str, str], int] = {}
         self._written: dict[tuple[str, int], float] = {}
+        self._promises: dict[tuple[int, ...], Promise] = {}
         self.parallel = True
 
+    async def now(self) -> int:
+        """By the clock that it was made with, whichever process asks."""
+        return int(self._clock.now() * 1000)
+
+    async def promises(self) -> Sequence[Promise]:
+        return [*self._promises.values()]
+
+    async def promise(self, one: Promise) -> None:
+        there = self._promises.get(one[:2], one)
+        self._promises[one[:2]] = one._replace(seen=max(one.seen, there.seen))
+
     async def apply(self, commit: Commit) -> int:
+        await self._check_time(commit.bounds.until)
         if commit.repeats() or any(receipt.key in self._receipts for receipt in commit.receipts):
             raise AlreadyAppliedError("a receipt of this commit exists")
         dead = {key: receipt for key, receipt in self._receipts.items() if receipt.state == "dead"}
@@ -69,6 +91,11 @@ class MemoryStore:
         self._marks = self._marks | {mark[:2]: mark.total for mark in commit.marks}
         self._times.update(dict.fromkeys([receipt.key for receipt in (*commit.receipts, *revived)], self._time))
         return self._time
+
+    async def _check_time(self, until: int | None) -> None:
+        now = await self.now()
+        if until is not None and now > until:
+            raise LateError(now)
 
     def _check_shards(self, commit: Commit) -> None:
         """Those that are not there."""
@@ -158,9 +185,6 @@ class MemoryStore:
     async def names(self, prefix: str, after: str, limit: int, until: str | None = None) -> Sequence[str]:
         names = sorted(name for name in self._configs if name.startswith(prefix) and name > after)
         return [name for name in names[:limit] if until is None or name <= until]
-
-    async def reached(self, longest: int) -> int:
-        return max((receipt.expires for receipt in self._receipts.values()), default=longest) - longest
 
     async def sweep(self, now: int, limit: int) -> int:
         expired = [key for key, receipt in self._receipts.items() if receipt.expires < now][:limit]

@@ -299,6 +299,9 @@ class Wrong:
     def monotonic(self) -> float:
         return time.monotonic()
 
+    def boot(self) -> float:
+        return time.monotonic()
+
 
 @pytest.mark.parametrize(("ahead", "mark"), [(0.0, OK), (30.0, WARN), (-30.0, WARN), (600.0, FAIL), (-600.0, FAIL)])
 async def test_a_clock_that_is_wrong_is_found(firestore: Datastore, ahead: float, mark: str) -> None:

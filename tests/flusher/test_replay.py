@@ -4,8 +4,9 @@ from collections.abc import Sequence
 
 import pytest
 
-from flusher.letters import TOO_OLD, open_letter
+from flusher.letters import open_letter
 from flusher.replay import LEFT_AS_UNSURE, Outcome, Replay
+from flusher.window import TOO_OLD
 from shared.clock import ManualClock
 from shared.errors import RefusedError, TransientError
 from shared.memory.letters import MemoryDeadLetters

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from flusher.flush import Tools
+from flusher.lives import Lives
 from flusher.policy import FlushPolicy
 from flusher.shardbook import ShardBook
 from flusher.worker import Flusher
@@ -15,6 +16,7 @@ from shared.codec import encode
 from shared.errors import RefusedError, TransientError
 from shared.memory.broker import MemoryBroker, MemoryOverlay
 from shared.memory.store import MemoryStore
+from shared.promises import promised
 from shared.receipts import DAY, key_of_envelope
 from shared.supervise import Stop
 from shared.words import MAX_SUM, Commit, Delivery, Envelope, Message, Receipt
@@ -41,7 +43,7 @@ class Bench:
             MemoryOverlay(self.broker),
             ShardBook(self.store, self.clock, 1),
             self.clock,
-            7 * DAY,
+            Lives(self.store, self.clock, promised(7 * DAY, DAY)),
             lambda: Backoff(sleep=pause, jitter=lambda: 1.0),
         )
         self.flusher = Flusher(tools, FlushPolicy(1.0, 100, 10_000), topic="t", lease=60.0, ages=ages)

@@ -14,6 +14,7 @@ from shared.memory.overlay import ProcessOverlay
 from shared.memory.store import MemoryStore
 from shared.overlay import KeptByBroker
 from shared.ports import Books, Snapshot
+from shared.promises import Promise
 from shared.words import Commit, Delivery, Envelope, Letter, Message, Receipt, Receipts, Total, View
 
 
@@ -272,8 +273,14 @@ class RemoteStore:
     async def names(self, prefix: str, after: str, limit: int, until: str | None = None) -> Sequence[str]:
         return await self._store.names(prefix, after, limit, until)
 
-    async def reached(self, longest: int) -> int:
-        return await self._store.reached(longest)
+    async def now(self) -> int:
+        return await self._store.now()
+
+    async def promises(self) -> Sequence[Promise]:
+        return await self._store.promises()
+
+    async def promise(self, one: Promise) -> None:
+        await self._store.promise(one)
 
     async def sweep(self, now: int, limit: int) -> int:
         return await self._store.sweep(now, limit)
