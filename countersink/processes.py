@@ -6,6 +6,7 @@ import logging
 import signal
 import socket
 from collections.abc import AsyncIterator, Callable, Coroutine
+from functools import partial
 
 import uvloop
 
@@ -22,6 +23,7 @@ from ingest.spool import Spool
 from shared import metrics
 from shared.errors import SettingsError, TransientError
 from shared.ports import DeadLetters
+from shared.promises import Promises, promised
 from shared.settings import Settings
 from shared.supervise import Stop, forever
 from shared.wiring import Parts, connect
@@ -97,7 +99,8 @@ def _ingest(parts: Parts, settings: Settings) -> Ingest:
     spool = None
     if parts.spool is not None:
         queue = parts.spool
-        spool = Spool(parts.publisher, queue.publisher, queue.subscription, parts.clock, settings.spool_age)
+        oldest = partial(_oldest, parts, settings)
+        spool = Spool(parts.publisher, queue.publisher, queue.subscription, queue.clock, settings.spool_age, oldest=oldest)
     return Ingest(
         parts.publisher,
         parts.store,
@@ -110,6 +113,13 @@ def _ingest(parts: Parts, settings: Settings) -> Ingest:
         metered=parts.metered,
         version=__version__,
     )
+
+
+async def _oldest(parts: Parts, settings: Settings) -> int:
+    """What a spool may still forward was taken later: receipts outlive what it keeps and what Pub/Sub keeps."""
+    ours = promised(settings.retention * 1000, int(settings.spool_age * 1000))
+    promises = Promises(ours, await parts.store.promises())
+    return await parts.store.now() - promises.longest_spool()
 
 
 async def _flush(parts: Parts, settings: Settings, stop: Stop) -> None:

@@ -23,7 +23,7 @@ PAGE: Final = 1_000
 """Counters of a task. What an export writes of them, names of the longest kind, is still one entity: below 1 MiB."""
 BELIEVED: Final = 10.0
 """Seconds for which a job is taken to run on. Once it has ended there is no harm in another look at a task."""
-TOO_LONG: Final = "it took longer than its receipts live, so that what is left can't be done just once"
+TOO_LONG: Final = "it took longer than receipts live, so that what is left can't be done just once"
 MOST_JOBS: Final = 1_000
 """Remembered."""
 _VISITED: Final = {kind: metrics.JOB_COUNTERS.labels(kind) for kind in KINDS}

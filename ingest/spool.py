@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
 from shared import metrics
@@ -17,6 +17,12 @@ _log = logging.getLogger(__name__)
 MOST_FORWARDED: Final = 500
 MOST_BYTES_FORWARDED: Final = 5_000_000
 WAIT: Final = 0.2
+YOUNG: Final = 600_000
+"""Milliseconds."""
+TOO_OLD: Final = (
+    "it waited in the spool for so long that receipts may be gone: if it was published before, it would count twice;"
+    " set COUNTERSINK_SPOOL_AGE for flushers as for ingests"
+)
 LEASE: Final = 30.0
 """Seconds for which what one process forwards is kept from others on the same file."""
 
@@ -29,14 +35,24 @@ class Spool:
     """
 
     def __init__(
-        self, broker: Publisher, queue: Publisher, waiting: Subscription, clock: Clock, longest_age: float
+        self,
+        broker: Publisher,
+        queue: Publisher,
+        waiting: Subscription,
+        clock: Clock,
+        longest_age: float,
+        *,
+        oldest: Callable[[], Awaitable[int]] | None = None,
     ) -> None:
-        """`queue` and `waiting`: a durable broker of this machine. `longest_age`: seconds."""
+        """`queue` and `waiting`: a durable broker of this machine, which dates by `clock`. `longest_age`: seconds.
+        `oldest`: what was taken before that time (ms) must not be forwarded any more.
+        """
         self._broker = broker
         self._queue = queue
         self._waiting = waiting
         self._clock = clock
         self._longest_age = longest_age
+        self._asks = oldest
         self._away = True
         """Until it is known that nothing is left of an earlier life."""
         self._oldest: int | None = None
@@ -105,7 +121,7 @@ class Spool:
         self._oldest = min(delivery.published for delivery in deliveries)
         tokens = [delivery.token for delivery in deliveries]
         try:
-            await self._forward(deliveries)
+            await self._forward(await self._in_time(deliveries))
         except BaseException:
             await self._waiting.give_back(tokens)
             raise
@@ -113,7 +129,21 @@ class Spool:
         metrics.FORWARDED.inc(len(deliveries))
         return len(deliveries)
 
+    async def _in_time(self, deliveries: Sequence[Delivery]) -> Sequence[Delivery]:
+        """Those that may still be forwarded. The store is asked only about what has been here for some minutes."""
+        now = self._clock.now() * 1000
+        if self._asks is None or all(abs(now - delivery.published) < YOUNG for delivery in deliveries):
+            return deliveries
+        oldest = await self._asks()
+        for delivery in deliveries:
+            if delivery.published < oldest:
+                _log.critical("a message is too old to be forwarded and stays in the spool: %s", delivery.message_id)
+                await self._waiting.bury(delivery, TOO_OLD)
+        return [delivery for delivery in deliveries if delivery.published >= oldest]
+
     async def _forward(self, deliveries: Sequence[Delivery]) -> None:
+        if not deliveries:
+            return
         try:
             await self._broker.publish([delivery.message for delivery in deliveries])
         except RefusedError:

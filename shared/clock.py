@@ -1,6 +1,7 @@
 """Time, as something that is handed in."""
 
 import time
+from collections.abc import Callable
 from typing import Final, Protocol
 
 _BOOT: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
@@ -35,6 +36,24 @@ class SystemClock:
 
     def boot(self) -> float:
         return time.clock_gettime(_BOOT)
+
+
+class ToldClock:
+    """The time that a store tells, as soon as it has told any; until then, and for durations, this machine's clocks."""
+
+    def __init__(self, own: Clock, told: Callable[[], int]) -> None:
+        """`told`: the store's time in ms, as far as it is known here without asking; 0 if it is not."""
+        self._own = own
+        self._told = told
+
+    def now(self) -> float:
+        return self._told() / 1_000 or self._own.now()
+
+    def monotonic(self) -> float:
+        return self._own.monotonic()
+
+    def boot(self) -> float:
+        return self._own.boot()
 
 
 class ManualClock:

@@ -68,13 +68,3 @@ class Promises:
 
     def _behind(self, one: Promise, time: int) -> bool:
         return one is self.ours or one.seen + FORCE >= time
-
-
-def flaw_of_spool(age: float, longest: float) -> str | None:
-    """Why a spool can't keep envelopes for `age` seconds; None if it can."""
-    if age <= longest:
-        return None
-    return (
-        f"COUNTERSINK_SPOOL_AGE={age:g}, but flushers keep receipts for a spool of {longest:.0f} s at most: set"
-        " COUNTERSINK_SPOOL_AGE to the same number for flushers and ingests"
-    )

@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from shared import urls
-from shared.clock import Clock, SystemClock
+from shared.clock import Clock, SystemClock, ToldClock
 from shared.errors import SettingsError
 from shared.files import BROKER, OVERLAY, STORE, only_file, spool_file
 from shared.job_ports import Jobs, Tasks
@@ -27,6 +27,7 @@ from shared.sqlite.overlay import SqliteOverlay
 from shared.sqlite.reserve import Reserve
 from shared.sqlite.store import SqliteStore
 from shared.sqlite.tasks import SqliteTasks
+from shared.sqlite.time import FileTime
 from shared.words import Balance
 
 if TYPE_CHECKING:
@@ -51,6 +52,8 @@ class Queue:
 
     publisher: Publisher
     subscription: Subscription
+    clock: Clock
+    """By which it dates what it takes: the store's time, as far as that is known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,8 +139,7 @@ def _on_pubsub(settings: Settings, environment: Mapping[str, str], *, publishes:
         from shared.google.pubsub_tasks import PubsubTasks  # noqa: PLC0415
     except ImportError as error:
         raise extra_missing(BROKER, settings.broker, "google") from error
-    clock = SystemClock()
-    store, jobs, end = _store(settings, clock, environment)
+    store, jobs, end, clock, spool_clock = _store(settings, SystemClock(), environment)
     client = PubsubClient(environment.get("PUBSUB_EMULATOR_HOST"))
     place = Place(broker.project, broker.topic, broker.subscription)
     subscription = PubsubSubscription(client, place, lease=settings.lease)
@@ -156,8 +158,11 @@ def _on_pubsub(settings: Settings, environment: Mapping[str, str], *, publishes:
         ends.append(database.close)
         claim(database, place.topic)
         spool = Queue(
-            SqlitePublisher(database, clock, settings.spool_bytes, Reserve(file, settings.disk_reserve, applied=False)),
+            SqlitePublisher(
+                database, spool_clock, settings.spool_bytes, Reserve(file, settings.disk_reserve, applied=False)
+            ),
             SqliteSubscription(database, clock, SPOOL_LEASE),
+            spool_clock,
         )
     if settings.overlay != "memory://":
         overlay = of_fleet = redis_overlay(settings, place.topic, store, clock, member=publishes)
@@ -185,11 +190,13 @@ def _on_pubsub(settings: Settings, environment: Mapping[str, str], *, publishes:
 
 def _store(
     settings: Settings, clock: Clock, environment: Mapping[str, str]
-) -> tuple[Store, Jobs, Callable[[], Awaitable[None]]]:
+) -> tuple[Store, Jobs, Callable[[], Awaitable[None]], Clock, Clock]:
+    """The store, its jobs and its end; the clock for what people see; and one for what a spool takes."""
     scheme = urls.scheme_of(settings.store)
     if scheme == "sqlite":
         database = Database(urls.sqlite_file(STORE, settings.store))
-        return SqliteStore(database, clock), SqliteJobs(database), database.close
+        spool_clock = ToldClock(clock, FileTime(database, clock).now)
+        return SqliteStore(database, clock), SqliteJobs(database), database.close, clock, spool_clock
     if scheme != "datastore":
         raise wrong_store(settings)
     try:
@@ -201,7 +208,8 @@ def _store(
     place = datastore_place(settings)
     client = DatastoreClient(place.project, place.database, clock, environment)
     store = DatastoreStore(client, place, clock)
-    return store, DatastoreJobs(client, place, store), client.close
+    told = ToldClock(clock, lambda: client.time.bound(clock.boot()) // 1_000)
+    return store, DatastoreJobs(client, place, store), client.close, told, told
 
 
 def datastore_place(settings: Settings) -> "DatastorePlace":

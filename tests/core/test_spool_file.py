@@ -55,8 +55,3 @@ def test_who_names_a_file_gets_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
     monkeypatch.setattr(files, "mounts", lambda: "disk / tmpfs rw 0 0\n")
     assert files.spool_file(Settings(broker=BROKER, spool=str(tmp_path / "s"))) == tmp_path / "s"
     assert files.spool_file(Settings(broker=BROKER, spool="off")) is None
-
-
-def test_nothing_waits_longer_than_receipts_live() -> None:
-    with pytest.raises(SettingsError, match="COUNTERSINK_SPOOL_AGE"):
-        files.spool_file(Settings(broker=BROKER, spool_age=700.0, retention=600))

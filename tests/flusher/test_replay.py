@@ -12,6 +12,7 @@ from shared.errors import RefusedError, TransientError
 from shared.memory.letters import MemoryDeadLetters
 from shared.memory.store import MemoryStore
 from shared.parts import PART_ENTRIES
+from shared.promises import promised
 from shared.receipts import DAY, HOUR, key_of_envelope, key_of_increment
 from shared.words import Commit, Envelope, Increment, Message, Receipt
 from tests.flusher.test_worker import Bench
@@ -218,7 +219,7 @@ async def test_age_does_not_hold_up_what_is_known_to_be_dead() -> None:
 
 async def test_what_was_buried_for_its_age_is_counted_only_if_somebody_knows() -> None:
     morgue = Morgue(ages=True)
-    await morgue.created_ago("old", 9 * DAY)
+    await morgue.published_ago("old", 9 * DAY)
     await morgue.flush()
     (outcome,) = await morgue.replay()
     assert (outcome.left, outcome.why) == (1, LEFT_AS_UNSURE)
@@ -231,7 +232,7 @@ async def test_what_was_buried_for_its_age_is_counted_only_if_somebody_knows() -
 async def test_an_old_letter_without_a_receipt_is_left() -> None:
     """Its receipt may have expired, whatever it said."""
     morgue = Morgue(ages=True)
-    await morgue.created_ago("old", 8 * DAY)
+    await morgue.published_ago("old", 8 * DAY)
     (held,) = await morgue.broker.pull(1, 10**6, 0)
     await morgue.broker.bury(held, "unreadable")
     (outcome,) = await morgue.replay()
@@ -262,7 +263,7 @@ async def test_an_ingest_whose_clock_was_ahead_makes_no_letter_younger() -> None
 
 async def test_what_is_counted_already_is_forgotten_however_old_it_is() -> None:
     morgue = Morgue(ages=True)
-    await morgue.created_ago("old", 9 * DAY)
+    await morgue.published_ago("old", 9 * DAY)
     (held,) = await morgue.broker.pull(1, 10**6, 0)
     await morgue.broker.bury(held, TOO_OLD)
     await morgue.store.apply(Commit((Receipt(key_of_envelope("old"), 1 << 60),), ()))
@@ -289,7 +290,7 @@ async def test_a_flusher_that_finds_a_receipt_dead_renews_it_before_it_buries() 
     await morgue.store.apply(Commit((Receipt(key, morgue.now() + HOUR, "dead"),), ()))
     await morgue.flush(Envelope("e", {"a": 1}))
     assert morgue.broker.buried() == {"1": "given up before"}
-    assert await morgue.receipt(key) == Receipt(key, morgue.now() + 8 * DAY, "dead")
+    assert await morgue.receipt(key) == Receipt(key, morgue.now() + promised(7 * DAY, DAY).life, "dead")
 
 
 async def test_a_flusher_that_found_a_receipt_dead_buries_nothing_if_it_was_replayed_meanwhile(

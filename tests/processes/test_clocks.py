@@ -20,7 +20,7 @@ MakeClocks = Callable[[], Clocks]
 
 async def until(condition: Callable[[], Awaitable[bool]], longest: float = 40.0) -> None:
     async with asyncio.timeout(longest):
-        while not await condition():  # noqa: ASYNC110 (a condition of another process)
+        while not await condition():
             await asyncio.sleep(0.05)
 
 
@@ -96,7 +96,9 @@ async def test_a_flusher_that_stood_still_for_longer_than_receipts_live_adds_not
             return await metric(sleeper, "countersink_pulled_messages_total") >= 9
 
         async def applied() -> bool:
-            return await metric(other, "countersink_flushes_total") >= 1 and not File(tmp_path).do("SELECT 1 FROM messages")
+            return await metric(other, "countersink_flushes_total") >= 1 and not File(tmp_path).do(
+                "SELECT 1 FROM messages"
+            )
 
         await until(pulled)
         with time.stopped(sleeper.process.pid, 61):
