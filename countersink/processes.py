@@ -100,7 +100,9 @@ def _ingest(parts: Parts, settings: Settings) -> Ingest:
     if parts.spool is not None:
         queue = parts.spool
         oldest = partial(_oldest, parts, settings)
-        spool = Spool(parts.publisher, queue.publisher, queue.subscription, queue.clock, settings.spool_age, oldest=oldest)
+        spool = Spool(
+            parts.publisher, queue.publisher, queue.subscription, queue.clock, settings.spool_age, oldest=oldest
+        )
     return Ingest(
         parts.publisher,
         parts.store,

@@ -64,7 +64,7 @@ async def test_what_is_sent_after_the_server_has_closed_its_transaction_is_tried
     client.begin = remembered  # type: ignore[method-assign] # to see what it says
     await store.apply(replace(commit(("a", 1), keys=("k",)), bounds=bounds))
     client.begin = closed  # type: ignore[method-assign] # a process that stood still for minutes
-    with pytest.raises(TransientError, match="transaction|Transaction"):
+    with pytest.raises(TransientError, match="ransaction is invalid or closed"):
         await store.apply(replace(commit(("a", 1), keys=("l",)), bounds=bounds))
     assert await total(store, "a") == 1
 
@@ -78,7 +78,7 @@ async def test_promises_of_all_flushers_are_kept(firestore: Datastore) -> None:
     assert set(await other.promises()) == {Promise(1, 2, 30 * DAY), Promise(3, 4, 31 * DAY)}
     await other.promise(Promise(3, 4, 200 * DAY))
     assert await one.promises() == [Promise(3, 4, 200 * DAY)]
-    assert await one.sweep(1 << 50, 100) == 0
+    assert await one.sweep(1 << 47, 100) == 0
 
 
 def test_a_clock_that_is_far_off_is_said_once_with_what_to_do(caplog: pytest.LogCaptureFixture) -> None:
