@@ -1,0 +1,121 @@
+"""Processes on Pub/Sub and Datastore whose clocks are wrong, whose settings differ, or that stand still."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from countersink.client import Client
+from shared.promises import Promise
+from shared.receipts import DAY as MS_A_DAY
+from tests.clocks.moved import DAY, Clocks
+from tests.emulators.datastore_fixtures import Datastore
+from tests.emulators.pubsub_fixtures import Pubsub
+from tests.processes.harness import Processes, Running, processes
+
+pytestmark = pytest.mark.timeout(300)
+
+
+async def until(condition: Callable[[], Awaitable[bool]], longest: float = 60.0) -> None:
+    async with asyncio.timeout(longest):
+        while not await condition():
+            await asyncio.sleep(0.1)
+
+
+async def metric(running: Running, name: str) -> float:
+    async with aiohttp.ClientSession() as session, session.get(f"{running.url}/metrics") as response:
+        lines = [line.rsplit(" ", 1) for line in (await response.text()).splitlines()]
+    return sum(float(line[1]) for line in lines if line[0].split("{")[0] == name)
+
+
+@pytest.fixture
+async def started(firestore: Datastore, pubsub: Pubsub, tmp_path: Path) -> AsyncIterator[Processes]:
+    place, store = pubsub.place, firestore.place
+    settings = {
+        "COUNTERSINK_BROKER": f"pubsub://{place.topic.split('/')[1]}/{place.topic.split('/')[-1]}"
+        f"?subscription={place.subscription.split('/')[-1]}",
+        "COUNTERSINK_STORE": f"datastore://{store.project}?namespace={store.namespace}",
+        "COUNTERSINK_SPOOL": "off",
+        "COUNTERSINK_FLUSH_INTERVAL": "0.1",
+        "PUBSUB_EMULATOR_HOST": pubsub.host,
+        "DATASTORE_EMULATOR_HOST": firestore.host,
+    }
+    async with processes(tmp_path, tmp_path / "log", **settings) as all_of_them:
+        yield all_of_them
+
+
+async def test_neither_a_flusher_ahead_nor_an_ingest_behind_buries_what_is_healthy(
+    started: Processes, clocks: Callable[[], Clocks], tmp_path: Path
+) -> None:
+    ahead, behind = clocks(), clocks()
+    ahead.move(real=9 * DAY)
+    behind.move(real=-9 * DAY)
+    ingest = await started.start("ingest", "--port", "0", **behind.environment)
+    flusher = await started.start("flusher", "--port", "0", **ahead.environment)
+    async with Client(ingest.url) as client:
+        for _ in range(5):
+            await client.increment("a", 1, wait=30)
+        assert (await client.get("a", max_age=0)).applied == 5
+    assert await metric(flusher, "countersink_dead_lettered_messages_total") == 0
+    assert await metric(flusher, "countersink_clock_ahead_seconds") > 8.9 * DAY
+    assert await metric(ingest, "countersink_clock_ahead_seconds") < -8.9 * DAY
+    said = (tmp_path / "log").read_text()
+    assert said.count("216.0 hours ahead of Datastore's clock: set it right") == 1
+    assert said.count("216.0 hours behind Datastore's clock: set it right") == 1
+
+
+async def test_flushers_with_different_settings_go_by_the_smaller_promise(
+    started: Processes, firestore: Datastore
+) -> None:
+    """And receipts live by the greater."""
+    ingest = await started.start("ingest", "--port", "0")
+    store = await firestore.store()
+    await started.start("flusher", COUNTERSINK_RETENTION="604800")
+    async with Client(ingest.url) as client:
+        await client.increment("a", 1, wait=30)
+        await started.start("flusher", COUNTERSINK_RETENTION="2592000")
+
+        async def both() -> bool:
+            await client.increment("a", 1, wait=30)
+            return len(await store.promises()) == 2
+
+        await until(both)
+    promises: dict[int, Promise] = {one.reach // MS_A_DAY: one for one in await store.promises()}
+    assert set(promises) == {7, 30}
+
+
+async def test_a_flusher_that_stood_still_in_the_middle_of_its_work_adds_nothing_twice(
+    started: Processes, clocks: Callable[[], Clocks]
+) -> None:
+    """It held its messages; meanwhile another has applied them. Its own clocks count what it missed."""
+    time = clocks()
+    ingest = await started.start("ingest", "--port", "0")
+    sleeper = await started.start(
+        *("flusher", "--port", "0"), COUNTERSINK_FLUSH_INTERVAL="30", COUNTERSINK_LEASE="10", **time.environment
+    )
+    async with Client(ingest.url) as client:
+        for _ in range(9):
+            await client.increment("a", 1)
+
+        async def pulled() -> bool:
+            return await metric(sleeper, "countersink_pulled_messages_total") >= 1
+
+        await until(pulled)
+        with time.stopped(sleeper.process.pid, 9 * DAY):
+            await started.start("flusher", COUNTERSINK_LEASE="10")
+
+            async def counted() -> bool:
+                return (await client.get("a", max_age=0)).applied == 9
+
+            await until(counted)
+
+        async def awake() -> bool:
+            time.move_all(1)
+            names = ("countersink_dead_lettered_messages_total", "countersink_held_messages")
+            buried, held = [await metric(sleeper, name) for name in names]
+            return held == 0 and (buried > 0 or await metric(sleeper, "countersink_already_applied_envelopes_total") > 0)
+
+        await until(awake)
+        assert (await client.get("a", max_age=0)).applied == 9

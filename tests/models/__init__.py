@@ -1,0 +1,1 @@
+"""Small models of the protocol, explored over all interleavings."""
