@@ -150,13 +150,11 @@ class Store(Protocol):
         ...
 
     async def now(self) -> int:
-        """The store's time in ms, for all that ends: receipts, jobs, ages. All processes on the store share it. No wall
-        clock of theirs moves it, and it never passes faster than time does.
-        """
+        """The store's time in ms: it alone decides what has expired or is too old. It is never ahead of time."""
         ...
 
     async def promises(self) -> Sequence[Promise]:
-        """What flushers have promised, also those that are gone."""
+        """Of all flushers, also those that are gone."""
         ...
 
     async def promise(self, one: Promise) -> None:
@@ -164,12 +162,10 @@ class Store(Protocol):
         ...
 
     async def apply(self, commit: Commit) -> int:
-        """Insert all receipts, change all to be revived and add to all shards, or do nothing; the store's time at which
-        it is done.
+        """Insert all receipts, change those to be revived and add to all shards, or do nothing; the time of the commit.
 
         Raises `AlreadyAppliedError` if any receipt exists, in whatever state, or one to be revived does not, as `dead`;
-        `ChangedError` if a guard is not of the version that it must have, or a mark not the number (either of them
-        where both are so);
+        `ChangedError` if a guard has another version than it must have, or a mark another number (either if both do);
         `ShrunkError` if a counter has fewer shards than are `known`, and the shard that was chosen is none of them;
         `ShardFullError` if a shard is too near the end of int64, or may be, as far as the store knows without a look;
         `LateError` if it might be applied after its `until`; `GoneError` if some of its messages are gone;
@@ -204,9 +200,7 @@ class Store(Protocol):
         ...
 
     async def raise_shards(self, counter: str, num_shards: int, *, make: bool = True) -> int:
-        """Have at least that many shards, never fewer than before; the number now. Unless `make`, a counter without a
-        config is left without: 0.
-        """
+        """Have at least that many shards; the number now. Unless `make`, none where there was no config: 0."""
         ...
 
     async def compact(self, counter: str, num_shards: int, receipt: Receipt) -> int:
@@ -222,9 +216,7 @@ class Store(Protocol):
         ...
 
     async def ages(self, shards: Collection[tuple[str, int]]) -> Mapping[tuple[str, int], float]:
-        """Seconds since those of the shards that exist were last written, whoever wrote; of none where the store does
-        not know.
-        """
+        """Seconds since those of the shards that exist were last written, as far as the store knows."""
         ...
 
     async def deleted(self, after: str, limit: int) -> Sequence[str]:
@@ -249,9 +241,8 @@ class Store(Protocol):
         ...
 
     async def sweep(self, now: int, limit: int) -> int:
-        """Delete up to `limit` receipts that expired before `now`, a time of the store, and are not needed; how many
-        it deleted. Fewer does not mean that none is left. Where a server deletes them by itself they are gone; else
-        what they say of counters is carried on, see `Config`.
+        """Delete up to `limit` receipts that expired before `now` and are not needed; how many it deleted. Fewer does
+        not mean that none is left. Else than by a server's own deletion, what they say is carried on, see `Config`.
         """
         ...
 
