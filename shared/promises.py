@@ -45,9 +45,11 @@ class Promises:
         self._all = [ours, *others]
 
     def renew(self, now: int) -> Promise | None:
-        """What is to be kept in the store before a receipt is written; None if that was done lately."""
-        seen = max((one.seen for one in self._all if one[:2] == self.ours[:2]), default=0)
-        return None if now - seen < RENEWED and seen else self.ours._replace(seen=now)
+        """What is to be kept in the store before a receipt is written. None if it, or a greater one by which receipts
+        are made then, was renewed lately: so a tool that runs once with other settings changes nothing.
+        """
+        greater = [one.seen for one in self._all if one.seen and one.life >= self.ours.life]
+        return None if greater and now - max(greater) < RENEWED else self.ours._replace(seen=now)
 
     def until(self, published: int) -> int:
         """The last time at which an envelope of that time may be applied.

@@ -48,9 +48,16 @@ def test_after_a_lowering_receipts_go_on_to_live_by_the_greater_while_a_flusher_
 def test_a_promise_is_renewed_before_it_is_an_hour_old_and_not_oftener() -> None:
     now = 100 * DAY
     assert Promises(WEEK).renew(now) == WEEK._replace(seen=now)
-    kept = Promises(WEEK, [WEEK._replace(seen=now), MONTH._replace(seen=now + 5)])
+    kept = Promises(WEEK, [WEEK._replace(seen=now)])
     assert kept.renew(now + RENEWED - 1) is None
     assert kept.renew(now + RENEWED) == WEEK._replace(seen=now + RENEWED)
+
+
+def test_a_promise_that_is_smaller_than_one_in_force_need_not_be_made() -> None:
+    now = 100 * DAY
+    assert Promises(WEEK, [MONTH._replace(seen=now)]).renew(now + 1) is None
+    assert Promises(MONTH, [WEEK._replace(seen=now)]).renew(now + 1) == MONTH._replace(seen=now + 1)
+    assert Promises(WEEK, [MONTH._replace(seen=now)]).renew(now + RENEWED) == WEEK._replace(seen=now + RENEWED)
 
 
 SETTINGS = st.builds(promised, st.integers(0, 31).map(lambda n: 600_000 + n * DAY), st.integers(0, 5).map(DAY.__mul__))
