@@ -113,6 +113,24 @@ async def test_a_job_that_is_older_than_its_receipts_fails_and_changes_nothing_m
     assert sorted((await parts.totals()).values()) == [1, 1, 1, 11, 11]
 
 
+async def test_a_worker_that_stood_still_inside_a_page_changes_nothing_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another may have done the page, and the receipts that say so may be gone."""
+    parts = Parts()
+    await parts.count("a", "b")
+    apply = parts.store.apply
+
+    async def long_on_its_way(commit: Commit) -> int:
+        parts.clock.turn(LIVE / 1_000)
+        return await apply(commit)
+
+    monkeypatch.setattr(parts.store, "apply", long_on_its_way)
+    await parts.worker.work(await parts.start())
+    standing = await parts.standing()
+    assert standing.state == FAILED
+    assert "longer than receipts live" in standing.why
+    assert await parts.totals() == {"a": 1, "b": 1}
+
+
 async def test_an_export_is_given_up_before_it_is_forgotten() -> None:
     parts = Parts({EXPORT: look_at_nothing})
     task = await parts.start(EXPORT)
