@@ -2,17 +2,19 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import ExitStack
 from pathlib import Path
 
 import aiohttp
 import pytest
 
 from countersink.client import Client
+from shared.google.pubsub_provision import provision
 from shared.promises import Promise
 from shared.receipts import DAY as MS_A_DAY
 from tests.clocks.moved import DAY, Clocks
-from tests.emulators.datastore_fixtures import Datastore
-from tests.emulators.pubsub_fixtures import Pubsub
+from tests.emulators.datastore_fixtures import FIRESTORE, Datastore, shared_emulator
+from tests.emulators.pubsub_fixtures import PUBSUB, Pubsub
 from tests.processes.harness import Processes, Running, processes
 
 pytestmark = pytest.mark.timeout(300)
@@ -24,26 +26,48 @@ async def until(condition: Callable[[], Awaitable[bool]], longest: float = 60.0)
             await asyncio.sleep(0.1)
 
 
-async def metric(running: Running, name: str) -> float:
+async def metric(running: Running, name: str, label: str = "") -> float:
     async with aiohttp.ClientSession() as session, session.get(f"{running.url}/metrics") as response:
         lines = [line.rsplit(" ", 1) for line in (await response.text()).splitlines()]
-    return sum(float(line[1]) for line in lines if line[0].split("{")[0] == name)
+    return sum(float(line[1]) for line in lines if line[0].split("{")[0] == name and label in line[0])
 
 
-@pytest.fixture
-async def started(firestore: Datastore, pubsub: Pubsub, tmp_path: Path) -> AsyncIterator[Processes]:
+def settings_of(firestore: Datastore, pubsub: Pubsub) -> dict[str, str]:
     place, store = pubsub.place, firestore.place
-    settings = {
-        "COUNTERSINK_BROKER": f"pubsub://{place.topic.split('/')[1]}/{place.topic.split('/')[-1]}"
-        f"?subscription={place.subscription.split('/')[-1]}",
+    topic, subscription = place.topic.split("/"), place.subscription.split("/")
+    return {
+        "COUNTERSINK_BROKER": f"pubsub://{topic[1]}/{topic[-1]}?subscription={subscription[-1]}",
         "COUNTERSINK_STORE": f"datastore://{store.project}?namespace={store.namespace}",
         "COUNTERSINK_SPOOL": "off",
         "COUNTERSINK_FLUSH_INTERVAL": "0.1",
         "PUBSUB_EMULATOR_HOST": pubsub.host,
         "DATASTORE_EMULATOR_HOST": firestore.host,
     }
-    async with processes(tmp_path, tmp_path / "log", **settings) as all_of_them:
+
+
+@pytest.fixture
+async def started(firestore: Datastore, pubsub: Pubsub, tmp_path: Path) -> AsyncIterator[Processes]:
+    async with processes(tmp_path, tmp_path / "log", **settings_of(firestore, pubsub)) as all_of_them:
         yield all_of_them
+
+
+@pytest.fixture
+async def world(
+    clocks: Callable[[], Clocks], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[tuple[Clocks, Processes]]:
+    """Emulators of its own, and processes, all of which go by clocks that a test moves."""
+    time = clocks()
+    with ExitStack() as emulators:
+        with monkeypatch.context() as patched:
+            for name, value in time.environment.items():
+                patched.setenv(name, value)
+            firestore = Datastore(emulators.enter_context(shared_emulator(tmp_path, "firestore", FIRESTORE)))
+            pubsub = Pubsub(emulators.enter_context(shared_emulator(tmp_path, "pubsub", PUBSUB)))
+        await provision(pubsub.client(), pubsub.place, lease=60, retention=604_800)
+        settings = settings_of(firestore, pubsub) | time.environment
+        async with processes(tmp_path, tmp_path / "log", **settings) as all_of_them:
+            yield time, all_of_them
+        await pubsub.close()
 
 
 async def test_neither_a_flusher_ahead_nor_an_ingest_behind_buries_what_is_healthy(
@@ -86,36 +110,47 @@ async def test_flushers_with_different_settings_go_by_the_smaller_promise(
     assert set(promises) == {7, 30}
 
 
-async def test_a_flusher_that_stood_still_in_the_middle_of_its_work_adds_nothing_twice(
-    started: Processes, clocks: Callable[[], Clocks]
+async def test_a_flusher_that_stood_still_for_longer_than_receipts_live_adds_nothing_twice(
+    world: tuple[Clocks, Processes],
 ) -> None:
-    """It held its messages; meanwhile another has applied them. Its own clocks count what it missed."""
-    time = clocks()
+    """Another has applied what it held, and the receipts are gone by the server's clock."""
+    time, started = world
     ingest = await started.start("ingest", "--port", "0")
-    sleeper = await started.start(
-        *("flusher", "--port", "0"), COUNTERSINK_FLUSH_INTERVAL="30", COUNTERSINK_LEASE="10", **time.environment
-    )
-    async with Client(ingest.url) as client:
+    lease = {"COUNTERSINK_LEASE": "10"}
+    sleeper = await started.start("flusher", "--port", "0", COUNTERSINK_FLUSH_INTERVAL="60", **lease)
+    async with aiohttp.ClientSession() as session, Client(ingest.url) as client:
         for _ in range(9):
-            await client.increment("a", 1)
+            async with session.post(f"{ingest.url}/v1/counters/a") as response:
+                assert response.status == 202
+
+        async def applied() -> int:
+            return (await client.get("a", max_age=0)).applied
 
         async def pulled() -> bool:
-            return await metric(sleeper, "countersink_pulled_messages_total") >= 1
+            return await metric(sleeper, "countersink_pulled_messages_total") > 0
 
         await until(pulled)
-        with time.stopped(sleeper.process.pid, 9 * DAY):
-            await started.start("flusher", COUNTERSINK_LEASE="10")
+        with time.stopped(sleeper.process.pid, 0):
+            other = await started.start("flusher", "--port", "0", **lease)
 
             async def counted() -> bool:
-                return (await client.get("a", max_age=0)).applied == 9
+                time.move_all(1)  # so that the leases of the other one run out
+                return await applied() == 9
 
             await until(counted)
+            time.move_all(9 * DAY)
+
+            async def swept() -> bool:
+                time.move_all(31)  # so that the server is asked for its time, and receipts are swept
+                return await metric(other, "countersink_datastore_operations_total", '"delete"') >= 2
+
+            await until(swept)
 
         async def awake() -> bool:
             time.move_all(1)
-            ends = ("countersink_dead_lettered_messages_total", "countersink_already_applied_envelopes_total")
+            ends = ("countersink_dead_lettered_messages_total", "countersink_flushes_total")
             done = [await metric(sleeper, name) for name in ends]
             return any(done) and not await metric(sleeper, "countersink_held_messages")
 
         await until(awake)
-        assert (await client.get("a", max_age=0)).applied == 9
+        assert await applied() == 9
