@@ -69,7 +69,7 @@ class _Space:
         """One page after another; counters per second."""
         now = int(self.clock.now() * 1000)
         job = Job(mint(), ADD, "", DELTA, now, now + lifetime_of_job(ADD, LIVE))
-        visit, after, begun = Adding(self.store, self.clock, LIVE), "", time.monotonic()
+        visit, after, begun = Adding(self.store), "", time.monotonic()
         while page := await self.store.names("", after, PAGE):
             await visit(job, page)
             after = page[-1]
@@ -82,7 +82,7 @@ class _Space:
         worker = make_worker(tasks, self.jobs, self.store, overlay, clock=self.clock, settings=settings)
         stop, begun = Stop(), time.monotonic()
         compactor = compactor_of(self.store, self.clock, settings)
-        starting = Starting(self.jobs, tasks, overlay, compactor, self.clock, receipts_live=LIVE)
+        starting = Starting(self.jobs, tasks, overlay, compactor, self.clock, store=self.store, receipts_live=LIVE)
         standing, _ = await starting.start(ADD, "", DELTA)
         running = asyncio.create_task(make_runner(tasks, worker, settings, at_once=at_once).run(stop, 0))
         while standing.state == RUNNING:

@@ -105,8 +105,7 @@ async def _report(parts: "Parts", retention: int, options: argparse.Namespace) -
 
 async def _horizon(parts: "Parts", retention: int) -> float:
     """By the clock that is ahead: whoever deleted what expired may have gone by the other."""
-    reached = await parts.store.reached(lifetime(retention, of_client=True)) / 1_000
-    return max(parts.clock.now(), reached) - (lifetime(retention, of_client=False) - HOUR) / 1_000
+    return (await parts.store.now() - lifetime(retention, of_client=False) + HOUR) / 1_000
 
 
 async def look(store: "Store", names: Sequence[str], horizon: float) -> "tuple[Ledger, bool]":

@@ -182,7 +182,7 @@ class Importer:
             adds.append(ShardAdd(mark.counter, shard, mark.total - mark.seen, max(number, shard + 1), known))
         commit_id = mint()
         (note,) = notes.written([""], commit_id, Tally(), {add.counter: add.delta for add in adds})
-        expires = int(self._clock.now() * 1_000) + self._way.receipts_live
+        expires = await self._insist(self._store.now) + self._way.receipts_live
         receipt = Receipt(key_of_import(commit_id), expires, note=note)
         return Commit((receipt,), tuple(adds), marks=tuple(todo))
 

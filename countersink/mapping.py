@@ -204,7 +204,9 @@ async def _by_itself(wish: Wish, at_once: int | None) -> AsyncIterator[Place]:
         tasks = tasks_of_process(parts.clock, settings.lease)
         compactor = compactor_of(parts.store, parts.clock, settings)
         receipts_live = lifetime(settings.retention * 1000, of_client=True)
-        starting = Starting(parts.jobs, tasks, parts.overlay, compactor, parts.clock, receipts_live=receipts_live)
+        starting = Starting(
+            parts.jobs, tasks, parts.overlay, compactor, parts.clock, store=parts.store, receipts_live=receipts_live
+        )
         standing, _ = await starting.start(wish.kind, wish.prefix, wish.number or 0, id_=wish.id)
         if not standing.job.asks(wish.kind, wish.prefix, wish.number or 0):
             raise CountersinkError(f"{standing.job.taken()}: choose another id")

@@ -6,6 +6,7 @@ import logging
 import signal
 import socket
 from collections.abc import AsyncIterator, Callable, Coroutine
+from functools import partial
 
 import uvloop
 
@@ -22,6 +23,7 @@ from ingest.spool import Spool
 from shared import metrics
 from shared.errors import SettingsError, TransientError
 from shared.ports import DeadLetters
+from shared.promises import Promises, promised
 from shared.settings import Settings
 from shared.supervise import Stop, forever
 from shared.wiring import Parts, connect
@@ -106,9 +108,10 @@ def _ingest(parts: Parts, settings: Settings) -> Ingest:
             parts.publisher,
             queue.publisher,
             queue.subscription,
-            parts.clock,
+            queue.clock,
             settings.spool_age,
             keeps=queue.keeps,
+            oldest=partial(_oldest, parts, settings),
         )
     return Ingest(
         parts.publisher,
@@ -124,12 +127,19 @@ def _ingest(parts: Parts, settings: Settings) -> Ingest:
     )
 
 
+async def _oldest(parts: Parts, settings: Settings) -> int:
+    """What a spool may still forward was taken later: receipts outlive what it keeps and what Pub/Sub keeps."""
+    ours = promised(settings.retention * 1000, int(settings.spool_age * 1000))
+    promises = Promises(ours, await parts.store.promises())
+    return await parts.store.now() - promises.longest_spool()
+
+
 async def _flush(parts: Parts, settings: Settings, stop: Stop) -> None:
     """What waits at the broker, and the tasks of jobs."""
     worker = make_worker(parts.tasks, parts.jobs, parts.store, parts.overlay, clock=parts.clock, settings=settings)
     runner = make_runner(parts.tasks, worker, settings)
     async with asyncio.TaskGroup() as tasks:
-        sweeper = tasks.create_task(forever(JobSweep(parts.jobs, parts.clock).sweep_once, INTERVAL), name="forget jobs")
+        sweeper = tasks.create_task(forever(JobSweep(parts.jobs, parts.store).sweep_once, INTERVAL), name="forget jobs")
         watcher = tasks.create_task(forever(parts.check_files, LOOK_AT_FILES), name="watch the files")
         tasks.create_task(runner.run(stop, settings.drain_timeout), name="jobs")
         tasks.create_task(flusher_of(parts, settings).run(stop, settings.drain_timeout), name="flush")
@@ -147,7 +157,7 @@ def replay_of(parts: Parts, letters: DeadLetters, settings: Settings, *, too_old
 
 
 def _tools(parts: Parts, settings: Settings) -> Tools:
-    return make_tools(parts.subscription, parts.store, parts.overlay, parts.clock, settings, ages=parts.ages)
+    return make_tools(parts.subscription, parts.store, parts.overlay, parts.clock, settings, together=not parts.ages)
 
 
 @contextlib.asynccontextmanager

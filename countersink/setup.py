@@ -13,7 +13,6 @@ from countersink.logs import set_up
 from countersink.output import flush, tell
 from shared.errors import CountersinkError, TransientError
 from shared.findings import FAIL, OK, Finding
-from shared.receipts import lifetime
 from shared.settings import Settings
 
 if TYPE_CHECKING:
@@ -50,8 +49,8 @@ def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
         "sweep",
         _sweep,
         "delete the receipts and the jobs that have expired, as flushers do now and then",
-        more="Not by this machine's clock alone, which may be ahead: Datastore tells the time; in a file the newest"
-        " receipt does, taken for one of a client's id, so that without such ids all stays for 8 days more.",
+        more="It goes by the store's time, not by this machine's clock: Datastore tells it; the time of a file passes"
+        " only while a process has the file open.",
     )
 
 
@@ -131,10 +130,9 @@ async def _sweep(_: argparse.Namespace) -> None:
 
     settings = read_settings()
     parts = connect(settings)
-    longest = lifetime(settings.retention * 1_000, of_client=True)
     deleted = 0
     try:
-        now = min(int(parts.clock.now() * 1_000), await parts.store.reached(longest))
+        now = await parts.store.now()
         while some := await _patiently(lambda: parts.store.sweep(now, AT_ONCE)):
             deleted += some
         while await _patiently(lambda: parts.jobs.sweep(now, AT_ONCE)):

@@ -8,7 +8,7 @@ from typing import Final
 
 from flusher.visits import Outcome, existing
 from shared import notes
-from shared.clock import Clock
+from shared.bounds import Bounds
 from shared.errors import AlreadyAppliedError, RefusedError, ShardFullError, ShrunkError, TransientError
 from shared.jobs import Job
 from shared.ports import Store
@@ -24,13 +24,8 @@ Shards = Mapping[str, int]
 class Adding:
     """A receipt can be inserted once, so who visits the page again, or a part of it, adds to nobody twice."""
 
-    def __init__(
-        self, store: Store, clock: Clock, receipts_live: int, pick: Callable[[int], int] = random.randrange
-    ) -> None:
-        """`receipts_live` in milliseconds."""
+    def __init__(self, store: Store, pick: Callable[[int], int] = random.randrange) -> None:
         self._store = store
-        self._clock = clock
-        self._receipts_live = receipts_live
         self._pick = pick
 
     async def __call__(self, job: Job, names: Sequence[str]) -> Outcome:
@@ -72,10 +67,10 @@ class Adding:
 
     def _commit(self, job: Job, left: Shards, full: Mapping[str, frozenset[int]]) -> Commit:
         adds = [self._to_shard(name, shards, job.number, full) for name, shards in left.items()]
-        expires = job.receipts_expire(int(self._clock.now() * 1000), self._receipts_live)
+        expires = job.receipts_expire()
         said = notes.written(("",) * len(left), secrets.token_hex(6), Tally(), dict.fromkeys(left, job.number))
         receipts = [Receipt(job.receipt_of(name), expires, note=note) for name, note in zip(left, said, strict=True)]
-        return Commit(tuple(receipts), tuple(adds))
+        return Commit(tuple(receipts), tuple(adds), bounds=Bounds(job.until()))
 
     def _to_shard(self, name: str, shards: int, delta: int, full: Mapping[str, frozenset[int]]) -> ShardAdd:
         shard = choose(shards, full.get(name, frozenset()), self._pick)

@@ -5,7 +5,6 @@ from math import inf
 
 from flusher.visits import Outcome, existing, one_by_one
 from shared import metrics
-from shared.clock import Clock
 from shared.compaction import PATIENCE, Compactor, Stamp
 from shared.errors import ContendedError, CrowdedError, RefusedError
 from shared.jobs import Job
@@ -17,16 +16,13 @@ class Compacting:
     again, which changes no total.
     """
 
-    def __init__(self, store: Store, compactor: Compactor, clock: Clock, receipts_live: int) -> None:
-        """`receipts_live` in milliseconds."""
+    def __init__(self, store: Store, compactor: Compactor) -> None:
         self._store = store
         self._compactor = compactor
-        self._clock = clock
-        self._receipts_live = receipts_live
 
     async def __call__(self, job: Job, names: Sequence[str]) -> Outcome:
         there = await existing(self._store, names)
-        expires = job.receipts_expire(int(self._clock.now() * 1000), self._receipts_live)
+        expires = job.receipts_expire()
         stamps = {name: Stamp(job.receipt_of(name), expires) for name in there}
         before = (await self._store.receipts([stamp.key for stamp in stamps.values()])).found
 

@@ -8,14 +8,18 @@ from math import inf
 from typing import Final
 
 from flusher.growth import Growth
+from flusher.lives import Lives
 from flusher.shardbook import ShardBook
-from flusher.window import Held, Plan, Window
+from flusher.window import TOO_OLD, Held, Plan, Window
 from shared import bodies, metrics, notes
 from shared.backoff import Backoff
+from shared.bounds import Bounds
 from shared.clock import Clock
 from shared.errors import (
     AlreadyAppliedError,
     ContendedError,
+    GoneError,
+    LateError,
     RefusedError,
     ShardFullError,
     ShrunkError,
@@ -23,7 +27,6 @@ from shared.errors import (
 )
 from shared.parts import Part
 from shared.ports import DeadLetters, Overlay, Store, Subscription
-from shared.receipts import lifetime, sure_until
 from shared.words import APPLIED, DEAD, Commit, Receipt, Receipts, Tally
 
 _log = logging.getLogger(__name__)
@@ -42,11 +45,10 @@ class Tools:
     overlay: Overlay
     book: ShardBook
     clock: Clock
-    retention: int
-    """Milliseconds."""
+    lives: Lives
     backoff: Callable[[], Backoff]
-    ages: bool = False
-    """Whether receipts expire by the clock alone."""
+    together: bool = False
+    """Broker and store are one file, which knows by itself what is settled: nothing is too old there."""
     growth: Growth | None = None
     """Where more shards take more writes."""
 
@@ -63,6 +65,8 @@ class Flush:
         self._letters = letters
         self._most_parts = 1 << 30
         self._floor = 0
+        self._now = 0
+        """The store's time, ms, as far as it was asked."""
         self.why: dict[str, str] = {}
         """Why parts were given up here."""
         self._id = secrets.token_hex(6)
@@ -78,6 +82,13 @@ class Flush:
         while self.window.unsettled():
             try:
                 await self._step()
+            except LateError as error:
+                metrics.FLUSH_RETRIES.labels("late").inc()
+                self._now = max(self._now, error.reached)
+            except GoneError as error:
+                metrics.FLUSH_RETRIES.labels("gone").inc()
+                _log.warning("this process was too slow, which harms nobody: %s", error)
+                self.window.drop(error.messages)
             except TransientError as error:
                 if self._tools.clock.monotonic() - begun >= longest:
                     raise
@@ -90,8 +101,12 @@ class Flush:
 
     async def _step(self) -> None:
         """Whatever is to be done next: give up what came too late, or commit what is left."""
-        for part, why in self.window.late():  # what is given up is known from then on
-            await self._give_up(part, why)
+        self._now = max(self._now, await self._tools.store.now())
+        await self._tools.lives.renew()
+        self.window.judge((await self._tools.lives.promises()).until)
+        for held, part, why in self.window.late(self._now):  # what is given up is known from then on
+            until = None if why == TOO_OLD else held.until
+            await self._give_up(part, why, self._bounds(until, [held.delivery.message_id]))
         plan = self.window.plan(self._most_parts)
         if plan.parts:
             await self._commit(plan)
@@ -100,19 +115,19 @@ class Flush:
         tools = self._tools
         begun = tools.clock.monotonic()
         adds = await tools.book.adds(plan.sums)
-        now = self._now()
         attempts = [plan.attempts.get(key, "") for key in plan.receipts]
         tally = plan.tally._replace(dead=0)  # what is dead, dead receipts say, and they alone
         said = notes.written(attempts, self._id, tally, plan.sums)
         receipts = [
-            Receipt(key, now + lifetime(tools.retention, of_client=of_client), APPLIED, note)
+            Receipt(key, self._expires(of_client=of_client), APPLIED, note)
             for (key, of_client), note in zip(plan.receipts.items(), said, strict=True)
         ]
         dead = self.window.dead
         new = tuple([one for one in receipts if one.key not in dead])
         revived = tuple([one._replace(note=one.note or notes.SILENT) for one in receipts if one.key in dead])
         try:
-            time = await self._apply(Commit(new, adds, revived, plan.tally))
+            bounds = self._bounds(plan.until, plan.messages)
+            time = await self._apply(Commit(new, adds, revived, plan.tally, bounds=bounds))
         except AlreadyAppliedError:
             metrics.FLUSH_RETRIES.labels("receipts exist").inc()
             await self._look_up(plan.receipts, {part.key for part in plan.parts})
@@ -151,9 +166,13 @@ class Flush:
         growth.wrote(commit.adds, ended - begun, ended)
         return time
 
-    def _now(self) -> int:
-        """Not before the publishing: by a clock that is behind, a receipt would not outlive its message."""
-        return max(int(self._tools.clock.now() * 1000), self.window.newest)
+    def _expires(self, *, of_client: bool) -> int:
+        """By the later of the store's time and the broker's, where that is not any process's wall clock."""
+        made = self._now if self._tools.together else max(self._now, self.window.newest)
+        return self._tools.lives.expires(made, of_client=of_client)
+
+    def _bounds(self, until: int | None, messages: Sequence[str]) -> Bounds:
+        return Bounds(until, 0, tuple(messages)) if self._tools.together else Bounds(until, self.window.newest)
 
     async def _look_up(self, keys: Collection[str], parts: Collection[str]) -> None:
         """Never take it that all of them exist. What does not is committed again."""
@@ -177,16 +196,16 @@ class Flush:
         if len(plan.parts) > 1:
             self._most_parts = len(plan.parts) // 2
         else:
-            await self._give_up(plan.parts[0], str(error))
+            await self._give_up(plan.parts[0], str(error), self._bounds(plan.until, plan.messages))
 
-    async def _give_up(self, part: Part, why: str) -> None:
+    async def _give_up(self, part: Part, why: str, bounds: Bounds) -> None:
         """A receipt that says so, before anything is published: a second flusher must not apply it meanwhile."""
         dead, tally = self._dead(part, why), self.window.buries(part)
         (note,) = notes.written([part.attempt], self._id, tally._replace(dead=part.increments), {})
         again = part.key in self.window.dead
         try:
             new = () if again else (dead._replace(note=note),)
-            await self._bury_in_store(Commit(new, (), (dead,) if again else (), tally))
+            await self._bury_in_store(Commit(new, (), (dead,) if again else (), tally, bounds=bounds))
         except AlreadyAppliedError:
             await self._look_up([part.key], {part.key})
         else:
@@ -201,13 +220,10 @@ class Flush:
 
     def _dead(self, part: Part, why: str) -> Receipt:
         """With a body wherever it is known that the part was not applied."""
-        retention = self._tools.retention
-        dead = Receipt(part.key, self._now() + lifetime(retention, of_client=part.retried), DEAD)
-        if (held := self.window.holder(part)) is None:
+        dead = Receipt(part.key, self._expires(of_client=part.retried), DEAD)
+        if (held := self.window.holder(part, self._now)) is None:
             return dead
-        published = held.delivery.published
-        until = sure_until(held.created, published, retention) if self._tools.ages else 0
-        return bodies.with_body(dead, part, why, bodies.Origin(published, held.created, until))
+        return bodies.with_body(dead, part, why, bodies.Origin(held.delivery.published, held.created, held.until or 0))
 
     async def _settle(self) -> None:
         dead = [held for held in self.window.settled()[1] if await self._still_dead(held)]
@@ -243,7 +259,7 @@ class Flush:
 
     async def _bury(self, held: Held) -> None:
         whys = [self.why[part.key] for part in self.window.given_up(held) if part.key in self.why]
-        why = whys[0] if whys else held.late or BEFORE
+        why = whys[0] if whys else TOO_OLD if held.late(self._now) else BEFORE
         try:
             if self._letters is not None:
                 if held.delivery.token:

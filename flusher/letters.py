@@ -2,17 +2,13 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Final
 
+from flusher.window import TOO_OLD
 from shared import bodies
 from shared.codec import decode
 from shared.errors import NewerError, UnreadableError
 from shared.parts import Part, parts_of
-from shared.receipts import too_old
 from shared.words import APPLIED, DEAD, DROPPED, Letter, Receipt
-
-TOO_OLD: Final = "it is older than receipts are kept, so nobody can say whether it has been applied"
-"""The reason of a message that was buried for its age, and perhaps after it had been applied."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,10 +37,10 @@ class Opened:
             for key, _ in part.keyed:
                 yield key
 
-    def unsure(self, found: Mapping[str, Receipt], now: int, retention: int) -> bool:
+    def unsure(self, found: Mapping[str, Receipt], now: int, until: int) -> bool:
         """Whether some of it may have been applied, though no receipt says so: it was buried for its age, or is now so
-        old that a receipt which is not there may have been there. A dead one, which lives as long as the letter, is
-        proof that the envelope was not; it says nothing of the ids in it.
+        old (`until`) that a receipt which is not there may have been there. A dead one, which lives as long as the
+        letter, is proof that the envelope was not; it says nothing of the ids in it.
         """
         left = [part for part in self.parts if not _over(part.key, found)]
         if not left or self.flaw is not None:
@@ -53,9 +49,7 @@ class Opened:
             return True
         if not any(key not in found for part in left for key in (part.key, *(key for key, _ in part.keyed))):
             return False
-        if self.sure_until is not None:
-            return 0 < self.sure_until < now
-        return too_old(self.created, self.letter.delivery.published, now, retention)
+        return 0 < (until if self.sure_until is None else self.sure_until) < now
 
     def state(self, found: Mapping[str, Receipt]) -> str:
         """What a replay would do with it, in a word: count it; or nothing, as it is unreadable, applied or dropped."""

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from flusher.flush import Flush, Tools
-from flusher.letters import TOO_OLD, Opened
-from flusher.window import Window
+from flusher.letters import Opened
+from flusher.window import TOO_OLD, Window
 from shared.ports import DeadLetters
 from shared.words import APPLIED, DROPPED
 
@@ -47,17 +47,19 @@ class Replay:
         """`TransientError`: the store was away for `patience` seconds; some may be counted, and none is lost."""
         keys = [*dict.fromkeys(key for one in opened for key in one.receipt_keys())]
         receipts = await self._tools.store.receipts(keys)
-        now = int(self._tools.clock.now() * 1000)
+        now, promises = await self._tools.store.now(), await self._tools.lives.promises()
         window = Window(revives=True)
         outcomes = []
         for one in opened:
             outcome = Outcome(one, why=one.flaw)
             outcomes.append(outcome)
-            if self._judges and one.unsure(receipts.found, now, self._tools.retention):
+            until = promises.until(one.letter.delivery.published) if self._judges else None
+            if until is not None and one.unsure(receipts.found, now, until):
                 outcome.why = LEFT_AS_UNSURE
                 outcome.left = sum(part.increments for part in one.parts)
             elif one.flaw is None:
-                window.hold(one.letter.delivery, one.parts, created=one.created)
+                unknown = any(key not in receipts.found for key in one.receipt_keys())
+                window.hold(one.letter.delivery, one.parts, aged=self._judges and unknown, created=one.created)
         flush = Flush(window, self._tools, self._letters)
         flush.learn(keys, receipts)
         await flush.run(patience)

@@ -6,6 +6,7 @@ from flusher.cooling import Cooling
 from flusher.exporting import Exporting
 from flusher.flush import Tools
 from flusher.growth import Growth
+from flusher.lives import Lives
 from flusher.policy import FlushPolicy
 from flusher.runner import Runner
 from flusher.setting import Setting
@@ -21,6 +22,7 @@ from shared.job_ports import Jobs, Tasks
 from shared.jobs import ADD, COMPACT, DELETE, EXPORT, RESET
 from shared.looks import Looks
 from shared.ports import Overlay, Store, Subscription
+from shared.promises import promised
 from shared.reader import Reader
 from shared.receipts import lifetime
 from shared.setter import Setter
@@ -38,18 +40,18 @@ def make_tools(
     clock: Clock,
     settings: Settings,
     *,
-    ages: bool = False,
+    together: bool = False,
 ) -> Tools:
-    """`ages`: whether receipts expire by the clock alone."""
+    """`together`: broker and store are one file."""
     return Tools(
         store=store,
         subscription=subscription,
         overlay=overlay,
         book=ShardBook(store, clock, settings.shards),
         clock=clock,
-        retention=settings.retention * 1000,
+        lives=Lives(store, clock, promised(settings.retention * 1000, int(settings.spool_age * 1000))),
         backoff=Backoff,
-        ages=ages,
+        together=together,
         growth=Growth(settings.shard_writes, settings.max_shards) if store.parallel else None,
     )
 
@@ -85,13 +87,13 @@ def make_worker(
     reader = Reader(store, overlay, clock, settings.cache_ttl)
     setting = Setting(Setter(reader, store, overlay, clock, receipts_live))
     visits: dict[str, Visit] = {
-        ADD: Adding(store, clock, receipts_live),
+        ADD: Adding(store),
         RESET: setting,
         DELETE: setting,
         EXPORT: Exporting(reader),
-        COMPACT: Compacting(store, compactor_of(store, clock, settings), clock, receipts_live),
+        COMPACT: Compacting(store, compactor_of(store, clock, settings)),
     }
-    return Worker(tasks, jobs, store, visits, clock=clock, receipts_live=receipts_live)
+    return Worker(tasks, jobs, store, visits, clock=clock)
 
 
 def make_runner(tasks: Tasks, worker: Worker, settings: Settings, *, at_once: int | None = None) -> Runner:

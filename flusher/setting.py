@@ -15,7 +15,7 @@ class Setting:
         self._setter = setter
 
     async def __call__(self, job: Job, names: Sequence[str]) -> Outcome:
-        wish = Wish(job.kind, since=job.created)
+        wish = Wish(job.kind, expires=job.receipts_expire(), until=job.until())
 
         async def reset(name: str) -> tuple[bool, str | None]:
             """Whether it is there, and why it could not be set."""

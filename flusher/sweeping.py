@@ -1,10 +1,9 @@
-"""Owns when jobs that were done long ago are forgotten: as receipts, by a clock that is not believed at once."""
+"""Owns when jobs that were done long ago are forgotten: as receipts, by the store's time."""
 
 from typing import Final
 
-from flusher.horizon import Horizon
-from shared.clock import Clock
 from shared.job_ports import Jobs
+from shared.ports import Store
 
 INTERVAL: Final = 60.0
 MOST: Final = 500
@@ -14,12 +13,10 @@ MOST: Final = 500
 class JobSweep:
     """Some at a time."""
 
-    def __init__(self, jobs: Jobs, clock: Clock) -> None:
+    def __init__(self, jobs: Jobs, store: Store) -> None:
         self._jobs = jobs
-        self._clock = clock
-        self._horizon = Horizon()
+        self._store = store
 
     async def sweep_once(self) -> int:
         """How many rows went."""
-        until = self._horizon.until(self._clock.now(), self._clock.monotonic())
-        return 0 if until is None else await self._jobs.sweep(int(until * 1000), MOST)
+        return await self._jobs.sweep(await self._store.now(), MOST)

@@ -11,7 +11,7 @@ from typing import Final
 from flusher.visits import Outcome, Visit
 from shared import metrics
 from shared.clock import Clock
-from shared.errors import NewerError, NotAloneError, RefusedError
+from shared.errors import LateError, NewerError, NotAloneError, RefusedError
 from shared.job_ports import Jobs, Tasks
 from shared.jobs import DONE, FAILED, KINDS, MOST_EXAMPLES, RUNNING, Done, Job, Progress, Task, divided
 from shared.ports import Store
@@ -23,6 +23,7 @@ PAGE: Final = 1_000
 """Counters of a task. What an export writes of them, names of the longest kind, is still one entity: below 1 MiB."""
 BELIEVED: Final = 10.0
 """Seconds for which a job is taken to run on. Once it has ended there is no harm in another look at a task."""
+TOO_LONG: Final = "it took longer than receipts live, so that what is left can't be done just once"
 MOST_JOBS: Final = 1_000
 """Remembered."""
 _VISITED: Final = {kind: metrics.JOB_COUNTERS.labels(kind) for kind in KINDS}
@@ -39,16 +40,14 @@ class Worker:
         visits: Mapping[str, Visit],
         *,
         clock: Clock,
-        receipts_live: int,
         page: int = PAGE,
     ) -> None:
-        """`visits`: how each kind of job is done; `receipts_live` in milliseconds."""
+        """`visits`: how each kind of job is done."""
         self._tasks = tasks
         self._jobs = jobs
         self._store = store
         self._visits = visits
         self._clock = clock
-        self._receipts_live = receipts_live
         self._page = page
         self._running: dict[str, tuple[Job, float]] = {}
 
@@ -63,6 +62,9 @@ class Worker:
         if done is None:
             try:
                 done = await self._jobs.record(await self._visit(job, task))
+            except LateError:
+                await self._fail(job, TOO_LONG)
+                return
             except (NotAloneError, RefusedError) as error:
                 where = f"the page behind {task.range.after!r} can't be done"
                 await self._fail(job, f"{where}: {error}; what is done stays, and another job would do it again")
@@ -95,11 +97,10 @@ class Worker:
         return standing.job
 
     async def _in_time(self, job: Job) -> bool:
-        """Its first receipts may be gone soon: what is visited again then would not be known."""
-        if int(self._clock.now() * 1000) <= job.until(self._receipts_live):
+        """Its receipts may be gone soon: what is visited again then would not be known."""
+        if await self._store.now() <= job.until():
             return True
-        why = "it took longer than receipts live, or it itself, so that what is left can't be done just once"
-        await self._fail(job, why)
+        await self._fail(job, TOO_LONG)
         return False
 
     async def _fail(self, job: Job, why: str) -> None:

@@ -4,7 +4,7 @@ It keeps the parts as they came. What is left after some turn out to be applied 
 that the first of two equal ids may fall away and the second still carries it.
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -17,6 +17,9 @@ MOST_IN_COMMIT: Final = 2_500
 MOST_BYTES_IN_COMMIT: Final = 3_000_000
 """Of names and keys: below what the smallest of the stores takes, whatever else a commit says of each."""
 
+TOO_OLD: Final = "it is older than receipts are kept, so nobody can say whether it has been applied"
+"""The reason of a message that was buried for its age, and perhaps after it had been applied."""
+
 
 @dataclass(slots=True)
 class Held:
@@ -24,10 +27,15 @@ class Held:
 
     delivery: Delivery
     parts: tuple[Part, ...]
-    late: str | None
-    """Why it can't be applied any more, whatever the store says."""
+    aged: bool
+    """Whether receipts of it may expire before it comes again."""
     created: int = 0
     """Milliseconds since 1970, by the clock of whoever made it."""
+    until: int | None = None
+    """The store's time (ms) after which it can't be applied any more, as its receipts may be gone."""
+
+    def late(self, now: int) -> bool:
+        return self.until is not None and now > self.until
 
 
 @dataclass(slots=True)
@@ -45,6 +53,15 @@ class Plan:
     bytes: int = 0
     revives: bool = False
     """What is in it was dead-lettered, and counted then."""
+    until: int | None = None
+    """See `Bounds`; and so `messages`."""
+    messages: list[str] = field(default_factory=list)
+
+    def come_from(self, held: Held) -> None:
+        """A part of it was taken from there."""
+        self.messages.append(held.delivery.message_id)
+        if held.until is not None:
+            self.until = held.until if self.until is None else min(self.until, held.until)
 
     def take(self, part: Part, known: Mapping[str, str]) -> bool:
         """Add the part if the commit has room for all of it."""
@@ -114,13 +131,13 @@ class Window:
     def __bool__(self) -> bool:
         return bool(self.held)
 
-    def add(self, delivery: Delivery, envelope: Envelope, late: str | None = None) -> None:
-        self.hold(delivery, tuple(parts_of(envelope)), late, envelope.created)
+    def add(self, delivery: Delivery, envelope: Envelope, *, aged: bool = False) -> None:
+        self.hold(delivery, tuple(parts_of(envelope)), aged=aged, created=envelope.created)
         self.counters |= envelope.counters()
 
-    def hold(self, delivery: Delivery, parts: tuple[Part, ...], late: str | None = None, created: int = 0) -> None:
+    def hold(self, delivery: Delivery, parts: tuple[Part, ...], *, aged: bool = False, created: int = 0) -> None:
         """As `add`, of parts that are known already."""
-        self.held.append(Held(delivery, parts, late, created))
+        self.held.append(Held(delivery, parts, aged, created))
         self.bytes += len(delivery.message.data)
         self.newest = max(self.newest, delivery.published)
         self.oldest = delivery.published if self.oldest is None else min(self.oldest, delivery.published)
@@ -135,7 +152,18 @@ class Window:
                     continue
                 if len(plan.parts) == most_parts or not plan.take(left, self.known):
                     return plan
+                plan.come_from(held)
         return plan
+
+    def judge(self, until: Callable[[int], int]) -> None:
+        """`until`: when a message that was published at that time becomes too old."""
+        for held in self.held:
+            if held.aged:
+                held.until = until(held.delivery.published)
+
+    def drop(self, messages: Collection[str]) -> None:
+        """Somebody else has settled them."""
+        self.held = [held for held in self.held if held.delivery.message_id not in messages]
 
     def _left(self, part: Part, plan: Plan | None = None) -> Part | None:
         """What is still to be committed of it: itself; that it came as a second use of its id; or, of a copy, nothing.
@@ -158,22 +186,22 @@ class Window:
         body = self.bodies.get(part.key)
         return body or part.in_place_of(self.attempts[part.key], self.dead[part.key])
 
-    def late(self) -> Iterator[tuple[Part, str]]:
+    def late(self, now: int) -> Iterator[tuple[Held, Part, str]]:
         """What is to be given up, and why: what came too late, and second uses of what was given up."""
-        for held in self.held:
+        for held in [*self.held]:
             for part in held.parts:
                 state = self.known.get(part.key)
-                if state is None and held.late is not None:
-                    yield part, held.late
+                if state is None and held.late(now):
+                    yield held, part, TOO_OLD
                 elif state in {DEAD, DROPPED} and (second := self._left(part)) is not None:
-                    yield second, "its id was given up before"
+                    yield held, second, "its id was given up before"
 
-    def holder(self, part: Part) -> Held | None:
+    def holder(self, part: Part, now: int) -> Held | None:
         """The message that the store can keep the part of, if that is given up: not one that came too late, since it
         may have been applied; and of a second use there is nothing to keep.
         """
         holders = [held for held in self.held for one in held.parts if part.key == one.key]
-        return holders[0] if holders and all(held.late is None for held in holders) else None
+        return holders[0] if holders and not any(held.late(now) for held in holders) else None
 
     def learn(self, keys: Collection[str], state: str, attempts: Mapping[str, str] | None = None) -> None:
         """`attempts`: see `Plan`."""

@@ -12,8 +12,6 @@ from typing import Final
 from flusher.cooling import Cooling
 from flusher.flush import Flush, Tools
 from flusher.growing import Growing
-from flusher.horizon import Horizon
-from flusher.letters import TOO_OLD
 from flusher.newer import Newer
 from flusher.policy import FlushPolicy
 from flusher.removal import Removal
@@ -22,7 +20,6 @@ from flusher.witness import Witness
 from shared import metrics
 from shared.codec import decode
 from shared.errors import NewerError, TransientError, UnreadableError
-from shared.receipts import too_old
 from shared.supervise import Stop, forever
 from shared.words import Delivery
 
@@ -66,7 +63,6 @@ class Flusher:
         self._lease = lease
         self._ages = ages
         """Whether receipts expire by the clock alone, so that old envelopes can't be judged any more."""
-        self._horizon = Horizon()
         self._removal = Removal(tools.store, tools.clock) if removes else None
         self._growing = Growing(tools.growth, tools.store, tools.book, tools.clock) if tools.growth else None
         self._cooling = cooling
@@ -123,13 +119,7 @@ class Flusher:
         except NewerError as error:
             self._newer.take(delivery, error)
             return None
-        self._window.add(delivery, envelope, self._too_late(envelope.created, delivery.published))
-        return None
-
-    def _too_late(self, created: int, published: int) -> str | None:
-        now = int(self._tools.clock.now() * 1000)
-        if self._ages and too_old(created, published, now, self._tools.retention):
-            return TOO_OLD
+        self._window.add(delivery, envelope, aged=self._ages)
         return None
 
     def due(self) -> bool:
@@ -153,13 +143,9 @@ class Flusher:
             await self._tools.subscription.extend(tokens, self._lease)
 
     async def sweep_once(self) -> None:
-        """Delete the receipts that have expired, some at a time, since others write, too."""
-        until = self._horizon.until(self._tools.clock.now(), self._tools.clock.monotonic())
-        if until is None:
-            return
-        while True:
-            if not await self._tools.store.sweep(int(until * 1000), MOST_SWEPT):
-                return
+        """Delete the receipts that have expired by the store's time, some at a time, since others write, too."""
+        store = self._tools.store
+        while await store.sweep(await store.now(), MOST_SWEPT):  # noqa: ASYNC110 (it is work, no waiting)
             await asyncio.sleep(LOOK)
 
     async def remove_once(self) -> None:

@@ -71,7 +71,7 @@ class Ingest:
         tracking = Tracking(store, overlay, clock)
         receipts_live = lifetime(settings.retention * 1000, of_client=True)
         compactor = compactor_of(store, clock, settings)
-        starting = Starting(jobs, tasks, overlay, compactor, clock, receipts_live=receipts_live)
+        starting = Starting(jobs, tasks, overlay, compactor, clock, store=store, receipts_live=receipts_live)
         self._lane = Lane(self.publishing, settings.max_body_bytes) if short else None
         self.routes = Routes(
             Writes(self.publishing, tracking, self.reader, bodies),

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
 from ingest.forwarding import PAUSE, Forwarding
@@ -18,7 +18,7 @@ from shared.errors import (
     UnkeptError,
 )
 from shared.ports import Publisher, Subscription
-from shared.words import Message
+from shared.words import Delivery, Message
 
 _log = logging.getLogger(__name__)
 
@@ -27,6 +27,12 @@ MOST_BYTES_FORWARDED: Final = 5_000_000
 MOST_REMEMBERED: Final = 10_000
 """Refused rows."""
 WAIT: Final = 0.2
+YOUNG: Final = 600_000
+"""Milliseconds."""
+TOO_OLD: Final = (
+    "it waited in the spool for so long that receipts may be gone: if it was published before, it would count twice;"
+    " set COUNTERSINK_SPOOL_AGE for flushers as for ingests"
+)
 LEASE: Final = 30.0
 """Seconds for which what one process forwards is kept from others on the same file."""
 
@@ -50,8 +56,10 @@ class Spool:
         longest_age: float,
         *,
         keeps: bool = True,
+        oldest: Callable[[], Awaitable[int]] | None = None,
     ) -> None:
-        """`queue` and `waiting`: a durable broker of this machine. `longest_age`: seconds.
+        """`queue` and `waiting`: a durable broker of this machine, which dates by `clock`. `longest_age`: seconds.
+        `oldest`: what was taken before that time (ms) must not be forwarded any more.
 
         Not `keeps`: what is written there may be gone with the process. Then it forwards what it finds, and takes
         nothing.
@@ -62,6 +70,7 @@ class Spool:
         self._clock = clock
         self._longest_age = longest_age
         self._keeps = keeps
+        self._asks = oldest
         self._away = True
         """Until it is known that nothing is left of an earlier life."""
         self._oldest: int | None = None
@@ -144,6 +153,14 @@ class Spool:
                 self._comes()
             return 0
         self._away = True
+        pulled = len(deliveries)
+        try:
+            deliveries = await self._in_time(deliveries)
+        except TransientError:
+            await self._waiting.give_back([delivery.token for delivery in deliveries])
+            raise
+        if not deliveries:
+            return pulled
         step = Forwarding(self._broker, self._waiting, deliveries)
         try:
             await step.run()
@@ -163,7 +180,7 @@ class Spool:
         finally:
             self._tell(step)
             await step.give_back()
-        return len(deliveries)
+        return pulled
 
     def _tell(self, step: Forwarding) -> None:
         if len(self._refused) > MOST_REMEMBERED:
@@ -184,6 +201,22 @@ class Spool:
                 "message %s of the spool is too large for the broker, and is kept: see countersink dlq list",
                 delivery.message_id,
             )
+
+    async def _in_time(self, deliveries: Sequence[Delivery]) -> Sequence[Delivery]:
+        """Those that may still be forwarded. The store is asked only about what has been here for some minutes."""
+        now = self._clock.now() * 1000
+        if self._asks is None or all(abs(now - delivery.published) < YOUNG for delivery in deliveries):
+            return deliveries
+        oldest = await self._asks()
+        for delivery in deliveries:
+            if delivery.published < oldest:
+                metrics.SPOOL_BURIED.inc()
+                _log.critical(
+                    "message %s is too old to be forwarded, and is kept in the spool: see countersink dlq list",
+                    delivery.message_id,
+                )
+                await self._waiting.bury(delivery, TOO_OLD)
+        return [delivery for delivery in deliveries if delivery.published >= oldest]
 
     def _admit(self) -> None:
         if self._oldest is not None:

@@ -1,6 +1,7 @@
 """Time, as something that is handed in."""
 
 import time
+from collections.abc import Callable
 from typing import Final, Protocol
 
 _COUNTS_SLEEP: Final[int] = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
@@ -8,7 +9,9 @@ _COUNTS_SLEEP: Final[int] = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC
 
 
 class Clock(Protocol):
-    """Two clocks: one for instants that are stored or shown, one for durations."""
+    """One clock for instants that people see, one for durations. Neither decides what a receipt proves: the store's
+    time does.
+    """
 
     def now(self) -> float:
         """Seconds since 1970."""
@@ -27,6 +30,21 @@ class SystemClock:
 
     def monotonic(self) -> float:
         return time.clock_gettime(_COUNTS_SLEEP)
+
+
+class ToldClock:
+    """The time that a store tells, as soon as it has told any; until then, and for durations, this machine's clocks."""
+
+    def __init__(self, own: Clock, told: Callable[[], int]) -> None:
+        """`told`: the store's time in ms, as far as it is known here without asking; 0 if it is not."""
+        self._own = own
+        self._told = told
+
+    def now(self) -> float:
+        return self._told() / 1_000 or self._own.now()
+
+    def monotonic(self) -> float:
+        return self._own.monotonic()
 
 
 class ManualClock:

@@ -58,7 +58,7 @@ class Compactor:
         backoff = self._backoff()
         while True:
             try:
-                number = await self._store.compact(counter, num_shards, self._receipt(counter, stamp))
+                number = await self._store.compact(counter, num_shards, await self._receipt(counter, stamp))
             except AlreadyAppliedError:
                 stamp = None  # the first was done
             except TransientError:
@@ -70,12 +70,12 @@ class Compactor:
                     return number
                 stamp = None
 
-    def _receipt(self, counter: str, stamp: Stamp | None) -> Receipt:
+    async def _receipt(self, counter: str, stamp: Stamp | None) -> Receipt:
         """That it was there, and moved nothing in or out."""
         identity = mint()
         (note,) = notes.written([""], identity, Tally(), {counter: 0})
         if stamp is None:
-            expires = int(self._clock.now() * 1000) + lifetime(self._retention, of_client=False)
+            expires = await self._store.now() + lifetime(self._retention, of_client=False)
             stamp = Stamp(key_of_compaction(identity), expires)
         return Receipt(*stamp, note=note)
 

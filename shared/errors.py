@@ -81,6 +81,23 @@ class AlreadyAppliedError(CountersinkError):
     """A receipt of the commit exists; nothing was applied. Look the receipts up and commit what is left."""
 
 
+class LateError(CountersinkError):
+    """The commit might happen after the time up to which it is allowed; nothing was applied. Judge its ages again."""
+
+    def __init__(self, reached: int) -> None:
+        super().__init__(f"the commit may happen as late as {reached} ms by the store's time, which is too late for it")
+        self.reached = reached
+        """The store's time (ms) by which the commit might happen."""
+
+
+class GoneError(CountersinkError):
+    """These messages are not in the file any more: another process has settled them. Nothing was applied."""
+
+    def __init__(self, messages: Collection[str]) -> None:
+        super().__init__(f"settled by another process: messages {sorted(messages)}")
+        self.messages = messages
+
+
 class InexactError(TransientError):
     """Nobody knows just what a counter is now, and nothing less will do."""
 

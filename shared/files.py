@@ -37,11 +37,6 @@ def spool_flaw(settings: Settings) -> str | None:
 
 def spool_path(settings: Settings) -> Path:
     """Where it would be, whatever the disk."""
-    if settings.spool_age > settings.retention:
-        raise SettingsError(
-            f"COUNTERSINK_SPOOL_AGE={settings.spool_age:g}: at most COUNTERSINK_RETENTION ({settings.retention}),"
-            " since receipts live no longer"
-        )
     if settings.spool:
         return Path(settings.spool)
     broker = urls.pubsub(BROKER, settings.broker)

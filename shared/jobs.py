@@ -70,9 +70,9 @@ class Job(NamedTuple):
     number: int = 0
     """See `NUMBERS`. Stores call it `delta`, as it was that of an add before there were others."""
     created: int = 0
-    """Milliseconds since 1970."""
+    """Milliseconds since 1970, for people: by the clock of whoever asked for it."""
     expires: int = 0
-    """It is forgotten then, and its id can be used again: when no receipt of it is there any more."""
+    """It is forgotten then, by the store's time, and its id can be used again: no receipt of it is there any more."""
 
     def asks(self, kind: str, prefix: str, number: int) -> bool:
         """Whether it is for just this."""
@@ -87,20 +87,20 @@ class Job(NamedTuple):
         """The key of what it does to this one."""
         return key_of_visit(self.id, counter)
 
-    def receipts_expire(self, now: int, receipts_live: int) -> int:
-        """Those of what is done `now`: not before the job, though the clock may be behind the one that it began by."""
-        return max(now, self.created) + receipts_live
+    def receipts_expire(self) -> int:
+        """All of them at once, whoever makes them and when, so that they go by one setting: that of the start."""
+        return self.expires - DAY
 
-    def until(self, receipts_live: int) -> int:
-        """The last time at which a task may be begun: all its receipts are still there, and so is the job."""
-        return min(self.created + receipts_live, self.expires) - HOUR
+    def until(self) -> int:
+        """The last time of the store at which something may be done for it: all its receipts are still there."""
+        return self.receipts_expire() - HOUR
 
 
 def lifetime_of_job(kind: str, receipts_live: int) -> int:
-    """Milliseconds. An export has no receipts, and is large; of the others the last receipts are made when the first
-    are about to expire.
+    """Milliseconds. What an export has written is large; what the others did is forgotten a day after their receipts,
+    which some servers delete late.
     """
-    return EXPORTS_LIVE if kind == EXPORT else 2 * receipts_live + DAY
+    return EXPORTS_LIVE if kind == EXPORT else receipts_live + DAY
 
 
 class Task(NamedTuple):

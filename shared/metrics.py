@@ -153,6 +153,12 @@ OLDEST = Gauge(
     registry=REGISTRY,
 )
 
+CLOCK_AHEAD = Gauge(
+    "countersink_clock_ahead_seconds",
+    "How far this machine's wall clock is ahead of the store's; negative when it is behind. Set it right beyond 3600.",
+    registry=REGISTRY,
+)
+
 DATASTORE_OPERATIONS = Counter(
     "countersink_datastore_operations",
     "Entities read (also those that are not there), written and deleted in Datastore: what it charges for.",

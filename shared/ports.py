@@ -9,6 +9,7 @@ from contextlib import AbstractAsyncContextManager
 from typing import Protocol
 
 from shared.books import Books
+from shared.promises import Promise
 from shared.words import Commit, Delivery, Envelope, Letter, Message, Receipt, Receipts, Total, View
 
 
@@ -120,15 +121,26 @@ class Store(Protocol):
         """Whether more shards of a counter take more writes."""
         ...
 
+    async def now(self) -> int:
+        """The store's time in ms: it alone decides what has expired or is too old. It is never ahead of time."""
+        ...
+
+    async def promises(self) -> Sequence[Promise]:
+        """Of all flushers, also those that are gone."""
+        ...
+
+    async def promise(self, one: Promise) -> None:
+        """Keep it, or raise the `seen` of the one that is there: of equal `reach` and `life`."""
+        ...
+
     async def apply(self, commit: Commit) -> int:
-        """Insert all receipts, change all to be revived and add to all shards, or do nothing; the store's time at which
-        it is done.
+        """Insert all receipts, change those to be revived and add to all shards, or do nothing; the time of the commit.
 
         Raises `AlreadyAppliedError` if any receipt exists, in whatever state, or one to be revived does not, as `dead`;
-        `ChangedError` if a guard is not of the version that it must have, or a mark not the number (either of them
-        where both are so);
+        `ChangedError` if a guard has another version than it must have, or a mark another number (either if both do);
         `ShrunkError` if a counter has fewer shards than are `known`, and the shard that was chosen is none of them;
         `ShardFullError` if a shard is too near the end of int64, or may be, as far as the store knows without a look;
+        `LateError` if it might be applied after its `until`; `GoneError` if some of its messages are gone;
         `RefusedError` if the store will never take the commit. A config is made or raised with its shard, never
         lowered. What becomes of a receipt that is revived says `Receipt.over`. A dead receipt with a body is found
         by its counters in every later snapshot, until it is applied or dropped; it never expires.
@@ -167,9 +179,7 @@ class Store(Protocol):
         ...
 
     async def raise_shards(self, counter: str, num_shards: int, *, make: bool = True) -> int:
-        """Have at least that many shards, never fewer than before; the number now. Unless `make`, a counter without a
-        config is left without: 0.
-        """
+        """Have at least that many shards; the number now. Unless `make`, none where there was no config: 0."""
         ...
 
     async def compact(self, counter: str, num_shards: int, receipt: Receipt) -> int:
@@ -185,9 +195,7 @@ class Store(Protocol):
         ...
 
     async def ages(self, shards: Collection[tuple[str, int]]) -> Mapping[tuple[str, int], float]:
-        """Seconds since those of the shards that exist were last written, whoever wrote; of none where the store does
-        not know.
-        """
+        """Seconds since those of the shards that exist were last written, as far as the store knows."""
         ...
 
     async def deleted(self, after: str, limit: int) -> Sequence[str]:
@@ -215,16 +223,9 @@ class Store(Protocol):
         """As `names`: counters that dead receipts with a body stand for, and perhaps some of what they stood for."""
         ...
 
-    async def reached(self, longest: int) -> int:
-        """A time (ms since 1970) that has come, by another clock than this machine's own if the store knows of one; no
-        receipt lives for more than `longest` ms.
-        """
-        ...
-
     async def sweep(self, now: int, limit: int) -> int:
-        """Delete up to `limit` receipts that expired before `now` (ms) and are not needed; how many it deleted. Fewer
-        does not mean that none is left. Where a server deletes them by itself they are gone; else what they say of
-        counters is carried on, see `Config`.
+        """Delete up to `limit` receipts that expired before `now` and are not needed; how many it deleted. Fewer does
+        not mean that none is left. Else than by a server's own deletion, what they say is carried on, see `Config`.
         """
         ...
 

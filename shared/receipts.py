@@ -54,15 +54,3 @@ def lifetime(retention: int, *, of_client: bool) -> int:
     A client's id lives 8 days longer: a retry accepted on its last day is flushed after it.
     """
     return retention + DAY + (CLIENT_IDS_REMEMBERED if of_client else 0)
-
-
-def too_old(created: int, published: int, now: int, retention: int) -> bool:
-    """Whether the receipt of such an envelope may already be gone, so that it can't be told from a second copy. It is
-    as old as the older of what its maker's clock says and the broker's: the maker's may be ahead.
-    """
-    return now > sure_until(created, published, retention)
-
-
-def sure_until(created: int, published: int, retention: int) -> int:
-    """Until when a receipt of such an envelope, or of an id in it, is surely still there if it ever was."""
-    return min(created, published) + retention + DAY - HOUR

@@ -13,6 +13,7 @@ from weakref import WeakValueDictionary
 
 from shared import metrics, notes
 from shared.backoff import Backoff
+from shared.bounds import Bounds
 from shared.clock import Clock
 from shared.errors import (
     AlreadyAppliedError,
@@ -20,6 +21,7 @@ from shared.errors import (
     CountersinkError,
     DoubtfulError,
     InexactError,
+    LateError,
     OverloadedError,
     ShardFullError,
     ShareError,
@@ -36,6 +38,10 @@ from shared.words import SHARD_FULL, Commit, Guard, Receipt, ShardAdd
 
 PATIENCE: Final = 5.0
 """Seconds in which others may be faster, or the store may fail; before that, as long again in line."""
+LONGEST: Final = 3_600_000
+"""Milliseconds of the store's time in which a set has to be done: as long the receipt of an earlier request is surely
+there. A process that stood still for days does not set the counter again.
+"""
 SET: Final = "set"
 RESET: Final = "reset"
 DELETE: Final = "delete"
@@ -52,8 +58,10 @@ class Wish(NamedTuple):
     value: int = 0
     key: str | None = None
     """Under which it happens once, however often it is asked for."""
-    since: int = 0
-    """Its receipts live from then on at least (ms since 1970), however far behind the clock is here."""
+    expires: int = 0
+    """When its receipts expire, by the store's time; 0: as late as those of any set."""
+    until: int | None = None
+    """The store's time after which it is not done any more; None: an hour from now."""
 
 
 class Change(NamedTuple):
@@ -128,6 +136,7 @@ class Setter:
         while True:
             why: CountersinkError
             try:
+                wish = await self._bound(wish)
                 look = await self._reader.look(counter, receipt)
                 if look.done:
                     return await self._earlier(receipt)
@@ -150,6 +159,9 @@ class Setter:
                 raise _given_up(why, doubtful=doubtful) from why
             await backoff.wait()
 
+    async def _bound(self, wish: Wish) -> Wish:
+        return wish if wish.until is not None else wish._replace(until=await self._store.now() + LONGEST)
+
     async def _commit(
         self, counter: str, wish: Wish, receipt: str, look: Look, full: Collection[int]
     ) -> tuple[Change, int]:
@@ -164,12 +176,16 @@ class Setter:
         change = Change(reading.value, wish.value)
         adds = [*self._adds(counter, wish, look, full)]
         said = notes.of_change(secrets.token_hex(6), counter, [add.delta for add in adds], *change)
-        expires = max(int(self._clock.now() * 1000), wish.since) + self._receipts_live
+        expires = wish.expires or await self._store.now() + self._receipts_live
         receipts = [Receipt(f"{receipt}{'+' * number}", expires, note=note) for number, note in enumerate(said)]
         # A reset of what was deleted does not bring it back: it would hang on whether a flusher has removed it yet.
         gone = look.guard.deleted and not reading.exists
         guard = Guard(look.guard.version, deleted=wish.kind == DELETE or (wish.kind == RESET and gone))
-        time = await self._store.apply(Commit(tuple(receipts), tuple(adds), guard=(counter, guard)))
+        bounds = Bounds(wish.until)
+        try:
+            time = await self._store.apply(Commit(tuple(receipts), tuple(adds), guard=(counter, guard), bounds=bounds))
+        except LateError as error:
+            raise TransientError("this process stood still while it set the counter: send it again") from error
         _SETS[wish.kind].inc()
         return change, time
 

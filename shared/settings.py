@@ -128,7 +128,7 @@ class Settings:
     retention: int = _setting(
         604_800,
         _whole(600, 2_678_400),
-        "longest time the broker keeps a message, seconds; receipts live a day longer",
+        "longest time the broker keeps a message, seconds; receipts live a day longer, or as long as a spool keeps it",
     )
     lease: float = _setting(60.0, _number(1.0, 600.0), "seconds a flusher may hold a message without a word")
     max_pending_bytes: int = _setting(

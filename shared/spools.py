@@ -43,6 +43,8 @@ class Queue:
 
     publisher: Publisher
     subscription: Subscription
+    clock: Clock
+    """By which it dates what it takes."""
     keeps: bool
     """Not if its disk may end with the process: then what is there is sent, and nothing is added."""
     id: str
@@ -89,6 +91,7 @@ def open_spool(settings: Settings, clock: Clock, topic: str, opening: Callable[[
     return Queue(
         SqlitePublisher(database, clock, settings.spool_bytes, Reserve(file, settings.disk_reserve, applied=False)),
         SqliteSubscription(database, clock, LEASE),
+        clock,
         keeps=flaw is None,
         id=sighting_of(database.reader()).id,
         file=database,

@@ -8,7 +8,7 @@ from shared.errors import InexactError
 from shared.ids import mint
 from shared.job_ports import Jobs, Tasks
 from shared.jobs import COMPACT, EXACT, FAILED, RUNNING, STOPPED, Job, Standing, Task, lifetime_of_job
-from shared.ports import Overlay
+from shared.ports import Overlay, Store
 
 _ANY: Final = "-"
 """A name: whether one counter could be read exactly is whether all could."""
@@ -18,10 +18,19 @@ class Starting:
     """Whoever is killed in between leaves a job without a task: asking for it again is what mends that."""
 
     def __init__(
-        self, jobs: Jobs, tasks: Tasks, overlay: Overlay, compactor: Compactor, clock: Clock, *, receipts_live: int
+        self,
+        jobs: Jobs,
+        tasks: Tasks,
+        overlay: Overlay,
+        compactor: Compactor,
+        clock: Clock,
+        *,
+        store: Store,
+        receipts_live: int,
     ) -> None:
         """`receipts_live` in milliseconds."""
         self._jobs = jobs
+        self._store = store
         self._tasks = tasks
         self._overlay = overlay
         self._compactor = compactor
@@ -43,8 +52,8 @@ class Starting:
                 f"a job can {kind} only while counters can be read exactly, which they can't be now: with Pub/Sub it"
                 " takes COUNTERSINK_OVERLAY=redis://…, and all processes must reach it"
             )
-        now = int(self._clock.now() * 1000)
-        job = Job(id_ or mint(), kind, prefix, number, now, now + lifetime_of_job(kind, self._receipts_live))
+        expires = await self._store.now() + lifetime_of_job(kind, self._receipts_live)
+        job = Job(id_ or mint(), kind, prefix, number, int(self._clock.now() * 1000), expires)
         standing, new = await self._jobs.create(job)
         if standing.state == RUNNING and standing.job.asks(kind, prefix, number):
             await self._tasks.publish([Task(job.id, again=not new)])

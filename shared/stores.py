@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from shared import urls
-from shared.clock import Clock
+from shared.clock import Clock, ToldClock
 from shared.errors import SettingsError
 from shared.files import STORE, elsewhere
 from shared.fleet_ports import FleetBook
@@ -16,6 +16,7 @@ from shared.sqlite.database import Database
 from shared.sqlite.fleet import SqliteFleetBook
 from shared.sqlite.jobs import SqliteJobs
 from shared.sqlite.store import SqliteStore
+from shared.sqlite.time import FileTime
 
 if TYPE_CHECKING:
     from shared.google.datastore_keys import Place as DatastorePlace
@@ -33,6 +34,10 @@ class Stored(NamedTuple):
     jobs: Jobs
     book: FleetBook
     close: Callable[[], Awaitable[None]]
+    clock: Clock
+    """For what people see."""
+    spool_clock: Clock
+    """For what a spool takes: the store's time, as far as it is known."""
     file: Database | None = None
 
 
@@ -42,7 +47,9 @@ def store_of(
     scheme = urls.scheme_of(settings.store)
     if scheme == "sqlite":
         file = opening(urls.sqlite_file(STORE, settings.store))
-        return Stored(SqliteStore(file, clock), SqliteJobs(file), SqliteFleetBook(file, clock), file.close, file)
+        told = ToldClock(clock, FileTime(file, clock).now)
+        of_file = SqliteFleetBook(file, clock)
+        return Stored(SqliteStore(file, clock), SqliteJobs(file), of_file, file.close, clock, told, file)
     if scheme != "datastore":
         raise wrong_store(settings)
     try:
@@ -55,7 +62,9 @@ def store_of(
     place = datastore_place(settings)
     client = DatastoreClient(place.project, place.database, clock, environment)
     store = DatastoreStore(client, place, clock)
-    return Stored(store, DatastoreJobs(client, place, store), DatastoreFleetBook(client, place, clock), client.close)
+    told = ToldClock(clock, lambda: client.time.bound(clock.monotonic()) // 1_000)
+    book = DatastoreFleetBook(client, place, clock)
+    return Stored(store, DatastoreJobs(client, place, store), book, client.close, told, told)
 
 
 def datastore_place(settings: Settings) -> "DatastorePlace":

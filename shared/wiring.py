@@ -148,8 +148,8 @@ def _on_pubsub(
         from shared.google.pubsub_tasks import PubsubTasks  # noqa: PLC0415
     except ImportError as error:
         raise extra_missing(BROKER, settings.broker, "google") from error
-    clock = SystemClock()
-    stored = store_of(settings, clock, environment, opening)
+    stored = store_of(settings, SystemClock(), environment, opening)
+    clock = stored.clock
     looks = Looks(stored.book, clock, settings.look)
     client = PubsubClient(environment.get("PUBSUB_EMULATOR_HOST"))
     place = Place(broker.project, broker.topic, broker.subscription)
@@ -162,7 +162,7 @@ def _on_pubsub(
         await asyncio.gather(subscription.close(), tasks.close())
 
     ends = [stored.close, client.close, close_pulls]
-    spool = open_spool(settings, clock, place.topic, opening) if publishes else None
+    spool = open_spool(settings, stored.spool_clock, place.topic, opening) if publishes else None
     if spool is not None:
         ends.append(spool.close)
     in_redis = settings.overlay != "memory://"

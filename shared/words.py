@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
+from shared.bounds import Bounds
 from shared.source import Mark
 
 MAX_NAME_BYTES: Final = 400
@@ -147,7 +148,7 @@ class Receipt(NamedTuple):
 
     key: str
     expires: int
-    """Milliseconds since 1970. Later than anything of this id can come back. 0: it never expires."""
+    """By `Store.now`, in ms. Later than anything of this id can come back. 0: it never expires."""
     state: str = APPLIED
     note: bytes = b""
     """What it says besides being there, see `notes`; to stores a few bytes, or some tens of thousands."""
@@ -221,14 +222,13 @@ class Commit:
     receipts: tuple[Receipt, ...]
     adds: tuple[ShardAdd, ...]
     revived: tuple[Receipt, ...] = ()
-    """Receipts that are there as `dead` and become these: `applied` by this commit, `dropped`, or dead for longer or
-    with a body. See `Receipt.over`.
-    """
+    """Receipts that are there as `dead` and become these, see `Receipt.over`."""
     tally: Tally = field(default_factory=Tally)
     guard: tuple[str, Guard] | None = None
     """Of a set: the counter, the version that its guard must still have, and its mark from then on."""
     marks: tuple[Mark, ...] = ()
     """Of an import. No two are of the same source and counter."""
+    bounds: Bounds = field(default_factory=Bounds)
 
     def repeats(self) -> bool:
         """Whether a receipt stands in it twice."""

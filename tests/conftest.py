@@ -1,9 +1,14 @@
 """What holds for all tests: Hypothesis finds the same examples each time, and takes the time it needs."""
 
 import os
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+from tests.clocks.moved import Clocks, NoCompilerError, build
 
 settings.register_profile(
     "countersink",
@@ -24,3 +29,20 @@ def pytest_xdist_auto_num_workers() -> int:
 def _state(tmp_path_factory: pytest.TempPathFactory) -> None:
     """What processes remember of their files is no business of whoever runs the tests."""
     os.environ["XDG_STATE_HOME"] = str(tmp_path_factory.mktemp("state"))
+
+
+@pytest.fixture(scope="session")
+def clock_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Built once for each process that runs tests: it takes some tenths of a second."""
+    try:
+        return build(tmp_path_factory.mktemp("clocks"))
+    except NoCompilerError as error:
+        if os.environ.get("COUNTERSINK_REQUIRE_ALL") == "1":
+            pytest.fail(str(error))
+        pytest.skip(str(error))
+
+
+@pytest.fixture
+def clocks(clock_library: Path, tmp_path: Path) -> Callable[[], Clocks]:
+    """Makes clocks for one process each; see `tests.clocks.moved`."""
+    return partial(Clocks, clock_library, tmp_path)

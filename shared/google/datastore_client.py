@@ -17,6 +17,7 @@ from shared.errors import RefusedError, TransientError
 from shared.google.datastore_errors import TooEarlyError, translated
 from shared.google.datastore_keys import Key
 from shared.google.datastore_time import ServerTime, micros
+from shared.skew import Skew
 
 EMULATOR: Final = "DATASTORE_EMULATOR_HOST"
 MOST_KEYS: Final = 1_000
@@ -28,13 +29,15 @@ MOST_AHEAD: Final = 1.0
 AHEAD_STEP: Final = 0.01
 TIMEOUT: Final = 30.0
 _GOOGLE: Final = "datastore.googleapis.com:443"
-_METHODS: Final = ("Commit", "Lookup", "RunQuery")
+_METHODS: Final = ("BeginTransaction", "Commit", "Lookup", "RunQuery")
 _OPTIONS: Final = (
     ("grpc.max_receive_message_length", -1),
     ("grpc.max_send_message_length", -1),
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 1_000),  # two minutes by default: so long all calls would fail after an outage
 )
+FRESH: Final = 20.0
+"""Seconds in which a transaction that was begun is surely open: a server closes it when it is idle for 60."""
 _CONFLICT_FAILS: Final = 3
 """Conflict strategy. Without it a mutation with a `base_version` overwrites in silence."""
 _TRANSACTIONAL: Final = 1
@@ -74,6 +77,7 @@ class DatastoreClient:
         self.most_bytes = MOST_BYTES_EMULATED if host else MOST_BYTES
         self.lag = LAG_EMULATED if host else 0.0
         self.time = ServerTime(self.lag)
+        self.skew = Skew("Datastore's")
         self._clock = clock
         self._ids = {"project_id": project, "database_id": database}
         self._header = (("x-goog-request-params", "&".join(f"{k}={quote(v, safe='')}" for k, v in self._ids.items())),)
@@ -99,18 +103,37 @@ class DatastoreClient:
         request.single_use_transaction.read_write.SetInParent()
         return request
 
+    async def begin(self) -> bytes:
+        """A transaction, which the server closes after 270 seconds, and when it is idle for 60: what is committed in
+        it was not on its way for longer. It costs a round trip, and is not billed.
+        """
+        request = self.request("BeginTransaction")
+        request.transaction_options.read_write.SetInParent()
+        with translated():
+            return bytes((await self._call("BeginTransaction", request)).transaction)
+
     async def commit(self, request: Any, *, updates: bool = False, versions: bool = False) -> Any:
         """`updates`, `versions`: it holds updates, or base versions, so that it may not match what is there."""
         if request.ByteSize() > self.most_bytes:
             raise RefusedError(f"a commit of {request.ByteSize()} bytes is larger than {self.most_bytes}")
-        with translated(commit=True, updates=updates, versions=versions):
-            response = await self._call("Commit", request)
+        begun = self._clock.monotonic()
+        try:
+            with translated(commit=True, updates=updates, versions=versions):
+                response = await self._call("Commit", request)
+        except RefusedError as error:
+            if request.transaction and self._clock.monotonic() - begun > FRESH:
+                raise TransientError(f"the transaction was open for too long: {error}") from error
+            raise
         deletes = sum(mutation.HasField("delete") for mutation in request.mutations)
         _DELETES.inc(deletes)
         _WRITES.inc(len(request.mutations) - deletes)
         if response.HasField("commit_time"):
-            self.time.hear(micros(response.commit_time), self._clock.monotonic())
+            self._hear(micros(response.commit_time))
         return response
+
+    def _hear(self, time: int) -> None:
+        self.time.hear(time, self._clock.monotonic())
+        self.skew.saw(self._clock.now() - time / 1_000_000)
 
     async def look_up(self, keys: Iterable[Key], *, read_time: int | None = None) -> Found:
         """Strong, or at a `read_time` (micros). Any number of keys."""
@@ -158,7 +181,7 @@ class DatastoreClient:
     def _time_of_look(self, response: Any) -> int:
         if response.HasField("read_time"):
             time = micros(response.read_time)
-            self.time.hear(time, self._clock.monotonic())
+            self._hear(time)
             return time
         return max((one.version for some in (response.found, response.missing) for one in some), default=0)
 

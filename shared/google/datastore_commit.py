@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from shared.backoff import Backoff
 from shared.clock import Clock
-from shared.errors import AlreadyAppliedError, ContendedError, ShardFullError, ShrunkError
+from shared.errors import AlreadyAppliedError, ContendedError, LateError, ShardFullError, ShrunkError
 from shared.google.datastore_client import DatastoreClient, only_over
 from shared.google.datastore_errors import MissingError
 from shared.google.datastore_guard import check, depends, guard
@@ -22,6 +22,8 @@ _log = logging.getLogger(__name__)
 
 _TRIES: Final = 10
 """Of a commit that depends on versions, when others were first."""
+TRANSACTION: Final = 600_000
+"""Milliseconds after which a server has surely closed a transaction: twice what it says, and more."""
 _ENDS: Final = (2**63 - 1, -(2**63))
 
 
@@ -117,6 +119,8 @@ class BlindWay:
 
     async def _send(self, commit: Commit, sums: Sums, standings: Mapping[Shard, Standing]) -> int:
         request = self._client.commit_request()
+        if commit.bounds.until is not None:
+            request.transaction = await self._begin(commit.bounds.until)
         for shard, delta in sums.shards.items():
             self._add(request, shard, delta, standings[shard])
         unsettled = {shard[0] for shard in sums.shards if not standings[shard].settled()}
@@ -137,6 +141,14 @@ class BlindWay:
                 _log.critical("shard %s has left int64; others must have added to it", shard)
             self._memory.note(shard, Standing(count, result.version, readable=True), now)
         return micros(response.commit_time)
+
+    async def _begin(self, until: int) -> bytes:
+        """The server closes it in time. Judged after it was begun, so that a process may stand still anywhere."""
+        transaction = await self._client.begin()
+        latest = self._client.time.bound(self._clock.monotonic()) // 1_000 + TRANSACTION
+        if latest > until:
+            raise LateError(latest)
+        return transaction
 
     def _add(self, request: Any, shard: Shard, delta: int, standing: Standing) -> None:
         mutation = request.mutations.add()

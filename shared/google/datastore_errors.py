@@ -20,6 +20,7 @@ _CLOSED: Final = {
 }
 _INVALID: Final = {grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.OUT_OF_RANGE}
 _FUTURE: Final = re.compile(r"read_time.*future", re.IGNORECASE)
+_ENDED: Final = re.compile(r"transaction.*(closed|expired|invalid|no longer)", re.IGNORECASE)
 _TOO_LARGE: Final = re.compile(r"message.*(larger|exceeds)", re.IGNORECASE)
 
 
@@ -49,7 +50,7 @@ def translate(
         if code is grpc.StatusCode.FAILED_PRECONDITION and versions:
             return ContendedError(said)
         if code in _INVALID:
-            return RefusedError(said)
+            return TransientError(said) if _ENDED.search(details) else RefusedError(said)
         if code is grpc.StatusCode.RESOURCE_EXHAUSTED and _TOO_LARGE.search(details):
             return RefusedError(said)
     elif code in _INVALID and _FUTURE.search(details):

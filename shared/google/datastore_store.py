@@ -10,6 +10,8 @@ from typing import Any, Final
 from google.cloud.datastore_v1.types import query as _types
 
 from shared.clock import Clock
+from shared.errors import LateError
+from shared.google import datastore_promises as promises
 from shared.google.datastore_books import PAGE, DatastoreBooks
 from shared.google.datastore_client import DatastoreClient
 from shared.google.datastore_commit import BlindWay
@@ -22,12 +24,15 @@ from shared.google.datastore_snapshot import AgreeingSnapshot, Numbers, PastSnap
 from shared.google.datastore_time import micros
 from shared.google.datastore_versioned import VersionedWay
 from shared.ports import Snapshot
+from shared.promises import Promise
 from shared.scale import last
 from shared.words import Commit, Receipt, Receipts
 
 _log = logging.getLogger(__name__)
 
 FIRST: Final = "\x00"
+HEARD: Final = 30.0
+"""Seconds after which the server is asked for its time, where nothing has told it meanwhile."""
 STALE: Final = 1.0
 """Seconds after which the server is asked for its time, so that snapshots aren't of a time too long ago."""
 DELETES_AT_ONCE: Final = 500
@@ -80,8 +85,25 @@ class DatastoreStore:
         _log.info("Datastore %s %s: sums are added %s; reads are %s", place.project, place.database, way, instant)
         return abilities, BlindWay(client, place, clock) if blind else VersionedWay(client, place)
 
+    async def now(self) -> int:
+        """The server's as last heard, and what has passed since; this machine's where the older emulator has none."""
+        if not (await self.abilities()).read_time:
+            return int(self._clock.now() * 1_000)
+        time = self._client.time
+        if time.age(self._clock.monotonic()) > HEARD:
+            await self._ask_time()
+        return time.bound(self._clock.monotonic()) // 1_000
+
+    async def promises(self) -> Sequence[Promise]:
+        return await promises.find(self._client, self._place)
+
+    async def promise(self, one: Promise) -> None:
+        await promises.keep(self._client, self._place, one)
+
     async def apply(self, commit: Commit) -> int:
         _, way = await self._open()
+        if commit.bounds.until is not None and (now := await self.now()) > commit.bounds.until:
+            raise LateError(now)
         return await way.apply(commit)
 
     @asynccontextmanager
@@ -211,11 +233,6 @@ class DatastoreStore:
         names = (name_of(one.entity.key)[1] for one in await self._query(query))
         inside = (name for name in names if name.startswith(prefix) and name > after)
         return nsmallest(limit, (name for name in inside if until is None or name <= until))
-
-    async def reached(self, longest: int) -> int:  # noqa: ARG002 (the server knows better)
-        """That of the server; that of this machine where the older emulator tells none."""
-        async with self.snapshot() as snapshot:
-            return int(snapshot.as_of * 1_000)
 
     async def sweep(self, now: int, limit: int) -> int:
         query = _keys_of(self._place.kinds.receipt, limit)

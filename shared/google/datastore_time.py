@@ -3,11 +3,11 @@
 from typing import Any, Final
 
 _DRIFT: Final = 0.001
-"""Our monotonic clock may run faster than the server's, but not by so much."""
+"""Our clock may run faster than the server's, but not by so much."""
 
 
 class ServerTime:
-    """The greatest, over all responses, of their time plus the monotonic time since. Never this machine's date."""
+    """The greatest, over all responses, of their time plus what has passed since. Never this machine's date."""
 
     def __init__(self, lag: float) -> None:
         """`lag`: seconds after which all commits of an instant can be read. 0 where the server itself waits."""
@@ -15,7 +15,7 @@ class ServerTime:
         self.forget()
 
     def hear(self, micros: int, now: float) -> None:
-        """A response of this time came; `now` is monotonic."""
+        """A response of this time came; `now` is of `Clock.boot`, which counts a sleep of the machine."""
         if micros >= self.bound(now):
             self._heard, self._at = micros, now
 

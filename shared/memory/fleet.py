@@ -17,10 +17,10 @@ class MemoryFleetBook:
         self._changed = 0
 
     async def look(self) -> Look:
-        return Look(self._fleet, self._changed, self._store.clock())
+        return Look(self._fleet, self._changed, await self._store.now())
 
     async def change(self, step: Callable[[Fleet, int], Fleet | None]) -> Look:
-        now = self._store.clock()
+        now = await self._store.now()
         before = self._fleet if self._fleet.version else first(now, used=self._store.used())
         after = step(before, now)
         if after is not None:

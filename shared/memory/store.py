@@ -7,8 +7,17 @@ from typing import Final, TypeVar
 from shared import bodies, notes
 from shared.books import Config, Kept, Shard
 from shared.clock import Clock
-from shared.errors import AlreadyAppliedError, ChangedError, CrowdedError, RefusedError, ShardFullError, ShrunkError
+from shared.errors import (
+    AlreadyAppliedError,
+    ChangedError,
+    CrowdedError,
+    LateError,
+    RefusedError,
+    ShardFullError,
+    ShrunkError,
+)
 from shared.exact import ids_of
+from shared.promises import Promise
 from shared.sharding import moved, number_for, went
 from shared.words import DEAD, SHARD_FULL, Commit, Guard, Receipt, Receipts, Total
 
@@ -31,11 +40,8 @@ class MemoryStore:
         self._guards: dict[str, Guard] = {}
         self._marks: dict[tuple[str, str], int] = {}
         self._written: dict[tuple[str, int], float] = {}
+        self._promises: dict[tuple[int, ...], Promise] = {}
         self.parallel = True
-
-    def clock(self) -> int:
-        """Milliseconds since 1970."""
-        return int(self._clock.now() * 1000)
 
     def tick(self) -> int:
         """Its time, after something that is no commit has changed."""
@@ -46,7 +52,19 @@ class MemoryStore:
         """Whether there is any receipt."""
         return bool(self._receipts)
 
+    async def now(self) -> int:
+        """By the clock that it was made with, whichever process asks."""
+        return int(self._clock.now() * 1000)
+
+    async def promises(self) -> Sequence[Promise]:
+        return [*self._promises.values()]
+
+    async def promise(self, one: Promise) -> None:
+        there = self._promises.get(one[:2], one)
+        self._promises[one[:2]] = one._replace(seen=max(one.seen, there.seen))
+
     async def apply(self, commit: Commit) -> int:
+        await self._check_time(commit.bounds.until)
         if commit.repeats() or any(receipt.key in self._receipts for receipt in commit.receipts):
             raise AlreadyAppliedError("a receipt of this commit exists")
         written = self._written_by(commit)
@@ -90,6 +108,11 @@ class MemoryStore:
         if any(receipt.key not in dead for receipt in commit.revived):
             raise AlreadyAppliedError("a receipt to be revived is not dead")
         return {one.key: one for one in (*commit.receipts, *(one.over(dead[one.key]) for one in commit.revived))}
+
+    async def _check_time(self, until: int | None) -> None:
+        now = await self.now()
+        if until is not None and now > until:
+            raise LateError(now)
 
     def _check_shards(self, commit: Commit) -> None:
         """Those that are not there."""
@@ -188,9 +211,6 @@ class MemoryStore:
     async def dead_names(self, prefix: str, after: str, limit: int) -> Sequence[str]:
         names = {name for receipt in self._bodies.values() for name in receipt.counters}
         return sorted(name for name in names if name.startswith(prefix) and name > after)[:limit]
-
-    async def reached(self, longest: int) -> int:
-        return max((receipt.expires for receipt in self._receipts.values()), default=longest) - longest
 
     async def sweep(self, now: int, limit: int) -> int:
         expired = [key for key, receipt in self._receipts.items() if 0 < receipt.expires < now][:limit]

@@ -15,6 +15,7 @@ from shared.drain import Drain
 from shared.errors import OverloadedError, SettingsError
 from shared.sqlite.database import Database, connect_to, translate
 from shared.sqlite.reserve import Reserve
+from shared.sqlite.time import FileTime
 from shared.words import Delivery, Message
 
 POLL: Final = 0.01
@@ -33,6 +34,10 @@ _LAPSED: Final = (
 """A lease that lasts for longer is of a clock that has been set back since, and nobody may hold it any more."""
 
 
+_LEASE: Final = (
+    "INSERT INTO leases (seq, until, attempt, since) VALUES (?, ?, ?, ?)"
+    " ON CONFLICT (seq) DO UPDATE SET until = excluded.until, attempt = excluded.attempt"
+)
 _INSERT: Final = "INSERT OR IGNORE INTO messages (data, attributes, published, once, increments) VALUES (?, ?, ?, ?, ?)"
 
 
@@ -127,6 +132,7 @@ class SqliteSubscription:
         self._database = database
         self._reader = database.reader()
         self._clock = clock
+        self._time = FileTime(database, clock)
         self._lease = lease
 
     async def pull(self, limit: int, max_bytes: int, wait: float) -> Sequence[Delivery]:
@@ -138,7 +144,15 @@ class SqliteSubscription:
             await asyncio.sleep(POLL)
         now = self._now()
         lease = int(self._lease * 1000)
-        return await self._database.write(lambda db: _lease(db, now, lease, limit, max_bytes))
+
+        def work(db: sqlite3.Connection) -> list[Delivery]:
+            deliveries = _next(db, now, limit, max_bytes)
+            since = self._time.inside(db)
+            rows = [(int(d.message_id), now + lease, d.attempt, since) for d in deliveries]
+            db.executemany(_LEASE, rows)
+            return deliveries
+
+        return await self._database.write(work)
 
     def _any(self) -> bool:
         try:
@@ -184,11 +198,12 @@ class SqliteSubscription:
         unread = not increments_of(delivery.message)
 
         def mark(db: sqlite3.Connection) -> int:
+            since = db.execute("SELECT since FROM leases WHERE seq = ?", lease[:1]).fetchone()
             if _end_lease(db, lease):
                 sizes = db.execute(
-                    "UPDATE messages SET buried = ? WHERE seq = ?"
+                    "UPDATE messages SET buried = ?, since = ? WHERE seq = ?"
                     " RETURNING length(data) + length(attributes), increments",
-                    (reason, lease[0]),
+                    (reason, *since, lease[0]),
                 ).fetchone()
                 db.execute("UPDATE broker SET bytes = bytes - ?, increments = increments - ?", sizes)
                 if unread:
@@ -229,7 +244,8 @@ def _tell(db: sqlite3.Connection, what: str) -> None:
     db.execute("DELETE FROM acks WHERE number <= (SELECT max(number) FROM acks) - ?", (ACKS_KEPT,))
 
 
-def _lease(db: sqlite3.Connection, now: int, lease: int, limit: int, max_bytes: int) -> list[Delivery]:
+def _next(db: sqlite3.Connection, now: int, limit: int, max_bytes: int) -> list[Delivery]:
+    """Those to be leased now."""
     columns = "m.seq, data, attributes, published"
     again = db.execute(
         f"SELECT {columns}, attempt + 1 FROM {_LAPSED} l JOIN messages m ON m.seq = l.seq"  # noqa: S608 (constant)
@@ -247,10 +263,6 @@ def _lease(db: sqlite3.Connection, now: int, lease: int, limit: int, max_bytes: 
         if more:
             db.execute("UPDATE broker SET head = ?", (int(more[-1].message_id),))
         deliveries += more
-    db.executemany(
-        "INSERT OR REPLACE INTO leases (seq, until, attempt) VALUES (?, ?, ?)",
-        [(int(d.message_id), now + lease, d.attempt) for d in deliveries],
-    )
     return deliveries
 
 

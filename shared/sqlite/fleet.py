@@ -9,6 +9,7 @@ from shared.clock import Clock
 from shared.fleet import Fleet, first, read, written
 from shared.fleet_ports import Look
 from shared.sqlite.database import Database, translate
+from shared.sqlite.time import FileTime
 
 _READ: Final = "SELECT data, changed FROM fleet"
 _WRITE: Final = "INSERT OR REPLACE INTO fleet VALUES (1, ?, ?)"
@@ -20,7 +21,7 @@ class SqliteFleetBook:
     def __init__(self, database: Database, clock: Clock) -> None:
         self._database = database
         self._reader = database.reader()
-        self._clock = clock
+        self._time = FileTime(database, clock)
 
     async def look(self) -> Look:
         try:
@@ -45,5 +46,5 @@ class SqliteFleetBook:
 
     def _look(self, db: sqlite3.Connection) -> Look:
         row = db.execute(_READ).fetchone()
-        now = int(self._clock.now() * 1000)
+        now = self._time.now()
         return Look(Fleet(), 0, now) if row is None else Look(read(row[0]), row[1], now)

@@ -142,6 +142,20 @@ MIGRATIONS: Final = (
     ) WITHOUT ROWID;
     CREATE INDEX dead_counter ON dead (counter);
     """,
+    # Version 9: the file's own time in milliseconds, see `time`. Receipts of older versions expire by a wall clock, and
+    # lived for 40 days at most: 31 days of retention, 1 day, and 8 days for ids of clients.
+    # `since` is the file's time when a message was first leased; while the message is there, no receipt that was made
+    # since then is swept. What promises are, `words` says.
+    """
+    ALTER TABLE store ADD COLUMN now INTEGER NOT NULL DEFAULT 0;
+    UPDATE store SET now = (SELECT max(coalesce(max(expires), 0) - 40 * 86400000, 0) FROM receipts);
+    ALTER TABLE leases ADD COLUMN since INTEGER NOT NULL DEFAULT 0;
+    ALTER TABLE messages ADD COLUMN since INTEGER NOT NULL DEFAULT 0;
+    CREATE INDEX messages_buried ON messages (since) WHERE buried IS NOT NULL;
+    CREATE TABLE promises (
+        reach INTEGER NOT NULL, life INTEGER NOT NULL, seen INTEGER NOT NULL, PRIMARY KEY (reach, life)
+    ) WITHOUT ROWID;
+    """,
 )
 
 

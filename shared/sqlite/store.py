@@ -10,8 +10,9 @@ import orjson
 
 from shared import bodies
 from shared.clock import Clock
-from shared.errors import AlreadyAppliedError, RefusedError, ShardFullError, ShrunkError
+from shared.errors import AlreadyAppliedError, GoneError, LateError, RefusedError, ShardFullError, ShrunkError
 from shared.exact import ids_of
+from shared.promises import Promise
 from shared.scale import last
 from shared.sharding import number_for, went
 from shared.sqlite import receipts
@@ -21,11 +22,12 @@ from shared.sqlite.database import Database, translate
 from shared.sqlite.guards import change, remove
 from shared.sqlite.marks import FIND, move
 from shared.sqlite.reserve import Reserve
+from shared.sqlite.time import FileTime
 from shared.words import SHARD_FULL, Commit, Guard, Receipt, Receipts, ShardAdd, Total
 
 _COUNT: Final = (
-    "UPDATE store SET time = time + 1, applied = applied + ?, deduplicated = deduplicated + ?, dead = dead + ?"
-    " RETURNING time"
+    "UPDATE store SET time = time + 1, applied = applied + ?, deduplicated = deduplicated + ?, dead = dead + ?,"
+    " now = max(?, ?) RETURNING time"
 )
 _HEAD: Final = (
     "SELECT coalesce((SELECT num_shards FROM configs WHERE counter = :counter), 0), version, deleted"
@@ -36,6 +38,12 @@ _NAMES: Final = (
 )
 _DEAD_NAMES: Final = (
     "SELECT DISTINCT counter FROM dead WHERE counter >= ? AND counter > ? AND counter <= ? ORDER BY counter LIMIT ?"
+)
+_PROMISE: Final = (
+    "INSERT INTO promises VALUES (?, ?, ?) ON CONFLICT (reach, life) DO UPDATE SET seen = max(seen, excluded.seen)"
+)
+_OLDEST: Final = (
+    "SELECT min(since) FROM (SELECT since FROM leases UNION ALL SELECT since FROM messages WHERE buried IS NOT NULL)"
 )
 SLICE: Final = 100
 """Counters read before others get a turn."""
@@ -51,13 +59,28 @@ class SqliteStore:
         self._reserve = reserve
         self._reader = database.reader()
         self._clock = clock
+        self._time = FileTime(database, clock)
         self._idle = [database.reader()]
+
+    async def now(self) -> int:
+        return self._time.now()
+
+    async def promises(self) -> Sequence[Promise]:
+        return [Promise(*row) for row in self._read("SELECT reach, life, seen FROM promises")]
+
+    async def promise(self, one: Promise) -> None:
+        await self.database.write(lambda db: db.execute(_PROMISE, one).rowcount)
 
     async def apply(self, commit: Commit) -> int:
         def work(db: sqlite3.Connection) -> int:
             if (commit.guard or commit.marks) and self._reserve is not None:  # it is a promise, not the end of one
                 self._reserve.check(0)
-            return _apply(db, commit)
+            now = self._time.inside(db)  # nobody else writes until this is done, so the time is that of the commit
+            if commit.bounds.until is not None and now > commit.bounds.until:
+                raise LateError(now)
+            if gone := _gone(db, commit.bounds.messages):
+                raise GoneError(gone)
+            return _apply(db, commit, now)
 
         try:
             return await self.database.write(work)
@@ -154,13 +177,12 @@ class SqliteStore:
         rows = self._read(_DEAD_NAMES, prefix, after, last(prefix, None), limit)
         return [counter for (counter,) in rows]
 
-    async def reached(self, longest: int) -> int:
-        """When the newest receipt was made, or earlier, since it may live less long. 0 if there is none."""
-        ((newest,),) = self._read("SELECT coalesce(max(expires), 0) FROM receipts")
-        return max(int(newest) - longest, 0)
-
     async def sweep(self, now: int, limit: int) -> int:
-        return await self.database.write(lambda db: _sweep(db, now, limit))
+        def work(db: sqlite3.Connection) -> int:
+            self._time.keep(db)
+            return _sweep(db, now, limit)
+
+        return await self.database.write(work)
 
     def _read(self, query: str, *values: str | int) -> list[Any]:
         try:
@@ -195,8 +217,17 @@ class SqliteSnapshot:
         return totals, {key for key, receipt in found.items() if receipt.settled}
 
 
-def _apply(db: sqlite3.Connection, commit: Commit) -> int:
-    (time,) = db.execute(_COUNT, commit.tally[:3]).fetchone()
+def _gone(db: sqlite3.Connection, messages: Sequence[str]) -> set[str]:
+    """A message is taken away when it is settled, so whoever finds his own gone must not apply it again."""
+    if not messages:
+        return set()
+    seqs = orjson.dumps([int(one) for one in messages]).decode()
+    there = db.execute("SELECT seq FROM messages WHERE seq IN (SELECT value FROM json_each(?))", (seqs,))
+    return {*messages} - {str(seq) for (seq,) in there}
+
+
+def _apply(db: sqlite3.Connection, commit: Commit, now: int) -> int:
+    (time,) = db.execute(_COUNT, (*commit.tally[:3], now, commit.bounds.since)).fetchone()
     if commit.repeats():
         raise AlreadyAppliedError("a receipt stands twice in this commit")
     receipts.insert(db, commit.receipts, time)
@@ -242,7 +273,7 @@ def _raise_shards(db: sqlite3.Connection, counter: str, num_shards: int) -> None
 
 def _sweep(db: sqlite3.Connection, now: int, limit: int) -> int:
     """Messages do not expire in this broker, so neither may the receipt of one that was applied and not yet forgotten:
-    none is deleted that is younger than the oldest message, by whatever clock that came.
+    none is deleted that may have been made since the oldest of those messages was first leased.
     """
-    (oldest,) = db.execute("SELECT min(published) FROM messages").fetchone()
+    (oldest,) = db.execute(_OLDEST).fetchone()
     return sweep(db, now if oldest is None else min(now, oldest), limit)

@@ -247,7 +247,7 @@ def test_what_the_broker_has_lost_is_listed_replayed_and_dropped_by_its_receipt(
 def test_a_letter_that_is_dropped_holds_back_no_receipts(folder: Path) -> None:
     expired = "INSERT INTO receipts (key, expires, state, time) VALUES ('old', {}, 'applied', 1)"
     execute(folder, expired.format(1))
-    execute(folder, "UPDATE messages SET published = 0")
+    execute(folder, "UPDATE messages SET since = 0")
     assert run("sweep", cwd=folder).out == "0 expired receipts deleted\n"
     assert dlq(folder, "drop", "2", "3").code == 0
     assert run("sweep", cwd=folder).out == "1 expired receipts deleted\n"

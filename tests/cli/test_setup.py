@@ -40,9 +40,10 @@ def made(folder: Path) -> Path:
 
 
 def expired(file: Path, count: int) -> None:
-    now = int(time.time() * 1_000)
+    now = 2**40
     with closing(sqlite3.connect(file, isolation_level=None)) as db:
         db.execute("BEGIN")
+        db.execute("UPDATE store SET now = ?", (now,))
         rows = [(f"r{number}", now - HOUR, "applied", 1) for number in range(count)]
         rows += [("young", now + HOUR, "applied", 1), ("new", now + LONGEST, "applied", 1)]
         db.executemany("INSERT INTO receipts (key, expires, state, time) VALUES (?, ?, ?, ?)", rows)

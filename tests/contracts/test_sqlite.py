@@ -2,12 +2,14 @@
 
 import asyncio
 import contextlib
+from dataclasses import replace
 
 import pytest
 
+from shared.bounds import Bounds
 from shared.clock import ManualClock
 from shared.codec import decode, encode
-from shared.errors import RefusedError
+from shared.errors import GoneError, LateError, RefusedError
 from shared.ports import Overlay
 from shared.receipts import key_of_envelope
 from shared.sqlite import broker as sqlite_broker
@@ -17,6 +19,7 @@ from shared.sqlite.database import Database
 from shared.sqlite.letters import SqliteDeadLetters
 from shared.sqlite.overlay import SqliteOverlay
 from shared.sqlite.store import SqliteStore
+from shared.sqlite.time import KEPT
 from shared.words import Commit, Envelope, Message, Receipt
 from tests.contracts.books import BooksContract
 from tests.contracts.broker import Broker, BrokerContract, pull_all, tokens
@@ -123,14 +126,68 @@ class TestSqliteStore(
     async def test_a_sweep_spares_receipts_of_messages_that_are_still_there(
         self, store: SqliteStore, database: Database
     ) -> None:
-        """They do not expire in this broker, and one that was applied and not acknowledged comes again. The first one
-        came when the clock was ahead.
+        """They do not expire in this broker, and one that was applied and not acknowledged comes again, whatever clocks
+        say. One that was buried may be counted later.
         """
-        for time in (9.0, 5.0):
-            await SqlitePublisher(database, ManualClock(time), ROOM).publish([encode(PLAIN)])
-        await store.apply(Commit((Receipt("before", 1_000), Receipt("after", 6_000)), ()))
+        clock = ManualClock(5.0)
+        subscription = SqliteSubscription(database, clock, 60)
+        await SqlitePublisher(database, ManualClock(9e9), ROOM).publish([encode(PLAIN), encode(KEYED)])
+        clock.turn(2.0)
+        leased = await pull_all(subscription, 2)
+        await store.apply(Commit((Receipt("before", 1_000), Receipt("after", 3_000)), ()))
+        clock.turn(100)
+        assert len(await pull_all(subscription, 2)) == 2
         assert await store.sweep(10_000, 10) == 1
         assert set((await store.receipts(["before", "after"])).found) == {"after"}
+        await subscription.ack([f"{leased[0].message_id}.2"], floor=1)
+        await subscription.bury(replace(leased[1], token=f"{leased[1].message_id}.2"), "no")
+        assert await store.sweep(10_000, 10) == 0
+        letters = SqliteDeadLetters(database)
+        await letters.ack([letter.delivery.token for letter in await letters.pull(1, 10**6)], floor=1)
+        assert await store.sweep(10_000, 10) == 1
+
+    async def test_the_time_of_a_file_passes_while_a_process_watches_and_never_by_a_wall_clock(
+        self, database: Database, another: Database
+    ) -> None:
+        clock, other = ManualClock(), ManualClock()
+        store, late = SqliteStore(database, clock), SqliteStore(another, other)
+        begun = await store.now()
+        clock.turn(100)
+        assert await store.now() == begun + 100_000
+        assert await late.now() < begun + 100_000
+        await store.apply(commit(keys=("k",)))
+        assert begun + 100_000 <= await late.now() < begun + 101_000
+        other.turn(50)
+        assert await late.now() >= begun + 150_000
+        assert await store.now() == begun + 100_000
+        await late.sweep(0, 1)
+        assert await store.now() == begun + 100_000
+        other.turn(KEPT / 1_000)
+        await late.sweep(0, 1)
+        assert await store.now() >= begun + 150_000 + KEPT
+
+    async def test_a_commit_is_refused_when_it_is_late_or_its_message_is_gone(self, database: Database) -> None:
+        clock = ManualClock()
+        store, subscription = SqliteStore(database, clock), SqliteSubscription(database, clock, 60)
+        now = await store.now()
+        await store.apply(replace(commit(keys=("k",)), bounds=Bounds(now)))
+        clock.turn(1)
+        with pytest.raises(LateError) as late:
+            await store.apply(replace(commit(keys=("l",)), bounds=Bounds(now)))
+        assert late.value.reached == now + 1_000
+        await SqlitePublisher(database, clock, ROOM).publish([encode(PLAIN), encode(KEYED)])
+        one, two = await pull_all(subscription, 2)
+        there = Bounds(messages=(one.message_id, two.message_id))
+        await store.apply(replace(commit(keys=("m",)), bounds=there))
+        await subscription.ack([one.token], floor=1)
+        with pytest.raises(GoneError) as gone:
+            await store.apply(replace(commit(keys=("n",)), bounds=there))
+        assert set(gone.value.messages) == {one.message_id}
+        assert set((await store.receipts(["k", "l", "m", "n"])).found) == {"k", "m"}
+
+    async def test_what_a_broker_says_of_the_time_is_believed(self, store: SqliteStore) -> None:
+        await store.apply(replace(commit(keys=("k",)), bounds=Bounds(since=2**40)))
+        assert await store.now() >= 2**40
 
     async def test_what_a_check_of_the_file_forbids_is_refused_for_good(
         self, store: SqliteStore, database: Database

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.parts import PART_ENTRIES, parts_of
-from shared.receipts import DAY, HOUR, key_of_envelope, key_of_increment, key_of_part, lifetime, too_old
+from shared.receipts import key_of_envelope, key_of_increment, key_of_part
 from shared.words import MAX_DELTA, MAX_SUM, Envelope, Increment
 from tests.core.strategies import envelopes
 
@@ -53,22 +53,6 @@ def test_keys_of_different_things_differ() -> None:
         key_of_increment("1", ":ab"),
     ]
     assert len(set(keys)) == len(keys)
-
-
-def test_a_receipt_outlives_all_that_can_come_back() -> None:
-    retention = 7 * DAY
-    assert lifetime(retention, of_client=False) > retention
-    assert lifetime(retention, of_client=True) == lifetime(retention, of_client=False) + 8 * DAY
-    made = 100 * DAY
-    ends = made + lifetime(retention, of_client=False)
-    assert not too_old(made, made, ends - HOUR, retention)
-    assert too_old(made, made, ends - HOUR + 1, retention)
-
-
-def test_an_envelope_is_as_old_as_the_clock_says_that_saw_it_first() -> None:
-    """It lay in a spool; or the clock of the ingest was ahead."""
-    for created, published in ((DAY, 5 * DAY), (5 * DAY, DAY)):
-        assert too_old(created, published, 9 * DAY, 7 * DAY)
 
 
 @given(st.text("ab/01", min_size=1, max_size=6), st.text("ab/01", min_size=1, max_size=6), st.integers(0, 3))

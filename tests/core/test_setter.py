@@ -22,7 +22,7 @@ from shared.memory.overlay import ProcessOverlay
 from shared.memory.store import MemoryStore
 from shared.reader import Reader
 from shared.receipts import DAY, key_of_set
-from shared.setter import DELETE, PATIENCE, RESET, SET, Change, Setter, Wish, divided
+from shared.setter import DELETE, LONGEST, PATIENCE, RESET, SET, Change, Setter, Wish, divided
 from shared.words import SHARD_FULL, Commit, Receipt, ShardAdd
 
 
@@ -199,3 +199,29 @@ async def test_a_receipt_lives_as_long_as_ids_do() -> None:
     (receipt,) = parts.store._receipts.values()
     assert receipt.key == key_of_set("a", SET, "k")
     assert receipt.expires == int(parts.clock.now() * 1000) + DAY
+
+
+async def test_a_process_that_stood_still_does_not_set_the_counter_any_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An earlier request under its key may have set it, and the receipt may be gone."""
+    parts = Parts()
+    apply = parts.store.apply
+
+    async def long_on_its_way(commit: Commit) -> int:
+        parts.clock.turn(LONGEST / 1_000 + 1)
+        return await apply(commit)
+
+    monkeypatch.setattr(parts.store, "apply", long_on_its_way)
+    with pytest.raises(TransientError, match="send it again"):
+        await parts.setter.set("a", Wish(SET, 7, "k"))
+    monkeypatch.undo()
+    assert await parts.value() == 0
+    assert await parts.setter.set("a", Wish(SET, 7, "k")) == Change(0, 7)
+
+
+async def test_the_receipt_of_a_set_lives_by_the_stores_time() -> None:
+    parts = Parts()
+    behind = ManualClock(parts.clock.now() - 17 * DAY / 1_000)
+    setter = Setter(parts.reader, parts.store, parts.overlay, behind, DAY)
+    await setter.set("a", Wish(SET, 7, "k"))
+    (receipt,) = parts.store._receipts.values()
+    assert receipt.expires == await parts.store.now() + DAY

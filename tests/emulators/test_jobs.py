@@ -79,8 +79,8 @@ class KilledNowAndThen:
         tasks = PubsubTasks(client, self._pubsub.place, lease=LEASE)
         jobs, store = await jobs_in(self._datastore), await self._datastore.store()
         clock = self._datastore.clock
-        visits: dict[str, Visit] = {ADD: Adding(store, clock, 16 * DAY)}
-        worker = Worker(tasks, jobs, store, visits, clock=clock, receipts_live=16 * DAY, page=PAGE)
+        visits: dict[str, Visit] = {ADD: Adding(store)}
+        worker = Worker(tasks, jobs, store, visits, clock=clock, page=PAGE)
         running = asyncio.create_task(Runner(tasks, worker, at_once=4, lease=LEASE).run(Stop(), 0))
         if seconds is not None:
             await asyncio.sleep(seconds)
@@ -128,7 +128,9 @@ class DatastoreContract(JobsContract):
         tasks = PubsubTasks(pubsub.client(), pubsub.place, lease=LEASE)
         jobs = await jobs_in(datastore)
         compactor = Compactor(store, clock, DAY)
-        starting = Starting(jobs, tasks, ProcessOverlay(clock, exact=True), compactor, clock, receipts_live=16 * DAY)
+        starting = Starting(
+            jobs, tasks, ProcessOverlay(clock, exact=True), compactor, clock, store=store, receipts_live=16 * DAY
+        )
         await starting.start(ADD, "p:", 10, id_="j")
         worker = KilledNowAndThen(datastore, pubsub)
         for seconds in (0.3, 0.8):

@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from flusher.flush import Tools
+from flusher.lives import Lives
 from flusher.policy import FlushPolicy
 from flusher.shardbook import ShardBook
 from flusher.worker import Flusher
@@ -13,6 +14,7 @@ from shared.clock import SystemClock
 from shared.codec import encode
 from shared.memory.overlay import ProcessOverlay
 from shared.memory.store import MemoryStore
+from shared.promises import promised
 from shared.receipts import DAY
 from shared.supervise import Stop
 from shared.words import Envelope, Message
@@ -33,7 +35,8 @@ async def test_messages_of_a_newer_version_wait_for_it(pubsub: Pubsub, monkeypat
     await publisher.publish([Message(data, V2 | {"ce-id": str(number)}) for number in range(NEW)])
     clock, subscription = SystemClock(), pubsub.subscription(client)
     store = MemoryStore(clock)
-    tools = Tools(store, subscription, ProcessOverlay(clock), ShardBook(store, clock, 1), clock, 7 * DAY, Backoff)
+    lives = Lives(store, clock, promised(7 * DAY, DAY))
+    tools = Tools(store, subscription, ProcessOverlay(clock), ShardBook(store, clock, 1), clock, lives, Backoff)
     flusher = Flusher(tools, FlushPolicy(0.05, 100, 10_000), topic="t", lease=60.0, ages=True)
     stop = Stop()
     running = asyncio.create_task(flusher.run(stop, 5.0))

@@ -211,7 +211,7 @@ async def test_a_job_of_an_unknown_kind_takes_no_place_from_others() -> None:
     """Its tasks are as many as are done at once."""
     clock = ManualClock()
     store, kept, tasks = MemoryStore(clock), MemoryJobs(), MemoryTasks(clock)
-    worker = Worker(tasks, kept, store, {}, clock=clock, receipts_live=10**10)
+    worker = Worker(tasks, kept, store, {}, clock=clock)
     done = asyncio.Event()
 
     async def pause(_: float) -> None:
@@ -227,7 +227,7 @@ async def test_a_job_of_an_unknown_kind_takes_no_place_from_others() -> None:
     for number in range(3):
         await kept.create(Job(f"new{number}", "invert", "", 0, int(clock.now() * 1000), 10**14))
         await tasks.publish([Task(f"new{number}")])
-    known = Known(tasks, kept, store, {}, clock=clock, receipts_live=10**10)
+    known = Known(tasks, kept, store, {}, clock=clock)
     runner = Runner(tasks, known, at_once=3, lease=60.0, backoff=lambda: Backoff(sleep=pause))
     stop, before = Stop(), newer()
     running = asyncio.create_task(runner.run(stop, 5.0))

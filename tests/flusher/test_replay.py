@@ -5,8 +5,9 @@ from collections.abc import Sequence
 import pytest
 
 from flusher.dropping import drop
-from flusher.letters import TOO_OLD, open_letter, open_receipt
+from flusher.letters import open_letter, open_receipt
 from flusher.replay import LEFT_AS_UNSURE, Outcome, Replay
+from flusher.window import TOO_OLD
 from shared import bodies
 from shared.clock import ManualClock
 from shared.errors import RefusedError, TransientError
@@ -14,6 +15,7 @@ from shared.memory.broker import MemoryOverlay
 from shared.memory.letters import MemoryDeadLetters
 from shared.memory.store import MemoryStore
 from shared.parts import PART_ENTRIES
+from shared.promises import promised
 from shared.receipts import DAY, HOUR, key_of_envelope, key_of_increment
 from shared.words import Commit, Envelope, Increment, Message, Receipt
 from tests.flusher.test_worker import Bench
@@ -236,7 +238,7 @@ async def test_age_does_not_hold_up_what_is_known_to_be_dead() -> None:
 
 async def test_what_was_buried_for_its_age_is_counted_only_if_somebody_knows() -> None:
     morgue = Morgue(ages=True)
-    await morgue.created_ago("old", 9 * DAY)
+    await morgue.published_ago("old", 9 * DAY)
     await morgue.flush()
     (outcome,) = await morgue.replay()
     assert (outcome.left, outcome.why) == (1, LEFT_AS_UNSURE)
@@ -249,7 +251,7 @@ async def test_what_was_buried_for_its_age_is_counted_only_if_somebody_knows() -
 async def test_an_old_letter_without_a_receipt_is_left() -> None:
     """Its receipt may have expired, whatever it said."""
     morgue = Morgue(ages=True)
-    await morgue.created_ago("old", 8 * DAY)
+    await morgue.published_ago("old", 8 * DAY)
     (held,) = await morgue.broker.pull(1, 10**6, 0)
     await morgue.broker.bury(held, "unreadable")
     (outcome,) = await morgue.replay()
@@ -280,7 +282,7 @@ async def test_an_ingest_whose_clock_was_ahead_makes_no_letter_younger() -> None
 
 async def test_what_is_counted_already_is_forgotten_however_old_it_is() -> None:
     morgue = Morgue(ages=True)
-    await morgue.created_ago("old", 9 * DAY)
+    await morgue.published_ago("old", 9 * DAY)
     (held,) = await morgue.broker.pull(1, 10**6, 0)
     await morgue.broker.bury(held, TOO_OLD)
     await morgue.store.apply(Commit((Receipt(key_of_envelope("old"), 1 << 60),), ()))
@@ -333,12 +335,12 @@ async def test_a_letter_whose_receipt_an_older_version_wrote_is_replayed_and_kep
 async def test_a_dead_receipt_of_what_came_too_late_lives_as_long_as_its_letter() -> None:
     """Nobody knows whether it was applied, so the store keeps nothing that readers would count."""
     morgue = Morgue(ages=True)
-    await morgue.created_ago("old", 9 * DAY)
+    await morgue.published_ago("old", 9 * DAY)
     key = key_of_envelope("old")
     await morgue.store.apply(Commit((Receipt(key, morgue.now() + HOUR, "dead"),), ()))
     await morgue.flush()
     assert morgue.broker.buried() == {"1": TOO_OLD}
-    assert await morgue.receipt(key) == Receipt(key, morgue.now() + 8 * DAY, "dead")
+    assert await morgue.receipt(key) == Receipt(key, morgue.now() + promised(7 * DAY, DAY).life, "dead")
 
 
 async def test_an_old_letter_of_which_the_store_has_the_body_is_counted_without_the_letter() -> None:

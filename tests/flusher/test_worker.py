@@ -2,19 +2,23 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import pytest
 
 from flusher.flush import Tools
+from flusher.lives import Lives
 from flusher.policy import FlushPolicy
 from flusher.shardbook import ShardBook
+from flusher.window import TOO_OLD
 from flusher.worker import Flusher
 from shared.backoff import Backoff
 from shared.clock import ManualClock
 from shared.codec import encode
-from shared.errors import RefusedError, TransientError
+from shared.errors import GoneError, RefusedError, TransientError
 from shared.memory.broker import MemoryBroker, MemoryOverlay
 from shared.memory.store import MemoryStore
+from shared.promises import promised
 from shared.receipts import DAY, key_of_envelope
 from shared.supervise import Stop
 from shared.words import MAX_SUM, Commit, Delivery, Envelope, Message, Receipt
@@ -41,7 +45,7 @@ class Bench:
             MemoryOverlay(self.broker),
             ShardBook(self.store, self.clock, 1),
             self.clock,
-            7 * DAY,
+            Lives(self.store, self.clock, promised(7 * DAY, DAY)),
             lambda: Backoff(sleep=pause, jitter=lambda: 1.0),
             ages,
         )
@@ -55,8 +59,11 @@ class Bench:
             totals, _ = await snapshot.read([counter], ())
         return totals[counter].value
 
-    async def created_ago(self, name: str, milliseconds: int) -> None:
-        await self.publish(Envelope(name, {"a": 1}, {}, (), int(self.clock.now() * 1000) - milliseconds))
+    async def published_ago(self, name: str, milliseconds: int) -> None:
+        """By a maker whose clock is now somewhere else."""
+        self.clock.turn(-milliseconds / 1000)
+        await self.publish(Envelope(name, {"a": 1}, {}, (), int(self.clock.now() * 1000) + 5 * DAY))
+        self.clock.turn(milliseconds / 1000)
 
 
 async def test_a_window_is_flushed_when_it_is_due_and_acknowledged_after_that() -> None:
@@ -128,8 +135,8 @@ async def test_who_stops_does_not_wait_for_a_broker_that_is_away(monkeypatch: py
 
 async def test_what_is_older_than_receipts_are_kept_is_buried_never_applied() -> None:
     bench = Bench(ages=True)
-    await bench.created_ago("old", 8 * DAY)
-    await bench.created_ago("young", 7 * DAY)
+    await bench.published_ago("old", 8 * DAY)
+    await bench.published_ago("young", 7 * DAY)
     await bench.flusher.pull_once(0)
     await bench.flusher.flush_once()
     assert await bench.total() == 1
@@ -138,7 +145,7 @@ async def test_what_is_older_than_receipts_are_kept_is_buried_never_applied() ->
 
 async def test_an_ingest_whose_clock_is_ahead_makes_nothing_younger() -> None:
     bench = Bench(ages=True)
-    await bench.created_ago("ahead", -5 * DAY)
+    await bench.publish(Envelope("ahead", {"a": 1}, {}, (), int(bench.clock.now() * 1000) + 5 * DAY))
     bench.clock.turn(8 * DAY / 1_000)
     await bench.flusher.pull_once(0)
     await bench.flusher.flush_once()
@@ -146,9 +153,72 @@ async def test_an_ingest_whose_clock_is_ahead_makes_nothing_younger() -> None:
     assert "older than receipts" in bench.broker.buried()["1"]
 
 
+async def test_an_ingest_whose_clock_is_behind_makes_nothing_older() -> None:
+    bench = Bench(ages=True)
+    await bench.publish(Envelope("behind", {"a": 1}, {}, (), int(bench.clock.now() * 1000) - 9 * DAY))
+    await bench.flusher.pull_once(0)
+    await bench.flusher.flush_once()
+    assert await bench.total() == 1
+
+
+class Apart(MemoryStore):
+    """Its clock is not the flusher's."""
+
+    def __init__(self, clock: ManualClock) -> None:
+        self.own = ManualClock(clock.now())
+        super().__init__(self.own)
+
+
+async def test_a_flusher_whose_clock_is_ahead_buries_nothing_that_is_healthy() -> None:
+    bench = Bench(Apart, ages=True)
+    await bench.publish(Envelope("e", {"a": 1}, {}))
+    bench.clock.turn(9 * DAY / 1_000)
+    await bench.flusher.pull_once(0)
+    await bench.flusher.flush_once()
+    assert await bench.total() == 1
+
+
+async def test_what_became_too_old_on_its_way_to_the_store_is_not_applied() -> None:
+    """The process stands still after it has judged, and the store's time goes on."""
+    bench = Bench(Apart, ages=True)
+    await bench.publish(Envelope("e", {"a": 1}, {}), Envelope("f", {"a": 1}, {}))
+    apply = bench.store.apply
+
+    async def long_on_its_way(commit: Commit) -> int:
+        bench.store.apply = apply  # type: ignore[method-assign]
+        bench.store.own.turn(9 * DAY / 1_000)  # type: ignore[attr-defined] # it is such a store
+        return await bench.store.apply(commit)
+
+    await bench.flusher.pull_once(0)
+    bench.store.apply = long_on_its_way  # type: ignore[method-assign]
+    await bench.flusher.flush_once()
+    assert await bench.total() == 0
+    assert set(bench.broker.buried().values()) == {TOO_OLD}
+
+
+async def test_a_message_that_somebody_else_has_settled_is_dropped_and_the_others_are_applied() -> None:
+    bench = Bench()
+    await bench.publish(Envelope("e", {"a": 1}, {}), Envelope("f", {"a": 1}, {}))
+    apply = bench.store.apply
+    asked: list[tuple[str, ...]] = []
+
+    async def without_the_first(commit: Commit) -> int:
+        asked.append(commit.bounds.messages)
+        if "1" in commit.bounds.messages:
+            raise GoneError(["1"])
+        return await apply(commit)
+
+    bench.flusher._tools = replace(bench.flusher._tools, together=True)
+    bench.store.apply = without_the_first  # type: ignore[method-assign]
+    await bench.flusher.pull_once(0)
+    await bench.flusher.flush_once()
+    assert asked == [("1", "2"), ("2",)]
+    assert await bench.total() == 1
+
+
 async def test_where_receipts_do_not_expire_by_the_clock_nothing_is_too_old() -> None:
     bench = Bench(ages=False)
-    await bench.created_ago("old", 800 * DAY)
+    await bench.published_ago("old", 800 * DAY)
     await bench.flusher.pull_once(0)
     await bench.flusher.flush_once()
     assert await bench.total() == 1

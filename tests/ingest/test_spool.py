@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import pytest
 
 from ingest.forwarding import MOST_REFUSED, PAUSE
-from ingest.spool import Spool
+from ingest.spool import TOO_OLD, Spool
 from shared.clock import ManualClock
 from shared.errors import (
     DoubtfulError,
@@ -322,3 +322,42 @@ async def test_an_outage_that_is_too_long_is_said_at_the_door(scene: Scene) -> N
     await scene.spool.forward_once()
     await scene.publish(b"3")
     assert await scene.arrived() == [b"1", b"3"]
+
+
+async def test_what_waited_too_long_is_not_forwarded_and_stays_in_the_spool(scene: Scene) -> None:
+    """It may have been published before, and counted; the receipt may be gone when it comes a second time."""
+    asked = 0
+
+    async def oldest() -> int:
+        nonlocal asked
+        asked += 1
+        return int((scene.clock.now() - AGE) * 1000)
+
+    scene.broker.away = True
+    spool = Spool(scene.broker, scene.queue, scene.queue, scene.clock, AGE, oldest=oldest)
+    await spool.publish([Message(b"old")])
+    scene.clock.turn(AGE / 2)
+    await spool.publish([Message(b"young")])
+    scene.clock.turn(AGE / 2 + 1)
+    scene.broker.away = False
+    await spool.forward_once()
+    await spool.forward_once()
+    assert await scene.arrived() == [b"young"]
+    assert list(scene.queue.buried().values()) == [TOO_OLD]
+    assert asked == 1
+    scene.broker.away = False
+    await spool.publish([Message(b"new")])
+    assert await scene.arrived() == [b"new"]
+
+
+async def test_the_store_is_not_asked_about_what_waited_for_a_moment(scene: Scene) -> None:
+    async def never() -> int:
+        raise AssertionError
+
+    spool = Spool(scene.broker, scene.queue, scene.queue, scene.clock, AGE, oldest=never)
+    scene.broker.away = True
+    await spool.publish([Message(b"1")])
+    scene.clock.turn(60)
+    scene.broker.away = False
+    await spool.forward_once()
+    assert await scene.arrived() == [b"1"]

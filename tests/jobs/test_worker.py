@@ -7,7 +7,6 @@ import pytest
 
 from flusher.adding import Adding
 from flusher.compacting import Compacting
-from flusher.horizon import SETTLES
 from flusher.runner import TRIES, Runner
 from flusher.sweeping import JobSweep
 from flusher.tasks import Worker
@@ -46,8 +45,8 @@ class Parts:
         self.store = Picky(self.clock)
         self.jobs = MemoryJobs()
         self.tasks = MemoryTasks(self.clock)
-        visits = {ADD: Adding(self.store, self.clock, LIVE, pick=lambda _: 0)} if visits is None else visits
-        self.worker = Worker(self.tasks, self.jobs, self.store, visits, clock=self.clock, receipts_live=LIVE, page=page)
+        visits = {ADD: Adding(self.store, pick=lambda _: 0)} if visits is None else visits
+        self.worker = Worker(self.tasks, self.jobs, self.store, visits, clock=self.clock, page=page)
 
     async def start(self, kind: str = ADD) -> Task:
         now = int(self.clock.now() * 1000)
@@ -114,6 +113,24 @@ async def test_a_job_that_is_older_than_its_receipts_fails_and_changes_nothing_m
     assert sorted((await parts.totals()).values()) == [1, 1, 1, 11, 11]
 
 
+async def test_a_worker_that_stood_still_inside_a_page_changes_nothing_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another may have done the page, and the receipts that say so may be gone."""
+    parts = Parts()
+    await parts.count("a", "b")
+    apply = parts.store.apply
+
+    async def long_on_its_way(commit: Commit) -> int:
+        parts.clock.turn(LIVE / 1_000)
+        return await apply(commit)
+
+    monkeypatch.setattr(parts.store, "apply", long_on_its_way)
+    await parts.worker.work(await parts.start())
+    standing = await parts.standing()
+    assert standing.state == FAILED
+    assert "longer than receipts live" in standing.why
+    assert await parts.totals() == {"a": 1, "b": 1}
+
+
 async def test_an_export_is_given_up_before_it_is_forgotten() -> None:
     parts = Parts({EXPORT: look_at_nothing})
     task = await parts.start(EXPORT)
@@ -170,7 +187,7 @@ async def test_a_task_that_can_not_be_done_now_lets_others_have_their_turn() -> 
 async def test_counters_that_can_not_be_compacted_fail_alone() -> None:
     parts = Parts()
     compactor = Compactor(parts.store, parts.clock, DAY)
-    compacting = Compacting(parts.store, compactor, parts.clock, LIVE)
+    compacting = Compacting(parts.store, compactor)
     for number in range(3):
         await parts.store.apply(Commit((), (ShardAdd("a", number, SHARD_FULL, 3), ShardAdd("b", number, 1, 3))))
     await parts.start()
@@ -196,7 +213,7 @@ async def test_a_counter_that_is_hot_does_not_hold_up_the_job(age: float, monkey
     await parts.store.apply(Commit((), (ShardAdd("a", 1, 1, 2),)))
     await parts.start()
     job = (await parts.standing()).job._replace(kind=COMPACT, number=1)
-    compacting = Compacting(parts.store, Compactor(parts.store, parts.clock, DAY), parts.clock, LIVE)
+    compacting = Compacting(parts.store, Compactor(parts.store, parts.clock, DAY))
     if age < PATIENCE:
         why = "it is written to all the time, on all its shards"
         assert await compacting(job, ["a"]) == Outcome(1, 0, [("a", why)])
@@ -208,8 +225,8 @@ async def test_a_counter_that_is_hot_does_not_hold_up_the_job(age: float, monkey
 async def test_a_process_beside_an_ndb_application_ends_a_job_that_would_compact() -> None:
     parts = Parts()
     compactor = Compactor(parts.store, parts.clock, DAY, alone=False)
-    visits = {COMPACT: Compacting(parts.store, compactor, parts.clock, LIVE)}
-    worker = Worker(parts.tasks, parts.jobs, parts.store, visits, clock=parts.clock, receipts_live=LIVE)
+    visits = {COMPACT: Compacting(parts.store, compactor)}
+    worker = Worker(parts.tasks, parts.jobs, parts.store, visits, clock=parts.clock)
     await parts.store.apply(Commit((), (ShardAdd("a", 1, 1, 99),)))
     await worker.work(await parts.start(COMPACT))
     standing = await parts.standing()
@@ -292,7 +309,7 @@ async def test_whoever_goes_through_it_once_more_does_so_also_where_another_was_
     parts = Parts(page=2)
     await parts.count(*"abcdefghijklmnop")
     task = await parts.start()
-    adding, own = Adding(parts.store, parts.clock, LIVE, pick=lambda _: 0), MemoryTasks(parts.clock)
+    adding, own = Adding(parts.store, pick=lambda _: 0), MemoryTasks(parts.clock)
 
     async def late(job: Job, names: Sequence[str]) -> Outcome:
         if not (await parts.standing()).progress.tasks:
@@ -302,7 +319,7 @@ async def test_whoever_goes_through_it_once_more_does_so_also_where_another_was_
                     await parts.worker.work(lease.task)
         return await adding(job, names)
 
-    worker = Worker(own, parts.jobs, parts.store, {ADD: late}, clock=parts.clock, receipts_live=LIVE, page=2)
+    worker = Worker(own, parts.jobs, parts.store, {ADD: late}, clock=parts.clock, page=2)
     await worker.work(task._replace(again=True))
     assert (await parts.standing()).open
     while leases := await own.pull(1, 0):
@@ -331,14 +348,14 @@ async def test_pages_and_depth_are_told() -> None:
     assert progress.visited == 100
 
 
-async def test_old_jobs_are_forgotten_by_a_clock_that_has_settled() -> None:
+async def test_old_jobs_are_forgotten_by_the_stores_time() -> None:
     parts = Parts()
     await parts.start()
-    sweep = JobSweep(parts.jobs, parts.clock)
+    sweep = JobSweep(parts.jobs, parts.store)
     assert await sweep.sweep_once() == 0
-    parts.clock.turn(lifetime_of_job(ADD, LIVE) / 1_000 - SETTLES)
+    parts.clock.turn(lifetime_of_job(ADD, LIVE) / 1_000 - 1)
     assert await sweep.sweep_once() == 0
-    parts.clock.turn(SETTLES + 1)
+    parts.clock.turn(2)
     assert await sweep.sweep_once() == 1
     assert await parts.jobs.get("j") is None
 
@@ -347,7 +364,7 @@ async def test_an_add_does_not_undo_a_compaction(monkeypatch: pytest.MonkeyPatch
     parts = Parts()
     await parts.count("b")
     await parts.store.apply(Commit((), tuple([ShardAdd("a", shard, 1, 9) for shard in range(9)])))
-    adding = Adding(parts.store, parts.clock, LIVE, pick=lambda most: most - 1)
+    adding = Adding(parts.store, pick=lambda most: most - 1)
     await parts.start()
     apply = parts.store.apply
 

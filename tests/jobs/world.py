@@ -11,6 +11,7 @@ from flusher.adding import Adding
 from flusher.compacting import Compacting
 from flusher.exporting import Exporting
 from flusher.flush import Tools
+from flusher.lives import Lives
 from flusher.policy import FlushPolicy
 from flusher.runner import Runner
 from flusher.setting import Setting
@@ -27,6 +28,7 @@ from shared.jobs import ADD, ALL, COMPACT, DELETE, DONE, EXPORT, RESET, Done, Jo
 from shared.memory.broker import MemoryBroker, MemoryOverlay
 from shared.memory.jobs import MemoryJobs, MemoryTasks
 from shared.memory.store import MemoryStore
+from shared.promises import promised
 from shared.reader import Reader
 from shared.receipts import DAY, lifetime
 from shared.setter import Setter
@@ -295,13 +297,13 @@ class World:
         reader = Reader(store, overlay, self.clock, 1.0)
         setting = Setting(Setter(reader, store, overlay, self.clock, LIVE, pick=self.random.randrange))
         visits: dict[str, Visit] = {
-            ADD: Adding(store, self.clock, LIVE, pick=self.random.randrange),
+            ADD: Adding(store, pick=self.random.randrange),
             RESET: setting,
             DELETE: setting,
             EXPORT: Exporting(reader),
-            COMPACT: Compacting(store, Compactor(store, self.clock, 7 * DAY), self.clock, LIVE),
+            COMPACT: Compacting(store, Compactor(store, self.clock, 7 * DAY)),
         }
-        worker = Worker(tasks, jobs, store, visits, clock=self.clock, receipts_live=LIVE, page=self.page)
+        worker = Worker(tasks, jobs, store, visits, clock=self.clock, page=self.page)
         runner = Runner(tasks, worker, at_once=self.random.randint(1, 5), lease=LEASE)
         self.workers.append(owner)
         self._go(owner, runner.run(Stop(), 1.0))
@@ -314,7 +316,7 @@ class World:
             overlay=self.overlay,
             book=ShardBook(self.store, self.clock, 1, pick=self.random.randrange),
             clock=self.clock,
-            retention=7 * DAY,
+            lives=Lives(self.store, self.clock, promised(7 * DAY, DAY)),
             backoff=Backoff,
         )
         flusher = Flusher(tools, FlushPolicy(0.3, 100, 10**6), topic="memory", lease=LEASE, ages=False)

@@ -15,6 +15,7 @@ from shared.memory.overlay import ProcessOverlay
 from shared.memory.store import MemoryStore
 from shared.overlay import KeptByBroker
 from shared.ports import Snapshot
+from shared.promises import Promise
 from shared.words import Commit, Delivery, Envelope, Letter, Message, Receipt, Receipts, Total, View
 
 
@@ -277,11 +278,17 @@ class RemoteStore:
     async def names(self, prefix: str, after: str, limit: int, until: str | None = None) -> Sequence[str]:
         return await self._store.names(prefix, after, limit, until)
 
+    async def now(self) -> int:
+        return await self._store.now()
+
+    async def promises(self) -> Sequence[Promise]:
+        return await self._store.promises()
+
+    async def promise(self, one: Promise) -> None:
+        await self._store.promise(one)
+
     async def dead_names(self, prefix: str, after: str, limit: int) -> Sequence[str]:
         return await self._store.dead_names(prefix, after, limit)
-
-    async def reached(self, longest: int) -> int:
-        return await self._store.reached(longest)
 
     async def sweep(self, now: int, limit: int) -> int:
         return await self._store.sweep(now, limit)

@@ -15,6 +15,7 @@ from typing import Any
 from flusher.dropping import drop
 from flusher.flush import Tools
 from flusher.letters import open_letter, open_receipt
+from flusher.lives import Lives
 from flusher.policy import FlushPolicy
 from flusher.replay import Replay
 from flusher.shardbook import ShardBook
@@ -32,6 +33,7 @@ from shared.ids import of_key
 from shared.memory.broker import MemoryBroker, MemoryOverlay
 from shared.memory.overlay import ProcessOverlay
 from shared.ports import DeadLetters, Overlay
+from shared.promises import promised
 from shared.reader import Reader
 from shared.receipts import DAY, key_of_set
 from shared.setter import SET, Setter, Wish
@@ -227,7 +229,7 @@ class World:
             overlay=self._overlay_of(owner),
             book=ShardBook(store, self.clock, 1, self.random.randrange),
             clock=self.clock,
-            retention=7 * DAY,
+            lives=Lives(store, self.clock, promised(7 * DAY, DAY)),
             backoff=lambda: self._backoff(owner),
         )
 

@@ -50,10 +50,11 @@ Made on {machine}, everything on it: clients, processes and emulators.
 - **The spool** is a file on the disk of one ingest. What it holds is counted when that ingest, or another one with the
   same file, runs again; if the disk is gone, so is that.
 - **Ids are remembered for {ids} days at least.** The same id may count again after that. Receipts of envelopes
-  live a day longer than the broker keeps messages (`COUNTERSINK_RETENTION`): a message that came back later would go to
-  the dead letters.
-- **Clocks**: receipts expire by the wall clock of the machines, so that it may be wrong by hours but not by days. Reads
-  take the store's clock, leases a monotonic one; no order depends on the clocks of two machines.
+  live longer than the broker (`COUNTERSINK_RETENTION`) and a spool (`COUNTERSINK_SPOOL_AGE`) keep messages: one that
+  came back later would go to the dead letters.
+- **Clocks**: wall clocks may be wrong by any time: receipts, ages and sweeps go by the store's time, which Datastore
+  tells and a file counts by itself. The boot clock of a machine must not run ahead of time. Only the older Datastore
+  emulator has no time of its own, so there wall clocks have to be right.
 - **Redis** has no say in what is counted. It must not evict (`noeviction`) for reads to be exact.
 - **Who gets no answer has to send again under the same id.** Without an id an increment whose answer was lost may or
   may not count; sent again it may count twice.

@@ -193,16 +193,44 @@ SABOTAGES: Final = (
     ),
     Sabotage(
         "what is too old to be judged is applied",
-        "flusher/worker.py",
-        "        if self._ages and too_old(created, published, now, self._tools.retention):",
-        "        if False:",
+        "flusher/window.py",
+        "        return self.until is not None and now > self.until",
+        "        return False",
         (FLUSHER,),
     ),
     Sabotage(
-        "an envelope is as old as its ingest alone says",
-        "shared/receipts.py",
-        "    return min(created, published) + retention + DAY - HOUR",
-        "    return created + retention + DAY - HOUR",
+        "a file applies what comes too late",
+        "shared/sqlite/store.py",
+        "            if commit.bounds.until is not None and now > commit.bounds.until:",
+        "            if False:",
+        (STORE,),
+    ),
+    Sabotage(
+        "a file applies messages that somebody else has settled",
+        "shared/sqlite/store.py",
+        "            if gone := _gone(db, commit.bounds.messages):",
+        "            if gone := set[str]():",
+        (STORE,),
+    ),
+    Sabotage(
+        "receipts of messages that are still there are swept",
+        "shared/sqlite/store.py",
+        "    return sweep(db, now if oldest is None else min(now, oldest), limit)",
+        "    return sweep(db, now, limit)",
+        (STORE,),
+    ),
+    Sabotage(
+        "a flusher does not say until when its commit may be applied",
+        "flusher/flush.py",
+        "            bounds = self._bounds(plan.until, plan.messages)",
+        "            bounds = self._bounds(None, [])",
+        (FLUSHER,),
+    ),
+    Sabotage(
+        "the greatest promise judges how old an envelope may be",
+        "shared/promises.py",
+        "        return published + min(one.reach for one in self._all if self._behind(one, earliest))",
+        "        return published + max(one.reach for one in self._all if self._behind(one, earliest))",
         (CORE, FLUSHER),
     ),
     Sabotage(
@@ -222,7 +250,7 @@ SABOTAGES: Final = (
     Sabotage(
         "a replay's receipt is flipped outside of the commit",
         "flusher/flush.py",
-        "            time = await self._apply(Commit(new, adds, revived, plan.tally))",
+        "            time = await self._apply(Commit(new, adds, revived, plan.tally, bounds=bounds))",
         "            await tools.store.apply(Commit((), (), revived))\n"
         "            time = await tools.store.apply(Commit(new, adds))",
         (FLUSHER, REPLAYS),
@@ -230,7 +258,7 @@ SABOTAGES: Final = (
     Sabotage(
         "a replay does not say that the receipt must be dead",
         "flusher/flush.py",
-        "            time = await self._apply(Commit(new, adds, revived, plan.tally))",
+        "            time = await self._apply(Commit(new, adds, revived, plan.tally, bounds=bounds))",
         "            time = await tools.store.apply(Commit(new, adds))",
         (FLUSHER, REPLAYS),
     ),
@@ -330,8 +358,8 @@ SABOTAGES: Final = (
     Sabotage(
         "what may be applied already is replayed",
         "flusher/replay.py",
-        "            if self._judges and",
-        "            if False and",
+        "            if until is not None and one.unsure",
+        "            if False and one.unsure",
         (FLUSHER,),
     ),
     Sabotage(
@@ -444,9 +472,10 @@ SABOTAGES: Final = (
     Sabotage(
         "the receipt of a set outside of its commit",
         "shared/setter.py",
-        "        time = await self._store.apply(Commit(tuple(receipts), tuple(adds), guard=(counter, guard)))",
-        "        await self._store.apply(Commit((), tuple(adds)))\n"
-        "        time = await self._store.apply(Commit(tuple(receipts), (), guard=(counter, guard)))",
+        "            time = await self._store.apply("
+        "Commit(tuple(receipts), tuple(adds), guard=(counter, guard), bounds=bounds))",
+        "            await self._store.apply(Commit((), tuple(adds)))\n"
+        "            time = await self._store.apply(Commit(tuple(receipts), (), guard=(counter, guard)))",
         (SETS, SEEDS),
     ),
     Sabotage(
@@ -580,7 +609,7 @@ SABOTAGES: Final = (
     Sabotage(
         "what a job adds has no receipts",
         "flusher/adding.py",
-        "        return Commit(tuple(receipts), tuple(adds))",
+        "        return Commit(tuple(receipts), tuple(adds), bounds=Bounds(job.until()))",
         "        return Commit((), tuple(adds))",
         (JOBS,),
     ),
@@ -671,7 +700,7 @@ SABOTAGES: Final = (
     Sabotage(
         "a job that is older than its receipts goes on",
         "flusher/tasks.py",
-        "        if int(self._clock.now() * 1000) <= job.until(self._receipts_live):",
+        "        if await self._store.now() <= job.until():",
         "        if True:",
         ("tests/jobs",),
     ),

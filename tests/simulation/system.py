@@ -9,6 +9,7 @@ from typing import Any
 
 from flusher.flush import Tools
 from flusher.growth import Growth
+from flusher.lives import Lives
 from flusher.policy import FlushPolicy
 from flusher.shardbook import ShardBook
 from flusher.worker import Flusher
@@ -20,6 +21,7 @@ from shared.backoff import Backoff
 from shared.memory.broker import MemoryBroker, MemoryOverlay
 from shared.memory.overlay import ProcessOverlay
 from shared.ports import DeadLetters, Overlay, Publisher
+from shared.promises import promised
 from shared.reader import Reader
 from shared.receipts import DAY
 from shared.setter import Setter
@@ -169,7 +171,7 @@ class System:
             overlay=self._overlay_of(owner),
             book=ShardBook(store, clock, 1),
             clock=clock,
-            retention=7 * DAY,
+            lives=Lives(store, clock, promised(7 * DAY, DAY)),
             backoff=Backoff,
             growth=Growth(1.0, 5),
         )

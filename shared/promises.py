@@ -1,0 +1,72 @@
+"""Owns how long receipts of envelopes live, and until when an envelope may be applied: by promises kept in the store.
+
+Flushers may have different settings, or others than those before them. So each says in the store what it promises. What
+an envelope may meet was made under some of the promises that were in force since it was published, and the least of
+them judges it. Receipts are made by the greatest that is in force. See docs/adr/0015. Pure.
+"""
+
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+from shared.receipts import CLIENT_IDS_REMEMBERED, DAY, HOUR
+
+RENEWED: Final = HOUR
+"""Milliseconds after which a flusher renews its promise before it writes another receipt."""
+FORCE: Final = 3 * HOUR
+"""A promise may stand behind receipts that were made so long after it was renewed, and behind none that are younger."""
+FORGOTTEN: Final = 100 * DAY
+
+
+class Promise(NamedTuple):
+    """What flushers of one setting promise of envelopes. All numbers in milliseconds."""
+
+    reach: int
+    """An envelope that was published longer ago than that is not applied any more."""
+    life: int
+    """A receipt lives at least so long after its message was published."""
+    seen: int = 0
+    """When a flusher last renewed the promise, by the store's time."""
+
+
+def promised(retention: int, spool_age: int) -> Promise:
+    """What a flusher with these settings (milliseconds) promises.
+
+    An envelope may be published twice: at once in vain, and again when a spool forwards it, `spool_age` later or an
+    hour more at most. So a receipt lives longer than both together.
+    """
+    return Promise(retention + HOUR, retention + max(DAY, spool_age + 3 * HOUR))
+
+
+class Promises:
+    """Those that are in the store, and ours."""
+
+    def __init__(self, ours: Promise, others: Iterable[Promise] = ()) -> None:
+        self.ours = ours
+        self._all = [ours, *others]
+
+    def renew(self, now: int) -> Promise | None:
+        """What is to be kept in the store before a receipt is written. None if it, or a greater one by which receipts
+        are made then, was renewed lately: so a tool that runs once with other settings changes nothing.
+        """
+        greater = [one.seen for one in self._all if one.seen and one.life >= self.ours.life]
+        return None if greater and now - max(greater) < RENEWED else self.ours._replace(seen=now)
+
+    def until(self, published: int) -> int:
+        """The last time at which an envelope of that time may be applied.
+
+        A copy of it may have been published earlier, and waited in a spool; an id in it may have been used earlier.
+        """
+        earliest = published - max(one.life - one.reach for one in self._all) - CLIENT_IDS_REMEMBERED
+        return published + min(one.reach for one in self._all if self._behind(one, earliest))
+
+    def expires(self, made: int, *, of_client: bool) -> int:
+        """When a receipt expires that is made now for what was published at that time, or earlier."""
+        life = max(one.life for one in self._all if self._behind(one, made))
+        return made + life + (CLIENT_IDS_REMEMBERED if of_client else 0)
+
+    def longest_spool(self) -> int:
+        """How long an envelope may wait in a spool and still be forwarded: by the least of all promises."""
+        return min(one.life - one.reach for one in self._all) - HOUR
+
+    def _behind(self, one: Promise, time: int) -> bool:
+        return one is self.ours or one.seen + FORCE >= time

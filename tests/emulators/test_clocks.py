@@ -1,0 +1,157 @@
+"""Processes on Pub/Sub and Datastore whose clocks are wrong, whose settings differ, or that stand still."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import ExitStack
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from countersink.client import Client
+from shared.google.pubsub_provision import provision
+from shared.promises import Promise
+from shared.receipts import DAY as MS_A_DAY
+from tests.clocks.moved import DAY, Clocks
+from tests.emulators.datastore_fixtures import FIRESTORE, Datastore, shared_emulator
+from tests.emulators.pubsub_fixtures import PUBSUB, Pubsub
+from tests.processes.harness import Processes, Running, processes
+
+pytestmark = pytest.mark.timeout(300)
+
+
+async def until(condition: Callable[[], Awaitable[bool]], longest: float = 60.0) -> None:
+    async with asyncio.timeout(longest):
+        while not await condition():
+            await asyncio.sleep(0.1)
+
+
+async def metric(running: Running, name: str, label: str = "") -> float:
+    async with aiohttp.ClientSession() as session, session.get(f"{running.url}/metrics") as response:
+        lines = [line.rsplit(" ", 1) for line in (await response.text()).splitlines()]
+    return sum(float(line[1]) for line in lines if line[0].split("{")[0] == name and label in line[0])
+
+
+def settings_of(firestore: Datastore, pubsub: Pubsub) -> dict[str, str]:
+    place, store = pubsub.place, firestore.place
+    topic, subscription = place.topic.split("/"), place.subscription.split("/")
+    return {
+        "COUNTERSINK_BROKER": f"pubsub://{topic[1]}/{topic[-1]}?subscription={subscription[-1]}",
+        "COUNTERSINK_STORE": f"datastore://{store.project}?namespace={store.namespace}",
+        "COUNTERSINK_SPOOL": "off",
+        "COUNTERSINK_FLUSH_INTERVAL": "0.1",
+        "PUBSUB_EMULATOR_HOST": pubsub.host,
+        "DATASTORE_EMULATOR_HOST": firestore.host,
+    }
+
+
+@pytest.fixture
+async def started(firestore: Datastore, pubsub: Pubsub, tmp_path: Path) -> AsyncIterator[Processes]:
+    async with processes(tmp_path, tmp_path / "log", **settings_of(firestore, pubsub)) as all_of_them:
+        yield all_of_them
+
+
+@pytest.fixture
+async def world(
+    clocks: Callable[[], Clocks], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[tuple[Clocks, Processes]]:
+    """Emulators of its own, and processes, all of which go by clocks that a test moves."""
+    time = clocks()
+    with ExitStack() as emulators:
+        with monkeypatch.context() as patched:
+            for name, value in time.environment.items():
+                patched.setenv(name, value)
+            firestore = Datastore(emulators.enter_context(shared_emulator(tmp_path, "firestore", FIRESTORE)))
+            pubsub = Pubsub(emulators.enter_context(shared_emulator(tmp_path, "pubsub", PUBSUB)))
+        await provision(pubsub.client(), pubsub.place, lease=60, retention=604_800)
+        settings = settings_of(firestore, pubsub) | time.environment
+        async with processes(tmp_path, tmp_path / "log", **settings) as all_of_them:
+            yield time, all_of_them
+        await pubsub.close()
+
+
+async def test_neither_a_flusher_ahead_nor_an_ingest_behind_buries_what_is_healthy(
+    started: Processes, clocks: Callable[[], Clocks], tmp_path: Path
+) -> None:
+    ahead, behind = clocks(), clocks()
+    ahead.move(real=9 * DAY)
+    behind.move(real=-9 * DAY)
+    ingest = await started.start("ingest", "--port", "0", **behind.environment)
+    flusher = await started.start("flusher", "--port", "0", **ahead.environment)
+    async with Client(ingest.url) as client:
+        for _ in range(5):
+            await client.increment("a", 1, wait=30)
+        assert (await client.get("a", max_age=0)).applied == 5
+    assert await metric(flusher, "countersink_dead_lettered_messages_total") == 0
+    assert await metric(flusher, "countersink_clock_ahead_seconds") > 8.9 * DAY
+    assert await metric(ingest, "countersink_clock_ahead_seconds") < -8.9 * DAY
+    said = (tmp_path / "log").read_text()
+    assert said.count("216.0 hours ahead of Datastore's clock: set it right") == 1
+    assert said.count("216.0 hours behind Datastore's clock: set it right") == 1
+
+
+async def test_flushers_with_different_settings_go_by_the_smaller_promise(
+    started: Processes, firestore: Datastore
+) -> None:
+    """And receipts live by the greater."""
+    ingest = await started.start("ingest", "--port", "0")
+    store = await firestore.store()
+    await started.start("flusher", COUNTERSINK_RETENTION="604800")
+    async with Client(ingest.url) as client:
+        await client.increment("a", 1, wait=30)
+        await started.start("flusher", COUNTERSINK_RETENTION="2592000")
+
+        async def both() -> bool:
+            await client.increment("a", 1, wait=30)
+            return len(await store.promises()) == 2
+
+        await until(both)
+    promises: dict[int, Promise] = {one.reach // MS_A_DAY: one for one in await store.promises()}
+    assert set(promises) == {7, 30}
+
+
+async def test_a_flusher_that_stood_still_for_longer_than_receipts_live_adds_nothing_twice(
+    world: tuple[Clocks, Processes],
+) -> None:
+    """Another has applied what it held, and the receipts are gone by the server's clock."""
+    time, started = world
+    ingest = await started.start("ingest", "--port", "0")
+    lease = {"COUNTERSINK_LEASE": "10"}
+    sleeper = await started.start("flusher", "--port", "0", COUNTERSINK_FLUSH_INTERVAL="60", **lease)
+    async with aiohttp.ClientSession() as session, Client(ingest.url) as client:
+        for _ in range(9):
+            async with session.post(f"{ingest.url}/v1/counters/a") as response:
+                assert response.status == 202
+
+        async def applied() -> int:
+            return (await client.get("a", max_age=0)).applied
+
+        async def pulled() -> bool:
+            return await metric(sleeper, "countersink_pulled_messages_total") > 0
+
+        await until(pulled)
+        with time.stopped(sleeper.process.pid, 0):
+            other = await started.start("flusher", "--port", "0", **lease)
+
+            async def counted() -> bool:
+                time.move_all(1)  # so that the leases of the other one run out
+                return await applied() == 9
+
+            await until(counted)
+            time.move_all(9 * DAY)
+
+            async def swept() -> bool:
+                time.move_all(11)  # so that receipts are swept; in steps that are shorter than a call may take
+                await asyncio.sleep(0.4)
+                return await metric(other, "countersink_datastore_operations_total", '"delete"') >= 2
+
+            await until(swept)
+
+        async def awake() -> bool:
+            time.move_all(1)
+            ends = ("countersink_dead_lettered_messages_total", "countersink_flushes_total")
+            done = [await metric(sleeper, name) for name in ends]
+            return any(done) and not await metric(sleeper, "countersink_held_messages")
+
+        await until(awake)
+        assert await applied() == 9

@@ -1,0 +1,92 @@
+"""Datastore tells the time, keeps promises, and refuses by itself what was too long on its way."""
+
+import time
+from dataclasses import replace
+
+import pytest
+
+from shared import metrics
+from shared.bounds import Bounds
+from shared.clock import SystemClock
+from shared.errors import LateError, TransientError
+from shared.google.datastore_commit import TRANSACTION
+from shared.promises import Promise
+from shared.receipts import DAY
+from shared.skew import Skew
+from tests.contracts.store import commit, total
+from tests.emulators.datastore_fixtures import Datastore
+
+pytestmark = pytest.mark.timeout(240)
+
+
+class Ahead(SystemClock):
+    """A wall clock that somebody has set wrong."""
+
+    def now(self) -> float:
+        return time.time() + 9 * DAY / 1_000
+
+
+async def test_the_time_is_the_servers_whatever_the_wall_clock_says(firestore: Datastore) -> None:
+    firestore.clock = Ahead()
+    store = await firestore.store()
+    assert abs(await store.now() / 1_000 - time.time()) < 60
+    assert metrics.CLOCK_AHEAD._value.get() > 8 * DAY / 1_000
+
+
+async def test_a_commit_that_may_come_too_late_is_refused(firestore: Datastore) -> None:
+    store = await firestore.store()
+    now = await store.now()
+    for until in (now - 1, now + TRANSACTION // 2):
+        with pytest.raises(LateError) as late:
+            await store.apply(replace(commit(("a", 1), keys=("k",)), bounds=Bounds(until)))
+        assert late.value.reached > until
+    assert not (await store.receipts(["k"])).found
+    await store.apply(replace(commit(("a", 1), keys=("k",)), bounds=Bounds(now + 2 * TRANSACTION)))
+    assert await total(store, "a") == 1
+
+
+async def test_what_is_sent_after_the_server_has_closed_its_transaction_is_tried_again_never_buried(
+    firestore: Datastore,
+) -> None:
+    client = firestore.client()
+    store = await firestore.store(client)
+    bounds = Bounds(await store.now() + DAY)
+    begun: list[bytes] = []
+    begin = client.begin
+
+    async def remembered() -> bytes:
+        begun.append(await begin())
+        return begun[-1]
+
+    async def closed() -> bytes:
+        return begun[0]
+
+    client.begin = remembered  # type: ignore[method-assign] # to see what it says
+    await store.apply(replace(commit(("a", 1), keys=("k",)), bounds=bounds))
+    client.begin = closed  # type: ignore[method-assign] # a process that stood still for minutes
+    with pytest.raises(TransientError, match="ransaction is invalid or closed"):
+        await store.apply(replace(commit(("a", 1), keys=("l",)), bounds=bounds))
+    assert await total(store, "a") == 1
+
+
+async def test_promises_of_all_flushers_are_kept(firestore: Datastore) -> None:
+    one, other = await firestore.store(), await firestore.store()
+    assert await one.promises() == []
+    await one.promise(Promise(1, 2, 30 * DAY))
+    await other.promise(Promise(3, 4, 31 * DAY))
+    await one.promise(Promise(1, 2, 29 * DAY))
+    assert set(await other.promises()) == {Promise(1, 2, 30 * DAY), Promise(3, 4, 31 * DAY)}
+    await other.promise(Promise(3, 4, 200 * DAY))
+    assert await one.promises() == [Promise(3, 4, 200 * DAY)]
+    assert await one.sweep(1 << 47, 100) == 0
+
+
+def test_a_clock_that_is_far_off_is_said_once_with_what_to_do(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("WARNING")
+    skew = Skew("the store's")
+    for ahead in (10.0, 3_500.0, 9 * 86_400.0, 9 * 86_400.0 + 1, -8_000.0):
+        skew.saw(ahead)
+    (said,) = caplog.messages
+    assert said.startswith("this machine's clock is 216.0 hours ahead of the store's clock: set it right")
+    skew.saw(1.0)
+    assert caplog.messages[1] == "this machine's clock agrees with the store's clock again"

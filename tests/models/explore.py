@@ -1,0 +1,32 @@
+"""Explores all states of a model breadth first; the shortest way to a state that must not be is its answer."""
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import TypeVar
+
+State = TypeVar("State")
+
+
+def explore(
+    first: State, steps: Callable[[State], Iterable[tuple[str, State]]], flaw: Callable[[State], str | None]
+) -> tuple[int, list[str]]:
+    """How many states there are, and, if one of them has a flaw, the steps to the first of those and the flaw."""
+    before: dict[State, tuple[State, str] | None] = {first: None}
+    waiting = deque([first])
+    while waiting:
+        state = waiting.popleft()
+        if (wrong := flaw(state)) is not None:
+            return len(before), [*_way(state, before), wrong]
+        for name, after in steps(state):
+            if after not in before:
+                before[after] = state, name
+                waiting.append(after)
+    return len(before), []
+
+
+def _way(state: State, before: dict[State, tuple[State, str] | None]) -> list[str]:
+    names: list[str] = []
+    while (came := before[state]) is not None:
+        state, name = came
+        names.append(name)
+    return names[::-1]

@@ -1,0 +1,152 @@
+"""Processes on one file whose clocks are wrong, or that stand still: nothing counts twice."""
+
+import asyncio
+import signal
+import sqlite3
+from collections.abc import Awaitable, Callable
+from contextlib import closing
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from countersink.client import Client
+from tests.clocks.moved import DAY, Clocks
+from tests.processes.harness import Running, processes
+
+HOUR = 3_600.0
+MakeClocks = Callable[[], Clocks]
+
+
+async def until(condition: Callable[[], Awaitable[bool]], longest: float = 40.0) -> None:
+    async with asyncio.timeout(longest):
+        while not await condition():
+            await asyncio.sleep(0.05)
+
+
+async def value(url: str, name: str = "a") -> tuple[int, bool]:
+    async with Client(url) as client:
+        read = await client.get(name)
+        return read.value, read.exact
+
+
+async def metric(running: Running, name: str) -> float:
+    async with aiohttp.ClientSession() as session, session.get(f"{running.url}/metrics") as response:
+        lines = [line.split() for line in (await response.text()).splitlines() if line.startswith(f"{name} ")]
+    return float(lines[0][1]) if lines else 0.0
+
+
+class File:
+    """The file, as somebody sees it who looks into it."""
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / "countersink.db"
+
+    def do(self, statement: str, *values: object) -> list[tuple[object, ...]]:
+        with closing(sqlite3.connect(self._path, isolation_level=None, timeout=20)) as db:
+            return db.execute(statement, values).fetchall()
+
+    async def swept(self, time: Clocks) -> None:
+        """Return when a flusher of these clocks has swept since this was called: it takes what expired long ago."""
+        columns = "INSERT INTO receipts (key, expires, state, time) VALUES ('canary', -1, 'applied', 0)"
+        await asyncio.to_thread(self.do, columns)
+
+        async def gone() -> bool:
+            time.move_all(11)  # so that nobody has to wait for the next sweep
+            return not await asyncio.to_thread(self.do, "SELECT 1 FROM receipts WHERE key = 'canary'")
+
+        await until(gone)
+
+
+@pytest.mark.parametrize("ahead", [30 * DAY, 8 * DAY])
+async def test_a_flusher_that_starts_with_its_clock_ahead_deletes_no_receipts(
+    tmp_path: Path, clocks: MakeClocks, ahead: float
+) -> None:
+    wrong = clocks()
+    async with processes(tmp_path, tmp_path / "log") as started:
+        service, flusher = await started.start("ingest", "--port", "0"), await started.start("flusher")
+        async with Client(service.url) as client:
+            for number in range(5):
+                await client.increment("a", 1, id=f"id-{number}", wait=20)
+            await flusher.end(signal.SIGTERM)
+            wrong.move(real=ahead)
+            await started.start("flusher", **wrong.environment)
+            wrong.move_all(700)  # some minutes after its start
+            await File(tmp_path).swept(wrong)
+            await File(tmp_path).swept(wrong)
+            for number in range(5):
+                await client.increment("a", 1, id=f"id-{number}", wait=20)
+        assert await value(service.url) == (5, True)
+
+
+async def test_a_flusher_that_stood_still_for_longer_than_receipts_live_adds_nothing_twice(
+    tmp_path: Path, clocks: MakeClocks
+) -> None:
+    """Its messages are gone when it wakes up, so it does not apply them, whatever receipts say."""
+    time = clocks()
+    settings = {"COUNTERSINK_RETENTION": "600", "COUNTERSINK_LEASE": "5", **time.environment}
+    async with processes(tmp_path, tmp_path / "log", **settings) as started:
+        service = await started.start("ingest", "--port", "0")
+        sleeper = await started.start("flusher", "--port", "0", COUNTERSINK_FLUSH_INTERVAL="60")
+        async with aiohttp.ClientSession() as session:  # without ids, whose receipts would live longer
+            for _ in range(9):
+                async with session.post(f"{service.url}/v1/counters/a") as response:
+                    assert response.status == 202
+
+        async def pulled() -> bool:
+            return await metric(sleeper, "countersink_pulled_messages_total") >= 9
+
+        async def applied() -> bool:
+            return await metric(other, "countersink_flushes_total") >= 1 and not File(tmp_path).do(
+                "SELECT 1 FROM messages"
+            )
+
+        await until(pulled)
+        with time.stopped(sleeper.process.pid, 61):
+            other = await started.start("flusher", "--port", "0", COUNTERSINK_FLUSH_INTERVAL="0.1")
+            time.move_all(61)
+            await until(applied)
+            for _ in range(30):  # a process that goes by the wall clock believes it step by step
+                time.move_all(HOUR)
+                await File(tmp_path).swept(time)
+
+        async def awake() -> bool:
+            time.move_all(1)  # so that nobody has to wait until leases are extended
+            tries = "countersink_flushes_total", 'countersink_flush_retries_total{why="gone"}'
+            tried = [await metric(sleeper, name) > 0 for name in tries]
+            return any(tried) and await metric(sleeper, "countersink_held_messages") == 0
+
+        await until(awake)
+        assert await value(service.url) == (9, True)
+
+
+async def test_a_set_by_a_process_whose_clock_is_days_behind_happens_once(tmp_path: Path, clocks: MakeClocks) -> None:
+    behind = clocks()
+    behind.move(real=-17 * DAY)
+    async with processes(tmp_path, tmp_path / "log") as started:
+        late = await started.start("ingest", "--port", "0", **behind.environment)
+        right = await started.start("ingest", "--port", "0")
+        time = clocks()
+        await started.start("flusher", **time.environment)
+        async with Client(late.url) as there, Client(right.url) as here:
+            await here.increment("a", 5, wait=20)
+            assert (await there.set("a", 0, key="once")).before == 5
+            await here.increment("a", 7, wait=20)
+            time.move_all(700)
+            await File(tmp_path).swept(time)
+            await File(tmp_path).swept(time)
+            assert (await here.set("a", 0, key="once")).before == 5
+        assert await value(right.url) == (7, True)
+
+
+async def test_a_machine_that_was_suspended_counts_on(tmp_path: Path, clocks: MakeClocks) -> None:
+    time = clocks()
+    async with processes(tmp_path, tmp_path / "log", **time.environment) as started:
+        service = await started.start("up", "--port", "0")
+        async with Client(service.url) as client:
+            await client.increment("a", 1, id="x", wait=20)
+            with time.suspended(service.process.pid, 3 * DAY):
+                pass
+            await client.increment("a", 1, id="x", wait=20)
+            await client.increment("a", 1, wait=20)
+        assert await value(service.url) == (2, True)
