@@ -134,7 +134,7 @@ def first(now: int, *, used: bool) -> Fleet:
     """Of a store without the entity. If the store was `used` before, somebody may have accepted what nobody knows of:
     an older version, or a fleet whose entity was deleted or put back.
     """
-    return Fleet(members={_OLDER: Record(since=1, struck=now, strikes=1)} if used else {})
+    return Fleet(members={_OLDER: Record(since=1, struck=max(now, 1), strikes=1)} if used else {})
 
 
 def written(fleet: Fleet) -> bytes:

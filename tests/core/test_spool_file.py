@@ -187,8 +187,3 @@ async def test_what_can_never_be_sent_is_shown_at_every_start(tmp_path: Path, ca
         assert metrics.SPOOL_BURIED._value.get() == 1
     marks = [one.mark async for one in SpoolSetup(file, 0, None).findings()]
     assert marks[-1] == FAIL
-
-
-def test_nothing_waits_longer_than_receipts_live() -> None:
-    with pytest.raises(SettingsError, match="COUNTERSINK_SPOOL_AGE"):
-        files.spool_flaw(Settings(broker=BROKER, spool_age=700.0, retention=600))

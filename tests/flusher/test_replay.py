@@ -90,7 +90,7 @@ async def test_what_was_refused_counts_once_when_its_reason_is_gone() -> None:
     assert dead
     assert applied
     assert dead.expires == 0
-    assert applied._replace(note=b"") == Receipt(dead.key, morgue.now() + 8 * DAY)
+    assert applied._replace(note=b"") == Receipt(dead.key, morgue.now() + promised(7 * DAY, DAY).life)
     assert await morgue.receipt(key_of_increment("a", "x"))
     assert await morgue.replay() == []
 
