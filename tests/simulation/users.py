@@ -58,8 +58,8 @@ class Users:
         }
         with self._system.acting(ingest.owner):
             handler = self._loop.create_task(self._handle(ingest, add[kind]))
-        await asyncio.wait([handler])
-        if handler.cancelled() or not handler.result():
+        await asyncio.wait([handler], timeout=self._system.patience)
+        if not handler.done() or handler.cancelled() or not handler.result():
             return False
         self._history.answered(counter, bit)
         return True
@@ -102,8 +102,8 @@ class Users:
         ingest = self._random.choice(self._system.ingests)
         with self._system.acting(ingest.owner):
             task: asyncio.Task[Change] = self._loop.create_task(ingest.setter.set(counter, wish))
-        await asyncio.wait([task])
-        if task.cancelled() or isinstance(task.exception(), CountersinkError):
+        await asyncio.wait([task], timeout=self._system.patience)
+        if not task.done() or task.cancelled() or isinstance(task.exception(), CountersinkError):
             return False
         store, receipt = self._system.store, key_of_set(counter, wish.kind, wish.key or "")
         assert task.result() == store.changes[counter][receipt], f"{counter}: the answer is not what was done"
@@ -123,8 +123,10 @@ class Users:
         before = {counter: self._history.before(counter, ingest.owner) for counter in counters}
         with self._system.acting(ingest.owner):
             task = self._loop.create_task(ingest.reader.read(counters, max_age))
-        await asyncio.wait([task])
-        if task.cancelled() or isinstance(task.exception(), CountersinkError):
+        await asyncio.wait([task], timeout=self._system.patience)
+        if not task.done() or task.cancelled() or isinstance(task.exception(), CountersinkError):
+            return False
+        if not self._history.judges(task.result()):
             return False
         for reading in task.result():
             epochs = self._system.store.epochs(reading.name)

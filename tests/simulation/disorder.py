@@ -1,0 +1,223 @@
+"""What goes wrong in a fleet: processes die, stand still and are cut off; Redis dies, forgets, is split, goes back."""
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from shared.compaction import Compactor
+from shared.receipts import DAY
+from tests.simulation.keys import Keys
+from tests.simulation.loop import NOBODY
+from tests.simulation.users import COUNTERS
+
+if TYPE_CHECKING:
+    from tests.simulation.fleet import FleetSystem
+
+SERVICES: Final = {
+    "redis": ("redis",),
+    "the fleet's entity": ("fleet",),
+    "the store": ("fleet", "apply", "snapshot", "read", "receipts", "shards"),
+    "the broker": ("publish", "pull", "ack"),
+}
+"""What a process can be cut off from, and the calls that are then in vain."""
+RATE: Final = 1.5
+"""Faults in a second."""
+
+
+class Disorder:
+    """Of one system."""
+
+    def __init__(self, system: "FleetSystem") -> None:
+        self._system = system
+        self._random = system.random
+        self._faults: list[Callable[[], object]] = [
+            self._kill_ingest,
+            self._kill_ingest,
+            self._end_ingest,
+            self._add_ingest,
+            self._kill_some_flusher,
+            self._freeze,
+            self._freeze,
+            self._cut_off,
+            self._cut_off,
+            self._cut_off,
+            self._jump,
+            self._kill_redis,
+            self._empty_redis,
+            self._replicate,
+            self._replicate,
+            self._fail_over,
+            self._fail_over,
+            self._roll_back,
+            self._hang,
+            self._fill,
+            self._switch,
+            self._shards,
+        ]
+
+    async def run(self, until: float) -> None:
+        """Then what is wrong stays wrong for a while."""
+        loop = self._system.loop
+        while loop.time() < until:
+            await asyncio.sleep(self._random.expovariate(RATE))
+            self._system.check()
+            self._random.choice(self._faults)()
+
+    def heal(self) -> None:
+        """Everything works again, and stays so."""
+        system, site = self._system, self._system.site
+        for owner in system.loop.frozen():
+            system.loop.thaw(owner)
+        system.network.gone.clear()
+        system.network.stopped.clear()
+        system.network.cut.clear()
+        site.astray.clear()
+        for host, pair in site.pairs.items():
+            for server in pair:
+                server.hangs_until, server.full = 0.0, False
+                if not server.up:
+                    server.start()
+            master, spare = site.current(host)
+            if not master.master:
+                master.promote()
+            spare.follow(master)
+
+    def _later(self, undo: Callable[[], object], longest: float) -> None:
+        """In the same episode, or in the next one: nothing is mended while hours pass."""
+        system = self._system
+
+        def again() -> None:
+            if system.network.calm:
+                system.loop.call_later(600.0, again, context=NOBODY)
+            else:
+                undo()
+
+        system.loop.call_later(self._random.uniform(0.1, longest), again, context=NOBODY)
+
+    def _any(self) -> str:
+        return self._random.choice([*self._system.flushers, *(one.owner for one in self._system.ingests)])
+
+    def _kill_ingest(self) -> None:
+        ingest = self._random.choice(self._system.ingests)
+        self._system.ingests.remove(ingest)
+        self._system.kill(ingest.owner)
+        self._system.start_ingest(None)
+
+    def _end_ingest(self) -> None:
+        """As a rolling restart does: another one is there before it goes."""
+        system = self._system
+        owner = self._random.choice(system.ingests).owner
+        system.start_ingest(None)
+        with system.acting(owner):
+            system._go(system.end_ingest(owner))
+
+    def _add_ingest(self) -> None:
+        if len(self._system.ingests) < 3:
+            self._system.start_ingest(None)
+
+    def _kill_some_flusher(self) -> None:
+        self.kill_flusher(self._random.choice([*self._system.flushers]))
+
+    def kill_flusher(self, owner: str) -> None:
+        del self._system.flushers[owner]
+        self._system.kill(owner)
+        self._system.start_flusher()
+
+    def _freeze(self) -> None:
+        """Where hours follow, it stands still for longer than anything waits for it."""
+        owner, loop = self._any(), self._system.loop
+        loop.freeze(owner)
+        self._later(lambda: loop.thaw(owner), 3.0)
+
+    def _cut_off(self) -> None:
+        """One process, or two of them, from something."""
+        owners = {self._any() for _ in range(self._random.randint(1, 2))}
+        services = self._random.choice([["redis"], ["redis"], [*SERVICES][1:2], [*SERVICES][2:3], [*SERVICES][3:]])
+        gone = {(owner, call) for owner in owners for one in services for call in SERVICES[one]}
+        network = self._system.network
+        network.gone |= gone
+        self._later(lambda: network.gone.difference_update(gone), 3.0)
+
+    def _jump(self) -> None:
+        clocks = [*self._system.flushers.values(), *(ingest.clock for ingest in self._system.ingests)]
+        self._random.choice(clocks).off = self._random.uniform(-7_200, 7_200)
+
+    def _host(self) -> str:
+        return self._random.choice([self._system.url.removeprefix("redis://"), *self._system.site.pairs])
+
+    def _kill_redis(self) -> None:
+        server = self._system.site.current(self._host())[0]
+        server.up = False
+        self._later(lambda: server.up or server.start(), 2.0)
+
+    def _empty_redis(self) -> None:
+        self._system.site.current(self._host())[0].keys = Keys()
+
+    def _replicate(self) -> None:
+        """The spare is a replica that lags from now on."""
+        master, spare = self._system.site.current(self._host())
+        if spare.up and master.up and master.master:
+            spare.follow(master)
+
+    def _fail_over(self) -> None:
+        """To the spare, which is behind; some processes reach the old master for a while, if it lives."""
+        system, site, host = self._system, self._system.site, self._host()
+        old, new = site.current(host)
+        if not new.up or new.master:
+            return
+        new.promote()
+        site.front[host] ^= 1
+        owners = [*system.flushers, *(one.owner for one in system.ingests)]
+        site.astray = {owner for owner in owners if self._random.random() < 0.5}
+        if self._random.random() < 0.3:
+            old.up = False
+
+        def end() -> None:
+            site.astray.clear()
+            if not old.up:
+                old.start()
+            if site.current(host)[0] is new:
+                old.follow(new)
+
+        self._later(end, 4.0)
+
+    def _roll_back(self) -> None:
+        """Demoted, made equal to its replica, and promoted: the same run of the server, with what it held before."""
+        master, spare = self._system.site.current(self._host())
+        if master.up and not spare.master:
+            master.follow(spare)
+            master.promote()
+
+    def _hang(self) -> None:
+        system = self._system
+        server = system.site.current(self._host())[0]
+        server.hangs_until = system.loop.time() + self._random.uniform(0.1, 3.0)
+
+    def _fill(self) -> None:
+        server = self._system.site.current(self._host())[0]
+        server.full = True
+
+        def free() -> None:
+            server.full = False
+
+        self._later(free, 2.0)
+
+    def _switch(self) -> None:
+        """The settings name another Redis, or the first one again, and one ingest is restarted with them."""
+        system = self._system
+        hosts = [*system.site.pairs]
+        system.url = f"redis://{self._random.choice(hosts)}"
+        self._end_ingest()
+
+    def _shards(self) -> None:
+        """Their number changes while increments are on their way to the highest."""
+        system, counter = self._system, self._random.choice(COUNTERS)
+        compactor = Compactor(system.store, next(iter(system.flushers.values())), 7 * DAY)
+        step = self._random.choice(
+            [
+                lambda: compactor.compact(counter, self._random.randint(1, 2)),
+                lambda: system.store.raise_shards(counter, self._random.randint(1, 5)),
+                lambda: system.store.remove(counter),
+            ]
+        )
+        system.loop.create_task(step())
