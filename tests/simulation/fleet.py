@@ -35,17 +35,18 @@ HOSTS: Final = ("a", "b")
 """Addresses of a Redis."""
 EPISODE: Final = 6.0
 """Virtual seconds of users and faults; there are some, with hours between them or without."""
-GAPS: Final = (0.0, 0.0, 30.0, 900.0, 4_000.0, 12_000.0)
+GAPS: Final = (0.0, 0.0, 0.0, 60.0, 700.0, 2_000.0, 5_000.0)
 """Seconds between two episodes: nothing, or more than a lease, a hold, a member's silence, and all evidence."""
-GRAIN: Final = 15.0
+GRAIN: Final = 29.0
 """Seconds, in gaps: less than the longest gap between two pulls of a flusher that watches."""
+INGESTS: Final = 5
+"""Grains in which an ingest looks once."""
 OFF: Final = 7_200.0
 """Seconds by which dates are wrong at most. More is for receipts that live by the store's clock."""
 WHOLE_AGAIN: Final = 40_000.0
 """Virtual seconds after the last fault in which every reading has to be exact again."""
 PEACE: Final[dict[str, float]] = {
     "shared.redis.naming.FIRST": 1.0,
-    "shared.redis.naming.MOST": 20.0,
     "shared.redis.naming.ELSEWHERE": 4.0,
     "shared.redis.janitor.STRUCK_AFTER": 3.0,
     "flusher.worker.LOOK": 0.1,
@@ -168,6 +169,7 @@ class FleetSystem(System):
 
     def _calm(self, *, calm: bool) -> None:
         self.loop.grain = GRAIN if calm else 0.0
+        self.loop.coarse = dict.fromkeys(self.overlays.keys() - self.flushers.keys(), INGESTS)
         self.network.calm = calm
 
     def new_clock(self) -> LoopClock:

@@ -20,7 +20,8 @@ NOBODY: Context = copy_context()
 class VirtualLoop(asyncio.SelectorEventLoop):
     """Tasks are numbered, so that sets of them have the same order each time; and they know their process.
 
-    `grain`: if it is not 0, timers end at multiples of so many seconds, so that idle hours cost little.
+    `grain`: if it is not 0, timers end at multiples of so many seconds, so that idle hours cost little; `coarse`: and
+    those of these processes at multiples of so many grains.
     """
 
     _ready: deque[asyncio.Handle]
@@ -34,6 +35,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         self.set_task_factory(self._task)  # type: ignore[arg-type] # any kind of task will do
         self.tasks: dict[_Task, str] = {}
         self.grain = 0.0
+        self.coarse: dict[str, int] = {}
         self._frozen: dict[str, list[asyncio.Handle]] = {}
 
     def time(self) -> float:
@@ -43,7 +45,8 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         self, when: float, callback: Callable[..., object], *args: Any, context: Context | None = None
     ) -> asyncio.TimerHandle:
         if self.grain and when > self._virtual:
-            when = math.ceil(when / self.grain) * self.grain
+            grain = self.grain * self.coarse.get((context or copy_context()).get(OWNER, ""), 1)
+            when = math.ceil(when / grain) * grain
         return super().call_at(when, callback, *args, context=context)
 
     def _run_once(self) -> None:
