@@ -40,7 +40,7 @@ class Disorder:
             self._freeze,
             self._cut_off,
             self._cut_off,
-            self._cut_off,
+            self._leave_alone,
             self._jump,
             self._kill_redis,
             self._empty_redis,
@@ -137,6 +137,21 @@ class Disorder:
         network = self._system.network
         network.gone |= gone
         self._later(lambda: network.gone.difference_update(gone), 3.0)
+
+    def _leave_alone(self) -> None:
+        """An ingest loses Redis, says so to the store, and then loses that, too. The others take it for dead."""
+        system = self._system
+        network, owner = system.network, self._random.choice(system.ingests).owner
+        redis, fleet = {(owner, "redis")}, {(owner, call) for call in SERVICES["the fleet's entity"]}
+        network.gone |= redis
+        if self._random.random() < 0.5:
+            system.loop.call_later(self._random.uniform(0.5, 3.0), lambda: network.gone.update(fleet), context=NOBODY)
+        self._later(lambda: network.gone.difference_update(redis | fleet), 6.0)
+
+    def before_a_gap(self) -> None:
+        """What is wrong then lasts for long."""
+        for _ in range(self._random.randint(0, 2)):
+            self._random.choice([self._freeze, self._leave_alone, self._cut_off, self._kill_redis, self._fail_over])()
 
     def _jump(self) -> None:
         clocks = [*self._system.flushers.values(), *(ingest.clock for ingest in self._system.ingests)]

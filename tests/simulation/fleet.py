@@ -33,17 +33,19 @@ from tests.simulation.users import COUNTERS, Users
 
 HOSTS: Final = ("a", "b")
 """Addresses of a Redis."""
-EPISODE: Final = 6.0
+EPISODE: Final = 5.0
 """Virtual seconds of users and faults; there are some, with hours between them or without."""
-GAPS: Final = (0.0, 0.0, 0.0, 60.0, 700.0, 2_000.0, 5_000.0)
+GAPS: Final = (0.0, 0.0, 0.0, 60.0, 150.0, 400.0, 1_500.0)
 """Seconds between two episodes: nothing, or more than a lease, a hold, a member's silence, and all evidence."""
 GRAIN: Final = 29.0
 """Seconds, in gaps: less than the longest gap between two pulls of a flusher that watches."""
 INGESTS: Final = 5
 """Grains in which an ingest looks once."""
+COUNTED: Final = 0.1
+"""Chance of an increment at each look of users, in gaps."""
 OFF: Final = 7_200.0
 """Seconds by which dates are wrong at most. More is for receipts that live by the store's clock."""
-WHOLE_AGAIN: Final = 40_000.0
+WHOLE_AGAIN: Final = 20_000.0
 """Virtual seconds after the last fault in which every reading has to be exact again."""
 PEACE: Final[dict[str, float]] = {
     "shared.redis.naming.FIRST": 1.0,
@@ -52,6 +54,17 @@ PEACE: Final[dict[str, float]] = {
     "flusher.worker.LOOK": 0.1,
 }
 """Constants that only keep the peace, or save work; short ones give more to see. Those that are for safety stay."""
+SILENCE: Final = 600.0
+SHORTER: Final[dict[str, float]] = {
+    "shared.evidence.SILENCE": SILENCE,
+    "shared.evidence.WATCHES": 260.0,
+    "shared.evidence.OVERDUE": 250.0,
+    "flusher.witness.HOLDS": 100.0,
+    "flusher.witness.REPORTS": 50.0,
+}
+"""What members and flushers promise each other about time, all of it a sixth of what it is, so that an hour of evidence
+takes ten minutes.
+"""
 SOON: Final = {"every": 0.3, "look_every": 1.0, "patience": 0.4, "silent": 2.0}
 """Of the same kind."""
 
@@ -120,7 +133,7 @@ class FleetSystem(System):
             return UUID(int=next(numbers) << 96)
 
         with contextlib.ExitStack() as stack:
-            for name, value in PEACE.items():
+            for name, value in (PEACE | SHORTER).items():
                 stack.enter_context(patch(name, value))
             for module in ("shared.redis.copy", "shared.redis.member", "flusher.witness"):
                 stack.enter_context(patch(f"{module}.uuid4", uuid))
@@ -141,7 +154,9 @@ class FleetSystem(System):
             self.start_flusher()
         for _ in range(self.random.randint(1, 3)):
             await self._episode(self.loop.time() + EPISODE)
-            await self._pass(self.random.choice(GAPS))
+            if gap := self.random.choice(GAPS):
+                self.disorder.before_a_gap()
+                await self._pass(gap)
         await self._heal()
 
     async def _episode(self, until: float) -> None:
@@ -163,14 +178,19 @@ class FleetSystem(System):
         self._calm(calm=True)
         while self.loop.time() < until:
             await asyncio.sleep(self.random.choice([GRAIN, 10 * GRAIN]))
+            if self.random.random() < COUNTED:
+                await self.users.count_once()
             await self.users.read(self.random.choice(self.ingests), [*COUNTERS], self.random.choice([None, 0.0, 60.0]))
             self.check()
         self._calm(calm=False)
 
     def _calm(self, *, calm: bool) -> None:
-        self.loop.grain = GRAIN if calm else 0.0
-        self.loop.coarse = dict.fromkeys(self.overlays.keys() - self.flushers.keys(), INGESTS)
         self.network.calm = calm
+        if calm:
+            self.loop.grain = GRAIN
+            self.loop.coarse = dict.fromkeys(self.overlays.keys() - self.flushers.keys(), INGESTS)
+        else:
+            self.loop.hurry()
 
     def new_clock(self) -> LoopClock:
         """Wrong from the start, and not quite as fast as others."""
@@ -189,7 +209,7 @@ class FleetSystem(System):
         book = RemoteFleetBook(self.network, owner, self.book)
         self.looks[owner] = looks = Looks(book, clock, age)
         # The part of the protocol that keeps the records of spools has to be given the id of the disk here.
-        membership = Membership(looks, clock, member=owner, topic="memory") if publishes else None
+        membership = Membership(looks, clock, member=owner, topic="memory", silence=SILENCE) if publishes else None
         live = 7 * DAY + HOUR
         overlay = RedisOverlay(self.url, looks, clock, membership=membership, entries_live=live, **SOON)  # type: ignore[arg-type]
         self.overlays[owner], self.urls[owner] = overlay, self.url

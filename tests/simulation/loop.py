@@ -36,6 +36,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         self.tasks: dict[_Task, str] = {}
         self.grain = 0.0
         self.coarse: dict[str, int] = {}
+        self._rounded: list[tuple[asyncio.TimerHandle, float]] = []
         self._frozen: dict[str, list[asyncio.Handle]] = {}
 
     def time(self) -> float:
@@ -46,8 +47,18 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     ) -> asyncio.TimerHandle:
         if self.grain and when > self._virtual:
             grain = self.grain * self.coarse.get((context or copy_context()).get(OWNER, ""), 1)
-            when = math.ceil(when / grain) * grain
+            rounded = super().call_at(math.ceil(when / grain) * grain, callback, *args, context=context)
+            self._rounded.append((rounded, when))
+            return rounded
         return super().call_at(when, callback, *args, context=context)
+
+    def hurry(self) -> None:
+        """Time is fine again: what was to happen earlier happens now."""
+        self.grain = 0.0
+        for handle, when in self._rounded:
+            handle._when = max(when, self._virtual)  # type: ignore[attr-defined]
+        self._rounded.clear()
+        heapq.heapify(self._scheduled)
 
     def _run_once(self) -> None:
         """In place of asyncio's: nothing comes from outside, so instead of waiting it turns the clock."""
