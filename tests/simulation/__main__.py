@@ -37,7 +37,8 @@ def main() -> int:
         if asked.end is None:
             print(f"seed {seed}: trace {system.network.trace.hexdigest()}")
     seconds = time.process_time() - begun
-    print(f"{end - asked.first} seeds, {failed} failed, {calls} calls, {exact} exact readings, {inexact} others, {seconds:.1f} s")
+    readings = f"{exact} exact readings, {inexact} others"
+    print(f"{end - asked.first} seeds, {failed} failed, {calls} calls, {readings}, {seconds:.1f} s")
     return 1 if failed else 0
 
 

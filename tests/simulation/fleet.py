@@ -24,11 +24,11 @@ from tests.simulation.conservation import CountingApart, check
 from tests.simulation.disorder import Disorder
 from tests.simulation.history import History
 from tests.simulation.links import SimulatedLinks
-from tests.simulation.loop import OWNER
+from tests.simulation.loop import NOBODY, OWNER
 from tests.simulation.network import TIMEOUT, Network
 from tests.simulation.poison import PickyStore
 from tests.simulation.servers import Site
-from tests.simulation.system import LEASE, LoopClock, System
+from tests.simulation.system import LEASE, Ingest, LoopClock, System
 from tests.simulation.users import COUNTERS, Users
 
 HOSTS: Final = ("a", "b")
@@ -216,15 +216,13 @@ class FleetSystem(System):
         self._go(overlay.open())
         return overlay
 
-    async def end_ingest(self, owner: str) -> None:
-        """A clean end, as long as it is not killed."""
-        (ingest,) = [one for one in self.ingests if one.owner == owner]
-        self.ingests.remove(ingest)
+    async def end_ingest(self, ingest: Ingest) -> None:
+        """A clean end of one that users don't see any more."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(3.0):
                 await ingest.publishing.drain()
-        await self.overlays[owner].close()
-        self.kill(owner)
+        await self.overlays[ingest.owner].close()
+        self.loop.call_soon(self.kill, ingest.owner, context=NOBODY)
 
     def kill(self, owner: str) -> None:
         super().kill(owner)
@@ -238,8 +236,9 @@ class FleetSystem(System):
         for ingest in [*self.ingests]:
             if self.urls[ingest.owner] != self.url:  # the last of a rolling restart
                 self.start_ingest(None)
+                self.ingests.remove(ingest)
                 with self.acting(ingest.owner):
-                    ending = self.loop.create_task(self.end_ingest(ingest.owner))
+                    ending = self.loop.create_task(self.end_ingest(ingest))
                 await asyncio.wait([ending], timeout=10.0)
                 self.check()
         for owner in [owner for owner in self.flushers if self.urls[owner] != self.url]:

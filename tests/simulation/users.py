@@ -145,7 +145,7 @@ class Users:
         return True
 
     def _judge_late(self, task: "asyncio.Task[list[Reading]]", owner: str, before: dict[str, Before]) -> None:
-        """A process that stood still answers hours later. Nobody waits any more, and it has to be right all the same."""
+        """A process that stood still answers hours later. Nobody waits any more; it has to be right all the same."""
         try:
             self._judge(task, owner, before)
         except Exception as error:  # raised by the next check
