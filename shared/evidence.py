@@ -59,9 +59,7 @@ def _unseen(fleet: Fleet, record: Record, now: int) -> bool:
     last = _last_publish(record)
     watches = [one for one in fleet.flushers.values() if record.topic in {one.topic, ""}]
     return bool(watches) and all(
-        one.clear >= last
-        and one.until - max(one.begun, last) >= WATCHES * 1000
-        and now - one.until <= OVERDUE * 1000
+        one.clear >= last and one.until - max(one.begun, last) >= WATCHES * 1000 and now - one.until <= OVERDUE * 1000
         for one in watches
     )
 

@@ -8,7 +8,7 @@ MINUTE = 60_000
 
 
 def struck() -> Fleet:
-    return Fleet(version=1).flushes("f", "t").owes("gone", "t").strikes("gone", STRUCK)
+    return Fleet(version=1).flushes("f", "t", STRUCK).owes("gone", "t").strikes("gone", STRUCK)
 
 
 def watched(fleet: Fleet, since: int, until: int) -> Fleet:
@@ -35,3 +35,18 @@ def test_a_gap_begins_the_wait_anew() -> None:
     end = last + int(WATCHES * 1000) + MINUTE
     late = last + int(OVERDUE * 1000) // 2
     assert "gone" in watched(struck(), late, end).members
+
+
+def test_a_flusher_that_came_long_after_the_strike_is_not_silent_before_it_could_report() -> None:
+    """Otherwise the next report of another one strikes it, it comes again, and so on for ever."""
+    late = STRUCK + int(2 * OVERDUE * 1000)
+    fleet = struck().flushes("late", "t", late)
+    fleet = reported(fleet, "f", clear=horizon(fleet, "t"), begun=STRUCK, now=late + MINUTE)
+    assert not fleet.flushers["late"].struck
+
+
+def test_a_flusher_that_never_reports_is_taken_for_dead() -> None:
+    late = STRUCK + int(2 * OVERDUE * 1000)
+    fleet = struck().flushes("late", "t", late)
+    fleet = reported(fleet, "f", clear=horizon(fleet, "t"), begun=STRUCK, now=late + int(OVERDUE * 1000) + MINUTE)
+    assert fleet.flushers["late"].struck
