@@ -1,8 +1,8 @@
 """What goes wrong in a fleet: processes die, stand still and are cut off; Redis dies, forgets, is split, goes back."""
 
 import asyncio
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any, Final
 
 from shared.compaction import Compactor
 from shared.receipts import DAY
@@ -170,7 +170,12 @@ class Disorder:
     def _kill_redis(self) -> None:
         server = self._system.site.current(self._host())[0]
         server.up = False
-        self._later(lambda: server.up or server.start(), 2.0)
+
+        def restart() -> None:
+            if not server.up:
+                server.start()
+
+        self._later(restart, 2.0)
 
     def _empty_redis(self) -> None:
         self._system.site.current(self._host())[0].keys = Keys()
@@ -243,11 +248,9 @@ class Disorder:
         """Their number changes while increments are on their way to the highest."""
         system, counter = self._system, self._random.choice(COUNTERS)
         compactor = Compactor(system.store, next(iter(system.flushers.values())), 7 * DAY)
-        step = self._random.choice(
-            [
-                lambda: compactor.compact(counter, self._random.randint(1, 2)),
-                lambda: system.store.raise_shards(counter, self._random.randint(1, 5)),
-                lambda: system.store.remove(counter),
-            ]
-        )
-        system.loop.create_task(step())
+        steps: list[Callable[[], Coroutine[Any, Any, object]]] = [
+            lambda: compactor.compact(counter, self._random.randint(1, 2)),
+            lambda: system.store.raise_shards(counter, self._random.randint(1, 5)),
+            lambda: system.store.remove(counter),
+        ]
+        system.loop.create_task(self._random.choice(steps)())

@@ -50,10 +50,12 @@ WHOLE_AGAIN: Final = 20_000.0
 PEACE: Final[dict[str, float]] = {
     "shared.redis.naming.FIRST": 1.0,
     "shared.redis.naming.ELSEWHERE": 4.0,
-    "shared.redis.janitor.STRUCK_AFTER": 3.0,
+    "shared.redis.janitor.STRUCK_AFTER": 2.0,
     "flusher.worker.LOOK": 0.1,
 }
 """Constants that only keep the peace, or save work; short ones give more to see. Those that are for safety stay."""
+TRANSACTION: Final = 0.15
+"""Seconds between a look and its commit, about."""
 SILENCE: Final = 600.0
 SHORTER: Final[dict[str, float]] = {
     "shared.evidence.SILENCE": SILENCE,
@@ -65,7 +67,7 @@ SHORTER: Final[dict[str, float]] = {
 """What members and flushers promise each other about time, all of it a sixth of what it is, so that an hour of evidence
 takes ten minutes.
 """
-SOON: Final = {"every": 0.3, "look_every": 1.0, "patience": 0.4, "silent": 2.0}
+SOON: Final[dict[str, Any]] = {"every": 0.3, "look_every": 1.0, "patience": 0.4, "silent": 1.0}
 """Of the same kind."""
 
 
@@ -82,6 +84,8 @@ class RemoteFleetBook:
     async def change(self, step: Callable[[Fleet, int], Fleet | None]) -> Look:
         while True:
             before = (await self.look()).fleet.version
+            if not self._network.calm:  # then much may happen before the commit
+                await asyncio.sleep(self._network.random.expovariate(1 / TRANSACTION))
 
             async def commit(before: int = before) -> Look | None:
                 same = (await self._book.look()).fleet.version == before
@@ -211,7 +215,7 @@ class FleetSystem(System):
         # The part of the protocol that keeps the records of spools has to be given the id of the disk here.
         membership = Membership(looks, clock, member=owner, topic="memory", silence=SILENCE) if publishes else None
         live = 7 * DAY + HOUR
-        overlay = RedisOverlay(self.url, looks, clock, membership=membership, entries_live=live, **SOON)  # type: ignore[arg-type]
+        overlay = RedisOverlay(self.url, looks, clock, membership=membership, entries_live=live, **SOON)
         self.overlays[owner], self.urls[owner] = overlay, self.url
         self._go(overlay.open())
         return overlay
@@ -227,7 +231,7 @@ class FleetSystem(System):
     def kill(self, owner: str) -> None:
         super().kill(owner)
         for known in (self.looks, self.overlays, self.urls):
-            known.pop(owner, None)  # type: ignore[attr-defined]
+            known.pop(owner, None)
 
     async def _heal(self) -> None:
         """Without faults all is applied, the fleet becomes whole, and all reads agree with what was answered."""

@@ -42,7 +42,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def time(self) -> float:
         return self._virtual
 
-    def call_at(
+    def call_at(  # type: ignore[override] # arguments of any kind
         self, when: float, callback: Callable[..., object], *args: Any, context: Context | None = None
     ) -> asyncio.TimerHandle:
         if self.grain and when > self._virtual:
