@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from shared.compaction import Compactor
@@ -155,10 +156,18 @@ class Disorder:
             system.loop.call_later(self._random.uniform(0.5, 3.0), lambda: network.gone.update(fleet), context=NOBODY)
         self._later(lambda: network.gone.difference_update(redis | fleet), 6.0)
 
+    def _suspend(self) -> None:
+        """The machine on which all ingests are sleeps; they wake one after the other."""
+        loop = self._system.loop
+        for ingest in self._system.ingests:
+            loop.freeze(ingest.owner)
+            self._later(partial(loop.thaw, ingest.owner), 3.0)
+
     def before_a_gap(self) -> None:
         """What is wrong then lasts for long."""
+        faults = [self._freeze, self._suspend, self._leave_alone, self._cut_off, self._kill_redis, self._fail_over]
         for _ in range(self._random.randint(0, 2)):
-            self._random.choice([self._freeze, self._leave_alone, self._cut_off, self._kill_redis, self._fail_over])()
+            self._random.choice(faults)()
 
     def _jump(self) -> None:
         clocks = [*self._system.flushers.values(), *(ingest.clock for ingest in self._system.ingests)]

@@ -180,6 +180,10 @@ class System:
             growth=Growth(1.0, 5),
         )
 
+    def readers(self) -> list[Ingest]:
+        """Those that users ask."""
+        return self.ingests
+
     def new_clock(self) -> LoopClock:
         return LoopClock(self.loop)
 

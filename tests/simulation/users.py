@@ -116,7 +116,7 @@ class Users:
     async def reading(self, seconds: float) -> None:
         while self._loop.time() < seconds:
             max_age = self._random.choice([None, 0.0, 60.0])
-            await self.read(self._random.choice(self._system.ingests), self._random.sample(COUNTERS, 2), max_age)
+            await self.read(self._random.choice(self._system.readers()), self._random.sample(COUNTERS, 2), max_age)
             await asyncio.sleep(self._random.expovariate(6))
 
     async def read(
