@@ -56,6 +56,7 @@ class Disorder:
             self._hang,
             self._fill,
             self._switch,
+            self._refuse,
             self._shards,
         ]
         # Where everything fails little can be exact, so each run has some kinds of faults only.
@@ -108,20 +109,33 @@ class Disorder:
         ingest = self._random.choice(self._system.ingests)
         self._system.ingests.remove(ingest)
         self._system.kill(ingest.owner)
-        self._system.start_ingest(None)
+        self._system.start_ingest(ingest.disk)
 
     def _end_ingest(self) -> None:
         """As a rolling restart does: another one is there before it goes."""
         system = self._system
         ingest = self._random.choice(system.ingests)
-        system.start_ingest(None)
+        system.start_ingest(system.free_disk())
         system.ingests.remove(ingest)
         with system.acting(ingest.owner):
             system._go(system.end_ingest(ingest))
 
     def _add_ingest(self) -> None:
         if len(self._system.ingests) < 3:
-            self._system.start_ingest(None)
+            self._system.start_ingest(self._system.free_disk())
+
+    def _refuse(self) -> None:
+        """One of the counters is poison for a while; or who replays what became a dead letter dies."""
+        system = self._system
+        if not system.replayers:
+            return
+        counter = self._random.choice(COUNTERS)
+        system.store.refused[counter] = system.loop.time() + self._random.uniform(0.1, 3.0)
+        if self._random.random() < 0.3:
+            (owner,) = system.replayers
+            del system.replayers[owner]
+            system.kill(owner)
+            system.start_replayer()
 
     def _kill_some_flusher(self) -> None:
         self.kill_flusher(self._random.choice([*self._system.flushers]))

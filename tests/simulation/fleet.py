@@ -14,6 +14,7 @@ from shared.fleet import Fleet
 from shared.fleet_ports import Look
 from shared.looks import Looks
 from shared.membership import Membership
+from shared.memory.broker import MemoryBroker
 from shared.memory.fleet import MemoryFleetBook
 from shared.ports import Overlay
 from shared.receipts import DAY, HOUR
@@ -44,7 +45,11 @@ INGESTS: Final = 5
 COUNTED: Final = 0.1
 """Chance of an increment at each look of users, in gaps."""
 OFF: Final = 7_200.0
-"""Seconds by which dates are wrong at most. More is for receipts that live by the store's clock."""
+"""Seconds by which dates are wrong at most. To be raised to 30 days when receipts live by the store's clock."""
+DEAD_LETTERS: Final = False
+"""To be True when snapshots look for dead receipts (rule 18): until then a Redis that is lost takes them with it."""
+SPOOLS: Final = False
+"""To be True when whoever opens a spool's file enters its rows (rule 14)."""
 WHOLE_AGAIN: Final = 20_000.0
 """Virtual seconds after the last fault in which every reading has to be exact again."""
 PEACE: Final[dict[str, float]] = {
@@ -154,9 +159,11 @@ class FleetSystem(System):
         self.users = Users(self)
         self.disorder = Disorder(self)
         for _ in range(self.random.randint(1, 3)):
-            self.start_ingest(None)
+            self.start_ingest(self.free_disk())
         for _ in range(self.random.randint(1, 2)):
             self.start_flusher()
+        if DEAD_LETTERS:
+            self.start_replayer()
         for _ in range(self.random.randint(1, 3)):
             await self._episode(self.loop.time() + EPISODE)
             if gap := self.random.choice(GAPS):
@@ -219,13 +226,25 @@ class FleetSystem(System):
         age = self.random.choice([0.0, 1.0])
         book = RemoteFleetBook(self.network, owner, self.book)
         self.looks[owner] = looks = Looks(book, clock, age)
-        # The part of the protocol that keeps the records of spools has to be given the id of the disk here.
-        membership = Membership(looks, clock, member=owner, topic="memory", silence=SILENCE) if publishes else None
+        membership = None
+        if publishes:
+            membership = Membership(looks, clock, member=owner, topic="memory", spool=self._spool, silence=SILENCE)
         live = 7 * DAY + HOUR
         overlay = RedisOverlay(self.url, looks, clock, membership=membership, entries_live=live, **SOON)
         self.overlays[owner], self.urls[owner] = overlay, self.url
         self._go(overlay.open())
         return overlay
+
+    def free_disk(self) -> MemoryBroker | None:
+        """For a new ingest: one that another has left, or a new one."""
+        if not SPOOLS:
+            return None
+        held = [ingest.disk for ingest in self.ingests]
+        return next((disk for disk in self.disks if disk not in held and disk.unburied()), None) or self._new_disk()
+
+    def start_ingest(self, disk: MemoryBroker | None) -> None:
+        self._spool = f"spool-{self.disks.index(disk)}" if disk is not None else ""
+        super().start_ingest(disk)
 
     async def end_ingest(self, ingest: Ingest) -> None:
         """A clean end of one that users don't see any more."""
@@ -244,9 +263,12 @@ class FleetSystem(System):
         """Without faults all is applied, the fleet becomes whole, and all reads agree with what was answered."""
         self.disorder.heal()
         self.network.loss = 0.0
+        self.store.refused.clear()
+        while SPOOLS and not {*map(id, self._left())} <= {id(ingest.disk) for ingest in self.ingests}:
+            self.start_ingest(self.free_disk())
         for ingest in [*self.ingests]:
             if self.urls[ingest.owner] != self.url:  # the last of a rolling restart
-                self.start_ingest(None)
+                self.start_ingest(self.free_disk())
                 self.ingests.remove(ingest)
                 with self.acting(ingest.owner):
                     ending = self.loop.create_task(self.end_ingest(ingest))
@@ -270,6 +292,9 @@ class FleetSystem(System):
                 raise AssertionError(f"{ingest.owner} does not read exactly, though the fleet is whole: {self._told()}")
         await check(self.broker, self.store)
         self.check()
+
+    def _left(self) -> list[MemoryBroker]:
+        return [disk for disk in self.disks if disk.unburied()]
 
     async def _rest(self, waits: Callable[[], bool], longest: float, why: str) -> None:
         until = self.loop.time() + longest
