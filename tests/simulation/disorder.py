@@ -34,6 +34,7 @@ class Disorder:
         self._system = system
         self._random = system.random
         self._rate = self._random.choice(RATES)
+        self._over = False
         faults: list[Callable[[], object]] = [
             self._kill_ingest,
             self._kill_ingest,
@@ -74,6 +75,7 @@ class Disorder:
     def heal(self) -> None:
         """Everything works again, and stays so."""
         system, site = self._system, self._system.site
+        self._over = True
         for owner in system.loop.frozen():
             system.loop.thaw(owner)
         system.network.gone.clear()
@@ -89,6 +91,10 @@ class Disorder:
             if not master.master:
                 master.promote()
             spare.follow(master)
+
+    def _soon(self, fault: Callable[[], object], delay: float) -> None:
+        """Unless everything has been mended by then."""
+        self._system.loop.call_later(delay, lambda: None if self._over else fault(), context=NOBODY)
 
     def _later(self, undo: Callable[[], object], longest: float) -> None:
         """In the same episode, or in the next one: nothing is mended while hours pass."""
@@ -167,7 +173,7 @@ class Disorder:
         redis, fleet = {(owner, "redis")}, {(owner, call) for call in SERVICES["the fleet's entity"]}
         network.gone |= redis
         if self._random.random() < 0.5:
-            system.loop.call_later(self._random.uniform(0.5, 3.0), lambda: network.gone.update(fleet), context=NOBODY)
+            self._soon(lambda: network.gone.update(fleet), self._random.uniform(0.5, 3.0))
         self._later(lambda: network.gone.difference_update(redis | fleet), 6.0)
 
     def _suspend(self) -> None:
@@ -209,7 +215,7 @@ class Disorder:
         master, spare = system.site.current(host)
         if spare.up and master.up and master.master:
             spare.follow(master)
-            system.loop.call_later(self._random.uniform(0.0, LAG), lambda: then(host), context=NOBODY)
+            self._soon(lambda: then(host), self._random.uniform(0.0, LAG))
 
     def _fail_over(self) -> None:
         self._lag(self._failed_over)
