@@ -21,6 +21,8 @@ SERVICES: Final = {
     "the broker": ("publish", "pull", "ack"),
 }
 """What a process can be cut off from, and the calls that are then in vain."""
+SUSPENDED: Final = 0.08
+"""Seconds in which a machine falls asleep."""
 LAG: Final = 1.0
 """Seconds by which a replica is behind at most."""
 RATES: Final = (0.3, 0.7, 1.5)
@@ -177,17 +179,19 @@ class Disorder:
         self._later(lambda: network.gone.difference_update(redis | fleet), 6.0)
 
     def _suspend(self) -> None:
-        """The machine on which all ingests are sleeps; they wake one after the other."""
-        loop = self._system.loop
+        """The machine on which all ingests are falls asleep while they read; they wake one after the other."""
+        loop, delay = self._system.loop, self._random.uniform(0.0, SUSPENDED)
         for ingest in self._system.ingests:
-            loop.freeze(ingest.owner)
-            self._later(partial(loop.thaw, ingest.owner), 3.0)
+            loop.create_task(self._system.users.read(ingest, [*COUNTERS], 0.0))
+            self._soon(partial(loop.freeze, ingest.owner), delay)
+            loop.call_later(SUSPENDED, self._later, partial(loop.thaw, ingest.owner), 0.6, context=NOBODY)
 
-    def before_a_gap(self) -> None:
+    async def before_a_gap(self) -> None:
         """What is wrong then lasts for long."""
         faults = [self._freeze, self._suspend, self._leave_alone, self._cut_off, self._kill_redis, self._fail_over]
         for _ in range(self._random.randint(0, 2)):
             self._random.choice(faults)()
+        await asyncio.sleep(2 * SUSPENDED)
 
     def _jump(self) -> None:
         clocks = [*self._system.flushers.values(), *(ingest.clock for ingest in self._system.ingests)]

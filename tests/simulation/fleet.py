@@ -59,8 +59,6 @@ PEACE: Final[dict[str, float]] = {
     "flusher.worker.LOOK": 0.1,
 }
 """Constants that only keep the peace, or save work; short ones give more to see. Those that are for safety stay."""
-TRANSACTION: Final = 0.15
-"""Seconds between a look and its commit, about."""
 SILENCE: Final = 600.0
 SHORTER: Final[dict[str, float]] = {
     "shared.evidence.SILENCE": SILENCE,
@@ -90,7 +88,7 @@ class RemoteFleetBook:
         while True:
             before = (await self.look()).fleet.version
             if not self._network.calm:  # then much may happen before the commit
-                await asyncio.sleep(self._network.random.expovariate(1 / TRANSACTION))
+                await asyncio.sleep(self._network.random.choice([0.05, 0.05, 0.6]))
 
             async def commit(before: int = before) -> Look | None:
                 same = (await self._book.look()).fleet.version == before
@@ -167,7 +165,7 @@ class FleetSystem(System):
         for _ in range(self.random.randint(1, 3)):
             await self._episode(self.loop.time() + EPISODE)
             if gap := self.random.choice(GAPS):
-                self.disorder.before_a_gap()
+                await self.disorder.before_a_gap()
                 await self._pass(gap)
         await self._heal()
 
