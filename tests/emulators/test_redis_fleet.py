@@ -510,3 +510,14 @@ async def test_one_that_was_fenced_answers_nothing_while_its_record_may_be_taken
     assert gone in (await fleet.fleet()).members, "it has answered, and nobody knows of it"
     blocked.set()
     await until_exact(one, two)
+
+
+async def test_a_record_that_was_written_anew_is_not_taken_away(fleet: Fleet) -> None:
+    """Its member was silent when it was fenced, and says now that it answers apart."""
+    one, two = await fleet.process(), await fleet.process()
+    await until_exact(one, two)
+    seen, gone = await fleet.fleet(), id_of(one)
+    await member_of(one).membership.owe()
+    await two._janitor._fence(seen, gone, seen.members[gone])
+    assert gone in (await fleet.fleet()).members
+    await until_exact(one, two)

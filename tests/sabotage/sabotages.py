@@ -695,17 +695,14 @@ SABOTAGES: Final = (
         "shared/redis/janitor.py",
         "            same = now.overlay == fleet.overlay and now.members.get(name) == record",
         "            same = True",
-        (FLEET,),
+        (FENCES,),
     ),
     Sabotage(
         "the floor of all counters is not raised by those that are forgotten",
         "shared/redis/scripts.py",
         "  if less(floor, own) then",
         "  if false then",
-        (
-            FLEET,
-            FENCES,
-        ),
+        (FENCES,),
     ),
     Sabotage(
         "a member that is gone is forgotten without a wait",
