@@ -62,7 +62,7 @@ class Witness:
 
     async def _enter(self) -> None:
         name = uuid4().hex[:12]
-        await self._looks.change(lambda fleet, _: fleet.flushes(name, self._topic))
+        await self._looks.change(lambda fleet, now: fleet.flushes(name, self._topic, now))
         self._id = name
 
     async def _report(self, clear: int) -> None:

@@ -12,7 +12,9 @@ from shared.fleet import SILENCE, Fleet, Record
 HOLDS: Final = 600.0
 """Seconds after its last look at which a flusher gives back what it holds; and the longest lease of a broker."""
 WATCHES: Final = 2 * HOLDS + 60.0
-"""Seconds for which all flushers must have seen nothing old before a member that is gone is forgotten."""
+"""Seconds for which all flushers must have seen nothing old before a member that is gone is forgotten. They count from
+when it can't have published anything more.
+"""
 REPORTS: Final = 60.0
 """Seconds between two reports of a flusher, while there is something to watch for."""
 OVERDUE: Final = 5 * REPORTS
@@ -50,14 +52,14 @@ def _without_gone(fleet: Fleet, now: int) -> Fleet:
 
 
 def _unseen(fleet: Fleet, record: Record, now: int) -> bool:
-    """Whether every flusher of its topic has seen nothing so old for long enough. Nobody knows the topic of an older
-    version, so its record needs all of them.
+    """Whether every flusher of its topic has seen nothing so old for long enough, after the last that it could have
+    published: before that it may just have been quiet. Nobody knows the topic of an older version, so its record needs
+    all of them.
     """
+    last = _last_publish(record)
     watches = [one for one in fleet.flushers.values() if record.topic in {one.topic, ""}]
     return bool(watches) and all(
-        one.clear >= _last_publish(record)
-        and one.until - one.begun >= WATCHES * 1000
-        and now - one.until <= OVERDUE * 1000
+        one.clear >= last and one.until - max(one.begun, last) >= WATCHES * 1000 and now - one.until <= OVERDUE * 1000
         for one in watches
     )
 

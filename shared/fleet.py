@@ -119,9 +119,12 @@ class Fleet:
     def without(self, *members: str) -> "Fleet":
         return replace(self, members={name: one for name, one in self.members.items() if name not in members})
 
-    def flushes(self, flusher: str, topic: str) -> "Fleet":
-        """From now on the flusher may hold messages."""
-        return replace(self, flushers={**self.flushers, flusher: Watch(topic, self.version + 1)})
+    def flushes(self, flusher: str, topic: str, now: int) -> "Fleet":
+        """From now on the flusher may hold messages; `now` is the store's time (ms). It has been heard, so nobody takes
+        it for dead before it could report.
+        """
+        watch = Watch(topic, self.version + 1, begun=now, until=now)
+        return replace(self, flushers={**self.flushers, flusher: watch})
 
     def without_flusher(self, flusher: str) -> "Fleet":
         return replace(self, flushers={name: one for name, one in self.flushers.items() if name != flusher})

@@ -34,6 +34,8 @@ class Looks:
         """When the flight began."""
         self._failed = float("-inf")
         """When the last look that failed had begun."""
+        self._told = float("-inf")
+        """When the last fleet came."""
         self._up = True
         self._heard = (0, 0.0)
         """The store's clock in the last answer (ms), and when that came."""
@@ -79,8 +81,9 @@ class Looks:
     def _hear(self, look: Look, begun: float) -> None:
         if look.now >= self.now():
             self._heard = look.now, self._clock.monotonic()
-        if self.last is None or look.fleet.version >= self.last.fleet.version:
-            self.last, self.at = look, max(begun, self.at)
+        # What was asked for after the last answer had come is newer, though the entity was deleted meanwhile.
+        if self.last is None or look.fleet.version >= self.last.fleet.version or begun > self._told:
+            self.last, self.at, self._told = look, max(begun, self.at), self._clock.monotonic()
 
     async def _fly(self, begun: float) -> None:
         try:

@@ -62,14 +62,16 @@ class Janitor:
             same = now.overlay == fleet.overlay and now.members.get(name) == record
             return now.without(name) if same else None
 
-        await self._looks.change(step)
-        _log.info("a process is gone, and everything that it accepted is applied: %s", name)
+        if name not in (await self._looks.change(step)).fleet.members:
+            _log.info("a process is gone, and everything that it accepted is applied: %s", name)
 
     async def _strike(self, name: str, record: Record) -> None:
         def step(now: Fleet, time: int) -> Fleet | None:
             return now.strikes(name, time) if now.members.get(name) == record else None
 
-        await self._looks.change(step)
+        after = (await self._looks.change(step)).fleet.members.get(name)
+        if after is None or after.strikes == record.strikes:
+            return
         _log.warning(
             "a process may be gone that accepted what no overlay holds (%s): reads are not exact until it is back, or"
             " flushers have seen that nothing of it is left",

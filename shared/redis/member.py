@@ -56,6 +56,8 @@ class Member:
         self._naming = Naming(server.place)
         self._changed = asyncio.Event()
         self.overlay: Overlay | None = None
+        self._fenced = False
+        """Whether others may have fenced it since its record was last written."""
 
     def check(self) -> None:
         """`OverloadedError` if nothing could be accepted now."""
@@ -142,8 +144,8 @@ class Member:
 
     async def _join(self, overlay: Overlay) -> None:
         """All that was answered goes there first. Whatever is answered apart meanwhile makes it begin again."""
+        await self._unfence(overlay)
         self.overlay = overlay
-        await self._write(overlay, (), confirmed=True, again=True)  # from here on it is fenced no more
         written = set[int]()
         while left := [attempt for attempt in self._copy.confirmed() if attempt.number not in written]:
             for step in in_steps(piece for attempt in left for piece in attempt.pieces):
@@ -158,7 +160,16 @@ class Member:
             self.lose()
         self._changed.set()
 
-    async def _write(self, overlay: Overlay, pieces: Iterable[Piece], *, confirmed: bool, again: bool) -> None:
+    async def _unfence(self, overlay: Overlay) -> None:
+        """Whoever has fenced it may be about to take its record away, so it changes the record before it answers."""
+        before, self._fenced = self._fenced, True  # it may be that only the answer is lost
+        self._fenced = await self._write(overlay, (), confirmed=True, again=True) or before
+        if self._fenced and self.membership.state == JOINED:
+            await self._owe()
+        self._fenced = False
+
+    async def _write(self, overlay: Overlay, pieces: Iterable[Piece], *, confirmed: bool, again: bool) -> bool:
+        """Whether it was fenced, which is over if it writes `again`."""
         head = (self.membership.id, int(confirmed), int(again))
         reply = await self._server.ask(scripts.WRITE, overlay, *head, *_flat(pieces), looking=again)
         if reply[0] != b"ok":
@@ -166,6 +177,7 @@ class Member:
                 self.lose()
             self._server.wake.set()
             raise AwayError("Redis is another one, or has been told to take nothing from this process")
+        return bool(reply[1])
 
     async def write(self, attempts: Sequence[Attempt], *, confirmed: bool) -> bool:
         """Into the overlay; False if it was lost: then what was written may not be there."""

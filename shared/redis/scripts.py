@@ -98,8 +98,9 @@ WRITE: Final = Script(
     BEGIN
     + """
 local owner, confirmed, again = ARGV[2], ARGV[3], ARGV[4] == '1'
+local was_fenced = 0
 if again then
-  redis.call('SREM', P .. 'fenced', owner)
+  was_fenced = redis.call('SREM', P .. 'fenced', owner)
 elseif redis.call('SISMEMBER', P .. 'fenced', owner) == 1 then
   return {'fenced'}
 end
@@ -142,11 +143,11 @@ for at = 5, #ARGV, 4 do
     end
   end
 end
-return {'ok'}
+return {'ok', was_fenced}
 """.replace("PATIENCE", str(PATIENCE))
 )
 """identity, member, confirmed, whether it comes back with what it has answered, then (key, attempt, published,
-payload)…
+payload)… Answers whether it was fenced until then.
 """
 
 WITHDRAW: Final = Script(

@@ -47,14 +47,14 @@ def test_who_opens_a_spool_takes_it_over() -> None:
 
 
 def test_what_is_written_is_read() -> None:
-    fleet = Fleet(7).names("n", "i", "p").owes("a", "t", "s").flushes("f", "t").strikes("a", NOW)
+    fleet = Fleet(7).names("n", "i", "p").owes("a", "t", "s").flushes("f", "t", NOW).strikes("a", NOW)
     assert read(written(fleet)) == fleet
 
 
 def gone(spool: str = "") -> Fleet:
     """A member was struck; two flushers are there."""
     fleet = Fleet(1).names("n", "i", "p").owes("a", "t", spool).strikes("a", STRUCK)
-    return fleet.flushes("f", "t").flushes("g", "t")
+    return fleet.flushes("f", "t", STRUCK).flushes("g", "t", STRUCK)
 
 
 def both(fleet: Fleet, begun: int, until: int, *, clear: int = PUBLISHED) -> Fleet:
@@ -75,13 +75,13 @@ def test_a_member_is_forgotten_when_all_have_seen_nothing_old_for_long_enough() 
 
 
 def test_a_flusher_of_another_topic_says_nothing() -> None:
-    fleet = gone().without_flusher("f").without_flusher("g").flushes("h", "other")
+    fleet = gone().without_flusher("f").without_flusher("g").flushes("h", "other", STRUCK)
     enough = LATER + int(WATCHES * 1000)
     assert "a" in reported(fleet, "h", clear=PUBLISHED, begun=LATER, now=enough).members
 
 
 def test_an_older_version_is_forgotten_when_all_flushers_agree() -> None:
-    fleet = first(STRUCK, used=True).flushes("f", "t").flushes("h", "other")
+    fleet = first(STRUCK, used=True).flushes("f", "t", STRUCK).flushes("h", "other", STRUCK)
     enough = LATER + int(WATCHES * 1000)
     fleet = reported(fleet, "f", clear=PUBLISHED, begun=LATER, now=enough)
     assert fleet.members

@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 from shared.errors import OverloadedError, TransientError
+from shared.fleet import Fleet as FleetWords
+from shared.fleet import Overlay
 from shared.fleet_setup import FleetSetup
 from shared.membership import JOINED, OWES
 from shared.reader import Reader
@@ -475,3 +477,48 @@ async def test_a_member_that_never_reached_redis_owes(redis: RedisServer, fleet:
     redis.start()
     await until_exact(one, two)
     assert await names_in(two) == (keys("apart"), True)
+
+
+async def test_one_that_was_fenced_answers_nothing_while_its_record_may_be_taken_away(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its record goes when it has come back to Redis and not yet to the store: what it answers then is in an overlay
+    that may be lost, and nobody would know that it is missing.
+    """
+    one, two = await fleet.process(), await fleet.process()
+    await accept(one, "settled")
+    await two.settle(keys("settled"), 7)
+    gone, record = id_of(one), (await fleet.fleet()).members[id_of(one)]
+    ask, writing, blocked = one._server.ask, asyncio.Event(), asyncio.Event()
+
+    async def slow(script: Script, *arguments: Any, looking: bool = False) -> Any:
+        if script is WRITE and looking and len(arguments) > 4:
+            writing.set()
+            await blocked.wait()
+        return await ask(script, *arguments, looking=looking)
+
+    monkeypatch.setattr(one._server, "ask", slow)
+    reply = await two._server.ask(FENCE, member_of(two).overlay or Overlay(), gone)
+    assert reply[1] == 0, "so its record may go"
+    one._server.wake.set()
+    await writing.wait()
+    await accept(one, "e")
+
+    def step(now: FleetWords, _: int) -> FleetWords | None:
+        return now.without(gone) if now.members.get(gone) == record else None
+
+    await fleet.book.change(step)  # as the one that has fenced it does
+    assert gone in (await fleet.fleet()).members, "it has answered, and nobody knows of it"
+    blocked.set()
+    await until_exact(one, two)
+
+
+async def test_a_record_that_was_written_anew_is_not_taken_away(fleet: Fleet) -> None:
+    """Its member was silent when it was fenced, and says now that it answers apart."""
+    one, two = await fleet.process(), await fleet.process()
+    await until_exact(one, two)
+    seen, gone = await fleet.fleet(), id_of(one)
+    await member_of(one).membership.owe()
+    await two._janitor._fence(seen, gone, seen.members[gone])
+    assert gone in (await fleet.fleet()).members
+    await until_exact(one, two)

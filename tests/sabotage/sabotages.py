@@ -24,6 +24,9 @@ JOBS: Final = "tests/jobs/test_seeds.py"
 JOBS_OVER_HTTP: Final = "tests/http/test_jobs.py"
 KEPT_JOBS: Final = "tests/contracts/test_jobs.py"
 SEEDS: Final = "tests/simulation/test_seeds.py::test_a_few_seeds"
+FLEET: Final = "tests/simulation/test_fleet_seeds.py"
+EVIDENCE: Final = "tests/core/test_evidence.py"
+FENCES: Final = "tests/emulators/test_redis_fleet.py"
 
 
 class Sabotage(NamedTuple):
@@ -773,5 +776,102 @@ SABOTAGES: Final = (
         "    witness.check()",
         "    pass",
         ("tests/core/test_sqlite_witness.py",),
+    ),
+    Sabotage(
+        "a member answers apart and does not say so to the store",
+        "shared/redis/member.py",
+        "            if left <= 0:\n                await self._owe()",
+        "            if left <= 0:\n                self.membership.state = OWES",
+        (FLEET,),
+    ),
+    Sabotage(
+        "a member does not wait for looks of before it went apart",
+        "shared/membership.py",
+        "        self._wait = longest_look + MARGIN if longest_look else 0.0",
+        "        self._wait = 0.0",
+        (FLEET,),
+    ),
+    Sabotage(
+        "any master that holds the epoch is the overlay",
+        "shared/redis/scripts.py",
+        "if not master or identity ~= ARGV[1] or redis",
+        "if not master or redis",
+        (FLEET,),
+    ),
+    Sabotage(
+        "a server that lost the epoch is the overlay",
+        "shared/redis/scripts.py",
+        " or redis.call('EXISTS', EPOCH) == 0 then return {'bad'}",
+        " then return {'bad'}",
+        (FLEET,),
+    ),
+    Sabotage(
+        "a member that comes back leaves out what it has answered",
+        "shared/redis/member.py",
+        "        while left := [attempt for attempt in self._copy.confirmed() if attempt.number not in written]:",
+        "        while left := []:",
+        (FLEET,),
+    ),
+    Sabotage(
+        "a reading is exact though a member owes",
+        "shared/redis/overlay.py",
+        "look is not None and look.fleet.whole()",
+        "look is not None",
+        (FLEET,),
+    ),
+    Sabotage(
+        "a base of before a change of the fleet is believed",
+        "shared/redis/overlay.py",
+        "max(floor, changed))",
+        "floor)",
+        (FLEET,),
+    ),
+    Sabotage(
+        "a record goes though it is not the one that was seen",
+        "shared/redis/janitor.py",
+        "            same = now.overlay == fleet.overlay and now.members.get(name) == record",
+        "            same = True",
+        (FENCES,),
+    ),
+    Sabotage(
+        "the floor of all counters is not raised by those that are forgotten",
+        "shared/redis/scripts.py",
+        "  if less(floor, own) then",
+        "  if false then",
+        (FENCES,),
+    ),
+    Sabotage(
+        "a member that is gone is forgotten without a wait",
+        "shared/evidence.py",
+        "max(one.begun, last) >= WATCHES * 1000",
+        "max(one.begun, last) >= -(10**15)",
+        (
+            FLEET,
+            EVIDENCE,
+        ),
+    ),
+    Sabotage(
+        "what flushers saw before a member's last word is evidence",
+        "shared/evidence.py",
+        "max(one.begun, last)",
+        "one.begun",
+        (EVIDENCE,),
+    ),
+    Sabotage(
+        "a flusher that comes late is struck before it could report",
+        "shared/fleet.py",
+        "begun=now, until=now)",
+        "begun=0, until=0)",
+        (
+            FLEET,
+            EVIDENCE,
+        ),
+    ),
+    Sabotage(
+        "a member that was fenced answers under the record that may go",
+        "shared/redis/member.py",
+        "        if self._fenced and self.membership.state == JOINED:",
+        "        if False:",
+        (FENCES,),
     ),
 )

@@ -4,6 +4,7 @@ Each increment of a counter has a power of four as its delta, so that a total sa
 which set it is: see `tests.path.changes`.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from shared.words import Reading
@@ -24,9 +25,15 @@ class _Counter:
 class History:
     """Of one run. Increments are bits of masks."""
 
-    def __init__(self, *, exactly: bool) -> None:
-        """`exactly`: readers see an increment of theirs that was not answered when they do, each in its own time."""
+    def __init__(self, *, exactly: bool, always: bool = True) -> None:
+        """`exactly`: readers see an increment of theirs that was not answered when they do, each in its own time.
+        `always`: every reading is exact. Otherwise one that is not promises nothing, and what was not answered may be
+        seen and then be gone for a while.
+        """
         self._each = exactly
+        self._always = always
+        self.exact = self.inexact = 0
+        """Readings."""
         self._counters: dict[str, _Counter] = {}
 
     def room(self, counter: str) -> bool:
@@ -68,6 +75,13 @@ class History:
         for its in self._counters.values():
             its.answered |= its.published
 
+    def judges(self, readings: Sequence[Reading]) -> bool:
+        """Whether these promise anything."""
+        exact = self._always or all(reading.exact for reading in readings)
+        self.exact += len(readings) * exact
+        self.inexact += len(readings) * (not exact)
+        return exact
+
     def before(self, counter: str, reader: str) -> tuple[int, int, int]:
         """What a read that begins now must show."""
         its = self._of(counter)
@@ -93,8 +107,9 @@ class History:
             mask = counted(reading.value, epochs[epoch:], answered=answered, seen=seen, tried=tried)
         except AssertionError as error:
             raise AssertionError(f"{reading.name}: {error}") from None
-        key = reader if self._each else ""
-        its.seen[key] = its.seen.get(key, 0) | mask
+        if self._always:
+            key = reader if self._each else ""
+            its.seen[key] = its.seen.get(key, 0) | mask
 
     def _of(self, counter: str) -> _Counter:
         return self._counters.setdefault(counter, _Counter())

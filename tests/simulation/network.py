@@ -4,10 +4,12 @@ import asyncio
 import random
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from functools import partial
 from hashlib import sha256
 from typing import Any
 
 from shared.errors import CountersinkError, TransientError
+from tests.simulation.loop import NOBODY
 
 TIMEOUT = 1.0
 """Virtual seconds after which a caller gives up. What it sent may still arrive."""
@@ -25,6 +27,10 @@ class Network:
     """Processes, or servers by the first letters of their calls' names, that stand still until then."""
     cut: dict[str, float] = field(default_factory=dict)
     """Calls that nobody takes until then."""
+    gone: set[tuple[str, str]] = field(default_factory=set)
+    """Processes and the first words of calls that they can't make now."""
+    calm: bool = False
+    """Nothing is delayed or lost: idle hours pass."""
     dead: set[str] = field(default_factory=set)
     once: frozenset[str] = frozenset()
     """Calls that never arrive twice."""
@@ -35,12 +41,14 @@ class Network:
     async def call(self, owner: str, name: str, effect: Callable[[], Awaitable[Any]]) -> Any:
         loop = asyncio.get_running_loop()
         self.calls += 1
+        if owner in self.dead:
+            raise asyncio.CancelledError  # it was killed; what it does when it is cancelled never happened
         await self._stand(owner)
-        if self.cut.get(name, 0.0) > loop.time():
-            await asyncio.sleep(self.random.expovariate(1 / self.latency))
+        if self.cut.get(name, 0.0) > loop.time() or (self.gone and (owner, name.partition(" ")[0]) in self.gone):
+            await asyncio.sleep(self._delay())
             raise TransientError(f"{name}: connection refused")
         answer: asyncio.Future[Any] = loop.create_future()
-        fate = self.random.random()
+        fate = 1.0 if self.calm else self.random.random()
         if fate >= self.loss:  # else it never arrives
             self._send(owner, name, effect, None if fate < 2 * self.loss else answer)
         if 2 * self.loss <= fate < 3 * self.loss and name not in self.once:
@@ -56,11 +64,15 @@ class Network:
     def _send(
         self, owner: str, name: str, effect: Callable[[], Awaitable[Any]], answer: "asyncio.Future[Any] | None"
     ) -> None:
-        delay = self.random.expovariate(1 / self.latency)
-        if self.random.random() < self.loss:
+        delay = self._delay()
+        if not self.calm and self.random.random() < self.loss:
             delay += self.random.uniform(0, 5 * TIMEOUT)  # it comes when nobody waits for it any more
         loop = asyncio.get_running_loop()
-        loop.call_later(delay, lambda: loop.create_task(self._arrive(owner, name, effect, answer)))
+        arrives = partial(self._arrive, owner, name, effect, answer)
+        loop.call_later(delay, lambda: loop.create_task(arrives()), context=NOBODY)
+
+    def _delay(self) -> float:
+        return 0.0 if self.calm else self.random.expovariate(1 / self.latency)
 
     async def _arrive(
         self, owner: str, name: str, effect: Callable[[], Awaitable[Any]], answer: "asyncio.Future[Any] | None"
@@ -71,7 +83,7 @@ class Network:
             result, error = await effect(), None
         except CountersinkError as failure:
             result, error = None, failure
-        await asyncio.sleep(self.random.expovariate(1 / self.latency))
+        await asyncio.sleep(self._delay())
         if answer is not None and not answer.done() and owner not in self.dead:
             if error is not None:
                 answer.set_exception(error)

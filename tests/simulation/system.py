@@ -12,6 +12,7 @@ from flusher.growth import Growth
 from flusher.lives import Lives
 from flusher.policy import FlushPolicy
 from flusher.shardbook import ShardBook
+from flusher.witness import Witness
 from flusher.worker import Flusher
 from ingest.pace import Pace
 from ingest.publishing import Publishing
@@ -45,15 +46,17 @@ LONGEST = 300.0
 class LoopClock:
     """Virtual time, and a date that may be wrong, differently in each process, and jump."""
 
-    def __init__(self, loop: VirtualLoop) -> None:
+    def __init__(self, loop: VirtualLoop, *, off: float = 0.0, start: float = 0.0, rate: float = 1.0) -> None:
         self._loop = loop
-        self.off = 0.0
+        self._start = start
+        self._rate = rate
+        self.off = off
 
     def now(self) -> float:
         return 1_800_000_000 + self._loop.time() + self.off
 
     def monotonic(self) -> float:
-        return self._loop.time()
+        return self._start + self._loop.time() * self._rate
 
 
 @dataclass
@@ -78,6 +81,8 @@ class System:
     ingests: list[Ingest] = field(default_factory=list)
     flushers: dict[str, LoopClock] = field(default_factory=dict)
     replayers: dict[str, LoopClock] = field(default_factory=dict)
+    patience: float | None = None
+    """Seconds that users wait for an answer."""
     disks: list[MemoryBroker] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -85,7 +90,7 @@ class System:
         # A broker whose messages are the overlay is a file of this machine: a publish is one transaction.
         once = frozenset() if self.written else frozenset({"publish"})
         self.network = Network(self.random, loss=self.random.choice([0.0, 0.02, 0.08]), once=once)
-        self.names = (f"{kind}-{number}" for number in range(10**6) for kind in ("p",))
+        self.names = (f"p-{number}" for number in range(10**6))
         self.minted = (f"minted-{number}" for number in range(10**6))
         self.history = History(exactly=self.written)
         self.mistakes: list[BaseException] = []
@@ -124,11 +129,11 @@ class System:
         return self.disks[-1]
 
     def start_ingest(self, disk: MemoryBroker | None) -> None:
-        owner, clock = next(self.names), LoopClock(self.loop)
+        owner, clock = next(self.names), self.new_clock()
         store = RemoteStore(self.network, owner, self.store)  # type: ignore[arg-type] # it calls no more than `call`
-        overlay = self._overlay_of(owner)
-        publisher: Publisher = RemoteBroker(self.network, owner, self.broker)  # type: ignore[arg-type]
+        publisher: Publisher = self._broker_of(owner)
         with self.acting(owner):
+            overlay = self._overlay_of(owner, clock, publishes=True)
             if disk is not None:
                 publisher = spool = Spool(publisher, disk, disk, clock, longest_age=LONGEST)
                 self._go(spool.forward())
@@ -146,15 +151,16 @@ class System:
             self._go(forever(Settling(store, overlay).settle_once, 2.0))
 
     def start_flusher(self) -> None:
-        owner, clock = next(self.names), LoopClock(self.loop)
+        owner, clock = next(self.names), self.new_clock()
         policy = FlushPolicy(0.3, 100, 10**6)
-        flusher = Flusher(self._tools(owner, clock), policy, topic="memory", lease=LEASE, ages=False)
         self.flushers[owner] = clock
         with self.acting(owner):
+            tools, witness = self._tools(owner, clock), self._witness_of(owner, clock)
+            flusher = Flusher(tools, policy, topic="memory", lease=LEASE, ages=False, witness=witness)
             self._go(flusher.run(Stop(), 1.0))
 
     def start_replayer(self) -> None:
-        owner, clock = next(self.names), LoopClock(self.loop)
+        owner, clock = next(self.names), self.new_clock()
 
         def letters() -> DeadLetters:
             return RemoteDeadLetters(self.network, owner, self.broker)  # type: ignore[arg-type]
@@ -167,8 +173,8 @@ class System:
         store = RemoteStore(self.network, owner, self.store)  # type: ignore[arg-type]
         return Tools(
             store=store,
-            subscription=RemoteBroker(self.network, owner, self.broker),  # type: ignore[arg-type]
-            overlay=self._overlay_of(owner),
+            subscription=self._broker_of(owner),
+            overlay=self._overlay_of(owner, clock),
             book=ShardBook(store, clock, 1),
             clock=clock,
             lives=Lives(store, clock, promised(7 * DAY, DAY)),
@@ -176,7 +182,20 @@ class System:
             growth=Growth(1.0, 5),
         )
 
-    def _overlay_of(self, owner: str) -> Overlay:
+    def readers(self) -> list[Ingest]:
+        """Those that users ask."""
+        return self.ingests
+
+    def new_clock(self) -> LoopClock:
+        return LoopClock(self.loop)
+
+    def _broker_of(self, owner: str) -> RemoteBroker:
+        return RemoteBroker(self.network, owner, self.broker)  # type: ignore[arg-type]
+
+    def _witness_of(self, owner: str, clock: LoopClock) -> Witness | None:
+        return None
+
+    def _overlay_of(self, owner: str, clock: LoopClock, *, publishes: bool = False) -> Overlay:
         if isinstance(self.overlay, ProcessOverlay):
             return RemoteWrittenOverlay(self.network, owner, self.overlay)  # type: ignore[arg-type]
         return RemoteOverlay(self.network, owner, self.overlay)  # type: ignore[arg-type]
