@@ -90,8 +90,8 @@ class Looks:
             async with asyncio.timeout(PATIENCE):
                 look = await self._book.look()
         except (TransientError, TimeoutError) as error:
-            if self._up:
-                _log.warning("the store does not say who is in the fleet, reads are not exact: %s", error or "too slow")
+            said = "the store does not say who is in the fleet, reads are not exact: %s"
+            _log.log(logging.WARNING if self._up else logging.DEBUG, said, str(error) or "no answer in time")
             self._up, self._failed = False, begun
         else:
             self._up = True
