@@ -106,7 +106,8 @@ class Flush:
         self.window.judge((await self._tools.lives.promises()).until)
         for held, part, why in self.window.late(self._now):  # what is given up is known from then on
             until = None if why == TOO_OLD else held.until
-            await self._give_up(part, why, self._bounds(until, [held.delivery.message_id]))
+            message = [held.delivery.message_id] if held.delivery.token else []
+            await self._give_up(part, why, self._bounds(until, message))
         plan = self.window.plan(self._most_parts)
         if plan.parts:
             await self._commit(plan)

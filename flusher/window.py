@@ -59,7 +59,8 @@ class Plan:
 
     def come_from(self, held: Held) -> None:
         """A part of it was taken from there."""
-        self.messages.append(held.delivery.message_id)
+        if held.delivery.token:  # else no broker holds it, and the dead receipt that is revived tells
+            self.messages.append(held.delivery.message_id)
         if held.until is not None:
             self.until = held.until if self.until is None else min(self.until, held.until)
 

@@ -48,7 +48,7 @@ class File:
 
     async def swept(self, time: Clocks) -> None:
         """Return when a flusher of these clocks has swept since this was called: it takes what expired long ago."""
-        columns = "INSERT INTO receipts (key, expires, state, time) VALUES ('canary', -1, 'applied', 0)"
+        columns = "INSERT INTO receipts (key, expires, state, time) VALUES ('canary', 1, 'applied', 0)"
         await asyncio.to_thread(self.do, columns)
 
         async def gone() -> bool:
