@@ -1,11 +1,12 @@
 """What keeps reads from being exact, for people; and their word that nothing is missing."""
 
 from collections.abc import AsyncIterator, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Final
 
 from shared.errors import SettingsError, TransientError
-from shared.findings import FAIL, OK, WARN, Finding
+from shared.findings import OK, WARN, Finding
 from shared.fleet import Fleet, Record
 from shared.fleet_ports import FleetBook
 
@@ -15,23 +16,26 @@ _PART: Final = "fleet"
 class FleetSetup:
     """Looks on; it is no member."""
 
-    def __init__(self, book: FleetBook) -> None:
+    def __init__(self, book: FleetBook | None) -> None:
+        """None: the store can't be opened, and its own part says so."""
         self._book = book
 
     async def provision(self) -> AsyncIterator[Finding]:
-        try:
-            await self._book.change(lambda fleet, _: None if fleet.version else fleet)
-        except TransientError as error:
-            yield Finding(FAIL, _PART, f"its entity can't be made: {error}")
-            return
-        yield Finding(OK, _PART, "its entity is there")
+        """Make the entity, without a word: the store's own part says what is wrong with the store."""
+        if self._book is not None:
+            with suppress(TransientError):
+                await self._book.change(lambda fleet, _: None if fleet.version else fleet)
+        nothing: Sequence[Finding] = ()
+        for finding in nothing:
+            yield finding
 
     async def findings(self) -> AsyncIterator[Finding]:
+        if self._book is None:
+            return
         try:
             fleet = (await self._book.look()).fleet
-        except TransientError as error:
-            yield Finding(FAIL, _PART, f"the store does not say who publishes: {error}")
-            return
+        except TransientError:
+            return  # as above
         if not fleet.overlay.epoch:
             yield Finding(OK, _PART, "no process has named an overlay that all share: no read is exact")
             return
@@ -52,6 +56,8 @@ class FleetSetup:
             gone[:] = [_described(name, record) for name, record in chosen.items()]
             return fleet.without(*chosen) if chosen else None
 
+        if self._book is None:
+            raise SettingsError("the store can't be opened: see countersink doctor")
         await self._book.change(step)
         if which is not None and not gone:
             raise SettingsError(f"no process or spool {which!r} keeps reads from being exact: see countersink doctor")

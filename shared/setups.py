@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from shared import urls
 from shared.clock import SystemClock
-from shared.errors import SettingsError
+from shared.errors import CountersinkError, SettingsError
 from shared.files import BROKER, OVERLAY, STORE, elsewhere, only_file, spool_flaw, spool_path
 from shared.findings import Finding
 from shared.fleet_setup import FleetSetup
@@ -49,7 +49,10 @@ def setups(settings: Settings, environment: Mapping[str, str] = os.environ) -> S
         openings.append(partial(_spool_setup, settings))
     if settings.overlay != "memory://":
         openings.append(partial(_redis_setup, settings))
-    return [*openings, partial(_fleet_setup, settings, environment)]
+    file = urls.sqlite_file(STORE, settings.store) if urls.scheme_of(settings.store) == "sqlite" else None
+    if (file is not None and file.exists()) or urls.scheme_of(settings.store) == "datastore":
+        openings.append(partial(_fleet_setup, settings, environment))
+    return openings
 
 
 @asynccontextmanager
@@ -109,7 +112,11 @@ async def _redis_setup(settings: Settings) -> AsyncIterator["RedisSetup"]:
 
 @asynccontextmanager
 async def _fleet_setup(settings: Settings, environment: Mapping[str, str]) -> AsyncIterator[FleetSetup]:
-    stored = store_of(settings, SystemClock(), environment, opener(environment, makes=False))
+    try:
+        stored = store_of(settings, SystemClock(), environment, opener(environment, makes=False))
+    except CountersinkError:
+        yield FleetSetup(None)
+        return
     try:
         yield FleetSetup(stored.book)
     finally:

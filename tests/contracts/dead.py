@@ -93,7 +93,7 @@ class DeadContract:
             keys = [f"k{number}" for number in range(12)]
             while not done.is_set():
                 found, settled = await look(store, "a", *keys)
-                assert found.value + sum(entry.delta for entry in found.dead) == len(settled)
+                assert found.value + sum(entry.delta for entry in found.dead) == len(settled), (found, settled)
                 await asyncio.sleep(0)
 
         await asyncio.gather(write(), read())

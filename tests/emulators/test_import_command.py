@@ -127,7 +127,7 @@ async def test_into_datastore_and_what_can_not_be_imported_fails_it(firestore: D
     code, out, (line,) = await command.run(*command.arguments, "--all")
     assert (code, sorted(out.splitlines())[:2]) == (
         1,
-        ["a  +5", f"b  NOT imported: Count of {SHARD} b is no integer, but a string"],
+        ["a  +5", f"b  NOT imported: Count of {SHARD} b is no whole number, but a string"],
     )
     assert line == "countersink: 1 of 2 counters could not be imported, see above"
     nothing = await command.run(*command.arguments, "--prefix", "nobody")
