@@ -21,13 +21,15 @@ class FileTime:
 
     def __init__(self, database: Database, clock: Clock) -> None:
         self._database = database
-        self._reader = database.reader()
+        self._reader: sqlite3.Connection | None = None
         self._clock = clock
         self._last = 0, clock.monotonic()
 
     def now(self) -> int:
         """Milliseconds, outside of a write."""
         try:
+            if self._reader is None:  # who only writes needs none
+                self._reader = self._database.reader()
             return self._pass(self._reader.execute(READ).fetchone()[0])
         except sqlite3.Error as error:
             raise translate(error, self._database.path) from error
