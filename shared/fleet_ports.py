@@ -1,6 +1,6 @@
 """The ports of the fleet: the one entity in the store that says which readings may be exact, and rows of a spool."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Collection
 from typing import NamedTuple, Protocol
 
 from shared.fleet import Fleet
@@ -34,7 +34,7 @@ class FleetBook(Protocol):
 
 
 class Rows(Protocol):
-    """What was in the spool file when this process opened it."""
+    """What was in the spool file at one instant."""
 
     left: bool | None
     """Whether some of them have found no room in the overlay; None before they were read."""
@@ -45,4 +45,28 @@ class Rows(Protocol):
 
     async def gone(self) -> bool:
         """Whether all of them have been forwarded."""
+        ...
+
+
+class Heritage(NamedTuple):
+    """What a member finds in its spool file of others that are gone."""
+
+    dead: Collection[str]
+    """The members that had it."""
+    rows: Rows
+    """Theirs, and its own."""
+    forget: Callable[[], None]
+    """Call it when the fleet knows who has the file now."""
+
+
+class SpoolFile(Protocol):
+    """A spool file, which processes may have together, or one after the other."""
+
+    @property
+    def id(self) -> str:
+        """Of the file, for ever."""
+        ...
+
+    def taken_by(self, member: str) -> Heritage:
+        """From the first call on, this process is that member."""
         ...

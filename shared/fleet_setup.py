@@ -1,6 +1,6 @@
 """What keeps reads from being exact, for people; and their word that nothing is missing."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Final
@@ -20,30 +20,29 @@ class FleetSetup:
         """None: the store can't be opened, and its own part says so."""
         self._book = book
 
-    async def provision(self) -> AsyncIterator[Finding]:
-        """Make the entity, without a word: the store's own part says what is wrong with the store."""
+    async def make(self) -> None:
+        """Make the entity, if it is missing. A store that does not answer is no error here: its own part says so."""
         if self._book is not None:
             with suppress(TransientError):
                 await self._book.change(lambda fleet, _: None if fleet.version else fleet)
-        nothing: Sequence[Finding] = ()
-        for finding in nothing:
-            yield finding
 
-    async def findings(self) -> AsyncIterator[Finding]:
+    async def findings(self) -> Sequence[Finding]:
         if self._book is None:
-            return
+            return []
         try:
             fleet = (await self._book.look()).fleet
-        except TransientError:
-            return  # as above
+        except TransientError as error:
+            return [Finding(WARN, _PART, f"whether reads are exact is not known: {error}")]
         if not fleet.overlay.epoch:
-            yield Finding(OK, _PART, "no process has named an overlay that all share: no read is exact")
-            return
-        for name, record in fleet.apart().items():
-            yield Finding(WARN, _PART, f"{_described(name, record)}: no read is exact until {_end(record)}")
+            return [Finding(OK, _PART, "no process has named an overlay that all share: no read is exact")]
+        found = [
+            Finding(WARN, _PART, f"{_described(name, record)}: no read is exact until {_end(record)}")
+            for name, record in fleet.apart().items()
+        ]
         if fleet.whole():
             said = f"{len(fleet.members)} processes publish, and the overlay has all that is pending"
-            yield Finding(OK, _PART, said)
+            found.append(Finding(OK, _PART, said))
+        return found
 
     async def trust(self, which: str | None = None) -> Sequence[str]:
         """Take away the records that keep reads from being exact, or the one of that member or spool. What they

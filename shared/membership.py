@@ -5,14 +5,14 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from typing import Final
 from uuid import uuid4
 
 from shared.clock import Clock
 from shared.errors import OverloadedError
 from shared.fleet import LONGEST_LOOK, MARGIN, SILENCE, Fleet
-from shared.fleet_ports import Look
+from shared.fleet_ports import Heritage, Look, SpoolFile
 from shared.looks import Looks
 
 _log = logging.getLogger(__name__)
@@ -45,22 +45,20 @@ class Membership:
         *,
         member: str,
         topic: str,
-        spool: str = "",
-        heir_of: Collection[str] = (),
-        inherited: Callable[[], None] = lambda: None,
+        spool: SpoolFile | None = None,
         longest_look: float = LONGEST_LOOK,
         silence: float = SILENCE,
     ) -> None:
-        """`heir_of`: members that are gone and had rows in the spool file. Enter these rows before anything else;
-        `inherited` is called when the store knows it.
-        """
         self.id = member
         self._looks = looks
         self._clock = clock
         self._topic = topic
-        self._spool = spool
-        self._heir_of = heir_of
-        self._inherited = inherited
+        self._file = spool
+        self._spool = spool.id if spool is not None else ""
+        self.found = spool.taken_by(member) if spool is not None else None
+        """Rows of the spool file that are to be entered before anything else; then call `inherit`."""
+        self._heritage: Heritage | None = None
+        """What is entered, and the store does not know it yet."""
         self._wait = longest_look + MARGIN if longest_look else 0.0
         self._silence = silence
         self._turn = asyncio.Lock()
@@ -100,6 +98,7 @@ class Membership:
         overlay = look.fleet.overlay
         if overlay.epoch != self._seen_epoch:
             self._seen_epoch, self._seen_at = overlay.epoch, self._clock.monotonic()
+        self._find(look.fleet)
         if self.state not in {OWES, JOINED}:
             return
         record = look.fleet.members.get(self.id)
@@ -162,15 +161,29 @@ class Membership:
             self.state = UNKNOWN
             await self._changed(lambda fleet, _: fleet.without(self.id) if self.id in fleet.members else None)
 
+    def inherit(self, found: Heritage) -> None:
+        """What was found is entered: the next change of the record takes the file over."""
+        self._heritage, self.found = found, None
+
+    def _find(self, fleet: Fleet) -> None:
+        """Whoever had the same file and ended after this process began leaves its rows to it, too."""
+        if self._file is None or self.found is not None:
+            return
+        known = self._heritage.dead if self._heritage is not None else ()
+        struck = {name for name, one in fleet.members.items() if one.struck and one.spool == self._spool}
+        if left := struck.difference(known, [self.id]):
+            found = self._file.taken_by(self.id)
+            if left.intersection(found.dead):
+                self.found = found
+
     def _inherits(self, fleet: Fleet) -> Fleet:
-        return fleet.takes_over(self._heir_of) if self._heir_of else fleet
+        return fleet.takes_over(self._heritage.dead) if self._heritage is not None else fleet
 
     async def _changed(self, step: Callable[[Fleet, int], Fleet | None]) -> Look:
         look = await self._looks.change(step)
-        if self._heir_of and not any(
-            one in look.fleet.members and look.fleet.members[one].spool for one in self._heir_of
-        ):
-            self._inherited()
-            self._heir_of = ()
+        members, heritage = look.fleet.members, self._heritage
+        if heritage is not None and not any(one in members and members[one].spool for one in heritage.dead):
+            heritage.forget()
+            self._heritage = None
         self.reconcile(look)
         return look

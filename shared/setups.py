@@ -11,7 +11,7 @@ from shared import urls
 from shared.clock import SystemClock
 from shared.errors import CountersinkError, SettingsError
 from shared.files import BROKER, OVERLAY, STORE, elsewhere, only_file, spool_flaw, spool_path
-from shared.findings import Finding
+from shared.findings import FAIL, Finding
 from shared.fleet_setup import FleetSetup
 from shared.settings import Settings
 from shared.sqlite.setup import SqliteSetup
@@ -43,15 +43,14 @@ def setups(settings: Settings, environment: Mapping[str, str] = os.environ) -> S
     """
     if urls.scheme_of(settings.broker) != "pubsub":
         return [partial(_file_setup, settings)]
-    store = _file_setup_of_store if urls.scheme_of(settings.store) == "sqlite" else _datastore_setup
-    openings: list[Opening] = [partial(_pubsub_setup, settings, environment), partial(store, settings, environment)]
+    openings: list[Opening] = [
+        partial(_pubsub_setup, settings, environment),
+        partial(_store_setup, settings, environment),
+    ]
     if settings.spool != "off":
         openings.append(partial(_spool_setup, settings))
     if settings.overlay != "memory://":
         openings.append(partial(_redis_setup, settings))
-    file = urls.sqlite_file(STORE, settings.store) if urls.scheme_of(settings.store) == "sqlite" else None
-    if (file is not None and file.exists()) or urls.scheme_of(settings.store) == "datastore":
-        openings.append(partial(_fleet_setup, settings, environment))
     return openings
 
 
@@ -60,9 +59,38 @@ async def _file_setup(settings: Settings) -> AsyncIterator[Setup]:
     yield _sqlite_setup(settings, only_file(settings))
 
 
+class _StoreSetup:
+    """A store, and the fleet in it where the store is well."""
+
+    def __init__(self, store: Setup, fleet: Callable[[], AbstractAsyncContextManager[FleetSetup]]) -> None:
+        self._store = store
+        self._fleet = fleet
+
+    async def provision(self) -> AsyncIterator[Finding]:
+        async for finding in self._store.provision():
+            yield finding
+        async with self._fleet() as fleet:
+            await fleet.make()
+
+    async def findings(self) -> AsyncIterator[Finding]:
+        failed = False
+        async for finding in self._store.findings():
+            failed |= finding.mark == FAIL
+            yield finding
+        if not failed:
+            async with self._fleet() as fleet:
+                for finding in await fleet.findings():
+                    yield finding
+
+
 @asynccontextmanager
-async def _file_setup_of_store(settings: Settings, _: Mapping[str, str]) -> AsyncIterator[Setup]:
-    yield _sqlite_setup(settings, urls.sqlite_file(STORE, settings.store))
+async def _store_setup(settings: Settings, environment: Mapping[str, str]) -> AsyncIterator[Setup]:
+    fleet = partial(_fleet_setup, settings, environment)
+    if urls.scheme_of(settings.store) == "sqlite":
+        yield _StoreSetup(_sqlite_setup(settings, urls.sqlite_file(STORE, settings.store)), fleet)
+        return
+    async with _datastore_setup(settings, environment) as store:
+        yield _StoreSetup(store, fleet)
 
 
 @asynccontextmanager

@@ -24,6 +24,8 @@ class SpoolHolders:
 
     def hold(self, member: str) -> None:
         """Until `close`, or the end of this process."""
+        if self._held is not None:
+            return
         self._own = self._spool.with_name(f"{self._spool.name}.{member}.{uuid4().hex[:8]}{_END}")
         new = self._own.with_suffix(".new")
         self._held = os.open(new, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)

@@ -1,14 +1,15 @@
 """Opens the spool of the settings, for an ingest to fill and for people to look at; and what it could not send."""
 
 import logging
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 from shared import metrics
 from shared.clock import Clock
 from shared.files import spool_flaw, spool_path
+from shared.fleet_ports import Heritage
 from shared.letters import BothDeadLetters
 from shared.ports import DeadLetters, Publisher, Subscription
 from shared.settings import Settings
@@ -27,16 +28,6 @@ LEASE: Final = 5.0
 """Seconds for which what one process forwards is kept from the others on the same file, and from its next life."""
 
 
-class Heritage(NamedTuple):
-    """What a process finds in the spool file that it opens."""
-
-    dead: Collection[str]
-    """The members that had it and are gone."""
-    rows: SpoolRows
-    forget: Callable[[], None]
-    """Call it when the fleet knows who has the file now."""
-
-
 @dataclass(frozen=True, slots=True)
 class Queue:
     """A durable broker of this machine."""
@@ -53,8 +44,7 @@ class Queue:
     _holders: SpoolHolders
     _topic: str
 
-    def taken_by(self, member: str) -> "Heritage":
-        """From now on this process is that member."""
+    def taken_by(self, member: str) -> Heritage:
         self._holders.hold(member)
         dead = self._holders.dead()  # before the rows are counted: these members add none any more
         return Heritage(dead, SpoolRows(self.file, self._topic), lambda: self._holders.forget(dead))

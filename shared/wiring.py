@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Protocol
 from shared import urls
 from shared.clock import Clock, SystemClock
 from shared.files import BROKER, OVERLAY, only_file
-from shared.fleet_ports import Rows
 from shared.job_ports import Jobs, Tasks
 from shared.looks import Looks
 from shared.membership import Membership, in_memory, new_member
@@ -167,15 +166,15 @@ def _on_pubsub(
         ends.append(spool.close)
     in_redis = settings.overlay != "memory://"
     membership: Membership | None = None
-    rows: Rows | None = None
     if publishes:
-        membership, rows = _membership(looks, clock, place.topic, spool, in_redis=in_redis)
+        member = new_member() if in_redis else in_memory(place.topic, spool.id if spool is not None else "")
+        membership = Membership(looks, clock, member=member, topic=place.topic, spool=spool)
     overlay: Overlay = ProcessOverlay(clock)
     of_fleet: RedisOverlay | MemberOverlay | None = None
     if in_redis:
-        overlay = of_fleet = redis_overlay(settings, looks, clock, membership, rows)
+        overlay = of_fleet = redis_overlay(settings, looks, clock, membership)
     elif membership is not None:
-        overlay = of_fleet = MemberOverlay(clock, looks, membership, rows=rows)
+        overlay = of_fleet = MemberOverlay(clock, looks, membership)
     if of_fleet is not None:
         begins.append(of_fleet.open)
         ends.append(of_fleet.close)
@@ -205,29 +204,14 @@ def _on_pubsub(
     )
 
 
-def _membership(
-    looks: Looks, clock: Clock, topic: str, spool: Queue | None, *, in_redis: bool
-) -> tuple[Membership, Rows | None]:
-    """The record of an ingest that starts now. It takes over the spool file from those who had it and are gone."""
-    file = spool.id if spool is not None else ""
-    member = new_member() if in_redis else in_memory(topic, file)
-    if spool is None:
-        return Membership(looks, clock, member=member, topic=topic), None
-    found = spool.taken_by(member)
-    dead, told = found.dead, found.forget
-    return Membership(looks, clock, member=member, topic=topic, spool=file, heir_of=dead, inherited=told), found.rows
-
-
-def redis_overlay(
-    settings: Settings, looks: Looks, clock: Clock, membership: Membership | None, rows: Rows | None
-) -> "RedisOverlay":
+def redis_overlay(settings: Settings, looks: Looks, clock: Clock, membership: Membership | None) -> "RedisOverlay":
     urls.redis(OVERLAY, settings.overlay)
     try:
         from shared.redis.overlay import RedisOverlay  # noqa: PLC0415 (the extra may be missing)
     except ImportError as error:
         raise extra_missing(OVERLAY, urls.shown(settings.overlay), "redis") from error
     live = (settings.retention + int(settings.spool_age)) * 1000 + HOUR
-    return RedisOverlay(settings.overlay, looks, clock, membership=membership, rows=rows, entries_live=live)
+    return RedisOverlay(settings.overlay, looks, clock, membership=membership, entries_live=live)
 
 
 def tasks_of_process(clock: Clock, lease: float) -> Tasks:

@@ -8,7 +8,6 @@ from typing import Final
 
 from shared.clock import Clock
 from shared.errors import TransientError
-from shared.fleet_ports import Rows
 from shared.looks import Looks
 from shared.membership import UNKNOWN, Membership
 from shared.memory.overlay import MOST_ENTRIES, ProcessOverlay
@@ -31,20 +30,15 @@ class MemberOverlay(ProcessOverlay):
         looks: Looks,
         membership: Membership,
         *,
-        rows: Rows | None = None,
         most_entries: int = MOST_ENTRIES,
     ) -> None:
         super().__init__(clock, most_entries)
         self._looks = looks
         self._membership = membership
-        self._rows = rows
         self._task: asyncio.Task[None] | None = None
 
     async def open(self) -> None:
         """Begin. The store may be away: then nothing is accepted until it has answered."""
-        if self._rows is not None:
-            async for envelope in self._rows.read():
-                self._add(envelope, confirmed=True)
         with suppress(TransientError):
             await self._step()
         self._task = asyncio.create_task(self._run(), name="membership")
@@ -76,6 +70,10 @@ class MemberOverlay(ProcessOverlay):
                 _log.debug("the store is asked again for the place of this process in the fleet: %s", error)
 
     async def _step(self) -> None:
+        if (found := self._membership.found) is not None:
+            async for envelope in found.rows.read():
+                self._add(envelope, confirmed=True)
+            self._membership.inherit(found)
         look = await self._looks.get(SOON / 2)
         if look is None:
             return

@@ -43,16 +43,13 @@ class Member:
         copy: Copy,
         *,
         patience: float,
-        rows: Rows | None = None,
     ) -> None:
-        """`rows`: what was in the spool file when this process opened it."""
         self.membership = membership
         self._server = server
         self._looks = looks
         self._clock = clock
         self._copy = copy
         self._patience = patience
-        self._rows = rows
         self._naming = Naming(server.place)
         self._changed = asyncio.Event()
         self.overlay: Overlay | None = None
@@ -70,10 +67,12 @@ class Member:
     async def step(self, look: Look) -> Look:
         """Whatever is to be done next to be joined; the fleet after it."""
         self._reconcile(look)
-        if self._rows is not None and not await self._entered_rows(self._rows):
+        if (found := self.membership.found) is not None:
             self.lose()
-            await self._owe()
-            return self._looks.last or look
+            if not await self._entered_rows(found.rows):
+                await self._owe()
+                return self._looks.last or look
+            self.membership.inherit(found)
         try:
             look = await self._step(look)
         except AwayError:
@@ -108,9 +107,7 @@ class Member:
                     rows.left = True
                     break
                 self._copy.confirm(attempt, late=True)
-        if not rows.left or await rows.gone():
-            self._rows = None
-        return self._rows is None
+        return not rows.left or await rows.gone()
 
     def _reconcile(self, look: Look) -> None:
         self.membership.reconcile(look)
@@ -245,7 +242,7 @@ class Member:
             reply = await self._server.ask(FENCE, overlay, self.membership.id)
             settled = reply[0] == b"ok" and not reply[1]
         else:
-            settled = self.membership.state == OWES and self._rows is None and not self._copy.confirmed()
+            settled = self.membership.state == OWES and self.membership.found is None and not self._copy.confirmed()
         if settled:
             await self.membership.leave()
 

@@ -14,7 +14,6 @@ from typing import Any, Final
 from shared.clock import Clock
 from shared.errors import TransientError
 from shared.fleet import Overlay
-from shared.fleet_ports import Rows
 from shared.looks import Looks
 from shared.membership import Membership
 from shared.redis import scripts
@@ -53,7 +52,6 @@ class RedisOverlay:
         clock: Clock,
         *,
         membership: Membership | None,
-        rows: Rows | None = None,
         entries_live: int,
         every: float = EVERY,
         look_every: float = LOOK_EVERY,
@@ -72,7 +70,7 @@ class RedisOverlay:
         self._views = Views()
         self._member: Member | None = None
         if membership is not None:
-            self._member = Member(server, membership, looks, clock, self._copy, patience=patience, rows=rows)
+            self._member = Member(server, membership, looks, clock, self._copy, patience=patience)
             self._janitor = Janitor(server, looks, clock, membership.id, silent)
         self._entries_live = entries_live
         self._every = every

@@ -1,4 +1,4 @@
-"""What waits in a spool file: the envelopes that an earlier process accepted and could not publish."""
+"""What waits in a spool file: envelopes that were accepted and could not be published."""
 
 import asyncio
 import sqlite3

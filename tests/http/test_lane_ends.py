@@ -90,8 +90,8 @@ async def test_what_comes_behind_is_answered_in_order_on_either_way(waiting: Wai
 
 async def test_what_comes_behind_is_held_up_to_a_bound(waiting: Waiting) -> None:
     service, client, connection, gate = waiting
-    many = 6_000
-    client.writer.write(post(b'{"delta": 1}') * many)
+    many = 600
+    client.writer.write(post(b'{"delta": 1}', headers=b"X: %b\r\n" % (b"x" * 1_000)) * many)
     await poll(lambda: connection._held)
     for _ in range(20):
         await asyncio.sleep(0.005)

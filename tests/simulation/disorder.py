@@ -6,6 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from shared.compaction import Compactor
+from shared.errors import RejectedError, UnkeptError
 from shared.receipts import DAY
 from tests.simulation.keys import Keys
 from tests.simulation.loop import NOBODY
@@ -60,6 +61,7 @@ class Disorder:
             self._fill,
             self._switch,
             self._refuse,
+            self._turn_away,
             self._shards,
         ]
         # Where everything fails little can be exact, so each run has some kinds of faults only.
@@ -80,6 +82,7 @@ class Disorder:
         self._over = True
         for owner in system.loop.frozen():
             system.loop.thaw(owner)
+        system.refusal = None
         system.network.gone.clear()
         system.network.stopped.clear()
         system.network.cut.clear()
@@ -144,6 +147,16 @@ class Disorder:
             del system.replayers[owner]
             system.kill(owner)
             system.start_replayer()
+
+    def _turn_away(self) -> None:
+        """Pub/Sub refuses everything, as a wrong proxy or schema does; or its subscription is missing."""
+        system = self._system
+        system.refusal = self._random.choice([RejectedError("a schema"), UnkeptError("no subscription")])
+
+        def mended() -> None:
+            system.refusal = None
+
+        self._later(mended, 3.0)
 
     def _kill_some_flusher(self) -> None:
         self.kill_flusher(self._random.choice([*self._system.flushers]))

@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Any, Final
@@ -10,8 +10,10 @@ from unittest.mock import patch
 from uuid import UUID
 
 from flusher.witness import Witness
+from shared.codec import decode
+from shared.errors import TransientError
 from shared.fleet import Fleet
-from shared.fleet_ports import Look
+from shared.fleet_ports import Heritage, Look
 from shared.looks import Looks
 from shared.membership import Membership
 from shared.memory.broker import MemoryBroker
@@ -19,7 +21,7 @@ from shared.memory.fleet import MemoryFleetBook
 from shared.ports import Overlay
 from shared.receipts import DAY, HOUR
 from shared.redis.overlay import RedisOverlay
-from shared.words import Delivery
+from shared.words import Delivery, Envelope, Message
 from tests.path.network import RemoteBroker
 from tests.simulation.conservation import CountingApart, check
 from tests.simulation.disorder import Disorder
@@ -44,12 +46,8 @@ INGESTS: Final = 5
 """Grains in which an ingest looks once."""
 COUNTED: Final = 0.1
 """Chance of an increment at each look of users, in gaps."""
-OFF: Final = 7_200.0
-"""Seconds by which dates are wrong at most. To be raised to 30 days when receipts live by the store's clock."""
-DEAD_LETTERS: Final = False
-"""To be True when snapshots look for dead receipts (rule 18): until then a Redis that is lost takes them with it."""
-SPOOLS: Final = False
-"""To be True when whoever opens a spool's file enters its rows (rule 14)."""
+OFF: Final = 30 * 86_400.0
+"""Seconds by which dates are wrong at most."""
 WHOLE_AGAIN: Final = 20_000.0
 """Virtual seconds after the last fault in which every reading has to be exact again."""
 PEACE: Final[dict[str, float]] = {
@@ -100,13 +98,54 @@ class RemoteFleetBook:
 
 
 class PatientBroker(RemoteBroker):
-    """A pull that finds nothing takes its time."""
+    """A pull that finds nothing takes its time. For a while it may take nothing, and say that it never will."""
+
+    refuses: "Callable[[], TransientError | None]"
+
+    async def publish(self, messages: Sequence[Message]) -> None:
+        if (error := self.refuses()) is not None:
+            raise error
+        await super().publish(messages)
 
     async def pull(self, limit: int, max_bytes: int, wait: float) -> list[Delivery]:
         found = [*await super().pull(limit, max_bytes, wait)]
         if not found:
             await asyncio.sleep(wait)
         return found
+
+
+class DiskRows:
+    """What was in a spool when a process opened it."""
+
+    def __init__(self, disk: MemoryBroker) -> None:
+        self._disk = disk
+        self._there = [*disk._messages]
+        self.left: bool | None = None
+
+    async def read(self) -> AsyncIterator[Envelope]:
+        self.left = False
+        for number in self._there:
+            if number in self._disk._messages:
+                held = self._disk._messages[number]
+                yield decode(Delivery("", held.message, str(number), held.published), "memory")
+                await asyncio.sleep(0)
+
+    async def gone(self) -> bool:
+        return not any(number in self._disk._messages for number in self._there)
+
+
+class Disk:
+    """A spool file, as a process has it."""
+
+    def __init__(self, system: "FleetSystem", disk: MemoryBroker) -> None:
+        self._system, self._disk = system, disk
+        self.id = f"spool-{system.disks.index(disk)}"
+
+    def taken_by(self, member: str) -> Heritage:
+        had = self._system.holders.setdefault(self.id, set())
+        had.add(member)
+        dead = had - self._system.overlays.keys() - {member}
+        return Heritage(dead, DiskRows(self._disk), lambda: had.difference_update(dead))
 
 
 @dataclass
@@ -116,6 +155,10 @@ class FleetSystem(System):
     looks: dict[str, Looks] = field(default_factory=dict)
     overlays: dict[str, RedisOverlay] = field(default_factory=dict)
     urls: dict[str, str] = field(default_factory=dict)
+    refusal: TransientError | None = None
+    """What the broker answers to each publish."""
+    holders: dict[str, set[str]] = field(default_factory=dict)
+    """Who has had each disk, as its lock files say."""
     url: str = f"redis://{HOSTS[0]}"
     """What the settings say now; processes keep what they said when these were started."""
 
@@ -160,8 +203,7 @@ class FleetSystem(System):
             self.start_ingest(self.free_disk())
         for _ in range(self.random.randint(1, 2)):
             self.start_flusher()
-        if DEAD_LETTERS:
-            self.start_replayer()
+        self.start_replayer()
         for _ in range(self.random.randint(1, 3)):
             await self._episode(self.loop.time() + EPISODE)
             if gap := self.random.choice(GAPS):
@@ -215,7 +257,9 @@ class FleetSystem(System):
         return LoopClock(self.loop, off=off, start=self.random.uniform(0, 10**6), rate=rate)
 
     def _broker_of(self, owner: str) -> RemoteBroker:
-        return PatientBroker(self.network, owner, self.broker)  # type: ignore[arg-type] # it calls no more than `call`
+        broker = PatientBroker(self.network, owner, self.broker)  # type: ignore[arg-type] # it calls no more than `call`
+        broker.refuses = lambda: self.refusal
+        return broker
 
     def _witness_of(self, owner: str, clock: LoopClock) -> Witness:
         return Witness(self.looks[owner], clock, "memory")
@@ -226,7 +270,8 @@ class FleetSystem(System):
         self.looks[owner] = looks = Looks(book, clock, age)
         membership = None
         if publishes:
-            membership = Membership(looks, clock, member=owner, topic="memory", spool=self._spool, silence=SILENCE)
+            disk = Disk(self, self._disk) if self._disk is not None else None
+            membership = Membership(looks, clock, member=owner, topic="memory", spool=disk, silence=SILENCE)
         live = 7 * DAY + HOUR
         overlay = RedisOverlay(self.url, looks, clock, membership=membership, entries_live=live, **SOON)
         self.overlays[owner], self.urls[owner] = overlay, self.url
@@ -235,13 +280,11 @@ class FleetSystem(System):
 
     def free_disk(self) -> MemoryBroker | None:
         """For a new ingest: one that another has left, or a new one."""
-        if not SPOOLS:
-            return None
         held = [ingest.disk for ingest in self.ingests]
         return next((disk for disk in self.disks if disk not in held and disk.unburied()), None) or self._new_disk()
 
     def start_ingest(self, disk: MemoryBroker | None) -> None:
-        self._spool = f"spool-{self.disks.index(disk)}" if disk is not None else ""
+        self._disk = disk
         super().start_ingest(disk)
 
     async def end_ingest(self, ingest: Ingest) -> None:
@@ -262,8 +305,6 @@ class FleetSystem(System):
         self.disorder.heal()
         self.network.loss = 0.0
         self.store.refused.clear()
-        while SPOOLS and not {*map(id, self._left())} <= {id(ingest.disk) for ingest in self.ingests}:
-            self.start_ingest(self.free_disk())
         for ingest in [*self.ingests]:
             if self.urls[ingest.owner] != self.url:  # the last of a rolling restart
                 self.start_ingest(self.free_disk())
@@ -291,13 +332,20 @@ class FleetSystem(System):
         await check(self.broker, self.store)
         self.check()
 
-    def _left(self) -> list[MemoryBroker]:
-        return [disk for disk in self.disks if disk.unburied()]
+    def _left(self) -> Iterator[MemoryBroker]:
+        """Disks that nobody has and that keep something, or whose owner is missed: people start an ingest on each."""
+        held = {id(ingest.disk) for ingest in self.ingests}
+        missed = {one.spool for one in self.book._fleet.apart().values() if one.spool}
+        for number, disk in enumerate(self.disks):
+            if id(disk) not in held and (disk.unburied() or f"spool-{number}" in missed):
+                yield disk
 
     async def _rest(self, waits: Callable[[], bool], longest: float, why: str) -> None:
         until = self.loop.time() + longest
         while waits():
             self.check()
+            for disk in [*self._left()]:
+                self.start_ingest(disk)
             if self.loop.time() > until:
                 raise AssertionError(f"{why}: {self._told()}")
             await asyncio.sleep(0.5)
