@@ -17,6 +17,7 @@ import pytest
 
 from shared.clock import SystemClock
 from shared.fleet import Fleet as FleetWords
+from shared.fleet_ports import SpoolFile
 from shared.looks import Looks
 from shared.membership import Membership, new_member
 from shared.memory.fleet import MemoryFleetBook
@@ -180,12 +181,13 @@ class Fleet:
         member: bool = True,
         opened: bool = True,
         longest_look: float = 0.0,
+        spool: SpoolFile | None = None,
         **settings: Any,
     ) -> RedisOverlay:
         settings = SHORT | settings
         looks = Looks(self.book, self.clock, longest_look)
         membership = (
-            Membership(looks, self.clock, member=new_member(), topic="test", longest_look=longest_look)
+            Membership(looks, self.clock, member=new_member(), topic="test", spool=spool, longest_look=longest_look)
             if member
             else None
         )

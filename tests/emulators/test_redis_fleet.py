@@ -3,10 +3,12 @@
 import asyncio
 import time
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from shared.codec import encode
 from shared.errors import OverloadedError, TransientError
 from shared.fleet import Fleet as FleetWords
 from shared.fleet import Overlay
@@ -18,6 +20,9 @@ from shared.redis.member import Member
 from shared.redis.member_scripts import FENCE
 from shared.redis.overlay import RedisOverlay
 from shared.redis.scripts import WRITE
+from shared.settings import Settings
+from shared.spools import open_spool
+from shared.sqlite.database import Database
 from shared.words import Commit, Envelope, Receipt, ShardAdd
 from tests.emulators.proxy import Proxy, proxy
 from tests.emulators.redis_fixtures import (
@@ -253,6 +258,42 @@ async def test_an_owing_record_that_stands_still_is_struck(
         return any(record.struck for record in (await fleet.fleet()).members.values())
 
     await until(struck)
+
+
+async def test_a_spool_file_is_taken_over_from_who_had_it_beside_this_one_and_ended(
+    fleet: Fleet, network: Proxy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No process has to be started for that."""
+    monkeypatch.setattr("shared.redis.janitor.STRUCK_AFTER", 0.3)
+    settings = Settings(
+        broker="pubsub://p/likes?subscription=flushers", spool=str(tmp_path / "spool.db"), spool_disk="durable"
+    )
+    spools = [open_spool(settings, fleet.clock, "test", Database) for _ in range(2)]
+    first, second = [spool for spool in spools if spool is not None]
+    one, two = await fleet.process(through(network), spool=first), await fleet.process(spool=second)
+    await until_exact(two)
+    network.close()
+    async with one.entered([Envelope("spooled", {"a": 1})]):
+        await first.publisher.publish([encode(Envelope("spooled", {"a": 1}))])
+    gone = id_of(one)
+    await fleet.crash(one)
+
+    async def struck() -> bool:
+        return bool((await fleet.fleet()).members[gone].struck)
+
+    await until(struck)
+    assert (await fleet.fleet()).members[gone].spool, "who stands still keeps its file"
+    await first.close()
+
+    async def taken_over() -> bool:
+        return not (await fleet.fleet()).members[gone].spool
+
+    await until(taken_over)
+    assert await names_in(two) == (keys("spooled"), False)
+    await FleetSetup(fleet.book).trust(gone)
+    await until_exact(two)
+    assert await names_in(two) == (keys("spooled"), True)
+    await second.close()
 
 
 async def test_a_new_fleet_is_exact_at_once(fleet: Fleet) -> None:
