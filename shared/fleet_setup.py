@@ -77,7 +77,7 @@ def _described(name: str, record: Record) -> str:
 
 def _end(record: Record) -> str:
     if record.spool and record.struck:
-        return "an ingest is started on its spool file, or you say that nothing is in it (doctor --trust-overlay)"
+        return "an ingest runs on its spool file, or you say that nothing is in it (doctor --trust-overlay)"
     if record.struck:
         return "flushers have seen that nothing so old is left, or you say so (doctor --trust-overlay)"
     return "it has reached the overlay, or has ended"

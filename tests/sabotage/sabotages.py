@@ -874,4 +874,25 @@ SABOTAGES: Final = (
         "        if False:",
         (FENCES,),
     ),
+    Sabotage(
+        "rows of a spool are not entered before the file is taken over",
+        "shared/redis/member.py",
+        "        if rows.left is None:",
+        "        if False:",
+        (FLEET,),
+    ),
+    Sabotage(
+        "who shares a spool file leaves it to the one that is gone",
+        "shared/membership.py",
+        "            if left.intersection(found.dead):",
+        "            if False:",
+        (FENCES, "-k", "taken_over"),
+    ),
+    Sabotage(
+        "a process that stands still loses its spool file",
+        "shared/spool_holders.py",
+        "if path == self._own or not _free(path)}",
+        "if path == self._own}",
+        (FENCES, "-k", "taken_over"),
+    ),
 )
