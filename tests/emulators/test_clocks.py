@@ -1,12 +1,14 @@
 """Processes on Pub/Sub and Datastore whose clocks are wrong, whose settings differ, or that stand still."""
 
 import asyncio
+import signal
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import ExitStack
 from pathlib import Path
 
 import aiohttp
 import pytest
+from google.pubsub_v1 import types
 
 from countersink.client import Client
 from shared.google.pubsub_provision import provision
@@ -53,9 +55,12 @@ async def started(firestore: Datastore, pubsub: Pubsub, tmp_path: Path) -> Async
 
 @pytest.fixture
 async def world(
-    clocks: Callable[[], Clocks], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    clocks: Callable[[], Clocks], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> AsyncIterator[tuple[Clocks, Processes]]:
-    """Emulators of its own, and processes, all of which go by clocks that a test moves."""
+    """Emulators of its own, and processes, all of which go by clocks that a test moves. The parameter: how many seconds
+    Pub/Sub keeps messages.
+    """
+    keeps = getattr(request, "param", 604_800)
     time = clocks()
     with ExitStack() as emulators:
         with monkeypatch.context() as patched:
@@ -63,7 +68,7 @@ async def world(
                 patched.setenv(name, value)
             firestore = Datastore(emulators.enter_context(shared_emulator(tmp_path, "firestore", FIRESTORE)))
             pubsub = Pubsub(emulators.enter_context(shared_emulator(tmp_path, "pubsub", PUBSUB)))
-        await provision(pubsub.client(), pubsub.place, lease=60, retention=604_800)
+        await provision(pubsub.client(), pubsub.place, lease=60, retention=keeps)
         settings = settings_of(firestore, pubsub) | time.environment
         async with processes(tmp_path, tmp_path / "log", **settings) as all_of_them:
             yield time, all_of_them
@@ -155,3 +160,43 @@ async def test_a_flusher_that_stood_still_for_longer_than_receipts_live_adds_not
 
         await until(awake)
         assert await applied() == 9
+
+
+@pytest.mark.parametrize("world", [600], indirect=True)
+async def test_a_seek_after_the_retention_was_raised_adds_nothing_twice(world: tuple[Clocks, Processes]) -> None:
+    """What comes back was promised receipts of the shorter life, and these are gone."""
+    time, started = world
+    ingest = await started.start("ingest", "--port", "0")
+    short = await started.start("flusher", "--port", "0", COUNTERSINK_RETENTION="600")
+    async with aiohttp.ClientSession() as session, Client(ingest.url) as client:
+        for _ in range(5):
+            async with session.post(f"{ingest.url}/v1/counters/a") as response:
+                assert response.status == 202
+
+        async def applied() -> bool:
+            return (await client.get("a", max_age=0)).applied == 5
+
+        await until(applied)
+        time.move_all(30 * 3_600)
+
+        async def swept() -> bool:
+            time.move_all(11)
+            await asyncio.sleep(0.4)
+            return await metric(short, "countersink_datastore_operations_total", '"delete"') >= 1
+
+        await until(swept)
+        assert await short.end(signal.SIGTERM) == 0
+        raised = await started.start("flusher", "--port", "0", COUNTERSINK_RETENTION="2592000")
+        pubsub = Pubsub(started.environment["PUBSUB_EMULATOR_HOST"])
+        subscription = started.environment["COUNTERSINK_BROKER"].rpartition("=")[2]
+        seek = types.SeekRequest.pb()(subscription=f"projects/{pubsub.place.project}/subscriptions/{subscription}")
+        seek.time.FromSeconds(1)
+        await pubsub.change("Subscriber/Seek", seek)
+
+        async def buried() -> bool:
+            time.move_all(1)
+            return await metric(raised, "countersink_dead_lettered_messages_total") > 0
+
+        await until(buried)
+        assert await applied()
+        await pubsub.close()
