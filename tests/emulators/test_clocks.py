@@ -17,7 +17,11 @@ from shared.receipts import DAY as MS_A_DAY
 from tests.clocks.moved import DAY, Clocks
 from tests.emulators.datastore_fixtures import FIRESTORE, Datastore, shared_emulator
 from tests.emulators.pubsub_fixtures import PUBSUB, Pubsub
+from tests.emulators.redis_fixtures import Start
 from tests.processes.harness import Processes, Running, processes
+
+FORGOTTEN = 195.0
+"""Seconds after which Redis has forgotten what was settled."""
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -200,3 +204,37 @@ async def test_a_seek_after_the_retention_was_raised_adds_nothing_twice(world: t
         await until(buried)
         assert await applied()
         await pubsub.close()
+
+
+async def test_an_ingest_whose_machine_was_suspended_knows_that_what_it_read_before_is_old(
+    world: tuple[Clocks, Processes],
+    clocks: Callable[[], Clocks],
+    start_redis: Start,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Redis has forgotten meanwhile that the counter was written."""
+    time, started = world
+    with monkeypatch.context() as patched:
+        for name, value in time.environment.items():
+            patched.setenv(name, value)
+        overlay = {"COUNTERSINK_OVERLAY": start_redis().url}
+    of_sleeper = clocks()
+    other = await started.start("ingest", "--port", "0", **overlay)
+    sleeper = await started.start("ingest", "--port", "0", **overlay, **of_sleeper.environment)
+    await started.start("flusher", **overlay)
+    async with Client(other.url) as client, Client(sleeper.url) as late:
+
+        async def exact() -> bool:
+            return (await client.get("a")).exact and (await late.get("a")).exact
+
+        await until(exact)
+        assert (await late.get("a")).value == 0
+        with of_sleeper.suspended(sleeper.process.pid, FORGOTTEN):
+            for _ in range(5):
+                await client.increment("a", 1, wait=30)
+            time.move_all(FORGOTTEN)
+        for _ in range(20):
+            read = await late.get("a")
+            assert read.value == 5 or not read.exact
+        await until(exact)
+        assert (await late.get("a")).value == 5
