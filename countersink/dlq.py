@@ -129,7 +129,7 @@ class _Desk:
         from flusher.dropping import drop  # noqa: PLC0415 (as above)
 
         store, overlay = self.parts.store, self.parts.overlay
-        receipts = await drop(store, overlay, one.parts, self.parts.clock, self.settings.retention * 1_000)
+        receipts = await drop(store, overlay, one.parts, self.settings.retention * 1_000)
         if one.letter.delivery.token:
             await self.letters.ack([one.letter.delivery.token], receipts.time)
         return receipts.found

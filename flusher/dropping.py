@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from typing import Final
 
-from shared.clock import Clock
 from shared.errors import AlreadyAppliedError, TransientError
 from shared.parts import Part
 from shared.ports import Overlay, Store
@@ -14,7 +13,7 @@ TRIES: Final = 10
 """Each fails only if a replay, or another drop, was faster."""
 
 
-async def drop(store: Store, overlay: Overlay, parts: Sequence[Part], clock: Clock, retention: int) -> Receipts:
+async def drop(store: Store, overlay: Overlay, parts: Sequence[Part], retention: int) -> Receipts:
     """The receipts that were there before, of the parts and the ids in them; and a time from which on readings leave
     out what was dropped. Parts that are applied stay so.
 
@@ -23,7 +22,7 @@ async def drop(store: Store, overlay: Overlay, parts: Sequence[Part], clock: Clo
     keys = [*dict.fromkeys(key for part in parts for key in (part.key, *(key for key, _ in part.keyed)))]
     for _ in range(TRIES):
         found = await store.receipts(keys)
-        commit = _commit(parts, found, int(clock.now() * 1_000), retention)
+        commit = _commit(parts, found, await store.now(), retention)
         try:
             time = await store.apply(commit) if commit.receipts or commit.revived else found.time
         except AlreadyAppliedError:

@@ -168,12 +168,12 @@ class Flush:
         return time
 
     def _expires(self, *, of_client: bool) -> int:
-        """By the later of the store's time and the broker's, where that is not any process's wall clock."""
+        """By the later of the store's time and the broker's, where they are not one."""
         made = self._now if self._tools.together else max(self._now, self.window.newest)
         return self._tools.lives.expires(made, of_client=of_client)
 
     def _bounds(self, until: int | None, messages: Sequence[str]) -> Bounds:
-        return Bounds(until, 0, tuple(messages)) if self._tools.together else Bounds(until, self.window.newest)
+        return Bounds(until, tuple(messages) if self._tools.together else ())
 
     async def _look_up(self, keys: Collection[str], parts: Collection[str]) -> None:
         """Never take it that all of them exist. What does not is committed again."""

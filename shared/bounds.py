@@ -8,7 +8,5 @@ class Bounds(NamedTuple):
 
     until: int | None = None
     """The store does not apply the commit after this time (ms, by `Store.now`)."""
-    since: int = 0
-    """The broker's clock has shown this time (ms): evidence for a store that has no clock of its own. 0: none."""
     messages: tuple[str, ...] = ()
     """Message ids. Where broker and store are one file, the commit is applied only while all of these are there."""

@@ -16,6 +16,8 @@ class Base(NamedTuple):
 
     time: int
     as_of: float
+    now: int
+    """The store's time (ms)."""
     total: Total
     asked: Collection[str]
     """Receipt keys it looked for."""
@@ -67,7 +69,7 @@ def pending(base: Base, view: View) -> int | None:
 
 def doubtful(base: Base) -> bool:
     """Whether an id in a dead receipt may have been counted by a receipt that has expired since."""
-    if not base.total.sure_until or base.as_of * 1_000 <= base.total.sure_until:
+    if not base.total.sure_until or base.now <= base.total.sure_until:
         return False
     return any(key not in base.applied for key in ids_of(base.total.dead))
 

@@ -62,21 +62,11 @@ def only_file(settings: Settings) -> Path:
     return file
 
 
-def data_file(settings: Settings) -> Path | None:
-    """Of the broker or the store, if one of them is a file."""
-    if urls.scheme_of(settings.broker) != "pubsub":
-        return only_file(settings)
-    if urls.scheme_of(settings.store) == "sqlite":
-        return urls.sqlite_file(STORE, settings.store)
-    return None
-
-
 def all_files(settings: Settings) -> Sequence[Path]:
-    """The data and the spool."""
-    files = [file] if (file := data_file(settings)) is not None else []
-    if urls.scheme_of(settings.broker) == "pubsub" and settings.spool != "off":
-        files.append(spool_path(settings))
-    return files
+    """The data or the spool."""
+    if urls.scheme_of(settings.broker) != "pubsub":
+        return [only_file(settings)]
+    return [spool_path(settings)] if settings.spool != "off" else []
 
 
 def elsewhere(file: Path, environment: Mapping[str, str] = os.environ) -> Path | None:

@@ -14,6 +14,8 @@ LONGEST_LOOK: Final = 1.0
 """Seconds for which one look at the fleet may serve readings."""
 MARGIN: Final = 0.25
 """Seconds that a member waits beyond that, so that two clocks may run apart."""
+LOOK_EVERY: Final = 10.0
+"""Seconds between two looks at the fleet of a member that nobody asks for anything, at most."""
 SILENCE: Final = 3_600.0
 """Seconds after its last look at which a member stops answering (P in the model)."""
 _OLDER: Final = "older"
@@ -111,10 +113,16 @@ class Fleet:
         struck = before._replace(joined=0, since=self.version + 1, struck=now, strikes=before.strikes + 1)
         return self._with(member, struck)
 
-    def takes_over(self, dead: Collection[str]) -> "Fleet":
-        """The spool files of these members are with one who has entered their rows."""
-        members = {name: one._replace(spool="") if name in dead else one for name, one in self.members.items()}
-        return replace(self, members=members)
+    def takes_over(self, dead: Collection[str], now: int) -> "Fleet":
+        """The spool files of these members are with one who has entered their rows. It may have published some of them
+        until now, and so a strike counts from now on.
+        """
+        fleet = self
+        for name, one in self.members.items():
+            if name in dead and one.spool:
+                struck, since = now if one.struck else 0, self.version + 1
+                fleet = fleet._with(name, one._replace(spool="", struck=struck, since=since))
+        return fleet
 
     def without(self, *members: str) -> "Fleet":
         return replace(self, members={name: one for name, one in self.members.items() if name not in members})

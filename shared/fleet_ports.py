@@ -48,17 +48,6 @@ class Rows(Protocol):
         ...
 
 
-class Heritage(NamedTuple):
-    """What a member finds in its spool file of others that are gone."""
-
-    dead: Collection[str]
-    """The members that had it."""
-    rows: Rows
-    """Theirs, and its own."""
-    forget: Callable[[], None]
-    """Call it when the fleet knows who has the file now."""
-
-
 class SpoolFile(Protocol):
     """A spool file, which processes may have together, or one after the other."""
 
@@ -67,6 +56,14 @@ class SpoolFile(Protocol):
         """Of the file, for ever."""
         ...
 
-    def taken_by(self, member: str) -> Heritage:
-        """From the first call on, this process is that member."""
+    def hold(self, member: str) -> None:
+        """From now on this process is that member, and may add rows."""
+        ...
+
+    def alive(self) -> Collection[str]:
+        """The members that may add rows."""
+        ...
+
+    def rows(self) -> Rows:
+        """What is there now."""
         ...

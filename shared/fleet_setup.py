@@ -1,5 +1,6 @@
 """What keeps reads from being exact, for people; and their word that nothing is missing."""
 
+import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -7,10 +8,12 @@ from typing import Final
 
 from shared.errors import SettingsError, TransientError
 from shared.findings import OK, WARN, Finding
-from shared.fleet import Fleet, Record
+from shared.fleet import LOOK_EVERY, Fleet, Record
 from shared.fleet_ports import FleetBook
 
 _PART: Final = "fleet"
+PATIENCE: Final = 1.5 * LOOK_EVERY
+"""Seconds in which every process that lives has looked."""
 
 
 class FleetSetup:
@@ -44,23 +47,40 @@ class FleetSetup:
             found.append(Finding(OK, _PART, said))
         return found
 
-    async def trust(self, which: str | None = None) -> Sequence[str]:
+    async def trust(self, which: str | None = None, *, patience: float = PATIENCE) -> Sequence[str]:
         """Take away the records that keep reads from being exact, or the one of that member or spool. What they
         stood for, in words.
+
+        All of them are struck first. A process that lives sees that within `patience` seconds and changes its record,
+        which then stays.
         """
-        gone: list[str] = []
-
-        def step(fleet: Fleet, _: int) -> Fleet | None:
-            chosen = {name: one for name, one in fleet.apart().items() if which in {None, name, one.spool}}
-            gone[:] = [_described(name, record) for name, record in chosen.items()]
-            return fleet.without(*chosen) if chosen else None
-
         if self._book is None:
             raise SettingsError("the store can't be opened: see countersink doctor")
-        await self._book.change(step)
-        if which is not None and not gone:
+        before: dict[str, Record] = {}
+
+        def strike(fleet: Fleet, now: int) -> Fleet:
+            before.clear()
+            before.update({name: one for name, one in fleet.apart().items() if which in {None, name, one.spool}})
+            for name in before:
+                fleet = fleet.strikes(name, now)
+            return fleet
+
+        struck = (await self._book.change(strike)).fleet.members
+        if which is not None and not before:
             raise SettingsError(f"no process or spool {which!r} keeps reads from being exact: see countersink doctor")
-        return gone
+        if before:
+            await asyncio.sleep(patience)
+
+        def remove(fleet: Fleet, _: int) -> Fleet:
+            return fleet.without(*(name for name in before if fleet.members.get(name) == struck[name]))
+
+        left = (await self._book.change(remove)).fleet.members
+        if alive := sorted(before.keys() & left):
+            raise SettingsError(
+                f"{', '.join(alive)}: still running, and accepting what is not in the overlay; end it, or wait until it"
+                " has reached the overlay, then say this again"
+            )
+        return [_described(name, one) for name, one in before.items()]
 
 
 def _described(name: str, record: Record) -> str:

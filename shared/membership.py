@@ -5,14 +5,14 @@
 
 import asyncio
 import logging
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Callable, Collection
+from typing import Final, NamedTuple
 from uuid import uuid4
 
 from shared.clock import Clock
 from shared.errors import OverloadedError
 from shared.fleet import LONGEST_LOOK, MARGIN, SILENCE, Fleet
-from shared.fleet_ports import Heritage, Look, SpoolFile
+from shared.fleet_ports import Look, Rows, SpoolFile
 from shared.looks import Looks
 
 _log = logging.getLogger(__name__)
@@ -23,6 +23,15 @@ OWES: Final = "owes"
 JOINING: Final = "joining"
 """A commit is under way that says that it has joined."""
 JOINED: Final = "joined"
+
+
+class Heritage(NamedTuple):
+    """What a member finds in its spool file."""
+
+    dead: Collection[str]
+    """Others that had the file and are gone."""
+    rows: Rows
+    """Theirs, and its own."""
 
 
 def new_member() -> str:
@@ -55,10 +64,12 @@ class Membership:
         self._topic = topic
         self._file = spool
         self._spool = spool.id if spool is not None else ""
-        self.found = spool.taken_by(member) if spool is not None else None
-        """Rows of the spool file that are to be entered before anything else; then call `inherit`."""
-        self._heritage: Heritage | None = None
-        """What is entered, and the store does not know it yet."""
+        if spool is not None:
+            spool.hold(member)
+        self.found: Heritage | None = None
+        """Its rows are to be entered before anything else; then call `inherit`."""
+        self._entered: Heritage | None = None
+        """The last whose rows were entered."""
         self._wait = longest_look + MARGIN if longest_look else 0.0
         self._silence = silence
         self._turn = asyncio.Lock()
@@ -119,7 +130,9 @@ class Membership:
         async with self._turn:
             if self.state == OWES:
                 return
-            look = await self._changed(lambda fleet, _: self._inherits(fleet).owes(self.id, self._topic, self._spool))
+            look = await self._changed(
+                lambda fleet, now: self._inherits(fleet, now).owes(self.id, self._topic, self._spool)
+            )
             self._owes(look)
 
     def _owes(self, look: Look) -> None:
@@ -136,10 +149,10 @@ class Membership:
             return False
         before, self.state = self.state, JOINING
 
-        def step(fleet: Fleet, _: int) -> Fleet | None:
+        def step(fleet: Fleet, now: int) -> Fleet | None:
             if fleet.overlay.epoch != epoch:
                 return None
-            return self._inherits(fleet).joins(self.id, self._topic, self._spool)
+            return self._inherits(fleet, now).joins(self.id, self._topic, self._spool)
 
         async with self._turn:
             try:
@@ -162,28 +175,25 @@ class Membership:
             await self._changed(lambda fleet, _: fleet.without(self.id) if self.id in fleet.members else None)
 
     def inherit(self, found: Heritage) -> None:
-        """What was found is entered: the next change of the record takes the file over."""
-        self._heritage, self.found = found, None
+        """Its rows are entered: the next change of the record takes the file over from those who had it."""
+        self._entered, self.found = found, None
 
     def _find(self, fleet: Fleet) -> None:
-        """Whoever had the same file and ended after this process began leaves its rows to it, too."""
+        """At first whatever is in the file; later what is there when somebody who had it, too, is struck and gone."""
         if self._file is None or self.found is not None:
             return
-        known = self._heritage.dead if self._heritage is not None else ()
-        struck = {name for name, one in fleet.members.items() if one.struck and one.spool == self._spool}
-        if left := struck.difference(known, [self.id]):
-            found = self._file.taken_by(self.id)
-            if left.intersection(found.dead):
-                self.found = found
+        had = {name: one for name, one in fleet.members.items() if one.spool == self._spool and name != self.id}
+        if self._entered is not None:
+            had = {name: one for name, one in had.items() if one.struck and name not in self._entered.dead}
+        if self._entered is None or had:
+            dead = had.keys() - self._file.alive()  # asked before the rows are read: these add none any more
+            if self._entered is None or dead:
+                self.found = Heritage(dead, self._file.rows())
 
-    def _inherits(self, fleet: Fleet) -> Fleet:
-        return fleet.takes_over(self._heritage.dead) if self._heritage is not None else fleet
+    def _inherits(self, fleet: Fleet, now: int) -> Fleet:
+        return fleet.takes_over(self._entered.dead, now) if self._entered is not None else fleet
 
     async def _changed(self, step: Callable[[Fleet, int], Fleet | None]) -> Look:
         look = await self._looks.change(step)
-        members, heritage = look.fleet.members, self._heritage
-        if heritage is not None and not any(one in members and members[one].spool for one in heritage.dead):
-            heritage.forget()
-            self._heritage = None
         self.reconcile(look)
         return look

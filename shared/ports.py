@@ -100,7 +100,9 @@ class Snapshot(Protocol):
     time: int
     """The store's time of it: larger is later. Comparable with what `Store.apply` returns, and with floors."""
     as_of: float
-    """The same instant in seconds since 1970."""
+    """The same instant in seconds since 1970, for people."""
+    now: int
+    """The same instant as `Store.now` tells it, or later."""
     exact: bool
     """Whether it is of just that instant. Otherwise it may hold more, so that readings are exact only at rest."""
 

@@ -187,6 +187,7 @@ class Reader:
                     base = Base(
                         time=snapshot.time,
                         as_of=snapshot.as_of,
+                        now=snapshot.now,
                         total=totals[name],
                         asked=its,
                         applied=its.intersection(applied),

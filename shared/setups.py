@@ -16,7 +16,7 @@ from shared.fleet_setup import FleetSetup
 from shared.settings import Settings
 from shared.sqlite.setup import SqliteSetup
 from shared.sqlite.spool_setup import SpoolSetup
-from shared.stores import datastore_place, extra_missing, opener, store_of, wrong_store
+from shared.stores import datastore_place, extra_missing, store_of
 
 if TYPE_CHECKING:
     from shared.redis.setup import RedisSetup
@@ -60,7 +60,7 @@ async def _file_setup(settings: Settings) -> AsyncIterator[Setup]:
 
 
 class _StoreSetup:
-    """A store, and the fleet in it where the store is well."""
+    """The store, and the fleet in it where the store is well."""
 
     def __init__(self, store: Setup, fleet: Callable[[], AbstractAsyncContextManager[FleetSetup]]) -> None:
         self._store = store
@@ -85,12 +85,8 @@ class _StoreSetup:
 
 @asynccontextmanager
 async def _store_setup(settings: Settings, environment: Mapping[str, str]) -> AsyncIterator[Setup]:
-    fleet = partial(_fleet_setup, settings, environment)
-    if urls.scheme_of(settings.store) == "sqlite":
-        yield _StoreSetup(_sqlite_setup(settings, urls.sqlite_file(STORE, settings.store)), fleet)
-        return
     async with _datastore_setup(settings, environment) as store:
-        yield _StoreSetup(store, fleet)
+        yield _StoreSetup(store, partial(_fleet_setup, settings, environment))
 
 
 @asynccontextmanager
@@ -141,7 +137,7 @@ async def _redis_setup(settings: Settings) -> AsyncIterator["RedisSetup"]:
 @asynccontextmanager
 async def _fleet_setup(settings: Settings, environment: Mapping[str, str]) -> AsyncIterator[FleetSetup]:
     try:
-        stored = store_of(settings, SystemClock(), environment, opener(environment, makes=False))
+        stored = store_of(settings, SystemClock(), environment)
     except CountersinkError:
         yield FleetSetup(None)
         return
@@ -163,15 +159,14 @@ async def trust_overlay(
 
 @asynccontextmanager
 async def _datastore_setup(settings: Settings, environment: Mapping[str, str]) -> AsyncIterator[Setup]:
-    if urls.scheme_of(settings.store) != "datastore":
-        raise wrong_store(settings)
+    place = datastore_place(settings)
     try:
         from shared.google.datastore_client import EMULATOR, DatastoreClient  # noqa: PLC0415 (the extra may be missing)
         from shared.google.datastore_setup import DatastoreSetup  # noqa: PLC0415
         from shared.google.datastore_ttl import Ttl  # noqa: PLC0415
     except ImportError as error:
         raise extra_missing(STORE, settings.store, "google") from error
-    clock, place = SystemClock(), datastore_place(settings)
+    clock = SystemClock()
     client = DatastoreClient(place.project, place.database, clock, environment)
     try:
         yield DatastoreSetup(client, place, clock, Ttl(place), emulator=environment.get(EMULATOR, ""))

@@ -2,13 +2,13 @@
 
 import fcntl
 import os
-from collections.abc import Collection, Iterator
+import re
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
 from uuid import uuid4
 
-_END: Final = ".holder"
+_NAME: Final = "{spool}.{member}.{process}.holder"
 
 
 class SpoolHolders:
@@ -17,56 +17,46 @@ class SpoolHolders:
     Several processes may be one member.
     """
 
-    def __init__(self, spool: Path) -> None:
+    def __init__(self, folder: Path, spool: str) -> None:
+        """`folder` of the file itself, and not of a link to it. `spool`: its id, since its name may change."""
+        self._folder = folder
         self._spool = spool
+        self._locks = re.compile(re.escape(spool) + r"\.([^.]+)\.[0-9a-f]{8}\.holder")
         self._held: int | None = None
-        self._own: Path | None = None
 
     def hold(self, member: str) -> None:
         """Until `close`, or the end of this process."""
-        if self._held is not None:
-            return
-        self._own = self._spool.with_name(f"{self._spool.name}.{member}.{uuid4().hex[:8]}{_END}")
-        new = self._own.with_suffix(".new")
-        self._held = os.open(new, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        own = self._folder / _NAME.format(spool=self._spool, member=member, process=uuid4().hex[:8])
+        new = own.with_suffix(".new")
+        self._held = os.open(new, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
         fcntl.flock(self._held, fcntl.LOCK_EX)
-        new.rename(self._own)  # nobody sees it without its lock
+        new.rename(own)  # nobody sees it without its lock
 
-    def dead(self) -> Collection[str]:
-        """Members that had it and are gone. Ask before you read the file's rows, since these add none any more."""
-        locks = [*self._locks()]
-        alive = {member for member, path in locks if path == self._own or not _free(path)}
-        return {member for member, _ in locks} - alive
-
-    def forget(self, members: Collection[str]) -> None:
-        """Their rows are with this process now."""
-        for member, path in self._locks():
-            if member in members:
-                with suppress(FileNotFoundError):
-                    path.unlink()
+    def alive(self) -> set[str]:
+        """Members that have it. Whoever had it and is not among them adds no row any more."""
+        found = [(match[1], path) for path in self._folder.iterdir() if (match := self._locks.fullmatch(path.name))]
+        return {member for member, path in found if not _removed(path)}
 
     def close(self) -> None:
-        """Its own lock file stays: others find that it is gone."""
         if self._held is not None:
             os.close(self._held)
             self._held = None
 
-    def _locks(self) -> Iterator[tuple[str, Path]]:
-        begin = f"{self._spool.name}."
-        for path in [*self._spool.parent.iterdir()]:
-            if path.name.startswith(begin) and path.name.endswith(_END):
-                yield path.name[len(begin) :].split(".")[0], path
 
-
-def _free(path: Path) -> bool:
+def _removed(path: Path) -> bool:
+    """Remove the lock file if its process is gone."""
     try:
-        found = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
         return True
+    except PermissionError:  # another user's: nobody can tell
+        return False
     try:
-        fcntl.flock(found, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     finally:
-        os.close(found)
+        os.close(file)
+    with suppress(FileNotFoundError, PermissionError):
+        path.unlink()
     return True

@@ -1,7 +1,8 @@
 """Opens the spool of the settings, for an ingest to fill and for people to look at; and what it could not send."""
 
 import logging
-from collections.abc import Callable
+import sqlite3
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
@@ -9,7 +10,6 @@ from typing import Final
 from shared import metrics
 from shared.clock import Clock
 from shared.files import spool_flaw, spool_path
-from shared.fleet_ports import Heritage
 from shared.letters import BothDeadLetters
 from shared.ports import DeadLetters, Publisher, Subscription
 from shared.settings import Settings
@@ -41,16 +41,21 @@ class Queue:
     id: str
     """Of the file, for ever."""
     file: Database
-    _holders: SpoolHolders
+    holders: SpoolHolders
+    _reader: sqlite3.Connection
     _topic: str
 
-    def taken_by(self, member: str) -> Heritage:
-        self._holders.hold(member)
-        dead = self._holders.dead()  # before the rows are counted: these members add none any more
-        return Heritage(dead, SpoolRows(self.file, self._topic), lambda: self._holders.forget(dead))
+    def hold(self, member: str) -> None:
+        self.holders.hold(member)
+
+    def alive(self) -> Collection[str]:
+        return self.holders.alive()
+
+    def rows(self) -> SpoolRows:
+        return SpoolRows(self._reader, self.file.path, self._topic)
 
     async def close(self) -> None:
-        self._holders.close()
+        self.holders.close()
         await self.file.close()
 
 
@@ -78,14 +83,17 @@ def open_spool(settings: Settings, clock: Clock, topic: str, opening: Callable[[
             file,
             buried,
         )
+    reader = database.reader()
+    spool_id = sighting_of(reader).id
     return Queue(
         SqlitePublisher(database, clock, settings.spool_bytes, Reserve(file, settings.disk_reserve, applied=False)),
         SqliteSubscription(database, clock, LEASE),
         clock,
         keeps=flaw is None,
-        id=sighting_of(database.reader()).id,
+        id=spool_id,
         file=database,
-        _holders=SpoolHolders(file),
+        holders=SpoolHolders(file.resolve().parent, spool_id),
+        _reader=reader,
         _topic=topic,
     )
 

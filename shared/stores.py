@@ -1,4 +1,4 @@
-"""The store of the settings, opened, with what is kept beside it. Beside `wiring` it names adapters."""
+"""The store in Datastore, opened, with what is kept beside it. Beside `wiring` it names adapters."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
@@ -13,10 +13,6 @@ from shared.job_ports import Jobs
 from shared.ports import Store
 from shared.settings import Settings
 from shared.sqlite.database import Database
-from shared.sqlite.fleet import SqliteFleetBook
-from shared.sqlite.jobs import SqliteJobs
-from shared.sqlite.store import SqliteStore
-from shared.sqlite.time import FileTime
 
 if TYPE_CHECKING:
     from shared.google.datastore_keys import Place as DatastorePlace
@@ -35,23 +31,11 @@ class Stored(NamedTuple):
     book: FleetBook
     close: Callable[[], Awaitable[None]]
     clock: Clock
-    """For what people see."""
-    spool_clock: Clock
-    """For what a spool takes: the store's time, as far as it is known."""
-    file: Database | None = None
+    """The store's time, as far as it is known."""
 
 
-def store_of(
-    settings: Settings, clock: Clock, environment: Mapping[str, str], opening: Callable[[Path], Database]
-) -> Stored:
-    scheme = urls.scheme_of(settings.store)
-    if scheme == "sqlite":
-        file = opening(urls.sqlite_file(STORE, settings.store))
-        told = ToldClock(clock, FileTime(file, clock).now)
-        of_file = SqliteFleetBook(file, clock)
-        return Stored(SqliteStore(file, clock), SqliteJobs(file), of_file, file.close, clock, told, file)
-    if scheme != "datastore":
-        raise wrong_store(settings)
+def store_of(settings: Settings, clock: Clock, environment: Mapping[str, str]) -> Stored:
+    place = datastore_place(settings)
     try:
         from shared.google.datastore_client import DatastoreClient  # noqa: PLC0415 (the extra may be missing)
         from shared.google.datastore_fleet import DatastoreFleetBook  # noqa: PLC0415
@@ -59,17 +43,22 @@ def store_of(
         from shared.google.datastore_store import DatastoreStore  # noqa: PLC0415
     except ImportError as error:
         raise extra_missing(STORE, settings.store, "google") from error
-    place = datastore_place(settings)
     client = DatastoreClient(place.project, place.database, clock, environment)
     store = DatastoreStore(client, place, clock)
     told = ToldClock(clock, lambda: client.time.bound(clock.monotonic()) // 1_000)
     book = DatastoreFleetBook(client, place, clock)
-    return Stored(store, DatastoreJobs(client, place, store), book, client.close, told, told)
+    return Stored(store, DatastoreJobs(client, place, store), book, client.close, told)
 
 
 def datastore_place(settings: Settings) -> "DatastorePlace":
-    from shared.google.datastore_keys import Kinds, Place  # noqa: PLC0415 (the extra may be missing)
-
+    if urls.scheme_of(settings.store) != "datastore":
+        raise SettingsError(
+            f"{STORE}={settings.store!r}: with a Pub/Sub broker it must be datastore://PROJECT[/DATABASE]"
+        )
+    try:
+        from shared.google.datastore_keys import Kinds, Place  # noqa: PLC0415 (the extra may be missing)
+    except ImportError as error:
+        raise extra_missing(STORE, settings.store, "google") from error
     there = urls.datastore(STORE, settings.store)
     kinds = Kinds(
         settings.kind_config,
@@ -88,10 +77,4 @@ def extra_missing(variable: str, url: str, extra: str) -> SettingsError:
     return SettingsError(
         f"{variable}={url!r} needs more packages: install Countersink with its extra {extra!r}"
         f" (in a checkout: pip install --editable '.[{extra}]')"
-    )
-
-
-def wrong_store(settings: Settings) -> SettingsError:
-    return SettingsError(
-        f"{STORE}={settings.store!r}: with a Pub/Sub broker it must be datastore://PROJECT[/DATABASE] or sqlite:///FILE"
     )

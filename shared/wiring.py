@@ -147,7 +147,7 @@ def _on_pubsub(
         from shared.google.pubsub_tasks import PubsubTasks  # noqa: PLC0415
     except ImportError as error:
         raise extra_missing(BROKER, settings.broker, "google") from error
-    stored = store_of(settings, SystemClock(), environment, opening)
+    stored = store_of(settings, SystemClock(), environment)
     clock = stored.clock
     looks = Looks(stored.book, clock, settings.look)
     client = PubsubClient(environment.get("PUBSUB_EMULATOR_HOST"))
@@ -161,7 +161,7 @@ def _on_pubsub(
         await asyncio.gather(subscription.close(), tasks.close())
 
     ends = [stored.close, client.close, close_pulls]
-    spool = open_spool(settings, stored.spool_clock, place.topic, opening) if publishes else None
+    spool = open_spool(settings, clock, place.topic, opening) if publishes else None
     if spool is not None:
         ends.append(spool.close)
     in_redis = settings.overlay != "memory://"
@@ -198,7 +198,7 @@ def _on_pubsub(
         tasks=tasks,
         spool=spool,
         looks=looks,
-        _files=[one for one in (stored.file, spool.file if spool else None) if one is not None],
+        _files=[spool.file] if spool is not None else [],
         _begins=begins,
         _ends=ends,
     )

@@ -149,6 +149,7 @@ class PastSnapshot:
     ) -> None:
         self.time = time
         self.as_of = time / 1_000_000
+        self.now = time // 1_000
         self._client = client
         self._place = place
         self._numbers = numbers
@@ -181,6 +182,7 @@ class AgreeingSnapshot:
     def __init__(self, client: DatastoreClient, place: Place, numbers: Numbers, time: int, as_of: float) -> None:
         self.time = time
         self.as_of = as_of
+        self.now = int(as_of * 1_000)
         self._client = client
         self._place = place
         self._numbers = numbers

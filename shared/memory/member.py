@@ -8,6 +8,7 @@ from typing import Final
 
 from shared.clock import Clock
 from shared.errors import TransientError
+from shared.fleet import LOOK_EVERY
 from shared.looks import Looks
 from shared.membership import UNKNOWN, Membership
 from shared.memory.overlay import MOST_ENTRIES, ProcessOverlay
@@ -15,8 +16,6 @@ from shared.words import Envelope
 
 _log = logging.getLogger(__name__)
 
-LOOK_EVERY: Final = 60.0
-"""Seconds between two looks whether this member has been taken for dead."""
 SOON: Final = 1.0
 """Seconds between two tries while the store is away."""
 
@@ -70,13 +69,13 @@ class MemberOverlay(ProcessOverlay):
                 _log.debug("the store is asked again for the place of this process in the fleet: %s", error)
 
     async def _step(self) -> None:
-        if (found := self._membership.found) is not None:
-            async for envelope in found.rows.read():
-                self._add(envelope, confirmed=True)
-            self._membership.inherit(found)
         look = await self._looks.get(SOON / 2)
         if look is None:
             return
         self._membership.reconcile(look)
+        if (found := self._membership.found) is not None:
+            async for envelope in found.rows.read():
+                self._add(envelope, confirmed=True)
+            self._membership.inherit(found)
         if self._membership.state == UNKNOWN and not self._membership.shares(look):
             await self._membership.owe()

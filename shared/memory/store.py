@@ -240,6 +240,7 @@ class MemorySnapshot:
     ) -> None:
         self.time = time
         self.as_of = as_of
+        self.now = int(as_of * 1_000)
         self._configs = configs
         self._shards = shards
         self._receipts = receipts

@@ -130,11 +130,7 @@ MIGRATIONS: Final = (
     ALTER TABLE broker ADD COLUMN id TEXT NOT NULL DEFAULT '';
     UPDATE broker SET id = lower(hex(randomblob(16)));
     """,
-    # Version 7: the fleet that publishes to Pub/Sub and stores here. `changed` is the store's time of the last change.
-    """
-    CREATE TABLE fleet (only INTEGER PRIMARY KEY CHECK (only = 1), data BLOB NOT NULL, changed INTEGER NOT NULL);
-    """,
-    # Version 8: what dead receipts stand for, and the counters in it, by which readings find them.
+    # Version 7: what dead receipts stand for, and the counters in it, by which readings find them.
     """
     CREATE TABLE bodies (key TEXT PRIMARY KEY, body BLOB NOT NULL);
     CREATE TABLE dead (
@@ -142,7 +138,7 @@ MIGRATIONS: Final = (
     ) WITHOUT ROWID;
     CREATE INDEX dead_counter ON dead (counter);
     """,
-    # Version 9: the file's own time in milliseconds, see `time`. Receipts of older versions expire by a wall clock, and
+    # Version 8: the file's own time in milliseconds, see `time`. Receipts of older versions expire by a wall clock, and
     # lived for 40 days at most: 31 days of retention, 1 day, and 8 days for ids of clients.
     # `since` is the file's time when a message was first leased; while the message is there, no receipt that was made
     # since then is swept. What promises are, `words` says.

@@ -3,13 +3,14 @@
 import asyncio
 import sqlite3
 from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
 from typing import Any, Final
 
 import orjson
 
 from shared.codec import decode
 from shared.errors import UnreadableError
-from shared.sqlite.database import Database, translate
+from shared.sqlite.database import translate
 from shared.words import Delivery, Envelope, Message
 
 _READ: Final = "SELECT seq, data, attributes, published FROM messages WHERE seq > ? AND seq <= ? ORDER BY seq LIMIT ?"
@@ -22,9 +23,9 @@ _FIRST: Final = "SELECT coalesce(min(seq), ?) FROM messages"
 class SpoolRows:
     """Those that are there when it is made."""
 
-    def __init__(self, database: Database, topic: str) -> None:
-        self._db = database.reader()
-        self._path = database.path
+    def __init__(self, reader: sqlite3.Connection, path: Path, topic: str) -> None:
+        self._db = reader
+        self._path = path
         self._topic = topic
         self._last = self._one(_LAST)
         self.left: bool | None = None

@@ -27,7 +27,7 @@ from shared.words import SHARD_FULL, Commit, Guard, Receipt, Receipts, ShardAdd,
 
 _COUNT: Final = (
     "UPDATE store SET time = time + 1, applied = applied + ?, deduplicated = deduplicated + ?, dead = dead + ?,"
-    " now = max(?, ?) RETURNING time"
+    " now = ? RETURNING time"
 )
 _HEAD: Final = (
     "SELECT coalesce((SELECT num_shards FROM configs WHERE counter = :counter), 0), version, deleted"
@@ -93,7 +93,7 @@ class SqliteStore:
         try:
             db.execute("BEGIN")
             (time,) = db.execute("SELECT time FROM store").fetchone()
-            yield SqliteSnapshot(db, time, self._clock.now())
+            yield SqliteSnapshot(db, time, self._clock.now(), self._time.now())
         except sqlite3.Error as error:
             raise translate(error, self.database.path) from error
         finally:
@@ -196,10 +196,11 @@ class SqliteSnapshot:
 
     exact = True
 
-    def __init__(self, db: sqlite3.Connection, time: int, as_of: float) -> None:
+    def __init__(self, db: sqlite3.Connection, time: int, as_of: float, now: int) -> None:
         self.db = db
         self.time = time
         self.as_of = as_of
+        self.now = now
 
     async def read(self, counters: Sequence[str], keys: Collection[str]) -> tuple[Mapping[str, Total], Collection[str]]:
         totals = {}
@@ -227,7 +228,7 @@ def _gone(db: sqlite3.Connection, messages: Sequence[str]) -> set[str]:
 
 
 def _apply(db: sqlite3.Connection, commit: Commit, now: int) -> int:
-    (time,) = db.execute(_COUNT, (*commit.tally[:3], now, commit.bounds.since)).fetchone()
+    (time,) = db.execute(_COUNT, (*commit.tally[:3], now)).fetchone()
     if commit.repeats():
         raise AlreadyAppliedError("a receipt stands twice in this commit")
     receipts.insert(db, commit.receipts, time)

@@ -63,14 +63,6 @@ def test_a_file_that_is_not_there_is_not_made(tmp_path: Path) -> None:
     assert "countersink.db: is not there" in done.lines[0]
 
 
-def test_a_file_beside_another_broker_is_not_made_either(tmp_path: Path) -> None:
-    file = tmp_path / "x" / "y.db"
-    cloud = {"COUNTERSINK_BROKER": "pubsub://p/topic?subscription=sub", "COUNTERSINK_STORE": f"sqlite:///{file}"}
-    code, out, (line,) = run("audit", cwd=tmp_path, **cloud)
-    assert (code, out, list(tmp_path.iterdir())) == (1, "", [])
-    assert f"{file}: is not there" in line
-
-
 def test_a_new_file_agrees(tmp_path: Path) -> None:
     make_file(tmp_path)
     done = audit(tmp_path)

@@ -79,7 +79,7 @@ class Tears(MemoryStore):
 class _Torn(MemorySnapshot):
     def __init__(self, store: MemoryStore, first: MemorySnapshot) -> None:
         self._store = store
-        self.time, self.as_of = first.time, first.as_of
+        self.time, self.as_of, self.now = first.time, first.as_of, first.now
 
     async def read(
         self, counters: Sequence[str], receipts: Collection[str]

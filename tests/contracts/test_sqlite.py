@@ -185,10 +185,6 @@ class TestSqliteStore(
         assert set(gone.value.messages) == {one.message_id}
         assert set((await store.receipts(["k", "l", "m", "n"])).found) == {"k", "m"}
 
-    async def test_what_a_broker_says_of_the_time_is_believed(self, store: SqliteStore) -> None:
-        await store.apply(replace(commit(keys=("k",)), bounds=Bounds(since=2**40)))
-        assert await store.now() >= 2**40
-
     async def test_what_a_check_of_the_file_forbids_is_refused_for_good(
         self, store: SqliteStore, database: Database
     ) -> None:

@@ -42,8 +42,16 @@ def test_one_that_was_struck_owes_and_is_known_when_it_comes_back() -> None:
 
 
 def test_who_opens_a_spool_takes_it_over() -> None:
-    fleet = Fleet().owes("old", "t", "spool").owes("other", "t", "else").takes_over({"old"})
+    fleet = Fleet().owes("old", "t", "spool").owes("other", "t", "else").takes_over({"old"}, 5)
     assert [record.spool for record in fleet.members.values()] == ["", "else"]
+
+
+def test_what_was_in_the_spool_of_one_that_is_gone_may_have_been_published_until_it_was_taken_over() -> None:
+    begun = LATER + int(SILENCE * 1000)
+    enough = begun + int(WATCHES * 1000)
+    assert "a" not in both(gone(spool="s").takes_over({"a"}, STRUCK), begun, enough).members
+    assert "a" in both(gone(spool="s").takes_over({"a"}, LATER), begun, enough).members
+    assert "a" not in both(gone(spool="s").takes_over({"a"}, LATER), begun, enough + 60_000, clear=enough).members
 
 
 def test_what_is_written_is_read() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from shared.codec import encode
-from shared.errors import OverloadedError, TransientError
+from shared.errors import OverloadedError, SettingsError, TransientError
 from shared.fleet import Fleet as FleetWords
 from shared.fleet import Overlay
 from shared.fleet_setup import FleetSetup
@@ -37,6 +37,9 @@ from tests.emulators.redis_fixtures import (
     until_exact,
 )
 
+SOON = 0.5
+"""Seconds in which a process of these tests looks at the fleet."""
+
 
 @pytest.fixture
 async def network(redis: RedisServer) -> AsyncIterator[Proxy]:
@@ -51,6 +54,11 @@ def through(network: Proxy) -> str:
 def member_of(overlay: RedisOverlay) -> Member:
     assert overlay._member is not None
     return overlay._member
+
+
+def lose_lock(folder: Path, member: str) -> None:
+    (lock,) = folder.glob(f"*.{member}.*")
+    lock.unlink()
 
 
 def id_of(overlay: RedisOverlay) -> str:
@@ -242,7 +250,7 @@ async def test_what_was_lost_makes_readings_inexact_until_somebody_says_otherwis
     await asyncio.sleep(1.0)
     assert not await exact(two)
     floor = (await two.view(["a"]))["a"].floor
-    (said,) = await FleetSetup(fleet.book).trust()
+    (said,) = await FleetSetup(fleet.book).trust(patience=SOON)
     assert "accepts increments that are not in the overlay" in said
     await until_exact(two)
     assert (await two.view(["a"]))["a"].floor > floor, "bases of before may lack it"
@@ -260,10 +268,11 @@ async def test_an_owing_record_that_stands_still_is_struck(
     await until(struck)
 
 
+@pytest.mark.parametrize("lost", [False, True])
 async def test_a_spool_file_is_taken_over_from_who_had_it_beside_this_one_and_ended(
-    fleet: Fleet, network: Proxy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    fleet: Fleet, network: Proxy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lost: bool
 ) -> None:
-    """No process has to be started for that."""
+    """No process has to be started for that. The lock files may be `lost`: somebody has moved the file alone."""
     monkeypatch.setattr("shared.redis.janitor.STRUCK_AFTER", 0.3)
     settings = Settings(
         broker="pubsub://p/likes?subscription=flushers", spool=str(tmp_path / "spool.db"), spool_disk="durable"
@@ -283,17 +292,38 @@ async def test_a_spool_file_is_taken_over_from_who_had_it_beside_this_one_and_en
 
     await until(struck)
     assert (await fleet.fleet()).members[gone].spool, "who stands still keeps its file"
-    await first.close()
+    opened = len(second.file._readers)
+    await asyncio.sleep(1.0)
+    assert len(second.file._readers) == opened, "nothing is opened as long as it stands still"
+    if lost:
+        lose_lock(tmp_path, gone)
+    else:
+        await first.close()
 
     async def taken_over() -> bool:
         return not (await fleet.fleet()).members[gone].spool
 
     await until(taken_over)
     assert await names_in(two) == (keys("spooled"), False)
-    await FleetSetup(fleet.book).trust(gone)
+    await FleetSetup(fleet.book).trust(gone, patience=SOON)
     await until_exact(two)
     assert await names_in(two) == (keys("spooled"), True)
     await second.close()
+    if lost:
+        await first.close()
+
+
+async def test_nobody_can_say_of_one_that_lives_that_nothing_of_it_is_missing(fleet: Fleet, network: Proxy) -> None:
+    one, two = await fleet.process(through(network)), await fleet.process()
+    network.close()
+    await accept(one, "before")
+    with pytest.raises(SettingsError, match=f"{id_of(one)}: still running"):
+        await FleetSetup(fleet.book).trust(patience=SOON)
+    await accept(one, "after")
+    assert not await exact(two)
+    network.open()
+    await until_exact(two)
+    assert await names_in(two) == (keys("before", "after"), True)
 
 
 async def test_a_new_fleet_is_exact_at_once(fleet: Fleet) -> None:
@@ -306,7 +336,7 @@ async def test_a_new_fleet_on_a_used_store_is_not(fleet: Fleet) -> None:
     one = await fleet.process()
     await asyncio.sleep(0.5)
     assert not await exact(one)
-    assert await FleetSetup(fleet.book).trust("older")
+    assert await FleetSetup(fleet.book).trust("older", patience=SOON)
     await until_exact(one)
 
 
@@ -321,7 +351,7 @@ async def test_everything_that_was_entered_is_lost_with_redis_and_who_crashed_be
         assert not await exact(two)
         await asyncio.sleep(0.05)
     assert (await fleet.fleet()).overlay.epoch == 2
-    await FleetSetup(fleet.book).trust()
+    await FleetSetup(fleet.book).trust(patience=SOON)
     await until_exact(two)
 
 
@@ -347,7 +377,7 @@ async def test_another_redis_is_no_overlay_until_it_is_named(
 
     await until(named)
     assert not await exact(two)
-    await FleetSetup(fleet.book).trust(id_of(one))
+    await FleetSetup(fleet.book).trust(id_of(one), patience=SOON)
     await until_exact(two)
 
 

@@ -24,6 +24,7 @@ from shared.sqlite.spooled import GIVEN_UP
 from shared.words import Envelope, Message
 from tests.cli.running import run
 from tests.contracts.broker import message, numbers, pull_all
+from tests.emulators.datastore_fixtures import Datastore
 from tests.emulators.front import Front, front
 from tests.emulators.pubsub_fixtures import Pubsub
 from tests.processes.harness import Processes, processes
@@ -38,11 +39,12 @@ async def before(pubsub: Pubsub) -> AsyncIterator[Front]:
         yield one
 
 
-def settings_of(pubsub: Pubsub, host: str, folder: Path) -> dict[str, str]:
+def settings_of(pubsub: Pubsub, store: Datastore, host: str, folder: Path) -> dict[str, str]:
     place = pubsub.place
     return {
         "COUNTERSINK_BROKER": f"pubsub://{place.project}/{place.topic_id}?subscription={place.subscription_id}",
-        "COUNTERSINK_STORE": f"sqlite:///{folder}/store.db",
+        "COUNTERSINK_STORE": f"datastore://{store.place.project}?namespace={store.place.namespace}",
+        "DATASTORE_EMULATOR_HOST": store.host,
         "COUNTERSINK_SPOOL": f"{folder}/spool.db",
         "COUNTERSINK_SPOOL_DISK": "durable",
         "COUNTERSINK_FLUSH_INTERVAL": "0.1",
@@ -51,8 +53,9 @@ def settings_of(pubsub: Pubsub, host: str, folder: Path) -> dict[str, str]:
 
 
 @pytest.fixture
-async def started(pubsub: Pubsub, before: Front, tmp_path: Path) -> AsyncIterator[Processes]:
-    async with processes(tmp_path, tmp_path / "log", **settings_of(pubsub, before.address, tmp_path)) as started:
+async def started(pubsub: Pubsub, firestore: Datastore, before: Front, tmp_path: Path) -> AsyncIterator[Processes]:
+    settings = settings_of(pubsub, firestore, before.address, tmp_path)
+    async with processes(tmp_path, tmp_path / "log", **settings) as started:
         yield started
 
 
@@ -176,10 +179,10 @@ async def test_a_refusal_after_a_try_without_an_answer_does_not_say_that_nothing
 
 
 async def test_a_deleted_subscription_is_said_and_its_successor_gets_everything(
-    pubsub: Pubsub, before: Front, started: Processes, session: aiohttp.ClientSession, tmp_path: Path
+    pubsub: Pubsub, before: Front, started: Processes, session: aiohttp.ClientSession
 ) -> None:
     """Without a spool. What was published before anybody knew is in the topic, and comes back by a seek."""
-    settings = settings_of(pubsub, pubsub.host, tmp_path) | {"COUNTERSINK_SPOOL": "off"}
+    settings = started.environment | {"PUBSUB_EMULATOR_HOST": pubsub.host, "COUNTERSINK_SPOOL": "off"}
     ingest = await started.start("ingest", "--port", "0", COUNTERSINK_SPOOL="off")
     begun = int(time.time())
     accepted = [(await post(session, ingest.url, 0))[0]]
@@ -247,7 +250,7 @@ async def test_dlq_shows_replays_and_drops_what_a_spool_can_not_send(
     """The service runs on the same file meanwhile."""
     file = tmp_path / "spool.db"
     await buried(file, pubsub.place.topic, envelopes("e-1", "e-2"), "it is too large to be sent")
-    settings = settings_of(pubsub, pubsub.host, tmp_path)
+    settings = started.environment | {"PUBSUB_EMULATOR_HOST": pubsub.host}
     ingest = await started.start("ingest", "--port", "0")
 
     async def dlq(*words: str) -> tuple[int, str]:

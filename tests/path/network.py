@@ -191,6 +191,7 @@ class RemoteSnapshot:
         self._network, self._owner, self._snapshot = network, owner, snapshot
         self.time = snapshot.time
         self.as_of = snapshot.as_of
+        self.now = snapshot.now
         self.exact = snapshot.exact
 
     async def read(

@@ -13,7 +13,7 @@ from flusher.witness import Witness
 from shared.codec import decode
 from shared.errors import TransientError
 from shared.fleet import Fleet
-from shared.fleet_ports import Heritage, Look
+from shared.fleet_ports import Look
 from shared.looks import Looks
 from shared.membership import Membership
 from shared.memory.broker import MemoryBroker
@@ -141,11 +141,14 @@ class Disk:
         self._system, self._disk = system, disk
         self.id = f"spool-{system.disks.index(disk)}"
 
-    def taken_by(self, member: str) -> Heritage:
-        had = self._system.holders.setdefault(self.id, set())
-        had.add(member)
-        dead = had - self._system.overlays.keys() - {member}
-        return Heritage(dead, DiskRows(self._disk), lambda: had.difference_update(dead))
+    def hold(self, member: str) -> None:
+        self._system.holders.setdefault(self.id, set()).add(member)
+
+    def alive(self) -> set[str]:
+        return self._system.holders[self.id] & self._system.overlays.keys()
+
+    def rows(self) -> DiskRows:
+        return DiskRows(self._disk)
 
 
 @dataclass
