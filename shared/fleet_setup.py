@@ -43,7 +43,7 @@ class FleetSetup:
             for name, record in fleet.apart().items()
         ]
         if fleet.whole():
-            said = f"{len(fleet.members)} processes publish, and the overlay has all that is pending"
+            said = f"the overlay has all that is pending; ingests that publish: {len(fleet.members)}"
             found.append(Finding(OK, _PART, said))
         return found
 

@@ -11,6 +11,7 @@ from typing import Any
 import aiohttp
 import pytest
 
+from shared.google.datastore_fleet import DatastoreFleetBook
 from tests.emulators.redis_fixtures import RedisServer
 from tests.fleet.pairs import Emulated
 from tests.fleet.poison import Poison
@@ -47,6 +48,8 @@ async def test_dead_letters_stay_pending_over_restarts_and_a_set_finds_them(
 ) -> None:
     poison = Poison(on_emulators, [COUNTER])
     await poison.begin()
+    datastore = on_emulators.datastore
+    book = DatastoreFleetBook(datastore.client(), datastore.place, datastore.clock)
     settings = on_emulators.settings | {"COUNTERSINK_OVERLAY": redis.url}
     async with (
         processes(tmp_path, tmp_path / "log", **settings) as started,
@@ -61,8 +64,11 @@ async def test_dead_letters_stay_pending_over_restarts_and_a_set_finds_them(
             while len(await on_emulators.dead_letters()) < NUMBER:
                 await asyncio.sleep(0.2)
         assert (await exact_reading(session, ingest.url))["value"] == NUMBER
-        await ingest.end(signal.SIGTERM)  # killed, its record would keep readings inexact until the others fence it
+        await ingest.end(signal.SIGKILL)
         ingest = await started.start("ingest", "--port", "0")
+        async with asyncio.timeout(WITHIN):  # others fence the one that is gone; Redis has everything of it until then
+            while len((await book.look()).fleet.members) > 1:
+                await asyncio.sleep(0.2)
         assert (await exact_reading(session, ingest.url))["value"] == NUMBER
         await asyncio.to_thread(redis.kill)
         await asyncio.to_thread(redis.start)

@@ -824,7 +824,7 @@ SABOTAGES: Final = (
         "shared/redis/overlay.py",
         "max(floor, changed))",
         "floor)",
-        (FLEET,),
+        (FENCES, "-k", "until_somebody_says_otherwise"),
     ),
     Sabotage(
         "a record goes though it is not the one that was seen",
