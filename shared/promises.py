@@ -5,7 +5,7 @@ an envelope may meet was made under some of the promises that were in force sinc
 them judges it. Receipts are made by the greatest that is in force. See docs/adr/0015. Pure.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Final, NamedTuple
 
 from shared.receipts import CLIENT_IDS_REMEMBERED, DAY, HOUR
@@ -26,6 +26,37 @@ class Promise(NamedTuple):
     """A receipt lives at least so long after its message was published."""
     seen: int = 0
     """When a flusher last renewed the promise, by the store's time."""
+
+
+class Ages(NamedTuple):
+    """What the age of an overlay's entry says, whose receipt is not found. Both in ms, by the store's time."""
+
+    over: int
+    """An entry that was published before can't be applied any more."""
+    unsure: int
+    """An entry that was published before may have been applied under a receipt that has expired."""
+
+
+def ages(promises: Collection[Promise], now: int) -> Ages:
+    """What the stored promises say at that time of the store.
+
+    A spool forwards nothing that has waited for the greatest `life - reach`, less an hour. A flusher applies nothing
+    older than the greatest `reach`, by a date of the broker that may be an hour off. Together that is the longest way
+    of an entry. A receipt lives for the least `life`, or longer. An hour more on each side is for what is under way.
+
+    One promise binds all flushers, also those with other settings, for what is published up to 8 days after it was
+    renewed (`Promises.until`). An entry that is younger than that may meet a flusher of any settings, so it is kept.
+
+    The promises may be read late. A new one does not lift what an older one binds. A receipt that is made under it
+    lives for a day or more, so the promise is known long before such a receipt expires. Where there is no promise, no
+    flusher has applied anything.
+    """
+    if not promises:
+        return Ages(0, 0)
+    longest = max(one.life - one.reach for one in promises) + max(one.reach for one in promises)
+    bound = max(one.seen for one in promises) + CLIENT_IDS_REMEMBERED
+    least = min(one.life for one in promises)
+    return Ages(max(0, min(now - longest - HOUR, bound)), max(0, now - least + HOUR))
 
 
 def promised(retention: int, spool_age: int) -> Promise:

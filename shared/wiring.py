@@ -19,7 +19,6 @@ from shared.memory.jobs import MemoryTasks
 from shared.memory.member import MemberOverlay
 from shared.memory.overlay import ProcessOverlay
 from shared.ports import DeadLetters, Overlay, Publisher, Store, Subscription
-from shared.receipts import HOUR
 from shared.settings import Settings
 from shared.spools import Queue, open_spool, with_spooled
 from shared.sqlite.balance import SqliteBalance
@@ -172,7 +171,7 @@ def _on_pubsub(
     overlay: Overlay = ProcessOverlay(clock)
     of_fleet: RedisOverlay | MemberOverlay | None = None
     if in_redis:
-        overlay = of_fleet = redis_overlay(settings, looks, clock, membership)
+        overlay = of_fleet = redis_overlay(settings, looks, clock, membership, stored.store)
     elif membership is not None:
         overlay = of_fleet = MemberOverlay(clock, looks, membership)
     if of_fleet is not None:
@@ -204,14 +203,15 @@ def _on_pubsub(
     )
 
 
-def redis_overlay(settings: Settings, looks: Looks, clock: Clock, membership: Membership | None) -> "RedisOverlay":
+def redis_overlay(
+    settings: Settings, looks: Looks, clock: Clock, membership: Membership | None, store: Store
+) -> "RedisOverlay":
     urls.redis(OVERLAY, settings.overlay)
     try:
         from shared.redis.overlay import RedisOverlay  # noqa: PLC0415 (the extra may be missing)
     except ImportError as error:
         raise extra_missing(OVERLAY, urls.shown(settings.overlay), "redis") from error
-    live = (settings.retention + int(settings.spool_age)) * 1000 + HOUR
-    return RedisOverlay(settings.overlay, looks, clock, membership=membership, entries_live=live)
+    return RedisOverlay(settings.overlay, looks, clock, membership=membership, promises=store.promises)
 
 
 def tasks_of_process(clock: Clock, lease: float) -> Tasks:

@@ -9,14 +9,16 @@ import logging
 import random
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from shared.clock import Clock
 from shared.errors import TransientError
 from shared.fleet import Overlay
 from shared.looks import Looks
 from shared.membership import Membership
+from shared.promises import Ages
 from shared.redis import scripts
+from shared.redis.ages import Ask, KnownPromises
 from shared.redis.copy import Copy
 from shared.redis.entries import Attempt
 from shared.redis.flaws import flaws_of
@@ -37,6 +39,18 @@ LOOK_EVERY: Final = 5.0
 MOST_ENTRIES: Final = 300_000
 MOST_WITHDRAWN: Final = 10_000
 KEYS_AT_ONCE: Final = 500
+NOTHING: Final = Ages(0, 0)
+"""Is too old."""
+
+
+class _Told(NamedTuple):
+    """What Redis answered."""
+
+    question: Question
+    floor: int
+    unsure: Collection[str] | None
+    """Receipt keys of entries that may have been applied under a receipt that is gone; None if that can't be told."""
+    hashes: Sequence[Any]
 
 
 class RedisOverlay:
@@ -52,7 +66,7 @@ class RedisOverlay:
         clock: Clock,
         *,
         membership: Membership | None,
-        entries_live: int,
+        promises: Ask,
         every: float = EVERY,
         look_every: float = LOOK_EVERY,
         patience: float = APART_AFTER,
@@ -60,9 +74,7 @@ class RedisOverlay:
         timeout: float = TIMEOUT,
         most_entries: int = MOST_ENTRIES,
     ) -> None:
-        """`entries_live`: milliseconds after which nothing that was published can come to a flusher any more; receipts
-        outlive it. All else is in seconds.
-        """
+        """`promises`: `Store.promises`. All else is in seconds."""
         self._looks = looks
         self._clock = clock
         self._server = server = Server(url, Links(url, timeout))
@@ -72,7 +84,7 @@ class RedisOverlay:
         if membership is not None:
             self._member = Member(server, membership, looks, clock, self._copy, patience=patience)
             self._janitor = Janitor(server, looks, clock, membership.id, silent)
-        self._entries_live = entries_live
+        self._known = KnownPromises(promises, looks, clock)
         self._every = every
         self._look_every = look_every
         self._withdrawn: list[tuple[str, str]] = []
@@ -119,31 +131,29 @@ class RedisOverlay:
             overlay, views = look.fleet.overlay, await self._told(names, look.fleet.overlay)
         if views is None:
             return {}
-        question, floor, hashes = views
+        question, floor, unsure, hashes = views
         changed = look.changed if look is not None else 0
-        context = Context(overlay.nonce, look is not None and look.fleet.whole(), max(floor, changed))
-        return self._views.answer(question, hashes, context)
+        exact = look is not None and look.fleet.whole() and unsure is not None
+        return self._views.answer(question, hashes, Context(overlay.nonce, exact, max(floor, changed)), unsure or ())
 
-    async def _told(self, names: Sequence[str], overlay: Overlay) -> tuple[Question, int, Sequence[Any]] | None:
+    async def _told(self, names: Sequence[str], overlay: Overlay) -> _Told | None:
         """What the overlay says; None if it has no name yet."""
         if not overlay.epoch:
             return None
         while True:
             question = self._views.question(names, overlay.nonce)
-            reply = await self._server.ask(scripts.VIEW, overlay, self._oldest(), *question.arguments())
+            ages = self._known.ages()
+            reply = await self._server.ask(scripts.VIEW, overlay, *(ages or NOTHING), *question.arguments())
             if reply[0] == b"ok":
-                return question, int(reply[1]), reply[2:]
+                few = ages is not None and len(reply[2]) < scripts.MOST_UNSURE
+                unsure = frozenset(key.decode() for key in reply[2]) if few else None
+                return _Told(question, int(reply[1]), unsure, reply[3:])
             if reply[0] != b"old":
                 raise AwayError("Redis is not the overlay of the fleet")
             await self._forget(overlay)
 
     def _named(self) -> Overlay:
         return self._looks.last.fleet.overlay if self._looks.last is not None else Overlay()
-
-    def _oldest(self) -> int:
-        """What was published before that is applied, or dead, or lost by the broker; its receipt may be gone."""
-        now = self._looks.now()
-        return max(0, now - self._entries_live) if now else 0
 
     async def names(self, prefix: str) -> Sequence[str]:
         overlay = self._named()
@@ -243,7 +253,7 @@ class RedisOverlay:
         return await flaws_of(self._server)
 
     async def _forget(self, overlay: Overlay) -> None:
-        await self._server.ask(scripts.FORGET, overlay, self._oldest())
+        await self._server.ask(scripts.FORGET, overlay, (self._known.ages() or NOTHING).over)
 
     async def _run(self) -> None:
         while True:
@@ -268,6 +278,7 @@ class RedisOverlay:
         look = await self._looks.get(self._every / 2 if woken else self._look_every)
         if look is None:
             return
+        await self._known.refresh()
         member = self._member
         if member is None:
             await self._server.who(look.fleet.overlay)

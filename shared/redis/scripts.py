@@ -27,6 +27,8 @@ ORPHANS_KEPT: Final = 600_000
 """Milliseconds an unconfirmed entry lives that nobody withdraws. It adds to nothing; confirming would make it anew."""
 MOST_SHOWN: Final = 20_000
 """Entries in one view. Flushers have stood still for long where there are more; others wait while they are told."""
+MOST_UNSURE: Final = 1_000
+"""Receipt keys of entries that are so old that they may be applied; where there are more, nothing is exact."""
 MOST_WORK: Final = 5_000
 """Entries changed in one step, about: others wait meanwhile."""
 
@@ -220,8 +222,12 @@ VIEW: Final = Script(
     + """
 local oldest = redis.call('ZRANGE', P .. 'old', 0, 0, 'WITHSCORES')
 if oldest[1] and tonumber(oldest[2]) < tonumber(ARGV[2]) then return {'old'} end
-local reply, shown = {'ok', redis.call('HGET', EPOCH, 'floor')}, 0
-for at = 3, #ARGV, 2 do
+local unsure = {}
+if oldest[1] and tonumber(oldest[2]) <= tonumber(ARGV[3]) then
+  unsure = redis.call('ZRANGEBYSCORE', P .. 'old', '-inf', ARGV[3], 'LIMIT', 0, MOST_UNSURE)
+end
+local reply, shown = {'ok', redis.call('HGET', EPOCH, 'floor'), unsure}, 0
+for at = 4, #ARGV, 2 do
   local counter = P .. 'c:' .. ARGV[at]
   local version = redis.call('HGET', counter, 'v')
   if version and version ~= ARGV[at + 1] then
@@ -236,9 +242,11 @@ for at = 3, #ARGV, 2 do
   end
 end
 return reply
-""".replace("MOST_SHOWN", str(MOST_SHOWN))
+""".replace("MOST_SHOWN", str(MOST_SHOWN)).replace("MOST_UNSURE", str(MOST_UNSURE))
 )
-"""identity, an instant as above, then (counter, version known)… One instant. `old`: forget first what is too old."""
+"""identity, an instant as above, another, then (counter, version known)… One instant. `old`: forget first what is too
+old. Otherwise the third answer is the receipt keys of what was published until the other instant.
+"""
 
 HOLDS: Final = Script(
     BEGIN

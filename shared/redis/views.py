@@ -1,6 +1,6 @@
 """Views of counters as Redis answered them; what has not changed since is neither sent nor read again."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import count
 from typing import Any, Final, NamedTuple
@@ -31,6 +31,13 @@ def both(one: View, other: View) -> View:
         version=next(_VERSIONS),
         exact=False,
     )
+
+
+def _doubted(view: View, unsure: Collection[str]) -> View:
+    """It is not cached, and has a version of its own: an entry grows old while nothing else of it changes."""
+    if any(entry.key in unsure for entry in view.entries):
+        return replace(view, version=next(_VERSIONS), exact=False)
+    return view
 
 
 class _Seen(NamedTuple):
@@ -69,10 +76,13 @@ class Views:
         seen = self._seen
         return Question(counters, {name: seen[name] for name in counters if name in seen})
 
-    def answer(self, question: Question, hashes: Sequence[Any], of: Context) -> dict[str, View]:
-        """Counters with too many entries are left out."""
+    def answer(
+        self, question: Question, hashes: Sequence[Any], of: Context, unsure: Collection[str] = ()
+    ) -> dict[str, View]:
+        """Counters with too many entries are left out. Those with an entry of an `unsure` receipt key are not exact."""
         found = [(name, one) for name, one in zip(question.counters, hashes, strict=True) if one != b"many"]
-        return {name: self._view(name, one, of, question.known.get(name)) for name, one in found}
+        views = {name: self._view(name, one, of, question.known.get(name)) for name, one in found}
+        return {name: _doubted(view, unsure) for name, view in views.items()} if unsure else views
 
     def _view(self, name: str, found: bytes, of: Context, before: _Seen | None) -> View:
         if found == b"":

@@ -1,9 +1,9 @@
 """How long receipts live, and until when envelopes may be applied, where flushers have different settings."""
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
-from shared.promises import FORCE, RENEWED, Promise, Promises, promised
+from shared.promises import FORCE, RENEWED, Ages, Promise, Promises, ages, promised
 from shared.receipts import CLIENT_IDS_REMEMBERED, DAY, HOUR
 
 WEEK = promised(7 * DAY, DAY)
@@ -81,3 +81,64 @@ def test_whatever_the_settings_a_copy_is_judged_while_the_receipt_is_there(
     judge = Promises(other, [kept])
     second = first + min(waited, judge.longest_spool())
     assert judge.until(second) < expires
+
+
+SHORT = promised(600_000, 60_000)
+NOW = 1_000 * DAY
+
+
+def test_without_a_promise_no_entry_is_too_old() -> None:
+    assert ages([], NOW) == Ages(0, 0)
+
+
+def test_what_a_spool_and_the_broker_may_still_deliver_is_not_in_doubt() -> None:
+    for one in (SHORT, WEEK, MONTH):
+        longest = Promises(one).longest_spool() + one.reach
+        assert ages([one._replace(seen=NOW)], NOW).unsure <= NOW - longest
+
+
+def test_an_entry_is_unsure_before_it_is_over() -> None:
+    both = [SHORT._replace(seen=NOW), MONTH._replace(seen=NOW)]
+    assert ages(both, NOW) == Ages(NOW - MONTH.life - HOUR, NOW - SHORT.life + HOUR)
+
+
+def test_nothing_is_over_that_no_promise_binds() -> None:
+    """The next flusher may have any settings."""
+    gone = NOW - 30 * DAY
+    assert ages([SHORT._replace(seen=gone)], NOW).over == gone + CLIENT_IDS_REMEMBERED
+
+
+@given(
+    before=SETTINGS,
+    after=SETTINGS,
+    seen=st.integers(0, 80).map(DAY.__mul__),
+    waited=st.integers(0, 6 * 24).map(HOUR.__mul__),
+    age=st.integers(0, 80 * 24).map(HOUR.__mul__),
+)
+@example(before=promised(600_000, 5 * DAY), after=promised(31 * DAY, 0), seen=60 * DAY, waited=5 * DAY, age=33 * DAY)
+def test_whatever_the_next_flushers_settings_it_applies_nothing_that_is_over(
+    before: Promise, after: Promise, seen: int, waited: int, age: int
+) -> None:
+    """A spool forwarded it by the promise that was there; the next flusher judges it, known by now or not yet."""
+    kept = before._replace(seen=NOW - seen)
+    published = NOW - age
+    second = published + min(waited, Promises(kept).longest_spool())
+    over = max(ages([kept], NOW).over, ages([kept, after._replace(seen=NOW)], NOW).over)
+    if published < over:
+        assert Promises(after, [kept]).until(second) < NOW
+
+
+@given(
+    one=SETTINGS,
+    other=SETTINGS,
+    early=st.integers(0, 40).map(DAY.__mul__),
+    age=st.integers(0, 80 * 24).map(HOUR.__mul__),
+)
+def test_whichever_flusher_applied_it_its_receipt_is_there_unless_it_is_unsure(
+    one: Promise, other: Promise, early: int, age: int
+) -> None:
+    published = NOW - age
+    applied = min(published + min(early, one.reach), NOW)
+    kept = [one._replace(seen=applied), other._replace(seen=applied - FORCE - 1)]
+    if published >= ages(kept, NOW).unsure:
+        assert Promises(one, kept).expires(applied, of_client=False) > NOW

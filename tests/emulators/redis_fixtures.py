@@ -22,7 +22,7 @@ from shared.looks import Looks
 from shared.membership import Membership, new_member
 from shared.memory.fleet import MemoryFleetBook
 from shared.memory.store import MemoryStore
-from shared.receipts import DAY, key_of_envelope
+from shared.receipts import key_of_envelope
 from shared.redis.overlay import RedisOverlay
 from shared.words import Envelope
 from tests.emulators.datastore_fixtures import missing
@@ -192,7 +192,7 @@ class Fleet:
             else None
         )
         overlay = RedisOverlay(
-            url or self.url, looks, self.clock, membership=membership, entries_live=8 * DAY, **settings
+            url or self.url, looks, self.clock, membership=membership, promises=self.store.promises, **settings
         )
         if opened:
             await overlay.open()

@@ -467,17 +467,6 @@ async def test_bases_and_what_was_accepted_unseen(fleet: Fleet, network: Proxy, 
     assert reading.value == 1
 
 
-async def test_what_is_older_than_its_receipt_can_be_is_not_pending(fleet: Fleet) -> None:
-    """It was applied and never settled, and its receipt is gone; a fleet that stood still for a week finds it."""
-    one, two = await fleet.process(), await fleet.process()
-    await accept(one, "old")
-    assert (await names_in(two))[0] == keys("old")
-    two._entries_live = one._entries_live = -1_000
-    await until_exact(two)
-    assert await names_in(two) == (set(), True)
-    assert await two.holds(keys("old")) == set()
-
-
 async def test_floors_that_are_forgotten_become_the_floor_of_all(
     redis: RedisServer, fleet: Fleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:

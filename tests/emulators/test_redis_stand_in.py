@@ -45,7 +45,10 @@ def drawn(chance: random.Random) -> tuple[Script, list[Any]]:
         (scripts.SETTLE, [floor, key, chance.choice(KEYS)]),
         (scripts.RAISE, [floor, names[0]]),
         (FORGET, [chance.choice([0, 10**5])]),
-        (scripts.VIEW, [chance.choice([0, 10]), *(part for name in names for part in (name, ""))]),
+        (
+            scripts.VIEW,
+            [chance.choice([0, 10]), chance.choice([0, 20]), *(part for name in names for part in (name, ""))],
+        ),
         (scripts.HOLDS, KEYS),
         (UNSETTLED, [10]),
         (scripts.GONE, [key, attempt, "other", "x.0"]),

@@ -27,6 +27,7 @@ SEEDS: Final = "tests/simulation/test_seeds.py::test_a_few_seeds"
 FLEET: Final = "tests/simulation/test_fleet_seeds.py"
 EVIDENCE: Final = "tests/core/test_evidence.py"
 FENCES: Final = "tests/emulators/test_redis_fleet.py"
+AGES: Final = "tests/emulators/test_redis_ages.py"
 
 
 class Sabotage(NamedTuple):
@@ -908,5 +909,26 @@ SABOTAGES: Final = (
         "if fleet.members.get(name) == struck[name]))",
         "))",
         (FENCES, "-k", "nobody_can_say"),
+    ),
+    Sabotage(
+        "an entry is forgotten by what flushers of long ago promised",
+        "shared/promises.py",
+        "min(now - longest - HOUR, bound)",
+        "now - longest - HOUR",
+        (CORE, AGES),
+    ),
+    Sabotage(
+        "an entry lives no longer than the greatest promise",
+        "shared/promises.py",
+        "    longest = max(one.life - one.reach for one in promises) + max(one.reach for one in promises)",
+        "    longest = max(one.life for one in promises) - HOUR - HOUR // 2",
+        (CORE,),
+    ),
+    Sabotage(
+        "an entry whose receipt may be gone is as good as any",
+        "shared/redis/views.py",
+        " if unsure else views",
+        " if False else views",
+        (AGES,),
     ),
 )

@@ -19,7 +19,6 @@ from shared.membership import Membership
 from shared.memory.broker import MemoryBroker
 from shared.memory.fleet import MemoryFleetBook
 from shared.ports import Overlay
-from shared.receipts import DAY, HOUR
 from shared.redis.overlay import RedisOverlay
 from shared.words import Delivery, Envelope, Message
 from tests.path.network import RemoteBroker
@@ -275,8 +274,8 @@ class FleetSystem(System):
         if publishes:
             disk = Disk(self, self._disk) if self._disk is not None else None
             membership = Membership(looks, clock, member=owner, topic="memory", spool=disk, silence=SILENCE)
-        live = 7 * DAY + HOUR
-        overlay = RedisOverlay(self.url, looks, clock, membership=membership, entries_live=live, **SOON)
+        promises = self.store.promises
+        overlay = RedisOverlay(self.url, looks, clock, membership=membership, promises=promises, **SOON)
         self.overlays[owner], self.urls[owner] = overlay, self.url
         self._go(overlay.open())
         return overlay

@@ -1,0 +1,198 @@
+"""How long an entry lives depends on what flushers promised in the store, not on the settings of any process."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from shared.clock import SystemClock
+from shared.looks import Looks
+from shared.membership import Membership, new_member
+from shared.memory.store import MemoryStore
+from shared.promises import Promise, promised
+from shared.reader import Reader
+from shared.receipts import DAY, HOUR
+from shared.redis.overlay import RedisOverlay
+from shared.settings import Settings
+from shared.wiring import redis_overlay
+from shared.words import Commit, Receipt, ShardAdd
+from tests.emulators.redis_fixtures import Fleet, accept, keys, names_in, until_exact
+
+SHORT: dict[str, Any] = {"retention": 600, "spool_age": 60.0}
+SMALL = promised(600_000, 60_000)
+DEFAULT = promised(7 * DAY, DAY)
+
+
+class LaterClock(SystemClock):
+    """The store's; hours pass in no time."""
+
+    ahead = 0.0
+
+    def now(self) -> float:
+        return super().now() + self.ahead
+
+
+@pytest.fixture
+def time(fleet: Fleet) -> LaterClock:
+    clock = LaterClock()
+    fleet.use(MemoryStore(clock))
+    return clock
+
+
+async def promise(fleet: Fleet, one: Promise) -> None:
+    """As a flusher does before it writes a receipt."""
+    await fleet.store.promise(one._replace(seen=await fleet.store.now()))
+
+
+async def process(fleet: Fleet, **settings: Any) -> RedisOverlay:
+    """An ingest with these settings."""
+    looks = Looks(fleet.book, fleet.clock, 0.0)
+    membership = Membership(looks, fleet.clock, member=new_member(), topic="test", longest_look=0.0)
+    chosen = Settings(overlay=fleet.url, **settings)
+    overlay = redis_overlay(chosen, looks, fleet.clock, membership, fleet.store)
+    await overlay.open()
+    fleet.overlays.append(overlay)
+    return overlay
+
+
+async def steps(*overlays: RedisOverlay) -> None:
+    """Each hears what time it is, and does what it does every second."""
+    for overlay in overlays:
+        await overlay._looks.get(0)
+        await overlay._step()
+
+
+@pytest.mark.parametrize("promises", [[], [SMALL]])
+async def test_what_waits_in_a_spool_is_pending_for_as_long_as_it_may_be_forwarded(
+    fleet: Fleet, time: LaterClock, promises: list[Promise]
+) -> None:
+    """The settings add up to 71 minutes, and the spool may forward for 22 hours."""
+    for one in promises:
+        await promise(fleet, one)
+    ingest = await process(fleet, **SHORT)
+    await accept(ingest, "spooled")
+    time.ahead = 3 * 3_600.0
+    await steps(ingest)
+    assert await names_in(ingest) == (keys("spooled"), True)
+
+
+async def test_a_process_with_smaller_settings_deletes_nothing(fleet: Fleet, time: LaterClock) -> None:
+    await promise(fleet, DEFAULT)
+    one, other = await process(fleet), await process(fleet, **SHORT)
+    await accept(one, "e")
+    time.ahead = 2 * 86_400.0
+    await steps(one, other)
+    for reader in (one, other):
+        assert await names_in(reader) == (keys("e"), True)
+
+
+async def test_nothing_is_exact_and_wrong_once_a_receipt_may_be_gone(fleet: Fleet, time: LaterClock) -> None:
+    """It was applied by a flusher with short settings, and nobody has told Redis. Others with longer settings may
+    still apply what is as old.
+    """
+    for one in (SMALL, DEFAULT):
+        await promise(fleet, one)
+    ingest = await process(fleet)
+    reader = Reader(fleet.store, ingest, fleet.clock, cache_ttl=0.0)
+    await accept(ingest, "e")
+    await accept(ingest, "other", "b")
+    (key,) = keys("e")
+    receipt = Receipt(key, await fleet.store.now() + SMALL.life)
+    await fleet.store.apply(Commit((receipt,), (ShardAdd("a", 0, 1, 1),)))
+    time.ahead = (SMALL.life + 60_000) / 1_000
+    await fleet.store.sweep(await fleet.store.now(), 10)
+    await steps(ingest)
+    await accept(ingest, "young", "c")
+    old, other, young, none = await reader.read(["a", "b", "c", "d"])
+    assert (old.value, old.exact) == (2, False)
+    assert (other.value, other.exact) == (1, False)
+    assert (young.value, young.exact) == (1, True)
+    assert (none.value, none.exact) == (0, True)
+    assert (await reader.read(["c", "a"]))[1].exact is False, "nor from the cache"
+
+
+async def test_with_too_many_old_entries_nothing_is_exact(
+    fleet: Fleet, time: LaterClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shared.redis.scripts.MOST_UNSURE", 1)
+    for one in (SMALL, DEFAULT):
+        await promise(fleet, one)
+    ingest = await process(fleet)
+    await accept(ingest, "e")
+    assert await names_in(ingest, "other") == (set(), True)
+    time.ahead = 2 * 86_400.0
+    await steps(ingest)
+    assert await names_in(ingest, "other") == (set(), False)
+
+
+async def test_one_whose_receipt_is_found_is_settled_and_then_exact(fleet: Fleet, time: LaterClock) -> None:
+    for one in (SMALL, DEFAULT):
+        await promise(fleet, one)
+    ingest = await process(fleet)
+    reader = Reader(fleet.store, ingest, fleet.clock, cache_ttl=0.0)
+    await accept(ingest, "e")
+    (key,) = keys("e")
+    await fleet.store.apply(Commit((Receipt(key, 2**62),), (ShardAdd("a", 0, 1, 1),)))
+    time.ahead = 3 * 86_400.0
+    await steps(ingest)
+    assert (await reader.read(["a"]))[0].value == 1
+    (reading,) = await reader.read(["a"])
+    assert (reading.value, reading.exact) == (1, True)
+
+
+async def test_a_view_that_was_exact_is_not_when_its_entry_has_grown_old(fleet: Fleet, time: LaterClock) -> None:
+    """It has not changed in Redis meanwhile, so it is not sent again."""
+    for one in (SMALL, DEFAULT):
+        await promise(fleet, one)
+    ingest = await process(fleet)
+    await accept(ingest, "e")
+    assert await names_in(ingest) == (keys("e"), True)
+    time.ahead = 2 * 86_400.0
+    await steps(ingest)
+    assert await names_in(ingest) == (keys("e"), False)
+
+
+async def test_an_entry_that_is_older_than_all_promises_is_forgotten(fleet: Fleet, time: LaterClock) -> None:
+    """It was applied and never settled, and its receipt is gone; a fleet that stood still for a week finds it."""
+    await promise(fleet, DEFAULT)
+    one, two = await process(fleet), await process(fleet)
+    await accept(one, "old")
+    time.ahead = (DEFAULT.life + 2 * HOUR) / 1_000
+    await steps(one, two)
+    assert await names_in(two) == (set(), True)
+    assert await two.holds(keys("old")) == set()
+
+
+async def test_while_no_flusher_has_been_there_for_long_nothing_is_forgotten(fleet: Fleet, time: LaterClock) -> None:
+    """The next one may have any settings, and apply it."""
+    await promise(fleet, SMALL)
+    time.ahead = 10 * 86_400.0
+    ingest = await process(fleet)
+    await accept(ingest, "e")
+    time.ahead = 13 * 86_400.0
+    await steps(ingest)
+    assert await names_in(ingest) == (keys("e"), False)
+    await promise(fleet, DEFAULT)
+    again = await process(fleet)
+    assert (await names_in(again))[0] == keys("e")
+
+
+async def test_nothing_is_exact_while_the_promises_are_unknown(
+    fleet: Fleet, time: LaterClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unknown, promises = asyncio.Event(), fleet.store.promises
+
+    async def asked() -> Any:
+        if not unknown.is_set():
+            raise TimeoutError
+        return await promises()
+
+    monkeypatch.setattr(fleet.store, "promises", asked)
+    monkeypatch.setattr("shared.redis.ages.AGAIN", 0.0)
+    ingest = await process(fleet)
+    await accept(ingest, "e")
+    time.ahead = 30 * 86_400.0
+    await steps(ingest)
+    assert await names_in(ingest) == (keys("e"), False)
+    unknown.set()
+    await until_exact(ingest)
