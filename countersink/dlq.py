@@ -127,9 +127,11 @@ class _Desk:
         letter goes last: cut off before that, it can be dropped again.
         """
         from flusher.dropping import drop  # noqa: PLC0415 (as above)
+        from shared.promises import promised  # noqa: PLC0415 (as above)
 
         store, overlay = self.parts.store, self.parts.overlay
-        receipts = await drop(store, overlay, one.parts, self.settings.retention * 1_000)
+        ours = promised(self.settings.retention * 1_000, int(self.settings.spool_age * 1_000))
+        receipts = await drop(store, overlay, one.parts, ours)
         if one.letter.delivery.token:
             await self.letters.ack([one.letter.delivery.token], receipts.time)
         return receipts.found

@@ -6,23 +6,24 @@ from typing import Final
 from shared.errors import AlreadyAppliedError, TransientError
 from shared.parts import Part
 from shared.ports import Overlay, Store
-from shared.receipts import lifetime
+from shared.promises import Promise, Promises
 from shared.words import DEAD, DROPPED, Commit, Receipt, Receipts
 
 TRIES: Final = 10
 """Each fails only if a replay, or another drop, was faster."""
 
 
-async def drop(store: Store, overlay: Overlay, parts: Sequence[Part], retention: int) -> Receipts:
+async def drop(store: Store, overlay: Overlay, parts: Sequence[Part], ours: Promise) -> Receipts:
     """The receipts that were there before, of the parts and the ids in them; and a time from which on readings leave
     out what was dropped. Parts that are applied stay so.
 
     The commit comes first; then the floors of the counters rise to it, which ends every cached reading from before.
     """
     keys = [*dict.fromkeys(key for part in parts for key in (part.key, *(key for key, _ in part.keyed)))]
+    promises = Promises(ours, await store.promises())
     for _ in range(TRIES):
         found = await store.receipts(keys)
-        commit = _commit(parts, found, await store.now(), retention)
+        commit = _commit(parts, found, await store.now(), promises)
         try:
             time = await store.apply(commit) if commit.receipts or commit.revived else found.time
         except AlreadyAppliedError:
@@ -35,8 +36,8 @@ async def drop(store: Store, overlay: Overlay, parts: Sequence[Part], retention:
     raise TransientError("others change these receipts all the time: drop them again later")
 
 
-def _commit(parts: Sequence[Part], found: Receipts, now: int, retention: int) -> Commit:
-    made = [Receipt(part.key, now + lifetime(retention, of_client=part.retried), DROPPED) for part in parts]
+def _commit(parts: Sequence[Part], found: Receipts, now: int, promises: Promises) -> Commit:
+    made = [Receipt(part.key, promises.expires(now, of_client=part.retried), DROPPED) for part in parts]
     new = tuple([one for one in made if one.key not in found.found])
     revived = tuple([one for one in made if one.key in found.found and found.found[one.key].state == DEAD])
     return Commit(new, (), revived)

@@ -39,8 +39,10 @@ class Rows(Protocol):
     left: bool | None
     """Whether some of them have found no room in the overlay; None before they were read."""
 
-    def read(self) -> AsyncIterator[Envelope]:
-        """All of them, oldest first; sets `left` to False, or to True if there is one that can't be read."""
+    def read(self) -> AsyncIterator[tuple[Envelope, int]]:
+        """All of them and when they were taken (store's time, ms), oldest first; sets `left` to False, or to True if
+        there is one that can't be read.
+        """
         ...
 
     async def gone(self) -> bool:

@@ -74,7 +74,7 @@ class MemberOverlay(ProcessOverlay):
             return
         self._membership.reconcile(look)
         if (found := self._membership.found) is not None:
-            async for envelope in found.rows.read():
+            async for envelope, _ in found.rows.read():
                 self._add(envelope, confirmed=True)
             self._membership.inherit(found)
         if self._membership.state == UNKNOWN and not self._membership.shares(look):

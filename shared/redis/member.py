@@ -100,9 +100,9 @@ class Member:
         from joining until it has been forwarded.
         """
         if rows.left is None:
-            async for envelope in rows.read():
+            async for envelope, taken in rows.read():
                 try:
-                    (attempt,) = self._copy.add([envelope], self._clock.monotonic(), self._looks.now())
+                    (attempt,) = self._copy.add([envelope], self._clock.monotonic(), taken)
                 except OverloadedError:
                     rows.left = True
                     break

@@ -30,7 +30,7 @@ class SpoolRows:
         self._last = self._one(_LAST)
         self.left: bool | None = None
 
-    async def read(self) -> AsyncIterator[Envelope]:
+    async def read(self) -> AsyncIterator[tuple[Envelope, int]]:
         self.left = False
         after = 0
         while rows := self._all(_READ, after, self._last, PAGE):
@@ -38,7 +38,7 @@ class SpoolRows:
                 after = seq
                 delivery = Delivery("", Message(data, orjson.loads(attributes)), str(seq), published)
                 try:
-                    yield decode(delivery, self._topic)
+                    yield decode(delivery, self._topic), published
                 except UnreadableError:  # a newer version wrote it
                     self.left = True
             await asyncio.sleep(0)

@@ -378,7 +378,7 @@ class World:
         async def run() -> None:
             for receipt in await process.tools.store.dead("", 100):
                 parts = open_receipt(receipt).parts
-                await drop(process.tools.store, process.tools.overlay, parts, 7 * DAY)
+                await drop(process.tools.store, process.tools.overlay, parts, promised(7 * DAY, DAY))
 
         self.start(process, self.survive(run()))
 

@@ -121,12 +121,12 @@ class DiskRows:
         self._there = [*disk._messages]
         self.left: bool | None = None
 
-    async def read(self) -> AsyncIterator[Envelope]:
+    async def read(self) -> AsyncIterator[tuple[Envelope, int]]:
         self.left = False
         for number in self._there:
             if number in self._disk._messages:
                 held = self._disk._messages[number]
-                yield decode(Delivery("", held.message, str(number), held.published), "memory")
+                yield decode(Delivery("", held.message, str(number), held.published), "memory"), held.published
                 await asyncio.sleep(0)
 
     async def gone(self) -> bool:
