@@ -1,11 +1,13 @@
 """How long an entry lives depends on what flushers promised in the store, not on the settings of any process."""
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from shared.clock import SystemClock
+from shared.codec import encode
 from shared.looks import Looks
 from shared.membership import Membership, new_member
 from shared.memory.store import MemoryStore
@@ -14,8 +16,10 @@ from shared.reader import Reader
 from shared.receipts import DAY, HOUR
 from shared.redis.overlay import RedisOverlay
 from shared.settings import Settings
+from shared.spools import open_spool
+from shared.sqlite.database import Database
 from shared.wiring import redis_overlay
-from shared.words import Commit, Receipt, ShardAdd
+from shared.words import Commit, Envelope, Receipt, ShardAdd
 from tests.emulators.redis_fixtures import Fleet, accept, keys, names_in, until_exact
 
 SHORT: dict[str, Any] = {"retention": 600, "spool_age": 60.0}
@@ -161,6 +165,24 @@ async def test_an_entry_that_is_older_than_all_promises_is_forgotten(fleet: Flee
     await steps(one, two)
     assert await names_in(two) == (set(), True)
     assert await two.holds(keys("old")) == set()
+
+
+async def test_a_row_of_a_spool_is_as_old_as_when_it_was_taken(fleet: Fleet, time: LaterClock, tmp_path: Path) -> None:
+    """It may have been published then, and applied since."""
+    for one in (SMALL, DEFAULT):
+        await promise(fleet, one)
+    settings = Settings(
+        broker="pubsub://p/likes?subscription=flushers", spool=str(tmp_path / "spool.db"), spool_disk="durable"
+    )
+    spool = open_spool(settings, time, "test", Database)
+    assert spool is not None
+    await spool.publisher.publish([encode(Envelope("row", {"a": 1}))])
+    time.ahead = 2 * 86_400.0
+    ingest = await fleet.process(spool=spool)
+    await steps(ingest)
+    assert await names_in(ingest) == (keys("row"), False)
+    assert await names_in(ingest, "other") == (set(), True)
+    await spool.close()
 
 
 async def test_while_no_flusher_has_been_there_for_long_nothing_is_forgotten(fleet: Fleet, time: LaterClock) -> None:

@@ -931,4 +931,11 @@ SABOTAGES: Final = (
         " if False else views",
         (AGES,),
     ),
+    Sabotage(
+        "a row of a spool is as young as the process that enters it",
+        "shared/redis/member.py",
+        "self._clock.monotonic(), taken)",
+        "self._clock.monotonic(), self._looks.now())",
+        ("tests/emulators/test_redis_ages.py",),
+    ),
 )
