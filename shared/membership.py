@@ -116,6 +116,8 @@ class Membership:
         if record is None or record.struck:
             _log.info("this process was taken for dead, and comes back")
             self.state = UNKNOWN
+        elif self.state == JOINED and not record.joined:  # it did commit that it owes, and has not heard of it
+            self.state = UNKNOWN
 
     def shares(self, look: Look) -> bool:
         """Whether another process has had the record say `owes`, so that it speaks for this one, too."""

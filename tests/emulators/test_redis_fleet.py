@@ -326,6 +326,28 @@ async def test_nobody_can_say_of_one_that_lives_that_nothing_of_it_is_missing(fl
     assert await names_in(two) == (keys("before", "after"), True)
 
 
+async def test_one_that_has_not_heard_that_it_owes_comes_back_all_the_same(
+    fleet: Fleet, network: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The store took the commit, and the answer was lost. Nobody else is there who would strike it."""
+    one = await fleet.process(through(network))
+    await until_exact(one)
+    change = fleet.book.change
+
+    async def without_an_answer(step: Any) -> Any:
+        await change(step)
+        raise TransientError("no answer")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(fleet.book, "change", without_an_answer)
+        network.close()
+        with pytest.raises(TransientError):
+            await accept(one, "refused")
+    assert not (await fleet.fleet()).whole()
+    network.open()
+    await until_exact(one)
+
+
 async def test_a_new_fleet_is_exact_at_once(fleet: Fleet) -> None:
     assert await exact(await fleet.process())
 
