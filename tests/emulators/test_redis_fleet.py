@@ -327,10 +327,10 @@ async def test_nobody_can_say_of_one_that_lives_that_nothing_of_it_is_missing(fl
 
 
 async def test_one_that_has_not_heard_that_it_owes_comes_back_all_the_same(
-    fleet: Fleet, network: Proxy, monkeypatch: pytest.MonkeyPatch
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The store took the commit, and the answer was lost. Nobody else is there who would strike it."""
-    one = await fleet.process(through(network))
+    one = await fleet.process()
     await until_exact(one)
     change = fleet.book.change
 
@@ -340,11 +340,9 @@ async def test_one_that_has_not_heard_that_it_owes_comes_back_all_the_same(
 
     with monkeypatch.context() as patched:
         patched.setattr(fleet.book, "change", without_an_answer)
-        network.close()
         with pytest.raises(TransientError):
-            await accept(one, "refused")
+            await member_of(one).membership.owe()
     assert not (await fleet.fleet()).whole()
-    network.open()
     await until_exact(one)
 
 
