@@ -123,9 +123,8 @@ class Flush:
             Receipt(key, self._expires(of_client=of_client), APPLIED, note)
             for (key, of_client), note in zip(plan.receipts.items(), said, strict=True)
         ]
-        dead = self.window.dead
-        new = tuple([one for one in receipts if one.key not in dead])
-        revived = tuple([one._replace(note=one.note or notes.SILENT) for one in receipts if one.key in dead])
+        new = tuple([one for one in receipts if one.key not in self.window.dead])
+        revived = tuple([one._replace(note=one.note or notes.SILENT) for one in receipts if one.key in self.window.dead])
         try:
             bounds = self._bounds(plan.until, plan.messages)
             time = await self._apply(Commit(new, adds, revived, plan.tally, bounds=bounds))

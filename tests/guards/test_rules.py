@@ -24,7 +24,8 @@ REASON: Final = re.compile(r'metrics\.DEAD\.labels\("(.+?)"\)')
 def started() -> list[Metric]:
     """What a process shows that has done nothing yet."""
     script = (
-        "import prometheus_client, shared.metrics as m; print(prometheus_client.generate_latest(m.REGISTRY).decode())"
+        "from prometheus_client import generate_latest; from shared.metrics import REGISTRY;"
+        " print(generate_latest(REGISTRY).decode())"
     )
     done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
     return [*text_string_to_metric_families(done.stdout)]
