@@ -124,7 +124,7 @@ class Flush:
             for (key, of_client), note in zip(plan.receipts.items(), said, strict=True)
         ]
         new = tuple([one for one in receipts if one.key not in self.window.dead])
-        revived = tuple([one._replace(note=one.note or notes.SILENT) for one in receipts if one.key in self.window.dead])
+        revived = tuple([r._replace(note=r.note or notes.SILENT) for r in receipts if r.key in self.window.dead])
         try:
             bounds = self._bounds(plan.until, plan.messages)
             time = await self._apply(Commit(new, adds, revived, plan.tally, bounds=bounds))
