@@ -61,7 +61,7 @@ def test_what_is_to_be_alerted_on_is_there_before_it_happens() -> None:
 
 
 def test_each_reason_of_a_dead_letter_is_there_from_the_start() -> None:
-    used = {why for file in (ROOT / "flusher").glob("*.py") for why in REASON.findall(file.read_text())}
+    used = {why for file in (ROOT / "flusher").rglob("*.py") for why in REASON.findall(file.read_text())}
     (dead,) = [metric for metric in started() if metric.name == "countersink_dead_lettered_messages"]
     assert used == {sample.labels["why"] for sample in dead.samples if sample.name.endswith("_total")}
 
