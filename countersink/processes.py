@@ -12,11 +12,11 @@ import uvloop
 
 from countersink import __version__
 from countersink.addresses import url_of
-from flusher.flush import Tools
 from flusher.replay import Replay
 from flusher.service import make_flusher, make_runner, make_tools, make_worker
 from flusher.status import serve_status
 from flusher.sweeping import INTERVAL, JobSweep
+from flusher.tools import Tools
 from flusher.worker import Flusher
 from ingest.service import Ingest
 from ingest.spool import Spool

@@ -2,19 +2,14 @@
 
 import logging
 import secrets
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
 from math import inf
 from typing import Final
 
-from flusher.growth import Growth
-from flusher.lives import Lives
-from flusher.shardbook import ShardBook
+from flusher.tools import Tools
 from flusher.window import TOO_OLD, Held, Plan, Window
 from shared import bodies, metrics, notes
-from shared.backoff import Backoff
 from shared.bounds import Bounds
-from shared.clock import Clock
 from shared.errors import (
     AlreadyAppliedError,
     ContendedError,
@@ -26,7 +21,7 @@ from shared.errors import (
     TransientError,
 )
 from shared.parts import Part
-from shared.ports import DeadLetters, Overlay, Store, Subscription
+from shared.ports import DeadLetters
 from shared.words import APPLIED, DEAD, Commit, Receipt, Receipts, Tally
 
 _log = logging.getLogger(__name__)
@@ -34,23 +29,6 @@ _log = logging.getLogger(__name__)
 ACKS_AT_ONCE = 1_000
 BEFORE: Final = "given up before"
 """The reason of what is found dead."""
-
-
-@dataclass(frozen=True, slots=True)
-class Tools:
-    """What a flush works with."""
-
-    store: Store
-    subscription: Subscription
-    overlay: Overlay
-    book: ShardBook
-    clock: Clock
-    lives: Lives
-    backoff: Callable[[], Backoff]
-    together: bool = False
-    """Broker and store are one file, which knows by itself what is settled: nothing is too old there."""
-    growth: Growth | None = None
-    """Where more shards take more writes."""
 
 
 class Flush:

@@ -8,8 +8,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from flusher.flush import Flush, Tools
+from flusher.flush import Flush
 from flusher.letters import Opened
+from flusher.tools import Tools
 from flusher.window import TOO_OLD, Window
 from shared.ports import DeadLetters
 from shared.words import APPLIED, DROPPED

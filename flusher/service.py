@@ -4,7 +4,6 @@ from flusher.adding import Adding
 from flusher.compacting import Compacting
 from flusher.cooling import Cooling
 from flusher.exporting import Exporting
-from flusher.flush import Tools
 from flusher.growth import Growth
 from flusher.lives import Lives
 from flusher.policy import FlushPolicy
@@ -12,6 +11,7 @@ from flusher.runner import Runner
 from flusher.setting import Setting
 from flusher.shardbook import ShardBook
 from flusher.tasks import Worker
+from flusher.tools import Tools
 from flusher.visits import Visit
 from flusher.witness import Witness
 from flusher.worker import Flusher

@@ -10,11 +10,12 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from flusher.cooling import Cooling
-from flusher.flush import Flush, Tools
+from flusher.flush import Flush
 from flusher.growing import Growing
 from flusher.newer import Newer
 from flusher.policy import FlushPolicy
 from flusher.removal import Removal
+from flusher.tools import Tools
 from flusher.window import Window
 from flusher.witness import Witness
 from shared import metrics

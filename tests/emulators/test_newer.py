@@ -4,10 +4,10 @@ import asyncio
 
 import pytest
 
-from flusher.flush import Tools
 from flusher.lives import Lives
 from flusher.policy import FlushPolicy
 from flusher.shardbook import ShardBook
+from flusher.tools import Tools
 from flusher.worker import Flusher
 from shared.backoff import Backoff
 from shared.clock import SystemClock

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from flusher.flush import Tools
 from flusher.lives import Lives
 from flusher.policy import FlushPolicy
 from flusher.shardbook import ShardBook
+from flusher.tools import Tools
 from flusher.window import TOO_OLD
 from flusher.worker import Flusher
 from shared.backoff import Backoff

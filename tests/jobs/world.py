@@ -10,13 +10,13 @@ import orjson
 from flusher.adding import Adding
 from flusher.compacting import Compacting
 from flusher.exporting import Exporting
-from flusher.flush import Tools
 from flusher.lives import Lives
 from flusher.policy import FlushPolicy
 from flusher.runner import Runner
 from flusher.setting import Setting
 from flusher.shardbook import ShardBook
 from flusher.tasks import Worker
+from flusher.tools import Tools
 from flusher.visits import Visit
 from flusher.worker import Flusher
 from shared import notes

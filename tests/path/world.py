@@ -13,12 +13,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from flusher.dropping import drop
-from flusher.flush import Tools
 from flusher.letters import open_letter, open_receipt
 from flusher.lives import Lives
 from flusher.policy import FlushPolicy
 from flusher.replay import Replay
 from flusher.shardbook import ShardBook
+from flusher.tools import Tools
 from flusher.worker import Flusher
 from ingest.batch import Batch
 from ingest.coalescer import Draft

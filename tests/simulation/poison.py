@@ -6,9 +6,9 @@ from collections.abc import Callable
 from math import inf
 from typing import Final
 
-from flusher.flush import Tools
 from flusher.letters import open_letter, open_receipt
 from flusher.replay import Replay
+from flusher.tools import Tools
 from shared.clock import Clock
 from shared.errors import RefusedError, TransientError
 from shared.ports import DeadLetters

@@ -7,11 +7,11 @@ from collections.abc import Coroutine, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from flusher.flush import Tools
 from flusher.growth import Growth
 from flusher.lives import Lives
 from flusher.policy import FlushPolicy
 from flusher.shardbook import ShardBook
+from flusher.tools import Tools
 from flusher.witness import Witness
 from flusher.worker import Flusher
 from ingest.pace import Pace
