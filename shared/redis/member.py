@@ -190,6 +190,8 @@ class Member:
         not be.
         """
         until = self._clock.monotonic() + self._patience
+        for attempt in attempts:  # others may see it from here on, and a set lean on it, so the next epoch needs it, too
+            attempt.confirmed = True
         while True:
             self._changed.clear()
             if self.membership.state in {JOINED, OWES} and await self._entered(attempts):

@@ -938,4 +938,11 @@ SABOTAGES: Final = (
         "self._clock.monotonic(), self._looks.now())",
         ("tests/emulators/test_redis_ages.py",),
     ),
+    Sabotage(
+        "what others have seen confirmed is left out of the next epoch",
+        "shared/redis/member.py",
+        "            attempt.confirmed = True",
+        "            pass",
+        ("tests/simulation/test_fleet_seeds.py", "-k", "leaned"),
+    ),
 )
