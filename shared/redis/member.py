@@ -190,7 +190,7 @@ class Member:
         not be.
         """
         until = self._clock.monotonic() + self._patience
-        for attempt in attempts:  # others may see it from here on, and a set lean on it, so the next epoch needs it, too
+        for attempt in attempts:  # others may see it from now on, and sets lean on it: the next epoch needs it, too
             attempt.confirmed = True
         while True:
             self._changed.clear()
