@@ -131,7 +131,7 @@ async def _oldest(parts: Parts, settings: Settings) -> int:
     """What a spool may still forward was taken later: receipts outlive what it keeps and what Pub/Sub keeps."""
     ours = promised(settings.retention * 1000, int(settings.spool_age * 1000))
     promises = Promises(ours, await parts.store.promises())
-    return await parts.store.now() - promises.longest_spool()
+    return promises.oldest_spooled(await parts.store.now())
 
 
 async def _flush(parts: Parts, settings: Settings, stop: Stop) -> None:

@@ -37,11 +37,11 @@ class Rows(Protocol):
     """What was in the spool file at one instant."""
 
     left: bool | None
-    """Whether some of them have found no room in the overlay; None before they were read."""
+    """Whether there is one that can't be read; None before all of them were read."""
 
     def read(self) -> AsyncIterator[tuple[Envelope, int]]:
-        """All of them and when they were taken (store's time, ms), oldest first; sets `left` to False, or to True if
-        there is one that can't be read.
+        """All of them and when they were taken (store's time, ms), oldest first. Who stops before the end is given the
+        last one again, and what comes after it, by the next call.
         """
         ...
 

@@ -12,7 +12,7 @@ from shared.fleet import LOOK_EVERY, Fleet, Record
 from shared.fleet_ports import FleetBook
 
 _PART: Final = "fleet"
-PATIENCE: Final = 1.5 * LOOK_EVERY
+PATIENCE: Final = 3 * LOOK_EVERY
 """Seconds in which every process that lives has looked."""
 
 
@@ -60,7 +60,8 @@ class FleetSetup:
 
         def strike(fleet: Fleet, now: int) -> Fleet:
             before.clear()
-            before.update({name: one for name, one in fleet.apart().items() if which in {None, name, one.spool}})
+            apart = fleet.apart().items()
+            before.update({name: one for name, one in apart if which is None or which in {name, one.spool} - {""}})
             for name in before:
                 fleet = fleet.strikes(name, now)
             return fleet

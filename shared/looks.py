@@ -36,7 +36,8 @@ class Looks:
         """When the last look that failed had begun."""
         self._told = float("-inf")
         """When the last fleet came."""
-        self._up = True
+        self.answered = True
+        """Whether the store answered the last look."""
         self._heard = (0, 0.0)
         """The store's clock in the last answer (ms), and when that came."""
         self.last: Look | None = None
@@ -91,10 +92,10 @@ class Looks:
                 look = await self._book.look()
         except (TransientError, TimeoutError) as error:
             said = "the store does not say who is in the fleet, reads are not exact: %s"
-            _log.log(logging.WARNING if self._up else logging.DEBUG, said, str(error) or "no answer in time")
-            self._up, self._failed = False, begun
+            _log.log(logging.WARNING if self.answered else logging.DEBUG, said, str(error) or "no answer in time")
+            self.answered, self._failed = False, begun
         else:
-            self._up = True
+            self.answered = True
             self._hear(look, begun)
         finally:
             self._flight = None

@@ -11,7 +11,7 @@ from uuid import uuid4
 
 from shared.clock import Clock
 from shared.errors import OverloadedError
-from shared.fleet import LONGEST_LOOK, MARGIN, SILENCE, Fleet
+from shared.fleet import LONGEST_LOOK, MARGIN, SILENCE, Fleet, Record
 from shared.fleet_ports import Look, Rows, SpoolFile
 from shared.looks import Looks
 
@@ -122,7 +122,7 @@ class Membership:
     def shares(self, look: Look) -> bool:
         """Whether another process has had the record say `owes`, so that it speaks for this one, too."""
         record = look.fleet.members.get(self.id)
-        if record is None or record.struck or record.joined:
+        if record is None or record.struck or record.joined or record.spool != self._spool:
             return False
         self._owes(look)
         return True
@@ -184,7 +184,7 @@ class Membership:
         """At first whatever is in the file; later what is there when somebody who had it, too, is struck and gone."""
         if self._file is None or self.found is not None:
             return
-        had = {name: one for name, one in fleet.members.items() if one.spool == self._spool and name != self.id}
+        had = self._with_spool(fleet)
         if self._entered is not None:
             had = {name: one for name, one in had.items() if one.struck and name not in self._entered.dead}
         if self._entered is None or had:
@@ -192,10 +192,16 @@ class Membership:
             if self._entered is None or dead:
                 self.found = Heritage(dead, self._file.rows())
 
+    def _with_spool(self, fleet: Fleet) -> dict[str, Record]:
+        """Others that may have rows in the same file."""
+        return {name: one for name, one in fleet.members.items() if one.spool == self._spool and name != self.id}
+
     def _inherits(self, fleet: Fleet, now: int) -> Fleet:
         return fleet.takes_over(self._entered.dead, now) if self._entered is not None else fleet
 
     async def _changed(self, step: Callable[[Fleet, int], Fleet | None]) -> Look:
         look = await self._looks.change(step)
+        if self._entered is not None and not self._with_spool(look.fleet).keys() & self._entered.dead:
+            self._entered = self._entered._replace(dead=())  # `memory://` may use the name of its record again
         self.reconcile(look)
         return look

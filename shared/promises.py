@@ -44,8 +44,9 @@ def ages(promises: Collection[Promise], now: int) -> Ages:
     older than the greatest `reach`, by a date of the broker that may be an hour off. Together that is the longest way
     of an entry. A receipt lives for the least `life`, or longer. An hour more on each side is for what is under way.
 
-    One promise binds all flushers, also those with other settings, for what is published up to 8 days after it was
-    renewed (`Promises.until`). An entry that is younger than that may meet a flusher of any settings, so it is kept.
+    One promise binds all spools and flushers, also those with other settings, for what is taken up to 3 hours after it
+    was renewed. An entry that is younger than that may meet others of any settings, so it is kept: no flusher has
+    applied anything since then.
 
     The promises may be read late. A new one does not lift what an older one binds. A receipt that is made under it
     lives for a day or more, so the promise is known long before such a receipt expires. Where there is no promise, no
@@ -54,7 +55,7 @@ def ages(promises: Collection[Promise], now: int) -> Ages:
     if not promises:
         return Ages(0, 0)
     longest = max(one.life - one.reach for one in promises) + max(one.reach for one in promises)
-    bound = max(one.seen for one in promises) + CLIENT_IDS_REMEMBERED
+    bound = max(one.seen for one in promises) + FORCE
     least = min(one.life for one in promises)
     return Ages(max(0, min(now - longest - HOUR, bound)), max(0, now - least + HOUR))
 
@@ -95,9 +96,12 @@ class Promises:
         life = max(one.life for one in self._all if self._behind(one, made))
         return made + life + (CLIENT_IDS_REMEMBERED if of_client else 0)
 
-    def longest_spool(self) -> int:
-        """How long an envelope may wait in a spool and still be forwarded: by the least of all promises."""
-        return min(one.life - one.reach for one in self._all) - HOUR
+    def oldest_spooled(self, now: int) -> int:
+        """What a spool took before that time must not be forwarded any more, by any promise that was in force then."""
+        return max(
+            min(now - (one.life - one.reach - HOUR), now if one is self.ours else one.seen + FORCE + 1)
+            for one in self._all
+        )
 
     def _behind(self, one: Promise, time: int) -> bool:
         return one is self.ours or one.seen + FORCE >= time

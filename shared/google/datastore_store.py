@@ -118,7 +118,7 @@ class DatastoreStore:
             await self._ask_time()
         await asyncio.sleep(0)  # whoever waits for a floor to pass asks again and again
         time = client.time.bound(self._clock.monotonic())
-        yield PastSnapshot(client, self._place, self._numbers, time, client.time.forget)
+        yield PastSnapshot(client, self._place, self._numbers, time, client.time.doubt)
 
     @asynccontextmanager
     async def books(self) -> AsyncIterator[DatastoreBooks]:

@@ -1,5 +1,6 @@
 """A lower bound of the server's clock, learnt from what its responses say. Pure."""
 
+from math import inf
 from typing import Any, Final
 
 _DRIFT: Final = 0.001
@@ -12,12 +13,14 @@ class ServerTime:
     def __init__(self, lag: float) -> None:
         """`lag`: seconds after which all commits of an instant can be read. 0 where the server itself waits."""
         self._lag = int(lag * 1_000_000)
-        self.forget()
+        self._heard = 0
+        self._at = float("-inf")
+        self._doubted = True
 
     def hear(self, micros: int, now: float) -> None:
         """A response of this time came; `now` is of `Clock.boot`, which counts a sleep of the machine."""
-        if micros >= self.bound(now):
-            self._heard, self._at = micros, now
+        if self._doubted or micros >= self.bound(now):
+            self._heard, self._at, self._doubted = micros, now, False
 
     def bound(self, now: float) -> int:
         """The server's clock shows this or more; 0 as long as it never answered."""
@@ -28,13 +31,14 @@ class ServerTime:
         return min(self._lag, max(0, time + self._lag - self.bound(now))) / 1_000_000
 
     def age(self, now: float) -> float:
-        """Seconds since something better was heard than what was known."""
-        return now - self._at
+        """Seconds since something better was heard than what was known; infinite if that is in doubt."""
+        return inf if self._doubted else now - self._at
 
-    def forget(self) -> None:
-        """The server disagreed."""
-        self._heard = 0
-        self._at = float("-inf")
+    def doubt(self) -> None:
+        """The server disagreed: what it says next is believed, though it may be less. What is known is kept until then,
+        since nothing better is.
+        """
+        self._doubted = True
 
 
 def micros(timestamp: Any) -> int:

@@ -62,7 +62,8 @@ class MemberOverlay(ProcessOverlay):
 
     async def _run(self) -> None:
         while True:
-            await asyncio.sleep(SOON if self._membership.state == UNKNOWN else LOOK_EVERY)
+            known = self._membership.state != UNKNOWN and self._looks.answered
+            await asyncio.sleep(LOOK_EVERY if known else SOON)
             try:
                 await self._step()
             except TransientError as error:

@@ -96,18 +96,16 @@ class Member:
         return self._looks.last or look
 
     async def _entered_rows(self, rows: Rows) -> bool:
-        """Rule 14: before this process arrives it enters what it found, late. What its copy has no room for keeps it
-        from joining until it has been forwarded.
+        """Rule 14: before this process arrives it enters what it found, late. What its copy has no room for now, or
+        can't be read, keeps it from joining until it is entered or has been forwarded.
         """
-        if rows.left is None:
-            async for envelope, taken in rows.read():
-                try:
-                    (attempt,) = self._copy.add([envelope], self._clock.monotonic(), taken)
-                except OverloadedError:
-                    rows.left = True
-                    break
-                self._copy.confirm(attempt, late=True)
-        return not rows.left or await rows.gone()
+        async for envelope, taken in rows.read():
+            try:
+                (attempt,) = self._copy.add([envelope], self._clock.monotonic(), taken)
+            except OverloadedError:
+                break
+            self._copy.confirm(attempt, late=True)
+        return rows.left is False or await rows.gone()
 
     def _reconcile(self, look: Look) -> None:
         self.membership.reconcile(look)

@@ -28,20 +28,21 @@ class SpoolRows:
         self._path = path
         self._topic = topic
         self._last = self._one(_LAST)
+        self._read_to = 0
+        self._unreadable = False
         self.left: bool | None = None
 
     async def read(self) -> AsyncIterator[tuple[Envelope, int]]:
-        self.left = False
-        after = 0
-        while rows := self._all(_READ, after, self._last, PAGE):
+        while rows := self._all(_READ, self._read_to, self._last, PAGE):
             for seq, data, attributes, published in rows:
-                after = seq
                 delivery = Delivery("", Message(data, orjson.loads(attributes)), str(seq), published)
                 try:
                     yield decode(delivery, self._topic), published
                 except UnreadableError:  # a newer version wrote it
-                    self.left = True
+                    self._unreadable = True
+                self._read_to = seq
             await asyncio.sleep(0)
+        self.left = self._unreadable
 
     async def gone(self) -> bool:
         return self._one(_FIRST, self._last + 1) > self._last

@@ -10,12 +10,28 @@ WEEK = promised(7 * DAY, DAY)
 MONTH = promised(31 * DAY, DAY)
 
 
+def waits(promises: Promises, taken: int, waited: int) -> int:
+    """For how long of that time a spool keeps what it forwards then."""
+    low, high = 0, waited + 1
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if taken >= promises.oldest_spooled(taken + middle) else (low, middle)
+    return low
+
+
+def test_a_promise_that_was_given_up_before_does_not_shorten_a_spool() -> None:
+    now = 100 * DAY
+    long, short = promised(7 * DAY, 3 * DAY), promised(7 * DAY, 0)
+    assert waits(Promises(long, [short._replace(seen=now)]), now, 3 * DAY) == short.life - short.reach - HOUR
+    assert waits(Promises(long, [short._replace(seen=now - DAY)]), now, 3 * DAY) == 3 * DAY
+
+
 def test_a_receipt_outlives_the_sum_of_what_a_spool_and_the_broker_keep() -> None:
     for spool in (0, DAY, 31 * DAY):
         ours = promised(7 * DAY, spool)
         assert ours.reach >= 7 * DAY
         assert ours.life >= ours.reach + spool + HOUR
-        assert Promises(ours).longest_spool() >= spool
+        assert waits(Promises(ours), 100 * DAY, spool) == spool
 
 
 def test_what_is_healthy_is_never_too_old() -> None:
@@ -79,7 +95,7 @@ def test_whatever_the_settings_a_copy_is_judged_while_the_receipt_is_there(
     kept = one._replace(seen=applied - stale)
     expires = Promises(kept).expires(max(applied, first), of_client=False)
     judge = Promises(other, [kept])
-    second = first + min(waited, judge.longest_spool())
+    second = first + waits(judge, first, waited)
     assert judge.until(second) < expires
 
 
@@ -93,7 +109,7 @@ def test_without_a_promise_no_entry_is_too_old() -> None:
 
 def test_what_a_spool_and_the_broker_may_still_deliver_is_not_in_doubt() -> None:
     for one in (SHORT, WEEK, MONTH):
-        longest = Promises(one).longest_spool() + one.reach
+        longest = waits(Promises(one), NOW, 100 * DAY) + one.reach
         assert ages([one._replace(seen=NOW)], NOW).unsure <= NOW - longest
 
 
@@ -105,24 +121,32 @@ def test_an_entry_is_unsure_before_it_is_over() -> None:
 def test_nothing_is_over_that_no_promise_binds() -> None:
     """The next flusher may have any settings."""
     gone = NOW - 30 * DAY
-    assert ages([SHORT._replace(seen=gone)], NOW).over == gone + CLIENT_IDS_REMEMBERED
+    assert ages([SHORT._replace(seen=gone)], NOW).over == gone + FORCE
 
 
 @given(
     before=SETTINGS,
     after=SETTINGS,
+    spool=SETTINGS,
     seen=st.integers(0, 80).map(DAY.__mul__),
     waited=st.integers(0, 6 * 24).map(HOUR.__mul__),
     age=st.integers(0, 80 * 24).map(HOUR.__mul__),
 )
-@example(before=promised(600_000, 5 * DAY), after=promised(31 * DAY, 0), seen=60 * DAY, waited=5 * DAY, age=33 * DAY)
+@example(
+    before=promised(600_000, 5 * DAY),
+    after=promised(31 * DAY, 0),
+    spool=WEEK,
+    seen=60 * DAY,
+    waited=5 * DAY,
+    age=33 * DAY,
+)
 def test_whatever_the_next_flushers_settings_it_applies_nothing_that_is_over(
-    before: Promise, after: Promise, seen: int, waited: int, age: int
+    *, before: Promise, after: Promise, spool: Promise, seen: int, waited: int, age: int
 ) -> None:
     """A spool forwarded it by the promise that was there; the next flusher judges it, known by now or not yet."""
     kept = before._replace(seen=NOW - seen)
     published = NOW - age
-    second = published + min(waited, Promises(kept).longest_spool())
+    second = published + waits(Promises(spool, [kept]), published, waited)
     over = max(ages([kept], NOW).over, ages([kept, after._replace(seen=NOW)], NOW).over)
     if published < over:
         assert Promises(after, [kept]).until(second) < NOW

@@ -122,12 +122,14 @@ class DiskRows:
         self.left: bool | None = None
 
     async def read(self) -> AsyncIterator[tuple[Envelope, int]]:
-        self.left = False
-        for number in self._there:
+        while self._there:
+            number = self._there[0]
             if number in self._disk._messages:
                 held = self._disk._messages[number]
                 yield decode(Delivery("", held.message, str(number), held.published), "memory"), held.published
                 await asyncio.sleep(0)
+            self._there.pop(0)
+        self.left = False
 
     async def gone(self) -> bool:
         return not any(number in self._disk._messages for number in self._there)
