@@ -11,15 +11,15 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 from uuid import uuid4
 
-from flusher.growing import Growing
-from flusher.growth import Growth
-from flusher.shardbook import ShardBook
-from flusher.worker import GROWTH_INTERVAL
-from shared.backoff import Backoff
-from shared.clock import Clock
-from shared.errors import AlreadyAppliedError, ContendedError, TransientError
-from shared.ports import Store
-from shared.words import Commit, Receipt, Total
+from flusher.flush.flusher import GROWTH_INTERVAL
+from flusher.shards.grow import Growing
+from flusher.shards.growth import Growth
+from flusher.shards.shard_choice import ShardBook
+from shared.model.errors import AlreadyAppliedError, ContendedError, TransientError
+from shared.model.words import Commit, Receipt, Total
+from shared.ports.store import Store
+from shared.runtime.backoff import Backoff
+from shared.runtime.clock import Clock
 
 HOT: Final = "hot"
 COLD: Final = tuple(f"cold-{number}" for number in range(20))

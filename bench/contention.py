@@ -20,11 +20,11 @@ from bench.figures import Figure, Row
 from bench.limited import LimitedStore
 from bench.plan import Plan
 from bench.plot import Panel, draw
-from shared.clock import SystemClock
-from shared.google.datastore_client import DatastoreClient
-from shared.google.datastore_keys import Place
-from shared.google.datastore_store import DatastoreStore
-from shared.ports import Store
+from shared.google.datastore.client import DatastoreClient
+from shared.google.datastore.keys import Place
+from shared.google.datastore.store import DatastoreStore
+from shared.ports.store import Store
+from shared.runtime.clock import SystemClock
 from tests.simulation.loop import VirtualLoop
 
 COUNTS: Final = (1, 2, 5, 10, 20, 50)

@@ -15,24 +15,24 @@ from uuid import uuid4
 from bench.emulators import FIRESTORE, PROJECT
 from bench.figures import Figure, Row
 from bench.plan import Plan
-from flusher.adding import IN_COMMIT, Adding
+from flusher.jobs.add import IN_COMMIT, Adding
+from flusher.jobs.worker import PAGE
 from flusher.service import make_runner, make_worker
-from flusher.tasks import PAGE
-from shared.clock import SystemClock
-from shared.compaction import compactor_of
-from shared.google.datastore_client import DatastoreClient
-from shared.google.datastore_jobs import DatastoreJobs
-from shared.google.datastore_keys import Place
-from shared.google.datastore_store import DatastoreStore
-from shared.ids import mint
-from shared.jobs import ADD, DONE, RUNNING, Job, Standing, lifetime_of_job
+from shared.config.settings import Settings
+from shared.counters.compaction import compactor_of
+from shared.counters.start_job import Starting
+from shared.google.datastore.client import DatastoreClient
+from shared.google.datastore.jobs import DatastoreJobs
+from shared.google.datastore.keys import Place
+from shared.google.datastore.store import DatastoreStore
 from shared.memory.jobs import MemoryTasks
 from shared.memory.overlay import ProcessOverlay
-from shared.receipts import DAY, lifetime
-from shared.settings import Settings
-from shared.starting import Starting
-from shared.supervise import Stop
-from shared.words import Commit, Receipt, ShardAdd
+from shared.model.jobs import ADD, DONE, RUNNING, Job, Standing, lifetime_of_job
+from shared.model.receipts import DAY, lifetime
+from shared.model.words import Commit, Receipt, ShardAdd
+from shared.runtime.clock import SystemClock
+from shared.runtime.ids import mint
+from shared.runtime.supervise import Stop
 
 DELTA: Final = 10
 KILLS: Final = 3

@@ -3,10 +3,10 @@
 import asyncio
 from typing import Final
 
-from shared.clock import Clock
-from shared.errors import ContendedError
 from shared.memory.store import MemoryStore
-from shared.words import Commit
+from shared.model.errors import ContendedError
+from shared.model.words import Commit
+from shared.runtime.clock import Clock
 
 HOLDS: Final = 1.0
 """Seconds for which a write keeps an entity from the next one: once a second is the guidance."""

@@ -7,9 +7,15 @@ import sys
 import traceback
 from collections.abc import Sequence
 
-from countersink import __version__, audit, dlq, imports, mapping, output, serving, setup, shell
-from shared.errors import CountersinkError
-from shared.settings import table
+from countersink import __version__
+from countersink.commands import audit, output, setup
+from countersink.commands import counters as shell
+from countersink.commands import dead_letters as dlq
+from countersink.commands import import_ as imports
+from countersink.commands import map as mapping
+from countersink.commands import serve as serving
+from shared.config.settings import table
+from shared.model.errors import CountersinkError
 
 _log = logging.getLogger(__name__)
 

@@ -1,32 +1,34 @@
 """One flusher: its parts, made in one visible order."""
 
-from flusher.adding import Adding
-from flusher.compacting import Compacting
-from flusher.cooling import Cooling
-from flusher.exporting import Exporting
-from flusher.growth import Growth
-from flusher.lives import Lives
-from flusher.policy import FlushPolicy
-from flusher.runner import Runner
-from flusher.setting import Setting
-from flusher.shardbook import ShardBook
-from flusher.tasks import Worker
-from flusher.tools import Tools
-from flusher.visits import Visit
-from flusher.witness import Witness
-from flusher.worker import Flusher
-from shared.backoff import Backoff
-from shared.clock import Clock
-from shared.compaction import compactor_of
-from shared.job_ports import Jobs, Tasks
-from shared.jobs import ADD, COMPACT, DELETE, EXPORT, RESET
-from shared.looks import Looks
-from shared.ports import Overlay, Store, Subscription
-from shared.promises import promised
-from shared.reader import Reader
-from shared.receipts import lifetime
-from shared.setter import Setter
-from shared.settings import Settings
+from flusher.flush.fleet_watch import Witness
+from flusher.flush.flusher import Flusher
+from flusher.flush.policy import FlushPolicy
+from flusher.flush.receipt_lives import Lives
+from flusher.flush.tools import Tools
+from flusher.jobs.action import Visit
+from flusher.jobs.add import Adding
+from flusher.jobs.compact import Compacting
+from flusher.jobs.export import Exporting
+from flusher.jobs.reset import Setting
+from flusher.jobs.runner import Runner
+from flusher.jobs.worker import Worker
+from flusher.shards.cool_down import Cooling
+from flusher.shards.growth import Growth
+from flusher.shards.shard_choice import ShardBook
+from shared.config.settings import Settings
+from shared.counters.compaction import compactor_of
+from shared.counters.reader import Reader
+from shared.counters.setter import Setter
+from shared.fleet.looks import Looks
+from shared.model.jobs import ADD, COMPACT, DELETE, EXPORT, RESET
+from shared.model.promises import promised
+from shared.model.receipts import lifetime
+from shared.ports.broker import Subscription
+from shared.ports.jobs import Jobs, Tasks
+from shared.ports.overlay import Overlay
+from shared.ports.store import Store
+from shared.runtime.backoff import Backoff
+from shared.runtime.clock import Clock
 
 MOST_COUNTERS = 20_000
 """In one window."""

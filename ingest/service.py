@@ -6,30 +6,32 @@ import socket
 
 from aiohttp import web
 
-from ingest.bodies import Bodies
-from ingest.jobs import JobRoutes
-from ingest.lane import Lane
-from ingest.pace import Pace
-from ingest.publishing import Publishing
-from ingest.reads import Reads
-from ingest.routes import Routes
-from ingest.server import serve
-from ingest.sets import Sets
-from ingest.settling import INTERVAL, Settling
-from ingest.shards import Shards
-from ingest.spool import Spool
-from ingest.tracking import Tracking
-from ingest.writes import Writes
-from shared.clock import Clock
-from shared.compaction import compactor_of
-from shared.job_ports import Jobs, Tasks
-from shared.ports import Overlay, Publisher, Store
-from shared.reader import Reader
-from shared.receipts import lifetime
-from shared.setter import Setter
-from shared.settings import Settings
-from shared.starting import Starting
-from shared.supervise import forever
+from ingest.http.bodies import Bodies
+from ingest.publishing.linger import Pace
+from ingest.publishing.publishing import Publishing
+from ingest.publishing.settling import INTERVAL, Settling
+from ingest.publishing.spool import Spool
+from ingest.routes.counters import Reads
+from ingest.routes.increments import Writes
+from ingest.routes.jobs import JobRoutes
+from ingest.routes.receipt_status import Tracking
+from ingest.routes.set_counter import Sets
+from ingest.routes.shards import Shards
+from ingest.server.fast_path import Lane
+from ingest.server.router import Routes
+from ingest.server.server import serve
+from shared.config.settings import Settings
+from shared.counters.compaction import compactor_of
+from shared.counters.reader import Reader
+from shared.counters.setter import Setter
+from shared.counters.start_job import Starting
+from shared.model.receipts import lifetime
+from shared.ports.broker import Publisher
+from shared.ports.jobs import Jobs, Tasks
+from shared.ports.overlay import Overlay
+from shared.ports.store import Store
+from shared.runtime.clock import Clock
+from shared.runtime.supervise import forever
 
 _log = logging.getLogger(__name__)
 

@@ -4,9 +4,9 @@ from typing import Any, Final
 
 from ingest.openapi.responses import answer, failures
 from ingest.openapi.schemas import ASKED, TEXT, ref
-from ingest.reads import DEFAULT_LISTED, MOST_LISTED
-from ingest.writes import DEFAULT_WAIT, LONGEST_WAIT
-from shared.reader import LONGEST_AGE
+from ingest.routes.counters import DEFAULT_LISTED, MOST_LISTED
+from ingest.routes.increments import DEFAULT_WAIT, LONGEST_WAIT
+from shared.counters.reader import LONGEST_AGE
 
 Part = dict[str, Any]
 

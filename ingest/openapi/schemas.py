@@ -2,10 +2,10 @@
 
 from typing import Any, Final
 
-from ingest.coalescer import MAX_ENTRIES
-from ingest.parse import MAX_ITEMS
-from shared.jobs import ADD, COMPACT, DONE, EXACT, FAILED, KINDS, LONGEST_ID, RUNNING
-from shared.words import MAX_DELTA, MAX_ID_BYTES, MAX_NAME_BYTES
+from ingest.parsing.parse import MAX_ITEMS
+from ingest.publishing.coalescer import MAX_ENTRIES
+from shared.model.jobs import ADD, COMPACT, DONE, EXACT, FAILED, KINDS, LONGEST_ID, RUNNING
+from shared.model.words import MAX_DELTA, MAX_ID_BYTES, MAX_NAME_BYTES
 
 Schema = dict[str, Any]
 

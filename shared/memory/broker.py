@@ -4,11 +4,11 @@ import asyncio
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from shared.clock import Clock
-from shared.codec import decode
-from shared.errors import NewerError, OverloadedError, UnreadableError
-from shared.overlay import KeptByBroker, Pending
-from shared.words import Delivery, Letter, Message, View
+from shared.counters.pending import KeptByBroker, Pending
+from shared.model.errors import NewerError, OverloadedError, UnreadableError
+from shared.model.words import Delivery, Letter, Message, View
+from shared.runtime.clock import Clock
+from shared.wire.codec import decode
 
 
 @dataclass

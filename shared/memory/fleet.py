@@ -3,9 +3,9 @@
 from collections.abc import Callable
 from dataclasses import replace
 
-from shared.fleet import Fleet, first
-from shared.fleet_ports import Look
 from shared.memory.store import MemoryStore
+from shared.model.fleet import Fleet, first
+from shared.ports.fleet import Look
 
 
 class MemoryFleetBook:

@@ -4,9 +4,9 @@ import asyncio
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from shared.clock import Clock
-from shared.job_ports import Lease
-from shared.jobs import FAILED, FORGOTTEN, RUNNING, Done, Job, Standing, Task
+from shared.model.jobs import FAILED, FORGOTTEN, RUNNING, Done, Job, Standing, Task
+from shared.ports.jobs import Lease
+from shared.runtime.clock import Clock
 
 
 class MemoryJobs:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from shared.memory.broker import MemoryBroker
-from shared.words import Delivery, Letter
+from shared.model.words import Delivery, Letter
 
 
 class MemoryDeadLetters:

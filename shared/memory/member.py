@@ -6,13 +6,13 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Final
 
-from shared.clock import Clock
-from shared.errors import TransientError
-from shared.fleet import LOOK_EVERY
-from shared.looks import Looks
-from shared.membership import UNKNOWN, Membership
+from shared.fleet.looks import Looks
+from shared.fleet.membership import UNKNOWN, Membership
 from shared.memory.overlay import MOST_ENTRIES, ProcessOverlay
-from shared.words import Envelope
+from shared.model.errors import TransientError
+from shared.model.fleet import LOOK_EVERY
+from shared.model.words import Envelope
+from shared.runtime.clock import Clock
 
 _log = logging.getLogger(__name__)
 

@@ -6,9 +6,9 @@ from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Final
 
-from shared.clock import Clock
-from shared.overlay import Pending
-from shared.words import Envelope, View
+from shared.counters.pending import Pending
+from shared.model.words import Envelope, View
+from shared.runtime.clock import Clock
 
 _log = logging.getLogger(__name__)
 

@@ -4,10 +4,8 @@ from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Final, TypeVar
 
-from shared import bodies, notes
-from shared.books import Config, Kept, Shard
-from shared.clock import Clock
-from shared.errors import (
+from shared.model import bodies, notes
+from shared.model.errors import (
     AlreadyAppliedError,
     ChangedError,
     CrowdedError,
@@ -16,10 +14,12 @@ from shared.errors import (
     ShardFullError,
     ShrunkError,
 )
-from shared.exact import ids_of
-from shared.promises import Promise
-from shared.sharding import moved, number_for, went
-from shared.words import DEAD, SHARD_FULL, Commit, Guard, Receipt, Receipts, Total
+from shared.model.exact import ids_of
+from shared.model.promises import Promise
+from shared.model.sharding import moved, number_for, went
+from shared.model.words import DEAD, SHARD_FULL, Commit, Guard, Receipt, Receipts, Total
+from shared.ports.books import Config, Kept, Shard
+from shared.runtime.clock import Clock
 
 PAGE: Final = 100
 

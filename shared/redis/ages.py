@@ -5,10 +5,10 @@ import logging
 from collections.abc import Awaitable, Callable, Collection
 from typing import Final
 
-from shared.clock import Clock
-from shared.errors import TransientError
-from shared.looks import Looks
-from shared.promises import Ages, Promise, ages
+from shared.fleet.looks import Looks
+from shared.model.errors import TransientError
+from shared.model.promises import Ages, Promise, ages
+from shared.runtime.clock import Clock
 
 _log = logging.getLogger(__name__)
 

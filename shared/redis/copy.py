@@ -10,10 +10,10 @@ from itertools import count
 from typing import Final
 from uuid import uuid4
 
-from shared.errors import OverloadedError
-from shared.overlay import Pending
+from shared.counters.pending import Pending
+from shared.model.errors import OverloadedError
+from shared.model.words import Envelope, View
 from shared.redis.entries import Attempt, pieces_of
-from shared.words import Envelope, View
 
 FIRST_LOOK: Final = 2.0
 """Seconds after which Redis is asked whether somebody else has settled an attempt; then after twice as many."""

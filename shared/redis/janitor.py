@@ -4,12 +4,12 @@ import logging
 from collections.abc import Mapping
 from typing import Any, Final
 
-from shared.clock import Clock
-from shared.fleet import Fleet, Record
-from shared.fleet_ports import Look
-from shared.looks import Looks
+from shared.fleet.looks import Looks
+from shared.model.fleet import Fleet, Record
+from shared.ports.fleet import Look
 from shared.redis.member_scripts import FENCE
 from shared.redis.server import Server
+from shared.runtime.clock import Clock
 
 _log = logging.getLogger(__name__)
 

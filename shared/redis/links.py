@@ -13,8 +13,8 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import NoScriptError, RedisError, ResponseError
 
-from shared.errors import SettingsError, TransientError
-from shared.urls import shown
+from shared.config.urls import shown
+from shared.model.errors import SettingsError, TransientError
 
 TIMEOUT: Final = 0.5
 MOST: Final = 8

@@ -11,12 +11,11 @@ from itertools import chain
 from typing import Any, Final
 from uuid import uuid4
 
-from shared.clock import Clock
-from shared.errors import OverloadedError, TransientError
-from shared.fleet import Fleet, Overlay
-from shared.fleet_ports import Look, Rows
-from shared.looks import Looks
-from shared.membership import JOINED, OWES, UNKNOWN, Membership
+from shared.fleet.looks import Looks
+from shared.fleet.membership import JOINED, OWES, UNKNOWN, Membership
+from shared.model.errors import OverloadedError, TransientError
+from shared.model.fleet import Fleet, Overlay
+from shared.ports.fleet import Look, Rows
 from shared.redis import scripts
 from shared.redis.copy import Copy
 from shared.redis.entries import Attempt, Piece, in_steps
@@ -24,6 +23,7 @@ from shared.redis.links import AwayError
 from shared.redis.member_scripts import FENCE
 from shared.redis.naming import Naming
 from shared.redis.server import Server
+from shared.runtime.clock import Clock
 
 _log = logging.getLogger(__name__)
 

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from shared.fleet import Fleet, Overlay
+from shared.model.fleet import Fleet, Overlay
 
 FIRST: Final = 5.0
 """Seconds between two namings by one process, if another one names between them; doubled each time. The two sides of a

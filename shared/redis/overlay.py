@@ -11,12 +11,12 @@ from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Final, NamedTuple
 
-from shared.clock import Clock
-from shared.errors import TransientError
-from shared.fleet import Overlay
-from shared.looks import Looks
-from shared.membership import Membership
-from shared.promises import Ages
+from shared.fleet.looks import Looks
+from shared.fleet.membership import Membership
+from shared.model.errors import TransientError
+from shared.model.fleet import Overlay
+from shared.model.promises import Ages
+from shared.model.words import Envelope, View
 from shared.redis import scripts
 from shared.redis.ages import Ask, KnownPromises
 from shared.redis.copy import Copy
@@ -28,7 +28,7 @@ from shared.redis.member import APART_AFTER, Member
 from shared.redis.member_scripts import HEARD
 from shared.redis.server import Server, prefix_of
 from shared.redis.views import Context, Question, Views, both
-from shared.words import Envelope, View
+from shared.runtime.clock import Clock
 
 _log = logging.getLogger(__name__)
 

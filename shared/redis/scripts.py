@@ -1,6 +1,6 @@
 """What runs inside Redis, each as one step. Keys are made from the prefix, since there is no cluster.
 
-The prefix names an epoch of the fleet (shared/fleet.py), so nothing of another epoch is ever seen. Keys behind it:
+The prefix names an epoch of the fleet (`shared.model.fleet`): nothing of another epoch is seen. Keys behind it:
 
 epoch     hash, made once, before the epoch has a name in the store: floor (of all counters), top (the greatest floor
           of any). An epoch without it is lost.

@@ -5,10 +5,10 @@ import logging
 from hashlib import sha256
 from typing import Any, Final, NamedTuple
 
-from shared.fleet import Overlay
+from shared.config.urls import shown
+from shared.model.fleet import Overlay
 from shared.redis.links import AwayError, FullError, Links, Script
 from shared.redis.member_scripts import MAKE, WHO
-from shared.urls import shown
 
 _log = logging.getLogger(__name__)
 

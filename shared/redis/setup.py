@@ -3,8 +3,8 @@
 from collections.abc import AsyncIterator
 from typing import Final
 
-from shared.errors import TransientError
-from shared.findings import FAIL, OK, Finding
+from shared.config.findings import FAIL, OK, Finding
+from shared.model.errors import TransientError
 from shared.redis.flaws import flaws_of
 from shared.redis.server import Server
 

@@ -5,8 +5,8 @@ from dataclasses import replace
 from itertools import count
 from typing import Any, Final, NamedTuple
 
+from shared.model.words import View
 from shared.redis.entries import read
-from shared.words import View
 
 MOST: Final = 20_000
 _VERSIONS: Final = count(-1, -1)

@@ -2,8 +2,8 @@
 
 import sqlite3
 
+from shared.model.words import Balance
 from shared.sqlite.database import Database, translate
-from shared.words import Balance
 
 _READ = "SELECT increments, taken - applied - deduplicated - dead - increments FROM broker, store"
 

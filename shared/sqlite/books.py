@@ -4,9 +4,9 @@ import sqlite3
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any, Final
 
-from shared import notes
-from shared.books import Config, Kept, Shard
-from shared.words import Receipt
+from shared.model import notes
+from shared.model.words import Receipt
+from shared.ports.books import Config, Kept, Shard
 
 PAGE: Final = 500
 MOST_READ: Final = 2**20

@@ -8,15 +8,15 @@ from typing import Final
 
 import orjson
 
-from shared import metrics
-from shared.clock import Clock
-from shared.codec import increments_of
-from shared.drain import Drain
-from shared.errors import OverloadedError, SettingsError
+from shared.model.errors import OverloadedError, SettingsError
+from shared.model.words import Delivery, Message
+from shared.runtime import metrics
+from shared.runtime.clock import Clock
+from shared.runtime.drain_rate import Drain
 from shared.sqlite.database import Database, connect_to, translate
 from shared.sqlite.reserve import Reserve
 from shared.sqlite.time import FileTime
-from shared.words import Delivery, Message
+from shared.wire.codec import increments_of
 
 POLL: Final = 0.01
 """Seconds between two looks for messages of other processes; a look is a few microseconds."""

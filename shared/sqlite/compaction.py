@@ -2,10 +2,10 @@
 
 import sqlite3
 
-from shared.errors import AlreadyAppliedError, CrowdedError
-from shared.sharding import moved
+from shared.model.errors import AlreadyAppliedError, CrowdedError
+from shared.model.sharding import moved
+from shared.model.words import Receipt
 from shared.sqlite import receipts
-from shared.words import Receipt
 
 
 def number_of(db: sqlite3.Connection, counter: str) -> int:

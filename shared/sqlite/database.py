@@ -12,7 +12,7 @@ from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
 
-from shared.errors import (
+from shared.model.errors import (
     CountersinkError,
     DamagedError,
     OverloadedError,

@@ -3,8 +3,8 @@
 import sqlite3
 from typing import Final
 
-from shared.errors import ChangedError
-from shared.words import Guard
+from shared.model.errors import ChangedError
+from shared.model.words import Guard
 
 _CHANGE: Final = (
     "INSERT INTO guards (counter, version, deleted) SELECT :counter, :time, :deleted"

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import orjson
 
-from shared.jobs import FAILED, FORGOTTEN, RUNNING, Done, Job, Progress, Standing, noted, recalled
+from shared.model.jobs import FAILED, FORGOTTEN, RUNNING, Done, Job, Progress, Standing, noted, recalled
 from shared.sqlite.database import Database, translate
 from shared.sqlite.reserve import Reserve
 

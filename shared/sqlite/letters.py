@@ -6,9 +6,9 @@ from typing import Final
 
 import orjson
 
+from shared.model.words import Delivery, Letter, Message
 from shared.sqlite.broker import forget
 from shared.sqlite.database import Database, translate
-from shared.words import Delivery, Letter, Message
 
 _THERE: Final = "SELECT seq FROM messages WHERE buried IS NOT NULL AND seq IN (SELECT value FROM json_each(?))"
 _NEXT: Final = (

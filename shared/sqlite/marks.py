@@ -4,8 +4,8 @@ import sqlite3
 from collections.abc import Iterable
 from typing import Final
 
-from shared.errors import ChangedError
-from shared.source import Mark
+from shared.model.errors import ChangedError
+from shared.model.foreign import Mark
 
 FIND: Final = "SELECT counter, total FROM marks WHERE source = ? AND counter IN (SELECT value FROM json_each(?))"
 _MOVE: Final = (

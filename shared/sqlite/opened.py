@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 from typing import Final
 
-from shared.errors import CountersinkError, DamagedError
+from shared.model.errors import CountersinkError, DamagedError
 from shared.sqlite.log import Log
 from shared.sqlite.witness import IN_USE, Sighting, Witness, sighting_of
 

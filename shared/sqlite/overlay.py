@@ -7,12 +7,12 @@ from typing import Final
 
 import orjson
 
-from shared.codec import decode
-from shared.errors import NewerError, UnreadableError
-from shared.overlay import KeptByBroker, Pending
+from shared.counters.pending import KeptByBroker, Pending
+from shared.model.errors import NewerError, UnreadableError
+from shared.model.words import Delivery, Message, View
 from shared.sqlite.broker import raise_floor
 from shared.sqlite.database import Database, translate
-from shared.words import Delivery, Message, View
+from shared.wire.codec import decode
 
 SLICE: Final = 100
 """Messages read before others get a turn."""

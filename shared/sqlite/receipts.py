@@ -6,8 +6,8 @@ from typing import Final
 
 import orjson
 
-from shared.errors import AlreadyAppliedError
-from shared.words import Receipt
+from shared.model.errors import AlreadyAppliedError
+from shared.model.words import Receipt
 
 MOST_BYTES: Final = 2**22
 """Of bodies in one page of dead receipts; one may have some hundred thousands."""

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from shared.errors import StorageFullError
+from shared.model.errors import StorageFullError
 
 SMALL_DISK: Final = 10
 """Of a disk, no more than one part of so many is kept free for its own sake."""

@@ -4,8 +4,8 @@ import sqlite3
 from pathlib import Path
 from typing import Final
 
-from shared.errors import SettingsError
-from shared.receipts import key_of_envelope
+from shared.model.errors import SettingsError
+from shared.model.receipts import key_of_envelope
 
 APPLICATION_ID: Final = 0x434F554E
 """'COUN', in the file's header: tells our files from others."""

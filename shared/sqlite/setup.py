@@ -10,8 +10,8 @@ from contextlib import closing
 from pathlib import Path
 from typing import Final
 
-from shared.errors import CountersinkError, SettingsError
-from shared.findings import FAIL, OK, WARN, Finding
+from shared.config.findings import FAIL, OK, WARN, Finding
+from shared.model.errors import CountersinkError, SettingsError
 from shared.sqlite.database import Database
 from shared.sqlite.disks import MEMORY, NETWORK, SHARED, kind_of, mounts
 from shared.sqlite.reserve import SMALL_DISK

@@ -8,10 +8,10 @@ from typing import Any, Final
 
 import orjson
 
-from shared.codec import decode
-from shared.errors import UnreadableError
+from shared.model.errors import UnreadableError
+from shared.model.words import Delivery, Envelope, Message
 from shared.sqlite.database import translate
-from shared.words import Delivery, Envelope, Message
+from shared.wire.codec import decode
 
 _READ: Final = "SELECT seq, data, attributes, published FROM messages WHERE seq > ? AND seq <= ? ORDER BY seq LIMIT ?"
 PAGE: Final = 100

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Final
 
-from shared.findings import FAIL, OK, WARN, Finding
+from shared.config.findings import FAIL, OK, WARN, Finding
 from shared.sqlite.setup import SqliteSetup
 from shared.sqlite.spooled import spooled_in
 

@@ -8,13 +8,14 @@ from typing import Any, Final
 
 import orjson
 
-from shared import bodies
-from shared.clock import Clock
-from shared.errors import AlreadyAppliedError, GoneError, LateError, RefusedError, ShardFullError, ShrunkError
-from shared.exact import ids_of
-from shared.promises import Promise
-from shared.scale import last
-from shared.sharding import number_for, went
+from shared.model import bodies
+from shared.model.errors import AlreadyAppliedError, GoneError, LateError, RefusedError, ShardFullError, ShrunkError
+from shared.model.exact import ids_of
+from shared.model.promises import Promise
+from shared.model.scale import last
+from shared.model.sharding import number_for, went
+from shared.model.words import SHARD_FULL, Commit, Guard, Receipt, Receipts, ShardAdd, Total
+from shared.runtime.clock import Clock
 from shared.sqlite import receipts
 from shared.sqlite.books import PAGE, SqliteBooks, sweep
 from shared.sqlite.compaction import compact, number_of
@@ -23,7 +24,6 @@ from shared.sqlite.guards import change, remove
 from shared.sqlite.marks import FIND, move
 from shared.sqlite.reserve import Reserve
 from shared.sqlite.time import FileTime
-from shared.words import SHARD_FULL, Commit, Guard, Receipt, Receipts, ShardAdd, Total
 
 _COUNT: Final = (
     "UPDATE store SET time = time + 1, applied = applied + ?, deduplicated = deduplicated + ?, dead = dead + ?,"

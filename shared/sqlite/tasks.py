@@ -6,11 +6,12 @@ import sqlite3
 from collections.abc import Sequence
 from typing import Final
 
-from shared import jobs, metrics
-from shared.clock import Clock
-from shared.errors import NewerError, UnreadableError
-from shared.job_ports import Lease
-from shared.jobs import Task
+from shared.model import jobs
+from shared.model.errors import NewerError, UnreadableError
+from shared.model.jobs import Task
+from shared.ports.jobs import Lease
+from shared.runtime import metrics
+from shared.runtime.clock import Clock
 from shared.sqlite.database import Database, translate
 
 _log = logging.getLogger(__name__)

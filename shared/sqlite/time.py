@@ -8,7 +8,7 @@ runs, and receipts live so much longer. No wall clock is asked, not even once.
 import sqlite3
 from typing import Final
 
-from shared.clock import Clock
+from shared.runtime.clock import Clock
 from shared.sqlite.database import Database, translate
 
 READ: Final = "SELECT now FROM store"

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 from urllib.parse import quote
 
-from shared.errors import LostFileError
+from shared.model.errors import LostFileError
 
 IN_USE: Final[Counter[tuple[int, int]]] = Counter()
 """Device and inode of the data files that this process has open. To close another descriptor of one of them would drop

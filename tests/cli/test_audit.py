@@ -12,15 +12,15 @@ from typing import Any
 
 import pytest
 
-from countersink.audit import AGREES, DIFFERS, UNKNOWN, _horizon, flaw_of, judge
 from countersink.cli import main
-from countersink.ledger import Ledger, Line
-from shared import notes
-from shared.books import Config, Kept, Shard
-from shared.clock import ManualClock
+from countersink.commands.audit import AGREES, DIFFERS, UNKNOWN, _horizon, flaw_of, judge
+from countersink.commands.audit_ledger import Ledger, Line
 from shared.memory.store import MemoryStore
-from shared.receipts import DAY, HOUR, lifetime
-from shared.words import Balance, Commit, Receipt, Tally
+from shared.model import notes
+from shared.model.receipts import DAY, HOUR, lifetime
+from shared.model.words import Balance, Commit, Receipt, Tally
+from shared.ports.books import Config, Kept, Shard
+from shared.runtime.clock import ManualClock
 from tests.cli.running import Done, make_file, run
 
 
@@ -29,7 +29,7 @@ def audit(folder: Path, *arguments: str) -> Done:
     out, said = io.StringIO(), ""
     with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(out):
         patch.setenv("COUNTERSINK_BROKER", f"sqlite:///{folder}/.countersink/countersink.db")
-        patch.setattr("countersink.audit.PATIENCE", 0.0)
+        patch.setattr("countersink.commands.audit.PATIENCE", 0.0)
         try:
             main(["audit", *arguments])
         except SystemExit as error:

@@ -12,17 +12,17 @@ from pathlib import Path
 
 import pytest
 
-from countersink.dlq import _Desk, _replay
-from countersink.processes import flusher_of
-from shared.clock import SystemClock
-from shared.codec import encode
+from countersink.commands.dead_letters import _Desk, _replay
+from countersink.process.run import flusher_of
+from shared.config.settings import Settings
 from shared.memory.overlay import ProcessOverlay
-from shared.receipts import key_of_envelope
-from shared.settings import Settings
+from shared.model.receipts import key_of_envelope
+from shared.model.words import Balance, Commit, Entry, Envelope, Increment, Message, Receipt
+from shared.runtime.clock import SystemClock
+from shared.runtime.supervise import Stop
 from shared.sqlite.letters import SqliteDeadLetters
-from shared.supervise import Stop
-from shared.wiring import Parts, connect
-from shared.words import Balance, Commit, Entry, Envelope, Increment, Message, Receipt
+from shared.wire.codec import encode
+from shared.wiring.process import Parts, connect
 from tests.cli.running import Done, make_file, run
 
 RULE = (

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from countersink.cli import line_of
-from countersink.serving import _until_told
-from shared.errors import SettingsError, TransientError
-from shared.settings import table
+from countersink.commands.serve import _until_told
+from shared.config.settings import table
+from shared.model.errors import SettingsError, TransientError
 from tests.cli.running import run
 
 

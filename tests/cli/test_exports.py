@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from countersink.exports import check, written
-from shared.errors import CountersinkError
+from countersink.commands.export_file import check, written
+from shared.model.errors import CountersinkError
 
 
 async def chunks(*, fail: bool = False) -> AsyncIterator[bytes]:

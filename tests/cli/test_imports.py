@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from countersink.cli import main
-from countersink.importer import Outcome
-from countersink.imports import MOST_LEFT_OUT, Report
-from shared.errors import SettingsError
-from shared.settings import Settings
-from shared.sources import name_of, refuse_ours
-from shared.urls import Datastore
-from shared.variants import VARIANTS
+from countersink.commands.import_ import MOST_LEFT_OUT, Report
+from countersink.commands.importer import Outcome
+from shared.config.settings import Settings
+from shared.config.urls import Datastore
+from shared.model.errors import SettingsError
+from shared.model.foreign_variants import VARIANTS
+from shared.wiring.imports import name_of, refuse_ours
 from tests.cli.running import run
 
 PLACE = Datastore("p", "", "old")

@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from countersink.logs import KINDS, MOST, SPELL, Calm
+from countersink.process.logs import KINDS, MOST, SPELL, Calm
 
 
 class Logged:

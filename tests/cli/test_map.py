@@ -14,11 +14,11 @@ from urllib.request import urlopen
 
 import pytest
 
-from countersink.answers import Job
-from countersink.bar import Bar, lasting, line
 from countersink.cli import main
-from shared.errors import TransientError
-from shared.jobs import Standing
+from countersink.client.answers import Job
+from countersink.commands.progress import Bar, lasting, line
+from shared.model.errors import TransientError
+from shared.model.jobs import Standing
 from shared.sqlite.jobs import SqliteJobs
 from tests.cli.running import COUNTERSINK, Done, environment, run
 

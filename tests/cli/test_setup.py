@@ -11,18 +11,18 @@ from pathlib import Path
 
 import pytest
 
-from countersink import setup as commands
-from shared.clock import SystemClock
-from shared.findings import FAIL, OK, WARN, of_clock, too_long
-from shared.jobs import Job
-from shared.receipts import lifetime
-from shared.settings import Settings
-from shared.setups import setups
+from countersink.commands import setup as commands
+from shared.config.findings import FAIL, OK, WARN, of_clock, too_long
+from shared.config.settings import Settings
+from shared.model.jobs import Job
+from shared.model.receipts import lifetime
+from shared.runtime.clock import SystemClock
 from shared.sqlite import setup
 from shared.sqlite.database import Database
 from shared.sqlite.jobs import SqliteJobs
 from shared.sqlite.schema import MIGRATIONS
 from shared.sqlite.setup import SqliteSetup, of_file_system, of_free
+from shared.wiring.setup import setups
 from tests.cli.running import COUNTERSINK, Done, environment, make_file, run
 
 HOUR = 3_600_000

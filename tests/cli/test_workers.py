@@ -13,9 +13,9 @@ from types import ModuleType
 import aiohttp
 import pytest
 
-from countersink import workers
-from shared.errors import CountersinkError
-from shared.supervise import Stop
+from countersink.process import workers
+from shared.model.errors import CountersinkError
+from shared.runtime.supervise import Stop
 from tests.cli.test_serving import in_the_file
 from tests.processes.harness import Processes, Running, processes
 

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 import countersink
-from countersink import requests
-from countersink.client import Client, Increment, Rejected, RejectedError
+from countersink.client import Client, Increment, Rejected, RejectedError, requests
 from tests.http.service import Service, running
 
 

@@ -6,7 +6,7 @@ import time
 import pytest
 
 from countersink.client import Client, RejectedError, RequestError, UnavailableError
-from shared.errors import CountersinkError, SettingsError
+from shared.model.errors import CountersinkError, SettingsError
 from tests.client.scripted import accepted, problem, says, scripted
 
 

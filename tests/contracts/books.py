@@ -3,10 +3,10 @@
 from collections.abc import AsyncIterator, Sequence
 from typing import TypeVar
 
-from shared import notes
-from shared.books import Config, Kept, Shard
-from shared.ports import Store
-from shared.words import Commit, Receipt, ShardAdd, Tally
+from shared.model import notes
+from shared.model.words import Commit, Receipt, ShardAdd, Tally
+from shared.ports.books import Config, Kept, Shard
+from shared.ports.store import Store
 from tests.contracts.store import LATER, commit
 
 T = TypeVar("T")

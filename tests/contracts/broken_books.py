@@ -4,9 +4,9 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 
-from shared.books import Config, Kept, Shard
 from shared.memory.store import MemoryBooks, MemoryStore
-from shared.words import Commit
+from shared.model.words import Commit
+from shared.ports.books import Config, Kept, Shard
 
 
 class ForgetsNotes(MemoryStore):

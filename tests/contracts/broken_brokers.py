@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from shared.errors import OverloadedError
 from shared.memory.broker import MemoryBroker
-from shared.words import Delivery, Message
+from shared.model.errors import OverloadedError
+from shared.model.words import Delivery, Message
 
 
 class LosesOne(MemoryBroker):

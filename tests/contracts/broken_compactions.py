@@ -4,9 +4,9 @@ import asyncio
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from dataclasses import replace
 
-from shared.errors import CrowdedError
 from shared.memory.store import MemoryStore
-from shared.words import Commit, Guard, Receipt
+from shared.model.errors import CrowdedError
+from shared.model.words import Commit, Guard, Receipt
 
 
 class DropsWhatIsMoved(MemoryStore):

@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 
 from shared.memory.store import MemorySnapshot, MemoryStore
-from shared.words import DEAD, Commit, Receipt, Total
+from shared.model.words import DEAD, Commit, Receipt, Total
 
 
 class FindsNoDead(MemoryStore):

@@ -5,9 +5,9 @@ from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 
-from shared.errors import ChangedError
 from shared.memory.store import MemorySnapshot, MemoryStore
-from shared.words import Commit, Guard
+from shared.model.errors import ChangedError
+from shared.model.words import Commit, Guard
 
 
 class ChecksNoGuard(MemoryStore):

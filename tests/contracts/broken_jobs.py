@@ -3,9 +3,9 @@
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
-from shared.job_ports import Lease
-from shared.jobs import Done, Job, Standing, Task
 from shared.memory.jobs import MemoryJobs, MemoryTasks
+from shared.model.jobs import Done, Job, Standing, Task
+from shared.ports.jobs import Lease
 
 
 class ForgetsTheFirstJob(MemoryJobs):

@@ -4,9 +4,9 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from shared.errors import ChangedError
 from shared.memory.store import MemoryStore
-from shared.words import Commit
+from shared.model.errors import ChangedError
+from shared.model.words import Commit
 
 
 class ChecksNoMark(MemoryStore):

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from shared.memory.broker import MemoryBroker, MemoryOverlay
 from shared.memory.overlay import ProcessOverlay
-from shared.words import Delivery, Envelope, Message, View
+from shared.model.words import Delivery, Envelope, Message, View
 
 
 class DropsTooEarly(MemoryBroker):

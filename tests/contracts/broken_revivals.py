@@ -4,7 +4,7 @@ import asyncio
 from dataclasses import replace
 
 from shared.memory.store import MemoryStore
-from shared.words import Commit
+from shared.model.words import Commit
 
 
 class RevivesWhatIsNotDead(MemoryStore):

@@ -5,9 +5,9 @@ from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 
-from shared.errors import RefusedError
 from shared.memory.store import MemorySnapshot, MemoryStore
-from shared.words import Commit, Receipts, Total
+from shared.model.errors import RefusedError
+from shared.model.words import Commit, Receipts, Total
 
 
 class AppliesWithoutReceipts(MemoryStore):

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import pytest
 
-from shared.errors import OverloadedError
-from shared.ports import Publisher, Subscription
-from shared.words import Delivery, Message
+from shared.model.errors import OverloadedError
+from shared.model.words import Delivery, Message
+from shared.ports.broker import Publisher, Subscription
 
 MANY = 1_000
 BYTES = 10**7

@@ -6,12 +6,12 @@ from itertools import count
 
 import pytest
 
-from shared.clock import ManualClock
-from shared.compaction import Compactor
-from shared.errors import AlreadyAppliedError, ContendedError, CrowdedError, ShrunkError
-from shared.ports import Store
-from shared.receipts import DAY
-from shared.words import SHARD_FULL, Commit, Receipt, ShardAdd
+from shared.counters.compaction import Compactor
+from shared.model.errors import AlreadyAppliedError, ContendedError, CrowdedError, ShrunkError
+from shared.model.receipts import DAY
+from shared.model.words import SHARD_FULL, Commit, Receipt, ShardAdd
+from shared.ports.store import Store
+from shared.runtime.clock import ManualClock
 from tests.contracts.books import books
 from tests.contracts.guards import guard, setting
 from tests.contracts.removals import delete

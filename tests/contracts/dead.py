@@ -3,11 +3,11 @@
 import asyncio
 from typing import Final
 
-from shared import bodies
-from shared.errors import AlreadyAppliedError
-from shared.parts import Part
-from shared.ports import Store
-from shared.words import DEAD, DROPPED, Commit, Entry, Increment, Receipt, ShardAdd, Total
+from shared.model import bodies
+from shared.model.errors import AlreadyAppliedError
+from shared.model.parts import Part
+from shared.model.words import DEAD, DROPPED, Commit, Entry, Increment, Receipt, ShardAdd, Total
+from shared.ports.store import Store
 from tests.contracts.guards import guard, setting
 from tests.contracts.store import LATER, commit, total
 

@@ -3,10 +3,10 @@
 import asyncio
 from dataclasses import dataclass
 
-from shared.fleet import Fleet
-from shared.fleet_ports import FleetBook
-from shared.ports import Store
-from shared.words import Commit, Receipt
+from shared.model.fleet import Fleet
+from shared.model.words import Commit, Receipt
+from shared.ports.fleet import FleetBook
+from shared.ports.store import Store
 
 FOREVER = 4_000_000_000_000
 

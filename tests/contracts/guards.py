@@ -4,9 +4,9 @@ import asyncio
 
 import pytest
 
-from shared.errors import AlreadyAppliedError, ChangedError, RefusedError
-from shared.ports import Store
-from shared.words import Commit, Guard, Receipt, ShardAdd
+from shared.model.errors import AlreadyAppliedError, ChangedError, RefusedError
+from shared.model.words import Commit, Guard, Receipt, ShardAdd
+from shared.ports.store import Store
 from tests.contracts.store import LATER, commit, total
 
 CONFLICTS = (AlreadyAppliedError, ChangedError)

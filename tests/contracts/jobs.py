@@ -2,9 +2,9 @@
 
 import asyncio
 
-from shared.job_ports import Jobs
-from shared.jobs import ADD, ALL, DONE, FAILED, RUNNING, Done, Job, Progress, Standing, Task, divided
-from shared.ranges import Range
+from shared.model.jobs import ADD, ALL, DONE, FAILED, RUNNING, Done, Job, Progress, Standing, Task, divided
+from shared.model.ranges import Range
+from shared.ports.jobs import Jobs
 
 JOB = Job("j", ADD, "p", 5, created=1_000, expires=2_000)
 

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from shared.words import Message
+from shared.model.words import Message
 from tests.contracts.broker import Broker, message, numbers, pull, pull_all, tokens
 
 

@@ -3,9 +3,10 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from shared.codec import encode
-from shared.ports import DeadLetters, Overlay, Publisher, Subscription
-from shared.words import Delivery, Envelope, Letter, Message
+from shared.model.words import Delivery, Envelope, Letter, Message
+from shared.ports.broker import DeadLetters, Publisher, Subscription
+from shared.ports.overlay import Overlay
+from shared.wire.codec import encode
 from tests.contracts.broker import message, pull_all
 from tests.contracts.overlay import entries, view
 

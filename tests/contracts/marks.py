@@ -4,10 +4,10 @@ import asyncio
 
 import pytest
 
-from shared.errors import AlreadyAppliedError, ChangedError, RefusedError, ShardFullError
-from shared.ports import Store
-from shared.source import Mark
-from shared.words import MAX_SUM, Commit, Receipt, ShardAdd
+from shared.model.errors import AlreadyAppliedError, ChangedError, RefusedError, ShardFullError
+from shared.model.foreign import Mark
+from shared.model.words import MAX_SUM, Commit, Receipt, ShardAdd
+from shared.ports.store import Store
 from tests.contracts.guards import CONFLICTS, guard, setting
 from tests.contracts.removals import delete
 from tests.contracts.store import LATER, commit, total

@@ -4,9 +4,9 @@ import asyncio
 
 import pytest
 
-from shared.errors import ChangedError
-from shared.ports import Store
-from shared.words import Guard, ShardAdd
+from shared.model.errors import ChangedError
+from shared.model.words import Guard, ShardAdd
+from shared.ports.store import Store
 from tests.contracts.books import books
 from tests.contracts.guards import guard, setting
 from tests.contracts.store import commit, total

@@ -7,10 +7,10 @@ from itertools import product
 
 import pytest
 
-from shared.ports import Store
-from shared.walk import Walk
-from shared.words import Commit, Receipt, ShardAdd
+from shared.model.words import Commit, Receipt, ShardAdd
+from shared.ports.store import Store
 from tests.contracts.store import LATER, commit, total
+from tests.space.walk import Walk
 
 
 class SnapshotContract:

@@ -5,9 +5,9 @@ from itertools import count
 
 import pytest
 
-from shared.errors import AlreadyAppliedError, RefusedError, ShardFullError
-from shared.ports import Store
-from shared.words import MAX_SUM, SHARD_FULL, Commit, Receipt, ShardAdd
+from shared.model.errors import AlreadyAppliedError, RefusedError, ShardFullError
+from shared.model.words import MAX_SUM, SHARD_FULL, Commit, Receipt, ShardAdd
+from shared.ports.store import Store
 
 LATER = 2**41
 _KEYS = count()

@@ -2,9 +2,9 @@
 
 import pytest
 
-from shared.clock import ManualClock
 from shared.memory.fleet import MemoryFleetBook
 from shared.memory.store import MemoryStore
+from shared.runtime.clock import ManualClock
 from tests.contracts.fleets import FleetContract, Shared
 
 

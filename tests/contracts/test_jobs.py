@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from shared.clock import ManualClock
-from shared.errors import StorageFullError
-from shared.job_ports import Jobs
-from shared.jobs import Task
 from shared.memory.jobs import MemoryJobs, MemoryTasks
+from shared.model.errors import StorageFullError
+from shared.model.jobs import Task
+from shared.ports.jobs import Jobs
+from shared.runtime.clock import ManualClock
 from shared.sqlite.database import Database
 from shared.sqlite.jobs import SqliteJobs
 from shared.sqlite.reserve import Reserve

@@ -4,12 +4,12 @@ from collections.abc import Sequence
 
 import pytest
 
-from shared.clock import ManualClock
 from shared.memory.broker import MemoryBroker, MemoryOverlay
 from shared.memory.letters import MemoryDeadLetters
 from shared.memory.store import MemoryStore
-from shared.ports import Overlay
-from shared.words import Message
+from shared.model.words import Message
+from shared.ports.overlay import Overlay
+from shared.runtime.clock import ManualClock
 from tests.contracts.books import BooksContract
 from tests.contracts.broker import Broker, BrokerContract
 from tests.contracts.compactions import CompactionContract

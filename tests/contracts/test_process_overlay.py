@@ -2,8 +2,8 @@
 
 import pytest
 
-from shared.clock import ManualClock
 from shared.memory.overlay import ProcessOverlay
+from shared.runtime.clock import ManualClock
 from tests.contracts.entries import EntriesContract, Written
 
 

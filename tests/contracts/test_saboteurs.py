@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from shared.clock import ManualClock
 from shared.memory.broker import MemoryBroker, MemoryOverlay
 from shared.memory.letters import MemoryDeadLetters
 from shared.memory.overlay import ProcessOverlay
 from shared.memory.store import MemoryStore
-from shared.ports import Overlay
+from shared.ports.overlay import Overlay
+from shared.runtime.clock import ManualClock
 from tests.contracts import (
     broken_books,
     broken_brokers,

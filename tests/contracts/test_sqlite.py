@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from shared.bounds import Bounds
-from shared.clock import ManualClock
-from shared.codec import decode, encode
-from shared.errors import GoneError, LateError, RefusedError
-from shared.ports import Overlay
-from shared.receipts import key_of_envelope
+from shared.model.bounds import Bounds
+from shared.model.errors import GoneError, LateError, RefusedError
+from shared.model.receipts import key_of_envelope
+from shared.model.words import Commit, Envelope, Message, Receipt
+from shared.ports.overlay import Overlay
+from shared.runtime.clock import ManualClock
 from shared.sqlite import broker as sqlite_broker
 from shared.sqlite import overlay as sqlite_overlay
 from shared.sqlite.broker import SqlitePublisher, SqliteSubscription
@@ -20,7 +20,7 @@ from shared.sqlite.letters import SqliteDeadLetters
 from shared.sqlite.overlay import SqliteOverlay
 from shared.sqlite.store import SqliteStore
 from shared.sqlite.time import KEPT
-from shared.words import Commit, Envelope, Message, Receipt
+from shared.wire.codec import decode, encode
 from tests.contracts.books import BooksContract
 from tests.contracts.broker import Broker, BrokerContract, pull_all, tokens
 from tests.contracts.compactions import CompactionContract

@@ -2,7 +2,7 @@
 
 from hypothesis import strategies as st
 
-from shared.words import MAX_DELTA, MAX_SUM, Envelope, Increment, flaw_of_name
+from shared.model.words import MAX_DELTA, MAX_SUM, Envelope, Increment, flaw_of_name
 
 names = st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1, max_size=60).filter(
     lambda name: flaw_of_name(name) is None

@@ -9,16 +9,16 @@ import pytest
 from aiohttp import web
 from google.pubsub_v1 import types
 
-from shared.clock import SystemClock
-from shared.errors import CountersinkError, TransientError
-from shared.findings import FAIL, OK, WARN, Finding
-from shared.google.datastore_client import DatastoreClient
-from shared.google.datastore_keys import Kinds
-from shared.google.datastore_keys import Place as DatastorePlace
-from shared.google.datastore_setup import DatastoreSetup
-from shared.google.datastore_ttl import Ttl, TtlDeniedError
-from shared.google.pubsub_client import DeniedError, NotFoundError, Place, PubsubClient
-from shared.google.pubsub_setup import PubsubSetup, obstacles
+from shared.config.findings import FAIL, OK, WARN, Finding
+from shared.google.datastore.client import DatastoreClient
+from shared.google.datastore.keys import Kinds
+from shared.google.datastore.keys import Place as DatastorePlace
+from shared.google.datastore.setup import DatastoreSetup
+from shared.google.datastore.ttl import Ttl, TtlDeniedError
+from shared.google.pubsub.client import DeniedError, NotFoundError, Place, PubsubClient
+from shared.google.pubsub.setup import PubsubSetup, obstacles
+from shared.model.errors import CountersinkError, TransientError
+from shared.runtime.clock import SystemClock
 
 PLACE = Place("p", "topic", "sub")
 STORE = DatastorePlace("p", "d", "ns", Kinds(receipt="Receipt/ü"))

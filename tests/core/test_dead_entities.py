@@ -1,11 +1,11 @@
 """Dead receipts as entities in Datastore."""
 
-from shared import bodies
-from shared.google.datastore_keys import BODY, COUNTERS, DEAD, EXPIRES, Place, receipt_of
-from shared.parts import Part
-from shared.receipts import key_of_increment
-from shared.words import DEAD as STATE
-from shared.words import MAX_ID_BYTES, MAX_NAME_BYTES, Increment, Receipt
+from shared.google.datastore.keys import BODY, COUNTERS, DEAD, EXPIRES, Place, receipt_of
+from shared.model import bodies
+from shared.model.parts import Part
+from shared.model.receipts import key_of_increment
+from shared.model.words import DEAD as STATE
+from shared.model.words import MAX_ID_BYTES, MAX_NAME_BYTES, Increment, Receipt
 
 MOST: int = 1_048_572
 """Bytes of an entity."""

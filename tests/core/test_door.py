@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ingest.batch import Batch
-from ingest.coalescer import Coalescer, Draft
-from ingest.door import BYTES, Door, weight_of
-from shared.errors import OverloadedError, ShareError
-from shared.words import Increment
+from ingest.publishing.admission import BYTES, Door, weight_of
+from ingest.publishing.batch import Batch
+from ingest.publishing.coalescer import Coalescer, Draft
+from shared.model.errors import OverloadedError, ShareError
+from shared.model.words import Increment
 
 TENANTS = "abcd"
 COUNTERS = "wxyz"

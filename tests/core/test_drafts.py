@@ -6,9 +6,9 @@ from itertools import count
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ingest.batch import Batch
-from ingest.coalescer import LARGE, Coalescer, Draft
-from shared.words import MAX_DELTA, MAX_SUM, Increment
+from ingest.publishing.batch import Batch
+from ingest.publishing.coalescer import LARGE, Coalescer, Draft
+from shared.model.words import MAX_DELTA, MAX_SUM, Increment
 
 NAMES = st.sampled_from("abcdef")
 

@@ -1,6 +1,6 @@
 """When it is worth while to come back."""
 
-from shared.drain import LATEST, SOONEST, Drain
+from shared.runtime.drain_rate import LATEST, SOONEST, Drain
 
 
 def test_what_goes_steadily_says_how_long_more_will_take() -> None:

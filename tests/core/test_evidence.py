@@ -1,7 +1,7 @@
 """When a member that was taken for dead is forgotten, by what flushers report."""
 
-from shared.evidence import OVERDUE, REPORTS, WATCHES, horizon, reported
-from shared.fleet import SILENCE, Fleet
+from shared.model.evidence import OVERDUE, REPORTS, WATCHES, horizon, reported
+from shared.model.fleet import SILENCE, Fleet
 
 STRUCK = 1_000_000
 MINUTE = 60_000

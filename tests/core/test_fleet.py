@@ -1,7 +1,7 @@
 """The words of the fleet: when it is whole, and when members that are gone are forgotten."""
 
-from shared.evidence import OVERDUE, REPORTS, WATCHES, horizon, reported
-from shared.fleet import SILENCE, Fleet, Overlay, first, read, written
+from shared.model.evidence import OVERDUE, REPORTS, WATCHES, horizon, reported
+from shared.model.fleet import SILENCE, Fleet, Overlay, first, read, written
 
 NOW = 1_800_000_000_000
 STRUCK = NOW

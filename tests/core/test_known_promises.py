@@ -4,14 +4,14 @@ from collections.abc import Sequence
 
 import pytest
 
-from shared.clock import ManualClock
-from shared.errors import TransientError
-from shared.looks import Looks
+from shared.fleet.looks import Looks
 from shared.memory.fleet import MemoryFleetBook
 from shared.memory.store import MemoryStore
-from shared.promises import Promise, ages, promised
-from shared.receipts import DAY
+from shared.model.errors import TransientError
+from shared.model.promises import Promise, ages, promised
+from shared.model.receipts import DAY
 from shared.redis.ages import AGAIN, BELIEVED, KNOWN, KnownPromises
+from shared.runtime.clock import ManualClock
 
 ONE = promised(7 * DAY, DAY)
 

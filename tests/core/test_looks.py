@@ -2,12 +2,12 @@
 
 import asyncio
 
-from shared.clock import ManualClock
-from shared.fleet import Fleet
-from shared.fleet_ports import Look
-from shared.looks import Looks
+from shared.fleet.looks import Looks
 from shared.memory.fleet import MemoryFleetBook
 from shared.memory.store import MemoryStore
+from shared.model.fleet import Fleet
+from shared.ports.fleet import Look
+from shared.runtime.clock import ManualClock
 
 
 async def test_a_fleet_whose_entity_was_deleted_is_seen_as_it_is() -> None:

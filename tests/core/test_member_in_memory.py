@@ -6,15 +6,15 @@ from typing import Any
 
 import pytest
 
-from shared.clock import SystemClock
-from shared.errors import TransientError
-from shared.fleet import Fleet
-from shared.fleet_ports import Look
-from shared.looks import Looks
-from shared.membership import Membership, in_memory
+from shared.fleet.looks import Looks
+from shared.fleet.membership import Membership, in_memory
 from shared.memory.fleet import MemoryFleetBook
 from shared.memory.member import MemberOverlay
 from shared.memory.store import MemoryStore
+from shared.model.errors import TransientError
+from shared.model.fleet import Fleet
+from shared.ports.fleet import Look
+from shared.runtime.clock import SystemClock
 
 
 class Book(MemoryFleetBook):

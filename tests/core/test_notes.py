@@ -3,8 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared import notes
-from shared.words import SHARD_FULL, Tally
+from shared.model import notes
+from shared.model.words import SHARD_FULL, Tally
 
 NAMES = st.text(st.characters(codec="utf-8"), max_size=9)
 COUNTS = st.integers(0, 2**40)

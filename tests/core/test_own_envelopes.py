@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from shared import strict_json
-from shared.codec import TYPE, decode, encode
-from shared.errors import UnreadableError
-from shared.words import MAX_DELTA, MAX_SUM, Delivery, Envelope, Increment, Message
+from shared.model.errors import UnreadableError
+from shared.model.words import MAX_DELTA, MAX_SUM, Delivery, Envelope, Increment, Message
+from shared.wire import strict_json
+from shared.wire.codec import TYPE, decode, encode
 
 
 def read(data: Any, **attributes: str) -> Envelope:

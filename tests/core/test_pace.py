@@ -1,6 +1,6 @@
 """How long increments wait for company."""
 
-from ingest.pace import GAP, STRETCH, Pace
+from ingest.publishing.linger import GAP, STRETCH, Pace
 
 LINGER = 0.02
 

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from shared import overlay
-from shared.overlay import Pending
-from shared.parts import parts_of
-from shared.receipts import key_of_envelope
-from shared.words import Entry, Envelope, Increment, View
+from shared.counters import pending as overlay
+from shared.counters.pending import Pending
+from shared.model.parts import parts_of
+from shared.model.receipts import key_of_envelope
+from shared.model.words import Entry, Envelope, Increment, View
 
 NAMES = ("a", "ab", "b", "c")
 COUNTERS = st.sampled_from(NAMES)

@@ -3,8 +3,8 @@
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from shared.promises import FORCE, RENEWED, Ages, Promise, Promises, ages, promised
-from shared.receipts import CLIENT_IDS_REMEMBERED, DAY, HOUR
+from shared.model.promises import FORCE, RENEWED, Ages, Promise, Promises, ages, promised
+from shared.model.receipts import CLIENT_IDS_REMEMBERED, DAY, HOUR
 
 WEEK = promised(7 * DAY, DAY)
 MONTH = promised(31 * DAY, DAY)

@@ -3,16 +3,16 @@
 import asyncio
 from collections.abc import Mapping, Sequence
 
-from shared import bodies
-from shared.clock import ManualClock
-from shared.codec import encode
+from shared.counters.reader import Reader
 from shared.memory.broker import MemoryBroker, MemoryOverlay
 from shared.memory.overlay import ProcessOverlay
 from shared.memory.store import MemoryStore
-from shared.parts import Part
-from shared.reader import Reader
-from shared.receipts import key_of_envelope, key_of_increment
-from shared.words import DEAD, Commit, Envelope, Increment, Receipt, ShardAdd, View
+from shared.model import bodies
+from shared.model.parts import Part
+from shared.model.receipts import key_of_envelope, key_of_increment
+from shared.model.words import DEAD, Commit, Envelope, Increment, Receipt, ShardAdd, View
+from shared.runtime.clock import ManualClock
+from shared.wire.codec import encode
 
 
 class SlowOverlay(MemoryOverlay):

@@ -6,17 +6,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.errors import OverloadedError, SettingsError
-from shared.fleet import Fleet, Overlay, Record
-from shared.parts import parts_of
-from shared.receipts import key_of_envelope
+from shared.config.urls import redis, shown
+from shared.model.errors import OverloadedError, SettingsError
+from shared.model.fleet import Fleet, Overlay, Record
+from shared.model.parts import parts_of
+from shared.model.receipts import key_of_envelope
+from shared.model.words import Envelope, View
 from shared.redis.copy import FIRST_LOOK, Copy
 from shared.redis.entries import MOST_IN_ONE_STEP, Piece, in_steps, pieces_of
 from shared.redis.links import Links
 from shared.redis.naming import ELSEWHERE, FIRST, Naming
 from shared.redis.views import MOST, Context, Views
-from shared.urls import redis, shown
-from shared.words import Envelope, View
 
 NOW = 1_800_000_000_000
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from shared.clock import ManualClock
-from shared.errors import StorageFullError
+from shared.model.errors import StorageFullError
+from shared.runtime.clock import ManualClock
 from shared.sqlite.reserve import GROWTH, LOG_GROWTH, LOOK, Reserve
 
 MIB = 2**20

@@ -2,7 +2,7 @@
 
 from math import inf
 
-from shared.google.datastore_time import ServerTime
+from shared.google.datastore.time import ServerTime
 
 
 def test_what_is_in_doubt_is_known_until_something_better_is_heard() -> None:

@@ -5,10 +5,12 @@ import random
 
 import pytest
 
-from shared import notes
-from shared.backoff import Backoff
-from shared.clock import ManualClock
-from shared.errors import (
+from shared.counters.reader import Reader
+from shared.counters.setter import DELETE, LONGEST, PATIENCE, RESET, SET, Change, Setter, Wish, divided
+from shared.memory.overlay import ProcessOverlay
+from shared.memory.store import MemoryStore
+from shared.model import notes
+from shared.model.errors import (
     ChangedError,
     CountersinkError,
     DoubtfulError,
@@ -18,12 +20,10 @@ from shared.errors import (
     StorageFullError,
     TransientError,
 )
-from shared.memory.overlay import ProcessOverlay
-from shared.memory.store import MemoryStore
-from shared.reader import Reader
-from shared.receipts import DAY, key_of_set
-from shared.setter import DELETE, LONGEST, PATIENCE, RESET, SET, Change, Setter, Wish, divided
-from shared.words import SHARD_FULL, Commit, Receipt, ShardAdd
+from shared.model.receipts import DAY, key_of_set
+from shared.model.words import SHARD_FULL, Commit, Receipt, ShardAdd
+from shared.runtime.backoff import Backoff
+from shared.runtime.clock import ManualClock
 
 
 class Parts:

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from shared import urls
-from shared.errors import SettingsError
-from shared.settings import Settings, table
+from shared.config import urls
+from shared.config.settings import Settings, table
+from shared.model.errors import SettingsError
 
 NAMES: Final = [name for name, _, _ in table()]
 PARTS: Final = st.sampled_from(

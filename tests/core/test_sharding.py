@@ -3,9 +3,9 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.ids import mint, of_key
-from shared.sharding import choose, number_for, shard_key
-from shared.words import ShardAdd
+from shared.model.sharding import choose, number_for, shard_key
+from shared.model.words import ShardAdd
+from shared.runtime.ids import mint, of_key
 
 
 @given(st.integers(1, 40), st.sets(st.integers(0, 45)), st.integers(0, 10**6))

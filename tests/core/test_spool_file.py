@@ -7,19 +7,20 @@ from pathlib import Path
 
 import pytest
 
-from shared import files, metrics
-from shared.clock import SystemClock
-from shared.errors import SettingsError
-from shared.findings import FAIL
-from shared.settings import Settings
-from shared.spools import Queue, open_spool
+from shared.config.findings import FAIL
+from shared.config.settings import Settings
+from shared.model.errors import SettingsError
+from shared.model.words import Message
+from shared.runtime import metrics
+from shared.runtime.clock import SystemClock
 from shared.sqlite import volumes
 from shared.sqlite.broker import SqlitePublisher, SqliteSubscription, claim
 from shared.sqlite.database import Database
 from shared.sqlite.spool_setup import SpoolSetup
 from shared.sqlite.spooled import GIVEN_UP
 from shared.sqlite.volumes import why_ephemeral
-from shared.words import Message
+from shared.wiring import files
+from shared.wiring.spool import Queue, open_spool
 
 BROKER = "pubsub://p/likes?subscription=flushers"
 

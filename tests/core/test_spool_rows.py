@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from shared.clock import SystemClock
-from shared.codec import encode
-from shared.errors import CountersinkError
-from shared.settings import Settings
-from shared.spools import Queue, open_spool
+from shared.config.settings import Settings
+from shared.model.errors import CountersinkError
+from shared.model.words import Envelope
+from shared.runtime.clock import SystemClock
 from shared.sqlite.database import Database
 from shared.sqlite.spool_rows import SpoolRows
-from shared.words import Envelope
+from shared.wire.codec import encode
+from shared.wiring.spool import Queue, open_spool
 
 NUMBER = 250
 """More than are read at once."""

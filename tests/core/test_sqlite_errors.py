@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from shared.clock import ManualClock
-from shared.errors import DamagedError, SettingsError, StorageFullError, TransientError
+from shared.model.errors import DamagedError, SettingsError, StorageFullError, TransientError
+from shared.model.words import Commit, Message, Receipt
+from shared.runtime.clock import ManualClock
 from shared.sqlite.broker import SqlitePublisher, SqliteSubscription
 from shared.sqlite.database import Database, _prepare
 from shared.sqlite.overlay import SqliteOverlay
 from shared.sqlite.store import SqliteStore
 from shared.sqlite.witness import Witness
-from shared.words import Commit, Message, Receipt
 
 MESSAGE = Message(b'{"counter":"a"}')
 

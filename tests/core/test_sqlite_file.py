@@ -9,17 +9,17 @@ from pathlib import Path
 import orjson
 import pytest
 
-from shared.clock import ManualClock
-from shared.codec import encode
-from shared.errors import SettingsError, StorageFullError
-from shared.receipts import key_of_envelope
+from shared.model.errors import SettingsError, StorageFullError
+from shared.model.receipts import key_of_envelope
+from shared.model.words import Balance, Commit, Envelope, Increment, Receipt
+from shared.runtime.clock import ManualClock
 from shared.sqlite.balance import SqliteBalance
 from shared.sqlite.books import MOST_READ
 from shared.sqlite.broker import SqliteSubscription
 from shared.sqlite.database import Database
 from shared.sqlite.schema import MIGRATIONS, migrate
 from shared.sqlite.store import SqliteStore
-from shared.words import Balance, Commit, Envelope, Increment, Receipt
+from shared.wire.codec import encode
 
 
 @pytest.fixture

@@ -8,16 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from shared.clock import ManualClock
-from shared.errors import OverloadedError, StorageFullError
-from shared.source import Mark
+from shared.model.errors import OverloadedError, StorageFullError
+from shared.model.foreign import Mark
+from shared.model.words import Commit, Message, ShardAdd
+from shared.runtime.clock import ManualClock
 from shared.sqlite import database as module
 from shared.sqlite import log
 from shared.sqlite.broker import SqlitePublisher, SqliteSubscription
 from shared.sqlite.database import Database
 from shared.sqlite.reserve import Reserve
 from shared.sqlite.store import SqliteStore
-from shared.words import Commit, Message, ShardAdd
 
 MESSAGE = Message(bytes(98))
 """With its attributes 100 bytes."""

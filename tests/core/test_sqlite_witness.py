@@ -11,15 +11,15 @@ from pathlib import Path
 
 import pytest
 
-from shared.clock import SystemClock
-from shared.errors import DamagedError, LostFileError, SettingsError
+from shared.model.errors import DamagedError, LostFileError, SettingsError
+from shared.model.words import Message
+from shared.runtime.clock import SystemClock
 from shared.sqlite.broker import SqlitePublisher, claim, topic_of
 from shared.sqlite.database import Database, connect_to
 from shared.sqlite.log import Log
 from shared.sqlite.overlay import SqliteOverlay
 from shared.sqlite.sync import to_disk
 from shared.sqlite.witness import IN_USE, Sighting, Witness, folder_elsewhere, sighting_of, sighting_without_log
-from shared.words import Message
 
 MESSAGE = Message(b'{"counter":"a"}')
 

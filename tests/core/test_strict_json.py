@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from shared import strict_json
+from shared.wire import strict_json
 
 SCALARS = st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(':\\"a\u00e9,{', max_size=4)
 VALUES = st.recursive(

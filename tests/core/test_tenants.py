@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from ingest.tenants import LOCAL, tenant_of
+from ingest.access.tenants import LOCAL, tenant_of
 
 
 class Transport(asyncio.BaseTransport):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from shared.words import MAX_DELTA, flaw_of_delta, flaw_of_id, flaw_of_name
+from shared.model.words import MAX_DELTA, flaw_of_delta, flaw_of_id, flaw_of_name
 
 
 @pytest.mark.parametrize(

@@ -17,10 +17,10 @@ from uuid import uuid4
 
 import pytest
 
-from shared.clock import SystemClock
-from shared.google.datastore_client import DatastoreClient
-from shared.google.datastore_keys import Place
-from shared.google.datastore_store import DatastoreStore
+from shared.google.datastore.client import DatastoreClient
+from shared.google.datastore.keys import Place
+from shared.google.datastore.store import DatastoreStore
+from shared.runtime.clock import SystemClock
 from tests.emulators import keeper
 
 PROJECT = "countersink-test"

@@ -9,11 +9,11 @@ from uuid import uuid4
 import pytest
 from google.pubsub_v1 import types
 
-from shared.google.pubsub_client import TIMEOUT, Place, PubsubClient
-from shared.google.pubsub_leases import LONGEST
-from shared.google.pubsub_provision import provision
-from shared.google.pubsub_publisher import PubsubPublisher
-from shared.google.pubsub_subscription import PubsubSubscription
+from shared.google.pubsub.client import TIMEOUT, Place, PubsubClient
+from shared.google.pubsub.leases import LONGEST
+from shared.google.pubsub.provision import provision
+from shared.google.pubsub.publisher import PubsubPublisher
+from shared.google.pubsub.subscription import PubsubSubscription
 from tests.emulators.datastore_fixtures import _base, shared_emulator
 
 PUBSUB = ("beta", "emulators", "pubsub", "start")

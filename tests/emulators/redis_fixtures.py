@@ -15,16 +15,16 @@ from typing import Any, Final
 
 import pytest
 
-from shared.clock import SystemClock
-from shared.fleet import Fleet as FleetWords
-from shared.fleet_ports import SpoolFile
-from shared.looks import Looks
-from shared.membership import Membership, new_member
+from shared.fleet.looks import Looks
+from shared.fleet.membership import Membership, new_member
 from shared.memory.fleet import MemoryFleetBook
 from shared.memory.store import MemoryStore
-from shared.receipts import key_of_envelope
+from shared.model.fleet import Fleet as FleetWords
+from shared.model.receipts import key_of_envelope
+from shared.model.words import Envelope
+from shared.ports.fleet import SpoolFile
 from shared.redis.overlay import RedisOverlay
-from shared.words import Envelope
+from shared.runtime.clock import SystemClock
 from tests.emulators.datastore_fixtures import missing
 
 LONGEST_START: Final = 10.0

@@ -4,11 +4,11 @@ import contextlib
 
 import pytest
 
-from countersink.audit import AGREES, DIFFERS, UNKNOWN, judge, look
-from shared import notes
-from shared.google.datastore_keys import COUNT
-from shared.google.datastore_store import DatastoreStore
-from shared.words import Commit, Guard, Receipt, ShardAdd
+from countersink.commands.audit import AGREES, DIFFERS, UNKNOWN, judge, look
+from shared.google.datastore.keys import COUNT
+from shared.google.datastore.store import DatastoreStore
+from shared.model import notes
+from shared.model.words import Commit, Guard, Receipt, ShardAdd
 from tests.contracts.books import noted
 from tests.contracts.store import LATER, commit
 from tests.emulators.datastore_fixtures import Datastore

@@ -11,9 +11,9 @@ import pytest
 from google.pubsub_v1 import types
 
 from countersink.client import Client
-from shared.google.pubsub_provision import provision
-from shared.promises import Promise
-from shared.receipts import DAY as MS_A_DAY
+from shared.google.pubsub.provision import provision
+from shared.model.promises import Promise
+from shared.model.receipts import DAY as MS_A_DAY
 from tests.clocks.moved import DAY, Clocks
 from tests.emulators.datastore_fixtures import FIRESTORE, Datastore, shared_emulator
 from tests.emulators.pubsub_fixtures import PUBSUB, Pubsub

@@ -5,10 +5,10 @@ import logging
 
 import pytest
 
-from shared.errors import AlreadyAppliedError, RefusedError, ShardFullError, TransientError
-from shared.google.datastore_keys import COUNT, Place, integer
-from shared.google.datastore_store import DatastoreStore
-from shared.words import MAX_SUM, SHARD_FULL, Commit, Receipt, ShardAdd
+from shared.google.datastore.keys import COUNT, Place, integer
+from shared.google.datastore.store import DatastoreStore
+from shared.model.errors import AlreadyAppliedError, RefusedError, ShardFullError, TransientError
+from shared.model.words import MAX_SUM, SHARD_FULL, Commit, Receipt, ShardAdd
 from tests.contracts.books import BooksContract
 from tests.contracts.compactions import CompactionContract
 from tests.contracts.dead import DeadContract

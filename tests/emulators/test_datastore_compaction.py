@@ -8,16 +8,16 @@ from typing import Any
 
 import pytest
 
-from countersink.audit import AGREES, UNKNOWN, judge, look
-from flusher.shardbook import ShardBook
-from shared import notes
-from shared.compaction import Compactor
-from shared.errors import AlreadyAppliedError, ContendedError, ShrunkError, TransientError
-from shared.google.datastore_client import DatastoreClient, Found
-from shared.google.datastore_keys import name_of
-from shared.google.datastore_store import DatastoreStore
-from shared.receipts import DAY
-from shared.words import Commit, Receipt, ShardAdd, Tally
+from countersink.commands.audit import AGREES, UNKNOWN, judge, look
+from flusher.shards.shard_choice import ShardBook
+from shared.counters.compaction import Compactor
+from shared.google.datastore.client import DatastoreClient, Found
+from shared.google.datastore.keys import name_of
+from shared.google.datastore.store import DatastoreStore
+from shared.model import notes
+from shared.model.errors import AlreadyAppliedError, ContendedError, ShrunkError, TransientError
+from shared.model.receipts import DAY
+from shared.model.words import Commit, Receipt, ShardAdd, Tally
 from tests.contracts.compactions import receipt, shrink, spread
 from tests.contracts.removals import delete
 from tests.contracts.store import LATER, commit, total

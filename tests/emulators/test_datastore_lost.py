@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from shared.errors import AlreadyAppliedError, TransientError
-from shared.google.datastore_client import DatastoreClient
-from shared.google.datastore_store import DatastoreStore
-from shared.words import Commit
+from shared.google.datastore.client import DatastoreClient
+from shared.google.datastore.store import DatastoreStore
+from shared.model.errors import AlreadyAppliedError, TransientError
+from shared.model.words import Commit
 from tests.contracts.store import commit, total
 from tests.emulators.datastore_fixtures import Datastore
 from tests.emulators.proxy import Proxy, proxy

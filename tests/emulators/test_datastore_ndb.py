@@ -5,9 +5,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from shared.errors import AlreadyAppliedError, TransientError
-from shared.google.datastore_store import DatastoreStore
-from shared.words import Commit, ShardAdd
+from shared.google.datastore.store import DatastoreStore
+from shared.model.errors import AlreadyAppliedError, TransientError
+from shared.model.words import Commit, ShardAdd
 from tests.contracts.store import commit, total
 from tests.emulators.application import Run, application_on, get_count, increase_shards, increment
 from tests.emulators.datastore_fixtures import Datastore

@@ -4,15 +4,15 @@ from typing import Any
 
 import pytest
 
-from countersink.audit import AGREES, DIFFERS, judge, look
-from shared.clock import ManualClock
-from shared.errors import CrowdedError, InexactError, RefusedError, ShardFullError
-from shared.google.datastore_keys import COUNT, NUM_SHARDS, said
-from shared.google.datastore_store import DatastoreStore
+from countersink.commands.audit import AGREES, DIFFERS, judge, look
+from shared.counters.reader import Reader
+from shared.counters.setter import Setter, Wish
+from shared.google.datastore.keys import COUNT, NUM_SHARDS, said
+from shared.google.datastore.store import DatastoreStore
 from shared.memory.overlay import ProcessOverlay
-from shared.reader import Reader
-from shared.setter import Setter, Wish
-from shared.words import Receipt, Total
+from shared.model.errors import CrowdedError, InexactError, RefusedError, ShardFullError
+from shared.model.words import Receipt, Total
+from shared.runtime.clock import ManualClock
 from tests.contracts.store import commit
 from tests.emulators.datastore_fixtures import Datastore
 

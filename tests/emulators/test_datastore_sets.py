@@ -4,15 +4,15 @@ import asyncio
 import contextlib
 import random
 
-from countersink.audit import AGREES, UNKNOWN, judge, look
-from shared import notes
-from shared.errors import AlreadyAppliedError, TransientError
-from shared.google.datastore_store import DatastoreStore
+from countersink.commands.audit import AGREES, UNKNOWN, judge, look
+from shared.counters.reader import Reader
+from shared.counters.setter import DELETE, RESET, SET, Change, Setter, Wish
+from shared.google.datastore.store import DatastoreStore
 from shared.memory.overlay import ProcessOverlay
-from shared.reader import Reader
-from shared.receipts import DAY, key_of_envelope
-from shared.setter import DELETE, RESET, SET, Change, Setter, Wish
-from shared.words import Commit, Envelope, Receipt, ShardAdd, Tally
+from shared.model import notes
+from shared.model.errors import AlreadyAppliedError, TransientError
+from shared.model.receipts import DAY, key_of_envelope
+from shared.model.words import Commit, Envelope, Receipt, ShardAdd, Tally
 from tests.contracts.store import LATER
 from tests.emulators.datastore_fixtures import Datastore
 

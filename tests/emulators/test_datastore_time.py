@@ -5,14 +5,14 @@ from dataclasses import replace
 
 import pytest
 
-from shared import metrics
-from shared.bounds import Bounds
-from shared.clock import SystemClock
-from shared.errors import LateError, TransientError
-from shared.google.datastore_commit import TRANSACTION
-from shared.promises import Promise
-from shared.receipts import DAY
-from shared.skew import Skew
+from shared.google.datastore.commit import TRANSACTION
+from shared.model.bounds import Bounds
+from shared.model.errors import LateError, TransientError
+from shared.model.promises import Promise
+from shared.model.receipts import DAY
+from shared.runtime import metrics
+from shared.runtime.clock import SystemClock
+from shared.runtime.clock_skew import Skew
 from tests.contracts.store import commit, total
 from tests.emulators.datastore_fixtures import Datastore
 

@@ -8,8 +8,8 @@ from contextlib import closing
 from pathlib import Path
 from uuid import uuid4
 
-from countersink.audit import AGREES, judge, look
-from shared.clock import SystemClock
+from countersink.commands.audit import AGREES, judge, look
+from shared.runtime.clock import SystemClock
 from shared.sqlite.database import Database
 from shared.sqlite.store import SqliteStore
 from tests.cli.running import Done, environment
@@ -21,7 +21,7 @@ from tests.emulators.published import Database as OldDatabase
 
 NUMBER = 900
 KILLS = 2
-SMALL_PAGES = "import shared.google.datastore_foreign as f; f.PAGE = 200; from countersink.cli import main; main()"
+SMALL_PAGES = "import shared.google.datastore.foreign as f; f.PAGE = 200; from countersink.cli import main; main()"
 """So that there is time between two of them."""
 LATENCY = 0.15
 """Seconds: each page takes two of it, at least."""

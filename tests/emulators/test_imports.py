@@ -10,15 +10,15 @@ from uuid import uuid4
 
 import pytest
 
-from countersink.importer import Importer, Outcome, Way
-from shared.clock import SystemClock
-from shared.errors import SettingsError
-from shared.ports import Store
-from shared.receipts import DAY
-from shared.settings import Settings
-from shared.source import Source
-from shared.sources import source_of
-from shared.variants import VARIANTS
+from countersink.commands.importer import Importer, Outcome, Way
+from shared.config.settings import Settings
+from shared.model.errors import SettingsError
+from shared.model.foreign import Source
+from shared.model.foreign_variants import VARIANTS
+from shared.model.receipts import DAY
+from shared.ports.store import Store
+from shared.runtime.clock import SystemClock
+from shared.wiring.imports import source_of
 from tests.contracts.store import total
 from tests.emulators.datastore_fixtures import PROJECT, Datastore
 from tests.emulators.published import APPLICATIONS, CONFIG, SHARD, Application, Database
@@ -274,6 +274,6 @@ async def test_more_pages_than_one(datastore: Datastore, old: Database, variant:
 
 @pytest.fixture
 def page_of_20(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shared.google.datastore_foreign.PAGE", 20)
-    monkeypatch.setattr("shared.google.datastore_configured.MOST_CONFIGS", 15)
-    monkeypatch.setattr("shared.google.datastore_configured.MOST_KEYS", 50)
+    monkeypatch.setattr("shared.google.datastore.foreign.PAGE", 20)
+    monkeypatch.setattr("shared.google.datastore.configured.MOST_CONFIGS", 15)
+    monkeypatch.setattr("shared.google.datastore.configured.MOST_KEYS", 50)

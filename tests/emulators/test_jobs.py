@@ -6,23 +6,23 @@ from typing import Any
 
 import pytest
 
-from flusher.adding import Adding
-from flusher.runner import Runner
-from flusher.tasks import Worker
-from flusher.visits import Visit
-from shared.clock import SystemClock
-from shared.compaction import Compactor
-from shared.google.datastore_client import DatastoreClient, Found
-from shared.google.datastore_jobs import BOOKS, DatastoreJobs
-from shared.google.datastore_keys import name_of
-from shared.google.pubsub_client import TIMEOUT
-from shared.google.pubsub_tasks import PubsubTasks
-from shared.jobs import ADD, DONE, RUNNING, Task
+from flusher.jobs.action import Visit
+from flusher.jobs.add import Adding
+from flusher.jobs.runner import Runner
+from flusher.jobs.worker import Worker
+from shared.counters.compaction import Compactor
+from shared.counters.start_job import Starting
+from shared.google.datastore.client import DatastoreClient, Found
+from shared.google.datastore.jobs import BOOKS, DatastoreJobs
+from shared.google.datastore.keys import name_of
+from shared.google.pubsub.client import TIMEOUT
+from shared.google.pubsub.tasks import PubsubTasks
 from shared.memory.overlay import ProcessOverlay
-from shared.receipts import DAY
-from shared.starting import Starting
-from shared.supervise import Stop
-from shared.words import Commit, Receipt, ShardAdd
+from shared.model.jobs import ADD, DONE, RUNNING, Task
+from shared.model.receipts import DAY
+from shared.model.words import Commit, Receipt, ShardAdd
+from shared.runtime.clock import SystemClock
+from shared.runtime.supervise import Stop
 from tests.contracts.jobs import JOB, JobsContract, done, standing
 from tests.contracts.store import LATER
 from tests.contracts.tasks import TasksContract, Waiting

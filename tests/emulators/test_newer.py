@@ -4,20 +4,20 @@ import asyncio
 
 import pytest
 
-from flusher.lives import Lives
-from flusher.policy import FlushPolicy
-from flusher.shardbook import ShardBook
-from flusher.tools import Tools
-from flusher.worker import Flusher
-from shared.backoff import Backoff
-from shared.clock import SystemClock
-from shared.codec import encode
+from flusher.flush.flusher import Flusher
+from flusher.flush.policy import FlushPolicy
+from flusher.flush.receipt_lives import Lives
+from flusher.flush.tools import Tools
+from flusher.shards.shard_choice import ShardBook
 from shared.memory.overlay import ProcessOverlay
 from shared.memory.store import MemoryStore
-from shared.promises import promised
-from shared.receipts import DAY
-from shared.supervise import Stop
-from shared.words import Envelope, Message
+from shared.model.promises import promised
+from shared.model.receipts import DAY
+from shared.model.words import Envelope, Message
+from shared.runtime.backoff import Backoff
+from shared.runtime.clock import SystemClock
+from shared.runtime.supervise import Stop
+from shared.wire.codec import encode
 from tests.contracts.broker import pull_all
 from tests.contracts.store import total
 from tests.emulators.pubsub_fixtures import Pubsub
@@ -29,7 +29,7 @@ NOBODY = 60.0
 
 async def test_messages_of_a_newer_version_wait_for_it(pubsub: Pubsub, monkeypatch: pytest.MonkeyPatch) -> None:
     """They are as many as fit into several windows, and come again while it runs."""
-    monkeypatch.setattr("flusher.newer.FIRST_PAUSE", 1.0)
+    monkeypatch.setattr("flusher.flush.newer_versions.FIRST_PAUSE", 1.0)
     publisher, client = pubsub.publisher(), pubsub.client()
     data = b'{"counter":"a","delta":5}' + b" " * 1_000
     await publisher.publish([Message(data, V2 | {"ce-id": str(number)}) for number in range(NEW)])

@@ -5,12 +5,12 @@ import asyncio
 import pytest
 from google.cloud.pubsub_v1 import PublisherClient
 
-from shared.codec import decode, encode
-from shared.errors import TooLargeError, UnkeptError
-from shared.google import pubsub_wire as wire
-from shared.google.pubsub_client import Place, SetupError
-from shared.google.pubsub_publisher import FRESH
-from shared.words import Delivery, Envelope, Increment, Message
+from shared.google.pubsub import wire
+from shared.google.pubsub.client import Place, SetupError
+from shared.google.pubsub.publisher import FRESH
+from shared.model.errors import TooLargeError, UnkeptError
+from shared.model.words import Delivery, Envelope, Increment, Message
+from shared.wire.codec import decode, encode
 from tests.contracts.broker import BYTES, LONG, MANY, message, numbers, pull, pull_all, tokens
 from tests.emulators.pubsub_fixtures import LEASE, Pubsub
 

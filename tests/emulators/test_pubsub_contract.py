@@ -5,14 +5,14 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from shared.clock import SystemClock
-from shared.errors import OverloadedError
-from shared.google import pubsub_letters
-from shared.google.pubsub_client import TIMEOUT
-from shared.google.pubsub_letters import PubsubDeadLetters
-from shared.google.pubsub_publisher import PubsubPublisher
-from shared.google.pubsub_wire import MOST_BYTES, REASON, dead_letter, to_wire
-from shared.words import Delivery, Message
+from shared.google.pubsub import letters as pubsub_letters
+from shared.google.pubsub.client import TIMEOUT
+from shared.google.pubsub.letters import PubsubDeadLetters
+from shared.google.pubsub.publisher import PubsubPublisher
+from shared.google.pubsub.wire import MOST_BYTES, REASON, dead_letter, to_wire
+from shared.model.errors import OverloadedError
+from shared.model.words import Delivery, Message
+from shared.runtime.clock import SystemClock
 from tests.contracts.broker import Broker, BrokerContract, message, pull_all
 from tests.contracts.leases import LeaseContract
 from tests.contracts.letters import Buried, LettersContract, bury, data_of, look, through

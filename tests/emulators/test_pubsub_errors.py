@@ -8,10 +8,10 @@ import grpc
 import pytest
 from google.iam.v1 import iam_policy_pb2
 
-from shared.errors import RejectedError, SettingsError, TransientError
-from shared.google.pubsub_client import Place, PubsubClient, SetupError
-from shared.google.pubsub_publisher import PubsubPublisher
-from shared.google.pubsub_subscription import PubsubSubscription
+from shared.google.pubsub.client import Place, PubsubClient, SetupError
+from shared.google.pubsub.publisher import PubsubPublisher
+from shared.google.pubsub.subscription import PubsubSubscription
+from shared.model.errors import RejectedError, SettingsError, TransientError
 from tests.contracts.broker import message
 
 PLACE = Place("p", "t", "s")

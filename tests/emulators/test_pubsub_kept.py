@@ -8,11 +8,11 @@ import grpc
 import pytest
 from google.pubsub_v1 import types
 
-from shared.errors import TransientError, UnkeptError
-from shared.google.pubsub_client import TIMEOUT, PubsubClient
-from shared.google.pubsub_kept import KeptPublisher
-from shared.google.pubsub_provision import provision
-from shared.words import Delivery
+from shared.google.pubsub.client import TIMEOUT, PubsubClient
+from shared.google.pubsub.kept import KeptPublisher
+from shared.google.pubsub.provision import provision
+from shared.model.errors import TransientError, UnkeptError
+from shared.model.words import Delivery
 from tests.contracts.broker import message, numbers, pull_all
 from tests.emulators.front import Front, front
 from tests.emulators.pubsub_fixtures import LEASE, Pubsub

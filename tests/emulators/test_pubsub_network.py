@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 from google.pubsub_v1 import types
 
-from shared.codec import decode, encode
-from shared.errors import TransientError
-from shared.ports import Subscription
-from shared.words import Delivery, Envelope
+from shared.model.errors import TransientError
+from shared.model.words import Delivery, Envelope
+from shared.ports.broker import Subscription
+from shared.wire.codec import decode, encode
 from tests.contracts.broker import LONG, message, numbers, pull, pull_all, tokens
 from tests.emulators.proxy import Proxy, proxy
 from tests.emulators.pubsub_fixtures import Pubsub

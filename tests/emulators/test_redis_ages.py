@@ -6,20 +6,20 @@ from typing import Any
 
 import pytest
 
-from shared.clock import SystemClock
-from shared.codec import encode
-from shared.looks import Looks
-from shared.membership import Membership, new_member
+from shared.config.settings import Settings
+from shared.counters.reader import Reader
+from shared.fleet.looks import Looks
+from shared.fleet.membership import Membership, new_member
 from shared.memory.store import MemoryStore
-from shared.promises import Promise, promised
-from shared.reader import Reader
-from shared.receipts import DAY, HOUR
+from shared.model.promises import Promise, promised
+from shared.model.receipts import DAY, HOUR
+from shared.model.words import Commit, Envelope, Receipt, ShardAdd
 from shared.redis.overlay import RedisOverlay
-from shared.settings import Settings
-from shared.spools import open_spool
+from shared.runtime.clock import SystemClock
 from shared.sqlite.database import Database
-from shared.wiring import redis_overlay
-from shared.words import Commit, Envelope, Receipt, ShardAdd
+from shared.wire.codec import encode
+from shared.wiring.process import redis_overlay
+from shared.wiring.spool import open_spool
 from tests.emulators.redis_fixtures import Fleet, accept, keys, names_in, until_exact
 
 SHORT: dict[str, Any] = {"retention": 600, "spool_age": 60.0}

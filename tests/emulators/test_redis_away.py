@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from shared.errors import OverloadedError, TransientError
-from shared.fleet import Overlay
+from shared.model.errors import OverloadedError, TransientError
+from shared.model.fleet import Overlay
 from shared.redis import scripts
 from shared.redis.links import MOST, TIMEOUT, Script
 from shared.redis.server import Identity
@@ -315,7 +315,7 @@ async def test_a_store_that_hangs_holds_up_no_answer(fleet: Fleet, monkeypatch: 
 
     monkeypatch.setattr(fleet.book, "look", hang)
     monkeypatch.setattr(fleet.book, "change", hang)
-    monkeypatch.setattr("shared.looks.PATIENCE", 0.2)
+    monkeypatch.setattr("shared.fleet.looks.PATIENCE", 0.2)
     for number in range(20):
         async with asyncio.timeout(0.5):
             await accept(overlay, f"e{number}")

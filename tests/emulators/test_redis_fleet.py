@@ -8,22 +8,22 @@ from typing import Any
 
 import pytest
 
-from shared.codec import encode
-from shared.errors import OverloadedError, SettingsError, TransientError
-from shared.fleet import Fleet as FleetWords
-from shared.fleet import Overlay
-from shared.fleet_setup import FleetSetup
-from shared.membership import JOINED, OWES
-from shared.reader import Reader
+from shared.config.settings import Settings
+from shared.counters.reader import Reader
+from shared.fleet.membership import JOINED, OWES
+from shared.model.errors import OverloadedError, SettingsError, TransientError
+from shared.model.fleet import Fleet as FleetWords
+from shared.model.fleet import Overlay
+from shared.model.words import Commit, Envelope, Receipt, ShardAdd
 from shared.redis.links import Script
 from shared.redis.member import Member
 from shared.redis.member_scripts import FENCE
 from shared.redis.overlay import RedisOverlay
 from shared.redis.scripts import WRITE
-from shared.settings import Settings
-from shared.spools import open_spool
 from shared.sqlite.database import Database
-from shared.words import Commit, Envelope, Receipt, ShardAdd
+from shared.wire.codec import encode
+from shared.wiring.fleet_setup import FleetSetup
+from shared.wiring.spool import open_spool
 from tests.emulators.proxy import Proxy, proxy
 from tests.emulators.redis_fixtures import (
     Fleet,
@@ -203,7 +203,7 @@ async def test_a_member_that_has_not_seen_the_store_for_too_long_accepts_nothing
     fleet: Fleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The others may have forgotten it."""
-    monkeypatch.setattr("shared.membership.SILENCE", 0.5)
+    monkeypatch.setattr("shared.fleet.membership.SILENCE", 0.5)
     one = await fleet.process()
     member_of(one).membership._silence = 0.5
 

@@ -12,14 +12,14 @@ from functools import partial
 
 import pytest
 
-from shared.errors import AlreadyAppliedError, CountersinkError, TransientError
-from shared.fleet import Fleet as FleetWords
-from shared.parts import parts_of
-from shared.reader import Reader
-from shared.receipts import DAY, key_of_set
+from shared.counters.reader import Reader
+from shared.counters.setter import DELETE, RESET, SET, Setter, Wish
+from shared.model.errors import AlreadyAppliedError, CountersinkError, TransientError
+from shared.model.fleet import Fleet as FleetWords
+from shared.model.parts import parts_of
+from shared.model.receipts import DAY, key_of_set
+from shared.model.words import Commit, Envelope, Increment, Reading, Receipt, ShardAdd
 from shared.redis.overlay import RedisOverlay
-from shared.setter import DELETE, RESET, SET, Setter, Wish
-from shared.words import Commit, Envelope, Increment, Reading, Receipt, ShardAdd
 from tests.emulators.proxy import Proxy, proxy
 from tests.emulators.redis_fixtures import Fleet, RedisServer, until
 from tests.path.changes import BASE, MOST, ChangedStore, counted
@@ -273,7 +273,7 @@ def member_of(overlay: RedisOverlay) -> str:
 
 @pytest.mark.parametrize("seed", range(4))
 async def test_exact_is_exact(seed: int, redis: RedisServer, fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shared.membership.MARGIN", 0.05)
+    monkeypatch.setattr("shared.fleet.membership.MARGIN", 0.05)
     monkeypatch.setattr("shared.redis.naming.FIRST", 0.1)
     monkeypatch.setattr("shared.redis.naming.MOST", 0.5)
     async with contextlib.AsyncExitStack() as stack:

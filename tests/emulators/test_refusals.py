@@ -13,15 +13,15 @@ import grpc
 import pytest
 from google.pubsub_v1 import types
 
-from ingest.forwarding import PAUSE
-from ingest.spool import Spool
-from shared.clock import ManualClock, SystemClock
-from shared.codec import encode
-from shared.errors import RejectedError, TransientError
+from ingest.publishing.forwarding import PAUSE
+from ingest.publishing.spool import Spool
+from shared.model.errors import RejectedError, TransientError
+from shared.model.words import Envelope, Message
+from shared.runtime.clock import ManualClock, SystemClock
 from shared.sqlite.broker import SqlitePublisher, SqliteSubscription, claim
 from shared.sqlite.database import Database
 from shared.sqlite.spooled import GIVEN_UP
-from shared.words import Envelope, Message
+from shared.wire.codec import encode
 from tests.cli.running import run
 from tests.contracts.broker import message, numbers, pull_all
 from tests.emulators.datastore_fixtures import Datastore

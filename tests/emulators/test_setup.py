@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 from google.pubsub_v1 import types
 
-from shared.findings import FAIL, OK, WARN, Finding
-from shared.google.datastore_setup import DatastoreSetup
-from shared.google.datastore_ttl import Ttl
-from shared.words import Commit, Receipt
+from shared.config.findings import FAIL, OK, WARN, Finding
+from shared.google.datastore.setup import DatastoreSetup
+from shared.google.datastore.ttl import Ttl
+from shared.model.words import Commit, Receipt
 from tests.cli.running import Done, environment, run
 from tests.emulators.datastore_fixtures import PROJECT, Datastore
 from tests.emulators.pubsub_fixtures import Pubsub

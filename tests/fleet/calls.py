@@ -6,8 +6,8 @@ from typing import Any
 
 import aiohttp
 
-from shared.errors import TransientError
-from shared.words import Message
+from shared.model.errors import TransientError
+from shared.model.words import Message
 from tests.fleet.pairs import Pair
 from tests.fleet.slots import Process
 from tests.fleet.truth import Truths, digits

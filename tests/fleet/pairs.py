@@ -10,13 +10,13 @@ from typing import Any, NamedTuple
 import orjson
 from google.pubsub_v1 import types
 
-from shared.clock import SystemClock
-from shared.google.pubsub_client import TIMEOUT
-from shared.google.pubsub_wire import REASON, to_wire
-from shared.settings import Settings
+from shared.config.settings import Settings
+from shared.google.pubsub.client import TIMEOUT
+from shared.google.pubsub.wire import REASON, to_wire
+from shared.model.words import Message
+from shared.runtime.clock import SystemClock
 from shared.sqlite.broker import SqlitePublisher
 from shared.sqlite.database import Database
-from shared.words import Message
 from tests.emulators.datastore_fixtures import Datastore
 from tests.emulators.pubsub_fixtures import Pubsub
 

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from contextlib import closing
 from typing import Any
 
-from shared.errors import RefusedError
-from shared.google.datastore_client import DatastoreClient
-from shared.google.datastore_keys import COUNT, NUM_SHARDS
+from shared.google.datastore.client import DatastoreClient
+from shared.google.datastore.keys import COUNT, NUM_SHARDS
+from shared.model.errors import RefusedError
 from tests.fleet.pairs import Embedded, Emulated, Pair
 
 LARGEST = 1_048_487

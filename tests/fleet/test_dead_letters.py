@@ -11,7 +11,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from shared.google.datastore_fleet import DatastoreFleetBook
+from shared.google.datastore.fleet import DatastoreFleetBook
 from tests.emulators.redis_fixtures import RedisServer
 from tests.fleet.pairs import Emulated
 from tests.fleet.poison import Poison

@@ -9,7 +9,7 @@ from typing import Any
 
 import aiohttp
 
-from shared.words import Message
+from shared.model.words import Message
 from tests.fleet.calls import Calls, Foreign, Item, Request
 from tests.fleet.pairs import LEASE, Pair, message
 from tests.fleet.slots import DRAIN, Process, Slot

@@ -7,9 +7,9 @@ from itertools import count
 from math import inf
 from random import Random
 
-from flusher.growth import Growth, Raise
-from flusher.worker import GROWTH_INTERVAL
-from shared.words import ShardAdd
+from flusher.flush.flusher import GROWTH_INTERVAL
+from flusher.shards.growth import Growth, Raise
+from shared.model.words import ShardAdd
 
 BOOK = 60.0
 """Seconds for which a flusher believes in a number."""

@@ -7,16 +7,17 @@ from math import inf
 
 import pytest
 
-from flusher.letters import open_letter
-from flusher.replay import Replay
-from shared import metrics, notes
-from shared.codec import encode
-from shared.errors import RefusedError, TransientError
+from flusher.dead_letters.opened import open_letter
+from flusher.dead_letters.replay import Replay
 from shared.memory.letters import MemoryDeadLetters
 from shared.memory.store import MemoryStore
-from shared.parts import PART_ENTRIES
-from shared.receipts import key_of_envelope
-from shared.words import Commit, Delivery, Envelope, Increment, Message, Tally
+from shared.model import notes
+from shared.model.errors import RefusedError, TransientError
+from shared.model.parts import PART_ENTRIES
+from shared.model.receipts import key_of_envelope
+from shared.model.words import Commit, Delivery, Envelope, Increment, Message, Tally
+from shared.runtime import metrics
+from shared.wire.codec import encode
 from tests.flusher.test_worker import Bench
 from tests.simulation.poison import PickyStore
 

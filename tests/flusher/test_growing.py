@@ -2,20 +2,20 @@
 
 import pytest
 
-from flusher.cooling import Cooling
-from flusher.growing import Growing
-from flusher.growth import Growth, Raise
 from flusher.service import make_flusher, make_tools
-from flusher.shardbook import ShardBook
-from shared import metrics
-from shared.clock import ManualClock
-from shared.compaction import Compactor
-from shared.errors import ContendedError, ShrunkError
+from flusher.shards.cool_down import Cooling
+from flusher.shards.grow import Growing
+from flusher.shards.growth import Growth, Raise
+from flusher.shards.shard_choice import ShardBook
+from shared.config.settings import Settings
+from shared.counters.compaction import Compactor
 from shared.memory.broker import MemoryBroker, MemoryOverlay
 from shared.memory.store import MemoryStore
-from shared.receipts import DAY
-from shared.settings import Settings
-from shared.words import SHARD_FULL, Commit, Receipt, ShardAdd
+from shared.model.errors import ContendedError, ShrunkError
+from shared.model.receipts import DAY
+from shared.model.words import SHARD_FULL, Commit, Receipt, ShardAdd
+from shared.runtime import metrics
+from shared.runtime.clock import ManualClock
 from tests.contracts.compactions import spread
 from tests.contracts.guards import guard
 from tests.contracts.removals import delete
@@ -134,7 +134,7 @@ async def test_what_does_not_fit_or_is_never_said_to_be_old_stays() -> None:
 
 
 async def test_no_more_than_so_many_are_remembered_as_not_cold(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("flusher.cooling.MOST", 3)
+    monkeypatch.setattr("flusher.shards.cool_down.MOST", 3)
     bench = Bench()
     for number in range(10):
         await spread(bench.store, 1, 2, counter=f"warm-{number}")

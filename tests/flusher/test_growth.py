@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flusher.growth import CONTENTION, KEPT, MOST_COUNTERS, RATE, Growth
-from flusher.writing import BUCKET, LOOKS, MOST_FACTOR, Buckets, Waited
-from shared.words import ShardAdd
+from flusher.shards.growth import CONTENTION, KEPT, MOST_COUNTERS, RATE, Growth
+from flusher.shards.write_rate import BUCKET, LOOKS, MOST_FACTOR, Buckets, Waited
+from shared.model.words import ShardAdd
 from tests.flusher.fleet import Fleet, slow_and_alone
 
 SEEDS = range(3)

@@ -4,12 +4,12 @@ from dataclasses import replace
 
 import pytest
 
-from flusher.lives import Lives
-from flusher.window import TOO_OLD
-from flusher.worker import Flusher
-from shared.promises import promised
-from shared.receipts import DAY
-from shared.words import Envelope
+from flusher.flush.flusher import Flusher
+from flusher.flush.receipt_lives import Lives
+from flusher.flush.window import TOO_OLD
+from shared.model.promises import promised
+from shared.model.receipts import DAY
+from shared.model.words import Envelope
 from tests.flusher.test_worker import Bench
 
 SHORT, LONG = 600_000, 31 * DAY

@@ -7,25 +7,25 @@ from pathlib import Path
 
 import pytest
 
-from flusher.letters import open_letter
-from flusher.newer import FIRST_PAUSE, LONGEST_PAUSE, MOST, SAYS
-from flusher.runner import Runner
-from flusher.tasks import Worker
-from shared import jobs
-from shared.backoff import Backoff
-from shared.clock import ManualClock, SystemClock
-from shared.codec import TYPE, decode, encode, increments_of
-from shared.errors import NewerError, TransientError, UnreadableError
-from shared.jobs import Job, Task
+from flusher.dead_letters.opened import open_letter
+from flusher.flush.newer_versions import FIRST_PAUSE, LONGEST_PAUSE, MOST, SAYS
+from flusher.jobs.runner import Runner
+from flusher.jobs.worker import Worker
 from shared.memory.jobs import MemoryJobs, MemoryTasks
 from shared.memory.store import MemoryStore
-from shared.metrics import NEWER
+from shared.model import jobs
+from shared.model.errors import NewerError, TransientError, UnreadableError
+from shared.model.jobs import Job, Task
+from shared.model.words import Delivery, Envelope, Letter, Message
+from shared.runtime.backoff import Backoff
+from shared.runtime.clock import ManualClock, SystemClock
+from shared.runtime.metrics import NEWER
+from shared.runtime.supervise import Stop
 from shared.sqlite.broker import SqlitePublisher, SqliteSubscription, topic_of
 from shared.sqlite.database import Database
 from shared.sqlite.overlay import SqliteOverlay
 from shared.sqlite.tasks import SqliteTasks
-from shared.supervise import Stop
-from shared.words import Delivery, Envelope, Letter, Message
+from shared.wire.codec import TYPE, decode, encode, increments_of
 from tests.flusher.test_worker import Bench
 
 V2 = {"ce-id": "e2", "ce-source": "countersink", "ce-type": "countersink.envelope.v2"}
@@ -119,7 +119,7 @@ async def test_who_ends_gives_them_back() -> None:
 
 async def test_it_is_not_applied_so_it_is_old(monkeypatch: pytest.MonkeyPatch) -> None:
     """The age of what is held is what others conclude from that nothing older is unapplied."""
-    monkeypatch.setattr("flusher.newer.MOST", 1)
+    monkeypatch.setattr("flusher.flush.newer_versions.MOST", 1)
     bench, told = Bench(), list[int | None]()
     see = bench.flusher._see_oldest
     monkeypatch.setattr(bench.flusher, "_see_oldest", lambda pulled: told.append(see(pulled)))
@@ -166,7 +166,7 @@ async def test_readings_of_a_file_are_not_exact_while_one_waits(tmp_path: Path) 
 
 
 async def test_a_spool_forwards_what_it_does_not_know(tmp_path: Path) -> None:
-    from ingest.spool import Spool  # noqa: PLC0415 (nothing else here is of ingest)
+    from ingest.publishing.spool import Spool  # noqa: PLC0415 (nothing else here is of ingest)
 
     database, clock = Database(tmp_path / "spool.db"), SystemClock()
     queue = SqlitePublisher(database, clock, 10**6)

@@ -4,11 +4,11 @@ from collections.abc import Sequence
 
 import pytest
 
-from flusher.removal import FIRST, LONGEST, MOST, MOST_IN_VAIN, Removal
-from shared.clock import ManualClock
-from shared.errors import TransientError
+from flusher.cleanup.deleted_counters import FIRST, LONGEST, MOST, MOST_IN_VAIN, Removal
 from shared.memory.store import MemoryStore
-from shared.words import Commit, Guard, Receipt, ShardAdd
+from shared.model.errors import TransientError
+from shared.model.words import Commit, Guard, Receipt, ShardAdd
+from shared.runtime.clock import ManualClock
 
 
 class CountingStore(MemoryStore):

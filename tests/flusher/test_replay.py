@@ -4,20 +4,20 @@ from collections.abc import Sequence
 
 import pytest
 
-from flusher.dropping import drop
-from flusher.letters import open_letter, open_receipt
-from flusher.replay import LEFT_AS_UNSURE, Outcome, Replay
-from flusher.window import TOO_OLD
-from shared import bodies
-from shared.clock import ManualClock
-from shared.errors import RefusedError, TransientError
+from flusher.dead_letters.drop import drop
+from flusher.dead_letters.opened import open_letter, open_receipt
+from flusher.dead_letters.replay import LEFT_AS_UNSURE, Outcome, Replay
+from flusher.flush.window import TOO_OLD
 from shared.memory.broker import MemoryOverlay
 from shared.memory.letters import MemoryDeadLetters
 from shared.memory.store import MemoryStore
-from shared.parts import PART_ENTRIES
-from shared.promises import promised
-from shared.receipts import DAY, HOUR, key_of_envelope, key_of_increment
-from shared.words import Commit, Envelope, Increment, Message, Receipt
+from shared.model import bodies
+from shared.model.errors import RefusedError, TransientError
+from shared.model.parts import PART_ENTRIES
+from shared.model.promises import promised
+from shared.model.receipts import DAY, HOUR, key_of_envelope, key_of_increment
+from shared.model.words import Commit, Envelope, Increment, Message, Receipt
+from shared.runtime.clock import ManualClock
 from tests.flusher.test_worker import Bench
 
 

@@ -10,14 +10,14 @@ from typing import Final
 
 import pytest
 
-from countersink.processes import flusher_of
-from flusher.worker import LOOK
-from shared.codec import encode
-from shared.errors import TransientError
-from shared.settings import Settings
-from shared.supervise import Stop
-from shared.wiring import Parts, connect
-from shared.words import Commit, Envelope
+from countersink.process.run import flusher_of
+from flusher.flush.flusher import LOOK
+from shared.config.settings import Settings
+from shared.model.errors import TransientError
+from shared.model.words import Commit, Envelope
+from shared.runtime.supervise import Stop
+from shared.wire.codec import encode
+from shared.wiring.process import Parts, connect
 
 WINDOW: Final = 20_000
 """Bytes that the flusher may hold in a window."""
@@ -53,7 +53,9 @@ def memory() -> int:
 
 
 async def test_a_store_that_is_stuck_for_long(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.ERROR, "flusher.flush")  # pytest keeps what is logged, and errors keep what was tried
+    caplog.set_level(
+        logging.ERROR, "flusher.flush.commit_loop"
+    )  # pytest keeps what is logged, and errors keep what was tried
     settings = Settings(
         broker=f"sqlite:///{tmp_path}/c.db", max_window_bytes=WINDOW, flush_interval=0.0, lease=1.0, drain_timeout=30.0
     )

@@ -6,22 +6,22 @@ from dataclasses import replace
 
 import pytest
 
-from flusher.lives import Lives
-from flusher.policy import FlushPolicy
-from flusher.shardbook import ShardBook
-from flusher.tools import Tools
-from flusher.window import TOO_OLD
-from flusher.worker import Flusher
-from shared.backoff import Backoff
-from shared.clock import ManualClock
-from shared.codec import encode
-from shared.errors import GoneError, RefusedError, TransientError
+from flusher.flush.flusher import Flusher
+from flusher.flush.policy import FlushPolicy
+from flusher.flush.receipt_lives import Lives
+from flusher.flush.tools import Tools
+from flusher.flush.window import TOO_OLD
+from flusher.shards.shard_choice import ShardBook
 from shared.memory.broker import MemoryBroker, MemoryOverlay
 from shared.memory.store import MemoryStore
-from shared.promises import promised
-from shared.receipts import DAY, key_of_envelope
-from shared.supervise import Stop
-from shared.words import MAX_SUM, Commit, Delivery, Envelope, Message, Receipt
+from shared.model.errors import GoneError, RefusedError, TransientError
+from shared.model.promises import promised
+from shared.model.receipts import DAY, key_of_envelope
+from shared.model.words import MAX_SUM, Commit, Delivery, Envelope, Message, Receipt
+from shared.runtime.backoff import Backoff
+from shared.runtime.clock import ManualClock
+from shared.runtime.supervise import Stop
+from shared.wire.codec import encode
 
 NOBODY = 60.0
 
@@ -111,7 +111,7 @@ async def test_rubbish_is_buried_side_by_side_and_what_fails_comes_again() -> No
 
 async def test_who_stops_does_not_wait_for_a_broker_that_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither for a pull, beyond the drain, nor for what is to be given back."""
-    monkeypatch.setattr("flusher.worker.GIVE_BACK", 0.05)
+    monkeypatch.setattr("flusher.flush.flusher.GIVE_BACK", 0.05)
     bench = Bench()
     await bench.publish(Envelope("e1", {"a": 1}, {}))
     await bench.flusher.pull_once(0)

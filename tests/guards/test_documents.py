@@ -10,7 +10,7 @@ import pytest
 
 import countersink
 from ingest import openapi
-from shared.settings import table
+from shared.config.settings import table
 from tests.guards.checkout import ROOT, tracked
 
 LINK: Final = re.compile(r"\[[^\]]*\]\(([^)#\s]+)[^)]*\)")

@@ -9,7 +9,7 @@ from typing import Final
 from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
-from shared import metrics
+from shared.runtime import metrics
 from tests.guards.checkout import ROOT
 
 TEXT: Final = (ROOT / "deploy" / "prometheus-rules.yml").read_text()
@@ -24,7 +24,7 @@ REASON: Final = re.compile(r'metrics\.DEAD\.labels\("(.+?)"\)')
 def started() -> list[Metric]:
     """What a process shows that has done nothing yet."""
     script = (
-        "from prometheus_client import generate_latest; from shared.metrics import REGISTRY;"
+        "from prometheus_client import generate_latest; from shared.runtime.metrics import REGISTRY;"
         " print(generate_latest(REGISTRY).decode())"
     )
     done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from shared import metrics
+from shared.runtime import metrics
 from tests.http.service import Service, running
 
 END: Final = b"GET /version HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"

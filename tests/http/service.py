@@ -12,15 +12,15 @@ from urllib.parse import quote
 import aiohttp
 from yarl import URL
 
-from countersink.processes import flusher_of
+from countersink.process.run import flusher_of
+from flusher.flush.flusher import Flusher
+from flusher.jobs.worker import Worker
 from flusher.service import make_worker
-from flusher.tasks import Worker
-from flusher.worker import Flusher
-from ingest.server import listen
+from ingest.server.server import listen
 from ingest.service import Ingest
-from shared.settings import Settings
-from shared.supervise import Stop
-from shared.wiring import Parts, connect
+from shared.config.settings import Settings
+from shared.runtime.supervise import Stop
+from shared.wiring.process import Parts, connect
 from tests.http import answer, contract
 from tests.http.answer import Answer
 

@@ -9,7 +9,7 @@ from typing import Final
 import pytest
 
 from ingest.service import Ingest
-from shared.words import Message
+from shared.model.words import Message
 from tests.http.service import Service, running
 
 SLOW: Final = 0.1

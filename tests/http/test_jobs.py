@@ -9,12 +9,12 @@ from typing import Any
 import orjson
 import pytest
 
-from countersink.processes import _flush
-from shared.jobs import RUNNING
-from shared.settings import Settings
+from countersink.process.run import _flush
+from shared.config.settings import Settings
+from shared.model.jobs import RUNNING
+from shared.model.words import View
+from shared.runtime.supervise import Stop
 from shared.sqlite.overlay import SqliteOverlay
-from shared.supervise import Stop
-from shared.words import View
 from tests.http.answer import Answer
 from tests.http.service import Service, running
 

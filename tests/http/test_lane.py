@@ -9,7 +9,7 @@ from typing import Final
 import pytest
 import uvloop
 
-from shared.errors import CountersinkError, OverloadedError, StorageFullError, TransientError
+from shared.model.errors import CountersinkError, OverloadedError, StorageFullError, TransientError
 from tests.http.lanes import END, by_aiohttp, check, check_totals, connected, pair, post, refused
 from tests.http.service import Service
 

@@ -8,10 +8,10 @@ from typing import Any, Final
 
 import pytest
 
-import ingest.server
-from ingest.connection import Connection
-from shared.errors import TransientError
-from shared.words import Message
+import ingest.server.server
+from ingest.server.connection import Connection
+from shared.model.errors import TransientError
+from shared.model.words import Message
 from tests.http.lanes import Client, by_aiohttp, connected, post
 from tests.http.service import Service, running
 
@@ -134,7 +134,7 @@ async def test_a_client_that_goes_away_with_more_behind(waiting: Waiting) -> Non
 async def test_an_active_connection_stays_open_and_an_idle_one_does_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ingest.server, "IDLE", idle := 0.4)
+    monkeypatch.setattr(ingest.server.server, "IDLE", idle := 0.4)
     loop = asyncio.get_running_loop()
     async with running(tmp_path) as service, connected(service) as client:
         begun = loop.time()

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from shared.words import SHARD_FULL, Commit, ShardAdd
+from shared.model.words import SHARD_FULL, Commit, ShardAdd
 from tests.http import contract
 from tests.http.answer import Answer
 from tests.http.service import Service, running

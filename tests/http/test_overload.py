@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from shared.errors import DoubtfulError, OverloadedError, StorageFullError, TransientError
+from shared.model.errors import DoubtfulError, OverloadedError, StorageFullError, TransientError
+from shared.model.words import Message
 from shared.sqlite.store import SqliteStore
-from shared.words import Message
 from tests.http.service import Service, running
 
 TINY = 1_024

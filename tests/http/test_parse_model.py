@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from ingest import parse
+from ingest.parsing import parse
 from tests.http import model
 
 NAMES = st.one_of(

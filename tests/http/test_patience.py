@@ -9,9 +9,10 @@ from typing import Final
 
 import pytest
 
-from ingest import crowd, patience
-from ingest.patience import LONGEST_HEAD
-from shared import metrics
+from ingest.server import connection_limit as crowd
+from ingest.server import slow_clients as patience
+from ingest.server.slow_clients import LONGEST_HEAD
+from shared.runtime import metrics
 from tests.http import answer, contract
 from tests.http.lanes import Client, connected, post
 from tests.http.service import Service, running

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from shared import bodies
-from shared.parts import Part
-from shared.words import DEAD, Commit, Receipt
+from shared.model import bodies
+from shared.model.parts import Part
+from shared.model.words import DEAD, Commit, Receipt
 from tests.http.service import Service, running, url_name
 
 

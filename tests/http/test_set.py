@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from countersink.audit import AGREES, judge, look
-from shared.errors import StorageFullError
+from countersink.commands.audit import AGREES, judge, look
+from shared.model.errors import StorageFullError
+from shared.model.words import MAX_DELTA, Balance, Commit
 from shared.sqlite.reserve import Reserve
 from shared.sqlite.store import SqliteStore
-from shared.words import MAX_DELTA, Balance, Commit
 from tests.http.service import Service, running, url_name
 
 

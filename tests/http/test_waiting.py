@@ -2,7 +2,7 @@
 
 import pytest
 
-from shared.words import Message
+from shared.model.words import Message
 from tests.http.service import Service
 
 BATCH = b'[{"counter": "c", "delta": 2}, {"counter": "c", "delta": 3, "id": "x"}, {"counter": "d"}, 5]'

@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncGenerator, Mapping
 
-from shared.source import Foreign
+from shared.model.foreign import Foreign
 
 
 class FakeSource:

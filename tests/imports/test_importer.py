@@ -5,15 +5,15 @@ from collections.abc import Mapping
 
 import pytest
 
-from countersink.audit import AGREES, judge, look
-from countersink.importer import BATCH, PATIENCE, Importer, Outcome, Way, went_back
-from shared.backoff import Backoff
-from shared.clock import ManualClock
-from shared.errors import ChangedError, RefusedError, StorageFullError, TransientError
+from countersink.commands.audit import AGREES, judge, look
+from countersink.commands.importer import BATCH, PATIENCE, Importer, Outcome, Way, went_back
 from shared.memory.store import MemoryStore
-from shared.receipts import DAY
-from shared.source import Foreign, Mark
-from shared.words import MAX_SUM, SHARD_FULL, Commit, Guard, Receipt, ShardAdd
+from shared.model.errors import ChangedError, RefusedError, StorageFullError, TransientError
+from shared.model.foreign import Foreign, Mark
+from shared.model.receipts import DAY
+from shared.model.words import MAX_SUM, SHARD_FULL, Commit, Guard, Receipt, ShardAdd
+from shared.runtime.backoff import Backoff
+from shared.runtime.clock import ManualClock
 from tests.contracts.store import commit, total
 from tests.imports.sources import FakeSource
 

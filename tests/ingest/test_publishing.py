@@ -5,11 +5,11 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from ingest.pace import Pace
-from ingest.publishing import Publishing
-from shared import metrics
-from shared.clock import ManualClock
-from shared.errors import (
+from ingest.publishing.linger import Pace
+from ingest.publishing.publishing import Publishing
+from shared.memory.broker import MemoryBroker
+from shared.memory.overlay import ProcessOverlay
+from shared.model.errors import (
     CountersinkError,
     DoubtfulError,
     OverloadedError,
@@ -18,9 +18,9 @@ from shared.errors import (
     TooLargeError,
     UnkeptError,
 )
-from shared.memory.broker import MemoryBroker
-from shared.memory.overlay import ProcessOverlay
-from shared.words import Envelope, Message
+from shared.model.words import Envelope, Message
+from shared.runtime import metrics
+from shared.runtime.clock import ManualClock
 
 LIMITS = [
     OverloadedError("too much", 2.5),

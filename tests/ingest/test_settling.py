@@ -1,11 +1,11 @@
 """Settling what nobody reads."""
 
-from ingest.settling import MOST, Settling
-from shared.clock import ManualClock
+from ingest.publishing.settling import MOST, Settling
 from shared.memory.overlay import PATIENCE, ProcessOverlay
 from shared.memory.store import MemoryStore
-from shared.receipts import key_of_envelope
-from shared.words import Commit, Envelope, Receipt
+from shared.model.receipts import key_of_envelope
+from shared.model.words import Commit, Envelope, Receipt
+from shared.runtime.clock import ManualClock
 
 
 async def test_all_that_is_due_is_settled_however_much_it_is() -> None:

@@ -5,10 +5,10 @@ from collections.abc import Sequence
 
 import pytest
 
-from ingest.forwarding import MOST_REFUSED, PAUSE
-from ingest.spool import TOO_OLD, Spool
-from shared.clock import ManualClock
-from shared.errors import (
+from ingest.publishing.forwarding import MOST_REFUSED, PAUSE
+from ingest.publishing.spool import TOO_OLD, Spool
+from shared.memory.broker import MemoryBroker
+from shared.model.errors import (
     DoubtfulError,
     OverloadedError,
     RejectedError,
@@ -17,8 +17,8 @@ from shared.errors import (
     TransientError,
     UnkeptError,
 )
-from shared.memory.broker import MemoryBroker
-from shared.words import Message
+from shared.model.words import Message
+from shared.runtime.clock import ManualClock
 
 AGE = 3_600.0
 

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from ingest.turns import Turns
+from ingest.http.fair_lock import Turns
 
 
 class Scene:

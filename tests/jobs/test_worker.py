@@ -5,22 +5,34 @@ from collections.abc import Collection, Mapping, Sequence
 
 import pytest
 
-from flusher.adding import Adding
-from flusher.compacting import Compacting
-from flusher.runner import TRIES, Runner
-from flusher.sweeping import JobSweep
-from flusher.tasks import Worker
-from flusher.visits import Outcome, Visit, existing
-from shared.backoff import Backoff
-from shared.clock import ManualClock
-from shared.compaction import PATIENCE, Compactor
-from shared.errors import ContendedError, NewerError, RefusedError, TransientError
-from shared.jobs import ADD, COMPACT, DONE, EXPORT, EXPORTS_LIVE, FAILED, RUNNING, Job, Standing, Task, lifetime_of_job
+from flusher.cleanup.old_jobs import JobSweep
+from flusher.jobs.action import Outcome, Visit, existing
+from flusher.jobs.add import Adding
+from flusher.jobs.compact import Compacting
+from flusher.jobs.runner import TRIES, Runner
+from flusher.jobs.worker import Worker
+from shared.counters.compaction import PATIENCE, Compactor
 from shared.memory.jobs import MemoryJobs, MemoryTasks
 from shared.memory.store import MemoryStore
-from shared.receipts import DAY
-from shared.supervise import Stop
-from shared.words import SHARD_FULL, Commit, Guard, Receipt, ShardAdd
+from shared.model.errors import ContendedError, NewerError, RefusedError, TransientError
+from shared.model.jobs import (
+    ADD,
+    COMPACT,
+    DONE,
+    EXPORT,
+    EXPORTS_LIVE,
+    FAILED,
+    RUNNING,
+    Job,
+    Standing,
+    Task,
+    lifetime_of_job,
+)
+from shared.model.receipts import DAY
+from shared.model.words import SHARD_FULL, Commit, Guard, Receipt, ShardAdd
+from shared.runtime.backoff import Backoff
+from shared.runtime.clock import ManualClock
+from shared.runtime.supervise import Stop
 
 LIVE = 16 * DAY
 LATER = 10**14

@@ -7,33 +7,33 @@ from itertools import count
 
 import orjson
 
-from flusher.adding import Adding
-from flusher.compacting import Compacting
-from flusher.exporting import Exporting
-from flusher.lives import Lives
-from flusher.policy import FlushPolicy
-from flusher.runner import Runner
-from flusher.setting import Setting
-from flusher.shardbook import ShardBook
-from flusher.tasks import Worker
-from flusher.tools import Tools
-from flusher.visits import Visit
-from flusher.worker import Flusher
-from shared import notes
-from shared.backoff import Backoff
-from shared.codec import encode
-from shared.compaction import Compactor
-from shared.job_ports import Lease
-from shared.jobs import ADD, ALL, COMPACT, DELETE, DONE, EXPORT, RESET, Done, Job, Standing, Task, lifetime_of_job
+from flusher.flush.flusher import Flusher
+from flusher.flush.policy import FlushPolicy
+from flusher.flush.receipt_lives import Lives
+from flusher.flush.tools import Tools
+from flusher.jobs.action import Visit
+from flusher.jobs.add import Adding
+from flusher.jobs.compact import Compacting
+from flusher.jobs.export import Exporting
+from flusher.jobs.reset import Setting
+from flusher.jobs.runner import Runner
+from flusher.jobs.worker import Worker
+from flusher.shards.shard_choice import ShardBook
+from shared.counters.compaction import Compactor
+from shared.counters.reader import Reader
+from shared.counters.setter import Setter
 from shared.memory.broker import MemoryBroker, MemoryOverlay
 from shared.memory.jobs import MemoryJobs, MemoryTasks
 from shared.memory.store import MemoryStore
-from shared.promises import promised
-from shared.reader import Reader
-from shared.receipts import DAY, lifetime
-from shared.setter import Setter
-from shared.supervise import Stop
-from shared.words import Envelope, Reading
+from shared.model import notes
+from shared.model.jobs import ADD, ALL, COMPACT, DELETE, DONE, EXPORT, RESET, Done, Job, Standing, Task, lifetime_of_job
+from shared.model.promises import promised
+from shared.model.receipts import DAY, lifetime
+from shared.model.words import Envelope, Reading
+from shared.ports.jobs import Lease
+from shared.runtime.backoff import Backoff
+from shared.runtime.supervise import Stop
+from shared.wire.codec import encode
 from tests.path.network import RemoteOverlay, RemoteStore
 from tests.simulation.loop import OWNER, VirtualLoop
 from tests.simulation.network import Network

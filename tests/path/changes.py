@@ -7,10 +7,10 @@ reaches. So of a total the quotient says of which set it is, and the digits of t
 
 from typing import NamedTuple
 
-from shared import notes
-from shared.clock import Clock
 from shared.memory.store import MemoryStore
-from shared.words import Commit
+from shared.model import notes
+from shared.model.words import Commit
+from shared.runtime.clock import Clock
 
 MOST = 26
 """Powers of four below 2^53."""

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from shared.memory.broker import MemoryBroker
-from shared.words import Delivery, Letter
+from shared.model.words import Delivery, Letter
 
 
 class BuriesApart(MemoryBroker):

@@ -7,16 +7,16 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from shared.books import Books
-from shared.errors import TransientError
+from shared.counters.pending import KeptByBroker
 from shared.memory.broker import MemoryBroker, MemoryOverlay
 from shared.memory.letters import MemoryDeadLetters
 from shared.memory.overlay import ProcessOverlay
 from shared.memory.store import MemoryStore
-from shared.overlay import KeptByBroker
-from shared.ports import Snapshot
-from shared.promises import Promise
-from shared.words import Commit, Delivery, Envelope, Letter, Message, Receipt, Receipts, Total, View
+from shared.model.errors import TransientError
+from shared.model.promises import Promise
+from shared.model.words import Commit, Delivery, Envelope, Letter, Message, Receipt, Receipts, Total, View
+from shared.ports.books import Books
+from shared.ports.store import Snapshot
 
 
 @dataclass(eq=False)

@@ -9,15 +9,15 @@ from pathlib import Path
 import orjson
 import pytest
 
-from countersink.audit import AGREES, judge, look
-from countersink.processes import replay_of
-from flusher.letters import open_letter
-from shared import metrics
-from shared.codec import TYPE
-from shared.errors import TransientError
-from shared.parts import PART_ENTRIES
-from shared.settings import Settings
-from shared.words import Balance, Message
+from countersink.commands.audit import AGREES, judge, look
+from countersink.process.run import replay_of
+from flusher.dead_letters.opened import open_letter
+from shared.config.settings import Settings
+from shared.model.errors import TransientError
+from shared.model.parts import PART_ENTRIES
+from shared.model.words import Balance, Message
+from shared.runtime import metrics
+from shared.wire.codec import TYPE
 from tests.http.service import Service, running
 
 ROUNDS = 60

@@ -4,10 +4,10 @@ from collections.abc import Iterator
 
 import pytest
 
+from shared.counters.reader import Reader
+from shared.counters.setter import SET
 from shared.memory.overlay import ProcessOverlay
-from shared.reader import Reader
-from shared.setter import SET
-from shared.words import DROPPED, Reading
+from shared.model.words import DROPPED, Reading
 from tests.path.changes import BASE
 from tests.path.test_races import apply_all, count, through
 from tests.path.world import POISON, IngestProcess, World

@@ -4,7 +4,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from shared.setter import DELETE, RESET, SET
+from shared.counters.setter import DELETE, RESET, SET
 from tests.path.changes import MOST
 from tests.path.world import COUNTERS, POISON, World
 

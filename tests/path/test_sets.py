@@ -2,7 +2,7 @@
 
 import pytest
 
-from shared.setter import DELETE, RESET, SET
+from shared.counters.setter import DELETE, RESET, SET
 from tests.path.changes import BASE
 from tests.path.test_races import apply_all, count, through
 from tests.path.world import IngestProcess, World

@@ -12,32 +12,33 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
 
-from flusher.dropping import drop
-from flusher.letters import open_letter, open_receipt
-from flusher.lives import Lives
-from flusher.policy import FlushPolicy
-from flusher.replay import Replay
-from flusher.shardbook import ShardBook
-from flusher.tools import Tools
-from flusher.worker import Flusher
-from ingest.batch import Batch
-from ingest.coalescer import Draft
-from ingest.pace import Pace
-from ingest.publishing import Publishing
-from ingest.settling import Settling
-from shared.backoff import Backoff
-from shared.clock import ManualClock
-from shared.compaction import Compactor
-from shared.errors import CountersinkError, RefusedError, TransientError
-from shared.ids import of_key
+from flusher.dead_letters.drop import drop
+from flusher.dead_letters.opened import open_letter, open_receipt
+from flusher.dead_letters.replay import Replay
+from flusher.flush.flusher import Flusher
+from flusher.flush.policy import FlushPolicy
+from flusher.flush.receipt_lives import Lives
+from flusher.flush.tools import Tools
+from flusher.shards.shard_choice import ShardBook
+from ingest.publishing.batch import Batch
+from ingest.publishing.coalescer import Draft
+from ingest.publishing.linger import Pace
+from ingest.publishing.publishing import Publishing
+from ingest.publishing.settling import Settling
+from shared.counters.compaction import Compactor
+from shared.counters.reader import Reader
+from shared.counters.setter import SET, Setter, Wish
 from shared.memory.broker import MemoryBroker, MemoryOverlay
 from shared.memory.overlay import ProcessOverlay
-from shared.ports import DeadLetters, Overlay
-from shared.promises import promised
-from shared.reader import Reader
-from shared.receipts import DAY, key_of_set
-from shared.setter import SET, Setter, Wish
-from shared.words import Commit, Increment, Letter, Message, Reading
+from shared.model.errors import CountersinkError, RefusedError, TransientError
+from shared.model.promises import promised
+from shared.model.receipts import DAY, key_of_set
+from shared.model.words import Commit, Increment, Letter, Message, Reading
+from shared.ports.broker import DeadLetters
+from shared.ports.overlay import Overlay
+from shared.runtime.backoff import Backoff
+from shared.runtime.clock import ManualClock
+from shared.runtime.ids import of_key
 from tests.path.changes import BASE, ChangedStore, counted
 from tests.path.letters import BuriesApart
 from tests.path.network import (

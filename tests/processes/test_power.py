@@ -17,7 +17,7 @@ import aiohttp
 import orjson
 import pytest
 
-from shared.receipts import key_of_envelope
+from shared.model.receipts import key_of_envelope
 from tests.processes.harness import processes
 from tests.processes.trace import Disk, calls, strace_needed, traced
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import aiohttp
 
-from shared.errors import TransientError
-from shared.words import Message
+from shared.model.errors import TransientError
+from shared.model.words import Message
 from tests.fleet.calls import NO_ANSWER, Item, Request
 from tests.fleet.pairs import Pair
 from tests.fleet.truth import Truths, split

@@ -5,7 +5,7 @@ import platform
 from collections.abc import Sequence
 from typing import Final
 
-from shared.receipts import CLIENT_IDS_REMEMBERED, DAY
+from shared.model.receipts import CLIENT_IDS_REMEMBERED, DAY
 from tests.reliability.report import table
 from tests.reliability.rows import Result
 

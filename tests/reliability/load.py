@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from countersink.client import Client, Increment, RequestError
-from shared.words import Message
+from shared.model.words import Message
 from tests.fleet.calls import Item, Request
 from tests.fleet.pairs import empty, message
 from tests.fleet.slots import Slot

@@ -6,7 +6,7 @@ import time
 import grpc
 from google.pubsub_v1 import types
 
-from ingest import forwarding
+from ingest.publishing import forwarding
 from tests.emulators.front import front
 from tests.emulators.proxy import Proxy
 from tests.fleet.pairs import LEASE, Emulated

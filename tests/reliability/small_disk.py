@@ -12,7 +12,7 @@ from typing import Any
 
 import orjson
 
-from shared.words import Message
+from shared.model.words import Message
 from tests.fleet.pairs import LEASE, DeadLetter, Pair
 
 SIZE = "8m"

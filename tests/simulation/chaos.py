@@ -3,8 +3,8 @@
 import asyncio
 from typing import TYPE_CHECKING
 
-from shared.compaction import Compactor
-from shared.receipts import DAY
+from shared.counters.compaction import Compactor
+from shared.model.receipts import DAY
 from tests.simulation.conservation import CountingApart
 from tests.simulation.users import COUNTERS
 

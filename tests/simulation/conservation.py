@@ -3,11 +3,11 @@
 import asyncio
 from collections.abc import Sequence
 
-from countersink.audit import AGREES, judge, look
-from shared.codec import decode
-from shared.errors import RejectedError
+from countersink.commands.audit import AGREES, judge, look
 from shared.memory.broker import MemoryBroker
-from shared.words import Delivery, Message, Tally
+from shared.model.errors import RejectedError
+from shared.model.words import Delivery, Message, Tally
+from shared.wire.codec import decode
 from tests.path.changes import split
 from tests.path.letters import BuriesApart
 from tests.simulation.poison import PickyStore

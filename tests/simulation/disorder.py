@@ -5,9 +5,9 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from shared.compaction import Compactor
-from shared.errors import RejectedError, UnkeptError
-from shared.receipts import DAY
+from shared.counters.compaction import Compactor
+from shared.model.errors import RejectedError, UnkeptError
+from shared.model.receipts import DAY
 from tests.simulation.keys import Keys
 from tests.simulation.loop import NOBODY
 from tests.simulation.users import COUNTERS

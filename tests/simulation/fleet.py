@@ -9,18 +9,18 @@ from typing import Any, Final
 from unittest.mock import patch
 from uuid import UUID
 
-from flusher.witness import Witness
-from shared.codec import decode
-from shared.errors import TransientError
-from shared.fleet import Fleet
-from shared.fleet_ports import Look
-from shared.looks import Looks
-from shared.membership import Membership
+from flusher.flush.fleet_watch import Witness
+from shared.fleet.looks import Looks
+from shared.fleet.membership import Membership
 from shared.memory.broker import MemoryBroker
 from shared.memory.fleet import MemoryFleetBook
-from shared.ports import Overlay
+from shared.model.errors import TransientError
+from shared.model.fleet import Fleet
+from shared.model.words import Delivery, Envelope, Message
+from shared.ports.fleet import Look
+from shared.ports.overlay import Overlay
 from shared.redis.overlay import RedisOverlay
-from shared.words import Delivery, Envelope, Message
+from shared.wire.codec import decode
 from tests.path.network import RemoteBroker
 from tests.simulation.conservation import CountingApart, check
 from tests.simulation.disorder import Disorder
@@ -53,16 +53,16 @@ PEACE: Final[dict[str, float]] = {
     "shared.redis.naming.FIRST": 1.0,
     "shared.redis.naming.ELSEWHERE": 4.0,
     "shared.redis.janitor.STRUCK_AFTER": 2.0,
-    "flusher.worker.LOOK": 0.1,
+    "flusher.flush.flusher.LOOK": 0.1,
 }
 """Constants that only keep the peace, or save work; short ones give more to see. Those that are for safety stay."""
 SILENCE: Final = 600.0
 SHORTER: Final[dict[str, float]] = {
-    "shared.evidence.SILENCE": SILENCE,
-    "shared.evidence.WATCHES": 260.0,
-    "shared.evidence.OVERDUE": 250.0,
-    "flusher.witness.HOLDS": 100.0,
-    "flusher.witness.REPORTS": 50.0,
+    "shared.model.evidence.SILENCE": SILENCE,
+    "shared.model.evidence.WATCHES": 260.0,
+    "shared.model.evidence.OVERDUE": 250.0,
+    "flusher.flush.fleet_watch.HOLDS": 100.0,
+    "flusher.flush.fleet_watch.REPORTS": 50.0,
 }
 """What members and flushers promise each other about time, all of it a sixth of what it is, so that an hour of evidence
 takes ten minutes.
@@ -190,7 +190,7 @@ class FleetSystem(System):
         with contextlib.ExitStack() as stack:
             for name, value in (PEACE | SHORTER).items():
                 stack.enter_context(patch(name, value))
-            for module in ("shared.redis.copy", "shared.redis.member", "flusher.witness"):
+            for module in ("shared.redis.copy", "shared.redis.member", "flusher.flush.fleet_watch"):
                 stack.enter_context(patch(f"{module}.uuid4", uuid))
             stack.enter_context(patch("shared.redis.overlay.Links", links))
             yield

@@ -7,7 +7,7 @@ which set it is: see `tests.path.changes`.
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from shared.words import Reading
+from shared.model.words import Reading
 from tests.path.changes import MOST, Epoch, counted, split
 
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any
 from urllib.parse import urlsplit
 
-from shared.errors import TransientError
+from shared.model.errors import TransientError
 from shared.redis.links import AwayError, FullError, Script
 from tests.simulation.network import Network
 from tests.simulation.servers import OutOfMemoryError, RedisServer, Site

@@ -8,7 +8,7 @@ from functools import partial
 from hashlib import sha256
 from typing import Any
 
-from shared.errors import CountersinkError, TransientError
+from shared.model.errors import CountersinkError, TransientError
 from tests.simulation.loop import NOBODY
 
 TIMEOUT = 1.0

@@ -6,13 +6,13 @@ from collections.abc import Callable
 from math import inf
 from typing import Final
 
-from flusher.letters import open_letter, open_receipt
-from flusher.replay import Replay
-from flusher.tools import Tools
-from shared.clock import Clock
-from shared.errors import RefusedError, TransientError
-from shared.ports import DeadLetters
-from shared.words import Commit, Tally
+from flusher.dead_letters.opened import open_letter, open_receipt
+from flusher.dead_letters.replay import Replay
+from flusher.flush.tools import Tools
+from shared.model.errors import RefusedError, TransientError
+from shared.model.words import Commit, Tally
+from shared.ports.broker import DeadLetters
+from shared.runtime.clock import Clock
 from tests.path.changes import ChangedStore
 
 LETTERS: Final = 0.7

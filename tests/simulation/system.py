@@ -7,26 +7,27 @@ from collections.abc import Coroutine, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from flusher.growth import Growth
-from flusher.lives import Lives
-from flusher.policy import FlushPolicy
-from flusher.shardbook import ShardBook
-from flusher.tools import Tools
-from flusher.witness import Witness
-from flusher.worker import Flusher
-from ingest.pace import Pace
-from ingest.publishing import Publishing
-from ingest.settling import Settling
-from ingest.spool import Spool
-from shared.backoff import Backoff
+from flusher.flush.fleet_watch import Witness
+from flusher.flush.flusher import Flusher
+from flusher.flush.policy import FlushPolicy
+from flusher.flush.receipt_lives import Lives
+from flusher.flush.tools import Tools
+from flusher.shards.growth import Growth
+from flusher.shards.shard_choice import ShardBook
+from ingest.publishing.linger import Pace
+from ingest.publishing.publishing import Publishing
+from ingest.publishing.settling import Settling
+from ingest.publishing.spool import Spool
+from shared.counters.reader import Reader
+from shared.counters.setter import Setter
 from shared.memory.broker import MemoryBroker, MemoryOverlay
 from shared.memory.overlay import ProcessOverlay
-from shared.ports import DeadLetters, Overlay, Publisher
-from shared.promises import promised
-from shared.reader import Reader
-from shared.receipts import DAY
-from shared.setter import Setter
-from shared.supervise import Stop, forever
+from shared.model.promises import promised
+from shared.model.receipts import DAY
+from shared.ports.broker import DeadLetters, Publisher
+from shared.ports.overlay import Overlay
+from shared.runtime.backoff import Backoff
+from shared.runtime.supervise import Stop, forever
 from tests.path.network import RemoteBroker, RemoteDeadLetters, RemoteOverlay, RemoteStore, RemoteWrittenOverlay
 from tests.simulation.chaos import Chaos
 from tests.simulation.conservation import CountingApart, CountingBroker, check

@@ -9,16 +9,16 @@ from collections import Counter
 
 import pytest
 
-from countersink.audit import AGREES, judge, look
-from countersink.importer import Importer, Outcome, Way
-from shared import notes
-from shared.errors import CountersinkError
+from countersink.commands.audit import AGREES, judge, look
+from countersink.commands.importer import Importer, Outcome, Way
+from shared.counters.reader import Reader
+from shared.counters.setter import DELETE, SET, Setter, Wish
 from shared.memory.overlay import ProcessOverlay
 from shared.memory.store import MemoryStore
-from shared.reader import Reader
-from shared.receipts import DAY
-from shared.setter import DELETE, SET, Setter, Wish
-from shared.words import Commit
+from shared.model import notes
+from shared.model.errors import CountersinkError
+from shared.model.receipts import DAY
+from shared.model.words import Commit
 from tests.contracts.books import noted
 from tests.imports.sources import FakeSource
 from tests.path.network import RemoteStore

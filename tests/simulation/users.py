@@ -4,13 +4,13 @@ import asyncio
 import contextlib
 from typing import TYPE_CHECKING, Any
 
-from ingest.batch import Batch
-from ingest.coalescer import Draft
-from shared.errors import CountersinkError, RejectedError
-from shared.ids import of_key
-from shared.receipts import key_of_set
-from shared.setter import DELETE, RESET, SET, Change, Wish
-from shared.words import Increment, Message, Reading
+from ingest.publishing.batch import Batch
+from ingest.publishing.coalescer import Draft
+from shared.counters.setter import DELETE, RESET, SET, Change, Wish
+from shared.model.errors import CountersinkError, RejectedError
+from shared.model.receipts import key_of_set
+from shared.model.words import Increment, Message, Reading
+from shared.runtime.ids import of_key
 from tests.path.changes import BASE
 from tests.simulation.loop import NOBODY
 

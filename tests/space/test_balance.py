@@ -6,10 +6,10 @@ from math import ceil, log2
 
 import pytest
 
-from shared.ranges import Range
-from shared.walk import Report, Walk
+from shared.model.ranges import Range
 from tests.space.spaces import SPACES, Points
 from tests.space.virtual import Keys, VirtualStore
+from tests.space.walk import Report, Walk
 
 SIZE = 50_000
 MOST_READS = {"plain": 2.0, "zipf": 3.0, "unicode": 1.8, "tenants": 3.5}
@@ -61,5 +61,5 @@ def test_random_points_are_as_uneven_as_chance_makes_them() -> None:
 
 async def test_one_page_after_another_would_be_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     """As it is where nothing is cut."""
-    monkeypatch.setattr("shared.walk.split", lambda _, done, page: [Range(page[-1], done.until, done.depth + 1)])
+    monkeypatch.setattr("tests.space.walk.split", lambda _, done, page: [Range(page[-1], done.until, done.depth + 1)])
     assert (await walk(SPACES["padded"](SIZE), 500)).depth > log2(SIZE / 500) + 4

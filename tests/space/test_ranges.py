@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.ranges import FAR, LAST_PARTS, PARTS, Range, split
-from shared.words import flaw_of_name
+from shared.model.ranges import FAR, LAST_PARTS, PARTS, Range, split
+from shared.model.words import flaw_of_name
 from tests.core.strategies import names
 
 MOST_PARTS = 2 * LAST_PARTS + FAR + 2

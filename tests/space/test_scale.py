@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.scale import LAST, Scale, behind, character, common, runs
-from shared.words import flaw_of_name
+from shared.model.scale import LAST, Scale, behind, character, common, runs
+from shared.model.words import flaw_of_name
 from tests.core.strategies import names
 
 texts = st.text(st.characters(exclude_categories=["Cs", "Cc"]), max_size=6)

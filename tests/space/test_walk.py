@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.ranges import Range
-from shared.walk import Report, Walk
+from shared.model.ranges import Range
 from tests.core.strategies import names
 from tests.space.virtual import Computed, VirtualStore
+from tests.space.walk import Report, Walk
 
 NUMBERS = VirtualStore(Computed(1_000, "n:{:04}".format))
 

@@ -1,0 +1,125 @@
+"""Makes requests of what a caller gives: paths, queries, bodies; what can't be sent is refused here."""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from hashlib import sha256
+from itertools import islice
+from typing import Any, Final
+from urllib.parse import quote, urlencode
+
+from countersink.client.answers import RejectedError
+from shared.model.jobs import flaw_of_job, flaw_of_prefix
+from shared.model.words import Increment, flaw_of_delta, flaw_of_id, flaw_of_name
+
+MOST_ITEMS: Final = 1_000
+"""In one request under a key: they are one envelope, and that has its limit."""
+MOST_NAMES: Final = 1_000
+LONGEST_QUERY: Final = 12_000
+"""Characters; the service takes a line of 16,384 bytes."""
+
+Pairs = Sequence[tuple[str, str]]
+Item = Increment | Mapping[str, Any]
+
+_NOT_IN_A_HEADER: Final = re.compile(r"^\s|\s$|[\x00-\x1f\x7f-\x9f]")
+
+
+def check(what: str, field: str, flaw: str | None) -> None:
+    if flaw is not None:
+        raise RejectedError(f"{what} {flaw}", field=field)
+
+
+def increment(delta: int, increment_id: str) -> dict[str, Any]:
+    check("the delta", "delta", flaw_of_delta(delta))
+    check("the id", "id", flaw_of_id(increment_id))
+    return {"delta": delta, "id": increment_id}
+
+
+def value(number: int) -> dict[str, Any]:
+    check("the value", "value", flaw_of_delta(number))
+    return {"value": number}
+
+
+def shards(number: int, *, compact: bool) -> dict[str, Any]:
+    check("the number of shards", "shards", None if type(number) is int and number > 0 else "must be 1 or more")
+    return {"shards": number, **({"compact": True} if compact else {})}
+
+
+def path_of_counter(name: str) -> str:
+    check("the counter's name", "name", flaw_of_name(name))
+    return f"/v1/counters/{quote(name, safe='')}"
+
+
+def job(kind: str, prefix: str, delta: int | None, shards: int | None, job_id: str) -> dict[str, Any]:
+    check("the prefix", "prefix", flaw_of_prefix(prefix))
+    check("the id", "id", flaw_of_job(job_id))
+    if delta is not None:
+        check("the delta", "delta", flaw_of_delta(delta))
+    numbers = {"delta": delta, "shards": shards}
+    said = {name: number for name, number in numbers.items() if number is not None}
+    return {"kind": kind, "prefix": prefix, "id": job_id} | said
+
+
+def path_of_job(job_id: str) -> str:
+    check("the id", "id", flaw_of_job(job_id))
+    return f"/v1/jobs/{job_id}"
+
+
+def path_of_receipt(receipt: str) -> str:
+    flaw = None if receipt and receipt.isascii() else "is what the answer to a POST said it is"
+    check("a receipt", "receipt", flaw)
+    return f"/v1/receipts/{quote(receipt, safe='')}"
+
+
+def query(pairs: Pairs) -> str:
+    return f"?{urlencode(pairs, quote_via=quote)}" if pairs else ""
+
+
+def seconds(name: str, value: float | None) -> Pairs:
+    if value is None:
+        return ()
+    check(f"'{name}'", name, None if 0 <= value < float("inf") else "must be a number of seconds, 0 or more")
+    return ((name, f"{value:.3f}"),)
+
+
+def queries(names: Iterable[str], others: Pairs) -> Iterator[str]:
+    """As few as the length of a line allows."""
+    rest = [urlencode([pair]) for pair in others]
+    parts: list[str] = []
+    size = 0
+    for name in names:
+        check("the counter's name", "name", flaw_of_name(name))
+        part = f"name={quote(name, safe='')}"
+        if parts and (len(parts) == MOST_NAMES or size + len(part) > LONGEST_QUERY):
+            yield "?" + "&".join([*parts, *rest])
+            parts, size = [], 0
+        parts.append(part)
+        size += len(part) + 1
+    if parts:
+        yield "?" + "&".join([*parts, *rest])
+
+
+def header_of_key(key: str, part: int) -> dict[str, str]:
+    """Each part of a batch has a key of its own, which nobody else can have meant."""
+    check("the key", "key", flaw_of_id(key))
+    check(
+        "the key",
+        "key",
+        "can't be a header: no controls, no space at its ends" if _NOT_IN_A_HEADER.search(key) else None,
+    )
+    return {"Idempotency-Key": key if part == 0 else sha256(f"{part}\0{key}".encode()).hexdigest()}
+
+
+def bodies(items: Iterable[Item] | Mapping[str, int]) -> Iterator[tuple[int, Any]]:
+    """The index of the first item, and the body, of each part. The same items make the same parts, always."""
+    deltas = isinstance(items, Mapping)
+    rest: Iterator[Any] = iter(items.items() if isinstance(items, Mapping) else items)
+    first = 0
+    while part := list(islice(rest, MOST_ITEMS)):
+        yield first, {"counters": dict(part)} if deltas else [_item(item) for item in part]
+        first += len(part)
+
+
+def _item(item: Item) -> dict[str, Any]:
+    if isinstance(item, Increment):
+        item = item._asdict()
+    return {name: value for name, value in item.items() if name != "id" or value is not None}

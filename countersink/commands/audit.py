@@ -1,0 +1,235 @@
+"""The command audit: adds up what receipts say, holds it against the shards, and says what agrees."""
+
+import argparse
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+
+from countersink.commands.output import flush, tell
+from countersink.commands.setup import add, read_settings
+from shared.model.errors import CountersinkError
+from shared.model.receipts import HOUR, lifetime
+
+if TYPE_CHECKING:
+    from countersink.commands.audit_ledger import Ledger, Line
+    from shared.model.words import Balance
+    from shared.ports.store import Store
+    from shared.wiring.process import Parts
+
+T = TypeVar("T")
+
+AGREES: Final = "agrees"
+DIFFERS: Final = "DIFFERS"
+UNKNOWN: Final = "unknown"
+LOOKS: Final = 3
+"""At a store that can't show one instant, as long as something differs."""
+PATIENCE: Final = 5.0
+"""Seconds in which what was just committed is acknowledged."""
+PAUSE: Final = 0.2
+_WIDEST: Final = 40
+_UNLESS: Final = (
+    ", unless another program wrote to it before we did, or receipts were kept for less time then: was"
+    " COUNTERSINK_RETENTION raised?"
+)
+"""Where a store does not know what it has deleted, nor who wrote what before the last write."""
+
+
+def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
+    parser = add(
+        commands,
+        "audit",
+        _audit,
+        "add up what receipts say and compare it with the shards; exit 1 if something differs",
+        more="Reads the whole store, which Datastore charges for. Changes nothing, and may run beside everything else.",
+    )
+    parser.add_argument("names", nargs="*", metavar="NAME", help="these counters only; one that starts with - after --")
+    parser.add_argument("--all", action="store_true", help="show those that agree, too [without NAME only others]")
+    parser.add_argument("--json", action="store_true", help="one JSON object a line; the last is the summary")
+
+
+class Verdict(NamedTuple):
+    """Of one counter."""
+
+    mark: str
+    said: str
+
+
+@dataclass(slots=True)
+class _Count:
+    """How many counters of each mark, and what is wrong beside them."""
+
+    marks: dict[str, int] = field(default_factory=lambda: {AGREES: 0, DIFFERS: 0, UNKNOWN: 0})
+    wrong: list[str] = field(default_factory=list)
+
+
+async def _audit(options: argparse.Namespace) -> None:
+    from shared.wiring.process import connect  # noqa: PLC0415 (who asks for help should not wait for it)
+
+    settings = read_settings()
+    parts = connect(settings)
+    try:
+        await _report(parts, settings.retention, options)
+    finally:
+        await parts.close()
+
+
+async def _report(parts: "Parts", retention: int, options: argparse.Namespace) -> None:
+    horizon = await _horizon(parts, retention * 1_000)
+    balance = await _balance(parts)
+    ledger, exact = await look(parts.store, options.names, horizon)
+    try:
+        await parts.check_files()
+        count, show = _Count(), _Table(options.json, all_=options.all or bool(options.names))
+        missing = {*options.names}
+        for line in ledger.lines():
+            verdict = judge(line, horizon, exact=exact)
+            count.marks[verdict.mark] += 1
+            show.line(line, verdict)
+            missing.discard(line.counter)
+        for name in sorted(missing):
+            count.marks[AGREES] += 1
+            show.never_seen(name)
+        if balance is not None and (flaw := flaw_of(balance)):
+            count.wrong.append(flaw)
+        show.summary(count, ledger, balance)
+        flush()
+    finally:
+        ledger.close()
+    if count.marks[DIFFERS]:
+        count.wrong.insert(0, f"{count.marks[DIFFERS]} of {sum(count.marks.values())} counters differ")
+    if count.wrong:
+        raise CountersinkError("; ".join(count.wrong))
+
+
+async def _horizon(parts: "Parts", retention: int) -> float:
+    """By the clock that is ahead: whoever deleted what expired may have gone by the other."""
+    return (await parts.store.now() - lifetime(retention, of_client=False) + HOUR) / 1_000
+
+
+async def look(store: "Store", names: Sequence[str], horizon: float) -> "tuple[Ledger, bool]":
+    """What the store holds; and whether it was of one instant. Close the ledger."""
+    for _ in range(LOOKS - 1):
+        ledger, exact = await _look(store, names, horizon)
+        if exact or all(judge(line, horizon, exact=exact).mark == AGREES for line in ledger.lines()):
+            return ledger, exact
+        ledger.close()
+    return await _look(store, names, horizon)
+
+
+async def _look(store: "Store", names: Sequence[str], horizon: float) -> "tuple[Ledger, bool]":
+    from countersink.commands.audit_ledger import Ledger  # noqa: PLC0415 (as above)
+
+    async with store.books() as books:
+        ledger = Ledger(names, int(horizon * 1_000_000) if books.exact else 0)
+        try:
+            await _all(books.receipts(), ledger.take_receipts)
+            await _all(books.configs(), ledger.take_configs)
+            await _all(books.shards(), ledger.take_shards)
+        except BaseException:
+            ledger.close()
+            raise
+        return ledger, books.exact
+
+
+async def _all(pages: AsyncIterator[T], take: Callable[[T], None]) -> None:
+    async for page in pages:
+        take(page)
+
+
+def judge(line: "Line", horizon: float, *, exact: bool) -> Verdict:
+    """`horizon`: of what was written before it (seconds since 1970), the receipts may have expired."""
+    both = f"shards hold {line.held}, receipts say {line.said}"
+    if line.flaw:
+        return Verdict(DIFFERS, f"{line.flaw}: have the application that wrote it mend it")
+    if line.held == line.said and not line.unread:
+        return Verdict(AGREES, "")
+    if not exact:
+        return Verdict(UNKNOWN, f"{both}; it may have been written meanwhile: look again at rest")
+    if line.unread:
+        said = f"{line.unread} of it in shards that readers do not look at: raise its number of shards"
+        return Verdict(DIFFERS, said if line.held == line.said else f"{said}; {both}")
+    if line.others:
+        return Verdict(UNKNOWN, f"another program writes it, too, or its receipts were deleted: {both}")
+    if line.since is not None and line.since < horizon:
+        return Verdict(UNKNOWN, f"older than receipts live: {both}")
+    return Verdict(DIFFERS, f"by {line.held - line.said:+}: {both}{'' if line.since is None else _UNLESS}")
+
+
+async def _balance(parts: "Parts") -> "Balance | None":
+    """When it is even, or after a while."""
+    if parts.balance is None:
+        return None
+    until = parts.clock.monotonic() + PATIENCE
+    while (balance := parts.balance()).drift and parts.clock.monotonic() < until:  # noqa: ASYNC110 (a file is no event)
+        await asyncio.sleep(PAUSE)
+    return balance
+
+
+def flaw_of(balance: "Balance") -> str:
+    """Between a commit and its acks, what was committed is pending, too; so much may be missing, and no more."""
+    if -balance.pending <= balance.drift <= 0:
+        return ""
+    what = "accepted and neither counted nor pending" if balance.drift > 0 else "counted that were never accepted"
+    return f"{abs(balance.drift)} increments were {what}"
+
+
+class _Table:
+    """A line at a time, as there may be millions."""
+
+    def __init__(self, as_json: bool, *, all_: bool) -> None:
+        self._json = as_json
+        self._all = all_
+        self._name = self._value = 0
+
+    def line(self, line: "Line", verdict: Verdict) -> None:
+        if verdict.mark == AGREES and not self._all:
+            return
+        if self._json:
+            told = {"name": line.counter, "verdict": verdict.mark.lower(), "shards": line.held, "receipts": line.said}
+            tell(_json(told | {"unread": line.unread, "why": verdict.said}))
+        else:
+            self._row(verdict.mark, line.counter, line.held - line.unread, verdict.said)
+
+    def never_seen(self, name: str) -> None:
+        if self._json:
+            told = {"name": name, "verdict": AGREES, "shards": 0, "receipts": 0, "unread": 0, "why": "never seen"}
+            tell(_json(told))
+        else:
+            self._row(AGREES, name, 0, "never seen")
+
+    def _row(self, mark: str, name: str, value: int, said: str) -> None:
+        self._name = max(self._name, min(len(name), _WIDEST))
+        self._value = max(self._value, len(str(value)))
+        tell(f"{mark:7}  {name:{self._name}}  {value:>{self._value}}  {said}".rstrip())
+
+    def summary(self, count: _Count, ledger: "Ledger", balance: "Balance | None") -> None:
+        if self._json:
+            told = {mark.lower(): number for mark, number in count.marks.items()}
+            tally = {"applied": ledger.tally.applied, "deduplicated": ledger.tally.deduplicated}
+            tally |= {"dead": ledger.tally.dead, "receipts": ledger.receipts}
+            even = {"pending": None, "drift": None} if balance is None else balance._asdict()
+            tell(_json({"counters": told} | tally | even))
+            return
+        for sentence in _sentences(count, ledger, balance):
+            tell(sentence)
+
+
+def _sentences(count: _Count, ledger: "Ledger", balance: "Balance | None") -> Iterator[str]:
+    marks, tally = count.marks, ledger.tally
+    yield f"counters: {marks[AGREES]} agree, {marks[DIFFERS]} differ, {marks[UNKNOWN]} can't be judged"
+    yield (
+        f"receipts: {ledger.receipts}, of {tally.applied} increments applied, {tally.deduplicated} deduplicated,"
+        f" {tally.dead} dead-lettered"
+    )
+    if balance is None:
+        yield "pending: not known here, the broker is elsewhere"
+    elif balance.drift:
+        yield f"pending: {balance.pending} increments, some of them being settled; drift {balance.drift}"
+    else:
+        yield f"pending: {balance.pending} increments; drift 0: all others that the file took count as settled"
+
+
+def _json(value: dict[str, Any]) -> str:
+    return json.dumps(value, ensure_ascii=False)

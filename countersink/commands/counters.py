@@ -1,0 +1,172 @@
+"""The commands that ask a running service: incr, get, list, set, reset, delete, shards."""
+
+import argparse
+import asyncio
+import heapq
+import json
+import os
+from collections.abc import Callable, Coroutine, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from countersink.commands.arguments import seconds, whole
+from countersink.commands.output import tell
+from shared.model.errors import CountersinkError, SettingsError
+
+if TYPE_CHECKING:
+    from countersink.client import Client
+    from countersink.client.answers import Counter
+
+URL: Final = "http://127.0.0.1:8080"
+_VARIABLE: Final = "COUNTERSINK_URL"
+PATIENCE: Final = 10.0
+_PAGE: Final = 1_000
+_MOST_TOP: Final = 100_000
+_WIDEST: Final = 40
+"""Columns for a name; a longer one pushes its value to the right."""
+
+Command = Callable[["Client", argparse.Namespace], Coroutine[Any, Any, None]]
+
+
+def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
+    incr = _add(commands, "incr", _incr, "count something")
+    incr.add_argument("name", metavar="NAME", help="the counter; one that starts with - goes after --")
+    incr.add_argument("--by", type=int, default=1, metavar="N", help="how much [1]")
+    incr.add_argument("--id", help="counts once however often it is sent under this id [a new one]")
+
+    get = _add(commands, "get", _get, "read counters")
+    get.add_argument("names", nargs="+", metavar="NAME")
+
+    listing = _add(commands, "list", _list, "list counters, in order of their names")
+    listing.add_argument("--prefix", default="", metavar="P", help="those that start so")
+    listing.add_argument(
+        "--top",
+        type=whole(1, _MOST_TOP),
+        metavar="N",
+        help="only the N largest of them, largest first",
+    )
+
+    set_ = _add_change(commands, "set", "give a counter a value; what comes later is added to it")
+    set_.add_argument("value", type=int, metavar="VALUE")
+    _add_change(commands, "reset", "give a counter the value 0")
+    _add_change(commands, "delete", "reset a counter, and list it no more until it is counted again")
+
+    shards = _add(commands, "shards", _shards, "have a counter divided among more entities of the store, or fewer")
+    shards.add_argument("name", metavar="NAME", help="the counter; one that starts with - goes after --")
+    number = shards.add_mutually_exclusive_group(required=True)
+    number.add_argument("number", nargs="?", type=int, metavar="N", help="at least so many")
+    number.add_argument("--compact", type=int, metavar="N", help="so many, also where there are more")
+
+
+def _add_change(commands: "argparse._SubParsersAction[Any]", name: str, help_: str) -> Any:
+    parser = _add(commands, name, _change, help_)
+    parser.add_argument("name", metavar="NAME", help="the counter; one that starts with - goes after --")
+    parser.add_argument("--key", help="happens once however often it is sent under this key [a new one]")
+    parser.set_defaults(change=name)
+    return parser
+
+
+def _add(commands: "argparse._SubParsersAction[Any]", name: str, command: Command, help_: str) -> Any:
+    parser = commands.add_parser(name, help=help_, allow_abbrev=False)
+    parser.add_argument("--url", help=f"where the service is; or {_VARIABLE} [{URL}]")
+    parser.add_argument(
+        "--patience",
+        type=seconds,
+        default=PATIENCE,
+        metavar="S",
+        help=f"seconds to try again while there is no answer or it is 'later' [{PATIENCE:g}]",
+    )
+    parser.add_argument("--json", action="store_true", help="one JSON object a line")
+    parser.set_defaults(run=lambda options: asyncio.run(_ask(command, options)), refuse=parser.error)
+    return parser
+
+
+async def _ask(command: Command, options: argparse.Namespace) -> None:
+    from countersink.client import Client  # noqa: PLC0415 (who asks for help should not wait for it)
+
+    variable = os.environ.get(_VARIABLE)
+    try:
+        client = Client(options.url or variable or URL, patience=options.patience)
+    except SettingsError as error:
+        if options.url:
+            options.refuse(f"argument --url: {error}")
+        raise SettingsError(f"{_VARIABLE}={error}") from None
+    async with client:
+        await command(client, options)
+
+
+async def _incr(client: "Client", options: argparse.Namespace) -> None:
+    from countersink.client.answers import UnavailableError  # noqa: PLC0415 (as above)
+
+    try:
+        accepted = await client.increment(options.name, options.by, id=options.id)
+    except UnavailableError as error:
+        # Now it may count or not, and only who knows the id can find out.
+        raise CountersinkError(f"{error} Sent again with --id {error.id} it counts once") from error
+    if options.json:
+        tell(_json({"accepted": accepted.accepted, "receipt": accepted.receipt, "id": accepted.id}))
+    else:
+        tell(f"accepted, receipt {accepted.receipt}")
+
+
+async def _change(client: "Client", options: argparse.Namespace) -> None:
+    from countersink.client.answers import UnavailableError  # noqa: PLC0415 (as above)
+
+    change = getattr(client, options.change)
+    values = (options.value,) if options.change == "set" else ()
+    try:
+        changed = await change(options.name, *values, key=options.key)
+    except UnavailableError as error:
+        raise CountersinkError(f"{error} Sent again with --key {error.id} it happens once") from error
+    if options.json:
+        tell(_json({name: getattr(changed, name) for name in changed.__slots__}))
+    else:
+        tell(f"{changed.name}  was {changed.before}, is {changed.after}")
+
+
+async def _shards(client: "Client", options: argparse.Namespace) -> None:
+    compact = options.compact is not None
+    now = await client.set_shards(options.name, options.compact if compact else options.number, compact=compact)
+    tell(_json({"name": options.name, "shards": now}) if options.json else f"{options.name}  has {now} shards")
+
+
+async def _get(client: "Client", options: argparse.Namespace) -> None:
+    _Table(options.json).show(await client.get_many(options.names))
+
+
+async def _list(client: "Client", options: argparse.Namespace) -> None:
+    table = _Table(options.json)
+    top: list[Counter] = []
+    async for counters in client.pages(options.prefix, page=_PAGE):
+        if options.top is None:
+            table.show(counters)
+        else:  # all are read, since no store has them in that order, but so many are kept
+            top = heapq.nsmallest(options.top, [*top, *counters], key=lambda counter: (-counter.value, counter.name))
+    table.show(top)
+
+
+class _Table:
+    """A page at a time, as there may be millions: its columns grow, but never shrink."""
+
+    def __init__(self, as_json: bool) -> None:
+        self._json = as_json
+        self._name = self._value = 0
+
+    def show(self, counters: "Sequence[Counter]") -> None:
+        self._name = max([self._name, *(min(len(counter.name), _WIDEST) for counter in counters)])
+        self._value = max([self._value, *(len(str(counter.value)) for counter in counters)])
+        for counter in counters:
+            tell(_json(_said(counter)) if self._json else self._line(counter))
+
+    def _line(self, counter: "Counter") -> str:
+        notes = ("" if counter.exact else "  not exact") + ("" if counter.exists else "  does not exist")
+        return f"{counter.name:{self._name}}  {counter.value:>{self._value}}{notes}"
+
+
+def _said(counter: "Counter") -> dict[str, Any]:
+    """As the service says it."""
+    as_of = counter.as_of.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return {name: getattr(counter, name) for name in counter.__slots__} | {"as_of": as_of}
+
+
+def _json(value: dict[str, Any]) -> str:
+    return json.dumps(value, ensure_ascii=False)

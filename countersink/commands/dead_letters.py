@@ -1,0 +1,287 @@
+"""The commands on dead letters: dlq list, show, replay, drop. By settings; they need no running service, and
+disturb none.
+"""
+
+import argparse
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from countersink.commands.output import flush, tell
+from countersink.commands.setup import read_settings
+from shared.model.errors import CountersinkError
+from shared.model.receipts import key_of_envelope
+
+if TYPE_CHECKING:
+    from flusher.dead_letters.opened import Opened
+    from flusher.dead_letters.replay import Outcome
+    from shared.config.settings import Settings
+    from shared.model.words import Receipt
+    from shared.ports.broker import DeadLetters
+    from shared.wiring.process import Parts
+
+AT_ONCE: Final = 500
+MOST_BYTES: Final = 1_000_000
+"""Letters that are replayed in one step."""
+_LIMIT: Final = 100
+_ID: Final = "as list shows it, or the receipt of an answer"
+_NOT_ALL: Final = "Pub/Sub does not tell how many there are, and others may hold some"
+
+
+def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
+    help_ = "dead letters: messages that were accepted and could not be counted"
+    parser = commands.add_parser("dlq", help=help_, description=f"{_sentence(help_)}.", allow_abbrev=False)
+    actions = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+
+    listing = _add(actions, "list", _list, "say what each is and why it is dead; nothing is changed")
+    listing.add_argument("--limit", type=_positive, default=_LIMIT, metavar="N", help=f"at most so many [{_LIMIT}]")
+    listing.add_argument("--json", action="store_true", help="one JSON object a line")
+
+    show = _add(actions, "show", _show, "all of one, and what is known of its receipts; nothing is changed")
+    show.add_argument("id", metavar="ID", help=_ID)
+    show.add_argument("--json", action="store_true", help="as a JSON object")
+
+    replay = _add(actions, "replay", _replay, "count them after all; safe to kill, to run again, or twice at once")
+    replay.add_argument("ids", nargs="*", metavar="ID", help=_ID)
+    replay.add_argument("--all", action="store_true", help="every one that is found")
+    replay.add_argument(
+        "--too-old",
+        action="store_true",
+        help="also what is too old for anybody to tell whether it was counted: you know that it was not",
+    )
+
+    drop = _add(
+        actions,
+        "drop",
+        _drop,
+        "give them up for good: nothing can count them any more, and all readings leave them out at once",
+    )
+    drop.add_argument("ids", nargs="+", metavar="ID", help=_ID)
+
+
+def _add(
+    actions: "argparse._SubParsersAction[Any]",
+    name: str,
+    command: Callable[[argparse.Namespace], Awaitable[None]],
+    help_: str,
+) -> argparse.ArgumentParser:
+    description = f"{_sentence(help_)}. By settings, see countersink --help."
+    parser: argparse.ArgumentParser = actions.add_parser(name, help=help_, description=description, allow_abbrev=False)
+    parser.set_defaults(run=lambda options: asyncio.run(command(options)), refuse=parser.error)  # type: ignore[arg-type]
+    return parser
+
+
+def _sentence(text: str) -> str:
+    return f"{text[0].upper()}{text[1:]}"
+
+
+def _positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"must be 1 or more, is {number}")
+    return number
+
+
+@dataclass(slots=True)
+class _Desk:
+    """What the commands work with."""
+
+    settings: "Settings"
+    parts: "Parts"
+    letters: "DeadLetters"
+    seen: set[str] = field(default_factory=set)
+    """Receipts of the letters that were handed out."""
+    letters_over: bool = False
+    after: str = ""
+    """The last dead receipt that the store was asked for."""
+
+    async def pull(self, limit: int = AT_ONCE) -> "list[Opened]":
+        """The letters of the broker; then dead receipts whose letters the broker has no more, or others hold."""
+        from flusher.dead_letters.opened import open_letter  # noqa: PLC0415 (who asks for help should not wait for it)
+
+        if not self.letters_over:
+            opened = [open_letter(one, self.parts.topic) for one in await self.letters.pull(limit, MOST_BYTES)]
+            self.seen.update(part.key for one in opened for part in one.parts)
+            if opened:
+                return opened
+            self.letters_over = True
+        return await self._kept(limit)
+
+    async def _kept(self, limit: int) -> "list[Opened]":
+        from flusher.dead_letters.opened import open_receipt  # noqa: PLC0415 (as above)
+
+        while page := await self.parts.store.dead(self.after, limit):
+            self.after = page[-1].key
+            if opened := [open_receipt(one) for one in page if one.key not in self.seen]:
+                return opened
+        return []
+
+    async def receipts(self, opened: "Sequence[Opened]") -> Any:
+        keys = [*dict.fromkeys(key for one in opened for key in one.receipt_keys())]
+        return (await self.parts.store.receipts(keys)).found if keys else {}
+
+    async def drop(self, one: "Opened") -> "Mapping[str, Receipt]":
+        """The receipts that it had. One commit drops all its parts, and readings leave them out when this returns. The
+        letter goes last: cut off before that, it can be dropped again.
+        """
+        from flusher.dead_letters.drop import drop  # noqa: PLC0415 (as above)
+        from shared.model.promises import promised  # noqa: PLC0415 (as above)
+
+        store, overlay = self.parts.store, self.parts.overlay
+        ours = promised(self.settings.retention * 1_000, int(self.settings.spool_age * 1_000))
+        receipts = await drop(store, overlay, one.parts, ours)
+        if one.letter.delivery.token:
+            await self.letters.ack([one.letter.delivery.token], receipts.time)
+        return receipts.found
+
+
+@contextlib.asynccontextmanager
+async def _desk() -> AsyncIterator[_Desk]:
+    from shared.wiring.process import connect  # noqa: PLC0415 (as above)
+
+    settings = read_settings()
+    parts = connect(settings)
+    try:
+        letters = parts.letters()
+        try:
+            yield _Desk(settings, parts, letters)
+        finally:
+            await letters.close()
+    finally:
+        await parts.close()
+
+
+async def _list(options: argparse.Namespace) -> None:
+    from countersink.commands.letter_words import json_of, line_of  # noqa: PLC0415 (as above)
+
+    number, more = 0, False
+    async with _desk() as desk:
+        while number < options.limit and (batch := await desk.pull(min(AT_ONCE, options.limit - number))):
+            found = await desk.receipts(batch)
+            for one in batch:
+                tell(json_of(one, found) if options.json else line_of(one, found))
+            number += len(batch)
+        if number == options.limit:
+            more = bool(await desk.pull(1))
+        complete = desk.letters.complete
+    if not options.json:
+        tell(_how_many(number, more=more, complete=complete))
+
+
+def _how_many(number: int, *, more: bool, complete: bool) -> str:
+    letters = "1 dead letter" if number == 1 else f"{number or 'no'} dead letters"
+    if more:
+        return f"{letters}, and there are more: --limit shows them"
+    if complete:
+        return letters
+    return f"at least {letters}: {_NOT_ALL}" if number else f"{letters} found: {_NOT_ALL}"
+
+
+async def _show(options: argparse.Namespace) -> None:
+    from countersink.commands.letter_words import json_of, lines_of  # noqa: PLC0415 (as above)
+
+    wanted = _Wanted([options.id])
+    async with _desk() as desk:
+        while not wanted.seen_all() and (batch := await desk.pull()):
+            chosen = wanted.of(batch)
+            found = await desk.receipts(chosen)
+            for one in chosen:
+                for line in [json_of(one, found, whole=True)] if options.json else lines_of(one, found):
+                    tell(line)
+        wanted.tell_missed(complete=desk.letters.complete)
+
+
+async def _replay(options: argparse.Namespace) -> None:
+    if bool(options.ids) == options.all:
+        options.refuse("name the letters, or say --all")
+    from countersink.process.run import ready, replay_of  # noqa: PLC0415 (as above)
+
+    wanted, total = _Wanted(options.ids), _Total()
+    async with _desk() as desk:
+        await ready(desk.parts, flushes=True)
+        await desk.parts.open()
+        replay = replay_of(desk.parts, desk.letters, desk.settings, too_old=options.too_old)
+        try:
+            while (options.all or not wanted.seen_all()) and (batch := await desk.pull()):
+                chosen = batch if options.all else wanted.of(batch)
+                for outcome in await replay.run(chosen) if chosen else ():
+                    total.add(outcome)
+        except CountersinkError as error:
+            raise CountersinkError(f"{error} ({total.said()}; run it again for the rest)") from error
+        complete = desk.letters.complete
+    tell(total.said() if complete or options.ids else f"{total.said()}; {_NOT_ALL}")
+    wanted.tell_missed(complete=complete)
+    if total.letters_left:
+        raise CountersinkError(f"{total.letters_left} dead letters are left, for the reasons above")
+
+
+async def _drop(options: argparse.Namespace) -> None:
+    from countersink.commands.letter_words import dropped  # noqa: PLC0415 (as above)
+
+    wanted = _Wanted(options.ids)
+    async with _desk() as desk:
+        await desk.parts.open()
+        while not wanted.seen_all() and (batch := await desk.pull()):
+            for one in wanted.of(batch):
+                tell(dropped(one, await desk.drop(one)))
+                flush()
+        wanted.tell_missed(complete=desk.letters.complete)
+
+
+@dataclass(slots=True)
+class _Total:
+    """Of a replay: increments, and letters."""
+
+    counted: int = 0
+    already: int = 0
+    left: int = 0
+    letters_left: int = 0
+
+    def add(self, outcome: "Outcome") -> None:
+        from countersink.commands.letter_words import outcome_of  # noqa: PLC0415 (as above)
+
+        self.counted += outcome.counted
+        self.already += outcome.already
+        self.left += outcome.left
+        self.letters_left += outcome.why is not None
+        tell(outcome_of(outcome))
+        flush()
+
+    def said(self) -> str:
+        return f"increments: {self.counted} counted, {self.already} counted before, {self.left} left"
+
+
+class _Wanted:
+    """Letters that are asked for, by their own names or by receipts. That of a batch names several envelopes, and
+    those that are no dead letters are counted or wait: it is found if one of them is.
+    """
+
+    def __init__(self, ids: Sequence[str]) -> None:
+        self._parts = {one: {*one.split("."), *(key_of_envelope(id_) for id_ in one.split("."))} for one in ids}
+        self._seen: set[str] = set()
+
+    def of(self, batch: "Sequence[Opened]") -> "list[Opened]":
+        """Those of the batch, which are seen by that."""
+        wanted = {*self._parts}.union(*self._parts.values())
+        chosen = [one for one in batch if wanted & _names(one)]
+        self._seen.update(*(_names(one) for one in chosen))
+        return chosen
+
+    def seen_all(self) -> bool:
+        return all(
+            one in self._seen or all({id_, key_of_envelope(id_)} & self._seen for id_ in one.split("."))
+            for one in self._parts
+        )
+
+    def tell_missed(self, *, complete: bool) -> None:
+        """Raise what was not found, if anything was not."""
+        flush()  # an error drops what is still in the buffer
+        if missed := [one for one, parts in self._parts.items() if not ({one} | parts) & self._seen]:
+            said = f"{', '.join(missed)}: not among the dead letters; counted by a replay before, or never one of them"
+            raise CountersinkError(said if complete else f"{said}, or held by somebody else at this moment")
+
+
+def _names(opened: "Opened") -> set[str]:
+    return {opened.id, *(part.key for part in opened.parts), *([opened.envelope_id] if opened.envelope_id else [])}

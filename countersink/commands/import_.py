@@ -1,0 +1,189 @@
+"""The command import: counters of another application's sharded counters, added to ours."""
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from countersink.commands.output import flush, tell
+from countersink.commands.setup import add, read_settings
+from shared.model.errors import CountersinkError
+from shared.model.foreign_variants import VARIANTS, By, Variant
+from shared.model.receipts import lifetime
+
+if TYPE_CHECKING:
+    from countersink.commands.importer import Outcome
+    from shared.config.settings import Settings
+    from shared.model.foreign import Source
+    from shared.wiring.process import Parts
+
+MOST_LEFT_OUT: Final = 20
+"""That are shown. Of the wrong variant there would be as many as there are shards."""
+EVERY: Final = 1.0
+"""Seconds between two looks at how far it is."""
+_WIDEST: Final = 40
+
+
+def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
+    parser = add(
+        commands,
+        "import",
+        _import,
+        "add what counters of another sharded counter's data hold; run again, it adds the difference",
+        more="Safe to kill, to run again, and while the other application still counts; it writes nothing there. Exit 1"
+        " if something could not be imported.",
+    )
+    variants = "; ".join(f"{one.name}: {one.what}" for one in VARIANTS.values())
+    parser.add_argument("--variant", required=True, choices=VARIANTS, metavar="V", help=f"what data it is. {variants}")
+    parser.add_argument(
+        "--from",
+        dest="place",
+        required=True,
+        metavar="URL",
+        help="where it is: datastore://PROJECT[/DATABASE][?namespace=NS]",
+    )
+    parser.add_argument("--prefix", default="", metavar="P", help="only counters whose names begin so")
+    kinds = ", ".join(f"{one.name}: {one.shard or 'to be named'}" for one in VARIANTS.values() if one.renamed)
+    parser.add_argument("--kind", default="", metavar="K", help=f"kind of the shards, where it may vary [{kinds}]")
+    parser.add_argument(
+        "--name",
+        dest="names",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="of simple: what the counter is called here; of java: which there are, for a server that lists no kinds",
+    )
+    parser.add_argument("--dry-run", action="store_true", help="say what would be added, and write nothing")
+    parser.add_argument(
+        "--shrink",
+        action="store_true",
+        help="take off what a counter has less than was imported [it is left as it is, and said]",
+    )
+    parser.add_argument("--all", action="store_true", help="show each counter [only what could not be imported]")
+    parser.add_argument("--json", action="store_true", help="one JSON object a line; the last is the summary")
+    parser.set_defaults(refuse=parser.error)
+
+
+async def _import(options: argparse.Namespace) -> None:
+    from shared.wiring.imports import source_of  # noqa: PLC0415 (who asks for help should not wait for it)
+    from shared.wiring.process import connect  # noqa: PLC0415 (as above)
+
+    variant = VARIANTS[options.variant]
+    check(variant, options.kind, options.names, options.refuse)
+    settings = read_settings()
+    parts = connect(settings)
+    try:
+        async with source_of(settings, variant, options.place, kind=options.kind, names=options.names) as source:
+            await _run(source, parts, settings, options)
+    finally:
+        await parts.close()
+
+
+def check(variant: Variant, kind: str, names: Sequence[str], refuse: Callable[[str], Any]) -> None:
+    """Refuse what does not go together."""
+    if kind and not variant.renamed:
+        refuse(f"argument --kind: the kinds of {variant.name} have names of their own")
+    if not variant.kinds(kind):
+        refuse(f"argument --kind: {variant.name} needs it")
+    if variant.by is By.ALL and len(names) != 1:
+        refuse(f"argument --name: {variant.name} needs one")
+    if names and variant.by not in {By.ALL, By.KIND}:
+        refuse(f"argument --name: counters of {variant.name} have names")
+
+
+async def _run(source: "Source", parts: "Parts", settings: "Settings", options: argparse.Namespace) -> None:
+    from countersink.cli import line_of  # noqa: PLC0415 (it imports this)
+    from countersink.commands.importer import Importer, Way  # noqa: PLC0415 (as above)
+
+    live = lifetime(settings.retention * 1_000, of_client=False)
+    way = Way(live, settings.shards, dry=options.dry_run, shrink=options.shrink)
+    report = Report(options.json, all_=options.all, dry=options.dry_run)
+    importer = Importer(source, parts.store, parts.clock, way)
+    try:
+        await importer.run(options.prefix, report.take)
+    except Exception as error:
+        report.end()
+        raise CountersinkError(f"{line_of(error)} (run it again: what was added is not added twice)") from error
+    report.end()
+    if report.refused:
+        raise CountersinkError(f"{report.refused} of {report.found} counters could not be imported, see above")
+    if not report.held:
+        raise CountersinkError(f"no counter holds anything in {source.name}: is it of another variant, or elsewhere?")
+
+
+@dataclass(slots=True)
+class Report:
+    """What is said, and counted."""
+
+    json: bool
+    all_: bool = field(kw_only=True)
+    dry: bool = field(kw_only=True)
+    found: int = 0
+    changed: int = 0
+    added: int = 0
+    refused: int = 0
+    left_out: int = 0
+    held: int = 0
+    """Counters that are not 0."""
+    _shown: float = field(default_factory=time.monotonic)
+    _name: int = 0
+
+    def take(self, one: "Outcome | str") -> None:
+        if isinstance(one, str):
+            self.left_out += 1
+            if self.left_out <= MOST_LEFT_OUT:
+                tell(_json({"left_out": one}) if self.json else _plain(one))
+        else:
+            self._count(one)
+            if one.flaw or self.all_ or (self.dry and one.added):
+                self._tell(one)
+        self._progress()
+
+    def _count(self, one: "Outcome") -> None:
+        self.found += 1
+        self.changed += bool(one.added)
+        self.added += one.added
+        self.refused += bool(one.flaw)
+        self.held += bool(one.total)
+
+    def _tell(self, one: "Outcome") -> None:
+        if self.json:
+            tell(_json({"name": one.name, "there": one.total, "added": one.added, "why_not": one.flaw or None}))
+            return
+        self._name = max(self._name, min(len(one.name), _WIDEST))
+        what = f"NOT imported: {one.flaw}" if one.flaw else f"{one.added:+}" if one.added else "unchanged"
+        tell(_plain(f"{one.name:{self._name}}  {what}"))
+
+    def _progress(self) -> None:
+        """For whoever watches."""
+        if sys.stderr is not None and sys.stderr.isatty() and time.monotonic() - self._shown >= EVERY:
+            self._shown = time.monotonic()
+            sys.stderr.write(f"\r{self.found} counters, {self.changed} with something to add \r")
+            sys.stderr.flush()
+
+    def end(self) -> None:
+        unchanged = self.found - self.changed - self.refused
+        if self.json:
+            counters = {"found": self.found, "added": self.changed, "unchanged": unchanged, "refused": self.refused}
+            tell(_json({"counters": counters, "added": self.added, "left_out": self.left_out, "dry_run": self.dry}))
+        else:
+            would = "would be added to" if self.dry else "added to"
+            tell(
+                f"counters: {self.found}; {would} {self.changed} of them, {self.added:+} in all; {unchanged} unchanged,"
+                f" {self.refused} not imported"
+            )
+            if self.left_out:
+                tell(f"left out: {self.left_out} entities that the other application does not count either")
+        flush()
+
+
+def _plain(text: str) -> str:
+    """On one line, whatever others use for names."""
+    return text if text.isprintable() else text.encode("unicode_escape").decode()
+
+
+def _json(value: dict[str, Any]) -> str:
+    return json.dumps(value, ensure_ascii=False)

@@ -1,0 +1,244 @@
+"""Owns how what another application has counted is added: what it has more than was added before, and the mark that
+says so, in one commit.
+
+So it does not matter who else imports the same, which commit was doubtful, and where somebody was killed. See
+docs/adr/0010.
+"""
+
+import asyncio
+import random
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple, TypeVar
+
+from shared.model import notes
+from shared.model.errors import (
+    AlreadyAppliedError,
+    ChangedError,
+    RefusedError,
+    ShardFullError,
+    ShrunkError,
+    StorageFullError,
+    TransientError,
+)
+from shared.model.foreign import Foreign, Mark, Source
+from shared.model.receipts import key_of_import
+from shared.model.sharding import choose
+from shared.model.words import MAX_SUM, Commit, Receipt, ShardAdd, Tally, flaw_of_name
+from shared.ports.store import Store
+from shared.runtime.backoff import Backoff
+from shared.runtime.clock import Clock
+from shared.runtime.ids import mint
+
+T = TypeVar("T")
+
+BATCH: Final = 100
+"""Counters in a commit: three entities each, and some stores take 500 at most."""
+AT_ONCE: Final = 4
+PATIENCE: Final = 20.0
+"""Seconds in which the store may fail, or others may be faster."""
+_END: Final = 2**63 - 1
+
+
+class Outcome(NamedTuple):
+    """Of one counter."""
+
+    name: str
+    total: int
+    """What it is there."""
+    added: int
+    flaw: str = ""
+    """Why it is not imported."""
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """How it is done."""
+
+    receipts_live: int
+    """Milliseconds."""
+    shards: int = 1
+    """Of a counter that is new here."""
+    dry: bool = False
+    """Say what would be added, and write nothing."""
+    shrink: bool = False
+    """Take off what a counter has less than was added."""
+
+
+class Importer:
+    """Of one source into one store."""
+
+    def __init__(
+        self,
+        source: Source,
+        store: Store,
+        clock: Clock,
+        way: Way,
+        *,
+        pick: Callable[[int], int] = random.randrange,
+        backoff: Callable[[], Backoff] = lambda: Backoff(0.01, 1.0),
+    ) -> None:
+        self._source = source
+        self._store = store
+        self._clock = clock
+        self._way = way
+        self._pick = pick
+        self._backoff = backoff
+
+    async def run(self, prefix: str, tell: Callable[[Outcome | str], None]) -> None:
+        """All counters there whose names begin so; what became of each is told when it is known."""
+        slots = asyncio.Semaphore(AT_ONCE)
+
+        async def take(batch: Mapping[str, int]) -> None:
+            try:
+                for outcome in await self._take(_Work(dict(batch))):
+                    tell(outcome)
+            finally:
+                slots.release()
+
+        async with asyncio.TaskGroup() as group, aclosing(self._batches(prefix, tell)) as batches:
+            async for batch in batches:
+                await slots.acquire()
+                group.create_task(take(batch), name="import")
+
+    async def _batches(
+        self, prefix: str, tell: Callable[[Outcome | str], None]
+    ) -> AsyncGenerator[Mapping[str, int], None]:
+        batch: dict[str, int] = {}
+        async with aclosing(self._source.counters(prefix)) as counters:
+            async for one in counters:
+                if isinstance(one, str):
+                    tell(one)
+                elif flaw := flaw_of(one):
+                    tell(Outcome(one.name, one.total, 0, flaw))
+                else:
+                    batch[one.name] = one.total
+                if len(batch) >= BATCH:
+                    yield batch
+                    batch = {}
+        if batch:
+            yield batch
+
+    async def _take(self, work: "_Work") -> list[Outcome]:
+        until = self._clock.monotonic() + PATIENCE
+        backoff = self._backoff()
+        while work.totals and (todo := await self._todo(work)):
+            try:
+                done = await self._apply(await self._commit(todo, work.full))
+            except ShardFullError as error:
+                work.full.update(error.shards)
+                continue
+            except RefusedError as error:
+                return await self._apart(work, str(error))
+            if done:
+                work.add(todo)
+            elif self._clock.monotonic() < until:
+                await backoff.wait()
+            else:
+                raise TransientError("others import the same at this moment: run it again when they are done")
+        return work.outcomes
+
+    async def _todo(self, work: "_Work") -> list[Mark]:
+        """What is to be added now. In steps that a shard can take."""
+        marks = await self._insist(lambda: self._store.marks(self._source.name, [*work.totals]))
+        todo: list[Mark] = []
+        for name in [*work.totals]:
+            mark, flaw = marks.get(name, 0), ""
+            if went_back(work.totals[name], mark):
+                work.totals[name], flaw = await self._again(name, mark)
+            rest = 0 if flaw else work.totals[name] - mark
+            if rest and not self._way.dry:
+                todo.append(Mark(self._source.name, name, mark, mark + max(-MAX_SUM, min(rest, MAX_SUM))))
+            else:
+                work.close(name, rest, flaw)
+        return todo
+
+    async def _apart(self, work: "_Work", why: str) -> list[Outcome]:
+        """Each half alone, since the store does not say which of them it refuses."""
+        names = [*work.totals]
+        if len(names) == 1:
+            work.close(names[0], 0, f"the store refuses it: {why}")
+            return work.outcomes
+        middle = len(names) // 2
+        halves = [{name: work.totals[name] for name in half} for half in (names[:middle], names[middle:])]
+        return [*work.outcomes, *[one for half in halves for one in await self._take(_Work(half, added=work.added))]]
+
+    async def _again(self, name: str, mark: int) -> tuple[int, str]:
+        """A counter that was read before its mark: somebody else may have imported it since, in a later state."""
+        one = await self._insist(lambda: self._source.counter(name)) or Foreign(name)
+        flaw = flaw_of(one)
+        if not flaw and went_back(one.total, mark) and not self._way.shrink:
+            flaw = f"it went back to {one.total}, and {mark} were imported: if that is right, say --shrink"
+        return one.total, flaw
+
+    async def _commit(self, todo: Sequence[Mark], full: set[tuple[str, int]]) -> Commit:
+        numbers = await self._insist(lambda: self._store.shards([mark.counter for mark in todo]))
+        adds = []
+        for mark in todo:
+            known = numbers.get(mark.counter, 0)
+            number = known or self._way.shards
+            shard = choose(number, frozenset(shard for name, shard in full if name == mark.counter), self._pick)
+            adds.append(ShardAdd(mark.counter, shard, mark.total - mark.seen, max(number, shard + 1), known))
+        commit_id = mint()
+        (note,) = notes.written([""], commit_id, Tally(), {add.counter: add.delta for add in adds})
+        expires = await self._insist(self._store.now) + self._way.receipts_live
+        receipt = Receipt(key_of_import(commit_id), expires, note=note)
+        return Commit((receipt,), tuple(adds), marks=tuple(todo))
+
+    async def _apply(self, commit: Commit) -> bool:
+        """Whether it took place."""
+        try:
+            await self._insist(lambda: self._store.apply(commit))
+        except (AlreadyAppliedError, ChangedError, ShrunkError):
+            key = commit.receipts[0].key  # there, if an earlier try was taken for lost
+            return key in (await self._insist(lambda: self._store.receipts([key]))).found
+        return True
+
+    async def _insist(self, call: Callable[[], Awaitable[T]]) -> T:
+        until = self._clock.monotonic() + PATIENCE
+        backoff = self._backoff()
+        while True:
+            try:
+                return await call()
+            except StorageFullError:
+                raise
+            except TransientError:
+                if self._clock.monotonic() >= until:
+                    raise
+            await backoff.wait()
+
+
+def went_back(total: int, mark: int) -> bool:
+    """Towards nothing, as counters do that are reset, or lose shards."""
+    return (total - mark) * mark < 0
+
+
+@dataclass(slots=True)
+class _Work:
+    """A batch on its way."""
+
+    totals: dict[str, int]
+    """Of those that are not done."""
+    outcomes: list[Outcome] = field(default_factory=list)
+    added: dict[str, int] = field(default_factory=dict)
+    full: set[tuple[str, int]] = field(default_factory=set)
+    """Shards that take no more."""
+
+    def add(self, marks: Sequence[Mark]) -> None:
+        for _, name, seen, total in marks:
+            self.added[name] = self.added.get(name, 0) + total - seen
+            if self.totals[name] == total:
+                self.close(name, 0, "")
+
+    def close(self, name: str, rest: int, flaw: str) -> None:
+        self.outcomes.append(Outcome(name, self.totals.pop(name), self.added.get(name, 0) + rest, flaw))
+
+
+def flaw_of(one: Foreign) -> str:
+    """Why it can't be imported."""
+    if one.flaw:
+        return one.flaw
+    if (flaw := flaw_of_name(one.name)) is not None:
+        return f"its name {flaw}"
+    return "" if -_END <= one.total <= _END else "it is beyond 64 bits"

@@ -1,0 +1,140 @@
+"""Dead letters and what became of them, in words and as JSON. Pure."""
+
+import json
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from flusher.dead_letters.opened import Opened
+from flusher.dead_letters.replay import Outcome
+from shared.model.parts import Part
+from shared.model.words import Receipt
+
+_MOST_COUNTERS: Final = 5
+"""In one line."""
+_STATES: Final = {
+    "dead": "not counted",
+    "applied": "counted already, a replay only forgets it",
+    "dropped": "dropped already, a replay only forgets it",
+    "unreadable": "nobody can read it",
+}
+
+
+def line_of(opened: Opened, found: Mapping[str, Receipt]) -> str:
+    """One line of a list."""
+    sums = _sums(opened.parts)
+    what = f"{_increments(_number(opened))}: {_some(sums)}" if sums else "nothing that can be read"
+    state = opened.state(found)
+    note = f"  [{_STATES[state]}]" if state in {"applied", "dropped"} else ""
+    return _shown(f"{opened.id}  {_published(opened)}  {what}  ({opened.letter.reason or 'no reason'}){note}")
+
+
+def dropped(opened: Opened, found: Mapping[str, Receipt]) -> str:
+    """One line of what was given up: what is counted, or was counted under its own id, is not."""
+    left = [part for part in opened.parts if part.key not in found or found[part.key].state == "dead"]
+    number = sum(part.increments - sum(key in found for key, _ in part.keyed) for part in left)
+    if opened.flaw is not None:
+        what = "given up, and nobody could read it"
+    elif number:
+        what = f"{_increments(number)} given up: {_some(_sums(left, found))}"
+    else:
+        what = "forgotten, and nothing given up"
+    return _shown(f"{opened.id}  {what}")
+
+
+def lines_of(opened: Opened, found: Mapping[str, Receipt]) -> Iterator[str]:
+    """All that is known of one."""
+    delivery = opened.letter.delivery
+    message = delivery.message
+    yield f"id          {_shown(opened.id)}"
+    yield f"published   {_published(opened)}"
+    yield f"dead since  {_shown(opened.letter.reason or 'no reason is given')}"
+    yield f"state       {_STATES[opened.state(found)]}" + (f": {_shown(opened.flaw)}" if opened.flaw else "")
+    if opened.flaw is None:
+        yield f"receipt     {_shown(opened.envelope_id or opened.parts[0].key)}"
+        yield f"holds       {_increments(_number(opened))}"
+        for part in opened.parts:
+            state = found[part.key].state if part.key in found else "without a receipt"
+            for counter, delta in part.sums.items():
+                yield f"  {_shown(counter)} {delta:+}  {state}"
+            for key, item in part.keyed:
+                its = "applied" if key in found else state
+                yield f"  {_shown(item.counter)} {item.delta:+} under the id {_shown(item.id or key)}  {its}"
+    if not delivery.token:
+        yield "data        the store keeps what it counts; the message is no longer among the broker's dead letters"
+        return
+    for name, value in message.attributes.items():
+        yield f"attribute   {_shown(name)}={_shown(value)}"
+    yield f"data        {_shown(message.data.decode(errors='backslashreplace'))}"
+
+
+def json_of(opened: Opened, found: Mapping[str, Receipt], *, whole: bool = False) -> str:
+    delivery = opened.letter.delivery
+    said: dict[str, Any] = {
+        "id": opened.id,
+        "published": _published(opened),
+        "reason": opened.letter.reason,
+        "state": opened.state(found),
+        "flaw": opened.flaw,
+        "receipt": opened.envelope_id,
+        "increments": _number(opened),
+        "counters": _sums(opened.parts),
+    }
+    if whole:
+        said["attributes"] = dict(delivery.message.attributes)
+        said["data"] = delivery.message.data.decode(errors="backslashreplace")
+    return json.dumps(said, ensure_ascii=False)
+
+
+def outcome_of(outcome: Outcome) -> str:
+    """One line of a replay."""
+    said = []
+    if outcome.counted:
+        said.append(f"{_increments(outcome.counted)} counted")
+    if outcome.already:
+        said.append(f"{_increments(outcome.already)} counted before")
+    if outcome.dropped:
+        said.append(f"{_increments(outcome.dropped)} dropped before")
+    if outcome.why is not None:
+        left = f"{_increments(outcome.left)} left" if outcome.left else "left"
+        said.append(f"{left}: {outcome.why}")
+    return _shown(f"{outcome.opened.id}  {'; '.join(said) or 'held nothing'}")
+
+
+def _increments(number: int) -> str:
+    return "1 increment" if number == 1 else f"{number} increments"
+
+
+def _number(opened: Opened) -> int:
+    return sum(part.increments for part in opened.parts)
+
+
+def _sums(parts: Iterable[Part], counted: Collection[str] = ()) -> dict[str, int]:
+    sums: dict[str, int] = {}
+    for part in parts:
+        for counter, delta in part.sums.items():
+            sums[counter] = sums.get(counter, 0) + delta
+        for key, item in part.keyed:
+            if key not in counted:
+                sums[item.counter] = sums.get(item.counter, 0) + item.delta
+    return sums
+
+
+def _some(sums: Mapping[str, int]) -> str:
+    some = [f"{name} {delta:+}" for name, delta in [*sums.items()][:_MOST_COUNTERS]]
+    if len(sums) > len(some):
+        some.append(f"and {len(sums) - len(some)} counters more")
+    return ", ".join(some)
+
+
+def _published(opened: Opened) -> str:
+    try:
+        time = datetime.fromtimestamp(opened.letter.delivery.published / 1_000, UTC)
+    except (ValueError, OverflowError, OSError):  # somebody else's idea of a time
+        return str(opened.letter.delivery.published)
+    return time.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _shown(text: str) -> str:
+    """In one line, and nothing that a terminal would obey."""
+    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)

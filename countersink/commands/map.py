@@ -1,0 +1,287 @@
+"""The command that does something to each counter under a prefix: map. By a service, or by this process alone.
+
+What it needs is imported by it alone, as with the other commands.
+"""
+
+import argparse
+import asyncio
+import contextlib
+import json
+import sys
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from countersink.commands.arguments import seconds, whole
+from countersink.commands.counters import PATIENCE
+from countersink.commands.export_file import STANDARD, check, written
+from countersink.commands.output import tell
+from countersink.commands.progress import Bar, lasting
+from countersink.commands.setup import read_settings
+from shared.config.settings import MOST_SHARDS, Settings, flaw_of_shards
+from shared.model.errors import CountersinkError, SettingsError, TransientError
+from shared.model.jobs import (
+    ADD,
+    COMPACT,
+    DELETE,
+    DONE,
+    EXPORT,
+    FAILED,
+    NUMBERS,
+    RESET,
+    RUNNING,
+    flaw_of_job,
+    flaw_of_prefix,
+    said,
+)
+from shared.model.words import MAX_DELTA
+from shared.runtime.ids import mint
+
+if TYPE_CHECKING:
+    from countersink.client.answers import Job
+
+FIRST_LOOK: Final = 0.1
+LONGEST_LOOK: Final = 2.0
+"""Seconds between two looks at how far it is: the longer it takes the longer, as a look reads, too."""
+DRAIN: Final = 5.0
+"""Seconds for the pages in work, when it is interrupted. What is cut off is done again by who goes on."""
+MOST_AT_ONCE: Final = 1_000
+
+CHUNKS: Final = 4
+
+
+class Place(NamedTuple):
+    """Where it is done, and how to look at it there."""
+
+    look: Callable[[], Awaitable["Job"]]
+    chunks: Callable[[], AsyncIterator[bytes]]
+    """Of an export that is done."""
+
+
+class Wish(NamedTuple):
+    """What was said on the command line."""
+
+    id: str
+    kind: str
+    prefix: str
+    number: int | None
+    """See `NUMBERS`."""
+
+
+def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
+    help_ = "do something to each counter under a prefix, once"
+    parser = commands.add_parser(
+        "map",
+        help=help_,
+        allow_abbrev=False,
+        description=f"{help_[0].upper()}{help_[1:]}: each that is in the store when it begins; one that is made"
+        " meanwhile may get it or not. Killed at any time and run again with --job, it goes on; what is done is not"
+        " done twice. Without --url this process does it, by settings, see countersink --help.",
+    )
+    parser.add_argument("--prefix", required=True, metavar="P", help="of the counters' names; '' is that of all")
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument("--add", type=whole(-MAX_DELTA, MAX_DELTA), metavar="N", help="add so much to each")
+    what.add_argument("--reset", action="store_true", help="give each the value 0")
+    what.add_argument("--delete", action="store_true", help="reset each, and list it no more until it is counted again")
+    what.add_argument("--compact", type=whole(1, MOST_SHARDS), metavar="N", help="have each down to so many shards")
+    what.add_argument("--export", metavar="FILE", help="write a line of JSON for each, in order; - is standard output")
+    parser.add_argument("--job", metavar="ID", help="happens once however often it is run under this id [a new one]")
+    parser.add_argument("--url", help="have the service there do it; COUNTERSINK_URL does not")
+    parser.add_argument(
+        "--concurrency",
+        type=whole(1, MOST_AT_ONCE),
+        metavar="N",
+        help="pages at once, without --url [COUNTERSINK_JOB_TASKS]",
+    )
+    parser.add_argument(
+        "--patience",
+        type=seconds,
+        default=PATIENCE,
+        metavar="S",
+        help=f"with --url: seconds to try again while there is no answer or it is 'later' [{PATIENCE:g}]",
+    )
+    parser.add_argument("--json", action="store_true", help="say what it came to as a JSON object")
+    parser.set_defaults(run=_map, refuse=parser.error)
+
+
+def _map(options: argparse.Namespace) -> None:
+    numbers = {ADD: options.add, COMPACT: options.compact}
+    flags = {RESET: options.reset, DELETE: options.delete, EXPORT: options.export is not None}
+    asked = flags | {kind: number is not None for kind, number in numbers.items()}
+    (kind,) = [kind for kind in asked if asked[kind]]
+    wish = Wish(options.job or mint(), kind, options.prefix, numbers.get(kind))
+    flaws = {
+        "--prefix": flaw_of_prefix(wish.prefix),
+        "--job": flaw_of_job(wish.id) if options.job is not None else None,
+    }
+    for name, flaw in flaws.items():
+        if flaw is not None:
+            options.refuse(f"argument {name}: {flaw}")
+    if options.concurrency is not None and options.url:
+        options.refuse("--concurrency is of this process; with --url flushers do it (COUNTERSINK_JOB_TASKS)")
+    if options.json and options.export == STANDARD:
+        options.refuse("--json and --export - both go to standard output: name a file")
+    where = _by_service(wish, options) if options.url else _by_itself(wish, options.concurrency)
+    try:
+        job = asyncio.run(_follow(wish, where, options.export))
+    except KeyboardInterrupt:
+        more = "goes on; to look at it again" if options.url else "stopped; to go on"
+        stop = f"; to stop it, send DELETE {options.url}/v1/jobs/{wish.id}" if options.url else ""
+        _note(f"job {wish.id} {more}, run the same with --job {wish.id}{stop}")
+        raise
+    if options.export != STANDARD or job.state == FAILED:
+        _report(job, as_json=options.json)
+
+
+async def _follow(wish: Wish, where: "contextlib.AbstractAsyncContextManager[Place]", file: str | None) -> "Job":
+    bar = Bar()
+    try:
+        if file is not None:
+            check(file)
+        async with where as place:
+            job = await place.look()
+            if job.state == RUNNING:
+                _note(f"job {wish.id}")
+            pause = FIRST_LOOK
+            try:
+                while job.state == RUNNING:
+                    bar.show(job, time.monotonic())
+                    await asyncio.sleep(pause)
+                    pause = min(1.2 * pause, LONGEST_LOOK)
+                    job = await place.look()
+                bar.end()
+                if file is not None and job.state == DONE:
+                    await written(file, place.chunks())
+            except CountersinkError as error:
+                raise _interrupted(error, wish) from error
+    finally:
+        bar.end()
+    return job
+
+
+def _interrupted(error: CountersinkError, wish: Wish) -> CountersinkError:
+    return CountersinkError(f"{error} To go on, run the same with --job {wish.id}")
+
+
+@asynccontextmanager
+async def _by_service(wish: Wish, options: argparse.Namespace) -> AsyncIterator[Place]:
+    from countersink.client import Client  # noqa: PLC0415 (who asks for help should not wait for it)
+    from countersink.client.answers import UnavailableError  # noqa: PLC0415 (as below)
+
+    try:
+        client = Client(options.url, patience=options.patience)
+    except SettingsError as error:
+        options.refuse(f"argument --url: {error}")
+    async with client:
+        try:
+            number = {NUMBERS[wish.kind]: wish.number} if wish.kind in NUMBERS else {}
+            first = [await client.start_job(wish.kind, wish.prefix, **number, id=wish.id)]
+        except UnavailableError as error:
+            raise _interrupted(error, wish) from error
+
+        async def look() -> "Job":
+            return first.pop() if first else await client.job(wish.id)
+
+        yield Place(look, lambda: client.export(wish.id))
+
+
+@asynccontextmanager
+async def _by_itself(wish: Wish, at_once: int | None) -> AsyncIterator[Place]:
+    """The same code as in flushers, on a queue of its own. Others may do the same job: nothing is done twice."""
+    from countersink.client.answers import Job  # noqa: PLC0415 (as above)
+    from flusher.service import make_runner, make_worker  # noqa: PLC0415 (as above)
+    from shared.counters.compaction import compactor_of  # noqa: PLC0415 (as above)
+    from shared.counters.start_job import Starting  # noqa: PLC0415 (as above)
+    from shared.model.receipts import lifetime  # noqa: PLC0415 (as above)
+    from shared.runtime.supervise import Stop  # noqa: PLC0415 (as above)
+    from shared.wiring.process import connect, tasks_of_process  # noqa: PLC0415 (as above)
+
+    settings = _settings_for(wish)
+    parts = connect(settings)
+    try:
+        await parts.open()
+        tasks = tasks_of_process(parts.clock, settings.lease)
+        compactor = compactor_of(parts.store, parts.clock, settings)
+        receipts_live = lifetime(settings.retention * 1000, of_client=True)
+        starting = Starting(
+            parts.jobs, tasks, parts.overlay, compactor, parts.clock, store=parts.store, receipts_live=receipts_live
+        )
+        standing, _ = await starting.start(wish.kind, wish.prefix, wish.number or 0, id_=wish.id)
+        if not standing.job.asks(wish.kind, wish.prefix, wish.number or 0):
+            raise CountersinkError(f"{standing.job.taken()}: choose another id")
+        worker = make_worker(tasks, parts.jobs, parts.store, parts.overlay, clock=parts.clock, settings=settings)
+        runner = make_runner(tasks, worker, settings, at_once=at_once)
+        stop = Stop()
+
+        async def look() -> Job:
+            nonlocal standing
+            if running.done():
+                running.result()
+            await parts.check_files()
+            with contextlib.suppress(TransientError):  # tasks are tried again then, too
+                found = await parts.jobs.get(wish.id)
+                if found is None:
+                    raise CountersinkError("the job was forgotten meanwhile")
+                standing = found
+            return Job.of(said(standing))
+
+        async def chunks() -> AsyncIterator[bytes]:
+            after = ""
+            while some := await parts.jobs.chunks(wish.id, after, CHUNKS):
+                yield b"".join(chunk for _, chunk in some)
+                after = some[-1][0]
+                if not after:  # the first of them is all
+                    return
+
+        running = asyncio.create_task(runner.run(stop, DRAIN), name="jobs")
+        try:
+            yield Place(look, chunks)
+        finally:
+            stop.set()
+            await running
+    finally:
+        await parts.close()
+
+
+def _settings_for(wish: Wish) -> Settings:
+    """If it can be done by them."""
+    settings = read_settings()
+    if wish.kind == COMPACT and (flaw := flaw_of_shards(wish.number, settings.max_shards)):
+        raise CountersinkError(f"--compact {flaw}")
+    return settings
+
+
+def _report(job: "Job", *, as_json: bool) -> None:
+    if as_json:
+        tell(json.dumps(_plain(job), ensure_ascii=False))
+    else:
+        took = (job.finished - job.started).total_seconds() if job.finished else 0.0
+        tell(
+            f"job {job.id} {job.state}: counters visited {job.visited:,}, changed {job.changed:,},"
+            f" failed {job.failed:,}; pages {job.tasks:,}, rounds {job.depth}, {lasting(took)}"
+        )
+    if job.state == FAILED:
+        raise CountersinkError(f"job {job.id} failed: {job.reason}")
+    if job.failed:
+        examples = "; ".join(f"{counter}: {reason}" for counter, reason in job.examples)
+        raise CountersinkError(f"{job.failed} counters could not be changed, among them {examples}")
+
+
+def _plain(job: "Job") -> dict[str, Any]:
+    """As the service says it."""
+    values = {name: getattr(job, name) for name in job.__slots__}
+    for name in ("started", "finished"):
+        if values[name] is not None:
+            values[name] = values[name].isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    for name in NUMBERS.values():
+        if values[name] is None:
+            del values[name]
+    values["examples"] = [{"counter": counter, "reason": reason} for counter, reason in job.examples]
+    return values
+
+
+def _note(line: str) -> None:
+    """Beside what was asked for."""
+    with contextlib.suppress(OSError):
+        print(line, file=sys.stderr, flush=True)  # noqa: T201 (as above)

@@ -1,0 +1,56 @@
+"""The line that shows how far a job is, on a terminal, while it runs."""
+
+import sys
+from typing import TYPE_CHECKING, Final, TextIO
+
+if TYPE_CHECKING:
+    from countersink.client.answers import Job
+
+WIDTH: Final = 24
+FIRST: Final = 0.01
+"""Share from which on the rest can be estimated."""
+
+
+class Bar:
+    """Rewritten in place, on standard error; nothing where that is no terminal."""
+
+    def __init__(self, stream: TextIO | None = None) -> None:
+        stream = sys.stderr if stream is None else stream
+        self._terminal = stream if stream is not None and stream.isatty() else None
+        self._first: tuple[float, Job] | None = None
+        self._longest = 0
+
+    def show(self, job: "Job", now: float) -> None:
+        """`now` in seconds."""
+        if self._first is None:
+            self._first = (now, job)
+        begun, first = self._first
+        self._write(line(job, now - begun, job.visited - first.visited, job.share - first.share))
+
+    def end(self) -> None:
+        if self._longest:
+            self._write("", "\r")
+
+    def _write(self, text: str, end: str = "") -> None:
+        if self._terminal is not None:
+            self._longest = max(self._longest, len(text))
+            print(f"\r{text:{self._longest}}", end=end, file=self._terminal, flush=True)
+
+
+def line(job: "Job", seconds: float, counters: int, share: float) -> str:
+    """So many counters were visited, and such a share was done, in so many seconds."""
+    done = round(WIDTH * job.share)
+    text = f"[{'#' * done}{'.' * (WIDTH - done)}] {job.share:4.0%}  {job.visited:,} counters"
+    if seconds > 0 and counters:
+        text += f"  {counters / seconds:,.0f}/s"
+    if seconds > 0 and share >= FIRST:
+        text += f"  about {lasting((1 - job.share) / share * seconds)} left"
+    return text
+
+
+def lasting(seconds: float) -> str:
+    whole = round(seconds)
+    if whole < 120:  # noqa: PLR2004 (two minutes)
+        return f"{whole} s"
+    minutes = round(whole / 60)
+    return f"{minutes} min" if minutes < 120 else f"{round(minutes / 60)} h"  # noqa: PLR2004 (two hours)

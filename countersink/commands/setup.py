@@ -1,0 +1,169 @@
+"""The commands that make and check the set-up: provision, doctor, sweep.
+
+What they need is imported by them alone, as with those that run processes.
+"""
+
+import argparse
+import asyncio
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import TYPE_CHECKING, Any, Final
+
+from countersink.commands.output import flush, tell
+from countersink.process.logs import set_up
+from shared.config.findings import FAIL, OK, Finding
+from shared.config.settings import Settings
+from shared.model.errors import CountersinkError, TransientError
+
+if TYPE_CHECKING:
+    from shared.wiring.setup import Opening
+
+AT_ONCE: Final = 1_000
+"""Receipts that one step of a sweep deletes."""
+ALL: Final = object()
+TRIES: Final = 5
+"""Of one step: flushers sweep, too."""
+
+
+def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
+    add(commands, "provision", _provision, "make topic, subscription, dead letters and TTL, whatever is missing")
+    doctor = add(
+        commands, "doctor", _doctor, "check the set-up and say what is wrong with it; exit 1 if something FAILs"
+    )
+    doctor.add_argument(
+        "--trust-overlay",
+        nargs="?",
+        const=ALL,
+        metavar="PROCESS|SPOOL",
+        help="say that everything is applied that a process, or the ingest with a spool, accepted and no overlay holds"
+        " (all of them, if none is named), so that reads are exact again; then check",
+    )
+    doctor.add_argument(
+        "--trust-file",
+        action="store_true",
+        help="say that the SQLite files are right as they are now, after one was replaced by a backup, or removed to"
+        " begin anew, then check; without it nothing starts on another file than before",
+    )
+    add(
+        commands,
+        "sweep",
+        _sweep,
+        "delete the receipts and the jobs that have expired, as flushers do now and then",
+        more="It goes by the store's time, not by this machine's clock: Datastore tells it; the time of a file passes"
+        " only while a process has the file open.",
+    )
+
+
+def add(
+    commands: "argparse._SubParsersAction[Any]",
+    name: str,
+    command: Callable[[argparse.Namespace], Awaitable[None]],
+    help_: str,
+    more: str = "",
+) -> argparse.ArgumentParser:
+    """A command that goes by the settings alone."""
+    description = f"{help_[0].upper()}{help_[1:]}. {more} By settings, see countersink --help.".replace("  ", " ")
+    parser: argparse.ArgumentParser = commands.add_parser(name, help=help_, description=description, allow_abbrev=False)
+    parser.set_defaults(run=lambda options: asyncio.run(command(options)))  # type: ignore[arg-type]
+    return parser
+
+
+async def _provision(_: argparse.Namespace) -> None:
+    from shared.wiring import setup as setups  # noqa: PLC0415 (see above)
+
+    wrong = 0
+    for opening in setups.setups(read_settings()):
+        async with opening() as setup:
+            async for finding in setup.provision():
+                _tell(finding.said)
+                wrong += finding.mark == FAIL
+    if wrong:
+        raise CountersinkError(f"{wrong} of these could not be made, or mended: do what their lines say")
+
+
+async def _doctor(options: argparse.Namespace) -> None:
+    if options.trust_overlay is not None:
+        from shared.wiring import setup as setups  # noqa: PLC0415 (see above)
+
+        which = None if options.trust_overlay is ALL else options.trust_overlay
+        for said in await setups.trust_overlay(read_settings(), which):
+            _tell(f"trusted: {said}")
+    if options.trust_file:
+        from shared.wiring.files import all_files, witness_of  # noqa: PLC0415 (see above)
+
+        for file in all_files(read_settings()):
+            witness_of(file).forget()
+    count = failed = 0
+    async for finding in _findings():
+        _tell(f"{finding.mark:4}  {finding.part:8}  {finding.said}")
+        count += 1
+        failed += finding.mark == FAIL
+    if failed:
+        raise CountersinkError(f"{failed} of {count} checks failed")
+
+
+async def _findings() -> AsyncIterator[Finding]:
+    from shared.wiring import setup as setups  # noqa: PLC0415 (see above)
+
+    try:
+        openings = setups.setups(read_settings())
+    except CountersinkError as error:
+        yield Finding(FAIL, "settings", str(error))
+        return
+    yield Finding(OK, "settings", "can be read")
+    for opening in openings:
+        async for finding in _of(opening):
+            yield finding
+
+
+async def _of(opening: "Opening") -> AsyncIterator[Finding]:
+    try:
+        async with opening() as setup:
+            async for finding in setup.findings():
+                yield finding
+    except CountersinkError as error:
+        yield Finding(FAIL, "settings", str(error))
+
+
+async def _sweep(_: argparse.Namespace) -> None:
+    from shared.wiring.process import connect  # noqa: PLC0415 (see above)
+
+    settings = read_settings()
+    parts = connect(settings)
+    deleted = 0
+    try:
+        now = await parts.store.now()
+        while some := await _patiently(lambda: parts.store.sweep(now, AT_ONCE)):
+            deleted += some
+        while await _patiently(lambda: parts.jobs.sweep(now, AT_ONCE)):
+            pass
+    except CountersinkError as error:
+        raise CountersinkError(f"after {deleted} receipts: {error}") from error
+    finally:
+        await parts.close()
+    _tell(f"{deleted} expired receipts deleted")
+
+
+async def _patiently(step: Callable[[], Awaitable[int]]) -> int:
+    from shared.runtime.backoff import Backoff  # noqa: PLC0415 (see above)
+
+    backoff = Backoff()
+    for _ in range(TRIES - 1):
+        try:
+            return await step()
+        except TransientError:
+            await backoff.wait()
+    return await step()
+
+
+def read_settings() -> Settings:
+    """From the environment; and what is logged goes to standard error."""
+    settings = Settings.read(os.environ)
+    set_up(settings.log_level)
+    return settings
+
+
+def _tell(line: str) -> None:
+    """One line, whatever a server said; at once, since the next may take a while."""
+    tell(" ".join(line.split()) if "\n" in line else line)
+    flush()

@@ -1,0 +1,1 @@
+"""How processes run: their sockets, logs, workers and signals."""

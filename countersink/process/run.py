@@ -1,0 +1,197 @@
+"""Runs ingest and flusher, together or apart, until SIGTERM or Ctrl-C; then drains them."""
+
+import asyncio
+import contextlib
+import logging
+import signal
+import socket
+from collections.abc import AsyncIterator, Callable, Coroutine
+from functools import partial
+
+import uvloop
+
+from countersink import __version__
+from countersink.process.sockets import url_of
+from flusher.cleanup.old_jobs import INTERVAL, JobSweep
+from flusher.dead_letters.replay import Replay
+from flusher.flush.flusher import Flusher
+from flusher.flush.tools import Tools
+from flusher.metrics_server import serve_status
+from flusher.service import make_flusher, make_runner, make_tools, make_worker
+from ingest.publishing.spool import Spool
+from ingest.service import Ingest
+from shared.config.settings import Settings
+from shared.model.errors import SettingsError, TransientError
+from shared.model.promises import Promises, promised
+from shared.ports.broker import DeadLetters
+from shared.runtime import metrics
+from shared.runtime.supervise import Stop, forever
+from shared.wiring.process import Parts, connect
+
+Say = Callable[[str], None]
+
+_log = logging.getLogger(__name__)
+
+LOOK_AT_FILES = 0.5
+"""Seconds between two looks whether the files are still those that were opened."""
+
+
+async def ingest(settings: Settings, sock: socket.socket, say: Say, parent: int | None = None) -> None:
+    """`parent` is a pipe that ends with the process that must not be outlived."""
+    async with _running(settings, publishes=True) as (parts, stop):
+        if parent is not None:
+            _follow(parent, stop)
+        else:
+            await ready(parts, flushes=False)
+        service = _ingest(parts, settings)
+        async with asyncio.TaskGroup() as tasks:
+            tender = tasks.create_task(service.tend(), name="tend")
+            watcher = tasks.create_task(forever(parts.check_files, LOOK_AT_FILES), name="watch the files")
+            try:
+                await service.start(sock)
+                say(f"countersink ingest is up on {url_of(sock)}, its data in {parts.where}")
+                await stop.wait()
+            finally:  # if it fails, too, whoever waits is told so, and the door is closed before the loop is
+                await service.stop()
+            tender.cancel()
+            watcher.cancel()
+
+
+async def flusher(settings: Settings, sock: socket.socket | None, say: Say) -> None:
+    """`sock`: where it shows its metrics."""
+    async with _running(settings) as (parts, stop), contextlib.AsyncExitStack() as status:
+        await ready(parts, flushes=True)
+        if sock is not None:
+            status.push_async_callback((await serve_status(sock)).cleanup)
+        at = f" with its metrics on {url_of(sock)}/metrics" if sock is not None else ""
+        say(f"countersink flusher is up{at}, its data in {parts.where}")
+        await _flush(parts, settings, stop)
+
+
+async def up(settings: Settings, sock: socket.socket, say: Say) -> None:
+    """Both in one process. The flusher stops last, so that it applies what ingest has just accepted."""
+    async with _running(settings, publishes=True) as (parts, stop):
+        await ready(parts, flushes=True)
+        service = _ingest(parts, settings)
+        last = Stop()
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(_flush(parts, settings, last), name="flusher")
+            tender = tasks.create_task(service.tend(), name="tend")
+            try:
+                await service.start(sock)
+                say(f"countersink is up on {url_of(sock)}, its data in {parts.where}")
+                await stop.wait()
+                say("countersink drains")
+            finally:  # as above
+                await service.stop()
+            tender.cancel()
+            last.set()
+
+
+async def ready(parts: Parts, *, flushes: bool) -> None:
+    """Refuse to start on what would lose counts or can't work; what is away may come back, and is waited for."""
+    try:
+        obstacles = await parts.obstacles(flushes=flushes)
+    except TransientError as error:
+        _log.warning("started all the same, and goes on trying: %s", error)
+        return
+    if obstacles:
+        more = len(obstacles) - 1
+        raise SettingsError(obstacles[0] + (f" (countersink doctor says {more} more)" if more else ""))
+
+
+def _ingest(parts: Parts, settings: Settings) -> Ingest:
+    spool = None
+    if parts.spool is not None:
+        queue = parts.spool
+        spool = Spool(
+            parts.publisher,
+            queue.publisher,
+            queue.subscription,
+            queue.clock,
+            settings.spool_age,
+            keeps=queue.keeps,
+            oldest=partial(_oldest, parts, settings),
+        )
+    return Ingest(
+        parts.publisher,
+        parts.store,
+        parts.overlay,
+        parts.clock,
+        settings,
+        spool=spool,
+        jobs=parts.jobs,
+        tasks=parts.tasks,
+        metered=parts.metered,
+        version=__version__,
+    )
+
+
+async def _oldest(parts: Parts, settings: Settings) -> int:
+    """What a spool may still forward was taken later: receipts outlive what it keeps and what Pub/Sub keeps."""
+    ours = promised(settings.retention * 1000, int(settings.spool_age * 1000))
+    promises = Promises(ours, await parts.store.promises())
+    return promises.oldest_spooled(await parts.store.now())
+
+
+async def _flush(parts: Parts, settings: Settings, stop: Stop) -> None:
+    """What waits at the broker, and the tasks of jobs."""
+    worker = make_worker(parts.tasks, parts.jobs, parts.store, parts.overlay, clock=parts.clock, settings=settings)
+    runner = make_runner(parts.tasks, worker, settings)
+    async with asyncio.TaskGroup() as tasks:
+        sweeper = tasks.create_task(forever(JobSweep(parts.jobs, parts.store).sweep_once, INTERVAL), name="forget jobs")
+        watcher = tasks.create_task(forever(parts.check_files, LOOK_AT_FILES), name="watch the files")
+        tasks.create_task(runner.run(stop, settings.drain_timeout), name="jobs")
+        tasks.create_task(flusher_of(parts, settings).run(stop, settings.drain_timeout), name="flush")
+        await stop.wait()
+        sweeper.cancel()
+        watcher.cancel()
+
+
+def flusher_of(parts: Parts, settings: Settings) -> Flusher:
+    return make_flusher(_tools(parts, settings), settings, topic=parts.topic, ages=parts.ages, looks=parts.looks)
+
+
+def replay_of(parts: Parts, letters: DeadLetters, settings: Settings, *, too_old: bool) -> Replay:
+    return Replay(_tools(parts, settings), letters, ages=parts.ages, too_old=too_old)
+
+
+def _tools(parts: Parts, settings: Settings) -> Tools:
+    return make_tools(parts.subscription, parts.store, parts.overlay, parts.clock, settings, together=not parts.ages)
+
+
+@contextlib.asynccontextmanager
+async def _running(settings: Settings, *, publishes: bool = False) -> AsyncIterator[tuple[Parts, Stop]]:
+    stop = stopping()
+    parts = connect(settings, publishes=publishes, makes=True)
+    try:
+        await parts.open()
+        metrics.BALANCE.read = parts.balance
+        yield parts, stop
+    finally:
+        metrics.BALANCE.read = None
+        await parts.close()
+
+
+def stopping() -> Stop:
+    """Set by SIGTERM or Ctrl-C."""
+    stop = Stop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    return stop
+
+
+def _follow(parent: int, stop: Stop) -> None:
+    loop = asyncio.get_running_loop()
+
+    def ended() -> None:
+        loop.remove_reader(parent)  # a pipe that has ended is ready for ever
+        if not stop.is_set():
+            _log.warning("the process that started this worker is gone: it drains")
+            stop.set()
+
+    loop.add_reader(parent, ended)
+
+
+def run(main: Coroutine[object, object, None]) -> None:
+    uvloop.run(main)

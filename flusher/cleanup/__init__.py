@@ -1,0 +1,1 @@
+"""What is left of deleted counters and of old jobs."""

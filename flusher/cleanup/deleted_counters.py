@@ -1,0 +1,70 @@
+"""Owns when what is left of deleted counters goes: once all that was under way when they were deleted has come."""
+
+import asyncio
+from typing import Final, NamedTuple
+
+from shared.ports.store import Store
+from shared.runtime.clock import Clock
+
+PAGE: Final = 500
+FIRST: Final = 10.0
+"""Seconds until one that still holds something is looked at again; then twice as many."""
+LONGEST: Final = 3_600.0
+MOST: Final = 100_000
+"""Remembered. Those beyond it are looked at in each round."""
+MOST_IN_VAIN: Final = 1_000
+"""Looks at once at what still holds something; then the round goes on the next time."""
+
+
+class _Wait(NamedTuple):
+    until: float
+    length: float
+    round: int
+    """The last one that found it marked."""
+
+
+class Removal:
+    """One that is counted on again keeps its mark, and is looked at now and then."""
+
+    def __init__(self, store: Store, clock: Clock) -> None:
+        self._store = store
+        self._clock = clock
+        self._waits: dict[str, _Wait] = {}
+        self._round = 0
+        self._after = ""
+        """Where it goes on: behind the last one that was looked at, also when that failed."""
+
+    async def remove_once(self) -> int:
+        """What is due, to the end of the round, or as far as it comes; how many went."""
+        removed = in_vain = 0
+        while page := await self._store.deleted(self._after, PAGE):
+            for counter in page:
+                self._after = counter
+                if not self._due(counter):
+                    continue
+                if await self._store.remove(counter):
+                    removed += 1
+                    continue
+                self._put_off(counter)
+                in_vain += 1
+                if in_vain == MOST_IN_VAIN:
+                    return removed
+            await asyncio.sleep(0)  # a file answers at once
+        self._waits = {counter: wait for counter, wait in self._waits.items() if wait.round == self._round}
+        self._round += 1
+        self._after = ""
+        return removed
+
+    def _due(self, counter: str) -> bool:
+        wait = self._waits.get(counter)
+        if wait is None or wait.until <= self._clock.monotonic():
+            return True
+        self._waits[counter] = wait._replace(round=self._round)
+        return False
+
+    def _put_off(self, counter: str) -> None:
+        wait = self._waits.get(counter)
+        if wait is None and len(self._waits) >= MOST:
+            return
+        length = FIRST if wait is None else min(2 * wait.length, LONGEST)
+        self._waits[counter] = _Wait(self._clock.monotonic() + length, length, self._round)

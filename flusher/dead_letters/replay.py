@@ -1,0 +1,90 @@
+"""Owns the replay of dead letters: flushed like messages, but for receipts that are dead and become `applied`.
+
+First the commit, which flips the receipts and adds the sums; then the letters are forgotten. So it may be killed
+anywhere and run again, by several at once: whoever comes second finds the receipts, and only forgets.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from flusher.dead_letters.opened import Opened
+from flusher.flush.commit_loop import Flush
+from flusher.flush.tools import Tools
+from flusher.flush.window import TOO_OLD, Window
+from shared.model.words import APPLIED, DROPPED
+from shared.ports.broker import DeadLetters
+
+PATIENCE: Final = 60.0
+"""Seconds in which a store that is away is asked again, for the letters of one step."""
+LEFT_AS_UNSURE: Final = f"{TOO_OLD}: replay it with --too-old if you know that it has not"
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What became of a letter: numbers of increments."""
+
+    opened: Opened
+    counted: int = 0
+    already: int = 0
+    """Counted before, or by another letter."""
+    dropped: int = 0
+    """Given up for good before."""
+    left: int = 0
+    why: str | None = None
+    """Why it stays a dead letter."""
+
+
+class Replay:
+    """Of letters that this process got from `letters`."""
+
+    def __init__(self, tools: Tools, letters: DeadLetters, *, ages: bool, too_old: bool = False) -> None:
+        """`ages` as for a flusher. `too_old`: somebody knows that what nobody can tell has not been applied."""
+        self._tools = tools
+        self._letters = letters
+        self._judges = ages and not too_old
+
+    async def run(self, opened: Sequence[Opened], patience: float = PATIENCE) -> list[Outcome]:
+        """`TransientError`: the store was away for `patience` seconds; some may be counted, and none is lost."""
+        keys = [*dict.fromkeys(key for one in opened for key in one.receipt_keys())]
+        receipts = await self._tools.store.receipts(keys)
+        now, promises = await self._tools.store.now(), await self._tools.lives.promises()
+        window = Window(revives=True)
+        outcomes = []
+        for one in opened:
+            outcome = Outcome(one, why=one.flaw)
+            outcomes.append(outcome)
+            until = promises.until(one.letter.delivery.published) if self._judges else None
+            if until is not None and one.unsure(receipts.found, now, until):
+                outcome.why = LEFT_AS_UNSURE
+                outcome.left = sum(part.increments for part in one.parts)
+            elif one.flaw is None:
+                unknown = any(key not in receipts.found for key in one.receipt_keys())
+                window.hold(one.letter.delivery, one.parts, aged=self._judges and unknown, created=one.created)
+        flush = Flush(window, self._tools, self._letters)
+        flush.learn(keys, receipts)
+        await flush.run(patience)
+        _tell(outcomes, flush)
+        return outcomes
+
+
+def _tell(outcomes: Iterable[Outcome], flush: Flush) -> None:
+    """Each receipt that was written counts for one of the letters that carry it, the first."""
+    counted = set(flush.counted)
+    for outcome in outcomes:
+        if outcome.why is not None:
+            continue
+        for part in outcome.opened.parts:
+            number = part.increments
+            if flush.window.known[part.key] == DROPPED:
+                outcome.dropped += number
+            elif flush.window.known[part.key] != APPLIED:
+                outcome.left += number
+                outcome.why = outcome.why or flush.why[part.key]
+            elif part.key not in counted:
+                outcome.already += number
+            else:
+                keyed = {key for key, _ in part.keyed} & counted
+                outcome.already += len(part.keyed) - len(keyed)
+                outcome.counted += number - len(part.keyed) + len(keyed)
+                counted -= {part.key, *keyed}

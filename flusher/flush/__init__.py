@@ -1,0 +1,1 @@
+"""From messages to commits: pull, gather, commit, acknowledge."""

@@ -1,0 +1,278 @@
+"""Owns one window from the time it is closed until all its messages are settled: commit, then ack."""
+
+import logging
+import secrets
+from collections.abc import Collection, Sequence
+from math import inf
+from typing import Final
+
+from flusher.flush.tools import Tools
+from flusher.flush.window import TOO_OLD, Held, Plan, Window
+from shared.model import bodies, notes
+from shared.model.bounds import Bounds
+from shared.model.errors import (
+    AlreadyAppliedError,
+    ContendedError,
+    GoneError,
+    LateError,
+    RefusedError,
+    ShardFullError,
+    ShrunkError,
+    TransientError,
+)
+from shared.model.parts import Part
+from shared.model.words import APPLIED, DEAD, Commit, Receipt, Receipts, Tally
+from shared.ports.broker import DeadLetters
+from shared.runtime import metrics
+
+_log = logging.getLogger(__name__)
+
+ACKS_AT_ONCE = 1_000
+BEFORE: Final = "given up before"
+"""The reason of what is found dead."""
+
+
+class Flush:
+    """Repeats with the same ids until the receipts of all parts are known, whatever fails; a crash is always safe."""
+
+    def __init__(self, window: Window, tools: Tools, letters: DeadLetters | None = None) -> None:
+        """`letters`: the messages are not of the subscription, but of these."""
+        self.window = window
+        self.counted: set[str] = set()
+        """Receipts that its commits wrote for letters, as far as it was told."""
+        self._tools = tools
+        self._letters = letters
+        self._most_parts = 1 << 30
+        self._floor = 0
+        self._now = 0
+        """The store's time, ms, as far as it was asked."""
+        self.why: dict[str, str] = {}
+        """Why parts were given up here."""
+        self._id = secrets.token_hex(6)
+        """Stands in the receipts, so that a commit that was doubtful is known again, and counted."""
+
+    async def run(self, longest: float = inf) -> None:
+        """Return when all messages are acknowledged or buried; an exception leaves them to be delivered again.
+
+        What may pass is waited for, for `longest` seconds.
+        """
+        backoff = self._tools.backoff()
+        begun = self._tools.clock.monotonic()
+        while self.window.unsettled():
+            try:
+                await self._step()
+            except LateError as error:
+                metrics.FLUSH_RETRIES.labels("late").inc()
+                self._now = max(self._now, error.reached)
+            except GoneError as error:
+                metrics.FLUSH_RETRIES.labels("gone").inc()
+                _log.warning("this process was too slow, which harms nobody: %s", error)
+                self.window.drop(error.messages)
+            except TransientError as error:
+                if self._tools.clock.monotonic() - begun >= longest:
+                    raise
+                metrics.FLUSH_RETRIES.labels(type(error).__name__).inc()
+                _log.warning("a commit failed and is tried again: %s", error)
+                await backoff.wait()
+            else:
+                backoff.reset()
+        await self._settle()
+
+    async def _step(self) -> None:
+        """Whatever is to be done next: give up what came too late, or commit what is left."""
+        self._now = max(self._now, await self._tools.store.now())
+        await self._tools.lives.renew()
+        self.window.judge((await self._tools.lives.promises()).until)
+        for held, part, why in self.window.late(self._now):  # what is given up is known from then on
+            until = None if why == TOO_OLD else held.until
+            message = [held.delivery.message_id] if held.delivery.token else []
+            await self._give_up(part, why, self._bounds(until, message))
+        plan = self.window.plan(self._most_parts)
+        if plan.parts:
+            await self._commit(plan)
+
+    async def _commit(self, plan: Plan) -> None:
+        tools = self._tools
+        begun = tools.clock.monotonic()
+        adds = await tools.book.adds(plan.sums)
+        attempts = [plan.attempts.get(key, "") for key in plan.receipts]
+        tally = plan.tally._replace(dead=0)  # what is dead, dead receipts say, and they alone
+        said = notes.written(attempts, self._id, tally, plan.sums)
+        receipts = [
+            Receipt(key, self._expires(of_client=of_client), APPLIED, note)
+            for (key, of_client), note in zip(plan.receipts.items(), said, strict=True)
+        ]
+        new = tuple([one for one in receipts if one.key not in self.window.dead])
+        revived = tuple([r._replace(note=r.note or notes.SILENT) for r in receipts if r.key in self.window.dead])
+        try:
+            bounds = self._bounds(plan.until, plan.messages)
+            time = await self._apply(Commit(new, adds, revived, plan.tally, bounds=bounds))
+        except AlreadyAppliedError:
+            metrics.FLUSH_RETRIES.labels("receipts exist").inc()
+            await self._look_up(plan.receipts, {part.key for part in plan.parts})
+        except ShardFullError as error:
+            tools.book.full(error.shards)
+        except ShrunkError as error:
+            metrics.FLUSH_RETRIES.labels("compacted").inc()
+            tools.book.shrunk(error.counters)
+        except RefusedError as error:
+            await self._refused(plan, error)
+        else:
+            tools.book.done(adds)
+            metrics.FLUSHES.inc()
+            metrics.FLUSH_SECONDS.observe(tools.clock.monotonic() - begun)
+            self._floor = max(self._floor, time)
+            self.window.learn(plan.receipts, APPLIED, plan.attempts)
+            if self._letters is not None:
+                self.counted.update(plan.receipts)
+            _count(plan.tally)
+            self._most_parts *= 2
+
+    async def _apply(self, commit: Commit) -> int:
+        """Growth sees how long it took, and whether it met others."""
+        store, growth, clock = self._tools.store, self._tools.growth, self._tools.clock
+        if growth is None:
+            return await store.apply(commit)
+        begun = clock.monotonic()
+        growth.tries(commit.adds)
+        try:
+            time = await store.apply(commit)
+        except ContendedError:
+            ended = clock.monotonic()
+            growth.contended(commit.adds, ended - begun, ended)
+            raise
+        ended = clock.monotonic()
+        growth.wrote(commit.adds, ended - begun, ended)
+        return time
+
+    def _expires(self, *, of_client: bool) -> int:
+        """By the later of the store's time and the broker's, where they are not one."""
+        made = self._now if self._tools.together else max(self._now, self.window.newest)
+        return self._tools.lives.expires(made, of_client=of_client)
+
+    def _bounds(self, until: int | None, messages: Sequence[str]) -> Bounds:
+        return Bounds(until, tuple(messages) if self._tools.together else ())
+
+    async def _look_up(self, keys: Collection[str], parts: Collection[str]) -> None:
+        """Never take it that all of them exist. What does not is committed again."""
+        receipts = await self._tools.store.receipts(keys)
+        self.learn(keys, receipts)
+        for key, receipt in receipts.found.items():
+            if key in parts and receipt.state == APPLIED:
+                metrics.ALREADY_APPLIED.inc()
+
+    def learn(self, keys: Collection[str], receipts: Receipts) -> None:
+        """What a look at these keys saw."""
+        self._floor = max(self._floor, receipts.time)
+        for key, receipt in receipts.found.items():
+            note = notes.read(receipt.note)
+            if note.commit == self._id and key not in self.window.known:
+                _count(note.tally)  # a try of ours of which nothing was heard
+        self.window.found(keys, receipts.found)
+
+    async def _refused(self, plan: Plan, error: RefusedError) -> None:
+        """Halve the commit until the guilty part is alone; all others are counted."""
+        if len(plan.parts) > 1:
+            self._most_parts = len(plan.parts) // 2
+        else:
+            await self._give_up(plan.parts[0], str(error), self._bounds(plan.until, plan.messages))
+
+    async def _give_up(self, part: Part, why: str, bounds: Bounds) -> None:
+        """A receipt that says so, before anything is published: a second flusher must not apply it meanwhile."""
+        dead, tally = self._dead(part, why), self.window.buries(part)
+        (note,) = notes.written([part.attempt], self._id, tally._replace(dead=part.increments), {})
+        again = part.key in self.window.dead
+        try:
+            new = () if again else (dead._replace(note=note),)
+            await self._bury_in_store(Commit(new, (), (dead,) if again else (), tally, bounds=bounds))
+        except AlreadyAppliedError:
+            await self._look_up([part.key], {part.key})
+        else:
+            self.why[part.key] = why
+            self.window.learn([part.key], DEAD, {part.key: part.attempt})
+            _count(tally)
+
+    async def _bury_in_store(self, commit: Commit) -> None:
+        """From then on readers find there what it stands for, and need no entry of an overlay."""
+        self._floor = max(self._floor, await self._tools.store.apply(commit))
+        self.window.kept.update(one.key for one in (*commit.receipts, *commit.revived) if one.body)
+
+    def _dead(self, part: Part, why: str) -> Receipt:
+        """With a body wherever it is known that the part was not applied."""
+        dead = Receipt(part.key, self._expires(of_client=part.retried), DEAD)
+        if (held := self.window.holder(part, self._now)) is None:
+            return dead
+        return bodies.with_body(dead, part, why, bodies.Origin(held.delivery.published, held.created, held.until or 0))
+
+    async def _settle(self) -> None:
+        dead = [held for held in self.window.settled()[1] if await self._still_dead(held)]
+        for held in dead:
+            await self._bury(held)
+        done, _ = self.window.settled()
+        for begin in range(0, len(done), ACKS_AT_ONCE):
+            await self._ack(done[begin : begin + ACKS_AT_ONCE])
+        known = {key for key, state in self.window.known.items() if state != DEAD} | self.window.kept
+        await self._settle_entries([part.key for held in dead for part in held.parts if part.key in known])
+
+    async def _still_dead(self, held: Held) -> bool:
+        """Whether it is, when its receipts that have no body have got one, or live as long as the letter that is about
+        to be published: an older version made them, or they stand for what came too late. A replay may have been
+        faster; the message is done then, or comes again if nobody can say.
+        """
+        try:
+            for part in self.window.given_up(held):
+                if part.key not in self.why and part.key not in self.window.kept:
+                    await self._renew(part)
+        except TransientError as error:
+            _log.warning("message %s will come again: %s", held.delivery.message_id, error)
+            return False
+        return bool(self.window.given_up(held))
+
+    async def _renew(self, part: Part) -> None:
+        try:
+            await self._bury_in_store(Commit((), (), (self._dead(part, BEFORE),)))
+        except AlreadyAppliedError:
+            await self._look_up([part.key], {part.key})
+            if self.window.known[part.key] == DEAD:
+                raise TransientError("its dead receipt has expired meanwhile") from None
+
+    async def _bury(self, held: Held) -> None:
+        whys = [self.why[part.key] for part in self.window.given_up(held) if part.key in self.why]
+        why = whys[0] if whys else TOO_OLD if held.late(self._now) else BEFORE
+        try:
+            if self._letters is not None:
+                if held.delivery.token:
+                    await self._letters.bury(held.delivery, why)
+                return
+            metrics.DEAD.labels("refused").inc()
+            _log.error("message %s is among the dead letters: %s", held.delivery.message_id, why)
+            await self._tools.subscription.bury(held.delivery, why)
+        except TransientError as error:
+            _log.warning("burying failed, the message will come again: %s", error)
+
+    async def _ack(self, done: Sequence[Held]) -> None:
+        """Commit, then ack, then overlay. What fails is not repeated: the message comes again, and its receipt tells;
+        readers settle what is left in the overlay.
+        """
+        keys = [part.key for held in done for part in held.parts]
+        try:
+            if tokens := [held.delivery.token for held in done if held.delivery.token]:
+                await (self._letters or self._tools.subscription).ack(tokens, self._floor)
+        except TransientError as error:
+            _log.warning("an ack failed, %d messages will come again: %s", len(done), error)
+        await self._settle_entries(keys)
+
+    async def _settle_entries(self, keys: Collection[str]) -> None:
+        try:
+            if keys:
+                await self._tools.overlay.settle(keys, self._floor)
+        except TransientError as error:
+            _log.debug("settling failed, readers will do it: %s", error)
+
+
+def _count(tally: Tally) -> None:
+    """Once for each commit that happened. Nobody scrapes a replay: what it takes from the dead, receipts tell."""
+    metrics.APPLIED.inc(tally.applied)
+    metrics.DEDUPLICATED.inc(tally.deduplicated)
+    metrics.DEAD_INCREMENTS.inc(max(tally.dead, 0))
+    metrics.FOREIGN.inc(tally.foreign)

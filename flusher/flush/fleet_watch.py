@@ -1,0 +1,86 @@
+"""Owns what one flusher tells the fleet: that it may hold messages, and how old these are when a member is gone."""
+
+import logging
+from typing import Final
+from uuid import uuid4
+
+from shared.fleet.looks import Looks
+from shared.model.evidence import HOLDS, REPORTS, horizon, reported
+from shared.model.fleet import Fleet
+from shared.runtime.clock import Clock
+
+_log = logging.getLogger(__name__)
+
+GAP: Final = 30.0
+"""Seconds without a pull after which a flusher begins to watch anew."""
+
+
+class Witness:
+    """A flusher pulls nothing before its record is in the store, and nothing after the store was away for too long."""
+
+    def __init__(self, looks: Looks, clock: Clock, topic: str) -> None:
+        self._looks = looks
+        self._clock = clock
+        self._topic = topic
+        self._id = ""
+        self._horizon = 0
+        self._begun = 0
+        """Since when nothing older than the horizon was seen (store's clock, ms); 0 while something is."""
+        self._pulled = self._tended = float("-inf")
+
+    def ready(self) -> bool:
+        """Whether messages may be held."""
+        return bool(self._id) and self._clock.monotonic() - self._looks.at < HOLDS
+
+    def saw(self, oldest: int | None) -> None:
+        """A pull has ended; of all that came or is held the oldest was published then (ms, by the broker's clock)."""
+        now = self._clock.monotonic()
+        if now - self._pulled > GAP or (oldest is not None and oldest < self._horizon):
+            self._begun = 0
+        elif not self._begun:
+            self._begun = self._looks.now()
+        self._pulled = now
+
+    async def tend(self) -> bool:
+        """Now and then. False: others have taken this flusher for dead, so it holds nothing any more."""
+        if not self._id:
+            await self._enter()
+        if self._clock.monotonic() - self._tended < REPORTS:
+            return True
+        self._tended = self._clock.monotonic()
+        look = await self._looks.get(REPORTS / 2)
+        if look is None:
+            return True
+        watch = look.fleet.flushers.get(self._id)
+        if watch is None or watch.struck:
+            _log.warning("this flusher was taken for dead: it gives back what it holds and begins anew")
+            self._id = ""
+            return False
+        if oldest := horizon(look.fleet, self._topic):
+            await self._report(oldest)
+        return True
+
+    async def _enter(self) -> None:
+        name = uuid4().hex[:12]
+        await self._looks.change(lambda fleet, now: fleet.flushes(name, self._topic, now))
+        self._id = name
+
+    async def _report(self, clear: int) -> None:
+        if clear != self._horizon:
+            self._horizon, self._begun = clear, 0
+        if self._clock.monotonic() - self._pulled > GAP:
+            self._begun = 0
+        name, begun = self._id, self._begun
+
+        def step(fleet: Fleet, now: int) -> Fleet | None:
+            if name not in fleet.flushers:
+                return None
+            return reported(fleet, name, clear=clear, begun=begun or now, now=now)
+
+        await self._looks.change(step)
+
+    async def leave(self) -> None:
+        """Nothing is held any more."""
+        name, self._id = self._id, ""
+        if name:
+            await self._looks.change(lambda fleet, _: fleet.without_flusher(name))

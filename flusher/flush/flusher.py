@@ -1,0 +1,249 @@
+"""Owns what one flusher holds: pulls, fills a window, flushes it, extends the leases meanwhile, and drains.
+
+Each `…_once` is a step that the tests take one by one; `run` takes them for ever.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from flusher.cleanup.deleted_counters import Removal
+from flusher.flush.commit_loop import Flush
+from flusher.flush.fleet_watch import Witness
+from flusher.flush.newer_versions import Newer
+from flusher.flush.policy import FlushPolicy
+from flusher.flush.tools import Tools
+from flusher.flush.window import Window
+from flusher.shards.cool_down import Cooling
+from flusher.shards.grow import Growing
+from shared.model.errors import NewerError, TransientError, UnreadableError
+from shared.model.words import Delivery
+from shared.runtime import metrics
+from shared.runtime.supervise import Stop, forever
+from shared.wire.codec import decode
+
+_log = logging.getLogger(__name__)
+
+MOST_PULLED: Final = 500
+MOST_BYTES_PULLED: Final = 500_000
+"""At once: to decode it keeps the event loop busy for some hundredths of a second."""
+PULL_WAIT: Final = 0.2
+SWEEP_INTERVAL: Final = 10.0
+REMOVAL_INTERVAL: Final = 30.0
+GROWTH_INTERVAL: Final = 2.5
+COOLING_INTERVAL: Final = 3_600.0
+MOST_SWEPT: Final = 2_000
+TEND_INTERVAL: Final = 1.0
+GIVE_BACK: Final = 1.0
+"""Seconds, at the end, to give back what is held. If the broker is away, the leases run out."""
+LOOK: Final = 0.01
+"""Seconds between two looks whether the window is due."""
+
+
+class Flusher:
+    """While one window is being flushed the next one fills; when that is full too, pulling stops."""
+
+    def __init__(
+        self,
+        tools: Tools,
+        policy: FlushPolicy,
+        *,
+        topic: str,
+        lease: float,
+        ages: bool,
+        removes: bool = True,
+        cooling: Cooling | None = None,
+        witness: Witness | None = None,
+    ) -> None:
+        """`witness`: where several publish whom no broker can list."""
+        self._tools = tools
+        self._policy = policy
+        self._topic = topic
+        self._lease = lease
+        self._ages = ages
+        """Whether receipts expire by the clock alone, so that old envelopes can't be judged any more."""
+        self._removal = Removal(tools.store, tools.clock) if removes else None
+        self._growing = Growing(tools.growth, tools.store, tools.book, tools.clock) if tools.growth else None
+        self._cooling = cooling
+        self._witness = witness
+        self._window = Window()
+        self._begun = 0.0
+        self._flushing: Window | None = None
+        self._newer = Newer(tools.subscription, tools.clock)
+        self._pulling = False
+        self._draining = False
+
+    async def pull_once(self, wait: float = PULL_WAIT) -> int:
+        """Lease what there is room for; how many messages came."""
+        room = min(self._policy.max_bytes - self._window.bytes, MOST_BYTES_PULLED)
+        deliveries = await self._tools.subscription.pull(MOST_PULLED, max(room, 1), wait)
+        oldest = self._see_oldest(deliveries)
+        if self._witness is not None:
+            self._witness.saw(oldest)
+        if deliveries and not self._window:
+            self._begun = self._tools.clock.monotonic()
+        # All are held before anything is awaited: what is not held would not be extended or given back.
+        unreadable = [(d, why) for d in deliveries if (why := self._take(d)) is not None]
+        metrics.PULLED.inc(len(deliveries))
+        await self._newer.put_off()
+        ends = await asyncio.gather(*(self._bury(*one) for one in unreadable), return_exceptions=True)
+        for end in ends:
+            if end is not None:
+                raise end
+        return len(deliveries)
+
+    def _see_oldest(self, pulled: Sequence[Delivery]) -> int | None:
+        """When the oldest of all that is unapplied here was published."""
+        now = int(self._tools.clock.now() * 1000)
+        windows = [window.oldest for window in (self._window, self._flushing) if window is not None]
+        held = [oldest for oldest in (*windows, self._newer.oldest()) if oldest is not None]
+        oldest = min([*held, *(one.published for one in pulled)], default=None)
+        metrics.OLDEST.set(0 if oldest is None else max(0, now - oldest) / 1000)
+        return oldest
+
+    async def _bury(self, delivery: Delivery, why: str) -> None:
+        """Beside others, so that a heap of rubbish does not hold up the next pull for long."""
+        await self._tools.subscription.bury(delivery, why)
+        metrics.DEAD.labels("unreadable").inc()
+        _log.error("message %s is among the dead letters: %s", delivery.message_id, why)
+
+    def _take(self, delivery: Delivery) -> str | None:
+        """Into the window, or aside; or why it can't be read."""
+        if delivery.attempt > 1:
+            metrics.REDELIVERED.inc()
+        try:
+            envelope = decode(delivery, self._topic)
+        except UnreadableError as error:
+            return str(error)
+        except NewerError as error:
+            self._newer.take(delivery, error)
+            return None
+        self._window.add(delivery, envelope, aged=self._ages)
+        return None
+
+    def due(self) -> bool:
+        if self._flushing is not None:
+            return False
+        if self._draining:
+            return bool(self._window)
+        return self._policy.due(self._window, self._begun, self._tools.clock.monotonic())
+
+    async def flush_once(self) -> None:
+        """Close the window and settle all of it."""
+        self._flushing, self._window = self._window, Window()
+        await Flush(self._flushing, self._tools).run()
+        self._flushing = None
+
+    async def extend_once(self) -> None:
+        tokens = [delivery.token for delivery in self._held()]
+        metrics.HELD.set(len(tokens))
+        self._see_oldest(())  # while it can't pull, too
+        if tokens:
+            await self._tools.subscription.extend(tokens, self._lease)
+
+    async def sweep_once(self) -> None:
+        """Delete the receipts that have expired by the store's time, some at a time, since others write, too."""
+        store = self._tools.store
+        while await store.sweep(await store.now(), MOST_SWEPT):  # noqa: ASYNC110 (it is work, no waiting)
+            await asyncio.sleep(LOOK)
+
+    async def remove_once(self) -> None:
+        """What is left of deleted counters, where nothing is under way to them any more."""
+        if self._removal is not None:
+            await self._removal.remove_once()
+
+    async def grow_once(self) -> None:
+        """More shards for what is written more often than they can take."""
+        if self._growing is not None:
+            await self._growing.grow_once()
+
+    async def cool_once(self) -> None:
+        """Fewer for what is not written any more."""
+        if self._cooling is not None:
+            await self._cooling.cool_once()
+
+    async def tend_once(self) -> None:
+        """Tell the fleet that this flusher is there, and what it sees."""
+        if self._witness is not None and not await self._witness.tend():
+            await self.give_back()
+
+    async def leave(self) -> None:
+        """The last step: nothing is held any more."""
+        if self._witness is not None:
+            with contextlib.suppress(TransientError):  # then others find out that it is gone
+                await self._witness.leave()
+
+    async def give_back(self) -> None:
+        """What is not settled, to others."""
+        tokens = [*(delivery.token for delivery in self._held()), *self._newer.tokens()]
+        self._window = Window()
+        if tokens:
+            with contextlib.suppress(TransientError, TimeoutError):  # then the leases run out
+                async with asyncio.timeout(GIVE_BACK):
+                    await self._tools.subscription.give_back(tokens)
+
+    def _held(self) -> Iterator[Delivery]:
+        for window in (self._flushing, self._window):
+            if window is not None:
+                for held in window.held:
+                    yield held.delivery
+
+    async def run(self, stop: Stop, drain_timeout: float) -> None:
+        """Until `stop`; then finish what is held, for `drain_timeout` seconds at most, and give the rest back."""
+        with contextlib.suppress(TransientError):  # then it is tried again soon
+            await self.tend_once()
+        async with asyncio.TaskGroup() as tasks:
+            puller = tasks.create_task(self._pull(stop), name="pull")
+            others = [
+                tasks.create_task(forever(step, interval), name=name)
+                for name, step, interval in (
+                    ("extend leases", self.extend_once, self._lease / 3),
+                    ("sweep", self.sweep_once, SWEEP_INTERVAL),
+                    ("remove", self.remove_once, REMOVAL_INTERVAL),
+                    ("grow", self.grow_once, GROWTH_INTERVAL),
+                    ("cool", self.cool_once, COOLING_INTERVAL),
+                    ("tend", self.tend_once, TEND_INTERVAL),
+                )
+            ]
+            flusher = tasks.create_task(self._flush(), name="flush")
+            await stop.wait()
+            self._draining = True
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(drain_timeout):
+                    while self._pulling or self._window or self._flushing:  # noqa: ASYNC110 (the window is no event)
+                        await asyncio.sleep(LOOK)
+            for task in (puller, flusher, *others):
+                task.cancel()
+        await self.give_back()
+        await self.leave()
+
+    async def _pull(self, stop: Stop) -> None:
+        backoff = self._tools.backoff()
+        while not stop.is_set():
+            if self._witness is not None and not self._witness.ready():
+                if self._window:
+                    await self.give_back()
+                await asyncio.sleep(LOOK)
+                continue
+            if self._policy.full(self._window):
+                await asyncio.sleep(LOOK)
+                continue
+            self._pulling = True
+            try:
+                await self.pull_once()
+            except TransientError as error:
+                self._pulling = False  # a drain need not wait for the next try
+                _log.warning("pulling failed and is tried again: %s", error)
+                await backoff.wait()
+            else:
+                backoff.reset()
+        self._pulling = False
+
+    async def _flush(self) -> None:
+        while True:
+            if self.due():
+                await self.flush_once()
+            else:
+                await asyncio.sleep(LOOK)

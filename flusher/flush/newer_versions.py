@@ -1,0 +1,96 @@
+"""Owns the messages that a flusher was handed and does not know the version of: they wait for a newer process."""
+
+import logging
+from collections.abc import Sequence
+from typing import Final
+
+from shared.model.errors import NewerError, TransientError
+from shared.model.words import Delivery
+from shared.ports.broker import Subscription
+from shared.runtime import metrics
+from shared.runtime.clock import Clock
+
+_log = logging.getLogger(__name__)
+
+FIRST_PAUSE: Final = 5.0
+LONGEST_PAUSE: Final = 300.0
+"""Seconds until the message is delivered again, to anybody. They double with each delivery: given back at once, it
+would come back at once."""
+SAYS: Final = 60.0
+"""Seconds between two lines in the log."""
+MOST: Final = 50_000
+"""Messages that are remembered, to be given back at the end."""
+
+
+class Newer:
+    """They take no room in the window, so others are pulled and flushed meanwhile. They are not applied, so they count
+    as held when somebody asks how old the oldest is.
+    """
+
+    def __init__(self, subscription: Subscription, clock: Clock) -> None:
+        self._subscription = subscription
+        self._clock = clock
+        self._taken: list[Delivery] = []
+        self._waiting: dict[str, tuple[float, int]] = {}
+        """By token: until when nobody else has it, and when it was published."""
+        self._others: tuple[float, int] | None = None
+        """The same of all beyond `MOST`."""
+        self._number = 0
+        self._said = float("-inf")
+
+    def take(self, delivery: Delivery, why: NewerError) -> None:
+        """Until the next `put_off`."""
+        self._taken.append(delivery)
+        metrics.NEWER.inc()
+        self._number += 1
+        now = self._clock.monotonic()
+        if now - self._said >= SAYS:
+            _log.error(
+                "%d messages are left to newer processes, the last %s: %s", self._number, delivery.message_id, why
+            )
+            self._said, self._number = now, 0
+
+    async def put_off(self) -> None:
+        """Have the leases of what was taken end after a pause. If that fails, they end by themselves."""
+        taken, self._taken = self._taken, []
+        by_pause: dict[float, list[Delivery]] = {}
+        for delivery in taken:
+            pause = min(FIRST_PAUSE * 2 ** min(delivery.attempt - 1, 10), LONGEST_PAUSE)
+            by_pause.setdefault(pause, []).append(delivery)
+        for pause, deliveries in by_pause.items():
+            until = self._clock.monotonic() + pause
+            for delivery in deliveries:
+                self._remember(delivery, until)
+            try:
+                await self._subscription.extend([delivery.token for delivery in deliveries], pause)
+            except TransientError as error:
+                _log.warning("%d messages for newer processes wait until their leases end: %s", len(deliveries), error)
+
+    def oldest(self) -> int | None:
+        """When the oldest of those that nobody else can have was published."""
+        self._forget()
+        times = [published for _, published in self._waiting.values()]
+        if self._others is not None:
+            times.append(self._others[1])
+        return min([*times, *(delivery.published for delivery in self._taken)], default=None)
+
+    def tokens(self) -> Sequence[str]:
+        """Of all that can be given back, now that this process ends."""
+        self._forget()
+        return [*self._waiting, *(delivery.token for delivery in self._taken)]
+
+    def _remember(self, delivery: Delivery, until: float) -> None:
+        if len(self._waiting) < MOST:
+            self._waiting[delivery.token] = (until, delivery.published)
+        elif self._others is None:
+            self._others = (until, delivery.published)
+        else:
+            self._others = (max(until, self._others[0]), min(delivery.published, self._others[1]))
+
+    def _forget(self) -> None:
+        """Those whose leases have ended."""
+        now = self._clock.monotonic()
+        if any(until <= now for until, _ in self._waiting.values()):
+            self._waiting = {token: one for token, one in self._waiting.items() if one[0] > now}
+        if self._others is not None and self._others[0] <= now:
+            self._others = None

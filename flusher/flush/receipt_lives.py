@@ -1,0 +1,45 @@
+"""Owns what one flusher knows of the promises in the store, and renews its own before it writes receipts."""
+
+from typing import Final
+
+from shared.model.errors import ContendedError
+from shared.model.promises import Promise, Promises
+from shared.ports.store import Store
+from shared.runtime.clock import Clock
+
+BELIEVED: Final = 60.0
+"""Seconds after which the store is asked again: a flusher with other settings may have started."""
+
+
+class Lives:
+    """How long receipts live."""
+
+    def __init__(self, store: Store, clock: Clock, ours: Promise) -> None:
+        self._store = store
+        self._clock = clock
+        self._promises = Promises(ours)
+        self._read = float("-inf")
+
+    async def promises(self) -> Promises:
+        """Not older than a minute."""
+        now = self._clock.monotonic()
+        if now - self._read > BELIEVED:
+            self._promises = Promises(self._promises.ours, await self._store.promises())
+            self._read = now
+        return self._promises
+
+    async def renew(self) -> None:
+        """Before receipts are made. `TransientError`: none may be."""
+        promises = await self.promises()
+        mine = promises.renew(await self._store.now())
+        if mine is None:
+            return
+        try:
+            await self._store.promise(mine)
+        except ContendedError:  # another flusher has just written, perhaps the same
+            self._read = float("-inf")
+            raise
+        self._promises = Promises(promises.ours, await self._store.promises())
+
+    def expires(self, made: int, *, of_client: bool) -> int:
+        return self._promises.expires(made, of_client=of_client)

@@ -1,0 +1,1 @@
+"""What visits all counters under a prefix."""

@@ -1,0 +1,84 @@
+"""Adds a number to each counter of a page: in commits in which each of them has a receipt of this job."""
+
+import random
+import secrets
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import islice
+from typing import Final
+
+from flusher.jobs.action import Outcome, existing
+from shared.model import notes
+from shared.model.bounds import Bounds
+from shared.model.errors import AlreadyAppliedError, RefusedError, ShardFullError, ShrunkError, TransientError
+from shared.model.jobs import Job
+from shared.model.sharding import choose
+from shared.model.words import Commit, Receipt, ShardAdd, Tally
+from shared.ports.store import Store
+
+IN_COMMIT: Final = 200
+"""Counters, each with a receipt and a shard: 500 entities are the limit of some."""
+Shards = Mapping[str, int]
+"""How many shards counters have."""
+
+
+class Adding:
+    """A receipt can be inserted once, so who visits the page again, or a part of it, adds to nobody twice."""
+
+    def __init__(self, store: Store, pick: Callable[[int], int] = random.randrange) -> None:
+        self._store = store
+        self._pick = pick
+
+    async def __call__(self, job: Job, names: Sequence[str]) -> Outcome:
+        there = await existing(self._store, names)
+        failed: list[tuple[str, str]] = []
+        for part in _divided(there, IN_COMMIT):
+            failed += await self._add(job, part)
+        return Outcome(len(there), len(there) - len(failed), tuple(failed))
+
+    async def _add(self, job: Job, left: Shards) -> Sequence[tuple[str, str]]:
+        """Those that the store refuses, and why."""
+        full: dict[str, frozenset[int]] = {}
+        while left:
+            try:
+                await self._store.apply(self._commit(job, left, full))
+            except AlreadyAppliedError as error:
+                left = await self._without_done(job, left, error)
+            except ShardFullError as error:
+                for name, shard in error.shards:
+                    full[name] = full.get(name, frozenset()) | {shard}
+            except ShrunkError as error:
+                left = {**left, **await self._store.shards([*error.counters])}
+            except RefusedError as error:
+                if len(left) == 1:
+                    return [(name, str(error)) for name in left]
+                halves = _divided(left, -(-len(left) // 2))
+                return [one for half in halves for one in await self._add(job, half)]
+            else:
+                break
+        return ()
+
+    async def _without_done(self, job: Job, left: Shards, error: AlreadyAppliedError) -> Shards:
+        """Never take it that all of them are."""
+        keys = {name: job.receipt_of(name) for name in left}
+        found = (await self._store.receipts(keys.values())).found
+        if not found:
+            raise TransientError("a receipt that was there is not found") from error
+        return {name: shards for name, shards in left.items() if keys[name] not in found}
+
+    def _commit(self, job: Job, left: Shards, full: Mapping[str, frozenset[int]]) -> Commit:
+        adds = [self._to_shard(name, shards, job.number, full) for name, shards in left.items()]
+        expires = job.receipts_expire()
+        said = notes.written(("",) * len(left), secrets.token_hex(6), Tally(), dict.fromkeys(left, job.number))
+        receipts = [Receipt(job.receipt_of(name), expires, note=note) for name, note in zip(left, said, strict=True)]
+        return Commit(tuple(receipts), tuple(adds), bounds=Bounds(job.until()))
+
+    def _to_shard(self, name: str, shards: int, delta: int, full: Mapping[str, frozenset[int]]) -> ShardAdd:
+        shard = choose(shards, full.get(name, frozenset()), self._pick)
+        return ShardAdd(name, shard, delta, max(shards, shard + 1), shards)
+
+
+def _divided(there: Shards, size: int) -> Iterator[Shards]:
+    """In parts of so many counters."""
+    items = iter(there.items())
+    while part := dict(islice(items, size)):
+        yield part

@@ -1,0 +1,55 @@
+"""Brings each counter of a page down to fewer shards, under a receipt of the job."""
+
+from collections.abc import Sequence
+from math import inf
+
+from flusher.jobs.action import Outcome, existing, one_by_one
+from shared.counters.compaction import PATIENCE, Compactor, Stamp
+from shared.model.errors import ContendedError, CrowdedError, RefusedError
+from shared.model.jobs import Job
+from shared.ports.store import Store
+from shared.runtime import metrics
+
+
+class Compacting:
+    """A receipt says that a counter had more before. One that grows again is brought down again if its page is visited
+    again, which changes no total.
+    """
+
+    def __init__(self, store: Store, compactor: Compactor) -> None:
+        self._store = store
+        self._compactor = compactor
+
+    async def __call__(self, job: Job, names: Sequence[str]) -> Outcome:
+        there = await existing(self._store, names)
+        expires = job.receipts_expire()
+        stamps = {name: Stamp(job.receipt_of(name), expires) for name in there}
+        before = (await self._store.receipts([stamp.key for stamp in stamps.values()])).found
+
+        async def compact(name: str) -> tuple[bool, str | None]:
+            """Whether it has fewer by this job, and why it keeps what it has."""
+            done = stamps[name].key in before
+            if there[name] <= job.number:
+                return done, None
+            try:
+                number = await self._compactor.compact(name, job.number, stamps[name])
+            except (CrowdedError, RefusedError) as error:
+                return False, str(error)
+            except ContendedError:
+                if not await self._hot(name, job.number, there[name]):
+                    raise
+                return False, "it is written to all the time, on all its shards"
+            if number > job.number:
+                raise ContendedError(f"{name!r} has {number} shards by now, and has to have {job.number}")
+            if not done:
+                metrics.COMPACTIONS.labels("job").inc()
+            return True, None
+
+        found = await one_by_one(there, compact)
+        failed = [(name, why) for name, (_, why) in zip(there, found, strict=True) if why is not None]
+        return Outcome(len(there), sum(done for done, _ in found), failed)
+
+    async def _hot(self, name: str, first: int, end: int) -> bool:
+        """Whether that is why; it may be that the store takes nothing, which passes."""
+        ages = await self._store.ages([(name, shard) for shard in range(first, end)])
+        return min(ages.values(), default=inf) < PATIENCE

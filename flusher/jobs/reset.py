@@ -1,0 +1,31 @@
+"""Resets or deletes each counter of a page, as a set does: exactly, under a receipt of the job."""
+
+from collections.abc import Sequence
+
+from flusher.jobs.action import Outcome, one_by_one
+from shared.counters.setter import Setter, Wish
+from shared.model.errors import RefusedError
+from shared.model.jobs import Job
+
+
+class Setting:
+    """To 0. A visit that finds the receipt changes nothing, though the counter may have been counted on since."""
+
+    def __init__(self, setter: Setter) -> None:
+        self._setter = setter
+
+    async def __call__(self, job: Job, names: Sequence[str]) -> Outcome:
+        wish = Wish(job.kind, expires=job.receipts_expire(), until=job.until())
+
+        async def reset(name: str) -> tuple[bool, str | None]:
+            """Whether it is there, and why it could not be set."""
+            try:
+                change = await self._setter.set_existing(name, wish, job.receipt_of(name))
+            except RefusedError as error:
+                return True, str(error)
+            return change is not None, None
+
+        found = await one_by_one(names, reset)
+        failed = [(name, why) for name, (_, why) in zip(names, found, strict=True) if why is not None]
+        visited = sum(there for there, _ in found)
+        return Outcome(visited, visited - len(failed), failed)

@@ -1,0 +1,146 @@
+"""Owns what is done to one task of a job: visit a page of its range, keep what became of it, publish what is left.
+
+In this order: the counters' commits, the record, the children, the ack. Whoever is killed in between leaves a task that
+is handed out again; it meets receipts, or the record, and so does nothing twice.
+"""
+
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from flusher.jobs.action import Outcome, Visit
+from shared.model.errors import LateError, NewerError, NotAloneError, RefusedError
+from shared.model.jobs import DONE, FAILED, KINDS, MOST_EXAMPLES, RUNNING, Done, Job, Progress, Task, divided
+from shared.model.ranges import split
+from shared.ports.jobs import Jobs, Tasks
+from shared.ports.store import Store
+from shared.runtime import metrics
+from shared.runtime.clock import Clock
+
+_log = logging.getLogger(__name__)
+
+PAGE: Final = 1_000
+"""Counters of a task. What an export writes of them, names of the longest kind, is still one entity: below 1 MiB."""
+BELIEVED: Final = 10.0
+"""Seconds for which a job is taken to run on. Once it has ended there is no harm in another look at a task."""
+TOO_LONG: Final = "it took longer than receipts live, so that what is left can't be done just once"
+MOST_JOBS: Final = 1_000
+"""Remembered."""
+_VISITED: Final = {kind: metrics.JOB_COUNTERS.labels(kind) for kind in KINDS}
+
+
+class Worker:
+    """Does tasks, any number at once."""
+
+    def __init__(
+        self,
+        tasks: Tasks,
+        jobs: Jobs,
+        store: Store,
+        visits: Mapping[str, Visit],
+        *,
+        clock: Clock,
+        page: int = PAGE,
+    ) -> None:
+        """`visits`: how each kind of job is done."""
+        self._tasks = tasks
+        self._jobs = jobs
+        self._store = store
+        self._visits = visits
+        self._clock = clock
+        self._page = page
+        self._running: dict[str, tuple[Job, float]] = {}
+
+    async def work(self, task: Task) -> None:
+        """When it returns the task needs nobody any more. `TransientError`: do it again. `NewerError`: leave it to
+        processes that know such jobs.
+        """
+        job = await self._job(task.job)
+        if job is None or not await self._in_time(job):
+            return
+        done = (await self._jobs.recorded(job.id, [task.range.after])).get(task.range.after)
+        if done is None:
+            try:
+                done = await self._jobs.record(await self._visit(job, task))
+            except LateError:
+                await self._fail(job, TOO_LONG)
+                return
+            except (NotAloneError, RefusedError) as error:
+                where = f"the page behind {task.range.after!r} can't be done"
+                await self._fail(job, f"{where}: {error}; what is done stays, and another job would do it again")
+                return
+            if done is None:
+                return  # the job was swept
+            metrics.JOB_TASKS.inc()
+            # Kept may be what another has made of it, who may have lost something below since.
+            left: Sequence[Task] = [child._replace(again=task.again) for child in done.children]
+        else:
+            left = await self._left(task, done)
+        if left:
+            await self._tasks.publish(left)
+        if not done.children:
+            await self._finish(job)
+
+    async def _job(self, job: str) -> Job | None:
+        """If it runs."""
+        now = self._clock.monotonic()
+        known, until = self._running.get(job, (None, now))
+        if now < until:
+            return known
+        self._running.pop(job, None)
+        standing = await self._jobs.get(job)
+        if standing is None or standing.state != RUNNING:
+            return None
+        if len(self._running) >= MOST_JOBS:
+            self._running.clear()
+        self._running[job] = (standing.job, now + BELIEVED)
+        return standing.job
+
+    async def _in_time(self, job: Job) -> bool:
+        """Its receipts may be gone soon: what is visited again then would not be known."""
+        if await self._store.now() <= job.until():
+            return True
+        await self._fail(job, TOO_LONG)
+        return False
+
+    async def _fail(self, job: Job, why: str) -> None:
+        _log.error("job %s has failed: %s", job.id, why)
+        await self._jobs.end(job.id, FAILED, int(self._clock.now() * 1000), why)
+        self._running.pop(job.id, None)
+
+    async def _visit(self, job: Job, task: Task) -> Done:
+        visit = self._visits.get(job.kind)
+        if visit is None:
+            raise NewerError(f"this process does not know jobs that {job.kind}: run newer flushers")
+        range_ = task.range
+        page = await self._store.names(job.prefix, range_.after, self._page, range_.until)
+        outcome = await visit(job, page) if page else Outcome(0)
+        _VISITED[job.kind].inc(outcome.visited)
+        parts = split(job.prefix, range_, page) if len(page) >= self._page else []
+        children, share = divided(task, parts)
+        progress = Progress(
+            tasks=1,
+            visited=outcome.visited,
+            changed=outcome.changed,
+            failed=len(outcome.failed),
+            depth=range_.depth,
+            share=share,
+            examples=tuple(outcome.failed[:MOST_EXAMPLES]),
+        )
+        return Done(task, progress, children, outcome.chunk)
+
+    async def _left(self, task: Task, done: Done) -> Sequence[Task]:
+        """Never split it anew: the children that are kept are those that count. Whoever was killed may not have
+        published them. What is done of them is not needed, except by who goes through all once more.
+        """
+        if task.again:
+            return [child._replace(again=True) for child in done.children]
+        there = await self._jobs.recorded(task.job, [child.range.after for child in done.children])
+        return [child for child in done.children if child.range.after not in there]
+
+    async def _finish(self, job: Job) -> None:
+        """If this was the last. Whoever was killed before it comes here again with the same task."""
+        standing = await self._jobs.get(job.id)
+        if standing is not None and standing.state == RUNNING and not standing.open:
+            await self._jobs.end(job.id, DONE, int(self._clock.now() * 1000))
+            self._running.pop(job.id, None)

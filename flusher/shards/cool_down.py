@@ -1,0 +1,62 @@
+"""Owns the compaction of counters that have more shards than at first, and that nobody has written to for long."""
+
+import logging
+from typing import Final
+
+from shared.counters.compaction import Compactor
+from shared.model.errors import CrowdedError, RefusedError, TransientError
+from shared.ports.store import Store
+from shared.runtime import metrics
+from shared.runtime.clock import Clock
+
+_log = logging.getLogger(__name__)
+
+MOST: Final = 100_000
+"""Remembered. Those beyond it are looked at again each time."""
+
+
+class Cooling:
+    """One that is not cold yet is looked at again when it may be."""
+
+    def __init__(self, store: Store, compactor: Compactor, clock: Clock, first: int, cold: float) -> None:
+        """`first`: the number of shards to go back to. `cold` after so many seconds."""
+        self._store = store
+        self._compactor = compactor
+        self._clock = clock
+        self._first = first
+        self._cold = cold
+        self._later: dict[str, float] = {}
+
+    async def cool_once(self) -> int:
+        """How many have fewer shards than before."""
+        now = self._clock.monotonic()
+        self._later = {counter: due for counter, due in self._later.items() if due > now}
+        cooled = 0
+        async for page in self._store.grown(self._first):
+            cooled += sum([await self._cool(counter) for counter in page])
+        return cooled
+
+    async def _cool(self, counter: str) -> bool:
+        if counter in self._later:
+            return False
+        before = (await self._store.shards([counter])).get(counter, 0)
+        ages = await self._store.ages([(counter, shard) for shard in range(before)])
+        youngest = min(ages.values(), default=0.0)  # nothing is known of one without any
+        if youngest < self._cold:
+            self._look_later(counter, self._cold - youngest)
+            return False
+        try:
+            number = await self._compactor.compact(counter, self._first)
+        except (CrowdedError, RefusedError, TransientError) as error:
+            self._look_later(counter, self._cold)
+            _log.warning("counter %r keeps its %d shards: %s", counter, before, error)
+            return False
+        metrics.COMPACTIONS.labels("cold").inc()
+        _log.warning(
+            "counter %r has %d shards, and had %d: nobody wrote to it for %.0f s", counter, number, before, youngest
+        )
+        return number < before
+
+    def _look_later(self, counter: str, seconds: float) -> None:
+        if len(self._later) < MOST:
+            self._later[counter] = self._clock.monotonic() + seconds

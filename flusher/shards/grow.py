@@ -1,0 +1,55 @@
+"""Owns the growth of counters: has the store asked what others write, and raises the numbers that are too low."""
+
+import logging
+
+from flusher.shards.growth import Growth, Raise
+from flusher.shards.shard_choice import ShardBook
+from shared.model.errors import RefusedError, TransientError
+from shared.ports.store import Store
+from shared.runtime import metrics
+from shared.runtime.clock import Clock
+
+_log = logging.getLogger(__name__)
+
+
+class Growing:
+    """One step, to be taken every few seconds."""
+
+    def __init__(self, growth: Growth, store: Store, book: ShardBook, clock: Clock) -> None:
+        self._growth = growth
+        self._store = store
+        self._book = book
+        self._clock = clock
+
+    async def grow_once(self) -> int:
+        """How many counters have more shards than before."""
+        growth = self._growth
+        at = self._clock.monotonic()
+        if asked := growth.looks(at):
+            ages = await self._store.ages(asked)
+            growth.saw(asked, ages, at, self._clock.monotonic())
+        due = growth.due(self._clock.monotonic())
+        grown = sum([await self._raise(one) for one in due])
+        metrics.MOST_SHARDS.set(growth.most())
+        return grown
+
+    async def _raise(self, one: Raise) -> bool:
+        try:
+            there = (await self._store.shards([one.counter])).get(one.counter, 0)
+            if 0 < there < one.after:
+                number = await self._store.raise_shards(one.counter, one.after, make=False)
+            else:  # others were faster, or it has just been removed
+                number = there
+        except (RefusedError, TransientError) as error:  # no reason for the next one not to be raised
+            _log.warning("counter %r needs more than %d shards: %s", one.counter, one.before, error)
+            return False
+        self._growth.raised(one.counter, number or one.before)
+        self._book.raised(one.counter, number)
+        if number == there:
+            return False
+        metrics.RAISES.labels(one.why).inc()
+        _log.warning(
+            "counter %r has %d shards, and had %d, by %s: %.1f writes a second by this flusher, %.1f by others",
+            one.counter, number, there, one.why, one.own, one.others,
+        )  # fmt: skip
+        return True

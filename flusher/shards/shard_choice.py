@@ -1,0 +1,74 @@
+"""Owns what a flusher believes of the counters' shards, and chooses those that take the next sums."""
+
+import random
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final
+
+from shared.model.sharding import choose
+from shared.model.words import ShardAdd
+from shared.ports.store import Store
+from shared.runtime.clock import Clock
+
+MOST_COUNTERS: Final = 100_000
+FRESH: Final = 60.0
+"""Seconds for which a number is believed. An old one is no danger: it is only that a new shard is used later."""
+
+
+class ShardBook:
+    """Numbers of shards, and which shards are full."""
+
+    def __init__(
+        self, store: Store, clock: Clock, new_counter: int, pick: Callable[[int], int] = random.randrange
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._new_counter = new_counter
+        self._pick = pick
+        self._numbers: OrderedDict[str, tuple[int, float]] = OrderedDict()
+        self._full: dict[str, frozenset[int]] = {}
+
+    async def adds(self, sums: Mapping[str, int]) -> tuple[ShardAdd, ...]:
+        """Each sum to a random shard of its counter that is not full."""
+        now = self._clock.monotonic()
+        unknown = [name for name in sums if name not in self._numbers or self._numbers[name][1] < now]
+        if unknown:
+            found = await self._store.shards(unknown)
+            for name in unknown:
+                self._note(name, found.get(name, 0), now)
+        adds = tuple([self._add(name, delta) for name, delta in sums.items()])
+        while len(self._numbers) > MOST_COUNTERS:
+            forgotten, _ = self._numbers.popitem(last=False)
+            self._full.pop(forgotten, None)
+        return adds
+
+    def full(self, shards: Iterable[tuple[str, int]]) -> None:
+        """The store would not add to these."""
+        for name, index in shards:
+            self._full[name] = self._full.get(name, frozenset()) | {index}
+
+    def done(self, adds: Iterable[ShardAdd]) -> None:
+        """These were applied: a new counter is not new any more."""
+        for name, _, _, num_shards, _ in adds:
+            self.raised(name, num_shards)
+
+    def raised(self, name: str, number: int) -> None:
+        """There are at least so many now."""
+        known, until = self._numbers.get(name, (0, 0.0))
+        if known < number:
+            self._numbers[name] = (number, until)
+
+    def shrunk(self, names: Iterable[str]) -> None:
+        """They have fewer shards than was believed: they are asked for again."""
+        for name in names:
+            self._numbers.pop(name, None)
+            self._full.pop(name, None)
+
+    def _add(self, name: str, delta: int) -> ShardAdd:
+        num_shards = self._numbers[name][0] or self._new_counter
+        index = choose(num_shards, self._full.get(name, frozenset()), self._pick)
+        return ShardAdd(name, index, delta, max(num_shards, index + 1), num_shards)
+
+    def _note(self, name: str, number: int, now: float) -> None:
+        self._numbers[name] = (number, now + FRESH)
+        self._numbers.move_to_end(name)

@@ -1,0 +1,1 @@
+"""Requests, bodies, answers and problems, for all routes."""

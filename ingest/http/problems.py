@@ -1,0 +1,89 @@
+"""Owns what a client sees when something is wrong: RFC 9457 problem documents."""
+
+import logging
+import math
+from http import HTTPStatus
+from typing import Any, Final
+
+import orjson
+from aiohttp import web
+from aiohttp.http import SERVER_SOFTWARE
+
+from ingest.http.responses import date
+from shared.model.errors import CountersinkError, DoubtfulError, OverloadedError, ShareError, StorageFullError
+from shared.runtime import metrics
+
+_log = logging.getLogger(__name__)
+_HEADERS: Final = {"Content-Type": "application/problem+json"}
+
+
+class Problem(Exception):  # noqa: N818 (the RFC's word)
+    """Ends a request with this status. `detail` says what to do; `field` names what is wrong."""
+
+    def __init__(
+        self,
+        status: int,
+        detail: str,
+        *,
+        field: str | None = None,
+        headers: dict[str, str] | None = None,
+        close: bool = False,
+    ) -> None:
+        super().__init__(detail)
+        self.status = status
+        self.detail = detail
+        self.field = field
+        self.headers = headers or {}
+        self.close = close
+
+    def response(self) -> web.Response:
+        response = web.Response(
+            status=self.status,
+            body=document(self.status, self.detail, self.field),
+            headers={**_HEADERS, **self.headers},
+        )
+        if self.close:
+            response.force_close()
+        return response
+
+    def written(self) -> bytes:
+        """The same as aiohttp writes it, where there is no request of its own to answer. The connection goes on."""
+        body = document(self.status, self.detail, self.field)
+        headers = {
+            **_HEADERS,
+            **self.headers,
+            "Content-Length": str(len(body)),
+            "Date": date.now().decode(),
+            "Server": SERVER_SOFTWARE,
+        }
+        lines = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
+        return f"HTTP/1.1 {self.status} {HTTPStatus(self.status).phrase}\r\n{lines}\r\n".encode() + body
+
+
+def document(status: int, detail: str, field: str | None = None) -> bytes:
+    content: dict[str, Any] = {"type": "about:blank", "title": HTTPStatus(status).phrase, "status": status}
+    content["detail"] = detail
+    if field is not None:
+        content["field"] = field.encode(errors="replace").decode()
+    return orjson.dumps(content)
+
+
+def problem_of(error: Exception) -> Problem:
+    """What the client of a request is told that ended so; it is counted, or logged, here."""
+    if isinstance(error, Problem):
+        return error
+    if isinstance(error, CountersinkError):
+        (metrics.LIMITED if isinstance(error, ShareError) else metrics.OVERLOADED).inc()
+        return _of_error(error)
+    _log.error("a request failed in a way that nobody thought of", exc_info=error)
+    return Problem(500, "a mistake of ours; the log has more")
+
+
+def _of_error(error: CountersinkError) -> Problem:
+    """Nothing was promised: send it again with the same id."""
+    limit = error.limit if isinstance(error, DoubtfulError) else error
+    if isinstance(limit, StorageFullError):
+        return Problem(507, str(error), headers={"Retry-After": "10"})
+    retry_after = limit.retry_after if isinstance(limit, OverloadedError) else 1.0
+    status = 429 if isinstance(limit, ShareError) else 503
+    return Problem(status, str(error), headers={"Retry-After": str(math.ceil(retry_after))})

@@ -1,0 +1,114 @@
+"""What a handler reads of a request beside its body: query, names in the path, headers."""
+
+import base64
+import math
+import re
+from typing import Final
+from urllib.parse import parse_qsl, unquote
+
+from aiohttp import web
+
+from ingest.http.problems import Problem
+from shared.model.words import flaw_of_id, flaw_of_name
+
+_BAD_ESCAPE: Final = re.compile("%(?![0-9a-fA-F]{2})")
+_DECIMAL: Final = frozenset("0123456789.+-eE")
+
+
+class Query:
+    """The query of a request. Each handler asks for what it knows, then says `done`: the rest is a mistake."""
+
+    def __init__(self, text: str) -> None:
+        self._values: dict[str, list[str]] = {}
+        if not text:
+            return
+        try:
+            if not text.isascii():
+                text.encode()  # no UTF-8 came, if this fails
+            if "%" in text and _BAD_ESCAPE.search(text):
+                raise ValueError
+            pairs = parse_qsl(text, keep_blank_values=True, errors="strict")
+        except ValueError:
+            raise Problem(400, "the query is not valid percent-encoded UTF-8", field="query") from None
+        for name, value in pairs:
+            self._values.setdefault(name, []).append(value)
+
+    def all(self, name: str) -> list[str]:
+        return self._values.pop(name, [])
+
+    def one(self, name: str) -> str | None:
+        values = self._values.pop(name, None)
+        if values is None:
+            return None
+        if len(values) > 1:
+            raise Problem(422, f"'{name}' stands {len(values)} times in the query: say it once", field=name)
+        return values[0]
+
+    def choice(self, name: str, *choices: str) -> str | None:
+        value = self.one(name)
+        if value is not None and value not in choices:
+            raise Problem(422, f"'{name}' must be {' or '.join(map(repr, choices))}", field=name)
+        return value
+
+    def seconds(self, name: str, most: float) -> float | None:
+        """A number of seconds; more than `most` means `most`."""
+        value = self.one(name)
+        if value is None:
+            return None
+        try:
+            number = float(value) if _DECIMAL.issuperset(value) else math.nan
+        except ValueError:
+            number = math.nan
+        if not number >= 0:
+            raise Problem(422, f"'{name}' must be a number of seconds, 0 or more", field=name)
+        return min(number, most)
+
+    def done(self) -> None:
+        for name in self._values:
+            raise Problem(422, f"unknown parameter {name[:100]!r} in the query", field=name)
+
+
+def page_token(last: str) -> str:
+    """For what comes behind this name."""
+    return base64.urlsafe_b64encode(last.encode()).decode()
+
+
+def page_token_of(query: Query) -> str:
+    """The name that it was made of; empty if there is none."""
+    token = query.one("page_token")
+    if not token:
+        return ""
+    try:
+        return base64.b64decode(token, altchars=b"-_", validate=True).decode()
+    except ValueError:
+        raise Problem(422, "'page_token' must be the next_page_token of an answer", field="page_token") from None
+
+
+def name_of(segment: str) -> str:
+    """The counter that a segment of the path names."""
+    name = unescape(segment, "name")
+    if flaw := flaw_of_name(name):
+        raise Problem(422, f"the counter's name {flaw}", field="name")
+    return name
+
+
+def unescape(segment: str, field: str) -> str:
+    if "%" not in segment:
+        return segment
+    try:
+        if _BAD_ESCAPE.search(segment):
+            raise ValueError
+        return unquote(segment, errors="strict")
+    except ValueError:
+        raise Problem(400, f"the {field} in the path is not valid percent-encoded UTF-8", field=field) from None
+
+
+def idempotency_key_of(request: web.BaseRequest) -> str | None:
+    key = request.headers.get("Idempotency-Key")
+    if key is not None:
+        flaw = flaw_of_id(key)
+        if len(request.headers.getall("Idempotency-Key")) > 1:
+            flaw = "stands more than once: send one"
+        if flaw:
+            raise Problem(422, f"the header Idempotency-Key {flaw}", field="Idempotency-Key")
+    return key

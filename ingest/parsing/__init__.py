@@ -1,0 +1,1 @@
+"""Bodies to batches. Pure."""

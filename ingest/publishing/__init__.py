@@ -1,0 +1,1 @@
+"""From batches to messages on the broker, or in the spool."""

@@ -1,0 +1,75 @@
+"""One step of a spool: hands what waits to the broker, and finds out which messages the broker refuses."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from shared.model.errors import RejectedError, TooLargeError
+from shared.model.words import Delivery
+from shared.ports.broker import Publisher, Subscription
+from shared.runtime import metrics
+
+PAUSE: Final = 60.0
+"""Seconds until the broker is asked again for a message that it refused alone."""
+MOST_REFUSED: Final = 10
+"""Messages that may be refused, one by one, before the step ends because the broker takes none at all."""
+
+
+class Forwarding:
+    """Sends all messages together. If the broker refuses them, it halves them until the refused ones are alone.
+
+    A refused message keeps its row: its lease is prolonged by `PAUSE`, and then it is tried again. So it holds up
+    nobody. Only a message that can never fit is buried.
+    """
+
+    def __init__(self, broker: Publisher, waiting: Subscription, deliveries: Sequence[Delivery]) -> None:
+        self._broker = broker
+        self._waiting = waiting
+        self._left = {delivery.token: delivery for delivery in deliveries}
+        self.taken = 0
+        self.refused: list[Delivery] = []
+        self.buried: list[Delivery] = []
+        self.error: RejectedError | None = None
+        """What the broker said when it refused one."""
+
+    async def run(self) -> None:
+        """`TransientError`: the broker is away; `RejectedError`: it took none. `give_back` what is left in any case."""
+        await self._send([*self._left.values()])
+        if self.error is not None and not self.taken:
+            raise self.error
+
+    async def give_back(self) -> None:
+        if self._left:
+            await self._waiting.give_back([*self._left])
+
+    async def _send(self, deliveries: Sequence[Delivery]) -> None:
+        try:
+            await self._broker.publish([delivery.message for delivery in deliveries])
+        except (RejectedError, TooLargeError) as error:
+            if len(deliveries) == 1:
+                await self._set_aside(deliveries[0], error)
+            else:
+                half = len(deliveries) // 2
+                await self._send(deliveries[:half])
+                await self._send(deliveries[half:])
+        else:
+            self.taken += len(deliveries)
+            await self._waiting.ack(self._done(deliveries), 0)
+            metrics.FORWARDED.inc(len(deliveries))
+
+    async def _set_aside(self, delivery: Delivery, error: RejectedError | TooLargeError) -> None:
+        if isinstance(error, TooLargeError):
+            self._done([delivery])
+            await self._waiting.bury(delivery, f"it is too large to be sent: {error}")
+            self.buried.append(delivery)
+            return
+        self.error = error
+        self.refused.append(delivery)
+        metrics.SPOOL_REFUSED.inc()
+        await self._waiting.extend(self._done([delivery]), PAUSE)
+        if len(self.refused) >= MOST_REFUSED and not self.taken:
+            raise error
+
+    def _done(self, deliveries: Sequence[Delivery]) -> list[str]:
+        for delivery in deliveries:
+            del self._left[delivery.token]
+        return [delivery.token for delivery in deliveries]

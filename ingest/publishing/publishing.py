@@ -1,0 +1,220 @@
+"""Owns what is on its way to the broker: coalesces, publishes, and tells those who wait."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterator
+from typing import Final, NoReturn
+
+from ingest.access.tenants import LOCAL
+from ingest.publishing.admission import BYTES, OWN, Door
+from ingest.publishing.batch import Batch
+from ingest.publishing.coalescer import Coalescer, Draft
+from ingest.publishing.linger import Pace
+from shared.model.errors import (
+    DamagedError,
+    DoubtfulError,
+    OverloadedError,
+    StorageFullError,
+    TooLargeError,
+    UnkeptError,
+)
+from shared.model.words import Increment
+from shared.ports.broker import Publisher
+from shared.ports.overlay import Overlay
+from shared.runtime import metrics
+from shared.runtime.clock import Clock
+from shared.runtime.ids import mint
+from shared.wire.codec import encode
+
+_log = logging.getLogger(__name__)
+
+MOST_MESSAGES: Final = 100
+"""Envelopes in one publish."""
+_NOT_TAKEN: Final = (OverloadedError, StorageFullError, TooLargeError, UnkeptError)
+"""After any other error of a publish something may have been published."""
+
+
+class Publishing:
+    """`add…` returns what it takes to wait: a future that ends when the increment is durable, or fails."""
+
+    def __init__(
+        self,
+        publisher: Publisher,
+        overlay: Overlay,
+        clock: Clock,
+        *,
+        pace: Pace,
+        max_waiting: int,
+        side_by_side: int = 4,
+        mint: Callable[[], str] = mint,
+    ) -> None:
+        self._publisher = publisher
+        self._overlay = overlay
+        self._clock = clock
+        self._pace = pace
+        self._side_by_side = side_by_side
+        self._coalescer = Coalescer(mint)
+        self.door = Door(max_waiting, self._drafts)
+        self._waiters: dict[str, list[asyncio.Future[None]]] = {}
+        self._flights: dict[asyncio.Task[None], list[Draft]] = {}
+        self._wake: asyncio.Handle | None = None
+        self._loop = asyncio.get_running_loop()
+        self._broken = asyncio.Event()
+        self._damage: DamagedError | None = None
+
+    def add(self, counter: str, delta: int, tenant: str = LOCAL) -> Draft:
+        """One increment. Wait for its draft with `durable`, in the same step."""
+        door = self.door
+        if door.held < door.easy:
+            door.held += 1
+        else:
+            door.enter(tenant, 1, {counter: 1}, self._clock.monotonic())
+        draft = self._coalescer.add(counter, delta)
+        draft.senders[tenant] = draft.senders.get(tenant, 0) + 1
+        self._schedule()
+        return draft
+
+    def add_keyed(self, item: Increment, tenant: str = LOCAL) -> Draft:
+        weight = 1 + (len(item.counter) + len(item.id or "")) // BYTES
+        self.door.enter(tenant, weight, {item.counter: 1}, self._clock.monotonic())
+        draft = self._coalescer.add_keyed(item)
+        return self._entered(draft, tenant, weight)
+
+    def add_batch(self, batch: Batch, tenant: str = LOCAL, weight: int = 0) -> list[Draft]:
+        """It weighs as much as its increments at least. All of it is held until the last of its drafts has left."""
+        weight = max(weight, batch.increments)
+        self._enter(batch, tenant, weight)
+        drafts = self._coalescer.add_batch(batch)
+        self._entered(drafts[-1], tenant, weight)
+        return drafts
+
+    def add_whole(self, batch: Batch, envelope_id: str, tenant: str = LOCAL, weight: int = 0) -> list[Draft]:
+        """The same; what has no id of its own is one envelope, under its client's id. Check `fits` of it before."""
+        weight = max(weight, batch.increments, OWN)
+        self._enter(batch, tenant, weight)
+        plain, keyed = batch.apart()
+        drafts = [self._coalescer.add_whole(plain, envelope_id), *self._coalescer.add_batch(keyed)]
+        self._entered(drafts[-1], tenant, weight)
+        return drafts
+
+    def fits(self, batch: Batch) -> bool:
+        return self._coalescer.fits(batch)
+
+    def durable(self, draft: Draft) -> asyncio.Future[None]:
+        """Ends when the draft is durable; the error of the publish if it is not known to be."""
+        future: asyncio.Future[None] = self._loop.create_future()
+        self._waiters.setdefault(draft.id, []).append(future)
+        return future
+
+    async def until_broken(self) -> NoReturn:
+        """Raise the `DamagedError` that a publish met: nothing will be accepted any more."""
+        await self._broken.wait()
+        assert self._damage is not None  # noqa: S101 (set before the event)
+        raise self._damage
+
+    async def drain(self) -> None:
+        """Return when all that was added has been published, or has failed."""
+        while self._coalescer or self._flights:
+            self._start()
+            await asyncio.wait(self._flights)
+
+    def check(self, tenant: str, weight: int) -> None:
+        """Raise what adding so much would, as far as can be said before it is read."""
+        self.door.check(tenant, weight, self._clock.monotonic())
+
+    def _enter(self, batch: Batch, tenant: str, weight: int) -> None:
+        door = self.door
+        counts = {} if door.held + weight <= door.easy else batch.by_counter()
+        door.enter(tenant, weight, counts, self._clock.monotonic())
+
+    def _entered(self, draft: Draft, tenant: str, weight: int) -> Draft:
+        draft.senders[tenant] = draft.senders.get(tenant, 0) + weight
+        self._schedule()
+        return draft
+
+    def _drafts(self) -> Iterator[Draft]:
+        """All that wait, or are on their way."""
+        yield from self._coalescer.drafts()
+        for drafts in self._flights.values():
+            yield from drafts
+
+    def _schedule(self) -> None:
+        self._pace.arrived()
+        if self._wake is None and len(self._flights) < self._side_by_side:
+            self._wait(self._pace.delay(self._loop.time(), busy=bool(self._flights)))
+
+    def _wait(self, delay: float) -> None:
+        """For the end of this turn of the loop at least, so that all that arrived in one turn goes together."""
+        self._wake = self._loop.call_later(delay, self._look) if delay else self._loop.call_soon(self._start)
+
+    def _look(self) -> None:
+        self._wake = None
+        if len(self._flights) < self._side_by_side:
+            delay = self._pace.look(self._loop.time())
+            if delay:
+                self._wait(delay)
+            else:
+                self._start()
+
+    def _start(self) -> None:
+        if self._wake is not None:
+            self._wake.cancel()
+        self._wake = None
+        drafts = self._coalescer.take(MOST_MESSAGES)
+        if drafts:
+            self._pace.started(self._loop.time())
+            flight = self._loop.create_task(self._publish(drafts), name="publish")
+            self._flights[flight] = drafts
+            flight.add_done_callback(self._landed)
+
+    def _landed(self, flight: asyncio.Task[None]) -> None:
+        self.door.leave(self._flights.pop(flight), self._clock.monotonic())
+        if not flight.cancelled():
+            flight.result()  # it tells its waiters of errors; anything else is a mistake of ours
+        if self._coalescer:
+            if not self._flights and not self._pace.streams(self._loop.time()):
+                self._start()
+            elif self._wake is None:
+                self._wait(self._pace.look(self._loop.time()))
+
+    async def _publish(self, drafts: list[Draft]) -> None:
+        created = int(self._clock.now() * 1000)
+        begun = self._clock.monotonic()
+        failure: BaseException | None = None
+        published = False
+        try:
+            envelopes = [draft.close(created) for draft in drafts]
+            async with self._overlay.entered(envelopes):
+                await self._publisher.publish(
+                    [encode(one, draft.batch.increments) for one, draft in zip(envelopes, drafts, strict=True)]
+                )
+                published = True
+        except BaseException as error:
+            failure = DoubtfulError(error) if published and isinstance(error, _NOT_TAKEN) else error
+            if not isinstance(error, Exception):
+                raise
+            _log.warning("increments can't be accepted, clients are told to come back: %s", failure)
+            if isinstance(error, DamagedError):
+                self._damage = error
+                self._broken.set()
+            if not isinstance(failure, _NOT_TAKEN):
+                metrics.DOUBTFUL.inc(sum(draft.batch.increments for draft in drafts))
+        else:
+            metrics.PUBLISH_SECONDS.observe(self._clock.monotonic() - begun)
+            metrics.PUBLISHED.inc(len(drafts))
+            metrics.ACCEPTED.inc(sum(draft.batch.increments for draft in drafts))
+        finally:
+            metrics.WAITING.set(self._coalescer.waiting)
+            for draft in drafts:
+                for waiter in self._waiters.pop(draft.id, ()):
+                    if not waiter.done():
+                        _end(waiter, failure)
+
+
+def _end(waiter: asyncio.Future[None], failure: BaseException | None) -> None:
+    if failure is None:
+        waiter.set_result(None)
+    elif isinstance(failure, Exception):
+        waiter.set_exception(failure)
+    else:
+        waiter.cancel()

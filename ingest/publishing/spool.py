@@ -1,0 +1,243 @@
+"""Owns what could not be published: takes it durably while the broker is away, and forwards it when it is back."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final
+
+from ingest.publishing.forwarding import PAUSE, Forwarding
+from shared.model.errors import (
+    DoubtfulError,
+    OverloadedError,
+    RejectedError,
+    StorageFullError,
+    TransientError,
+    UnkeptError,
+)
+from shared.model.words import Delivery, Message
+from shared.ports.broker import Publisher, Subscription
+from shared.runtime import metrics
+from shared.runtime.backoff import Backoff
+from shared.runtime.clock import Clock
+
+_log = logging.getLogger(__name__)
+
+MOST_FORWARDED: Final = 500
+MOST_BYTES_FORWARDED: Final = 5_000_000
+MOST_REMEMBERED: Final = 10_000
+"""Refused rows."""
+WAIT: Final = 0.2
+YOUNG: Final = 600_000
+"""Milliseconds."""
+TOO_OLD: Final = (
+    "it waited in the spool for so long that receipts may be gone: if it was published before, it would count twice;"
+    " set COUNTERSINK_SPOOL_AGE for flushers as for ingests"
+)
+LEASE: Final = 30.0
+"""Seconds for which what one process forwards is kept from others on the same file."""
+
+
+class Spool:
+    """A publisher before the broker's. What stands in it goes first, so order of arrival is kept as far as it can be.
+
+    What failed in an unknown way may have been published and is spooled all the same: it has the same id, so it counts
+    once. Where the spool has no room for it either, nobody may say that nothing was taken.
+
+    No answer of the broker is final: a row stays until the broker has taken it, or, if it can never fit, until somebody
+    replays or drops it (`countersink dlq`).
+    """
+
+    def __init__(
+        self,
+        broker: Publisher,
+        queue: Publisher,
+        waiting: Subscription,
+        clock: Clock,
+        longest_age: float,
+        *,
+        keeps: bool = True,
+        oldest: Callable[[], Awaitable[int]] | None = None,
+    ) -> None:
+        """`queue` and `waiting`: a durable broker of this machine, which dates by `clock`. `longest_age`: seconds.
+        `oldest`: what was taken before that time (ms) must not be forwarded any more.
+
+        Not `keeps`: what is written there may be gone with the process. Then it forwards what it finds, and takes
+        nothing.
+        """
+        self._broker = broker
+        self._queue = queue
+        self._waiting = waiting
+        self._clock = clock
+        self._longest_age = longest_age
+        self._keeps = keeps
+        self._asks = oldest
+        self._away = True
+        """Until it is known that nothing is left of an earlier life."""
+        self._oldest: int | None = None
+        self._said: str | None = None
+        self._refused: set[str] = set()
+        """Rows that the broker has refused alone. That it refuses them again is no news of others."""
+        self._refusing_until = float("-inf")
+        """Until then (monotonic) the broker is taken to refuse everything, though no row waits for its turn."""
+        self._most = MOST_FORWARDED
+        """Rows of the next step. Fewer after one that failed: it may have been too much for something on the way."""
+        self._quiet_until = float("-inf")
+        """Until then (monotonic) no more is logged of refused messages."""
+
+    async def publish(self, messages: Sequence[Message]) -> None:
+        if not self._keeps:
+            await self._broker.publish(messages)
+            return
+        if self._away:
+            await self._take(messages)
+            return
+        try:
+            await self._broker.publish(messages)
+        except OverloadedError:
+            raise
+        except TransientError as failure:
+            self._goes(failure)
+            try:
+                await self._take(messages)
+            except (OverloadedError, StorageFullError) as limit:
+                if isinstance(failure, UnkeptError):
+                    raise
+                raise DoubtfulError(limit) from limit
+
+    async def _take(self, messages: Sequence[Message]) -> None:
+        self._admit()
+        try:
+            await self._queue.publish(messages)
+        except OverloadedError as error:
+            raise OverloadedError(
+                f"the broker is away ({self._said}), and the spool has all that COUNTERSINK_SPOOL_BYTES allows",
+                error.retry_after,
+            ) from error
+        metrics.SPOOLED.inc(len(messages))
+
+    async def check(self) -> None:
+        if not self._keeps:
+            await self._broker.check()
+            return
+        if not self._away:
+            try:
+                await self._broker.check()
+            except OverloadedError:
+                raise
+            except TransientError:
+                pass
+            else:
+                return
+        self._admit()
+        await self._queue.check()
+
+    async def forward(self) -> None:
+        """For ever: what waits, in order, as soon as the broker takes it."""
+        backoff = Backoff(0.1, 2.0)
+        while True:
+            try:
+                waited = await self.forward_once()
+            except TransientError as error:
+                self._goes(error)
+                await backoff.wait()
+            else:
+                backoff.reset()
+                if not waited:
+                    await asyncio.sleep(WAIT)
+
+    async def forward_once(self) -> int:
+        """How many messages were waiting."""
+        deliveries = await self._waiting.pull(self._most, MOST_BYTES_FORWARDED, 0)
+        if not deliveries:
+            if self._clock.monotonic() >= self._refusing_until:
+                self._comes()
+            return 0
+        self._away = True
+        pulled = len(deliveries)
+        try:
+            deliveries = await self._in_time(deliveries)
+        except TransientError:
+            await self._waiting.give_back([delivery.token for delivery in deliveries])
+            raise
+        if not deliveries:
+            return pulled
+        step = Forwarding(self._broker, self._waiting, deliveries)
+        try:
+            await step.run()
+            self._most = min(2 * self._most, MOST_FORWARDED)
+            self._oldest = None
+            self._refusing_until = float("-inf")
+        except RejectedError:
+            if not self._refused.issuperset(delivery.message_id for delivery in step.refused):
+                self._oldest = self._oldest or int(self._clock.now() * 1000)
+                self._refusing_until = self._clock.monotonic() + PAUSE
+                raise
+        except TransientError:
+            self._most = max(len(deliveries) // 2, 1)
+            ages = [one.published for one in deliveries if one.message_id not in self._refused]
+            self._oldest = min(ages, default=self._oldest)
+            raise
+        finally:
+            self._tell(step)
+            await step.give_back()
+        return pulled
+
+    def _tell(self, step: Forwarding) -> None:
+        if len(self._refused) > MOST_REMEMBERED:
+            self._refused.clear()
+        self._refused.update(delivery.message_id for delivery in step.refused)
+        now = self._clock.monotonic()
+        if step.refused and now >= self._quiet_until:
+            self._quiet_until = now + PAUSE
+            _log.error(
+                "the broker refuses %d messages of the spool; they stay there, and are tried again every %g s: %s",
+                len(step.refused),
+                PAUSE,
+                step.error,
+            )
+        for delivery in step.buried:
+            metrics.SPOOL_BURIED.inc()
+            _log.critical(
+                "message %s of the spool is too large for the broker, and is kept: see countersink dlq list",
+                delivery.message_id,
+            )
+
+    async def _in_time(self, deliveries: Sequence[Delivery]) -> Sequence[Delivery]:
+        """Those that may still be forwarded. The store is asked only about what has been here for some minutes."""
+        now = self._clock.now() * 1000
+        if self._asks is None or all(abs(now - delivery.published) < YOUNG for delivery in deliveries):
+            return deliveries
+        oldest = await self._asks()
+        for delivery in deliveries:
+            if delivery.published < oldest:
+                metrics.SPOOL_BURIED.inc()
+                _log.critical(
+                    "message %s is too old to be forwarded, and is kept in the spool: see countersink dlq list",
+                    delivery.message_id,
+                )
+                await self._waiting.bury(delivery, TOO_OLD)
+        return [delivery for delivery in deliveries if delivery.published >= oldest]
+
+    def _admit(self) -> None:
+        if self._oldest is not None:
+            age = self._clock.now() - self._oldest / 1000
+            if age > self._longest_age:
+                raise OverloadedError(
+                    f"the broker has been away for {age:.0f} s, COUNTERSINK_SPOOL_AGE allows {self._longest_age:g}",
+                    retry_after=10.0,
+                )
+
+    def _goes(self, error: TransientError) -> None:
+        metrics.SPOOLING.set(1)
+        self._away = True
+        if self._said is None:
+            _log.warning("the broker is away, the spool takes what comes: %s", error)
+        self._said = str(error)
+
+    def _comes(self) -> None:
+        metrics.SPOOLING.set(0)
+        self._away = False
+        self._oldest = None
+        if self._said is not None:
+            _log.warning("the broker is back, and takes what comes")
+        self._said = None

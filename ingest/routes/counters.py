@@ -1,0 +1,120 @@
+"""The routes that read: counters, lists, receipts."""
+
+from datetime import UTC, datetime
+from typing import Final
+
+import orjson
+from aiohttp import web
+
+from ingest.http.problems import Problem
+from ingest.http.requests import Query, page_token, page_token_of, unescape
+from ingest.http.responses import Answer
+from ingest.routes.receipt_status import Tracking
+from shared.counters.reader import LONGEST_AGE, MOST_BASES, Reader
+from shared.model.words import MAX_ID_BYTES, Reading, flaw_of_name
+from shared.ports.overlay import Overlay
+from shared.ports.store import Store
+
+MOST_LISTED: Final = 1_000
+DEFAULT_LISTED: Final = 100
+
+
+class Reads:
+    """Every answer is exact, or says that it is not."""
+
+    def __init__(self, reader: Reader, tracking: Tracking, store: Store, overlay: Overlay) -> None:
+        self._reader = reader
+        self._tracking = tracking
+        self._store = store
+        self._overlay = overlay
+        self._rendered: dict[str, tuple[Reading, bytes]] = {}
+
+    async def one(self, name: str, query: Query) -> web.Response:
+        """GET /v1/counters/{name}"""
+        max_age = query.seconds("max_age", LONGEST_AGE)
+        query.done()
+        (reading,) = await self._reader.read((name,), max_age)
+        return Answer(self._render(reading))
+
+    async def several(self, query: Query) -> web.Response:
+        """GET /v1/counters"""
+        max_age = query.seconds("max_age", LONGEST_AGE)
+        names = query.all("name")
+        token: str | None = None
+        if names:
+            query.done()
+            if len(names) > MOST_LISTED:
+                raise Problem(422, f"at most {MOST_LISTED} names in one request", field="name")
+            for name in names:
+                if flaw := flaw_of_name(name):
+                    raise Problem(422, f"the counter's name {flaw}", field="name")
+            readings = await self._reader.read(names, max_age)
+        else:
+            prefix = query.one("prefix") or ""
+            limit = _limit(query.one("limit"))
+            after = page_token_of(query)
+            query.done()
+            page, token = await self._page(prefix, after, limit)
+            found = await self._reader.read(page, max_age)
+            readings = [reading for reading in found if reading.exists]  # what was deleted may still be stored
+        next_token = orjson.dumps(token) if token else b"null"
+        counters = b",".join([self._render(reading) for reading in readings])
+        return Answer(b'{"counters":[%b],"next_page_token":%b}' % (counters, next_token))
+
+    async def receipt(self, segment: str, query: Query) -> web.Response:
+        """GET /v1/receipts/{id}"""
+        query.done()
+        receipt = unescape(segment, "receipt")
+        ids = receipt.split(".")
+        if not receipt.isascii() or not all(ids) or (len(ids) == 1 and len(receipt) > MAX_ID_BYTES):
+            raise Problem(422, "a receipt is what the answer to a POST said it is", field="receipt")
+        state = await self._tracking.state(ids)
+        return Answer(orjson.dumps({"receipt": receipt, "state": state}))
+
+    async def _page(self, prefix: str, after: str, limit: int) -> tuple[list[str], str | None]:
+        """Names with a config, and those with nothing but pending increments; the token of the next page.
+
+        The overlay is asked first, then the dead receipts: a counter that moves on meanwhile is then found twice, not
+        missed.
+        """
+        waiting = [name for name in await self._overlay.names(prefix) if name > after]
+        dead = await self._store.dead_names(prefix, after, limit + 1)
+        stored = await self._store.names(prefix, after, limit + 1)
+        names = sorted({*stored, *dead, *waiting})
+        if len(names) <= limit:
+            return names, None
+        names = names[:limit]
+        return names, page_token(names[-1])
+
+    def _render(self, reading: Reading) -> bytes:
+        cached = self._rendered.get(reading.name)
+        if cached is not None and cached[0] is reading:
+            return cached[1]
+        if len(self._rendered) >= MOST_BASES:
+            self._rendered.clear()
+        rendered = render(reading)
+        self._rendered[reading.name] = (reading, rendered)
+        return rendered
+
+
+def render(reading: Reading) -> bytes:
+    """By hand: a total may be larger than the integers that orjson writes."""
+    as_of = datetime.fromtimestamp(reading.as_of, UTC).isoformat(timespec="milliseconds")
+    return b'{"name":%b,"value":%d,"applied":%d,"pending":%d,"exact":%b,"as_of":"%b","shards":%d,"exists":%b}' % (
+        orjson.dumps(reading.name),
+        reading.value,
+        reading.applied,
+        reading.pending,
+        b"true" if reading.exact else b"false",
+        as_of.removesuffix("+00:00").encode() + b"Z",
+        reading.shards,
+        b"true" if reading.exists else b"false",
+    )
+
+
+def _limit(text: str | None) -> int:
+    if text is None:
+        return DEFAULT_LISTED
+    if not (text.isascii() and text.isdigit() and len(text) < 20 and 1 <= int(text) <= MOST_LISTED):  # noqa: PLR2004 (digits enough)
+        raise Problem(422, f"'limit' must be a whole number from 1 to {MOST_LISTED}", field="limit")
+    return int(text)

@@ -1,0 +1,142 @@
+"""The routes that count: one increment, or many."""
+
+import asyncio
+from functools import partial
+from typing import Final
+
+import orjson
+from aiohttp import web
+
+from ingest.access.tenants import LOCAL, tenant_of
+from ingest.http.bodies import LARGE, MOST_OF_ONE, Bodies
+from ingest.http.problems import Problem
+from ingest.http.requests import Query, idempotency_key_of
+from ingest.http.responses import Answer
+from ingest.parsing import parse
+from ingest.publishing.admission import weight_of
+from ingest.publishing.batch import Batch
+from ingest.publishing.coalescer import MAX_ENTRIES, Draft
+from ingest.publishing.publishing import Publishing
+from ingest.routes.receipt_status import Tracking
+from shared.counters.reader import Reader
+from shared.model.words import Increment
+from shared.runtime import metrics
+from shared.runtime.ids import of_key
+
+ACCEPTED: Final = 202
+LONGEST_WAIT: Final = 300.0
+DEFAULT_WAIT: Final = 10.0
+
+
+class Writes:
+    """202 means durable. Before it, the increment may be lost or not: the client sends it again with the same id."""
+
+    def __init__(self, publishing: Publishing, tracking: Tracking, reader: Reader, bodies: Bodies) -> None:
+        self._publishing = publishing
+        self._tracking = tracking
+        self._reader = reader
+        self._bodies = bodies
+
+    async def one(self, request: web.BaseRequest, name: str, query: Query) -> web.Response:
+        """POST /v1/counters/{name}"""
+        by = query.one("by")
+        how = _How(query)
+        key = idempotency_key_of(request)
+        try:
+            single = partial(parse.single, by=by)
+            (delta, client_id), _ = await self._bodies.read(request, single, MOST_OF_ONE, parse.SMALL)
+        except parse.BodyError as error:
+            raise _refused(error) from None
+        if client_id is None:
+            client_id = key
+        draft = add(self._publishing, name, delta, client_id, tenant_of(request.transport))
+        if how.undurable:
+            metrics.UNDURABLE.inc()
+            return _accepted(b'{"accepted":1,"durable":false,"receipt":"%b"}' % draft.id.encode())
+        await self._publishing.durable(draft)
+        if how.wait is not None and await self._tracking.applied([draft.id], how.wait):
+            (reading,) = await self._reader.read([name])
+            answer = f'{{"accepted":1,"receipt":"{draft.id}","value":{reading.value}}}'
+            return Answer(answer.encode())
+        return _accepted(answer_of(draft))
+
+    async def many(self, request: web.BaseRequest, query: Query) -> web.Response:
+        """POST /v1/increments"""
+        how = _How(query)
+        key = idempotency_key_of(request)
+        tenant = tenant_of(request.transport)
+        announced = self._bodies.announced(request)
+        if announced > LARGE:  # what would be refused need not be read
+            self._publishing.check(tenant, weight_of(1, announced))
+        try:
+            parsed, size = await self._bodies.read(request, parse.batch)
+        except parse.BodyError as error:
+            raise _refused(error) from None
+        if parsed.rejected:
+            metrics.REJECTED.inc(len(parsed.rejected))
+        accepted = parsed.batch.increments
+        weight = weight_of(accepted + len(parsed.rejected), size)
+        drafts = self._add(parsed.batch, key, tenant, weight)
+        receipt = ".".join([draft.id for draft in drafts])
+        answer = {"accepted": accepted, "rejected": parsed.rejected, "receipt": receipt}
+        if how.undurable:
+            metrics.UNDURABLE.inc(accepted)
+            return _accepted(orjson.dumps(answer | {"durable": False}))
+        durable = [self._publishing.durable(draft) for draft in drafts]
+        if len(durable) == 1:
+            await durable[0]
+        else:
+            for outcome in await asyncio.gather(*durable, return_exceptions=True):
+                if outcome is not None:
+                    raise outcome
+        if how.wait is not None and await self._tracking.applied([draft.id for draft in drafts], how.wait):
+            return Answer(orjson.dumps(answer))
+        return _accepted(orjson.dumps(answer))
+
+    def _add(self, batch: Batch, key: str | None, tenant: str, weight: int) -> list[Draft]:
+        """Under a key, the items without an id of their own are one envelope: its receipt lets the first body win."""
+        if key is None or not batch.sums:
+            return self._publishing.add_batch(batch, tenant, weight)
+        plain, _ = batch.apart()
+        if not self._publishing.fits(plain):
+            raise Problem(
+                413,
+                f"a batch under an Idempotency-Key may name at most {MAX_ENTRIES} counters, this one names"
+                f" {len(plain.sums)}: send several, each under a key of its own",
+                field="Idempotency-Key",
+            )
+        return self._publishing.add_whole(batch, of_key(key), tenant, weight)
+
+
+class _How:
+    """When to answer."""
+
+    def __init__(self, query: Query) -> None:
+        waits = query.choice("wait", "applied") is not None
+        timeout = query.seconds("timeout", LONGEST_WAIT)
+        self.undurable = query.choice("ack", "none") is not None
+        self.wait = (DEFAULT_WAIT if timeout is None else timeout) if waits else None
+        if waits and self.undurable:
+            raise Problem(422, "'ack=none' answers at once and can't go with 'wait'", field="ack")
+        query.done()
+
+
+def add(publishing: Publishing, name: str, delta: int, client_id: str | None, tenant: str = LOCAL) -> Draft:
+    """One increment."""
+    if client_id is None:
+        return publishing.add(name, delta, tenant)
+    return publishing.add_keyed(Increment(name, delta, client_id), tenant)
+
+
+def answer_of(draft: Draft) -> bytes:
+    """What is said of one increment that is durable."""
+    return b'{"accepted":1,"receipt":"%b"}' % draft.id.encode()
+
+
+def _accepted(body: bytes) -> web.Response:
+    return Answer(body, ACCEPTED)
+
+
+def _refused(error: parse.BodyError) -> Problem:
+    metrics.REJECTED.inc()
+    return Problem(error.status, error.detail, field=error.field)

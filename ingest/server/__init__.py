@@ -1,0 +1,1 @@
+"""Sockets, connections and their limits; which handler answers."""

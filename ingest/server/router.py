@@ -1,0 +1,137 @@
+"""Which handler answers which request; everything that goes wrong becomes a problem document."""
+
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+import orjson
+from aiohttp import web
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+
+from ingest import openapi
+from ingest.http.problems import Problem, problem_of
+from ingest.http.requests import Query, name_of
+from ingest.http.responses import JSON
+from ingest.routes.counters import Reads
+from ingest.routes.increments import Writes
+from ingest.routes.jobs import JobRoutes
+from ingest.routes.set_counter import Sets
+from ingest.routes.shards import Shards
+from shared.runtime import metrics
+
+_COUNTERS: Final = "/v1/counters/"
+_RECEIPTS: Final = "/v1/receipts/"
+_JOBS: Final = "/v1/jobs/"
+
+Answer = Awaitable[web.Response]
+Ready = Callable[[], Awaitable[None]]
+"""Raises what a request to count would be answered now."""
+
+
+class Routes:
+    """A plain function of the request: the paths are few, and a router's regular expressions would cost more than
+    the answer.
+    """
+
+    def __init__(
+        self,
+        writes: Writes,
+        reads: Reads,
+        *,
+        shards: Shards,
+        sets: Sets,
+        jobs: JobRoutes,
+        ready: Ready,
+        version: str,
+    ) -> None:
+        self._writes = writes
+        self._reads = reads
+        self._shards = shards
+        self._sets = sets
+        self._jobs = jobs
+        self._ready = ready
+        self._version = version
+        self._fixed: dict[str, dict[str, Callable[[web.BaseRequest, Query], Answer]]] = {
+            "/v1/increments": {"POST": writes.many},
+            "/v1/jobs": {"POST": jobs.post},
+            "/v1/counters": {"GET": lambda _, query: reads.several(query)},
+            "/healthz": {"GET": self._healthz},
+            "/readyz": {"GET": self._readyz},
+            "/metrics": {"GET": self._metrics},
+            "/version": {"GET": self._show_version},
+            "/openapi.json": {"GET": self._openapi},
+        }
+
+    async def __call__(self, request: web.BaseRequest) -> web.Response:
+        try:
+            return await self._dispatch(request)
+        except Exception as error:
+            return problem_of(error).response()
+
+    def _dispatch(self, request: web.BaseRequest) -> Answer:
+        path, _, text = request.raw_path.partition("?")
+        if not path.startswith("/"):  # absolute form, as proxies send it
+            path, text = request.rel_url.raw_path, request.rel_url.raw_query_string
+        method = request.method
+        if method == "HEAD":
+            method = "GET"
+        query = Query(text)
+        if path.startswith(_COUNTERS):
+            return self._counter(request, method, path[len(_COUNTERS) :], query)
+        if path.startswith(_RECEIPTS):
+            _allow(method, "GET")
+            return self._reads.receipt(path[len(_RECEIPTS) :], query)
+        if path.startswith(_JOBS):
+            return self._job(method, path[len(_JOBS) :], query)
+        handlers = self._fixed.get(path)
+        if handlers is None:
+            raise Problem(404, "there is nothing here; /openapi.json lists what there is")
+        _allow(method, *handlers)
+        return handlers[method](request, query)
+
+    def _counter(self, request: web.BaseRequest, method: str, rest: str, query: Query) -> Answer:
+        segment, slash, part = rest.partition("/")
+        name = name_of(segment)
+        if not slash:
+            _allow(method, "GET", "POST", "PUT", "DELETE")
+            if method == "POST":
+                return self._writes.one(request, name, query)
+            if method == "GET":
+                return self._reads.one(name, query)
+            return (self._sets.put if method == "PUT" else self._sets.delete)(request, name, query)
+        if part == "reset":
+            _allow(method, "POST")
+            return self._sets.reset(request, name, query)
+        if part == "shards":
+            _allow(method, "PUT")
+            return self._shards.put(request, name, query)
+        raise Problem(404, "there is nothing here; a '/' in a counter's name must be written %2F")
+
+    def _job(self, method: str, rest: str, query: Query) -> Answer:
+        if "/" in rest:
+            _allow(method, "GET")
+        else:
+            _allow(method, "GET", "DELETE")
+        return self._jobs.get(rest, query) if method == "GET" else self._jobs.stop(rest, query)
+
+    async def _healthz(self, _: web.BaseRequest, __: Query) -> web.Response:
+        return web.Response(body=b'{"status":"alive"}', headers=JSON)
+
+    async def _readyz(self, _: web.BaseRequest, __: Query) -> web.Response:
+        await self._ready()
+        return web.Response(body=b'{"status":"ready"}', headers=JSON)
+
+    async def _metrics(self, _: web.BaseRequest, __: Query) -> web.Response:
+        body = generate_latest(metrics.REGISTRY)
+        return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE_LATEST})
+
+    async def _show_version(self, _: web.BaseRequest, __: Query) -> web.Response:
+        return web.Response(body=orjson.dumps({"version": self._version}), headers=JSON)
+
+    async def _openapi(self, _: web.BaseRequest, __: Query) -> web.Response:
+        return web.Response(body=openapi.document(self._version), headers=JSON)
+
+
+def _allow(method: str, *methods: str) -> None:
+    if method not in methods:
+        allowed = ", ".join(methods).replace("GET", "GET, HEAD")
+        raise Problem(405, f"use {' or '.join(methods)} here", headers={"Allow": allowed})

@@ -1,0 +1,67 @@
+"""Owns the socket's side of ingest: listening, the limits of connections, and stopping."""
+
+import asyncio
+import socket
+from typing import Final
+
+from aiohttp import web
+
+from ingest.server.connection import LONGEST_HEADER, LONGEST_LINE, Connection, knows_aiohttp
+from ingest.server.connection_limit import Crowd, room_for
+from ingest.server.fast_path import Lane
+from ingest.server.router import Routes
+from shared.config.settings import Settings
+
+IDLE: Final = 75.0
+"""Seconds after which an unused connection is closed."""
+LINGER: Final = 2.0
+"""Seconds for a client to read why its body was refused, while it is still sending it."""
+
+
+class _Server(web.Server):
+    lane: Lane | None = None
+    crowd: Crowd | None = None
+    head_timeout = 0.0
+
+    def __call__(self) -> web.RequestHandler:
+        return Connection(self, loop=self._loop, **self._kwargs).use(self.lane, self.crowd, self.head_timeout)
+
+    async def shutdown(self, timeout: float | None = None) -> None:
+        await super().shutdown(timeout)
+        if self.crowd is not None:
+            self.crowd.stop()
+
+
+async def serve(routes: Routes, lane: Lane | None, sock: socket.socket, settings: Settings) -> web.ServerRunner:
+    """Answer on a bound socket until the runner's `cleanup`, which lets the requests under way finish."""
+    server = _Server(
+        routes,
+        access_log=None,
+        keepalive_timeout=IDLE,
+        lingering_time=LINGER,
+        max_line_size=LONGEST_LINE,
+        max_field_size=LONGEST_HEADER,
+        auto_decompress=False,
+    )
+    if knows_aiohttp():
+        server.lane = lane
+        server.crowd = Crowd(room_for(settings.max_connections), asyncio.get_running_loop())
+        server.head_timeout = settings.head_timeout
+    runner = web.ServerRunner(server, shutdown_timeout=settings.drain_timeout)
+    await runner.setup()
+    await web.SockSite(runner, sock, backlog=1024).start()
+    return runner
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A bound socket; port 0 takes a free one."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    sock = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.bind((host, port))
+        sock.listen(1024)
+    except OSError:
+        sock.close()
+        raise
+    return sock

@@ -1,0 +1,150 @@
+"""Owns how long a client may keep a connection open without sending a whole request, or without reading its answers."""
+
+import asyncio
+from typing import Final, cast
+
+from aiohttp import StreamReader, web
+from aiohttp.http import RawRequestMessage
+
+from ingest.http.problems import Problem
+from ingest.server.connection_limit import Crowd
+from shared.runtime import metrics
+
+UNREAD: Final = 30.0
+"""Seconds for a client to read on when it has left so much of its answers unread that we had to stop."""
+LONGEST_HEAD: Final = 65_536
+"""Bytes of the beginning of a request that keeps us waiting for its end. No header or line may be so long."""
+_LAST: Final = 0
+_FIRST: Final = -1
+
+
+class Patient(web.RequestHandler):
+    """aiohttp's connection, but watched: what it lets wait for a client has an end."""
+
+    __slots__ = ("_begun", "_counted", "_crowd", "_head", "_head_timeout", "_payload", "_socket", "_unread")
+
+    _crowd: Crowd | None
+    _head_timeout: float
+    _begun: float
+    """When the wait for a head began: with the connection, later with the head's first byte. 0: there is none."""
+    _head: int
+    """Bytes of it that have come."""
+    _counted: int
+    """Requests that aiohttp had found in what had come before."""
+    _payload: StreamReader | None
+    """Of the last of them."""
+    _unread: float
+    """Since when the client does not read, or 0."""
+    _socket: asyncio.Transport | None
+    """aiohttp forgets its own when it closes it, and it may stay open for as long as the client does not read."""
+
+    def watch(self, crowd: Crowd | None, head_timeout: float) -> None:
+        """Beside a constructor with aiohttp's many arguments; before the connection is made."""
+        self._crowd = crowd
+        self._head_timeout = head_timeout
+        self._begun = self._unread = 0.0
+        self._head = self._counted = 0
+        self._payload = None
+        self._socket = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._socket = cast("asyncio.Transport", transport)
+        self._begun = self._loop.time()
+        if self._crowd is not None and not self._crowd.enter(self):
+            self._request_handler = _full
+            self.refuse_all()
+            if self._socket.is_closing():
+                return
+        super().connection_made(transport)
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        self._socket = None
+        if self._crowd is not None:
+            self._crowd.leave(self)
+        super().connection_lost(exc)
+
+    def refuse_all(self) -> None:
+        """There are too many of us."""
+
+    def heard(self, data: bytes) -> None:
+        """What aiohttp has got."""
+        if self._request_count != self._counted:
+            self._counted = self._request_count
+            self._payload = self._messages[-1][1] if self._messages else None
+            self._begun = 0.0
+            self._head = 0
+        elif self.is_idle() and (self._head or data.strip(b"\r\n")):
+            self._begun = self._begun or self._loop.time()
+            self._head += len(data)
+            if self._head > LONGEST_HEAD:
+                self._give_up(Problem(431, f"the headers are longer than {LONGEST_HEAD} bytes"))
+
+    def eof_received(self) -> bool:  # type: ignore[override] # aiohttp closes, and says so with None
+        """Who sends no more may still read: what came whole is answered, and the connection closed after it."""
+        if self._upgraded or self._payload is None or not self._payload.is_eof():
+            return False
+        if self._messages:
+            message, payload = self._messages[-1]
+            if isinstance(message, RawRequestMessage):
+                self._messages[-1] = (message._replace(should_close=True), payload)
+            return True
+        if self._waiter is not None or self._task_handler is None:
+            return False
+        self.close()
+        return True
+
+    def is_idle(self) -> bool:
+        """It waits for a request."""
+        waiter = self._waiter
+        return self._request_count == 0 if waiter is None else not waiter.done()
+
+    def claim(self) -> tuple[int, float] | None:
+        since = self._next_keepalive_close_time
+        if self._unread:
+            return _FIRST, since
+        if self.is_idle():
+            return _FIRST if self._begun else _LAST, since
+        request = self._current_request
+        if request is not None and not request.content.is_eof():
+            return _FIRST, since
+        return None
+
+    def look(self, now: float) -> None:
+        if self._socket is None:
+            return
+        if self._socket.is_closing() and not self._unread:
+            self._unread = now
+        if self._unread:
+            if now - self._unread > UNREAD:
+                metrics.CLOSED.labels("unread").inc()
+                self.drop()
+        elif self._begun and now - self._begun > self._head_timeout and self.is_idle():
+            metrics.CLOSED.labels("slow").inc()
+            self._give_up(Problem(408, f"the headers did not arrive within {self._head_timeout:g} seconds"))
+
+    def _give_up(self, problem: Problem) -> None:
+        """Who has not said anything is not told anything: it would be taken for the answer to what he says next."""
+        if self._head and self.transport is not None:
+            problem.headers["Connection"] = "close"
+            self.transport.write(problem.written())
+        self.force_close()
+
+    def drop(self) -> None:
+        self._force_close = True
+        if self._socket is not None:
+            self._socket.abort()
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._unread = self._loop.time()
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._unread = 0.0
+
+
+async def _full(_: web.BaseRequest) -> web.StreamResponse:
+    metrics.OVERLOADED.inc()
+    return Problem(
+        503, "too many clients are connected: come back later", headers={"Retry-After": "1"}, close=True
+    ).response()

@@ -1,0 +1,97 @@
+"""What the URLs of the settings mean. Pure."""
+
+import re
+from pathlib import Path
+from typing import Final, NamedTuple
+from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
+
+from shared.model.errors import SettingsError
+
+_SQLITE: Final = "sqlite:///FILE (sqlite:////FILE with an absolute path)"
+_PUBSUB: Final = (
+    "pubsub://PROJECT/TOPIC?subscription=SUBSCRIPTION, whose last two begin with a letter and have 3 to 255 characters"
+    " of letters, digits and -_.~+%"
+)
+_DATASTORE: Final = "datastore://PROJECT[/DATABASE][?namespace=NAMESPACE]"
+_REDIS: Final = "memory:// or redis://HOST[:PORT][/NUMBER] (also rediss, valkey, valkeys, or unix:///SOCKET)"
+_REDISES: Final = {"redis", "rediss", "valkey", "valkeys"}
+_NUMBER: Final = re.compile(r"/?[0-9]*")
+_RESOURCE: Final = re.compile(r"[A-Za-z][\w.~+%-]{2,254}", re.ASCII)
+
+
+class Pubsub(NamedTuple):
+    project: str
+    topic: str
+    subscription: str
+
+
+class Datastore(NamedTuple):
+    project: str
+    database: str
+    namespace: str
+
+
+def scheme_of(url: str) -> str:
+    return url.partition("://")[0]
+
+
+def sqlite_file(variable: str, url: str) -> Path:
+    parts = _split(variable, url, _SQLITE)
+    path = unquote(parts.path)[1:]
+    if parts.scheme != "sqlite" or parts.netloc or not path or "\0" in path or parts.query:
+        raise _wrong(variable, url, _SQLITE)
+    return Path(path)
+
+
+def pubsub(variable: str, url: str) -> Pubsub:
+    parts = _split(variable, url, _PUBSUB)
+    options = _options(variable, url, parts, {"subscription"}, _PUBSUB)
+    found = Pubsub(parts.netloc, parts.path[1:], options.get("subscription", ""))
+    if not found.project or not _RESOURCE.fullmatch(found.topic) or not _RESOURCE.fullmatch(found.subscription):
+        raise _wrong(variable, url, _PUBSUB)
+    return found
+
+
+def datastore(variable: str, url: str) -> Datastore:
+    parts = _split(variable, url, _DATASTORE)
+    options = _options(variable, url, parts, {"namespace"}, _DATASTORE)
+    database = parts.path[1:]
+    if not parts.netloc or "/" in database:
+        raise _wrong(variable, url, _DATASTORE)
+    return Datastore(parts.netloc, "" if database == "(default)" else database, options.get("namespace", ""))
+
+
+def redis(variable: str, url: str) -> None:
+    """Refuse what no client of Redis could make sense of, or would take for database 0 in silence."""
+    try:
+        parts, port = urlsplit(url), urlsplit(url).port
+    except ValueError:
+        raise _wrong(variable, shown(url), _REDIS) from None
+    if parts.scheme == "unix" and parts.path:
+        return
+    if parts.scheme not in _REDISES or not parts.hostname or port == 0 or not _NUMBER.fullmatch(parts.path):
+        raise _wrong(variable, shown(url), _REDIS)
+
+
+def shown(url: str) -> str:
+    """Without a password, wherever it stands."""
+    scheme, mark, rest = url.partition("://")
+    return scheme + mark + rest.partition("?")[0].rpartition("@")[2]
+
+
+def _split(variable: str, url: str, form: str) -> SplitResult:
+    try:
+        return urlsplit(url)
+    except ValueError:
+        raise _wrong(variable, url, form) from None
+
+
+def _options(variable: str, url: str, parts: SplitResult, known: set[str], form: str) -> dict[str, str]:
+    options = dict(parse_qsl(parts.query, keep_blank_values=True))
+    if parts.fragment or not options.keys() <= known:
+        raise _wrong(variable, url, form)
+    return options
+
+
+def _wrong(variable: str, url: str, form: str) -> SettingsError:
+    return SettingsError(f"{variable}={url!r}: must be {form}")

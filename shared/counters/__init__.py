@@ -1,0 +1,1 @@
+"""What ingest and flushers both do with counters, by ports alone."""

@@ -1,0 +1,50 @@
+"""Dead letters of two places seen as one: what a spool could never send, then what the broker keeps."""
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
+from typing import Final
+
+from shared.model.words import Delivery, Letter
+from shared.ports.broker import DeadLetters
+
+SPOOL: Final = "spool-"
+"""Ids of the spool's letters begin like this, since both places number theirs."""
+
+
+class BothDeadLetters:
+    """The spool's letters come first: they can be seen and replayed while the broker is away."""
+
+    complete = False
+
+    def __init__(self, spool: DeadLetters, broker: DeadLetters, close: Callable[[], Awaitable[None]]) -> None:
+        """`close`: of the spool's file."""
+        self._spool = spool
+        self._broker = broker
+        self._close = close
+
+    async def pull(self, limit: int, max_bytes: int) -> Sequence[Letter]:
+        if letters := await self._spool.pull(limit, max_bytes):
+            return [replace(letter, delivery=_marked(letter.delivery)) for letter in letters]
+        return await self._broker.pull(limit, max_bytes)
+
+    async def ack(self, tokens: Sequence[str], floor: int) -> None:
+        if spooled := [token.removeprefix(SPOOL) for token in tokens if token.startswith(SPOOL)]:
+            await self._spool.ack(spooled, floor)
+        if others := [token for token in tokens if not token.startswith(SPOOL)]:
+            await self._broker.ack(others, floor)
+
+    async def bury(self, delivery: Delivery, reason: str) -> None:
+        if delivery.token.startswith(SPOOL):
+            await self._spool.bury(replace(delivery, token=delivery.token.removeprefix(SPOOL)), reason)
+        else:
+            await self._broker.bury(delivery, reason)
+
+    async def close(self) -> None:
+        try:
+            await self._broker.close()
+        finally:
+            await self._close()
+
+
+def _marked(delivery: Delivery) -> Delivery:
+    return replace(delivery, token=f"{SPOOL}{delivery.token}", message_id=f"{SPOOL}{delivery.message_id}")

@@ -1,0 +1,162 @@
+"""Owns, in memory, the entries of accepted envelopes that have not been acknowledged, per counter. Pure."""
+
+from collections.abc import Collection, Iterable, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
+from dataclasses import replace
+from itertools import count
+from typing import Final
+
+from shared.model.parts import parts_of
+from shared.model.words import Entry, Envelope, View
+
+_VERSIONS: Final = count(1)
+"""Of all in this process, so that one that takes the place of another can't show an old version again."""
+
+
+MOST_FLOORS: Final = 100_000
+"""Beyond it all counters get the greatest, which voids more bases than necessary, once."""
+
+
+class Pending:
+    """A broker's pending messages as an overlay, or what a process has published. A message there is an entry there."""
+
+    def __init__(self, floor: int = 0, *, exact: bool = True) -> None:
+        self._exact = exact
+        self._floor = floor
+        """Of all counters that have none of their own."""
+        self._floors: dict[str, int] = {}
+        self._entries: dict[str, dict[int, tuple[Entry, ...]]] = {}
+        self._messages: dict[int, tuple[Collection[str], Collection[str]]] = {}
+        self._unconfirmed: set[int] = set()
+        self._late: set[int] = set()
+        """Those that are late whatever their envelopes say."""
+        self._keys: dict[str, int] = {}
+        self._unknown: set[int] = set()
+        """Messages of versions that are not known here. They may add to any counter, so nothing is exact."""
+        self._views: dict[str, View] = {}
+        self._empty = View((), floor, next(_VERSIONS), exact)
+
+    @property
+    def exact(self) -> bool:
+        """Whether all that is pending can be told."""
+        return self._exact and not self._unknown
+
+    def __len__(self) -> int:
+        return len(self._messages)
+
+    def __contains__(self, number: int) -> bool:
+        return number in self._messages
+
+    def add(self, number: int, envelope: Envelope, *, confirmed: bool = True, late: bool = False) -> Sequence[str]:
+        """Message `number` is there; the receipt keys of its parts. Numbers rise in the order in which they win."""
+        if not confirmed:
+            self._unconfirmed.add(number)
+        if late:
+            self._late.add(number)
+        by_counter: dict[str, tuple[Entry, ...]] = {}
+        keys = []
+        for part in parts_of(envelope):
+            keys.append(part.key)
+            self._keys[part.key] = self._keys.get(part.key, 0) + 1
+            for counter, entry in part.entries():
+                by_counter[counter] = (*by_counter.get(counter, ()), entry)
+        for counter, entries in by_counter.items():
+            self._entries.setdefault(counter, {})[number] = entries
+            self._views.pop(counter, None)
+        self._messages[number] = (by_counter.keys(), keys)
+        return keys
+
+    def add_unknown(self, number: int) -> None:
+        """Message `number` is there, and what it adds is not known."""
+        self._unknown.add(number)
+        self._show_anew()
+
+    def confirm(self, number: int) -> None:
+        """The message is known to be published: its entries add to values."""
+        self._unconfirmed.discard(number)
+        for counter in self._messages[number][0]:
+            self._views.pop(counter, None)
+
+    def remove(self, numbers: Sequence[int], floor: int) -> None:
+        """These messages are known to be applied at `floor`. Of one that was never seen here, any counter may be."""
+        for number in numbers:
+            if number not in self._messages:
+                self._unknown.discard(number)
+                self._raise_all(floor)
+                continue
+            for counter in self.withdraw(number):
+                self._floors[counter] = max(floor, self._floors.get(counter, self._floor))
+        if len(self._floors) > MOST_FLOORS:
+            self._raise_all(max(self._floors.values()))
+
+    def raise_floor(self, counter: str, floor: int) -> None:
+        """Whatever was read of it before is void."""
+        self._floors[counter] = max(floor, self._floors.get(counter, self._floor))
+        self._views.pop(counter, None)
+        if len(self._floors) > MOST_FLOORS:
+            self._raise_all(max(self._floors.values()))
+
+    def withdraw(self, number: int) -> Collection[str]:
+        """As if it had never been there; the counters whose entries are gone."""
+        counters, keys = self._messages.pop(number)
+        self._unconfirmed.discard(number)
+        self._late.discard(number)
+        for counter in counters:
+            entries = self._entries[counter]
+            del entries[number]
+            if not entries:
+                del self._entries[counter]
+            self._views.pop(counter, None)
+        for key in keys:
+            self._keys[key] -= 1
+            if not self._keys[key]:
+                del self._keys[key]
+        return counters
+
+    def view(self, counter: str) -> View:
+        view = self._views.get(counter)
+        if view is None:
+            entries, floor = self._entries.get(counter, {}), self._floors.get(counter)
+            if not entries and floor is None:
+                return self._empty
+            flat = [entry for number in sorted(entries) for entry in self._marked(number, entries[number])]
+            view = View(tuple(flat), self._floor if floor is None else floor, next(_VERSIONS), self.exact)
+            self._views[counter] = view
+        return view
+
+    def names(self, prefix: str) -> list[str]:
+        return [counter for counter in self._entries if counter.startswith(prefix)]
+
+    def holds(self, keys: Collection[str]) -> set[str]:
+        return {key for key in keys if key in self._keys}
+
+    def _marked(self, number: int, entries: tuple[Entry, ...]) -> Iterable[Entry]:
+        if number not in self._unconfirmed and number not in self._late:
+            return entries
+        confirmed, late = number not in self._unconfirmed, number in self._late
+        return [replace(entry, confirmed=confirmed, late=late or entry.late) for entry in entries]
+
+    def _raise_all(self, floor: int) -> None:
+        self._floor = max(self._floor, floor)
+        self._floors = {counter: own for counter, own in self._floors.items() if own > self._floor}
+        self._show_anew()
+
+    def _show_anew(self) -> None:
+        self._views.clear()
+        self._empty = View((), self._floor, next(_VERSIONS), self.exact)
+
+
+class KeptByBroker:
+    """The writing side of an overlay whose entries are a broker's messages: publishing makes them, acks settle them."""
+
+    def entered(self, envelopes: Sequence[Envelope]) -> AbstractAsyncContextManager[None]:  # noqa: ARG002
+        return nullcontext()
+
+    def check(self) -> None:
+        """The broker says it."""
+
+    async def settle(self, applied: Collection[str], time: int) -> None:
+        """Done by the ack."""
+
+    async def unsettled(self, limit: int) -> Collection[str]:  # noqa: ARG002
+        return ()

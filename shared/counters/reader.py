@@ -1,0 +1,212 @@
+"""Owns the cached bases, and reads counters exactly: one lookup in flight per counter, however many readers."""
+
+import asyncio
+import contextlib
+from collections import OrderedDict
+from collections.abc import Collection, Mapping, Sequence
+from typing import Final, NamedTuple
+
+from shared.model.errors import OverloadedError, TransientError
+from shared.model.exact import Base, doubtful, ids_of, keys_of, pending
+from shared.model.words import Guard, Reading, Total, View
+from shared.ports.overlay import Overlay
+from shared.ports.store import Store
+from shared.runtime import metrics
+from shared.runtime.clock import Clock
+
+MOST_BASES: Final = 20_000
+LONGEST_AGE: Final = 60.0
+MOST_TRIES: Final = 100
+"""Of a snapshot. A floor rises while one is taken, though hardly twice; a store that was put back stays behind it."""
+MOST_LOOKUPS: Final = 32
+"""At once. Each is a connection to a file, or a call to a server; the others wait in line."""
+MOST_NAMES: Final = 100_000
+"""Being looked up, or waiting for it; beyond it reads are told to come back."""
+_LOOKED_UP = metrics.READS.labels("looked up")
+_CACHED = metrics.READS.labels("cached")
+
+
+class _Answer(NamedTuple):
+    """A reading, and of which base and view it is."""
+
+    base: Base
+    version: int
+    reading: Reading
+
+
+class Look(NamedTuple):
+    """A reading of an instant within the call, and what else the store knew at it."""
+
+    reading: Reading
+    guard: Guard
+    done: bool
+    """Whether the receipt was there."""
+    flaw: str = ""
+    """Why the store's part can't be told."""
+
+
+class Reader:
+    """`max_age` is the age in seconds up to which a base will do; what is pending is always of this moment."""
+
+    def __init__(self, store: Store, overlay: Overlay, clock: Clock, cache_ttl: float) -> None:
+        self._store = store
+        self._overlay = overlay
+        self._clock = clock
+        self._cache_ttl = cache_ttl
+        self._answers: OrderedDict[str, _Answer] = OrderedDict()
+        self._flights: dict[str, asyncio.Task[Mapping[str, Reading]]] = {}
+        self._slots = asyncio.Semaphore(MOST_LOOKUPS)
+        self._viewed = 0
+        """Views that bases were made with."""
+
+    async def read(self, counters: Sequence[str], max_age: float | None = None) -> list[Reading]:
+        """One reading for each, in order. Not `exact` where the overlay or the store can't be."""
+        age = self._cache_ttl if max_age is None else min(max_age, LONGEST_AGE)
+        found = await self._view(counters, age)
+        missing = [name for name, reading in found.items() if reading is None]
+        _CACHED.inc(len(found) - len(missing))
+        if missing:
+            found |= await self._look_up(missing, age)
+            _LOOKED_UP.inc(len(missing))
+        return [found[name] for name in counters]  # type: ignore[misc] # all were found
+
+    async def look(self, counter: str, receipt: str) -> Look:
+        """One counter anew, its guard, and whether that receipt is `applied`: all at one instant.
+
+        Its base is not kept: a look-up in flight may be of a later instant, or follow with one of an earlier.
+        """
+        async with self._slots:
+            readings, totals, applied = await self._look((counter,), (receipt,))
+        total = totals[counter]
+        return Look(readings[counter], total.guard, receipt in applied, total.flaw)
+
+    async def _view(self, names: Sequence[str], age: float) -> dict[str, Reading | None]:
+        """What the cached bases say together with a view of now."""
+        found: dict[str, Reading | None] = {}
+        rest: Sequence[str] = names
+        while rest:
+            begun = self._viewed
+            views = await self._overlay.view(rest)
+            for name, view in views.items():
+                answer = self._answers.get(name)
+                if answer is None or answer.base.viewed <= begun:
+                    found[name] = self._cached(name, view, age)
+            rest = [name for name in views if name not in found]
+        return found
+
+    def _cached(self, name: str, view: View, age: float) -> Reading | None:
+        """What the cached base says together with the view; None if there is none or it will not do."""
+        answer = self._answers.get(name)
+        if answer is None or self._clock.monotonic() - answer.base.born > age:
+            return None
+        if answer.version == view.version:
+            return answer.reading
+        return self._combine(name, answer.base, view)
+
+    def _combine(self, name: str, base: Base, view: View, *, keep: bool = True) -> Reading | None:
+        more = pending(base, view)
+        if more is None:
+            return None
+        shards, deleted = base.total.shards, base.total.guard.deleted
+        dead = base.total.dead
+        there = shards > 0 or bool(dead) or any(entry.confirmed for entry in view.entries)
+        reading = Reading(
+            name=name,
+            applied=base.total.value,
+            pending=more,
+            exact=(
+                view.exact and not base.total.flaw and (base.exact or not (view.entries or dead)) and not doubtful(base)
+            ),
+            as_of=base.as_of,
+            shards=shards,
+            exists=there and not (deleted and base.total.value + more == 0),
+        )
+        if not keep:
+            return reading
+        self._answers[name] = _Answer(base, view.version, reading)
+        self._answers.move_to_end(name)
+        if len(self._answers) > MOST_BASES:
+            self._answers.popitem(last=False)
+        return reading
+
+    async def _look_up(self, names: Sequence[str], age: float) -> Mapping[str, Reading]:
+        """Wait for the lookups in flight, since they may do; look up what is still missing together.
+
+        A flight that began before this read does only together with a view of now. One that began after it does as it
+        is: its view is of an instant within this read, so two flights are the most that a read waits for.
+        """
+        found: dict[str, Reading] = {}
+        earlier = {self._flights[name] for name in names if name in self._flights}
+        if earlier:
+            await asyncio.wait(earlier)
+            views = await self._view(names, age)
+            found = {name: reading for name, reading in views.items() if reading is not None}
+        later = {self._flights[name] for name in names if name not in found and name in self._flights}
+        own = [name for name in names if name not in found and name not in self._flights]
+        if own:
+            later.add(self._take_off(own))
+        for flight in later:
+            found |= await asyncio.shield(flight)
+        return found
+
+    def _take_off(self, names: Sequence[str]) -> asyncio.Task[Mapping[str, Reading]]:
+        if len(self._flights) + len(names) > MOST_NAMES:
+            raise OverloadedError(f"{len(self._flights)} counters are being looked up: ask for fewer at once")
+        flight = asyncio.create_task(self._snapshot(names), name=f"lookup of {names[0]}")
+
+        def landed(flight: asyncio.Task[Mapping[str, Reading]]) -> None:
+            for name in names:
+                del self._flights[name]
+            if not flight.cancelled():
+                flight.exception()  # seen: whoever waits gets it, and perhaps nobody waits any more
+
+        for name in names:
+            self._flights[name] = flight
+        flight.add_done_callback(landed)
+        return flight
+
+    async def _snapshot(self, names: Sequence[str]) -> Mapping[str, Reading]:
+        async with self._slots:
+            return (await self._look(names))[0]
+
+    async def _look(
+        self, names: Sequence[str], also: Collection[str] = ()
+    ) -> tuple[Mapping[str, Reading], Mapping[str, Total], Collection[str]]:
+        """Choose the instant; then read the overlay; then, at that instant, totals and receipts of all its entries."""
+        for _ in range(MOST_TRIES):
+            born = self._clock.monotonic()
+            async with self._store.snapshot() as snapshot:
+                views = await self._overlay.view(names)
+                self._viewed = viewed = self._viewed + 1
+                if any(snapshot.time < view.floor for view in views.values()):
+                    continue
+                asked = {name: frozenset(keys_of(view)) for name, view in views.items()}
+                totals, applied = await snapshot.read(names, frozenset(also).union(*asked.values()))
+                found = {}
+                for name, view in views.items():
+                    its = asked[name].union(ids_of(totals[name].dead))
+                    base = Base(
+                        time=snapshot.time,
+                        as_of=snapshot.as_of,
+                        now=snapshot.now,
+                        total=totals[name],
+                        asked=its,
+                        applied=its.intersection(applied),
+                        born=born,
+                        exact=snapshot.exact,
+                        epoch=view.epoch,
+                        viewed=viewed,
+                    )
+                    reading = self._combine(name, base, view, keep=not also)
+                    assert reading is not None, "the view's floor and receipts were asked for"  # noqa: S101
+                    found[name] = reading
+                await self._settle(views, applied, snapshot.time)
+                return found, totals, applied
+        raise TransientError("the store is older than what the broker knows to be applied: do they belong together?")
+
+    async def _settle(self, views: Mapping[str, View], applied: Collection[str], time: int) -> None:
+        """What the snapshot found settled needs no entry any more."""
+        keys = {entry.key for view in views.values() for entry in view.entries if entry.key in applied}
+        if keys:
+            with contextlib.suppress(TransientError):  # then the next one does it
+                await self._overlay.settle(keys, time)

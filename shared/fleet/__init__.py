@@ -1,0 +1,1 @@
+"""Which processes publish, and whether the overlay has all that they accepted."""

@@ -1,0 +1,1 @@
+"""The store in Datastore, or Firestore in Datastore mode."""

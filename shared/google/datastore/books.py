@@ -1,0 +1,88 @@
+"""All that the store in Datastore holds, kind by kind, at an instant of the server's clock if it can read one."""
+
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from typing import Any, Final
+
+from google.cloud.datastore_v1.types import query as _types
+
+from shared.google.datastore.client import DatastoreClient
+from shared.google.datastore.keys import (
+    COUNT,
+    LAST,
+    NUM_SHARDS,
+    Key,
+    Place,
+    flaw_of,
+    integer,
+    name_of,
+    receipt_of,
+    shard_of,
+)
+from shared.google.datastore.time import micros
+from shared.ports.books import Config, Kept, Shard
+
+PAGE: Final = 500
+
+
+class DatastoreBooks:
+    """Each entity is read, and paid for; with each config its guard, too, and with each guard its config. Others may
+    have put into these kinds what is no counter: it is passed.
+    """
+
+    def __init__(self, client: DatastoreClient, place: Place, time: int | None) -> None:
+        """`time` in micros; without one, what is written meanwhile may be seen in part."""
+        self.exact = time is not None
+        self._client = client
+        self._place = place
+        self._time = time
+
+    async def receipts(self) -> AsyncIterator[Sequence[Kept]]:
+        async for results in self._pages(self._place.kinds.receipt):
+            yield [Kept(receipt_of(one.entity), self._written(one)) for one in results]
+
+    async def configs(self) -> AsyncIterator[Sequence[Config]]:
+        """A config that is younger than the guard of a set was made anew: nobody knows how old its counter is. A guard
+        may be there though its counter was never set: for the mark of a dead receipt.
+        """
+        place = self._place
+        async for results in self._pages(place.kinds.config):
+            names = [name_of(one.entity.key)[1] for one in results]
+            found = await self._look(map(place.guard, names))
+            guards = {name: one for name, one in found.items() if LAST in one.entity.properties}
+            configs = []
+            for name, one in zip(names, results, strict=True):
+                since = micros(one.create_time)
+                anew = name in guards and micros(guards[name].create_time) < since
+                number, flaw = integer(one.entity, NUM_SHARDS), flaw_of(one.entity, NUM_SHARDS)
+                configs.append(Config(name, number, 0, 0 if anew else since / 1e6, flaw))
+            yield configs
+        async for results in self._pages(place.kinds.guard):
+            names = [name_of(one.entity.key)[1] for one in results if LAST in one.entity.properties]
+            there = await self._look(map(place.config, names))
+            yield [Config(name, 0, 0, 0) for name in names if name not in there]
+
+    async def shards(self) -> AsyncIterator[Sequence[Shard]]:
+        async for results in self._pages(self._place.kinds.shard):
+            of = [(shard_of(one.entity.key), one) for one in results]
+            yield [
+                Shard(*shard, integer(one.entity, COUNT), self._written(one), flaw_of(one.entity, COUNT))
+                for shard, one in of
+                if shard is not None
+            ]
+
+    async def _look(self, keys: Iterable[Key]) -> Mapping[str, Any]:
+        found = (await self._client.look_up(keys, read_time=self._time)).entities
+        return {name_of(one.entity.key)[1]: one for one in found}
+
+    async def _pages(self, kind: str) -> AsyncIterator[Sequence[Any]]:
+        query = _types.Query.pb()()
+        query.kind.add().name = kind
+        query.order.add(direction=1).property.name = "__key__"
+        query.limit.value = PAGE
+        partition = self._place.receipt("").partition_id
+        async for results in self._client.pages(partition, query, read_time=self._time):
+            yield [one for one in results if name_of(one.entity.key)[1]]
+
+    def _written(self, result: Any) -> int:
+        """As `apply` tells the time of commits: the older emulator has versions only."""
+        return micros(result.update_time) if self.exact else int(result.version)

@@ -1,0 +1,184 @@
+"""Applying a commit blindly: one request, in which the server does the adding."""
+
+import logging
+from collections.abc import Collection, Mapping
+from typing import Any, Final
+
+from shared.google.datastore.client import DatastoreClient, only_over
+from shared.google.datastore.errors import MissingError
+from shared.google.datastore.guard import check, depends, guard
+from shared.google.datastore.keys import COUNT, NUM_SHARDS, Place, inexact, name_of, number_in, whole
+from shared.google.datastore.marks import move
+from shared.google.datastore.revival import revive
+from shared.google.datastore.shards import Shard, ShardMemory, Standing, is_big
+from shared.google.datastore.sums import Sums
+from shared.google.datastore.time import micros
+from shared.model.errors import AlreadyAppliedError, ContendedError, LateError, ShardFullError, ShrunkError
+from shared.model.words import SHARD_FULL, Commit
+from shared.runtime.backoff import Backoff
+from shared.runtime.clock import Clock
+
+_log = logging.getLogger(__name__)
+
+_TRIES: Final = 10
+"""Of a commit that depends on versions, when others were first."""
+TRANSACTION: Final = 600_000
+"""Milliseconds after which a server has surely closed a transaction: twice what it says, and more."""
+_ENDS: Final = (2**63 - 1, -(2**63))
+
+
+class BlindWay:
+    """For servers with property transforms. Never send one to a server that hasn't shown that it knows them."""
+
+    def __init__(self, client: DatastoreClient, place: Place, clock: Clock) -> None:
+        self._client = client
+        self._place = place
+        self._clock = clock
+        self._memory = ShardMemory()
+
+    async def apply(self, commit: Commit) -> int:
+        sums = Sums(commit)
+        if not depends(commit) and not commit.revived and not any(map(is_big, sums.shards.values())):
+            return await self._apply(commit, sums)
+        backoff = Backoff(0.01, 0.5)
+        for _ in range(_TRIES - 1):
+            try:
+                return await self._apply(commit, sums)
+            except (AlreadyAppliedError, ContendedError) as error:
+                await check(self._client, self._place, commit)
+                if isinstance(error, AlreadyAppliedError) and not depends(commit):
+                    raise
+                await backoff.wait()
+        return await self._apply(commit, sums)
+
+    async def _apply(self, commit: Commit, sums: Sums) -> int:
+        standings = await self._standings(sums)
+        try:
+            return await self._send(commit, sums, standings)
+        except MissingError:
+            # A shard has been deleted, it isn't said which: none is believed to exist. No update, so no second time.
+            for shard in sums.shards:
+                self._memory.forget(shard)
+            standings = await self._standings(sums)
+            try:
+                return await self._send(commit, sums, {s: one._replace(readable=False) for s, one in standings.items()})
+            except MissingError as error:  # a dead receipt has just been swept
+                raise ContendedError(str(error)) from error
+
+    async def raise_shards(self, counter: str, num_shards: int, *, make: bool) -> int:
+        request = self._client.commit_request()
+        self._raise(request, counter, num_shards, make=make)
+        try:
+            response = await self._client.commit(request, updates=not make)
+        except MissingError:
+            return 0
+        return int(response.mutation_results[0].transform_results[0].integer_value)
+
+    async def _standings(self, sums: Sums) -> dict[Shard, Standing]:
+        """Of all shards. Those not seen lately are looked up, and those of big sums, which must be there, always."""
+        now = self._clock.monotonic()
+        known = {shard: None if is_big(delta) else self._memory.get(shard, now) for shard, delta in sums.shards.items()}
+        standings = {shard: standing for shard, standing in known.items() if standing}
+        if unknown := [shard for shard, standing in known.items() if standing is None]:
+            standings |= await self._look(unknown, sums)
+        if absent := [shard for shard in unknown if is_big(sums.shards[shard]) and not standings[shard].settled()]:
+            await self._make(absent, sums, standings)
+            standings |= await self._look(absent, sums)
+        full = [shard for shard, delta in sums.shards.items() if standings[shard].full(delta)]
+        if full:
+            for shard in full:
+                self._memory.forget(shard)  # so that a shard which others have emptied isn't full for ever
+            raise ShardFullError(full)
+        return standings
+
+    async def _look(self, shards: Collection[Shard], sums: Sums) -> dict[Shard, Standing]:
+        place = self._place
+        configs = {counter: place.config(counter) for counter, _ in shards}
+        keys = {shard: place.shard(*shard) for shard in shards}
+        entities = (await self._client.look_up([*configs.values(), *keys.values()])).entities
+        found = {name_of(one.entity.key): one for one in entities}
+        standings = {}
+        for shard, key in keys.items():
+            config, one = found.get(name_of(configs[shard[0]])), found.get(name_of(key))
+            number = number_in(config)
+            held, version = (_held(one.entity.properties[COUNT]), one.version) if one else (0, 0)
+            standings[shard] = Standing(held, version, one is not None and number > shard[1], number)
+            self._memory.note(shard, standings[shard], self._clock.monotonic())
+        if shrunk := {
+            one[0] for one in shards if not standings[one].version and sums.shrunk(one, standings[one].number)
+        }:
+            raise ShrunkError(shrunk)
+        return standings
+
+    async def _make(self, shards: Collection[Shard], sums: Sums, standings: Mapping[Shard, Standing]) -> None:
+        request = self._client.commit_request()
+        for shard in shards:
+            self._add(request, shard, 0, Standing())
+        self._raise_all(request, {counter for counter, _ in shards}, sums, standings)
+        await self._client.commit(request)
+
+    async def _send(self, commit: Commit, sums: Sums, standings: Mapping[Shard, Standing]) -> int:
+        request = self._client.commit_request()
+        if commit.bounds.until is not None:
+            request.transaction = await self._begin(commit.bounds.until)
+        for shard, delta in sums.shards.items():
+            self._add(request, shard, delta, standings[shard])
+        unsettled = {shard[0] for shard in sums.shards if not standings[shard].settled()}
+        self._raise_all(request, unsettled, sums, standings)
+        for receipt in commit.receipts:
+            request.mutations.add().insert.CopyFrom(self._place.receipt_entity(receipt))
+        await revive(self._client, self._place, request, commit.revived)
+        await guard(self._client, self._place, request, commit)
+        await move(self._client, self._place, request, commit.marks)
+        seen = bool(commit.revived) or depends(commit)
+        updates = seen or any(standing.settled() for standing in standings.values())
+        versions = seen or any(map(is_big, sums.shards.values()))
+        response = await self._client.commit(request, updates=updates, versions=versions)
+        now = self._clock.monotonic()
+        for shard, result in zip(sums.shards, response.mutation_results, strict=False):  # the shards come first
+            count = _held(result.transform_results[0])
+            if count in _ENDS:
+                _log.critical("shard %s has left int64; others must have added to it", shard)
+            self._memory.note(shard, Standing(count, result.version, readable=True), now)
+        return micros(response.commit_time)
+
+    async def _begin(self, until: int) -> bytes:
+        """The server closes it in time. Judged after it was begun, so that a process may stand still anywhere."""
+        transaction = await self._client.begin()
+        latest = self._client.time.bound(self._clock.monotonic()) // 1_000 + TRANSACTION
+        if latest > until:
+            raise LateError(latest)
+        return transaction
+
+    def _add(self, request: Any, shard: Shard, delta: int, standing: Standing) -> None:
+        mutation = request.mutations.add()
+        entity = mutation.update if standing.settled() else mutation.upsert
+        entity.key.CopyFrom(self._place.shard(*shard))
+        mutation.property_mask.SetInParent()  # empty; with none the entity would be replaced first
+        transform = mutation.property_transforms.add()
+        transform.property = COUNT
+        transform.increment.integer_value = delta
+        if is_big(delta):
+            only_over(standing.version, mutation)
+
+    def _raise_all(
+        self, request: Any, counters: Collection[str], sums: Sums, standings: Mapping[Shard, Standing]
+    ) -> None:
+        for counter in counters:
+            there = max(standings[shard].number for shard in sums.shards if shard[0] == counter)
+            self._raise(request, counter, sums.number(counter, there))
+
+    def _raise(self, request: Any, counter: str, num_shards: int, *, make: bool = True) -> None:
+        mutation = request.mutations.add()
+        (mutation.upsert if make else mutation.update).key.CopyFrom(self._place.config(counter))
+        mutation.property_mask.SetInParent()
+        transform = mutation.property_transforms.add()
+        transform.property = NUM_SHARDS
+        transform.maximum.integer_value = num_shards
+
+
+def _held(value: Any) -> int:
+    """What a shard holds. One to which the server can't add without losing something counts as full: then others take
+    what comes.
+    """
+    return SHARD_FULL + 1 if inexact(value) else whole(value) or 0

@@ -1,0 +1,93 @@
+"""Owns the compaction of a counter: what the highest shards hold goes to those that stay, and they are deleted.
+
+They are deleted over the versions that were seen, and the config is lowered over its own. Whoever adds to one of them
+meanwhile changes its version, or finds it gone and asks how many there are. Shards that are not there are made before,
+as nobody would notice whoever makes them. Those that stay are written to by others all the time: where the server
+itself can add, nobody has to be first.
+"""
+
+from typing import Any, Final
+
+from shared.google.datastore.client import DatastoreClient, only_over
+from shared.google.datastore.errors import MissingError
+from shared.google.datastore.keys import COUNT, NUM_SHARDS, Key, Place, flaw_of, integer, name_of
+from shared.google.datastore.removal import look, make
+from shared.google.datastore.shards import is_big
+from shared.model.errors import AlreadyAppliedError, ContendedError, CrowdedError
+from shared.model.sharding import moved
+from shared.model.words import Receipt
+
+MOST_SHARDS: Final = 200
+"""To be deleted in one commit, each of which may need another one to take what it holds."""
+
+
+async def compact(
+    client: DatastoreClient, place: Place, counter: str, num_shards: int, receipt: Receipt, *, transforms: bool
+) -> int:
+    """See `Store.compact`. `transforms`: whether the server can add by itself."""
+    if (await client.look_up([place.receipt(receipt.key)])).entities:
+        raise AlreadyAppliedError("it has been compacted by this receipt")
+    found = (await client.look_up([place.config(counter)])).entities
+    number = integer(found[0].entity, NUM_SHARDS) if found else 0
+    if number <= num_shards:
+        return number
+    target = max(num_shards, number - MOST_SHARDS)
+    try:
+        request = await _request(client, place, counter, target, found[0], transforms=transforms)
+        request.mutations.add().insert.CopyFrom(place.receipt_entity(receipt))
+        await client.commit(request, updates=True, versions=True)
+    except (AlreadyAppliedError, MissingError) as error:
+        raise ContendedError(str(error)) from error
+    return target
+
+
+async def _request(
+    client: DatastoreClient, place: Place, counter: str, target: int, config: Any, *, transforms: bool
+) -> Any:
+    """The commit but for its receipt."""
+    keys = [*place.shards(counter, target, integer(config.entity, NUM_SHARDS))]
+    leaving = await look(client, keys)
+    if len(leaving) < len(keys):
+        leaving = await make(client, keys, leaving, config)
+    if len(leaving) < len(keys):
+        raise ContendedError("a shard was removed meanwhile")
+    staying = [*place.shards(counter, 0, target)]
+    there = {name_of(one.entity.key): one for one in (await client.look_up(staying)).entities}
+    seen = [there.get(name_of(key)) for key in staying]
+    counts = [integer(one.entity, COUNT) if one else 0 for one in seen]
+    for one in (*leaving, *filter(None, seen)):
+        if flaw := flaw_of(one.entity, COUNT):
+            raise CrowdedError(flaw)
+    given = moved(counts, sum(integer(one.entity, COUNT) for one in leaving))
+    if given is None:
+        raise CrowdedError(f"{counter} holds too much for {target} shards")
+    request = client.commit_request()
+    for one in leaving:
+        mutation = request.mutations.add()
+        mutation.delete.CopyFrom(one.entity.key)
+        only_over(one.version, mutation)
+    mutation = request.mutations.add()
+    mutation.update.CopyFrom(config.entity)
+    mutation.update.properties[NUM_SHARDS].integer_value = target
+    only_over(config.version, mutation)
+    for key, one, part in zip(staying, seen, given, strict=True):
+        if part:
+            _give(request, key, one, part, transforms=transforms)
+    return request
+
+
+def _give(request: Any, key: Key, seen: Any, part: int, *, transforms: bool) -> None:
+    mutation = request.mutations.add()
+    if seen is None:
+        mutation.insert.key.CopyFrom(key)
+        mutation.insert.properties[COUNT].integer_value = part
+    elif transforms and not is_big(part):
+        mutation.update.key.CopyFrom(key)
+        mutation.property_mask.SetInParent()
+        transform = mutation.property_transforms.add()
+        transform.property = COUNT
+        transform.increment.integer_value = part
+    else:
+        mutation.update.CopyFrom(seen.entity)
+        mutation.update.properties[COUNT].integer_value = integer(seen.entity, COUNT) + part
+        only_over(seen.version, mutation)

@@ -1,0 +1,82 @@
+"""The fleet in Datastore: one entity, changed over the very version that was seen."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, Final
+
+from google.cloud.datastore_v1.types import query as _types
+
+from shared.google.datastore.client import DatastoreClient, only_over
+from shared.google.datastore.errors import MissingError
+from shared.google.datastore.keys import Key, Place
+from shared.google.datastore.time import micros
+from shared.model.errors import AlreadyAppliedError, ContendedError
+from shared.model.fleet import Fleet, first, read, written
+from shared.ports.fleet import Look
+from shared.runtime.backoff import Backoff
+from shared.runtime.clock import Clock
+
+TRIES: Final = 20
+_NAME: Final = "fleet"
+_DATA: Final = "data"
+
+
+class DatastoreFleetBook:
+    """The entity takes about one write a second, so a hundred processes that start together wait for each other."""
+
+    def __init__(self, client: DatastoreClient, place: Place, clock: Clock) -> None:
+        self._client = client
+        self._place = place
+        self._clock = clock
+
+    async def look(self) -> Look:
+        return (await self._look())[0]
+
+    async def change(self, step: Callable[[Fleet, int], Fleet | None]) -> Look:
+        backoff = Backoff(0.02, 2.0)
+        for _ in range(TRIES):
+            look, version = await self._look()
+            before = look.fleet if version else first(look.now, used=await self._used())
+            after = step(before, look.now)
+            if after is None:
+                return look
+            try:
+                await self._write(replace(after, version=before.version + 1), version)
+            except (AlreadyAppliedError, ContendedError, MissingError):
+                await backoff.wait()
+            else:
+                return await self.look()
+        raise ContendedError("the entity of the fleet is contended")
+
+    async def _look(self) -> tuple[Look, int]:
+        """And the version of the entity; 0 if there is none."""
+        found = await self._client.look_up([self._key()])
+        told = self._client.time.bound(self._clock.monotonic())
+        now = told // 1000 if told else int(self._clock.now() * 1000)
+        if not found.entities:
+            return Look(Fleet(), 0, now), 0
+        (one,) = found.entities
+        changed = micros(one.update_time) if one.HasField("update_time") else int(one.version)
+        return Look(read(bytes(one.entity.properties[_DATA].blob_value)), changed, now), int(one.version)
+
+    async def _write(self, fleet: Fleet, over: int) -> None:
+        request = self._client.commit_request()
+        mutation = request.mutations.add()
+        entity = mutation.update if over else mutation.insert
+        entity.key.CopyFrom(self._key())
+        entity.properties[_DATA].blob_value = written(fleet)
+        entity.properties[_DATA].exclude_from_indexes = True
+        if over:
+            only_over(over, mutation)
+        await self._client.commit(request, updates=bool(over), versions=bool(over))
+
+    async def _used(self) -> bool:
+        """Whether there is any receipt."""
+        query: Any = _types.Query.pb()()
+        query.kind.add().name = self._place.kinds.receipt
+        query.projection.add().property.name = "__key__"
+        query.limit.value = 1
+        return bool(await self._client.query(self._key().partition_id, query))
+
+    def _key(self) -> Key:
+        return self._place.key(self._place.kinds.fleet, _NAME)

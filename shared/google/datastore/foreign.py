@@ -1,0 +1,89 @@
+"""What entities of others hold, as it was found: numbers that may be none, and sums over shards."""
+
+from collections.abc import AsyncIterator, Sequence
+from typing import Any, Final, NamedTuple
+
+from google.cloud.datastore_v1.types import query as _types
+
+from shared.google.datastore.client import DatastoreClient
+from shared.google.datastore.keys import Key, Place, flaw_of, whole
+from shared.model.foreign import Foreign
+
+PAGE: Final = 2_000
+"""Entities, which are small. The emulators look at all there are for each page."""
+KEY: Final = "__key__"
+Operator: Final = _types.PropertyFilter.Operator
+_AND: Final = 1
+_ASCENDING: Final = 1
+
+
+class Kind(NamedTuple):
+    """One kind in a namespace."""
+
+    client: DatastoreClient
+    place: Place
+    kind: str
+
+    def query(self, order: str = KEY, *, keys_only: bool = False) -> Any:
+        query = _types.Query.pb()()
+        query.kind.add().name = self.kind
+        query.order.add(direction=_ASCENDING).property.name = order
+        query.limit.value = PAGE
+        if keys_only:
+            query.projection.add().property.name = KEY
+        return query
+
+    def from_key(self, query: Any, name: str) -> None:
+        """From that key name on."""
+        if name:
+            narrowed(query, KEY, Operator.GREATER_THAN_OR_EQUAL).key_value.CopyFrom(self.key(name))
+
+    def key(self, name: str) -> Key:
+        return self.place.key(self.kind, name)
+
+    async def entities(self, query: Any) -> AsyncIterator[Any]:
+        async for page in self.pages(query):
+            for entity in page:
+                yield entity
+
+    async def pages(self, query: Any) -> AsyncIterator[Sequence[Any]]:
+        partition = self.key("any").partition_id
+        async for results in self.client.pages(partition, query, read_time=None):
+            yield [one.entity for one in results]
+
+
+class Sum:
+    """Of the shards of one counter."""
+
+    def __init__(self, name: str, count: str) -> None:
+        self.name = name
+        self.shards = 0
+        self._count = count
+        self._total = 0
+        self._flaw = ""
+
+    def add(self, shard: Any) -> None:
+        number, flaw = integer_of(shard, self._count, 0)
+        self.shards += 1
+        self._total += number
+        self._flaw = self._flaw or flaw
+
+    def counter(self) -> Foreign:
+        return Foreign(self.name, 0 if self._flaw else self._total, self._flaw)
+
+
+def integer_of(entity: Any, name: str, default: int) -> tuple[int, str]:
+    """What it holds, the default where it holds nothing; and why that is no number, if it is none."""
+    if name not in entity.properties:
+        return default, ""
+    number = whole(entity.properties[name])
+    return (default, flaw_of(entity, name)) if number is None else (number, "")
+
+
+def narrowed(query: Any, name: str, operator: Any) -> Any:
+    """By one more property; its value, to be set."""
+    query.filter.composite_filter.op = _AND
+    one = query.filter.composite_filter.filters.add().property_filter
+    one.property.name = name
+    one.op = operator
+    return one.value

@@ -1,0 +1,70 @@
+"""Owns the guards of counters: what sets change over the version that they saw, and the marks of dead receipts."""
+
+from collections.abc import Collection
+from typing import Any
+
+from shared.google.datastore.client import DatastoreClient, only_over
+from shared.google.datastore.keys import DEAD, DELETED, LAST, Place, name_of
+from shared.model.errors import AlreadyAppliedError, ChangedError
+from shared.model.words import Commit, Guard
+
+
+async def guard(client: DatastoreClient, place: Place, request: Any, commit: Commit) -> None:
+    """Add to the request what the commit changes in guards.
+
+    A set changes the guard of its counter over the version that it saw, or the commit fails. A dead receipt with a body
+    marks the guards of its counters. A mark is never taken back, so a guard that has one is left alone: dead letters
+    make a set begin anew once for each counter, at most.
+    """
+    marked = _marked(commit)
+    counters = {*marked, *(commit.guard or ())[:1]}
+    if not counters:
+        return
+    found = (await client.look_up(place.guard(counter) for counter in counters)).entities
+    guards = {name_of(one.entity.key)[1]: one for one in found}
+    for counter in sorted(counters):
+        there = guards.get(counter)
+        entity = place.entity(place.guard(counter))
+        if there is not None:
+            entity.CopyFrom(there.entity)
+        version = there.version if there is not None else 0
+        if commit.guard is not None and commit.guard[0] == counter:
+            version = commit.guard[1].version
+            entity.properties[DELETED].boolean_value = commit.guard[1].deleted
+            # Which set it was stands in it: a write that changed nothing would leave the version.
+            entity.properties[LAST].string_value = commit.receipts[0].key
+            entity.properties[LAST].exclude_from_indexes = True
+        elif DEAD in entity.properties:
+            continue
+        if counter in marked:
+            entity.properties[DEAD].boolean_value = True
+        mutation = request.mutations.add()
+        if version:
+            mutation.update.CopyFrom(entity)
+            only_over(version, mutation)
+        else:
+            mutation.insert.CopyFrom(entity)
+
+
+def depends(commit: Commit) -> bool:
+    """Whether it is applied only over what was seen."""
+    return commit.guard is not None or bool(commit.marks) or bool(_marked(commit))
+
+
+def _marked(commit: Commit) -> Collection[str]:
+    """Counters that a dead receipt of this commit stands for."""
+    return {counter for receipt in (*commit.receipts, *commit.revived) for counter in receipt.counters}
+
+
+async def check(client: DatastoreClient, place: Place, commit: Commit) -> None:
+    """Raise why such a commit failed, if it was for its receipts or its guard; the server does not always say."""
+    if not depends(commit):
+        return
+    counter, (seen, _) = commit.guard or ("", Guard())
+    guarded = [place.guard(counter)] if commit.guard else []
+    found = (await client.look_up([*guarded, *(place.receipt(receipt.key) for receipt in commit.receipts)])).entities
+    guards = [one.version for one in found if one.entity.key.path[-1].kind == place.kinds.guard]
+    if len(found) > len(guards):
+        raise AlreadyAppliedError("a receipt of this commit exists")
+    if [seen or None] != (guards or [None]):
+        raise ChangedError(f"{counter} has been set meanwhile")

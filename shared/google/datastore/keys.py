@@ -1,0 +1,186 @@
+"""Where things are in Datastore: kinds, key names, and how entities are written and read as raw protobuf."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, fields
+from typing import Any, Final
+
+from google.cloud.datastore_v1.types import entity as _entity
+
+from shared.model.errors import RefusedError, SettingsError
+from shared.model.sharding import shard_key
+from shared.model.words import Receipt
+
+Key = Any
+"""A raw protobuf key."""
+
+COUNT: Final = "count"
+NUM_SHARDS: Final = "num_shards"
+EXPIRES: Final = "expires"
+STATE: Final = "state"
+NOTE: Final = "note"
+DELETED: Final = "deleted"
+LAST: Final = "last"
+_END: Final = 2.0**63
+_EXACT_DOUBLES: Final = 2.0**52
+"""Doubles below it have room for each whole number, and for some time of adding."""
+DEAD: Final = "dead"
+"""In a guard: the counter has had a dead receipt. In a receipt: it is one, with a body."""
+COUNTERS: Final = "counters"
+BODY: Final = "body"
+_Key: Final = _entity.Key.pb()
+_Entity: Final = _entity.Entity.pb()
+
+
+@dataclass(frozen=True, slots=True)
+class Kinds:
+    """The first two are Google's published model. Databases where they are something else need others."""
+
+    config: str = "GeneralCounterShardConfig"
+    shard: str = "GeneralCounterShard"
+    receipt: str = "CountersinkReceipt"
+    guard: str = "CountersinkGuard"
+    mark: str = "CountersinkMark"
+    job: str = "CountersinkJob"
+    task: str = "CountersinkTask"
+    fleet: str = "CountersinkFleet"
+
+    def __post_init__(self) -> None:
+        """A config and a guard of one kind would be one entity, and a set would take away the number of shards."""
+        kinds = {item.name: getattr(self, item.name) for item in fields(self)}
+        if len({*kinds.values()}) < len(kinds):
+            said = ", ".join(f"_{name.upper()}={kind!r}" for name, kind in kinds.items())
+            raise SettingsError(f"COUNTERSINK_KIND{said} must all be different kinds")
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A namespace of a database, and the kinds in it."""
+
+    project: str
+    database: str = ""
+    namespace: str = ""
+    kinds: Kinds = Kinds()
+    index_expires: bool = True
+    """`sweep` needs the index. Where a TTL policy deletes receipts it only costs, and is a hot spot at high rates."""
+
+    def key(self, kind: str, name: str) -> Key:
+        key = _Key()
+        partition = key.partition_id
+        partition.project_id = self.project
+        partition.database_id = self.database
+        partition.namespace_id = self.namespace
+        element = key.path.add()
+        element.kind = kind
+        element.name = name
+        return key
+
+    def entity(self, key: Key) -> Any:
+        return _Entity(key=key)
+
+    def config(self, counter: str) -> Key:
+        return self.key(self.kinds.config, counter)
+
+    def shard(self, counter: str, index: int) -> Key:
+        return self.key(self.kinds.shard, shard_key(counter, index))
+
+    def shards(self, counter: str, begin: int, end: int) -> Iterable[Key]:
+        return (self.shard(counter, index) for index in range(begin, end))
+
+    def receipt(self, key: str) -> Key:
+        return self.key(self.kinds.receipt, key)
+
+    def guard(self, counter: str) -> Key:
+        return self.key(self.kinds.guard, counter)
+
+    def receipt_entity(self, receipt: Receipt) -> Any:
+        entity = _Entity(key=self.receipt(receipt.key))
+        if receipt.expires:
+            expires = entity.properties[EXPIRES]
+            expires.timestamp_value.FromMilliseconds(receipt.expires)
+            expires.exclude_from_indexes = not self.index_expires
+        state = entity.properties[STATE]
+        state.string_value = receipt.state
+        state.exclude_from_indexes = True
+        if receipt.note:
+            note = entity.properties[NOTE]
+            note.blob_value = receipt.note
+            note.exclude_from_indexes = True
+        if receipt.body:
+            entity.properties[DEAD].boolean_value = True
+            body = entity.properties[BODY]
+            body.blob_value = receipt.body
+            body.exclude_from_indexes = True
+            for counter in receipt.counters:
+                entity.properties[COUNTERS].array_value.values.add().string_value = counter
+        return entity
+
+
+def name_of(key: Key) -> tuple[str, str]:
+    """Kind and name."""
+    element = key.path[-1]
+    return element.kind, element.name
+
+
+def shard_of(key: Key) -> tuple[str, int] | None:
+    """Counter and index; nothing if it is no shard of ours."""
+    counter, dash, index = name_of(key)[1].removeprefix("shard-").rpartition("-")
+    own = dash and index.isdecimal() and name_of(key)[1] == shard_key(counter, int(index))
+    return (counter, int(index)) if own else None
+
+
+def whole(value: Any) -> int | None:
+    """The number in a value of a property, which another application may have stored as a double; None if it is none,
+    or not a whole one.
+    """
+    match value.WhichOneof("value_type"):
+        case "integer_value":
+            return int(value.integer_value)
+        case "double_value" if value.double_value.is_integer() and abs(value.double_value) < _END:
+            return int(value.double_value)
+    return None
+
+
+def integer(entity: Any, name: str) -> int:
+    """What a property holds; 0 if it is not there. Also 0 if it is no whole number: `flaw_of` says so."""
+    return (whole(entity.properties[name]) or 0) if name in entity.properties else 0
+
+
+def flaw_of(entity: Any, name: str) -> str:
+    """Why nobody knows what number a property is; empty if it is one, or not there."""
+    if name not in entity.properties or whole(entity.properties[name]) is not None:
+        return ""
+    what = str(entity.properties[name].WhichOneof("value_type")).removesuffix("_value")
+    return f"{name} of {said(entity.key)} is no whole number, but a {what}"
+
+
+def inexact(value: Any) -> bool:
+    """Whether the server can't add to it without losing something: it is no number, or a double that is too large."""
+    what = value.WhichOneof("value_type")
+    if what == "double_value":
+        return whole(value) is None or abs(value.double_value) >= _EXACT_DOUBLES
+    return what not in {None, "integer_value"}
+
+
+def number_in(config: Any) -> int:
+    """The number of shards in a result of a Lookup, if there is any. `RefusedError` if nobody knows: a guess would hide
+    shards from readers.
+    """
+    if config is None:
+        return 0
+    if flaw := flaw_of(config.entity, NUM_SHARDS):
+        raise RefusedError(flaw)
+    return integer(config.entity, NUM_SHARDS)
+
+
+def said(key: Key) -> str:
+    """For people."""
+    return " ".join(f"{element.kind} {element.name or element.id}" for element in key.path)
+
+
+def receipt_of(entity: Any) -> Receipt:
+    properties = entity.properties
+    expires = properties[EXPIRES].timestamp_value.ToMilliseconds() if EXPIRES in properties else 0
+    note = properties[NOTE].blob_value if NOTE in properties else b""
+    counters = [one.string_value for one in properties[COUNTERS].array_value.values] if COUNTERS in properties else ()
+    body = properties[BODY].blob_value if BODY in properties else b""
+    return Receipt(name_of(entity.key)[1], expires, properties[STATE].string_value, note, tuple(counters), body)

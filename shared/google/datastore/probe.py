@@ -1,0 +1,57 @@
+"""What this server can do, found out on a scratch entity: the older emulator ignores transforms and says nothing."""
+
+import logging
+from typing import Any, Final, NamedTuple
+from uuid import uuid4
+
+from shared.google.datastore.client import DatastoreClient
+from shared.google.datastore.keys import COUNT, Place, integer
+from shared.model.errors import CountersinkError
+from shared.model.words import Receipt
+from shared.runtime.clock import Clock
+
+_log = logging.getLogger(__name__)
+
+_SCRATCH_LIVES: Final = 3_600_000
+"""Milliseconds. It is deleted at once; if that fails, it is deleted with the receipts that have expired."""
+
+
+class Abilities(NamedTuple):
+    transforms: bool
+    read_time: bool
+
+
+async def probe(client: DatastoreClient, place: Place, clock: Clock) -> Abilities:
+    """Add 2 to 40 in a scratch entity of another property, and see what is there then."""
+    expires = int(clock.now() * 1_000) + _SCRATCH_LIVES
+    scratch = place.receipt_entity(Receipt(f"probe-{uuid4().hex}", expires, "probe"))
+    scratch.properties[COUNT].integer_value = 40
+    await _commit(client, "insert", scratch)  # if the server is away it fails here, and there is nothing to delete
+    try:
+        return await _try(client, scratch, clock)
+    finally:
+        try:
+            await _commit(client, "delete", scratch.key)
+        except CountersinkError as error:
+            _log.warning("a scratch entity of the probe is left over and expires within the hour: %s", error)
+
+
+async def _try(client: DatastoreClient, scratch: Any, clock: Clock) -> Abilities:
+    request = client.commit_request()
+    mutation = request.mutations.add()
+    mutation.update.key.CopyFrom(scratch.key)
+    mutation.property_mask.SetInParent()
+    transform = mutation.property_transforms.add()
+    transform.property = COUNT
+    transform.increment.integer_value = 2
+    await client.commit(request)
+    found = await client.look_up([scratch.key])
+    entity = found.entities[0].entity
+    kept = len(entity.properties) == len(scratch.properties)
+    return Abilities(kept and integer(entity, COUNT) == 42, client.time.bound(clock.monotonic()) > 0)  # noqa: PLR2004
+
+
+async def _commit(client: DatastoreClient, what: str, value: Any) -> None:
+    request = client.commit_request()
+    getattr(request.mutations.add(), what).CopyFrom(value)
+    await client.commit(request)

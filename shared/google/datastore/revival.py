@@ -1,0 +1,24 @@
+"""Owns the change of receipts that are dead: each over the very version that was seen, or the commit fails."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from shared.google.datastore.client import DatastoreClient, only_over
+from shared.google.datastore.keys import Place, receipt_of
+from shared.model.errors import AlreadyAppliedError
+from shared.model.words import Receipt
+
+
+async def revive(client: DatastoreClient, place: Place, request: Any, revived: Sequence[Receipt]) -> None:
+    """Add it to the request. `AlreadyAppliedError` if one of them is not there as dead."""
+    if not revived:
+        return
+    found = (await client.look_up(place.receipt(receipt.key) for receipt in revived)).entities
+    there = {before.key: (before, one.version) for one in found if (before := receipt_of(one.entity)).state == "dead"}
+    if len(there) < len(revived):
+        raise AlreadyAppliedError("a receipt to be revived is not dead")
+    for receipt in revived:
+        before, version = there[receipt.key]
+        mutation = request.mutations.add()
+        mutation.update.CopyFrom(place.receipt_entity(receipt.over(before)))
+        only_over(version, mutation)

@@ -1,0 +1,246 @@
+"""Totals and receipts at one instant."""
+
+import asyncio
+import logging
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from google.cloud.datastore_v1.types import query as _types
+
+from shared.google.datastore.client import DatastoreClient
+from shared.google.datastore.keys import (
+    COUNT,
+    COUNTERS,
+    DEAD,
+    DELETED,
+    NUM_SHARDS,
+    Place,
+    flaw_of,
+    integer,
+    name_of,
+    receipt_of,
+)
+from shared.model import bodies
+from shared.model.errors import TransientError
+from shared.model.exact import ids_of
+from shared.model.words import Guard, Receipt, Total
+
+_log = logging.getLogger(__name__)
+
+_MOST_NUMBERS: Final = 100_000
+_MOST_TOLD: Final = 100
+"""Flaws that go to the log."""
+_LONGEST_SEARCH: Final = 20.0
+_PAGE: Final = 100
+"""Dead receipts in one answer: each may be almost 1 MiB."""
+
+
+class Numbers:
+    """How many shards counters were seen to have last: how many to ask for along with the config."""
+
+    def __init__(self) -> None:
+        self._numbers: OrderedDict[str, int] = OrderedDict()
+        self._told: set[str] = set()
+
+    def is_news(self, flaw: str) -> bool:
+        """Whether it was not told before."""
+        if flaw in self._told or len(self._told) >= _MOST_TOLD:
+            return False
+        self._told.add(flaw)
+        return True
+
+    def get(self, counter: str) -> int:
+        return self._numbers.get(counter, 0)
+
+    def note(self, counter: str, number: int) -> None:
+        self._numbers[counter] = number
+        self._numbers.move_to_end(counter)
+        if len(self._numbers) > _MOST_NUMBERS:
+            self._numbers.popitem(last=False)
+
+
+class Question:
+    """What is asked of a snapshot, as keys, and the answer put together."""
+
+    def __init__(self, place: Place, counters: Sequence[str], receipts: Collection[str], numbers: Numbers) -> None:
+        self._place = place
+        self._numbers = numbers
+        self._asked = {counter: numbers.get(counter) for counter in counters}
+        configs = [place.config(counter) for counter in self._asked]
+        shards = [key for counter, number in self._asked.items() for key in place.shards(counter, 0, number)]
+        guards = [place.guard(counter) for counter in self._asked]
+        self._receipts = {*receipts}
+        self.keys = [*configs, *guards, *shards, *(place.receipt(key) for key in self._receipts)]
+        self._found: dict[tuple[str, str], Any] = {}
+        self._guards: dict[str, Guard] = {}
+        self._dead: dict[str, list[Receipt]] = {}
+
+    def learn(self, entities: Sequence[Any]) -> None:
+        self._found |= {name_of(one.entity.key): one.entity for one in entities}
+        for one in entities:
+            kind, name = name_of(one.entity.key)
+            if kind == self._place.kinds.guard:
+                self._guards[name] = Guard(one.version, one.entity.properties[DELETED].boolean_value)
+                if DEAD in one.entity.properties:
+                    self._dead.setdefault(name, [])
+
+    def marked(self) -> Collection[str]:
+        """Counters that may have dead receipts, as far as their guards are known."""
+        return [*self._dead]
+
+    def learn_dead(self, counter: str, entities: Sequence[Any]) -> None:
+        self._dead[counter] += [receipt_of(one.entity) for one in entities]
+
+    def more(self) -> list[Any]:
+        """Keys of the shards that the configs name, and of the ids in dead receipts, that nobody asked for yet."""
+        dead = {counter: bodies.entries(receipts, counter)[0] for counter, receipts in self._dead.items()}
+        ids = {key for entries in dead.values() for key in ids_of(entries)} - self._receipts
+        self._receipts |= ids
+        keys = [self._place.receipt(key) for key in ids]
+        for counter, asked in self._asked.items():
+            number = self._number(counter)
+            keys += self._place.shards(counter, asked, number)
+            self._asked[counter] = max(asked, number)
+            self._numbers.note(counter, number)
+        return keys
+
+    def answer(self) -> tuple[Mapping[str, Total], Collection[str]]:
+        totals = {}
+        for counter in self._asked:
+            entries, sure_until = bodies.entries(self._dead.get(counter, ()), counter)
+            guard = self._guards.get(counter, Guard())
+            totals[counter] = Total(
+                self._sum(counter), self._number(counter), guard, entries, sure_until, self._flaw(counter)
+            )
+        receipts = [one for (kind, _), one in self._found.items() if kind == self._place.kinds.receipt]
+        return totals, {one.key for one in map(receipt_of, receipts) if one.settled}
+
+    def _number(self, counter: str) -> int:
+        config = self._found.get((self._place.kinds.config, counter))
+        return integer(config, NUM_SHARDS) if config is not None else 0
+
+    def _sum(self, counter: str) -> int:
+        return sum(integer(shard, COUNT) for shard in self._shards(counter))
+
+    def _shards(self, counter: str) -> Iterator[Any]:
+        for key in self._place.shards(counter, 0, self._number(counter)):
+            if (shard := self._found.get(name_of(key))) is not None:
+                yield shard
+
+    def _flaw(self, counter: str) -> str:
+        """Of the first of its entities that has one. People are told, since a reading has no room for it."""
+        config = self._found.get((self._place.kinds.config, counter))
+        flaws = [flaw_of(config, NUM_SHARDS)] if config is not None else []
+        flaws += [flaw_of(shard, COUNT) for shard in self._shards(counter)]
+        flaw = next(filter(None, flaws), "")
+        if flaw and self._numbers.is_news(flaw):
+            _log.error("counter %r can't be read exactly: %s. Have its application mend it", counter, flaw)
+        return flaw
+
+
+class PastSnapshot:
+    """Of an instant of the server's clock, which every Lookup names."""
+
+    exact = True
+
+    def __init__(
+        self, client: DatastoreClient, place: Place, numbers: Numbers, time: int, disagreed: Callable[[], None]
+    ) -> None:
+        self.time = time
+        self.as_of = time / 1_000_000
+        self.now = time // 1_000
+        self._client = client
+        self._place = place
+        self._numbers = numbers
+        self._disagreed = disagreed
+
+    async def read(
+        self, counters: Sequence[str], receipts: Collection[str]
+    ) -> tuple[Mapping[str, Total], Collection[str]]:
+        question = Question(self._place, counters, receipts, self._numbers)
+        try:
+            question.learn((await self._client.look_up(question.keys, read_time=self.time)).entities)
+            await ask_for_dead(self._client, self._place, question, self.time)
+            if more := question.more():
+                question.learn((await self._client.look_up(more, read_time=self.time)).entities)
+        except TransientError:
+            self._disagreed()  # perhaps the instant can't be read: the next one is chosen from what is heard anew
+            raise
+        return question.answer()
+
+
+class AgreeingSnapshot:
+    """For a server without read times: what two Lookups agree on, the second begun after the first ended.
+
+    It held at an instant between them, which is later than `time`: it may hold what has been applied since then. So a
+    reading made of it is exact only when nothing is pending.
+    """
+
+    exact = False
+
+    def __init__(self, client: DatastoreClient, place: Place, numbers: Numbers, time: int, as_of: float) -> None:
+        self.time = time
+        self.as_of = as_of
+        self.now = int(as_of * 1_000)
+        self._client = client
+        self._place = place
+        self._numbers = numbers
+
+    async def read(
+        self, counters: Sequence[str], receipts: Collection[str]
+    ) -> tuple[Mapping[str, Total], Collection[str]]:
+        clock = asyncio.get_running_loop()
+        until = clock.time() + _LONGEST_SEARCH
+        before: Mapping[tuple[str, str], int] | None = None
+        asked = {*receipts}
+        while clock.time() < until:  # without a pause: the sooner the second look, the likelier do they agree
+            question = Question(self._place, counters, asked, self._numbers)
+            found = await self._client.look_up(question.keys)
+            question.learn(found.entities)
+            dead = await ask_for_dead(self._client, self._place, question, None)
+            if more := question.more():  # asks for them along with the rest the next time
+                asked |= {name for kind, name in map(name_of, more) if kind == self._place.kinds.receipt}
+                before = None
+                continue
+            if self._lacks(found.entities, dead, counters):
+                before = None
+                continue
+            versions = _versions([*found.entities, *dead])
+            if before == versions:
+                return question.answer()
+            before = versions
+        raise TransientError("Datastore: these entities change faster than they can be read twice")
+
+    def _lacks(self, found: Sequence[Any], dead: Sequence[Any], counters: Sequence[str]) -> bool:
+        """Whether the query has not found yet what the Lookup has: queries of the older emulator come a little late."""
+        queried = {name_of(one.entity.key) for one in dead}
+        receipts = [one.entity for one in found if name_of(one.entity.key)[0] == self._place.kinds.receipt]
+        late = [receipt_of(one) for one in receipts if name_of(one.key) not in queried]
+        return any(one.body and not {*one.counters}.isdisjoint(counters) for one in late)
+
+
+async def ask_for_dead(client: DatastoreClient, place: Place, question: Question, time: int | None) -> Sequence[Any]:
+    """Dead receipts of the counters whose guards have a mark, at `time` if one is given. The built-in index of the
+    counters in them is enough.
+    """
+    found: list[Any] = []
+
+    async def ask(counter: str) -> None:
+        query = _types.Query.pb()()
+        query.kind.add().name = place.kinds.receipt
+        condition = query.filter.property_filter
+        condition.property.name = COUNTERS
+        condition.op = _types.PropertyFilter.Operator.EQUAL
+        condition.value.string_value = counter
+        query.limit.value = _PAGE
+        async for page in client.pages(place.receipt("").partition_id, query, read_time=time):
+            question.learn_dead(counter, page)
+            found.extend(page)
+
+    await asyncio.gather(*map(ask, question.marked()))
+    return found
+
+
+def _versions(found: Sequence[Any]) -> Mapping[tuple[str, str], int]:
+    return {name_of(one.entity.key): one.version for one in found}

@@ -1,0 +1,182 @@
+"""Owns how counters of the published variants are read from Datastore. Nothing is written there."""
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection
+from typing import Any, Final
+
+from grpc import StatusCode
+from grpc.aio import AioRpcError
+
+from shared.google.datastore.client import DatastoreClient
+from shared.google.datastore.configured import Configured
+from shared.google.datastore.foreign import KEY, Kind, Operator, Sum, narrowed
+from shared.google.datastore.keys import Place, name_of, said
+from shared.model.errors import SettingsError, TransientError
+from shared.model.foreign import Foreign, Source
+from shared.model.foreign_variants import By, Variant
+
+AT_ONCE: Final = 16
+"""Kinds that are read."""
+_KINDS: Final = "__kind__"
+NameIn = Callable[[Any], str | None]
+"""The counter of a shard."""
+
+
+def source_in(
+    client: DatastoreClient, place: Place, variant: Variant, *, name: str, kind: str = "", names: Collection[str] = ()
+) -> Source:
+    """`kind`: of the shards, if it is another one. `names`: what the one is called that has none, or, where each is a
+    kind, which ones there are.
+    """
+    ways: dict[By, Any] = {
+        By.CONFIG: lambda: Configured(client, place, variant),
+        By.LABEL: lambda: Labelled(Kind(client, place, kind or variant.shard), variant),
+        By.PARENT: lambda: Below(Kind(client, place, variant.shard), variant),
+        By.KIND: lambda: Kinds(client, place, variant, names),
+        By.ALL: lambda: One(Kind(client, place, kind or variant.shard), variant, *names),
+    }
+    source: Source = ways[variant.by]()
+    source.name = name
+    return source
+
+
+class Labelled:
+    """Shards say whose they are. Their code adds up all that say so."""
+
+    name = ""
+
+    def __init__(self, shards: Kind, variant: Variant) -> None:
+        self._shards = shards
+        self._variant = variant
+
+    async def counter(self, name: str) -> Foreign | None:
+        query = self._shards.query()
+        narrowed(query, self._variant.label, Operator.EQUAL).string_value = name
+        return await _one(self._shards, query, Sum(name, self._variant.count))
+
+    async def counters(self, prefix: str) -> AsyncGenerator[Foreign | str, None]:
+        label = self._variant.label
+
+        def name_in(shard: Any) -> str | None:
+            held = shard.properties[label]
+            return str(held.string_value) if held.WhichOneof("value_type") == "string_value" else None
+
+        query = self._shards.query(label)
+        if prefix:
+            narrowed(query, label, Operator.GREATER_THAN_OR_EQUAL).string_value = prefix
+        async for one in _grouped(self._shards, query, prefix, name_in, self._variant.count):
+            yield one
+
+
+class Below:
+    """Shards lie below the key of their counter. Their code adds up all that do."""
+
+    name = ""
+
+    def __init__(self, shards: Kind, variant: Variant) -> None:
+        self._shards = shards
+        self._variant = variant
+
+    async def counter(self, name: str) -> Foreign | None:
+        query = self._shards.query()
+        narrowed(query, KEY, Operator.HAS_ANCESTOR).key_value.CopyFrom(self._shards.key(name))
+        return await _one(self._shards, query, Sum(name, self._variant.count))
+
+    async def counters(self, prefix: str) -> AsyncGenerator[Foreign | str, None]:
+        def name_in(shard: Any) -> str | None:
+            path = shard.key.path
+            return path[0].name or None if len(path) > 1 and path[0].kind == self._shards.kind else None
+
+        query = self._shards.query()
+        self._shards.from_key(query, prefix)
+        async for one in _grouped(self._shards, query, prefix, name_in, self._variant.count):
+            yield one
+
+
+class Kinds:
+    """The shards of each counter are a kind. Kinds are things of a schema: not too many to remember all names."""
+
+    name = ""
+
+    def __init__(self, client: DatastoreClient, place: Place, variant: Variant, known: Collection[str]) -> None:
+        self._client = client
+        self._place = place
+        self._variant = variant
+        self._known = known
+
+    async def counter(self, name: str) -> Foreign | None:
+        shards = Kind(self._client, self._place, f"{self._variant.shard}{name}")
+        return await _one(shards, shards.query(), Sum(name, self._variant.count))
+
+    async def counters(self, prefix: str) -> AsyncGenerator[Foreign | str, None]:
+        names = self._known or await self._all(prefix)
+        ordered = sorted(name for name in names if name.startswith(prefix))
+        for begin in range(0, len(ordered), AT_ONCE):
+            for one in await asyncio.gather(*map(self.counter, ordered[begin : begin + AT_ONCE])):
+                if one is not None:
+                    yield one
+
+    async def _all(self, prefix: str) -> set[str]:
+        try:
+            names = {name async for name in self._names(_KINDS, self._variant.shard, prefix)}
+        except TransientError as error:
+            if isinstance(error.__cause__, AioRpcError) and error.__cause__.code() is StatusCode.INVALID_ARGUMENT:
+                raise SettingsError("this server (an emulator) lists no kinds: --name each counter") from error
+            raise
+        return names | {name async for name in self._names(self._variant.config, "", prefix)}
+
+    async def _names(self, kind: str, beginning: str, prefix: str) -> AsyncIterator[str]:
+        """Those of entities, without how they begin. A config alone is a counter that holds nothing."""
+        entities = Kind(self._client, self._place, kind)
+        query = entities.query(keys_only=True)
+        entities.from_key(query, beginning + prefix)
+        async for entity in entities.entities(query):
+            _, name = name_of(entity.key)
+            if not name.startswith(beginning + prefix):
+                return
+            yield name.removeprefix(beginning)
+
+
+class One:
+    """All shards of the kind are of one counter."""
+
+    name = ""
+
+    def __init__(self, shards: Kind, variant: Variant, counter: str) -> None:
+        self._shards = shards
+        self._variant = variant
+        self._counter = counter
+
+    async def counter(self, name: str) -> Foreign | None:
+        return await _one(self._shards, self._shards.query(), Sum(name, self._variant.count))
+
+    async def counters(self, prefix: str) -> AsyncGenerator[Foreign | str, None]:
+        if self._counter.startswith(prefix) and (one := await self.counter(self._counter)) is not None:
+            yield one
+
+
+async def _one(shards: Kind, query: Any, held: Sum) -> Foreign | None:
+    async for shard in shards.entities(query):
+        held.add(shard)
+    return held.counter() if held.shards else None
+
+
+async def _grouped(
+    shards: Kind, query: Any, prefix: str, name_in: NameIn, count: str
+) -> AsyncGenerator[Foreign | str, None]:
+    """In an order in which the shards of one counter are side by side, and so are counters that begin alike."""
+    held: Sum | None = None
+    async for shard in shards.entities(query):
+        name = name_in(shard)
+        if name is None:
+            yield f"{said(shard.key)} is left out: it does not say of which counter it is"
+            continue
+        if held is not None and name != held.name:
+            yield held.counter()
+            held = None
+        if not name.startswith(prefix):
+            return
+        held = held or Sum(name, count)
+        held.add(shard)
+    if held is not None:
+        yield held.counter()

@@ -1,0 +1,39 @@
+"""The adds of a commit put together, since no key may stand twice in a request. Pure."""
+
+from collections.abc import Collection
+from typing import Final
+
+from shared.google.datastore.shards import Shard
+from shared.model.errors import AlreadyAppliedError, RefusedError
+from shared.model.sharding import number_for, went
+from shared.model.words import Commit, ShardAdd
+
+_END: Final = 2**63 - 1
+
+
+class Sums:
+    """One sum for each shard, and how many shards each counter must have."""
+
+    def __init__(self, commit: Commit) -> None:
+        if commit.repeats():
+            raise AlreadyAppliedError("a receipt stands twice in this commit")
+        self.shards: dict[Shard, int] = {}
+        self._adds: dict[str, list[ShardAdd]] = {}
+        for add in commit.adds:
+            shard = (add.counter, add.shard)
+            self.shards[shard] = self.shards.get(shard, 0) + add.delta
+            self._adds.setdefault(add.counter, []).append(add)
+        if any(abs(delta) > _END for delta in self.shards.values()):
+            raise RefusedError("a sum does not fit into 64 bits")
+
+    def counters(self) -> Collection[str]:
+        return self._adds.keys()
+
+    def number(self, counter: str, there: int) -> int:
+        """Shards that it must have at least, where it has so many (0: no config) and one of these is not there."""
+        return max(max(number_for(add, there), add.shard + 1) for add in self._adds[counter])
+
+    def shrunk(self, shard: Shard, there: int) -> bool:
+        """Whether it, not being there, is one of those that went with a compaction."""
+        counter, index = shard
+        return any(add.shard == index and went(add, there) for add in self._adds[counter])

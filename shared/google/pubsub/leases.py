@@ -1,0 +1,61 @@
+"""Leases on Pub/Sub: acknowledged, extended and given back, in batches within its limits."""
+
+import asyncio
+import math
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final
+
+from shared.google.pubsub.client import PATIENCE, PubsubClient, patiently
+from shared.google.pubsub.wire import ack_batches
+from shared.model.errors import RejectedError
+
+LONGEST: Final = 600
+"""Seconds of a lease that Pub/Sub allows."""
+SIDE_BY_SIDE: Final = 8
+"""Requests in flight."""
+
+_Call = Callable[[Sequence[str], float], Awaitable[None]]
+
+
+class Leases:
+    """All that can be done to a lease can be done twice, so everything is tried again for a while."""
+
+    def __init__(self, client: PubsubClient, subscription: str, patience: float = PATIENCE) -> None:
+        self._client = client
+        self._subscription = subscription
+        self._patience = patience
+        self._slots = asyncio.Semaphore(SIDE_BY_SIDE)
+
+    async def ack(self, ack_ids: Sequence[str]) -> None:
+        await self._all(ack_ids, lambda ids, timeout: self._client.acknowledge(self._subscription, ids, timeout))
+
+    async def extend(self, ack_ids: Sequence[str], seconds: float) -> None:
+        """For whole seconds, `LONGEST` at most; 0 gives them back."""
+        await self._set(ack_ids, min(max(math.ceil(seconds), 0), LONGEST))
+
+    async def give_back(self, ack_ids: Sequence[str]) -> None:
+        await self._set(ack_ids, 0)
+
+    async def _set(self, ack_ids: Sequence[str], seconds: int) -> None:
+        await self._all(
+            ack_ids, lambda ids, timeout: self._client.set_deadline(self._subscription, ids, seconds, timeout)
+        )
+
+    async def _all(self, ack_ids: Sequence[str], call: _Call) -> None:
+        ends = await asyncio.gather(
+            *(self._batch(batch, call) for batch in ack_batches(ack_ids)), return_exceptions=True
+        )
+        for end in ends:
+            if end is not None:
+                raise end
+
+    async def _batch(self, batch: Sequence[str], call: _Call) -> None:
+        try:
+            async with self._slots:
+                await patiently(lambda timeout: call(batch, timeout), self._patience)
+        except RejectedError:
+            # One id that Pub/Sub does not know (any more) fails all of them: a lease that was lost, and no error.
+            if len(batch) > 1:
+                half = len(batch) // 2
+                await self._batch(batch[:half], call)
+                await self._batch(batch[half:], call)

@@ -1,0 +1,105 @@
+"""The dead letters on Pub/Sub: the messages of a subscription, held while one goes through them."""
+
+import logging
+from collections import deque
+from collections.abc import Sequence
+from typing import Final
+
+from shared.google.pubsub.client import PATIENCE, Place, PubsubClient, patiently
+from shared.google.pubsub.leases import Leases
+from shared.google.pubsub.publisher import PubsubPublisher
+from shared.google.pubsub.wire import dead_letter, letter_of, published
+from shared.model.errors import TransientError
+from shared.model.words import Delivery, Letter
+from shared.runtime.clock import Clock
+
+_log = logging.getLogger(__name__)
+
+WAIT: Final = 2.0
+"""Seconds after which there is nothing more, as far as can be known."""
+MOST_PULLED: Final = 100
+MOST_ROUNDS: Final = 20
+"""Pulls that bring only what was held before and has come again."""
+MOST_LATE: Final = 5
+"""Pulls in a row that bring only what was buried since this began: waiting for the last of that might take for ever."""
+
+
+class PubsubDeadLetters:
+    """Pub/Sub does not tell how many messages there are, and some may be held by others."""
+
+    complete = False
+
+    def __init__(
+        self,
+        client: PubsubClient,
+        place: Place,
+        *,
+        lease: float,
+        clock: Clock,
+        wait: float = WAIT,
+        patience: float = PATIENCE,
+    ) -> None:
+        """`lease`: seconds for which others do not see what is held, also if whoever held it was killed. If it takes
+        longer nothing is lost: receipts tell.
+        """
+        self._client = client
+        self._place = place
+        self._lease = lease
+        self._wait = wait
+        self._patience = patience
+        self._leases = Leases(client, place.dead_subscription, patience)
+        self._publisher = PubsubPublisher(client, place.dead_topic, patience=patience)
+        self._pulled: deque[Letter] = deque()
+        self._held: dict[str, str] = {}
+        """Tokens by the broker's ids of the letters."""
+        self._began = clock.now() * 1_000
+        self._late = 0
+        """Such pulls, up to now."""
+        self._reburied: set[str] = set()
+        """Ids of messages that are there anew, as other letters."""
+
+    async def pull(self, limit: int, max_bytes: int) -> Sequence[Letter]:
+        for _ in range(MOST_ROUNDS):
+            if self._pulled or self._late == MOST_LATE or not await self._fetch():
+                break
+        letters: list[Letter] = []
+        while self._pulled and len(letters) < limit:
+            max_bytes -= len(self._pulled[0].delivery.message.data)
+            if max_bytes < 0 and letters:
+                break
+            letters.append(self._pulled.popleft())
+        return letters
+
+    async def ack(self, tokens: Sequence[str], floor: int) -> None:  # noqa: ARG002 (no overlay lives here)
+        await self._leases.ack(tokens)
+        gone = {*tokens}
+        self._held = {letter: token for letter, token in self._held.items() if token not in gone}
+
+    async def bury(self, delivery: Delivery, reason: str) -> None:
+        """As a new letter, which is kept as long as any. Cut off between its two steps it leaves both."""
+        self._reburied.add(delivery.message_id)
+        await self._publisher.publish([dead_letter(delivery, reason, self._place.topic)])
+        await self.ack([delivery.token], 0)
+
+    async def close(self) -> None:
+        tokens, self._held = [*self._held.values()], {}
+        self._pulled.clear()
+        try:
+            await self._leases.give_back(tokens)
+        except TransientError as error:
+            _log.warning("%d dead letters are seen again only in %g seconds: %s", len(tokens), self._lease, error)
+
+    async def _fetch(self) -> bool:
+        """Whether anything came, new or not."""
+        subscription = self._place.dead_subscription
+        received = await patiently(lambda _: self._client.pull(subscription, MOST_PULLED, self._wait), self._patience)
+        await self._leases.extend([one.ack_id for one in received], self._lease)
+        late = all(published(one.message) > self._began for one in received)
+        self._late = self._late + 1 if late else 0
+        for one in received:
+            new = one.message.message_id not in self._held
+            self._held[one.message.message_id] = one.ack_id
+            letter = letter_of(one.ack_id, one.message, self._place.topic)
+            if new and letter.delivery.message_id not in self._reburied:
+                self._pulled.append(letter)
+        return bool(received)

@@ -1,0 +1,160 @@
+"""Makes topics and subscriptions on Pub/Sub, and says what is wrong with those that are there."""
+
+from contextlib import suppress
+from typing import Any, Final
+
+from google.pubsub_v1 import types
+
+from shared.google.pubsub.client import ExistsError, NotFoundError, Place, PubsubClient
+from shared.model.errors import RejectedError
+
+DAY: Final = 86_400
+EMULATORS_RETENTION: Final = 7 * DAY
+DELETED_TOPIC: Final = "_deleted-topic_"
+"""What Pub/Sub says of a subscription whose topic is gone."""
+_ANOTHER: Final = (
+    "make another without, let flushers on it run beside those on this one, and delete this one only when it is empty"
+)
+_ANEW: Final = ", and run: countersink provision"
+DEADLINES: Final = (10, 600)
+"""Seconds: the shortest and the longest lease that a subscription may give by itself."""
+
+
+async def provision(client: PubsubClient, place: Place, *, lease: float, retention: int) -> list[str]:
+    """What it did, a line each. Done twice, it changes nothing the second time. `retention` in seconds."""
+    deadline = min(max(int(lease), DEADLINES[0]), DEADLINES[1])
+    return [
+        await _topic(client, place.topic, retention),
+        *await _subscription(client, place.subscription, place.topic, deadline, retention),
+        await _topic(client, place.dead_topic, retention),
+        # No longer than the others: receipts must outlive dead letters, too, which may be replayed.
+        *await _subscription(client, place.dead_subscription, place.dead_topic, DEADLINES[1], retention),
+        await _topic(client, place.tasks.topic, 0),
+        *await _subscription(client, place.tasks.subscription, place.tasks.topic, deadline, retention),
+    ]
+
+
+async def _topic(client: PubsubClient, name: str, retention: int) -> str:
+    """A topic that retains messages can give them to a subscription that was deleted and made again. Nothing is
+    shortened: a longer retention was somebody's wish.
+    """
+    wanted = types.Topic.pb()(name=name)
+    if retention:
+        wanted.message_retention_duration.seconds = retention
+    try:
+        await client.create_topic(wanted)
+    except ExistsError:
+        there = await client.get_topic(name)
+        if there.message_retention_duration.seconds >= retention:
+            return f"{name}: is there"
+        await client.update_topic(wanted, ["message_retention_duration"])
+        return f"{name}: changed{_retains(retention)}"
+    return f"{name}: made{_retains(retention)}"
+
+
+def _retains(retention: int) -> str:
+    return f", retains messages {retention / DAY:g} days" if retention else ""
+
+
+async def _subscription(client: PubsubClient, name: str, topic: str, deadline: int, retention: int) -> list[str]:
+    try:
+        there = await client.get_subscription(name)
+    except NotFoundError:
+        return [await _make(client, name, topic, deadline, retention)]
+    now = await _mend(client, there, deadline, retention)
+    lines = [f"{name}: is there" if now == there else f"{name}: changed, {_said(now)}"]
+    lines += [f"{name}: WRONG: {flaw}" for flaw in losses(now, topic)]
+    return lines + [f"{name}: {flaw}" for flaw in costs(now)]
+
+
+async def _make(client: PubsubClient, name: str, topic: str, deadline: int, retention: int) -> str:
+    wanted = types.Subscription.pb()(name=name, topic=topic, ack_deadline_seconds=deadline)
+    # Without this Pub/Sub deletes a subscription that nobody pulls from for 31 days, with all that is in it.
+    wanted.expiration_policy.SetInParent()
+    try:
+        made = await _with_retention(client.create_subscription, wanted, retention)
+    except ExistsError:
+        return f"{name}: is there"  # somebody was faster, and runs this too
+    return f"{name}: made, {_said(made)}"
+
+
+async def _mend(client: PubsubClient, there: Any, deadline: int, retention: int) -> Any:
+    """As it is then. Only what is less than it should be is changed: more was somebody's wish."""
+    wanted = types.Subscription.pb()(name=there.name, topic=there.topic, ack_deadline_seconds=deadline)
+    fields = []
+    if there.ack_deadline_seconds < deadline:
+        fields.append("ack_deadline_seconds")
+    if there.message_retention_duration.seconds < retention:
+        fields.append("message_retention_duration")
+    now = there
+    if fields:
+        now = await _with_retention(lambda one: client.update_subscription(one, fields), wanted, retention)
+    if _expires(now):
+        wanted.expiration_policy.SetInParent()
+        with suppress(RejectedError):  # the emulator can't; it is said below that it is as it was
+            now = await client.update_subscription(wanted, ["expiration_policy"])
+    return now
+
+
+async def _with_retention(call: Any, wanted: Any, retention: int) -> Any:
+    """The emulator keeps messages 7 days at most, and refuses more."""
+    wanted.message_retention_duration.seconds = retention
+    try:
+        return await call(wanted)
+    except RejectedError:
+        if retention <= EMULATORS_RETENTION:
+            raise
+        wanted.message_retention_duration.seconds = EMULATORS_RETENTION
+        return await call(wanted)
+
+
+def flaws(subscription: Any, topic: str) -> list[str]:
+    """What makes a subscription that is there unfit for counting, each with what to do."""
+    return losses(subscription, topic) + costs(subscription)
+
+
+def strays(subscription: Any, topic: str) -> list[str]:
+    """Flaws by which it gets nothing of what is published on the topic."""
+    found = []
+    if subscription.topic == DELETED_TOPIC:
+        found.append(f"its topic has been deleted: have flushers empty it, then delete it{_ANEW}")
+    elif subscription.topic != topic:
+        found.append(f"it is one of {subscription.topic}, not of {topic}: name another in COUNTERSINK_BROKER")
+    if subscription.detached:
+        found.append(f"it is detached from its topic and gets nothing any more: delete it{_ANEW}")
+    return found
+
+
+def losses(subscription: Any, topic: str) -> list[str]:
+    """Flaws by which messages would not be counted."""
+    found = strays(subscription, topic)
+    if subscription.filter:
+        found.append(f"its filter {subscription.filter!r} drops messages uncounted: {_ANOTHER}")
+    if subscription.HasField("dead_letter_policy"):
+        found.append("its dead-letter policy takes healthy messages away in an outage: remove it (the topic is enough)")
+    if subscription.push_config.push_endpoint:
+        found.append("it pushes, and Countersink pulls: remove the endpoint")
+    return found
+
+
+def costs(subscription: Any) -> list[str]:
+    """Flaws that cost rate, or that somebody will be sorry for one day."""
+    found = []
+    if subscription.enable_exactly_once_delivery:
+        found.append("exactly-once delivery costs rate and is not needed: turn it off")
+    if subscription.enable_message_ordering:
+        found.append(f"ordering makes messages wait for one another: {_ANOTHER}")
+    if _expires(subscription):
+        days = subscription.expiration_policy.ttl.seconds / DAY
+        found.append(f"Pub/Sub deletes it after {days:g} days without a pull: countersink provision has it stay")
+    return found
+
+
+def _expires(subscription: Any) -> bool:
+    """Whether Pub/Sub deletes it when nobody pulls for long, with all that is in it."""
+    return bool(subscription.HasField("expiration_policy") and subscription.expiration_policy.ttl.seconds)
+
+
+def _said(subscription: Any) -> str:
+    days = subscription.message_retention_duration.seconds / DAY
+    return f"leases of {subscription.ack_deadline_seconds} s, keeps messages {days:g} days"

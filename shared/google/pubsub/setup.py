@@ -1,0 +1,156 @@
+"""Whether topic, subscription and dead letters on Pub/Sub are there and fit: for the start, provision and doctor."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from shared.config.findings import FAIL, OK, WARN, Finding, too_long
+from shared.google.pubsub.client import DeniedError, NotFoundError, Place, PubsubClient
+from shared.google.pubsub.provision import costs, losses, provision, strays
+from shared.model.errors import CountersinkError, TransientError
+
+_log = logging.getLogger(__name__)
+
+REACH: Final = 10.0
+"""Seconds for the look at everything."""
+_WRONG: Final = ": WRONG: "
+
+
+class Seen(NamedTuple):
+    """What a look at topics and subscriptions saw."""
+
+    there: Mapping[str, Any]
+    """As raw protobuf."""
+    missing: list[str]
+    hidden: Mapping[str, str]
+    """Those that our account may not look at, and what Pub/Sub said."""
+    pairs: Sequence[tuple[str, str]]
+    """Subscriptions, each with the topic that it should be one of."""
+    tasks: frozenset[str] = frozenset()
+    """Those of jobs: how long they keep a task does not matter, since a job knows how old it may be."""
+
+    def obstacles(self, retention: int) -> list[str]:
+        """Why nobody should start, each with what to do. `retention` in seconds; 0 for who makes no receipts."""
+        found = [f"{', '.join(self.missing)}: not there; run: countersink provision"] if self.missing else []
+        for name, topic in self.pairs:
+            if name in self.there:
+                found += [f"{name}: {flaw}" for flaw in strays(self.there[name], topic)]
+        if retention:
+            counted = {name: one for name, one in self.there.items() if name not in self.tasks}
+            keeps = ((name, int(one.message_retention_duration.seconds)) for name, one in counted.items())
+            found += [flaw for name, seconds in keeps if (flaw := too_long(name, seconds, retention))]
+        return found
+
+
+async def look(client: PubsubClient, place: Place, *, flushes: bool) -> Seen:
+    """`TransientError` if it can't be reached in time. `flushes`: also at what only flushers need."""
+    counts, dead = (place.subscription, place.topic), (place.dead_subscription, place.dead_topic)
+    tasks = (place.tasks.subscription, place.tasks.topic)
+    pairs = [counts, dead, tasks] if flushes else [counts]
+    topics = [place.topic, place.tasks.topic, *([place.dead_topic] if flushes else [])]
+    subscriptions = [subscription for subscription, _ in pairs]
+    names = [*topics, *subscriptions]
+    calls = [*map(client.get_topic, topics), *map(client.get_subscription, subscriptions)]
+    try:
+        async with asyncio.timeout(REACH):
+            answers = await asyncio.gather(*calls, return_exceptions=True)
+    except TimeoutError:
+        raise TransientError(f"Pub/Sub did not answer within {REACH:g} seconds") from None
+    there, missing, hidden = {}, [], {}
+    for name, answer in zip(names, answers, strict=True):
+        if isinstance(answer, NotFoundError):
+            missing.append(name)
+        elif isinstance(answer, DeniedError):
+            hidden[name] = str(answer)
+        elif isinstance(answer, BaseException):
+            raise answer
+        else:
+            there[name] = answer
+    return Seen(there, missing, hidden, pairs, frozenset({place.tasks.topic, place.tasks.subscription}))
+
+
+async def obstacles(client: PubsubClient, place: Place, retention: int, *, flushes: bool) -> list[str]:
+    """Before a start; `TransientError` if Pub/Sub can't be reached in time."""
+    seen = await look(client, place, flushes=flushes)
+    for name, why in seen.hidden.items():
+        _log.warning("whether %s is fit can't be seen, give this account Pub/Sub Viewer: %s", name, why)
+    return seen.obstacles(retention if flushes else 0)
+
+
+class PubsubSetup:
+    """The broker on Pub/Sub."""
+
+    def __init__(self, client: PubsubClient, place: Place, *, lease: float, retention: int, emulator: str) -> None:
+        """`retention` in seconds; `emulator` as in PUBSUB_EMULATOR_HOST."""
+        self._client = client
+        self._place = place
+        self._lease = lease
+        self._retention = retention
+        self._emulator = emulator
+
+    async def provision(self) -> AsyncIterator[Finding]:
+        try:
+            lines = await provision(self._client, self._place, lease=self._lease, retention=self._retention)
+        except TransientError as error:
+            yield self._away(error)
+            return
+        for line in lines:
+            yield Finding(FAIL if _WRONG in line else OK, "broker", line)
+
+    async def findings(self) -> AsyncIterator[Finding]:
+        try:
+            seen = await look(self._client, self._place, flushes=True)
+        except CountersinkError as error:
+            yield self._away(error)
+            return
+        if self._emulator:
+            said = f"the emulator at {self._emulator} keeps everything in memory: it is for trying things"
+            yield Finding(WARN, "broker", said)
+        for name in seen.there:
+            yield Finding(OK, "broker", f"{name}: is there")
+        for obstacle in seen.obstacles(self._retention):
+            yield Finding(FAIL, "broker", obstacle)
+        for name, why in seen.hidden.items():
+            yield Finding(WARN, "broker", f"{name}: can't be looked at, give this account Pub/Sub Viewer ({why})")
+        for finding in self._flaws(seen):
+            yield finding
+        if not self._emulator:  # which can't say
+            async for finding in self._permissions(seen):
+                yield finding
+
+    def _away(self, error: CountersinkError) -> Finding:
+        where = f"PUBSUB_EMULATOR_HOST={self._emulator}" if self._emulator else "the network, and credentials"
+        return Finding(FAIL, "broker", f"{error}; look at {where}")
+
+    def _flaws(self, seen: Seen) -> list[Finding]:
+        """Those that are no obstacles."""
+        found = []
+        for name, topic in seen.pairs:
+            if (one := seen.there.get(name)) is not None:
+                lost = [flaw for flaw in losses(one, topic) if flaw not in strays(one, topic)]
+                found += [Finding(FAIL, "broker", f"{name}: {flaw}") for flaw in lost]
+                found += [Finding(WARN, "broker", f"{name}: {flaw}") for flaw in costs(one)]
+        return found
+
+    async def _permissions(self, seen: Seen) -> AsyncIterator[Finding]:
+        place = self._place
+        needed = (
+            (place.topic, "pubsub.topics.publish", "Pub/Sub Publisher"),
+            (place.subscription, "pubsub.subscriptions.consume", "Pub/Sub Subscriber"),
+            (place.dead_topic, "pubsub.topics.publish", "Pub/Sub Publisher"),
+            (place.tasks.topic, "pubsub.topics.publish", "Pub/Sub Publisher"),
+            (place.tasks.subscription, "pubsub.subscriptions.consume", "Pub/Sub Subscriber"),
+        )
+        for name, permission, role in needed:
+            if name in seen.missing:
+                continue
+            try:
+                may = await self._client.may(name, permission)
+            except CountersinkError as error:
+                yield Finding(WARN, "broker", f"{name}: can't be asked for permissions: {error}")
+                continue
+            if may:
+                yield Finding(OK, "broker", f"{name}: this account has {permission}")
+            else:
+                yield Finding(FAIL, "broker", f"{name}: this account lacks {permission}: give it the role {role}")

@@ -1,0 +1,249 @@
+"""The subscription on Pub/Sub: several unary pulls outstanding, and flow control of our own."""
+
+import asyncio
+import contextlib
+import logging
+from collections import OrderedDict, deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from shared.google.pubsub.client import PATIENCE, Place, PubsubClient, SetupError
+from shared.google.pubsub.kept import KeptPublisher
+from shared.google.pubsub.leases import Leases
+from shared.google.pubsub.wire import dead_letter, from_wire, published
+from shared.model.errors import CountersinkError, TransientError
+from shared.model.words import Delivery
+
+_log = logging.getLogger(__name__)
+
+MOST_ASKED: Final = 1_000
+"""Messages that one pull may ask for."""
+ROUND_TRIP: Final = 0.5
+"""Seconds that a pull waits for the answer to a question of its own, even if it is not to wait for messages."""
+CLOSING: Final = 1.0
+"""Seconds that the end may take beyond the linger."""
+REMEMBERED: Final = 50_000
+"""Messages of which is known how often they came."""
+
+
+class PubsubSubscription:
+    """Pub/Sub's own promises, which are a little weaker than the port's:
+
+    - it numbers attempts only under a dead-letter policy, which we can't use. So `attempt` counts what this object has
+      handed out, of the last `REMEMBERED` messages: a first delivery here may be a second one of another process;
+    - an ack that comes too late may still be taken. No harm: the message has been applied or buried;
+    - two holders of one message are rare, not impossible. No harm either: receipts tell.
+
+    What was pulled beyond the limits of the caller waits for its next pull, for `hold` seconds at most, then it is
+    given back; and no pull is ever cancelled, since the messages of its answer would be leased to nobody.
+    """
+
+    def __init__(
+        self,
+        client: PubsubClient,
+        place: Place,
+        *,
+        lease: float,
+        outstanding: int = 4,
+        linger: float = 2.0,
+        hold: float = 1.0,
+        patience: float = PATIENCE,
+    ) -> None:
+        """`linger`: seconds that a pull stays outstanding, though its caller may have gone."""
+        self._client = client
+        self._place = place
+        self._lease = lease
+        self._outstanding = outstanding
+        self._linger = linger
+        self._hold = hold
+        self._leases = Leases(client, place.subscription, patience)
+        self._dead = KeptPublisher(
+            client, place.dead_topic, place.dead_subscription, patience=patience, of="dead letters"
+        )
+        self._pulled: deque[_Pulled] = deque()
+        self._pulls: dict[asyncio.Task[None], float] = {}
+        self._asked = 0
+        self._width = 1
+        self._typical = 1_000.0
+        self._extends: bool | None = None
+        self._attempts = _Attempts(REMEMBERED)
+        self._failure: Exception | None = None
+        self._news = asyncio.Event()
+        self._reaper: asyncio.Task[None] | None = None
+        self._closing = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+
+    async def pull(self, limit: int, max_bytes: int, wait: float) -> Sequence[Delivery]:
+        until = self._loop.time() + wait
+        self._ask(limit, max_bytes)
+        while True:
+            # No await between the taking and the return: a caller who is cancelled has taken nothing.
+            if deliveries := self._take(limit, max_bytes):
+                return deliveries
+            if self._failure is not None:
+                failure, self._failure = self._failure, None
+                raise failure
+            now = self._loop.time()
+            if now < until:
+                self._ask(limit, max_bytes)
+                end = until
+            else:
+                end = min(max(self._pulls.values(), default=0.0), until) + ROUND_TRIP
+            if self._closing.is_set() or end <= now:
+                return ()
+            self._news.clear()
+            try:
+                async with asyncio.timeout_at(end):
+                    await self._news.wait()
+            except TimeoutError:
+                continue
+
+    async def extend(self, tokens: Sequence[str], seconds: float) -> None:
+        """600 seconds at most: Pub/Sub has no longer leases."""
+        await self._leases.extend(tokens, seconds)
+
+    async def ack(self, tokens: Sequence[str], floor: int) -> None:  # noqa: ARG002 (no overlay lives here)
+        await self._leases.ack(tokens)
+
+    async def give_back(self, tokens: Sequence[str]) -> None:
+        await self._leases.give_back(tokens)
+
+    async def bury(self, delivery: Delivery, reason: str) -> None:
+        """Done twice, or cut off between its two steps, it leaves two dead letters of one message id."""
+        await self._dead.publish([dead_letter(delivery, reason, self._place.topic)])
+        await self._leases.ack([delivery.token])
+
+    async def close(self) -> None:
+        """Give back all that no pull has returned. Waits for outstanding pulls to end, which takes `linger` and a
+        second, and not for a Pub/Sub that is away.
+        """
+        self._closing.set()
+        self._news.set()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._linger + CLOSING):
+                while self._pulls:
+                    await asyncio.wait(self._pulls)
+                rest = list(self._pulled)
+                self._pulled.clear()
+                await self._return(rest)
+                if self._reaper is not None and not self._reaper.done():
+                    await asyncio.wait([self._reaper])
+        for task in (*self._pulls, self._reaper):
+            if task is not None:
+                task.cancel()  # what it holds or would get comes again when the leases run out
+
+    def _take(self, limit: int, max_bytes: int) -> list[Delivery]:
+        deliveries: list[Delivery] = []
+        while self._pulled and len(deliveries) < limit:
+            max_bytes -= self._pulled[0].size
+            if max_bytes < 0 and deliveries:
+                break
+            pulled = self._pulled.popleft()
+            attempt = self._attempts.next(f"{pulled.message.message_id} {published(pulled.message)}")
+            deliveries.append(from_wire(pulled.ack_id, pulled.message, max(attempt, pulled.attempt)))
+        return deliveries
+
+    def _ask(self, limit: int, max_bytes: int) -> None:
+        """Start pulls, so that all that are outstanding ask together for no more than the caller has room for."""
+        room = min(limit, max(int(max_bytes / self._typical), 1)) - self._asked - len(self._pulled)
+        free = self._width - len(self._pulls)
+        while free > 0 and room > 0 and not self._closing.is_set():
+            most = min(max(room // free, 1), MOST_ASKED)
+            room -= most
+            free -= 1
+            self._asked += most
+            pull = self._loop.create_task(self._fetch(most, self._linger), name="Pub/Sub pull")
+            self._pulls[pull] = self._loop.time()
+            pull.add_done_callback(self._fetched)
+
+    async def _fetch(self, most: int, wait: float) -> None:
+        try:
+            received = await self._client.pull(self._place.subscription, most, wait)
+            # More of them while there is something to pull.
+            self._width = min(self._width * 2, self._outstanding) if received else 1
+            if received:
+                await self._keep([_Pulled(r.ack_id, r.message, r.delivery_attempt) for r in received])
+        except Exception as error:
+            self._failure = error  # the next pull raises it
+        finally:
+            self._asked -= most
+
+    def _fetched(self, pull: asyncio.Task[None]) -> None:
+        del self._pulls[pull]
+        self._news.set()
+
+    async def _keep(self, pulled: "list[_Pulled]") -> None:
+        await self._prolong([one.ack_id for one in pulled])
+        for one in pulled:
+            one.since = self._loop.time()
+        self._typical = (self._typical + sum(one.size for one in pulled) / len(pulled)) / 2
+        self._pulled += pulled
+        if self._reaper is None or self._reaper.done():
+            self._reaper = self._loop.create_task(self._reap(), name="give back what nobody takes")
+
+    async def _prolong(self, ack_ids: Sequence[str]) -> None:
+        """Have the leases that the caller counts on, if the subscription's own are shorter."""
+        try:
+            if self._extends is None:
+                self._extends = await self._is_short()
+            if self._extends:
+                await self._leases.extend(ack_ids, self._lease)
+        except CountersinkError as error:
+            _log.warning("leases may end early, which costs only repeated work: %s", error)
+
+    async def _is_short(self) -> bool:
+        try:
+            subscription = await self._client.get_subscription(self._place.subscription)
+        except SetupError:
+            return True  # we may not look
+        return bool(subscription.ack_deadline_seconds < self._lease)
+
+    async def _reap(self) -> None:
+        while self._pulled:
+            over = self._loop.time() - self._hold
+            if self._pulled[0].since > over:
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(self._pulled[0].since - over):
+                        await self._closing.wait()
+                        return  # `close` gives back what is left
+                continue
+            idle: list[_Pulled] = []
+            while self._pulled and self._pulled[0].since <= over:
+                idle.append(self._pulled.popleft())
+            await self._return(idle)
+
+    async def _return(self, pulled: "Sequence[_Pulled]") -> None:
+        try:
+            await self._leases.give_back([one.ack_id for one in pulled])
+        except TransientError as error:
+            _log.warning("%d messages come again only when their leases run out: %s", len(pulled), error)
+
+
+@dataclass(slots=True)
+class _Pulled:
+    """A message on lease that nobody has asked for yet."""
+
+    ack_id: str
+    message: Any
+    attempt: int
+    since: float = 0.0
+
+    @property
+    def size(self) -> int:
+        return int(self.message.ByteSize())
+
+
+class _Attempts:
+    """How often each of the last so many messages came."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._counts: OrderedDict[str, int] = OrderedDict()
+
+    def next(self, key: str) -> int:
+        count = self._counts.pop(key, 0) + 1
+        self._counts[key] = count
+        if len(self._counts) > self._most:
+            self._counts.popitem(last=False)
+        return count

@@ -1,0 +1,131 @@
+"""Our messages as those of Pub/Sub and back, and how many fit into a request. Pure."""
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+from google.pubsub_v1 import types
+
+from shared.model.errors import TooLargeError
+from shared.model.words import Delivery, Letter, Message
+
+MOST_MESSAGES: Final = 1_000
+MOST_BYTES: Final = 10_000_000 - 1_000
+"""In a publish request; the rest is for the topic's name."""
+MOST_ACK_IDS: Final = 1_000
+MOST_ACK_BYTES: Final = 500_000
+"""Of 512 KiB; the rest is for the subscription's name."""
+MOST_ATTRIBUTES: Final = 100
+MOST_VALUE_BYTES: Final = 1_024
+_FRAME: Final = 8
+"""At most so many bytes more of each item in a request: its tag and its length."""
+
+REASON: Final = "countersink-reason"
+MESSAGE_ID: Final = "countersink-message-id"
+PUBLISHED: Final = "countersink-published"
+TOPIC: Final = "countersink-topic"
+CUT: Final = "countersink-cut"
+"""How many bytes the data had, where they did not all fit beside the reason."""
+_READ: Final = ("ce-", "content-type", "counter", "delta", "countersink-")
+"""Attributes that mean something to us start like this."""
+
+_NUMBER: Final = re.compile("[0-9]{1,18}")
+
+_Message: Final = types.PubsubMessage.pb()
+
+
+def to_wire(message: Message) -> Any:
+    return _Message(data=message.data, attributes=message.attributes)
+
+
+def from_wire(ack_id: str, message: Any, attempt: int) -> Delivery:
+    return Delivery(
+        token=ack_id,
+        message=Message(message.data, dict(message.attributes)),
+        message_id=message.message_id,
+        published=published(message),
+        attempt=attempt,
+    )
+
+
+def published(message: Any) -> int:
+    """Milliseconds since 1970."""
+    time = message.publish_time
+    return int(time.seconds * 1000 + time.nanos // 1_000_000)
+
+
+def requests(messages: Sequence[Any]) -> list[tuple[list[Any], int]]:
+    """As few requests as hold them, in order, with their bytes; `TooLargeError` if one alone is too large."""
+    made: list[tuple[list[Any], int]] = []
+    batch: list[Any] = []
+    size = 0
+    for message in messages:
+        more = message.ByteSize() + _FRAME
+        if more > MOST_BYTES:
+            raise TooLargeError(f"a message of {more} bytes is more than Pub/Sub takes ({MOST_BYTES})")
+        if batch and (len(batch) == MOST_MESSAGES or size + more > MOST_BYTES):
+            made.append((batch, size))
+            batch, size = [], 0
+        batch.append(message)
+        size += more
+    if batch:
+        made.append((batch, size))
+    return made
+
+
+def ack_batches(ack_ids: Sequence[str]) -> Iterator[list[str]]:
+    batch: list[str] = []
+    size = 0
+    for ack_id in ack_ids:
+        more = len(ack_id) + _FRAME
+        if batch and (len(batch) == MOST_ACK_IDS or size + more > MOST_ACK_BYTES):
+            yield batch
+            batch, size = [], 0
+        batch.append(ack_id)
+        size += more
+    if batch:
+        yield batch
+
+
+def dead_letter(delivery: Delivery, reason: str, topic: str) -> Message:
+    """The message as it was, with what it was called and the reason as attributes.
+
+    Only a foreign one can be so large that this does not fit: then attributes that mean nothing to us go first, and
+    the end of the data after them. So whatever could be published can be buried.
+    """
+    ours = {
+        REASON: _short(reason),
+        MESSAGE_ID: delivery.message_id,
+        PUBLISHED: str(delivery.published),
+        TOPIC: _short(topic),
+    }
+    theirs = {key: value for key, value in delivery.message.attributes.items() if key not in ours}
+    whole = Message(delivery.message.data, theirs | ours)
+    if len(whole.attributes) <= MOST_ATTRIBUTES and to_wire(whole).ByteSize() + _FRAME <= MOST_BYTES:
+        return whole
+    read = [key for key in theirs if key.startswith(_READ)][: MOST_ATTRIBUTES - len(ours) - 1]
+    kept = {key: theirs[key] for key in read} | ours | {CUT: str(len(delivery.message.data))}
+    room = MOST_BYTES - to_wire(Message(b"", kept)).ByteSize() - 2 * _FRAME
+    return Message(delivery.message.data[:room], kept)
+
+
+def letter_of(ack_id: str, message: Any, topic: str) -> Letter:
+    """The way back: under the id and the time that it had when it was buried."""
+    attributes = dict(message.attributes)
+    reason = attributes.pop(REASON, "")
+    whole = from_wire(ack_id, message, 1)
+    its_id, its_time, its_topic = (attributes.pop(name, "") for name in (MESSAGE_ID, PUBLISHED, TOPIC))
+    cut = attributes.pop(CUT, str(len(message.data)))
+    if not its_id or not _NUMBER.fullmatch(its_time):
+        return Letter(whole, reason, "it was not put here by a flusher")
+    flaw = None
+    if its_topic != _short(topic):
+        flaw = f"it is of another topic: {its_topic}"
+    elif cut != str(len(message.data)):
+        flaw = f"only {len(message.data)} bytes of {cut} did fit beside the reason"
+    delivery = Delivery(ack_id, Message(message.data, attributes), its_id, int(its_time))
+    return Letter(delivery, reason, flaw)
+
+
+def _short(text: str) -> str:
+    return text.encode(errors="replace")[:MOST_VALUE_BYTES].decode(errors="ignore")

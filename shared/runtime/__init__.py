@@ -1,0 +1,1 @@
+"""What every process needs while it runs: clocks, ids, retries, metrics."""

@@ -1,0 +1,1 @@
+"""Settings in, ports out: the only room that names adapters."""

@@ -1,0 +1,80 @@
+"""The store in Datastore, opened, with what is kept beside it. Beside `wiring` it names adapters."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from shared.config import urls
+from shared.config.settings import Settings
+from shared.model.errors import SettingsError
+from shared.ports.fleet import FleetBook
+from shared.ports.jobs import Jobs
+from shared.ports.store import Store
+from shared.runtime.clock import Clock, ToldClock
+from shared.sqlite.database import Database
+from shared.wiring.files import STORE, elsewhere
+
+if TYPE_CHECKING:
+    from shared.google.datastore.keys import Place as DatastorePlace
+
+
+def opener(environment: Mapping[str, str], *, makes: bool) -> Callable[[Path], Database]:
+    """How files are opened: those that are not there are made, or they are an error."""
+    return lambda file: Database(file, elsewhere(file, environment), makes=makes)
+
+
+class Stored(NamedTuple):
+    """A store, what is kept beside it, and how to let go of it."""
+
+    store: Store
+    jobs: Jobs
+    book: FleetBook
+    close: Callable[[], Awaitable[None]]
+    clock: Clock
+    """The store's time, as far as it is known."""
+
+
+def store_of(settings: Settings, clock: Clock, environment: Mapping[str, str]) -> Stored:
+    place = datastore_place(settings)
+    try:
+        from shared.google.datastore.client import DatastoreClient  # noqa: PLC0415 (the extra may be missing)
+        from shared.google.datastore.fleet import DatastoreFleetBook  # noqa: PLC0415
+        from shared.google.datastore.jobs import DatastoreJobs  # noqa: PLC0415
+        from shared.google.datastore.store import DatastoreStore  # noqa: PLC0415
+    except ImportError as error:
+        raise extra_missing(STORE, settings.store, "google") from error
+    client = DatastoreClient(place.project, place.database, clock, environment)
+    store = DatastoreStore(client, place, clock)
+    told = ToldClock(clock, lambda: client.time.bound(clock.monotonic()) // 1_000)
+    book = DatastoreFleetBook(client, place, clock)
+    return Stored(store, DatastoreJobs(client, place, store), book, client.close, told)
+
+
+def datastore_place(settings: Settings) -> "DatastorePlace":
+    if urls.scheme_of(settings.store) != "datastore":
+        raise SettingsError(
+            f"{STORE}={settings.store!r}: with a Pub/Sub broker it must be datastore://PROJECT[/DATABASE]"
+        )
+    try:
+        from shared.google.datastore.keys import Kinds, Place  # noqa: PLC0415 (the extra may be missing)
+    except ImportError as error:
+        raise extra_missing(STORE, settings.store, "google") from error
+    there = urls.datastore(STORE, settings.store)
+    kinds = Kinds(
+        settings.kind_config,
+        settings.kind_shard,
+        settings.kind_receipt,
+        settings.kind_guard,
+        settings.kind_mark,
+        settings.kind_job,
+        settings.kind_task,
+        settings.kind_fleet,
+    )
+    return Place(there.project, there.database, there.namespace, kinds)
+
+
+def extra_missing(variable: str, url: str, extra: str) -> SettingsError:
+    return SettingsError(
+        f"{variable}={url!r} needs more packages: install Countersink with its extra {extra!r}"
+        f" (in a checkout: pip install --editable '.[{extra}]')"
+    )

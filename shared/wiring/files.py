@@ -1,0 +1,86 @@
+"""Which files the settings name: the database, and the spool; and whether they are those that were there before."""
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from shared.config import urls
+from shared.config.settings import Settings
+from shared.model.errors import SettingsError
+from shared.sqlite import volumes
+from shared.sqlite.disks import MEMORY, kind_of, mounts
+from shared.sqlite.witness import Witness, folder_elsewhere
+
+BROKER = "COUNTERSINK_BROKER"
+STORE = "COUNTERSINK_STORE"
+OVERLAY = "COUNTERSINK_OVERLAY"
+
+
+def spool_flaw(settings: Settings) -> str | None:
+    """Why the spool can't keep anything, with what to do; None if it can, or if nobody can tell."""
+    folder = spool_path(settings).parent
+    if settings.spool_disk == "durable":
+        return None
+    why = (
+        "COUNTERSINK_SPOOL_DISK=ephemeral"
+        if settings.spool_disk == "ephemeral"
+        else volumes.why_ephemeral(folder, volumes.mounts())
+    )
+    if why is None:
+        return None
+    return (
+        f"no spool while Pub/Sub is away, clients are answered 503 then: {folder} does not outlive its container or Pod"
+        f" ({why}). Name a file on a persistent volume with COUNTERSINK_SPOOL. If this one is persistent, set"
+        " COUNTERSINK_SPOOL_DISK=durable; if you want no spool, COUNTERSINK_SPOOL=off"
+    )
+
+
+def spool_path(settings: Settings) -> Path:
+    """Where it would be, whatever the disk."""
+    if settings.spool:
+        return Path(settings.spool)
+    broker = urls.pubsub(BROKER, settings.broker)
+    return Path(".countersink", f"spool-{broker.project}-{broker.topic}.db").absolute()
+
+
+def only_file(settings: Settings) -> Path:
+    """Of a set-up with a SQLite broker."""
+    file = urls.sqlite_file(BROKER, settings.broker)
+    if settings.store and urls.scheme_of(settings.store) != "sqlite":
+        raise SettingsError(f"{STORE}={settings.store!r}: with a SQLite broker it must be the same file")
+    store_file = urls.sqlite_file(STORE, settings.store) if settings.store else file
+    if settings.overlay != "memory://":
+        raise SettingsError(
+            f"{OVERLAY}={urls.shown(settings.overlay)!r}: with a SQLite broker it must be memory://,"
+            " since the broker's own table is the overlay"
+        )
+    if store_file.resolve() != file.resolve():
+        raise SettingsError(
+            f"{STORE}={settings.store!r}: with a SQLite broker it must be the same file, since the file"
+            " knows which receipts are still needed"
+        )
+    return file
+
+
+def all_files(settings: Settings) -> Sequence[Path]:
+    """The data or the spool."""
+    if urls.scheme_of(settings.broker) != "pubsub":
+        return [only_file(settings)]
+    return [spool_path(settings)] if settings.spool != "off" else []
+
+
+def elsewhere(file: Path, environment: Mapping[str, str] = os.environ) -> Path | None:
+    """The folder that remembers the file, though its volume may go. What is in memory is expected to go."""
+    if kind_of(file.absolute().parent, mounts()) in MEMORY:
+        return None
+    return folder_elsewhere(environment)
+
+
+def witness_of(file: Path, environment: Mapping[str, str] = os.environ) -> Witness:
+    return Witness(file, elsewhere(file, environment))
+
+
+def check_files(settings: Settings, environment: Mapping[str, str] = os.environ) -> None:
+    """`LostFileError` if one of them is gone or another."""
+    for file in all_files(settings):
+        witness_of(file, environment).check()

@@ -1,0 +1,104 @@
+"""What keeps reads from being exact, for people; and their word that nothing is missing."""
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import Final
+
+from shared.config.findings import OK, WARN, Finding
+from shared.model.errors import SettingsError, TransientError
+from shared.model.fleet import LOOK_EVERY, Fleet, Record
+from shared.ports.fleet import FleetBook
+
+_PART: Final = "fleet"
+PATIENCE: Final = 3 * LOOK_EVERY
+"""Seconds in which every process that lives has looked."""
+
+
+class FleetSetup:
+    """Looks on; it is no member."""
+
+    def __init__(self, book: FleetBook | None) -> None:
+        """None: the store can't be opened, and its own part says so."""
+        self._book = book
+
+    async def make(self) -> None:
+        """Make the entity, if it is missing. A store that does not answer is no error here: its own part says so."""
+        if self._book is not None:
+            with suppress(TransientError):
+                await self._book.change(lambda fleet, _: None if fleet.version else fleet)
+
+    async def findings(self) -> Sequence[Finding]:
+        if self._book is None:
+            return []
+        try:
+            fleet = (await self._book.look()).fleet
+        except TransientError as error:
+            return [Finding(WARN, _PART, f"whether reads are exact is not known: {error}")]
+        if not fleet.overlay.epoch:
+            return [Finding(OK, _PART, "no process has named an overlay that all share: no read is exact")]
+        found = [
+            Finding(WARN, _PART, f"{_described(name, record)}: no read is exact until {_end(record)}")
+            for name, record in fleet.apart().items()
+        ]
+        if fleet.whole():
+            said = f"the overlay has all that is pending; ingests that publish: {len(fleet.members)}"
+            found.append(Finding(OK, _PART, said))
+        return found
+
+    async def trust(self, which: str | None = None, *, patience: float = PATIENCE) -> Sequence[str]:
+        """Take away the records that keep reads from being exact, or the one of that member or spool. What they
+        stood for, in words.
+
+        All of them are struck first. A process that lives sees that within `patience` seconds and changes its record,
+        which then stays.
+        """
+        if self._book is None:
+            raise SettingsError("the store can't be opened: see countersink doctor")
+        before: dict[str, Record] = {}
+
+        def strike(fleet: Fleet, now: int) -> Fleet:
+            before.clear()
+            apart = fleet.apart().items()
+            before.update({name: one for name, one in apart if which is None or which in {name, one.spool} - {""}})
+            for name in before:
+                fleet = fleet.strikes(name, now)
+            return fleet
+
+        struck = (await self._book.change(strike)).fleet.members
+        if which is not None and not before:
+            raise SettingsError(f"no process or spool {which!r} keeps reads from being exact: see countersink doctor")
+        if before:
+            await asyncio.sleep(patience)
+
+        def remove(fleet: Fleet, _: int) -> Fleet:
+            return fleet.without(*(name for name in before if fleet.members.get(name) == struck[name]))
+
+        left = (await self._book.change(remove)).fleet.members
+        if alive := sorted(before.keys() & left):
+            raise SettingsError(
+                f"{', '.join(alive)}: still running, and accepting what is not in the overlay; end it, or wait until it"
+                " has reached the overlay, then say this again"
+            )
+        return [_described(name, one) for name, one in before.items()]
+
+
+def _described(name: str, record: Record) -> str:
+    said = f"process {name}"
+    if record.topic:
+        said += f" on {record.topic}"
+    if record.spool:
+        said += f", with the spool {record.spool},"
+    if record.struck:
+        when = datetime.fromtimestamp(record.struck / 1000, UTC).isoformat(timespec="seconds")
+        return f"{said} is gone since {when} or before, and may have accepted what is not applied and in no overlay"
+    return f"{said} accepts increments that are not in the overlay"
+
+
+def _end(record: Record) -> str:
+    if record.spool and record.struck:
+        return "an ingest runs on its spool file, or you say that nothing is in it (doctor --trust-overlay)"
+    if record.struck:
+        return "flushers have seen that nothing so old is left, or you say so (doctor --trust-overlay)"
+    return "it has reached the overlay, or has ended"

@@ -1,0 +1,72 @@
+"""What `countersink import` reads, by its arguments. Beside `wiring` and `setups` the one place that names adapters."""
+
+import os
+from collections.abc import AsyncIterator, Collection, Mapping
+from contextlib import asynccontextmanager
+from typing import Final
+
+from shared.config import urls
+from shared.config.settings import Settings
+from shared.model.errors import SettingsError
+from shared.model.foreign import Source
+from shared.model.foreign_variants import By, Variant
+from shared.runtime.clock import SystemClock
+from shared.wiring.datastore import extra_missing
+from shared.wiring.files import STORE
+
+FROM: Final = "--from"
+
+
+@asynccontextmanager
+async def source_of(
+    settings: Settings,
+    variant: Variant,
+    url: str,
+    *,
+    kind: str = "",
+    names: Collection[str] = (),
+    environment: Mapping[str, str] = os.environ,
+) -> AsyncIterator[Source]:
+    """Inside a running event loop. `SettingsError` says which argument can't be used."""
+    there = urls.datastore(FROM, url) if urls.scheme_of(url) == "datastore" else None
+    if there is None:
+        raise SettingsError(f"{FROM}={url!r}: must be datastore://PROJECT[/DATABASE][?namespace=NAMESPACE]")
+    refuse_ours(settings, variant, there, variant.kinds(kind))
+    try:
+        from shared.google.datastore.client import DatastoreClient  # noqa: PLC0415 (the extra may be missing)
+        from shared.google.datastore.keys import Place  # noqa: PLC0415
+        from shared.google.datastore.source import source_in  # noqa: PLC0415
+    except ImportError as error:
+        raise extra_missing(FROM, url, "google") from error
+    place = Place(there.project, there.database, there.namespace)
+    client = DatastoreClient(there.project, there.database, SystemClock(), environment)
+    try:
+        yield source_in(client, place, variant, name=name_of(variant, there, kind), kind=kind, names=names)
+    finally:
+        await client.close()
+
+
+def name_of(variant: Variant, there: urls.Datastore, kind: str) -> str:
+    """Marks are kept under it: it must stay the same, however the place is spelled."""
+    namespace = f"?namespace={there.namespace}" if there.namespace else ""
+    kind = f" {kind or variant.shard}" if variant.renamed else ""
+    return f"{variant.name} datastore://{there.project}/{there.database or '(default)'}{namespace}{kind}"
+
+
+def refuse_ours(settings: Settings, variant: Variant, there: urls.Datastore, theirs: Collection[str]) -> None:
+    """Where its kinds are ours, either it is the same data, or we would take it for what it is not."""
+    if urls.scheme_of(settings.store) != "datastore" or urls.datastore(STORE, settings.store) != there:
+        return
+    ours = {settings.kind_config, settings.kind_shard, settings.kind_receipt, settings.kind_guard, settings.kind_mark}
+    both = {one for one in ours if one in theirs or (variant.by is By.KIND and one.startswith(variant.shard))}
+    if not both:
+        return
+    if variant.by is By.CONFIG and {settings.kind_config, settings.kind_shard} == {*theirs}:
+        raise SettingsError(
+            f"{FROM} and {STORE} are the same place: Countersink reads these counters and adds to them as they are,"
+            " so there is nothing to import"
+        )
+    raise SettingsError(
+        f"{STORE} is the same place, and {' and '.join(sorted(both))} of {variant.name} would be ours: give Countersink"
+        " a namespace of its own (?namespace=…), or other kinds (COUNTERSINK_KIND_…)"
+    )

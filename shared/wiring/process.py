@@ -1,0 +1,225 @@
+"""The composition root: settings in, ports out. It, `spools` and `setups` alone name adapters."""
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from shared.config import urls
+from shared.config.settings import Settings
+from shared.fleet.looks import Looks
+from shared.fleet.membership import Membership, in_memory, new_member
+from shared.memory.jobs import MemoryTasks
+from shared.memory.member import MemberOverlay
+from shared.memory.overlay import ProcessOverlay
+from shared.model.words import Balance
+from shared.ports.broker import DeadLetters, Publisher, Subscription
+from shared.ports.jobs import Jobs, Tasks
+from shared.ports.overlay import Overlay
+from shared.ports.store import Store
+from shared.runtime.clock import Clock, SystemClock
+from shared.sqlite.balance import SqliteBalance
+from shared.sqlite.broker import SqlitePublisher, SqliteSubscription, topic_of
+from shared.sqlite.database import Database
+from shared.sqlite.jobs import SqliteJobs
+from shared.sqlite.letters import SqliteDeadLetters
+from shared.sqlite.overlay import SqliteOverlay
+from shared.sqlite.reserve import Reserve
+from shared.sqlite.store import SqliteStore
+from shared.sqlite.tasks import SqliteTasks
+from shared.wiring.datastore import extra_missing, opener, store_of
+from shared.wiring.files import BROKER, OVERLAY, only_file
+from shared.wiring.spool import Queue, open_spool, with_spooled
+
+if TYPE_CHECKING:
+    from shared.redis.overlay import RedisOverlay
+
+SPOOL_PATIENCE = 2.0
+"""Seconds in which a publish is tried again before the spool takes it."""
+
+
+class Obstacles(Protocol):
+    """Why a process should not start, each with what to do; `TransientError` if that can't be found out now."""
+
+    async def __call__(self, *, flushes: bool) -> Sequence[str]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """Everything that a process needs of the outside, and how to let go of it."""
+
+    publisher: Publisher
+    subscription: Subscription
+    store: Store
+    overlay: Overlay
+    clock: Clock
+    topic: str
+    ages: bool
+    """Whether receipts expire by the clock alone; a file knows which of them are still needed."""
+    metered: bool
+    """Whether each message and each receipt is paid for, so that it is worth while to wait for company."""
+    where: str
+    """Of the data, for people."""
+    obstacles: "Obstacles"
+    letters: Callable[[], DeadLetters]
+    """A way through what was buried."""
+    jobs: Jobs
+    tasks: Tasks
+    spool: Queue | None = None
+    """What takes envelopes while the broker is away."""
+    balance: Callable[[], Balance] | None = None
+    """Where broker and store are one file."""
+    looks: Looks | None = None
+    """At the fleet, where others may publish whom the broker can't list."""
+    _files: Sequence[Database] = ()
+    _begins: list[Callable[[], Awaitable[None]]] = field(default_factory=list)
+    _ends: list[Callable[[], Awaitable[None]]] = field(default_factory=list)
+
+    async def open(self) -> None:
+        """Begin what has to go on all the time; waits for no server that is away."""
+        for begin in self._begins:
+            await begin()
+
+    async def check_files(self) -> None:
+        """`DamagedError` if a file was removed or replaced since it was opened. Who only reads notices it here."""
+        for database in self._files:
+            database.check()
+
+    async def close(self) -> None:
+        """The last that was opened first."""
+        async with AsyncExitStack() as stack:
+            for end in self._ends:
+                stack.push_async_callback(end)
+
+
+def connect(
+    settings: Settings, environment: Mapping[str, str] = os.environ, *, publishes: bool = False, makes: bool = False
+) -> Parts:
+    """Inside a running event loop. Reaches no server yet. `SettingsError` says which setting can't be used.
+
+    `makes`: files that are not there are made, unless COUNTERSINK_EXISTING says that they must be.
+    """
+    opening = opener(environment, makes=makes and settings.existing == "no")
+    if urls.scheme_of(settings.broker) == "pubsub":
+        return _on_pubsub(settings, environment, opening, publishes=publishes)
+    return _embedded(settings, opening)
+
+
+def _embedded(settings: Settings, opening: Callable[[Path], Database]) -> Parts:
+    file = only_file(settings)
+    clock = SystemClock()
+    database = opening(file)
+    topic = topic_of(database)
+    reserve = Reserve(database.path, settings.disk_reserve)
+    return Parts(
+        publisher=SqlitePublisher(database, clock, settings.max_pending_bytes, reserve),
+        subscription=SqliteSubscription(database, clock, settings.lease),
+        store=SqliteStore(database, clock, reserve),
+        overlay=SqliteOverlay(database, topic),
+        clock=clock,
+        topic=topic,
+        ages=False,
+        metered=False,
+        where=str(database.path.absolute()),
+        obstacles=_none,
+        letters=partial(SqliteDeadLetters, database),
+        jobs=SqliteJobs(database, reserve),
+        tasks=SqliteTasks(database, clock, settings.lease),
+        balance=SqliteBalance(database).read,
+        _files=[database],
+        _ends=[database.close],
+    )
+
+
+def _on_pubsub(
+    settings: Settings, environment: Mapping[str, str], opening: Callable[[Path], Database], *, publishes: bool
+) -> Parts:
+    broker = urls.pubsub(BROKER, settings.broker)
+    try:
+        from shared.google.pubsub.client import PATIENCE, Place, PubsubClient  # noqa: PLC0415 (the extra may be missing)
+        from shared.google.pubsub.kept import KeptPublisher  # noqa: PLC0415
+        from shared.google.pubsub.letters import PubsubDeadLetters  # noqa: PLC0415
+        from shared.google.pubsub.setup import obstacles  # noqa: PLC0415
+        from shared.google.pubsub.subscription import PubsubSubscription  # noqa: PLC0415
+        from shared.google.pubsub.tasks import PubsubTasks  # noqa: PLC0415
+    except ImportError as error:
+        raise extra_missing(BROKER, settings.broker, "google") from error
+    stored = store_of(settings, SystemClock(), environment)
+    clock = stored.clock
+    looks = Looks(stored.book, clock, settings.look)
+    client = PubsubClient(environment.get("PUBSUB_EMULATOR_HOST"))
+    place = Place(broker.project, broker.topic, broker.subscription)
+    subscription = PubsubSubscription(client, place, lease=settings.lease)
+    begins: list[Callable[[], Awaitable[None]]] = []
+    tasks = PubsubTasks(client, place, lease=settings.lease)
+
+    async def close_pulls() -> None:
+        """At once: each waits for what it has asked Pub/Sub for."""
+        await asyncio.gather(subscription.close(), tasks.close())
+
+    ends = [stored.close, client.close, close_pulls]
+    spool = open_spool(settings, clock, place.topic, opening) if publishes else None
+    if spool is not None:
+        ends.append(spool.close)
+    in_redis = settings.overlay != "memory://"
+    membership: Membership | None = None
+    if publishes:
+        member = new_member() if in_redis else in_memory(place.topic, spool.id if spool is not None else "")
+        membership = Membership(looks, clock, member=member, topic=place.topic, spool=spool)
+    overlay: Overlay = ProcessOverlay(clock)
+    of_fleet: RedisOverlay | MemberOverlay | None = None
+    if in_redis:
+        overlay = of_fleet = redis_overlay(settings, looks, clock, membership, stored.store)
+    elif membership is not None:
+        overlay = of_fleet = MemberOverlay(clock, looks, membership)
+    if of_fleet is not None:
+        begins.append(of_fleet.open)
+        ends.append(of_fleet.close)
+    return Parts(
+        publisher=KeptPublisher(
+            client, place.topic, place.subscription, patience=SPOOL_PATIENCE if spool and spool.keeps else PATIENCE
+        ),
+        subscription=subscription,
+        store=stored.store,
+        overlay=overlay,
+        clock=clock,
+        topic=place.topic,
+        ages=True,
+        metered=True,
+        where=f"{settings.broker} and {settings.store}",
+        obstacles=partial(obstacles, client, place, settings.retention),
+        letters=lambda: with_spooled(
+            settings, place.topic, PubsubDeadLetters(client, place, lease=settings.lease, clock=clock)
+        ),
+        jobs=stored.jobs,
+        tasks=tasks,
+        spool=spool,
+        looks=looks,
+        _files=[spool.file] if spool is not None else [],
+        _begins=begins,
+        _ends=ends,
+    )
+
+
+def redis_overlay(
+    settings: Settings, looks: Looks, clock: Clock, membership: Membership | None, store: Store
+) -> "RedisOverlay":
+    urls.redis(OVERLAY, settings.overlay)
+    try:
+        from shared.redis.overlay import RedisOverlay  # noqa: PLC0415 (the extra may be missing)
+    except ImportError as error:
+        raise extra_missing(OVERLAY, urls.shown(settings.overlay), "redis") from error
+    return RedisOverlay(settings.overlay, looks, clock, membership=membership, promises=store.promises)
+
+
+def tasks_of_process(clock: Clock, lease: float) -> Tasks:
+    """A queue that ends with the process, for who does a job alone."""
+    return MemoryTasks(clock, lease)
+
+
+async def _none(*, flushes: bool) -> Sequence[str]:  # noqa: ARG001 (the file is made at the start, and by it)
+    return ()

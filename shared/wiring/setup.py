@@ -1,0 +1,174 @@
+"""What provision and doctor look at, by settings. Beside `wiring` the one place that names adapters."""
+
+import os
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from shared.config import urls
+from shared.config.findings import FAIL, Finding
+from shared.config.settings import Settings
+from shared.model.errors import CountersinkError, SettingsError
+from shared.runtime.clock import SystemClock
+from shared.sqlite.setup import SqliteSetup
+from shared.sqlite.spool_setup import SpoolSetup
+from shared.wiring.datastore import datastore_place, extra_missing, store_of
+from shared.wiring.files import BROKER, OVERLAY, STORE, elsewhere, only_file, spool_flaw, spool_path
+from shared.wiring.fleet_setup import FleetSetup
+
+if TYPE_CHECKING:
+    from shared.redis.setup import RedisSetup
+
+
+class Setup(Protocol):
+    """A part of the set-up: how it is made, and what is wrong with it. For people, before anything runs."""
+
+    def provision(self) -> AsyncIterator[Finding]:
+        """Make what is missing and say so; what is there and wrong is a FAIL. Done twice, it changes nothing more."""
+        ...
+
+    def findings(self) -> AsyncIterator[Finding]:
+        """Look at everything, within a bounded time. What can't be reached is a finding, too: it raises nothing."""
+        ...
+
+
+Opening = Callable[[], AbstractAsyncContextManager[Setup]]
+
+
+def setups(settings: Settings, environment: Mapping[str, str] = os.environ) -> Sequence[Opening]:
+    """What provision and doctor look at. Entered inside a running event loop, each raises `SettingsError` if its
+    settings can't be used; the others may be looked at all the same.
+    """
+    if urls.scheme_of(settings.broker) != "pubsub":
+        return [partial(_file_setup, settings)]
+    openings: list[Opening] = [
+        partial(_pubsub_setup, settings, environment),
+        partial(_store_setup, settings, environment),
+    ]
+    if settings.spool != "off":
+        openings.append(partial(_spool_setup, settings))
+    if settings.overlay != "memory://":
+        openings.append(partial(_redis_setup, settings))
+    return openings
+
+
+@asynccontextmanager
+async def _file_setup(settings: Settings) -> AsyncIterator[Setup]:
+    yield _sqlite_setup(settings, only_file(settings))
+
+
+class _StoreSetup:
+    """The store, and the fleet in it where the store is well."""
+
+    def __init__(self, store: Setup, fleet: Callable[[], AbstractAsyncContextManager[FleetSetup]]) -> None:
+        self._store = store
+        self._fleet = fleet
+
+    async def provision(self) -> AsyncIterator[Finding]:
+        async for finding in self._store.provision():
+            yield finding
+        async with self._fleet() as fleet:
+            await fleet.make()
+
+    async def findings(self) -> AsyncIterator[Finding]:
+        failed = False
+        async for finding in self._store.findings():
+            failed |= finding.mark == FAIL
+            yield finding
+        if not failed:
+            async with self._fleet() as fleet:
+                for finding in await fleet.findings():
+                    yield finding
+
+
+@asynccontextmanager
+async def _store_setup(settings: Settings, environment: Mapping[str, str]) -> AsyncIterator[Setup]:
+    async with _datastore_setup(settings, environment) as store:
+        yield _StoreSetup(store, partial(_fleet_setup, settings, environment))
+
+
+@asynccontextmanager
+async def _spool_setup(settings: Settings) -> AsyncIterator[Setup]:
+    file = spool_path(settings)
+    yield SpoolSetup(
+        file, settings.disk_reserve, spool_flaw(settings), elsewhere(file), existing=settings.existing == "yes"
+    )
+
+
+def _sqlite_setup(settings: Settings, file: Path) -> SqliteSetup:
+    return SqliteSetup(file, settings.disk_reserve, elsewhere(file), existing=settings.existing == "yes")
+
+
+@asynccontextmanager
+async def _pubsub_setup(settings: Settings, environment: Mapping[str, str]) -> AsyncIterator[Setup]:
+    there = urls.pubsub(BROKER, settings.broker)
+    try:
+        from shared.google.pubsub.client import Place, PubsubClient  # noqa: PLC0415 (the extra may be missing)
+        from shared.google.pubsub.setup import PubsubSetup  # noqa: PLC0415
+    except ImportError as error:
+        raise extra_missing(BROKER, settings.broker, "google") from error
+    emulator = environment.get("PUBSUB_EMULATOR_HOST", "")
+    client = PubsubClient(emulator)
+    place = Place(there.project, there.topic, there.subscription)
+    try:
+        yield PubsubSetup(client, place, lease=settings.lease, retention=settings.retention, emulator=emulator)
+    finally:
+        await client.close()
+
+
+@asynccontextmanager
+async def _redis_setup(settings: Settings) -> AsyncIterator["RedisSetup"]:
+    urls.redis(OVERLAY, settings.overlay)
+    try:
+        from shared.redis.links import Links  # noqa: PLC0415 (the extra may be missing)
+        from shared.redis.server import Server  # noqa: PLC0415
+        from shared.redis.setup import RedisSetup  # noqa: PLC0415
+    except ImportError as error:
+        raise extra_missing(OVERLAY, urls.shown(settings.overlay), "redis") from error
+    server = Server(settings.overlay, Links(settings.overlay))
+    try:
+        yield RedisSetup(server)
+    finally:
+        await server.close()
+
+
+@asynccontextmanager
+async def _fleet_setup(settings: Settings, environment: Mapping[str, str]) -> AsyncIterator[FleetSetup]:
+    try:
+        stored = store_of(settings, SystemClock(), environment)
+    except CountersinkError:
+        yield FleetSetup(None)
+        return
+    try:
+        yield FleetSetup(stored.book)
+    finally:
+        await stored.close()
+
+
+async def trust_overlay(
+    settings: Settings, which: str | None = None, environment: Mapping[str, str] = os.environ
+) -> Sequence[str]:
+    """Somebody knows that nothing is unapplied of what no overlay holds; see `FleetSetup.trust`."""
+    if urls.scheme_of(settings.broker) != "pubsub":
+        raise SettingsError(f"{BROKER} is a file, which knows all that is pending: there is nothing to trust")
+    async with _fleet_setup(settings, environment) as setup:
+        return await setup.trust(which)
+
+
+@asynccontextmanager
+async def _datastore_setup(settings: Settings, environment: Mapping[str, str]) -> AsyncIterator[Setup]:
+    place = datastore_place(settings)
+    try:
+        from shared.google.datastore.client import EMULATOR, DatastoreClient  # noqa: PLC0415 (the extra may be missing)
+        from shared.google.datastore.setup import DatastoreSetup  # noqa: PLC0415
+        from shared.google.datastore.ttl import Ttl  # noqa: PLC0415
+    except ImportError as error:
+        raise extra_missing(STORE, settings.store, "google") from error
+    clock = SystemClock()
+    client = DatastoreClient(place.project, place.database, clock, environment)
+    try:
+        yield DatastoreSetup(client, place, clock, Ttl(place), emulator=environment.get(EMULATOR, ""))
+    finally:
+        await client.close()

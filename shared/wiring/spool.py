@@ -1,0 +1,123 @@
+"""Opens the spool of the settings, for an ingest to fill and for people to look at; and what it could not send."""
+
+import logging
+import sqlite3
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+from shared.config.settings import Settings
+from shared.counters.dead_letters import BothDeadLetters
+from shared.fleet.spool_holders import SpoolHolders
+from shared.ports.broker import DeadLetters, Publisher, Subscription
+from shared.runtime import metrics
+from shared.runtime.clock import Clock
+from shared.sqlite.broker import SqlitePublisher, SqliteSubscription, claim
+from shared.sqlite.database import Database
+from shared.sqlite.letters import SqliteDeadLetters
+from shared.sqlite.reserve import Reserve
+from shared.sqlite.spool_rows import SpoolRows
+from shared.sqlite.spooled import bring_back, spooled_in
+from shared.sqlite.witness import sighting_of
+from shared.wiring.files import spool_flaw, spool_path
+
+_log = logging.getLogger(__name__)
+
+LEASE: Final = 5.0
+"""Seconds for which what one process forwards is kept from the others on the same file, and from its next life."""
+
+
+@dataclass(frozen=True, slots=True)
+class Queue:
+    """A durable broker of this machine."""
+
+    publisher: Publisher
+    subscription: Subscription
+    clock: Clock
+    """By which it dates what it takes."""
+    keeps: bool
+    """Not if its disk may end with the process: then what is there is sent, and nothing is added."""
+    id: str
+    """Of the file, for ever."""
+    file: Database
+    holders: SpoolHolders
+    _reader: sqlite3.Connection
+    _topic: str
+
+    def hold(self, member: str) -> None:
+        self.holders.hold(member)
+
+    def alive(self) -> Collection[str]:
+        return self.holders.alive()
+
+    def rows(self) -> SpoolRows:
+        return SpoolRows(self._reader, self.file.path, self._topic)
+
+    async def close(self) -> None:
+        self.holders.close()
+        await self.file.close()
+
+
+def open_spool(settings: Settings, clock: Clock, topic: str, opening: Callable[[Path], Database]) -> Queue | None:
+    """None where it is off, or could keep nothing and holds nothing."""
+    _warn_of_what_is_left_behind(settings)
+    if settings.spool == "off":
+        return None
+    file, flaw = spool_path(settings), spool_flaw(settings)
+    if flaw is not None:
+        _log.warning("%s", flaw)
+        if not file.exists():
+            return None
+    database = opening(file)
+    claim(database, topic)
+    back = bring_back(database)
+    if back:
+        _log.warning("%s: %d envelopes that were given up by an older version are sent again", file, back)
+    buried = spooled_in(file).buried
+    metrics.SPOOL_BURIED.set(buried)
+    if buried:
+        _log.error(
+            "%s: %d envelopes can never be sent, and are NOT counted: see countersink dlq list, then replay or drop"
+            " them",
+            file,
+            buried,
+        )
+    reader = database.reader()
+    spool_id = sighting_of(reader).id
+    return Queue(
+        SqlitePublisher(database, clock, settings.spool_bytes, Reserve(file, settings.disk_reserve, applied=False)),
+        SqliteSubscription(database, clock, LEASE),
+        clock,
+        keeps=flaw is None,
+        id=spool_id,
+        file=database,
+        holders=SpoolHolders(file.resolve().parent, spool_id),
+        _reader=reader,
+        _topic=topic,
+    )
+
+
+def _warn_of_what_is_left_behind(settings: Settings) -> None:
+    """In the file that is used if none is named: what was answered 202 waits there until an ingest opens it."""
+    file = spool_path(replace(settings, spool=""))
+    if not settings.spool or file == Path(settings.spool).absolute() or not file.exists():
+        return
+    rows = spooled_in(file)
+    if rows.waiting or rows.given_up:
+        _log.error(
+            "%s: %d envelopes were accepted and are NOT sent, since COUNTERSINK_SPOOL=%s: start an ingest once without"
+            " that setting, until they are sent",
+            file,
+            rows.waiting + rows.given_up,
+            settings.spool,
+        )
+
+
+def with_spooled(settings: Settings, topic: str, letters: DeadLetters) -> DeadLetters:
+    """What the broker keeps, and, where this machine has a spool, what that can't send."""
+    if settings.spool == "off" or not (file := spool_path(settings)).exists():
+        return letters
+    database = Database(file)
+    claim(database, topic)
+    return BothDeadLetters(SqliteDeadLetters(database), letters, database.close)
