@@ -8,12 +8,7 @@ import traceback
 from collections.abc import Sequence
 
 from countersink import __version__
-from countersink.commands import audit, output, setup
-from countersink.commands import counters as shell
-from countersink.commands import dead_letters as dlq
-from countersink.commands import import_ as imports
-from countersink.commands import map as mapping
-from countersink.commands import serve as serving
+from countersink.commands import audit, counters, dead_letters, import_, map, output, serve, setup  # noqa: A004
 from shared.config.settings import table
 from shared.model.errors import CountersinkError
 
@@ -62,18 +57,21 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"countersink {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    serving.add_commands(commands)
-    shell.add_commands(commands)
+    serve.add_commands(commands)
+    counters.add_commands(commands)
     setup.add_commands(commands)
-    dlq.add_commands(commands)
-    mapping.add_commands(commands)
+    dead_letters.add_commands(commands)
+    map.add_commands(commands)
     audit.add_commands(commands)
-    imports.add_commands(commands)
+    import_.add_commands(commands)
     return parser
 
 
 def _settings() -> str:
-    rows = [*table(), ("COUNTERSINK_URL", shell.URL, "where incr, get, list, set, reset and delete find the service")]
+    rows = [
+        *table(),
+        ("COUNTERSINK_URL", counters.URL, "where incr, get, list, set, reset and delete find the service"),
+    ]
     width = max(len(name) for name, _, _ in rows)
     lines = [f"  {name:{width}}  {help_} [{default}]" for name, default, help_ in rows]
     return "settings (environment):\n" + "\n".join(lines)

@@ -62,28 +62,27 @@ def _up(options: argparse.Namespace) -> None:
             options.refuse("argument --data: the folder's name is not UTF-8")
     with _until_told():
         settings = _prepare(environment)
-        from countersink.process import run as processes  # noqa: PLC0415 (see above)
+        from countersink.process import run  # noqa: PLC0415 (see above)
         from countersink.process.sockets import listen  # noqa: PLC0415
 
-        processes.run(processes.up(settings, listen(options.host, options.port), say))
+        run.run(run.up(settings, listen(options.host, options.port), say))
 
 
 def _ingest(options: argparse.Namespace) -> None:
     with _until_told():
         settings = _prepare(os.environ)
-        from countersink.process import run as processes  # noqa: PLC0415 (see above)
-        from countersink.process import workers  # noqa: PLC0415
+        from countersink.process import run, workers  # noqa: PLC0415 (see above)
         from countersink.process.sockets import inherited, listen  # noqa: PLC0415
 
         if options.worker is not None:
             number, parent = options.worker
-            processes.run(processes.ingest(settings, inherited(number), say, parent=parent))
+            run.run(run.ingest(settings, inherited(number), say, parent=parent))
             return
         sock = listen(options.host, options.port)
         if options.workers == 1:
-            processes.run(processes.ingest(settings, sock, say))
+            run.run(run.ingest(settings, sock, say))
         else:
-            processes.run(workers.supervise(settings, sock, options.workers, say))
+            run.run(workers.supervise(settings, sock, options.workers, say))
 
 
 def _flusher(options: argparse.Namespace) -> None:
@@ -91,11 +90,11 @@ def _flusher(options: argparse.Namespace) -> None:
         options.refuse("--host says where to listen, and without --port nothing does")
     with _until_told():
         settings = _prepare(os.environ)
-        from countersink.process import run as processes  # noqa: PLC0415 (see above)
+        from countersink.process import run  # noqa: PLC0415 (see above)
         from countersink.process.sockets import listen  # noqa: PLC0415
 
         sock = listen(options.host or HOST, options.port) if options.port is not None else None
-        processes.run(processes.flusher(settings, sock, say))
+        run.run(run.flusher(settings, sock, say))
 
 
 @contextlib.contextmanager

@@ -16,7 +16,7 @@ from shared.config.settings import Settings
 from shared.model.errors import CountersinkError, TransientError
 
 if TYPE_CHECKING:
-    from shared.wiring.setup import Opening
+    from shared.wiring.doctor import Opening
 
 AT_ONCE: Final = 1_000
 """Receipts that one step of a sweep deletes."""
@@ -69,10 +69,10 @@ def add(
 
 
 async def _provision(_: argparse.Namespace) -> None:
-    from shared.wiring import setup as setups  # noqa: PLC0415 (see above)
+    from shared.wiring import doctor  # noqa: PLC0415 (see above)
 
     wrong = 0
-    for opening in setups.setups(read_settings()):
+    for opening in doctor.setups(read_settings()):
         async with opening() as setup:
             async for finding in setup.provision():
                 _tell(finding.said)
@@ -83,10 +83,10 @@ async def _provision(_: argparse.Namespace) -> None:
 
 async def _doctor(options: argparse.Namespace) -> None:
     if options.trust_overlay is not None:
-        from shared.wiring import setup as setups  # noqa: PLC0415 (see above)
+        from shared.wiring import doctor  # noqa: PLC0415 (see above)
 
         which = None if options.trust_overlay is ALL else options.trust_overlay
-        for said in await setups.trust_overlay(read_settings(), which):
+        for said in await doctor.trust_overlay(read_settings(), which):
             _tell(f"trusted: {said}")
     if options.trust_file:
         from shared.wiring.files import all_files, witness_of  # noqa: PLC0415 (see above)
@@ -103,10 +103,10 @@ async def _doctor(options: argparse.Namespace) -> None:
 
 
 async def _findings() -> AsyncIterator[Finding]:
-    from shared.wiring import setup as setups  # noqa: PLC0415 (see above)
+    from shared.wiring import doctor  # noqa: PLC0415 (see above)
 
     try:
-        openings = setups.setups(read_settings())
+        openings = doctor.setups(read_settings())
     except CountersinkError as error:
         yield Finding(FAIL, "settings", str(error))
         return

@@ -141,7 +141,7 @@ MIGRATIONS: Final = (
     # Version 8: the file's own time in milliseconds, see `time`. Receipts of older versions expire by a wall clock, and
     # lived for 40 days at most: 31 days of retention, 1 day, and 8 days for ids of clients.
     # `since` is the file's time when a message was first leased; while the message is there, no receipt that was made
-    # since then is swept. What promises are, `words` says.
+    # since then is swept. What promises are, `shared.model.promises` says.
     """
     ALTER TABLE store ADD COLUMN now INTEGER NOT NULL DEFAULT 0;
     UPDATE store SET now = (SELECT max(coalesce(max(expires), 0) - 40 * 86400000, 0) FROM receipts);

@@ -1,4 +1,4 @@
-"""The store in Datastore, opened, with what is kept beside it. Beside `wiring` it names adapters."""
+"""Opens the store in Datastore, and what is kept beside it."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path

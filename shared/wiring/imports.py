@@ -1,4 +1,4 @@
-"""What `countersink import` reads, by its arguments. Beside `wiring` and `setups` the one place that names adapters."""
+"""What `countersink import` reads, by its arguments."""
 
 import os
 from collections.abc import AsyncIterator, Collection, Mapping

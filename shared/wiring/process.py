@@ -1,4 +1,4 @@
-"""The composition root: settings in, ports out. It, `spools` and `setups` alone name adapters."""
+"""The parts of a process: settings in, ports out."""
 
 import asyncio
 import os

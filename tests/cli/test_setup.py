@@ -22,7 +22,7 @@ from shared.sqlite.database import Database
 from shared.sqlite.jobs import SqliteJobs
 from shared.sqlite.schema import MIGRATIONS
 from shared.sqlite.setup import SqliteSetup, of_file_system, of_free
-from shared.wiring.setup import setups
+from shared.wiring.doctor import setups
 from tests.cli.running import COUNTERSINK, Done, environment, make_file, run
 
 HOUR = 3_600_000

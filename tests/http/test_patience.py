@@ -9,8 +9,7 @@ from typing import Final
 
 import pytest
 
-from ingest.server import connection_limit as crowd
-from ingest.server import slow_clients as patience
+from ingest.server import connection_limit, slow_clients
 from ingest.server.slow_clients import LONGEST_HEAD
 from shared.runtime import metrics
 from tests.http import answer, contract
@@ -27,7 +26,7 @@ STARTS: Final = (b"P", b"POST /v1/counters/c HTTP/1.1\r\n", post()[:-1], b"GET /
 
 @pytest.fixture(autouse=True)
 def _looks_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(crowd, "LOOK", 0.05)
+    monkeypatch.setattr(connection_limit, "LOOK", 0.05)
 
 
 @pytest.fixture(params=[True, False], ids=["short", "long"])
@@ -63,11 +62,12 @@ def problem_in(client: Client) -> int:
 @pytest.mark.parametrize("after", [b"", post(), GET])
 async def test_a_head_that_does_not_end_is_408(service: Service, start: bytes, after: bytes) -> None:
     loop = asyncio.get_running_loop()
+    begun = loop.time()
     async with connected(service) as client:
         if after:
+            begun = loop.time()
             await client.ask(after)
             client.seen = b""
-        begun = loop.time()
         client.writer.write(start)
         await client.until(lambda: client.closed)
         assert HEAD_TIMEOUT < loop.time() - begun < 10
@@ -137,7 +137,7 @@ async def deaf(service: Service) -> AsyncIterator[asyncio.StreamWriter]:
 
 @pytest.mark.parametrize("request_", [LARGE, b"GET /metrics HTTP/1.1\r\nHost: h\r\n\r\n", GET])
 async def test_who_does_not_read_is_dropped(service: Service, monkeypatch: pytest.MonkeyPatch, request_: bytes) -> None:
-    monkeypatch.setattr(patience, "UNREAD", 0.3)
+    monkeypatch.setattr(slow_clients, "UNREAD", 0.3)
     before = closed("unread")
     async with deaf(service) as writer:
         writer.write(request_ * (20_000_000 // (50_000 if request_ is LARGE else 400)))
@@ -158,7 +158,7 @@ async def test_who_does_not_read_the_last_answer_is_dropped_too(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is not so long that we would have to stop, but the connection can't be closed before it is read."""
-    monkeypatch.setattr(patience, "UNREAD", 0.3)
+    monkeypatch.setattr(slow_clients, "UNREAD", 0.3)
     before = closed("unread")
     async with deaf(service) as writer:
         await poll(lambda: _sockets(service))
@@ -235,7 +235,7 @@ async def test_where_all_wait_for_us_one_too_many_is_503(service: Service) -> No
                 await client.until(lambda client=client: client.closed)  # type: ignore[misc]
                 assert problem_in(client) == 503
         async with contextlib.AsyncExitStack() as stack:
-            flood = [await stack.enter_async_context(connected(service)) for _ in range(crowd.SPARE + 20)]
+            flood = [await stack.enter_async_context(connected(service)) for _ in range(connection_limit.SPARE + 20)]
             await poll(lambda: sum(client.closed for client in flood) >= 20)
             assert not any(client.seen for client in flood)
         async with service.applying():

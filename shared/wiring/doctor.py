@@ -1,4 +1,4 @@
-"""What provision and doctor look at, by settings. Beside `wiring` the one place that names adapters."""
+"""What provision and doctor look at, by the settings."""
 
 import os
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
