@@ -89,8 +89,8 @@ async def test_a_head_that_drips_is_408(service: Service) -> None:
 @pytest.mark.parametrize("said", [b"", b"\r\n", b"\r\n" * 20])
 async def test_who_says_nothing_is_told_nothing(service: Service, said: bytes) -> None:
     loop = asyncio.get_running_loop()
+    begun = loop.time()
     async with connected(service) as client:
-        begun = loop.time()
         client.writer.write(said)
         await client.until(lambda: client.closed)
         assert HEAD_TIMEOUT < loop.time() - begun < 10
