@@ -1,7 +1,7 @@
 """Entries as they travel: attempts to publish, by the parts of an envelope, and what comes back of a counter. Pure."""
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import orjson
@@ -44,6 +44,10 @@ class Attempt:
 
     def __post_init__(self) -> None:
         self.entries = sum(piece.counters for piece in self.pieces)
+
+    def rename(self) -> None:
+        """Nothing is in Redis under the new name."""
+        self.pieces = tuple(replace(piece, attempt=f"{piece.attempt}r") for piece in self.pieces)
 
 
 def pieces_of(envelope: Envelope, attempt: str, published: int) -> Iterator[Piece]:

@@ -183,6 +183,18 @@ class Member:
             await self._write(overlay, step, confirmed=confirmed, again=False)
         return self.overlay == overlay
 
+    async def announce(self, attempts: Sequence[Attempt]) -> None:
+        """Before they are published: so that readings ask for their receipts. What fails here may still arrive later,
+        when it has been published and applied. Then they have other names, and are entered late under these.
+        """
+        try:
+            known = await self.write(attempts, confirmed=False)
+        except AwayError:
+            known = False
+        if not known:
+            for attempt in attempts:
+                attempt.rename()
+
     async def confirm(self, attempts: Sequence[Attempt]) -> None:
         """Return when whoever says exact will count them: they are in the overlay, or the store says that they may
         not be.

@@ -185,8 +185,7 @@ class RedisOverlay:
         attempts = self._copy.add(envelopes, self._clock.monotonic(), self._looks.now())
         try:
             if self._server.up:
-                with contextlib.suppress(AwayError):  # then they are written late
-                    await member.write(attempts, confirmed=False)
+                await member.announce(attempts)
             yield
             await member.confirm(attempts)
         except BaseException as error:

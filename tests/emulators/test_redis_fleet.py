@@ -15,7 +15,7 @@ from shared.model.errors import OverloadedError, SettingsError, TransientError
 from shared.model.fleet import Fleet as FleetWords
 from shared.model.fleet import Overlay
 from shared.model.words import Commit, Envelope, Receipt, ShardAdd
-from shared.redis.links import Script
+from shared.redis.links import AwayError, Script
 from shared.redis.member import Member
 from shared.redis.member_scripts import FENCE
 from shared.redis.overlay import RedisOverlay
@@ -344,6 +344,29 @@ async def test_one_that_has_not_heard_that_it_owes_comes_back_all_the_same(
             await member_of(one).membership.owe()
     assert not (await fleet.fleet()).whole()
     await until_exact(one)
+
+
+async def test_what_was_announced_too_late_is_asked_for_by_readings(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its connection was cut, and Redis runs the script when the envelope has been published and applied."""
+    one = await fleet.process()
+    await until_exact(one)
+    member, delayed = member_of(one), list[Any]()
+    write = member._write
+
+    async def cut(*arguments: Any, **options: Any) -> bool:
+        if not options["confirmed"] and not delayed:
+            delayed.append((arguments, options))
+            raise AwayError("the connection was cut")
+        return await write(*arguments, **options)
+
+    monkeypatch.setattr(member, "_write", cut)
+    async with one.entered([Envelope("e", {"a": 1})]):
+        (arguments, options), *_ = delayed
+        await write(*arguments, **options)
+    (entry,) = [entry for entry in (await one.view(["a"]))["a"].entries if entry.confirmed]
+    assert entry.late
 
 
 async def test_a_new_fleet_is_exact_at_once(fleet: Fleet) -> None:
