@@ -15,13 +15,12 @@ from flusher.jobs.worker import Worker
 from flusher.shards.cool_down import Cooling
 from flusher.shards.growth import Growth
 from flusher.shards.shard_choice import ShardBook
-from shared.config.settings import Settings
+from shared.config.settings import Settings, promise_of
 from shared.counters.compaction import compactor_of
 from shared.counters.reader import Reader
 from shared.counters.setter import Setter
 from shared.fleet.looks import Looks
 from shared.model.jobs import ADD, COMPACT, DELETE, EXPORT, RESET
-from shared.model.promises import promised
 from shared.model.receipts import lifetime
 from shared.ports.broker import Subscription
 from shared.ports.jobs import Jobs, Tasks
@@ -51,7 +50,7 @@ def make_tools(
         overlay=overlay,
         book=ShardBook(store, clock, settings.shards),
         clock=clock,
-        lives=Lives(store, clock, promised(settings.retention * 1000, int(settings.spool_age * 1000))),
+        lives=Lives(store, clock, promise_of(settings)),
         backoff=Backoff,
         together=together,
         growth=Growth(settings.shard_writes, settings.max_shards) if store.parallel else None,

@@ -1,21 +1,21 @@
-"""The Python client. Names are loaded when they are asked for: only some need aiohttp."""
+"""The Python client."""
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from countersink.client.answers import (
+    Accepted,
+    Changed,
+    Counter,
+    Job,
+    Rejected,
+    RejectedError,
+    RequestError,
+    UnavailableError,
+)
+from shared.model.words import Increment
 
 if TYPE_CHECKING:
-    from countersink.client.client import (
-        Accepted,
-        Changed,
-        Client,
-        Counter,
-        Increment,
-        Job,
-        Rejected,
-        RejectedError,
-        RequestError,
-        UnavailableError,
-    )
+    from countersink.client.client import Client as Client
 
 __all__ = [
     "Accepted",
@@ -31,7 +31,10 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    if name in __all__:
-        return getattr(import_module("countersink.client.client"), name)
+def __getattr__(name: str) -> object:
+    """The client only when it is asked for: it brings aiohttp, which is slow to import."""
+    if name == "Client":
+        from countersink.client.client import Client  # noqa: PLC0415 (see above)
+
+        return Client
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

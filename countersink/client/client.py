@@ -11,27 +11,11 @@ from countersink.client.answers import (
     Changed,
     Counter,
     Job,
-    Rejected,
     RejectedError,
-    RequestError,
     UnavailableError,
 )
 from countersink.client.transport import Transport
-from shared.model.words import Increment
 from shared.runtime.ids import mint
-
-__all__ = [
-    "Accepted",
-    "Changed",
-    "Client",
-    "Counter",
-    "Increment",
-    "Job",
-    "Rejected",
-    "RejectedError",
-    "RequestError",
-    "UnavailableError",
-]
 
 LONGEST_WAIT: Final = 300.0
 """Seconds that the service waits at most."""

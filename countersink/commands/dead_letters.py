@@ -127,11 +127,10 @@ class _Desk:
         letter goes last: cut off before that, it can be dropped again.
         """
         from flusher.dead_letters.drop import drop  # noqa: PLC0415 (as above)
-        from shared.model.promises import promised  # noqa: PLC0415 (as above)
+        from shared.config.settings import promise_of  # noqa: PLC0415 (as above)
 
         store, overlay = self.parts.store, self.parts.overlay
-        ours = promised(self.settings.retention * 1_000, int(self.settings.spool_age * 1_000))
-        receipts = await drop(store, overlay, one.parts, ours)
+        receipts = await drop(store, overlay, one.parts, promise_of(self.settings))
         if one.letter.delivery.token:
             await self.letters.ack([one.letter.delivery.token], receipts.time)
         return receipts.found

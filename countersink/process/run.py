@@ -20,9 +20,9 @@ from flusher.metrics_server import serve_status
 from flusher.service import make_flusher, make_runner, make_tools, make_worker
 from ingest.publishing.spool import Spool
 from ingest.service import Ingest
-from shared.config.settings import Settings
+from shared.config.settings import Settings, promise_of
 from shared.model.errors import SettingsError, TransientError
-from shared.model.promises import Promises, promised
+from shared.model.promises import Promises
 from shared.ports.broker import DeadLetters
 from shared.runtime import metrics
 from shared.runtime.supervise import Stop, forever
@@ -129,8 +129,7 @@ def _ingest(parts: Parts, settings: Settings) -> Ingest:
 
 async def _oldest(parts: Parts, settings: Settings) -> int:
     """What a spool may still forward was taken later: receipts outlive what it keeps and what Pub/Sub keeps."""
-    ours = promised(settings.retention * 1000, int(settings.spool_age * 1000))
-    promises = Promises(ours, await parts.store.promises())
+    promises = Promises(promise_of(settings), await parts.store.promises())
     return promises.oldest_spooled(await parts.store.now())
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from shared.model.errors import SettingsError
 from shared.model.fleet import LONGEST_LOOK
+from shared.model.promises import Promise, promised
 
 PREFIX = "COUNTERSINK_"
 MOST_SHARDS = 10_000
@@ -219,6 +220,11 @@ def flaw_of_shards(number: object, most: int) -> str | None:
 
 def variable(name: str) -> str:
     return PREFIX + name.upper()
+
+
+def promise_of(settings: Settings) -> Promise:
+    """What a flusher with these settings promises of envelopes."""
+    return promised(settings.retention * 1000, int(settings.spool_age * 1000))
 
 
 def table() -> list[tuple[str, str, str]]:

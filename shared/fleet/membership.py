@@ -68,8 +68,8 @@ class Membership:
             spool.hold(member)
         self.found: Heritage | None = None
         """Its rows are to be entered before anything else; then call `inherit`."""
-        self._entered: Heritage | None = None
-        """The last whose rows were entered."""
+        self._heir_of: Collection[str] | None = None
+        """Those whose rows were entered, and who still have the file by the last look; None before the first ones."""
         self._wait = longest_look + MARGIN if longest_look else 0.0
         self._silence = silence
         self._turn = asyncio.Lock()
@@ -178,18 +178,18 @@ class Membership:
 
     def inherit(self, found: Heritage) -> None:
         """Its rows are entered: the next change of the record takes the file over from those who had it."""
-        self._entered, self.found = found, None
+        self._heir_of, self.found = found.dead, None
 
     def _find(self, fleet: Fleet) -> None:
         """At first whatever is in the file; later what is there when somebody who had it, too, is struck and gone."""
         if self._file is None or self.found is not None:
             return
-        had = self._with_spool(fleet)
-        if self._entered is not None:
-            had = {name: one for name, one in had.items() if one.struck and name not in self._entered.dead}
-        if self._entered is None or had:
+        first, had = self._heir_of is None, self._with_spool(fleet)
+        if self._heir_of is not None:
+            had = {name: one for name, one in had.items() if one.struck and name not in self._heir_of}
+        if first or had:
             dead = had.keys() - self._file.alive()  # asked before the rows are read: these add none any more
-            if self._entered is None or dead:
+            if first or dead:
                 self.found = Heritage(dead, self._file.rows())
 
     def _with_spool(self, fleet: Fleet) -> dict[str, Record]:
@@ -197,11 +197,11 @@ class Membership:
         return {name: one for name, one in fleet.members.items() if one.spool == self._spool and name != self.id}
 
     def _inherits(self, fleet: Fleet, now: int) -> Fleet:
-        return fleet.takes_over(self._entered.dead, now) if self._entered is not None else fleet
+        return fleet.takes_over(self._heir_of or (), now)
 
     async def _changed(self, step: Callable[[Fleet, int], Fleet | None]) -> Look:
         look = await self._looks.change(step)
-        if self._entered is not None and not self._with_spool(look.fleet).keys() & self._entered.dead:
-            self._entered = self._entered._replace(dead=())  # `memory://` may use the name of its record again
+        if self._heir_of and self._with_spool(look.fleet).keys().isdisjoint(self._heir_of):
+            self._heir_of = ()  # `memory://` may use the name of its record again
         self.reconcile(look)
         return look

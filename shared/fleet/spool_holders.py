@@ -5,10 +5,7 @@ import os
 import re
 from contextlib import suppress
 from pathlib import Path
-from typing import Final
 from uuid import uuid4
-
-_NAME: Final = "{spool}.{member}.{process}.holder"
 
 
 class SpoolHolders:
@@ -26,7 +23,7 @@ class SpoolHolders:
 
     def hold(self, member: str) -> None:
         """Until `close`, or the end of this process."""
-        own = self._folder / _NAME.format(spool=self._spool, member=member, process=uuid4().hex[:8])
+        own = self._folder / f"{self._spool}.{member}.{uuid4().hex[:8]}.holder"
         new = own.with_suffix(".new")
         self._held = os.open(new, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
         fcntl.flock(self._held, fcntl.LOCK_EX)

@@ -25,7 +25,7 @@ Ask = Callable[[], Awaitable[Collection[Promise]]]
 
 
 class KnownPromises:
-    """Up to an hour old, which `shared.promises.ages` allows for."""
+    """Up to an hour old, which `shared.model.promises.ages` allows for."""
 
     def __init__(self, ask: Ask, looks: Looks, clock: Clock) -> None:
         """`ask`: `Store.promises`. `looks` tell the store's time."""

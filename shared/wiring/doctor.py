@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 from shared.config import urls
 from shared.config.findings import FAIL, Finding
 from shared.config.settings import Settings
-from shared.model.errors import CountersinkError, SettingsError
+from shared.model.errors import SettingsError
 from shared.runtime.clock import SystemClock
 from shared.sqlite.setup import SqliteSetup
 from shared.sqlite.spool_setup import SpoolSetup
@@ -136,11 +136,7 @@ async def _redis_setup(settings: Settings) -> AsyncIterator["RedisSetup"]:
 
 @asynccontextmanager
 async def _fleet_setup(settings: Settings, environment: Mapping[str, str]) -> AsyncIterator[FleetSetup]:
-    try:
-        stored = store_of(settings, SystemClock(), environment)
-    except CountersinkError:
-        yield FleetSetup(None)
-        return
+    stored = store_of(settings, SystemClock(), environment)
     try:
         yield FleetSetup(stored.book)
     finally:

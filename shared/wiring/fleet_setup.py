@@ -19,19 +19,15 @@ PATIENCE: Final = 3 * LOOK_EVERY
 class FleetSetup:
     """Looks on; it is no member."""
 
-    def __init__(self, book: FleetBook | None) -> None:
-        """None: the store can't be opened, and its own part says so."""
+    def __init__(self, book: FleetBook) -> None:
         self._book = book
 
     async def make(self) -> None:
         """Make the entity, if it is missing. A store that does not answer is no error here: its own part says so."""
-        if self._book is not None:
-            with suppress(TransientError):
-                await self._book.change(lambda fleet, _: None if fleet.version else fleet)
+        with suppress(TransientError):
+            await self._book.change(lambda fleet, _: None if fleet.version else fleet)
 
     async def findings(self) -> Sequence[Finding]:
-        if self._book is None:
-            return []
         try:
             fleet = (await self._book.look()).fleet
         except TransientError as error:
@@ -54,8 +50,6 @@ class FleetSetup:
         All of them are struck first. A process that lives sees that within `patience` seconds and changes its record,
         which then stays.
         """
-        if self._book is None:
-            raise SettingsError("the store can't be opened: see countersink doctor")
         before: dict[str, Record] = {}
 
         def strike(fleet: Fleet, now: int) -> Fleet:

@@ -341,7 +341,7 @@ SABOTAGES: Final = (
     Sabotage(
         "what came too late, and may be applied, is kept as dead for sure",
         "flusher/flush/window.py",
-        "        return holders[0] if holders and all(held.late is None for held in holders) else None",
+        "        return holders[0] if holders and not any(held.late(now) for held in holders) else None",
         "        return holders[0] if holders else None",
         (FLUSHER,),
     ),
@@ -404,8 +404,8 @@ SABOTAGES: Final = (
     Sabotage(
         "a receipt that is revived goes on to call its increments dead",
         "flusher/flush/commit_loop.py",
-        "note=one.note or notes.SILENT",
-        "note=one.note",
+        "note=r.note or notes.SILENT",
+        "note=r.note",
         (SEEDS,),
     ),
     Sabotage(
@@ -878,15 +878,15 @@ SABOTAGES: Final = (
     Sabotage(
         "rows of a spool are not entered before the file is taken over",
         "shared/redis/member.py",
-        "        if rows.left is None:",
-        "        if False:",
+        "            if not await self._entered_rows(found.rows):",
+        "            if False:",
         (FLEET,),
     ),
     Sabotage(
         "who shares a spool file leaves it to the one that is gone",
         "shared/fleet/membership.py",
-        "            if self._entered is None or dead:",
-        "            if self._entered is None:",
+        "            if first or dead:",
+        "            if first:",
         (FENCES, "-k", "taken_over"),
     ),
     Sabotage(

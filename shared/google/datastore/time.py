@@ -18,7 +18,7 @@ class ServerTime:
         self._doubted = True
 
     def hear(self, micros: int, now: float) -> None:
-        """A response of this time came; `now` is of `Clock.boot`, which counts a sleep of the machine."""
+        """A response of this time came; `now` is of `Clock.monotonic`, which counts a sleep of the machine."""
         if self._doubted or micros >= self.bound(now):
             self._heard, self._at, self._doubted = micros, now, False
 
