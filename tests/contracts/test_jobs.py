@@ -1,6 +1,5 @@
 """What keeps jobs and hands out their tasks: the fakes, the SQLite file, and those with a mistake."""
 
-import itertools
 import os
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -89,22 +88,22 @@ async def test_a_task_that_nobody_can_read_is_dropped(database: Database, caplog
 
 async def test_what_is_kept_of_tasks_leaves_the_reserve_of_the_disk(database: Database) -> None:
     """A job waits for space with the page that it visits, and goes on."""
-    free = 2**20
+    free = 2**30
 
     def look(_: Path) -> os.statvfs_result:
         return os.statvfs_result((1, 1, 2**40, free, free, 0, 0, 0, 0, 255))
 
-    jobs = SqliteJobs(database, Reserve(database.path, 2**20, look=look, clock=itertools.count().__next__))
+    jobs = SqliteJobs(database, Reserve(database.path, 2**20, look=look))
     await jobs.create(JOB)
     first = done(Task("j"), "p3")
     assert await jobs.record(first) == first
-    free -= 1
+    free -= 2**30
     with pytest.raises(StorageFullError):
         await jobs.record(done(first.children[0]))
     there = await jobs.record(first)
     assert there is not None
     assert there.task == first.task
-    free += 1
+    free += 2**30
     assert await jobs.record(done(first.children[0]))
     assert (await standing(jobs)).open == 0
 

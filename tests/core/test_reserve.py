@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from shared.model.errors import StorageFullError
-from shared.runtime.clock import ManualClock
-from shared.sqlite.reserve import GROWTH, LOG_GROWTH, LOOK, Reserve
+from shared.sqlite.reserve import GROWTH, LOG_GROWTH, Reserve
 
 MIB = 2**20
 
@@ -17,20 +16,16 @@ class Disk:
 
     def __init__(self, size: int, free: int) -> None:
         self.size, self.free = size, free
-        self.looks = 0
-        self.clock = ManualClock()
 
     def look(self, folder: Path) -> os.statvfs_result:
         assert folder == Path("/data")
-        self.looks += 1
         blocks, free = self.size // 4096, self.free // 4096
         return os.statvfs_result((4096, 4096, blocks, free + 10, free, 0, 0, 0, 0, 255))
 
     def reserve(self, least: int, *, applied: bool = True) -> Reserve:
-        return Reserve(Path("/data/file.db"), least, applied=applied, look=self.look, clock=self.clock.monotonic)
+        return Reserve(Path("/data/file.db"), least, applied=applied, look=self.look)
 
     def takes(self, reserve: Reserve, pending: int = 0) -> bool:
-        self.clock.turn(LOOK)
         try:
             reserve.check(pending)
         except StorageFullError as error:
@@ -66,13 +61,19 @@ def test_what_is_pending_needs_room_to_be_applied() -> None:
     assert not large.takes(large.reserve(64 * MIB, applied=False), 10 * GROWTH * MIB + 1)
 
 
-def test_the_disk_is_looked_at_now_and_then() -> None:
-    disk = Disk(1_000 * MIB, 900 * MIB)
-    reserve = disk.reserve(64 * MIB)
-    for _ in range(1_000):
-        disk.clock.turn(LOOK / 100)
+def test_what_lies_in_the_log_needs_room_in_the_file(tmp_path: Path) -> None:
+    free = 64 * MIB
+    reserve = Reserve(
+        tmp_path / "file.db",
+        free,
+        look=lambda _: os.statvfs_result((1, 1, 1_000 * MIB, free, free, 0, 0, 0, 0, 255)),
+    )
+    reserve.check(0)
+    (tmp_path / "file.db-wal").write_bytes(b"1")
+    with pytest.raises(StorageFullError):
         reserve.check(0)
-    assert disk.looks <= 12
+    free += 1
+    reserve.check(0)
 
 
 def test_a_folder_that_is_gone_is_somebody_elses_news(tmp_path: Path) -> None:

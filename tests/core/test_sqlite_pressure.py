@@ -1,6 +1,7 @@
 """A SQLite file under pressure: when to come back, how long its log gets, how much may wait for its writer."""
 
 import asyncio
+import os
 import sqlite3
 import threading
 from collections.abc import AsyncIterator
@@ -60,16 +61,19 @@ async def test_who_is_refused_is_told_when_there_will_be_room_as_flushers_go(dat
 
 
 async def test_on_a_disk_that_is_nearly_full_nothing_new_is_written(database: Database) -> None:
-    reserve = Reserve(database.path, 0, look=lambda _: (_ for _ in ()).throw(OSError))
-    reserve._free, reserve._next = 0, float("inf")
-    reserve._kept = 1
+    free = 0
+
+    def look(_: Path) -> os.statvfs_result:
+        return os.statvfs_result((1, 1, 2**40, free, free, 0, 0, 0, 0, 255))
+
+    reserve = Reserve(database.path, 1, look=look)
     publisher = SqlitePublisher(database, ManualClock(), 10_000, reserve)
     store = SqliteStore(database, ManualClock(), reserve)
     addition = Commit((), (ShardAdd("b", 0, 5, 1),), marks=(Mark("there", "b", 0, 5),))
     for refused in (publisher.publish([MESSAGE]), publisher.check(), store.raise_shards("a", 3), store.apply(addition)):
         with pytest.raises(StorageFullError, match="nearly full"):
             await refused
-    reserve._next = 0.0  # the disk is looked at again
+    free = 2**30
     await publisher.publish([MESSAGE])
     await publisher.check()
     assert await store.raise_shards("a", 3) == 3
