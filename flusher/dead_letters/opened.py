@@ -37,6 +37,10 @@ class Opened:
             for key, _ in part.keyed:
                 yield key
 
+    def vanished(self, found: Mapping[str, Receipt]) -> bool:
+        """Whether it is a dead receipt that is not there any more: it may have been applied long ago."""
+        return not self.letter.delivery.token and any(part.key not in found for part in self.parts)
+
     def unsure(self, found: Mapping[str, Receipt], now: int, until: int) -> bool:
         """Whether some of it may have been applied, though no receipt says so: it was buried for its age, or is now so
         old (`until`) that a receipt which is not there may have been there. A dead one, which lives as long as the

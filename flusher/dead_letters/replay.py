@@ -55,7 +55,7 @@ class Replay:
             outcome = Outcome(one, why=one.flaw)
             outcomes.append(outcome)
             until = promises.until(one.letter.delivery.published) if self._judges else None
-            if until is not None and one.unsure(receipts.found, now, until):
+            if one.vanished(receipts.found) or (until is not None and one.unsure(receipts.found, now, until)):
                 outcome.why = LEFT_AS_UNSURE
                 outcome.left = sum(part.increments for part in one.parts)
             elif one.flaw is None:
@@ -64,6 +64,9 @@ class Replay:
         flush = Flush(window, self._tools, self._letters)
         flush.learn(keys, receipts)
         await flush.run(patience)
+        tried = [part.key for one in outcomes if one.why is None for part in one.opened.parts]
+        if unheard := [key for key in tried if key not in window.known]:  # another process was faster
+            flush.learn(unheard, await self._tools.store.receipts(unheard))
         _tell(outcomes, flush)
         return outcomes
 
@@ -76,9 +79,10 @@ def _tell(outcomes: Iterable[Outcome], flush: Flush) -> None:
             continue
         for part in outcome.opened.parts:
             number = part.increments
-            if flush.window.known[part.key] == DROPPED:
+            state = flush.window.known.get(part.key, APPLIED)  # else it was settled so long ago that nobody can tell
+            if state == DROPPED:
                 outcome.dropped += number
-            elif flush.window.known[part.key] != APPLIED:
+            elif state != APPLIED:
                 outcome.left += number
                 outcome.why = outcome.why or flush.why[part.key]
             elif part.key not in counted:

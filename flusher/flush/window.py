@@ -116,6 +116,8 @@ class Window:
         self.known: dict[str, str] = {}
         self.dead: dict[str, int] = {}
         """Receipts to be revived: what they stand for is planned like what has none. With the increments they say."""
+        self.vanished: set[str] = set()
+        """Receipts that were seen dead and are not there any more: another replay may have applied them long ago."""
         self.kept: set[str] = set()
         """Dead receipts that are known to have a body, so that the store counts what they stand for as pending."""
         self.bodies: dict[str, Part] = {}
@@ -188,21 +190,29 @@ class Window:
         return body or part.in_place_of(self.attempts[part.key], self.dead[part.key])
 
     def late(self, now: int) -> Iterator[tuple[Held, Part, str]]:
-        """What is to be given up, and why: what came too late, and second uses of what was given up."""
+        """What is to be given up, and why: what came too late, and second uses of what was given up.
+
+        A second use that came too late is done, if the first one was applied: it adds nothing.
+        """
         for held in [*self.held]:
             for part in held.parts:
-                state = self.known.get(part.key)
-                if state is None and held.late(now):
+                late, left = held.late(now), self._left(part)
+                if left is None:
+                    continue
+                if self.known.get(part.key) in {DEAD, DROPPED}:
+                    yield held, left, TOO_OLD if late else "its id was given up before"
+                elif late and left.second:
+                    self.known[left.key] = APPLIED
+                elif late or part.key in self.vanished:
                     yield held, part, TOO_OLD
-                elif state in {DEAD, DROPPED} and (second := self._left(part)) is not None:
-                    yield held, second, "its id was given up before"
 
     def holder(self, part: Part, now: int) -> Held | None:
         """The message that the store can keep the part of, if that is given up: not one that came too late, since it
         may have been applied; and of a second use there is nothing to keep.
         """
         holders = [held for held in self.held for one in held.parts if part.key == one.key]
-        return holders[0] if holders and not any(held.late(now) for held in holders) else None
+        unsure = part.key in self.vanished or any(held.late(now) for held in holders)
+        return holders[0] if holders and not unsure else None
 
     def learn(self, keys: Collection[str], state: str, attempts: Mapping[str, str] | None = None) -> None:
         """`attempts`: see `Plan`."""
@@ -215,7 +225,8 @@ class Window:
         for key in keys:
             receipt = receipts.get(key)
             if receipt is None:
-                self.dead.pop(key, None)
+                if self.dead.pop(key, None) is not None:
+                    self.vanished.add(key)
                 continue
             note = notes.read(receipt.note)
             self.attempts[key] = note.attempt
@@ -253,4 +264,6 @@ class Window:
 
     def buries(self, part: Part) -> Tally:
         """What giving it up counts: nothing, if it was a dead letter before."""
-        return Tally() if self._revives else Tally(dead=part.increments, foreign=part.increments * part.foreign)
+        if self._revives and part.key not in self.vanished:
+            return Tally()
+        return Tally(dead=part.increments, foreign=0 if self._revives else part.increments * part.foreign)

@@ -7,9 +7,11 @@ import pytest
 from flusher.flush.flusher import Flusher
 from flusher.flush.receipt_lives import Lives
 from flusher.flush.window import TOO_OLD
+from shared.memory.store import MemoryStore
+from shared.model.errors import RefusedError
 from shared.model.promises import promised
-from shared.model.receipts import DAY
-from shared.model.words import Envelope
+from shared.model.receipts import DAY, HOUR
+from shared.model.words import Commit, Envelope
 from tests.flusher.test_worker import Bench
 
 SHORT, LONG = 600_000, 31 * DAY
@@ -89,3 +91,27 @@ async def test_what_is_too_old_for_the_smaller_promise_is_buried_by_the_greater(
     bench.restart(LONG)
     await bench.again()
     assert set(bench.broker.buried().values()) == {TOO_OLD}
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("first", ["applied", "given up"])
+async def test_a_second_use_of_an_id_that_comes_too_late_ends(first: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It adds nothing, so it is done; where the first one was given up, it is too."""
+    bench, apply = Settings(SHORT), MemoryStore.apply
+
+    async def refuse(commit: Commit) -> int:
+        if commit.adds:
+            raise RefusedError("poison")
+        return await apply(bench.store, commit)
+
+    if first == "given up":
+        monkeypatch.setattr(bench.store, "apply", refuse)
+    await bench.publish(Envelope("e", {"a": 1}, {}, retried=True, attempt="first"))
+    await bench.flusher.pull_once(0)
+    await bench.flusher.flush_once()
+    await bench.publish(Envelope("e", {"a": 1}, {}, retried=True, attempt="second"))
+    await bench.flusher.pull_once(0)
+    bench.clock.turn(2 * HOUR / 1_000)  # receipts of ids that clients choose live for longer
+    await bench.flusher.flush_once()
+    assert not bench.broker.unburied()
+    assert [why for why in bench.broker.buried().values() if why == TOO_OLD] == [TOO_OLD] * (first == "given up")

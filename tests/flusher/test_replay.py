@@ -12,7 +12,7 @@ from shared.memory.broker import MemoryOverlay
 from shared.memory.letters import MemoryDeadLetters
 from shared.memory.store import MemoryStore
 from shared.model import bodies
-from shared.model.errors import RefusedError, TransientError
+from shared.model.errors import GoneError, RefusedError, TransientError
 from shared.model.parts import PART_ENTRIES
 from shared.model.promises import promised
 from shared.model.receipts import DAY, HOUR, key_of_envelope, key_of_increment
@@ -421,3 +421,40 @@ async def test_a_dead_receipt_that_expires_before_it_is_renewed_lets_the_message
     await morgue.flush(Envelope("e", {"a": 1}))
     assert morgue.broker.buried() == {}
     assert morgue.broker.unburied() == 1
+
+
+@pytest.mark.parametrize("ages", [True, False])
+@pytest.mark.parametrize("kept", ["letter", "receipt"])
+@pytest.mark.parametrize("asleep", ["before the receipts are read", "before the commit"])
+async def test_a_replay_on_a_machine_that_slept_counts_nothing_twice(
+    ages: bool, kept: str, asleep: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another one was faster, and its receipts are gone by now."""
+    morgue = Morgue(ages=ages)
+    await morgue.flush(POISON)
+    morgue.cured()
+    letters = MemoryDeadLetters(morgue.broker)
+    if kept == "letter":
+        opened = [open_letter(letter, "t") for letter in await letters.pull(10, 10**9)]
+    else:
+        opened = [open_receipt(one) for one in await morgue.store.dead("", 10)]
+    call = "apply" if asleep == "before the commit" else "receipts"
+    now = getattr(morgue.store, call)
+
+    async def sleep(what: object) -> object:
+        monkeypatch.undo()
+        assert sums(await morgue.replay()) == (5, 0, 0)
+        morgue.clock.turn(30 * DAY / 1_000)
+        assert await morgue.store.sweep(morgue.now(), 100)
+        if kept == "letter" and not ages:
+            monkeypatch.setattr(morgue.store, "apply", gone)
+        return await (gone if call == "apply" and kept == "letter" and not ages else now)(what)
+
+    async def gone(_: object) -> object:
+        """The store is the broker's file, and does not find the message."""
+        raise GoneError([opened[0].id])
+
+    monkeypatch.setattr(morgue.store, call, sleep)
+    slept = await Replay(morgue.flusher._tools, letters, ages=ages).run(opened, 0.0)
+    assert sum(one.counted for one in slept) == 0
+    assert (await morgue.total(), await morgue.total("poison")) == (12, 5)

@@ -37,8 +37,8 @@ class Chaos:
         self._loop = system.loop
         self._lease = lease
 
-    async def run(self, seconds: float) -> None:
-        faults = [self._kill_ingest, self._kill_flusher, self._freeze, self._jump, self._grow]
+    async def run(self, until: float) -> None:
+        faults = [self._kill_ingest, self._kill_flusher, self._freeze, self._jump, self._grow, self._set]
         faults += [
             self._compact,
             self._compact,
@@ -50,10 +50,29 @@ class Chaos:
             self._reject,
             self._kill_replay,
         ]
-        while self._loop.time() < seconds:
+        while self._loop.time() < until:
             await asyncio.sleep(self._random.expovariate(1.5))
             self._system.check()
             self._random.choice(faults)()
+
+    def freeze_for_long(self) -> None:
+        """One of those who apply, whatever it is in the middle of. Another one does its work."""
+        system = self._system
+        workers, start = self._random.choice(
+            [(system.flushers, system.start_flusher), (system.replayers, system.start_replayer)]
+        )
+        owner = self._random.choice([*workers])
+        workers.pop(owner)
+        start()
+        self._loop.freeze(owner)
+
+    def thaw(self) -> None:
+        for owner in self._loop.frozen():
+            self._loop.thaw(owner)
+
+    def _set(self) -> None:
+        """Other settings, for those that are started from now on."""
+        self._system.other_settings()
 
     def _kill_ingest(self) -> None:
         """Another one finds its spool."""

@@ -63,6 +63,7 @@ class Disorder:
             self._refuse,
             self._turn_away,
             self._shards,
+            self._system.other_settings,
         ]
         # Where everything fails little can be exact, so each run has some kinds of faults only.
         kept = self._random.choice([0.2, 0.4, 1.0])

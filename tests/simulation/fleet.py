@@ -43,6 +43,8 @@ GRAIN: Final = 29.0
 """Seconds, in gaps: less than the longest gap between two pulls of a flusher that watches."""
 INGESTS: Final = 5
 """Grains in which an ingest looks once."""
+LEAPS_OFTEN: Final = 0.2
+"""Chance of days that nobody sees, after an episode."""
 COUNTED: Final = 0.1
 """Chance of an increment at each look of users, in gaps."""
 OFF: Final = 30 * 86_400.0
@@ -213,6 +215,8 @@ class FleetSystem(System):
             if gap := self.random.choice(GAPS):
                 await self.disorder.before_a_gap()
                 await self._pass(gap)
+            if self.random.random() < LEAPS_OFTEN:
+                await self._leap()
         await self._heal()
 
     async def _episode(self, until: float) -> None:
@@ -227,6 +231,18 @@ class FleetSystem(System):
         for task in tasks:
             task.result()
         self.check()
+
+    async def _leap(self) -> None:
+        """All machines sleep for days, if all that was published has been applied: whatever else is wrong stays so."""
+        until = self.loop.time() + 60.0
+        while self._waiting():
+            if self.loop.time() > until:
+                return
+            await asyncio.sleep(0.5)
+        await asyncio.sleep(6 * TIMEOUT)
+        if not self._waiting():
+            await self._pass_days()
+            self.check()
 
     async def _pass(self, seconds: float) -> None:
         """A time in which nothing new goes wrong; what is wrong stays so."""
@@ -348,6 +364,7 @@ class FleetSystem(System):
         until = self.loop.time() + longest
         while waits():
             self.check()
+            self.drop_what_is_too_old()
             for disk in [*self._left()]:
                 self.start_ingest(disk)
             if self.loop.time() > until:

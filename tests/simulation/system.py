@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import random
-from collections.abc import Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,6 +12,7 @@ from flusher.flush.flusher import Flusher
 from flusher.flush.policy import FlushPolicy
 from flusher.flush.receipt_lives import Lives
 from flusher.flush.tools import Tools
+from flusher.flush.window import TOO_OLD
 from flusher.shards.growth import Growth
 from flusher.shards.shard_choice import ShardBook
 from ingest.publishing.linger import Pace
@@ -22,8 +23,8 @@ from shared.counters.reader import Reader
 from shared.counters.setter import Setter
 from shared.memory.broker import MemoryBroker, MemoryOverlay
 from shared.memory.overlay import ProcessOverlay
-from shared.model.promises import promised
-from shared.model.receipts import DAY
+from shared.model.promises import Promise, promised
+from shared.model.receipts import DAY, HOUR
 from shared.ports.broker import DeadLetters, Publisher
 from shared.ports.overlay import Overlay
 from shared.runtime.backoff import Backoff
@@ -42,6 +43,11 @@ SECONDS = 5.0
 """Virtual ones, in which there are faults."""
 LONGEST = 300.0
 """Virtual seconds after the last fault in which all must have been applied."""
+RETENTIONS = (HOUR // 6, DAY, 7 * DAY)
+SPOOL_AGES = (HOUR, DAY, 9 * DAY)
+"""Milliseconds, as people set them: each flusher has the settings of the time when it was started."""
+LEAPS = (0.1, 1.2, 8.5, 17.5, 40.0)
+"""Days for which nobody counts, while somebody stands still."""
 
 
 class LoopClock:
@@ -85,6 +91,8 @@ class System:
     patience: float | None = None
     """Seconds that users wait for an answer."""
     disks: list[MemoryBroker] = field(default_factory=list)
+    promise: Promise = field(default_factory=lambda: promised(7 * DAY, DAY))
+    """What flushers are told to promise, now."""
 
     def __post_init__(self) -> None:
         self.random = random.Random(self.seed)
@@ -104,6 +112,8 @@ class System:
         clock = LoopClock(self.loop)
         self.broker = (CountingApart if self.written else CountingBroker)(clock, lease=LEASE)
         self.store = PickyStore(clock)
+        if not self.written:
+            self.store.one_file_with(self.broker)
         self.overlay = ProcessOverlay(clock, exact=True) if self.written else MemoryOverlay(self.broker)
         for _ in range(self.random.randint(1, 3)):
             self.start_ingest(self._new_disk())
@@ -112,16 +122,41 @@ class System:
         for _ in range(2):
             self.start_replayer()
         self.users = Users(self)
-        doing = [self.users.counting(self.random.uniform(1, SECONDS)) for _ in range(self.random.randint(2, 6))]
-        doing += [self.users.reading(SECONDS) for _ in range(2)]
-        doing += [self.users.changing(SECONDS) for _ in range(self.random.randint(0, 3))]
-        doing += [Chaos(self, LEASE).run(SECONDS)]
+        chaos = Chaos(self, LEASE)
+        await self._while_much_fails(chaos)
+        while self.random.random() < 0.3:
+            chaos.freeze_for_long()
+            await self._leap()
+            chaos.thaw()
+            await self._while_much_fails(chaos)
+        await self._heal()
+
+    async def _while_much_fails(self, chaos: Chaos) -> None:
+        seconds = self.random.uniform(1, SECONDS)
+        until = self.loop.time() + SECONDS
+        doing = [self.users.counting(seconds) for _ in range(self.random.randint(2, 6))]
+        doing += [self.users.reading(until) for _ in range(2)]
+        doing += [self.users.changing(until) for _ in range(self.random.randint(0, 3))]
+        doing += [chaos.run(until)]
         tasks = [asyncio.create_task(one) for one in doing]
         await asyncio.wait(tasks)
         for task in tasks:
             task.result()
         self.check()
-        await self._heal()
+
+    async def _leap(self) -> None:
+        """Days in which nothing happens but that receipts expire, once all is applied, and readers have heard of it."""
+        await self._settled()
+        if isinstance(self.overlay, ProcessOverlay):
+            keys = {key for held, _, _ in self.overlay._there.values() for key in held}
+            applied = await self.store.receipts(keys)
+            await self.overlay.settle(applied.found.keys(), applied.time)
+        await self._pass_days()
+
+    async def _pass_days(self) -> None:
+        self.loop.leap(self.random.choice(LEAPS) * DAY / 1_000)
+        while await self.store.sweep(await self.store.now(), 1_000):
+            pass
 
     def _new_disk(self) -> MemoryBroker | None:
         if not self.written:
@@ -157,7 +192,7 @@ class System:
         self.flushers[owner] = clock
         with self.acting(owner):
             tools, witness = self._tools(owner, clock), self._witness_of(owner, clock)
-            flusher = Flusher(tools, policy, topic="memory", lease=LEASE, ages=False, witness=witness)
+            flusher = Flusher(tools, policy, topic="memory", lease=LEASE, ages=self.written, witness=witness)
             self._go(flusher.run(Stop(), 1.0))
 
     def start_replayer(self) -> None:
@@ -168,7 +203,7 @@ class System:
 
         self.replayers[owner] = clock
         with self.acting(owner):
-            self._go(replaying(self.random, self._tools(owner, clock), letters))
+            self._go(replaying(self.random, self._tools(owner, clock), letters, ages=self.written))
 
     def _tools(self, owner: str, clock: LoopClock) -> Tools:
         store = RemoteStore(self.network, owner, self.store)  # type: ignore[arg-type]
@@ -178,8 +213,9 @@ class System:
             overlay=self._overlay_of(owner, clock),
             book=ShardBook(store, clock, 1),
             clock=clock,
-            lives=Lives(store, clock, promised(7 * DAY, DAY)),
+            lives=Lives(store, clock, self.promise),
             backoff=Backoff,
+            together=not self.written,
             growth=Growth(1.0, 5),
         )
 
@@ -229,21 +265,37 @@ class System:
         self.network.stopped.clear()
         self.network.cut.clear()
         self.store.refused.clear()
-        until = self.loop.time() + LONGEST
-        while self._waiting():
-            self.check()
-            if self.loop.time() > until:
-                raise AssertionError("messages stay in the broker, in a spool, or dead")
-            await asyncio.sleep(0.5)
-        await asyncio.sleep(6 * TIMEOUT)  # what was late has come
-        while self._waiting():
-            await asyncio.sleep(0.5)
+        await self._settled()
         self.history.all_is_applied()
         for ingest in self.ingests:
             while not await self.users.read(ingest, [*COUNTERS], 0.0, at_rest=True):
                 await asyncio.sleep(0.5)
         await check(self.broker, self.store)
         self.check()
+
+    async def _settled(self) -> None:
+        """Until all is applied."""
+        await self._rest(self._waiting, LONGEST, "messages stay in the broker, in a spool, or dead")
+        await asyncio.sleep(6 * TIMEOUT)  # what was late has come
+        await self._rest(self._waiting, LONGEST, "messages stay in the broker, in a spool, or dead")
+
+    async def _rest(self, waits: Callable[[], bool], longest: float, why: str) -> None:
+        until = self.loop.time() + longest
+        while waits():
+            self.check()
+            self.drop_what_is_too_old()
+            if self.loop.time() > until:
+                raise AssertionError(why)
+            await asyncio.sleep(0.5)
+
+    def other_settings(self) -> None:
+        """For those that are started from now on."""
+        self.promise = promised(self.random.choice(RETENTIONS), self.random.choice(SPOOL_AGES))
+
+    def drop_what_is_too_old(self) -> None:
+        """Somebody does who knows that it has been applied: all was, before the time leapt."""
+        old = [str(number) for number, letter in self.broker.letters(0) if letter.reason.startswith(TOO_OLD)]
+        self.broker.forget_buried(old, self.store._time)
 
     def _waiting(self) -> bool:
         return bool(self.broker.buried()) or any(one.unburied() for one in (self.broker, *self.disks))
