@@ -6,7 +6,7 @@ import sys
 import pytest
 
 CHUNKS = 4
-SEEDS = 50
+SEEDS = 25
 """Of one chunk."""
 
 

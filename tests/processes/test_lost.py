@@ -30,7 +30,8 @@ def folder(tmp_path: Path) -> Path:
 @pytest.fixture
 async def started(tmp_path: Path, folder: Path) -> AsyncIterator[Processes]:
     state = tmp_path / "state"
-    async with processes(folder, tmp_path / "log", XDG_STATE_HOME=str(state)) as started:
+    settings = {"XDG_STATE_HOME": str(state), "COUNTERSINK_FLUSH_INTERVAL": "0.05"}
+    async with processes(folder, tmp_path / "log", **settings) as started:
         yield started
 
 

@@ -55,6 +55,7 @@ ROWS = (
         f"{CROWD:,} idle connections to a process that may have {LIMIT} files open",
         crowds,
         (SQLITE,),
+        smoke=(SQLITE,),
         flushers=0,
         ingest=("up", "--port", "0"),
         within=with_few,

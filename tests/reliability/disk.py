@@ -74,6 +74,7 @@ ROWS = (
         "the disk is full, by others at once, then by our own backlog while the flusher is dead; then there is room",
         full,
         (SQLITE,),
+        smoke=(SQLITE,),
         flushers=1,
         short=1.0,
         clients=Clients(foreign=0),

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from tests.reliability.rows import ALL, BLIND, SQLITE, Clients, Row
+from tests.reliability.rows import ALL, SQLITE, Clients, Row
 from tests.reliability.scene import Scene
 
 FULL = Clients(insistent=12, product=4, careless=4, pace=0.02, items=10, counters=8)
@@ -34,7 +34,7 @@ ROWS = (
         "SIGTERM of all processes at once, under full load; each ends with 0 within its deadline",
         drained,
         ALL,
-        tested=(SQLITE, BLIND),
+        smoke=(SQLITE,),
         clients=FULL,
     ),
     Row(
@@ -42,7 +42,6 @@ ROWS = (
         "SIGTERM and start of one process after another, all of them in turn",
         rolling,
         ALL,
-        tested=(BLIND,),
         ingests=2,
         clients=Clients(product=4),
     ),

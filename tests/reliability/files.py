@@ -84,6 +84,7 @@ ROWS = (
         " is put back",
         taken_away,
         (SQLITE,),
+        smoke=(SQLITE,),
         flushers=0,
         ingest=UP,
         clients=Clients(foreign=0),  # who publishes has the file open, too, and is told the same
@@ -103,6 +104,7 @@ ROWS = (
         " SIGKILL now and then",
         errors,
         (SQLITE,),
+        smoke=(SQLITE,),
         flushers=0,
         ingest=UP,
         within=failing,

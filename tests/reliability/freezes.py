@@ -41,7 +41,7 @@ ROWS = (
         " then SIGCONT, and they commit late",
         flushers,
         ALL,
-        tested=(SQLITE, BLIND),
+        smoke=(SQLITE,),
     ),
     Row(
         "broker-frozen",
@@ -55,7 +55,6 @@ ROWS = (
         f"SIGSTOP of the Datastore emulator for {AWAY[0]:g} to {AWAY[1]:g} s, again and again",
         emulator,
         EMULATED,
-        tested=(BLIND,),
         hurt="store",
     ),
 )

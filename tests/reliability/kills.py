@@ -5,7 +5,7 @@ import os
 import signal
 
 from tests.fleet.slots import Slot
-from tests.reliability.rows import ALL, BLIND, SQLITE, WRITTEN_BACK, Row
+from tests.reliability.rows import ALL, BLIND, SQLITE, Row
 from tests.reliability.scene import Scene
 
 PAUSE = (0.3, 1.5)
@@ -59,14 +59,14 @@ ROWS = (
         "SIGKILL of one flusher after another, each started again at once",
         flushers,
         ALL,
-        tested=(SQLITE, WRITTEN_BACK),
+        smoke=(SQLITE,),
     ),
     Row(
         "ingests-killed",
         "SIGKILL of one ingest after another, each started again at once",
         ingests,
         ALL,
-        tested=(BLIND,),
+        smoke=(BLIND,),
         ingests=2,
     ),
     Row(
@@ -74,7 +74,6 @@ ROWS = (
         "SIGKILL of all processes at the same moment, again and again",
         everything,
         ALL,
-        tested=(SQLITE,),
         long=120.0,
     ),
     Row(
@@ -89,6 +88,7 @@ ROWS = (
         "SIGKILL of `countersink up`, all in one process, started again at once",
         ingests,
         (SQLITE,),
+        smoke=(SQLITE,),
         flushers=0,
         ingest=("up", "--port", "0"),
     ),

@@ -11,7 +11,7 @@ from typing import Any
 
 from tests.fleet.pairs import message
 from tests.fleet.poison import Poison
-from tests.reliability.rows import ALL, BLIND, SQLITE, Row
+from tests.reliability.rows import ALL, SQLITE, Row
 from tests.reliability.scene import Scene
 
 COUNTERS = ("poison:0", "poison:1")
@@ -129,6 +129,6 @@ ROWS = (
         " `countersink dlq replay --all` gets SIGKILL again and again, and all is sent once more under the same ids",
         poisoned,
         ALL,
-        tested=(SQLITE, BLIND),
+        smoke=(SQLITE,),
     ),
 )

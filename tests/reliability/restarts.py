@@ -87,7 +87,6 @@ ROWS = (
         " itself, the Firestore one on an export",
         store,
         EMULATED,
-        tested=(BLIND,),
         wires=True,
         hurt="store",
         recovery=180.0,

@@ -54,8 +54,8 @@ class Row:
     do: Callable[["Scene", float], Awaitable[None]]
     """Does it, over and over for about so many seconds; when it returns all that it broke is whole again."""
     pairs: tuple[str, ...]
-    tested: tuple[str, ...] = ()
-    """Those of them that the tests take, whose time is short; empty: all."""
+    smoke: tuple[str, ...] = ()
+    """Those of them that `make test` takes; `make reliability` takes all."""
     long: float = 30.0
     """Seconds for the table."""
     short: float = 4.0

@@ -1,4 +1,4 @@
-"""Every row of the table for real, for a few seconds: nothing is lost, nothing doubled, no reading wrong."""
+"""Some rows of the table for real, for a few seconds: nothing is lost, nothing doubled, no reading wrong."""
 
 import pytest
 
@@ -14,7 +14,7 @@ LEAST = 100
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(
     ("row", "pair"),
-    [pytest.param(row, pair, id=f"{row.name}-{pair}") for row in ROWS for pair in row.tested or row.pairs],
+    [pytest.param(row, pair, id=f"{row.name}-{pair}") for row in ROWS for pair in row.smoke],
 )
 async def test_a_row(row: Row, pair: str, ground: Shared) -> None:
     result = await run(row, pair, ground, row.short)

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 CHUNKS = 4
-SEEDS = 100
+SEEDS = 50
 """Of one chunk. COUNTERSINK_SEEDS begins elsewhere."""
 
 
@@ -23,12 +23,6 @@ def test_whatever_fails_each_increment_counts_once_and_each_read_is_exact(chunk:
     done = simulate(first, first + SEEDS)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.startswith(f"{SEEDS} seeds, 0 failed")
-
-
-def test_a_few_seeds() -> None:
-    """The shortest look that finds most mistakes."""
-    done = simulate(0, 60)
-    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_a_seed_replays_exactly() -> None:
