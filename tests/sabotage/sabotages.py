@@ -341,8 +341,8 @@ SABOTAGES: Final = (
     Sabotage(
         "what came too late, and may be applied, is kept as dead for sure",
         "flusher/flush/window.py",
-        "        return holders[0] if holders and not any(held.late(now) for held in holders) else None",
-        "        return holders[0] if holders else None",
+        "        unsure = part.key in self.vanished or any(held.late(now) for held in holders)",
+        "        unsure = False",
         (FLUSHER,),
     ),
     Sabotage(
@@ -360,10 +360,31 @@ SABOTAGES: Final = (
         (FLUSHER,),
     ),
     Sabotage(
+        "what could not be announced keeps the name that readings were told",
+        "shared/redis/member.py",
+        "        if not known:\n            for attempt in attempts:",
+        "        if False:\n            for attempt in attempts:",
+        ("tests/emulators/test_redis_fleet.py", "-k", "announced"),
+    ),
+    Sabotage(
+        "a dead receipt that a replay has seen and that is gone is taken for one that never was",
+        "flusher/flush/window.py",
+        "                    self.vanished.add(key)",
+        "                    pass",
+        (FLUSHER, SEEDS),
+    ),
+    Sabotage(
+        "a second use of an id that came too late is tried for ever",
+        "flusher/flush/window.py",
+        "                elif late and left.second:",
+        "                elif False:",
+        (FLUSHER, SEEDS),
+    ),
+    Sabotage(
         "what may be applied already is replayed",
         "flusher/dead_letters/replay.py",
-        "            if until is not None and one.unsure",
-        "            if False and one.unsure",
+        "if one.vanished(receipts.found) or (until is not None and one.unsure(receipts.found, now, until)):",
+        "if False:",
         (FLUSHER,),
     ),
     Sabotage(

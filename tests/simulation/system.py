@@ -12,7 +12,6 @@ from flusher.flush.flusher import Flusher
 from flusher.flush.policy import FlushPolicy
 from flusher.flush.receipt_lives import Lives
 from flusher.flush.tools import Tools
-from flusher.flush.window import TOO_OLD
 from flusher.shards.growth import Growth
 from flusher.shards.shard_choice import ShardBook
 from ingest.publishing.linger import Pace
@@ -93,6 +92,8 @@ class System:
     disks: list[MemoryBroker] = field(default_factory=list)
     promise: Promise = field(default_factory=lambda: promised(7 * DAY, DAY))
     """What flushers are told to promise, now."""
+    day: int = 0
+    """The store's time when days passed last."""
 
     def __post_init__(self) -> None:
         self.random = random.Random(self.seed)
@@ -154,6 +155,7 @@ class System:
         await self._pass_days()
 
     async def _pass_days(self) -> None:
+        self.day = await self.store.now()
         self.loop.leap(self.random.choice(LEAPS) * DAY / 1_000)
         while await self.store.sweep(await self.store.now(), 1_000):
             pass
@@ -293,8 +295,8 @@ class System:
         self.promise = promised(self.random.choice(RETENTIONS), self.random.choice(SPOOL_AGES))
 
     def drop_what_is_too_old(self) -> None:
-        """Somebody does who knows that it has been applied: all was, before the time leapt."""
-        old = [str(number) for number, letter in self.broker.letters(0) if letter.reason.startswith(TOO_OLD)]
+        """Somebody does who knows that it has been applied: all was, before days passed."""
+        old = [str(number) for number, letter in self.broker.letters(0) if letter.delivery.published < self.day]
         self.broker.forget_buried(old, self.store._time)
 
     def _waiting(self) -> bool:
