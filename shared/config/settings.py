@@ -68,119 +68,140 @@ class Settings:
     """What can be set. Every field is the variable COUNTERSINK_ + its name in capitals."""
 
     broker: str = _setting(
-        _DEFAULT_FILE, _text, "where envelopes wait: sqlite:///FILE or pubsub://PROJECT/TOPIC?subscription=S"
+        _DEFAULT_FILE,
+        _text,
+        "where accepted increments wait until they are applied: sqlite:///FILE or "
+        "pubsub://PROJECT/TOPIC?subscription=S",
     )
     store: str = _setting(
         "",
         _text,
-        "where counters live: with a SQLite broker its file, else datastore://PROJECT[/DATABASE][?namespace=NS]",
+        "where counters are stored: with a SQLite broker, the same file; with Pub/Sub, "
+        "datastore://PROJECT[/DATABASE][?namespace=NS]",
         "the broker's file",
     )
     overlay: str = _setting(
         "memory://",
         _text,
-        "what is accepted and not applied yet; beside Pub/Sub redis://HOST[:PORT][/N] for a whole fleet, so that reads"
-        " are exact",
+        "with Pub/Sub, the Redis or Valkey server that makes reads exact: redis://HOST[:PORT][/N]",
     )
     spool: str = _setting(
         "",
         _text,
-        "file that takes envelopes while Pub/Sub is away, or off: ingest answers 503 meanwhile",
+        "file that takes increments while Pub/Sub is unavailable; off: answer 503 instead",
         ".countersink/spool-PROJECT-TOPIC.db",
     )
     spool_disk: str = _setting(
         "auto",
         _choice("auto", "durable", "ephemeral"),
-        "whether the spool's disk outlives the container and the Pod: durable or ephemeral; auto looks, and takes for"
-        " ephemeral what is in memory, a container's own layer, an emptyDir or a volume without a name; there the spool"
-        " takes nothing",
+        "whether the spool's disk outlives the container: durable, ephemeral, or auto to detect it; on an "
+        "ephemeral disk the spool is off",
     )
-    spool_bytes: int = _setting(1_073_741_824, _whole(1_024, 2**50), "most bytes in the spool; beyond it 503")
+    spool_bytes: int = _setting(
+        1_073_741_824, _whole(1_024, 2**50), "maximum size of the spool, bytes; when it is full, requests get 503"
+    )
     spool_age: float = _setting(
-        86_400.0, _number(60.0, 2_678_400.0), "longest time envelopes may wait in the spool, seconds; beyond it 503"
+        86_400.0,
+        _number(60.0, 2_678_400.0),
+        "longest time that increments may wait in the spool, seconds; after that, requests get 503",
     )
     existing: str = _setting(
         "no",
         _choice("no", "yes"),
-        "whether SQLite files must be there: yes never makes one at a start, countersink provision does",
+        "yes: never create a SQLite file at start; countersink provision creates it",
     )
     linger_ms: int = _setting(
         20,
         _whole(0, 10_000),
-        "longest wait for others to travel with, ms; on Pub/Sub, where streams come, five times that",
+        "longest time that an increment waits to be sent together with others, ms; five times that on Pub/Sub "
+        "under steady traffic",
     )
-    flush_interval: float = _setting(1.0, _number(0.0, 60.0), "longest age of a flusher's window, seconds")
+    flush_interval: float = _setting(
+        1.0, _number(0.0, 60.0), "longest time that a flusher collects increments before it writes them, seconds"
+    )
     cache_ttl: float = _setting(1.0, _number(0.0, 60.0), "longest age of the cached part of a read, seconds")
     look: float = _setting(
         1.0,
         _number(0.0, LONGEST_LOOK),
-        "seconds for which one look at the processes that publish serves exact reads; 0: each read looks",
+        "how long reads may rely on the last look at the other processes, seconds; 0: look for every read",
     )
-    shards: int = _setting(1, _whole(1, MOST_SHARDS), "shards of a new counter")
-    max_shards: int = _setting(100, _whole(1, MOST_SHARDS), "most shards of a counter")
+    shards: int = _setting(1, _whole(1, MOST_SHARDS), "number of shards of a new counter")
+    max_shards: int = _setting(100, _whole(1, MOST_SHARDS), "maximum number of shards of a counter")
     shard_writes: float = _setting(
-        1.0, _number(0.01, 10_000.0), "writes a second that a shard in Datastore may take before the counter gets more"
+        1.0,
+        _number(0.01, 10_000.0),
+        "writes per second that one shard in Datastore can take; a counter that needs more gets more shards",
     )
     compact_after: float = _setting(
         0.0,
         _number(0.0, 36_500.0),
-        "days without a write after which a counter in Datastore has its first number of shards again; 0: never",
+        "days without a write after which a counter in Datastore returns to its first number of shards; 0: never",
     )
     retention: int = _setting(
         604_800,
         _whole(600, 2_678_400),
-        "longest time the broker keeps a message, seconds; receipts live a day longer, or as long as a spool keeps it",
+        "longest time that the broker keeps a message, seconds; duplicates are recognized for at least a day longer",
     )
-    lease: float = _setting(60.0, _number(1.0, 600.0), "seconds a flusher may hold a message without a word")
+    lease: float = _setting(
+        60.0,
+        _number(1.0, 600.0),
+        "seconds after which the messages of a flusher that has stopped responding go to another one",
+    )
     max_pending_bytes: int = _setting(
-        33_554_432, _whole(1_024, 2**50), "unapplied bytes in a SQLite broker at which ingest answers 503"
+        33_554_432, _whole(1_024, 2**50), "bytes waiting in a SQLite broker at which requests get 503"
     )
     disk_reserve: int = _setting(
         67_108_864,
         _whole(0, 2**40),
-        "bytes kept free on the disk of a SQLite broker or a spool, a tenth of it at most, and what is pending needs;"
-        " beyond it 507",
+        "bytes to keep free on the disk of a SQLite file, at most a tenth of the disk; with less, or without room "
+        "to apply what is pending, requests get 507",
     )
     max_waiting: int = _setting(
         200_000,
         _whole(1, 10_000_000),
-        "increments waiting or on their way in one ingest process at which it answers 503, and 429 to who holds too"
-        " many of them; 256 bytes of a body count as one",
+        "increments that one ingest process holds in memory before it answers 503, and 429 to a client that holds "
+        "too many of them; 256 bytes of a body count as one",
     )
     max_body_bytes: int = _setting(8_388_608, _whole(1_024, 2**30), "largest request body, bytes")
-    body_timeout: float = _setting(10.0, _number(0.1, 600.0), "seconds a client may take to send a body")
+    body_timeout: float = _setting(10.0, _number(0.1, 600.0), "seconds that a client may take to send a body")
     head_timeout: float = _setting(
-        10.0, _number(0.1, 600.0), "seconds a client may take to send the first line and the headers of a request"
+        10.0, _number(0.1, 600.0), "seconds that a client may take to send the request line and the headers"
     )
     max_connections: int = _setting(
         10_000,
         _whole(1, 1_000_000),
-        "most open connections of one ingest process, or what its limit of open files allows",
+        "maximum number of open connections of one ingest process; fewer if its limit of open files is lower",
     )
-    max_window_bytes: int = _setting(16_777_216, _whole(1_024, 2**30), "most bytes a flusher holds at once")
+    max_window_bytes: int = _setting(
+        16_777_216, _whole(1_024, 2**30), "maximum number of bytes that a flusher holds at once"
+    )
     drain_timeout: float = _setting(
-        10.0, _number(0.0, 600.0), "seconds after SIGTERM for ingest to finish, and again for the flusher"
+        10.0, _number(0.0, 600.0), "seconds that ingest, and then the flusher, may take to finish after SIGTERM"
     )
     job_tasks: int = _setting(
-        4, _whole(1, 1_000), "pages of counters that one flusher visits at once for jobs, as of countersink map"
+        4, _whole(1, 1_000), "pages of counters that one flusher processes at the same time for jobs"
     )
     ndb_writers: str = _setting(
         "no",
         _choice("no", "yes"),
-        "whether an ndb application writes to the same counters: then shards are not compacted, nor removed",
+        "yes: an ndb application writes to the same counters, so shards are never compacted or removed",
     )
-    kind_config: str = _setting("GeneralCounterShardConfig", _text, "kind of the configs in Datastore")
-    kind_shard: str = _setting("GeneralCounterShard", _text, "kind of the shards in Datastore")
-    kind_receipt: str = _setting("CountersinkReceipt", _text, "kind of the receipts in Datastore")
-    kind_guard: str = _setting("CountersinkGuard", _text, "kind of what Datastore keeps of counters that were set")
-    kind_mark: str = _setting("CountersinkMark", _text, "kind of what Datastore keeps of imports")
-    kind_job: str = _setting("CountersinkJob", _text, "kind of what Datastore keeps of jobs")
-    kind_task: str = _setting("CountersinkTask", _text, "kind of what Datastore keeps of their tasks")
-    kind_fleet: str = _setting("CountersinkFleet", _text, "kind of what Datastore keeps of the processes that publish")
+    kind_config: str = _setting("GeneralCounterShardConfig", _text, "Datastore kind of counter configurations")
+    kind_shard: str = _setting("GeneralCounterShard", _text, "Datastore kind of shards")
+    kind_receipt: str = _setting(
+        "CountersinkReceipt", _text, "Datastore kind of receipts, by which duplicates are recognized"
+    )
+    kind_guard: str = _setting(
+        "CountersinkGuard", _text, "Datastore kind of the records of counters that were set, reset or deleted"
+    )
+    kind_mark: str = _setting("CountersinkMark", _text, "Datastore kind of the records of imports")
+    kind_job: str = _setting("CountersinkJob", _text, "Datastore kind of jobs")
+    kind_task: str = _setting("CountersinkTask", _text, "Datastore kind of the tasks of jobs")
+    kind_fleet: str = _setting("CountersinkFleet", _text, "Datastore kind of the record of ingest processes")
     log_level: str = _setting(
         "WARNING",
         _choice("DEBUG", "INFO", "WARNING", "ERROR"),
-        "least grave of what is logged: DEBUG, INFO, WARNING or ERROR",
+        "lowest level that is logged: DEBUG, INFO, WARNING or ERROR",
     )
 
     @classmethod

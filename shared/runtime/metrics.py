@@ -14,36 +14,36 @@ from shared.model.words import Balance
 REGISTRY = CollectorRegistry()
 
 ACCEPTED = Counter(
-    "countersink_accepted_increments", "Increments answered 2xx after they were durable.", registry=REGISTRY
+    "countersink_accepted_increments", "Increments that were durable and answered 2xx.", registry=REGISTRY
 )
 FOREIGN = Counter(
     "countersink_foreign_increments",
-    "Increments in messages of other publishers, counted when they are settled: accepted, too.",
+    "Accepted increments in messages of other publishers, counted when they are settled.",
     registry=REGISTRY,
 )
 DOUBTFUL = Counter(
     "countersink_doubtful_increments",
-    "Increments whose publish failed in an unknown way: not accepted, but they may be applied.",
+    "Increments whose publishing failed with an unknown result: not accepted, but possibly applied.",
     registry=REGISTRY,
 )
-REJECTED = Counter("countersink_rejected_increments", "Increments refused as invalid (4xx).", registry=REGISTRY)
+REJECTED = Counter("countersink_rejected_increments", "Invalid increments, answered 4xx.", registry=REGISTRY)
 UNDURABLE = Counter(
     "countersink_undurable_increments",
-    "Increments taken with ack=none: answered before they were durable.",
+    "Increments answered before they were durable (ack=none).",
     registry=REGISTRY,
 )
 OVERLOADED = Counter(
-    "countersink_overloaded_requests", "Requests answered 503 or 507: nothing was promised.", registry=REGISTRY
+    "countersink_overloaded_requests", "Requests answered 503 or 507. Nothing was accepted.", registry=REGISTRY
 )
 CLOSED = Counter(
     "countersink_closed_connections",
-    "Connections closed on clients: slow to send a request, leaving answers unread, or one too many.",
+    "Connections that the service closed: slow to send a request, answers left unread, or too many connections.",
     ["why"],
     registry=REGISTRY,
 )
 LIMITED = Counter(
     "countersink_limited_requests",
-    "Requests answered 429, of a client or a counter beyond its share: nothing was taken.",
+    "Requests answered 429 because a client or a counter holds too much. Nothing was accepted.",
     registry=REGISTRY,
 )
 PUBLISHED = Counter("countersink_published_envelopes", "Envelopes handed to the broker.", registry=REGISTRY)
@@ -54,55 +54,55 @@ PUBLISH_SECONDS = Histogram(
     buckets=(0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10),
 )
 SPOOLED = Counter(
-    "countersink_spooled_envelopes", "Envelopes taken by the spool while the broker was away.", registry=REGISTRY
+    "countersink_spooled_envelopes",
+    "Envelopes that the spool took while the broker was unavailable.",
+    registry=REGISTRY,
 )
 FORWARDED = Counter(
-    "countersink_forwarded_envelopes", "Envelopes that went from the spool to the broker.", registry=REGISTRY
+    "countersink_forwarded_envelopes", "Envelopes sent from the spool to the broker.", registry=REGISTRY
 )
 SPOOL_REFUSED = Counter(
     "countersink_spool_refusals",
-    "Times that the broker refused an envelope of the spool alone: it is kept, and tried again. Alert if it rises.",
+    "Rejections of single envelopes in the spool by the broker. They are kept and tried again. Alert if it rises.",
     registry=REGISTRY,
 )
 SPOOL_BURIED = Gauge(
     "countersink_spool_buried_envelopes",
-    "Envelopes in the spool that are too large to be sent, found at the start or since: NOT counted until they are"
-    " replayed. Alert on any.",
+    "Envelopes in the spool that are too large to be sent. NOT counted until they are replayed. Alert on any.",
     registry=REGISTRY,
 )
 SPOOLING = Gauge(
-    "countersink_spooling", "1 while the broker is away and the spool takes what comes.", registry=REGISTRY
+    "countersink_spooling", "1 while the broker is unavailable and the spool takes increments.", registry=REGISTRY
 )
 UNKEPT = Gauge(
     "countersink_subscription_missing",
-    "1 while nobody would keep what is published, since the subscription is missing, detached or of another topic: then"
-    " nothing is published. Alert if it is 1.",
+    "1 while the subscription is missing, detached or of another topic. Nothing is published "
+    "meanwhile. Alert if it is 1.",
     ["of"],
     registry=REGISTRY,
 )
 for _of in ("counts", "dead letters"):
     UNKEPT.labels(_of)
-WAITING = Gauge("countersink_waiting_increments", "Increments not yet handed to the broker.", registry=REGISTRY)
-
-PULLED = Counter("countersink_pulled_messages", "Messages leased by this flusher.", registry=REGISTRY)
-REDELIVERED = Counter(
-    "countersink_redelivered_messages", "Messages that came a second time or later.", registry=REGISTRY
+WAITING = Gauge(
+    "countersink_waiting_increments", "Increments that are not yet handed to the broker.", registry=REGISTRY
 )
+
+PULLED = Counter("countersink_pulled_messages", "Messages that this flusher pulled.", registry=REGISTRY)
+REDELIVERED = Counter("countersink_redelivered_messages", "Messages that were delivered again.", registry=REGISTRY)
 APPLIED = Counter("countersink_applied_increments", "Increments committed to the store.", registry=REGISTRY)
 DEDUPLICATED = Counter(
     "countersink_deduplicated_increments",
-    "Increments that came as second uses of a client's id, of an increment or of a batch: accepted, and rightly not"
-    " counted again.",
+    "Second uses of ids and idempotency keys: accepted, and not counted again.",
     registry=REGISTRY,
 )
 ALREADY_APPLIED = Counter(
     "countersink_already_applied_envelopes",
-    "Redelivered envelopes that a receipt proved to be applied.",
+    "Redelivered envelopes that were recognized by their receipts.",
     registry=REGISTRY,
 )
 DEAD = Counter(
     "countersink_dead_lettered_messages",
-    "Messages put among the dead letters: NOT counted until they are replayed. Alert on any.",
+    "Messages moved to the dead letters. NOT counted until they are replayed. Alert on any.",
     ["why"],
     registry=REGISTRY,
 )
@@ -110,17 +110,17 @@ for _why in ("unreadable", "refused"):  # there from the start: from nothing to 
     DEAD.labels(_why)
 NEWER = Counter(
     "countersink_newer_messages",
-    "Messages and tasks of another version of Countersink that came here and were left to processes of that version:"
-    " NOT counted until one of them takes them.",
+    "Messages and tasks of another version, left to processes of that version. NOT counted until one"
+    " of them takes them.",
     registry=REGISTRY,
 )
 DEAD_INCREMENTS = Counter(
     "countersink_dead_lettered_increments",
-    "Increments in dead letters, as far as anybody knows them: NOT counted until they are replayed.",
+    "Increments in dead letters, if they can be read. NOT counted until they are replayed.",
     registry=REGISTRY,
 )
 FLUSHES = Counter("countersink_flushes", "Commits to the store.", registry=REGISTRY)
-FLUSH_RETRIES = Counter("countersink_flush_retries", "Commits tried again.", ["why"], registry=REGISTRY)
+FLUSH_RETRIES = Counter("countersink_flush_retries", "Commits that were tried again.", ["why"], registry=REGISTRY)
 FLUSH_SECONDS = Histogram(
     "countersink_flush_seconds",
     "Time of a commit.",
@@ -129,12 +129,12 @@ FLUSH_SECONDS = Histogram(
 )
 RAISES = Counter(
     "countersink_shard_raises",
-    "Counters that got more shards because they are written so often.",
+    "Counters that got more shards because they are written often.",
     ["why"],
     registry=REGISTRY,
 )
 COMPACTIONS = Counter(
-    "countersink_compactions", "Counters brought down to fewer shards by this process.", ["why"], registry=REGISTRY
+    "countersink_compactions", "Counters that this process reduced to fewer shards.", ["why"], registry=REGISTRY
 )
 for _why in ("rate", "contention"):
     RAISES.labels(_why)
@@ -142,42 +142,40 @@ for _why in ("asked", "cold", "job"):
     COMPACTIONS.labels(_why)
 MOST_SHARDS = Gauge(
     "countersink_most_shards",
-    "Shards of the counter that has most, of those that this flusher writes to; 0 where it watches none.",
+    "Number of shards of the largest counter that this flusher writes to; 0 if it watches none.",
     registry=REGISTRY,
 )
-HELD = Gauge("countersink_held_messages", "Messages this flusher holds and has not acknowledged.", registry=REGISTRY)
+HELD = Gauge(
+    "countersink_held_messages", "Messages that this flusher holds and has not acknowledged.", registry=REGISTRY
+)
 
 OLDEST = Gauge(
     "countersink_oldest_held_seconds",
-    "Age of the oldest message that this flusher holds; 0 when it finds nothing.",
+    "Age of the oldest message that this flusher holds; 0 if there is none.",
     registry=REGISTRY,
 )
 
 CLOCK_AHEAD = Gauge(
     "countersink_clock_ahead_seconds",
-    "How far this machine's wall clock is ahead of the store's; negative when it is behind. Set it right beyond 3600.",
+    "How far this machine's clock is ahead of the store's; negative if it is behind. Correct it beyond 3600.",
     registry=REGISTRY,
 )
 
 DATASTORE_OPERATIONS = Counter(
     "countersink_datastore_operations",
-    "Entities read (also those that are not there), written and deleted in Datastore: what it charges for.",
+    "Entities read (including missing ones), written and deleted in Datastore, which is what Google charges for.",
     ["operation"],
     registry=REGISTRY,
 )
 
-JOB_TASKS = Counter(
-    "countersink_job_tasks", "Pages of counters that this process has visited for jobs.", registry=REGISTRY
-)
+JOB_TASKS = Counter("countersink_job_tasks", "Pages of counters that this process visited for jobs.", registry=REGISTRY)
 JOB_COUNTERS = Counter(
     "countersink_job_counters",
-    "Counters that this process has visited for jobs; some of them twice, if a task came again.",
+    "Counters that this process visited for jobs. A counter is visited again if its task is delivered again.",
     ["kind"],
     registry=REGISTRY,
 )
-SETS = Counter(
-    "countersink_sets", "Counters set, reset or deleted, as far as this process was told.", ["how"], registry=REGISTRY
-)
+SETS = Counter("countersink_sets", "Counters that this process set, reset or deleted.", ["how"], registry=REGISTRY)
 READS = Counter("countersink_reads", "Counters read.", ["how"], registry=REGISTRY)
 
 
@@ -194,13 +192,14 @@ class _Watched(Collector):
             balance = self.read()
             yield GaugeMetricFamily(
                 "countersink_pending_increments",
-                "Increments in the file that are accepted and not settled; those of all processes on it.",
+                "Accepted increments in the file that are not settled yet, of all processes.",
                 balance.pending,
             )
             yield GaugeMetricFamily(
                 "countersink_drift_increments",
-                "Accepted - applied - deduplicated - dead-lettered - pending, over the life of the file. Less than 0"
-                " between a commit and its acks, else 0. ALERT if it stays so: something is lost, or counted twice.",
+                "Accepted - applied - deduplicated - dead-lettered - pending, over the life of the file. Below 0"
+                " between a commit and its acknowledgement, else 0. ALERT if it stays different: something is "
+                "lost or counted twice.",
                 balance.drift,
             )
 

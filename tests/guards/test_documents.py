@@ -1,5 +1,6 @@
 """What is written down agrees with the code: settings, version, links, paths."""
 
+import argparse
 import json
 import re
 from collections.abc import Iterable
@@ -9,12 +10,17 @@ from typing import Final
 import pytest
 
 import countersink
+from countersink import cli
 from ingest import openapi
 from shared.config.settings import table
+from shared.model.words import Balance
+from shared.runtime.metrics import BALANCE, REGISTRY
 from tests.guards.checkout import ROOT, tracked
 
 LINK: Final = re.compile(r"\[[^\]]*\]\(([^)#\s]+)[^)]*\)")
 OF_A_MACHINE: Final = re.compile(r"(?<![\w.:/-])/(?:home|root|Users|tmp|work|farm|mnt)/\w")
+PAGE: Final = 150
+"""Lines of the README."""
 DECISIONS: Final = ("## Context", "## Decision", "## Consequences", "## Rejected")
 
 
@@ -46,14 +52,38 @@ def texts(paths: Iterable[Path]) -> Iterable[tuple[Path, str]]:
             continue  # a picture
 
 
-def test_the_readme_lists_the_settings() -> None:
-    text = (ROOT / "README.md").read_text()
+def test_the_settings_are_listed() -> None:
+    text = (ROOT / "docs" / "settings.md").read_text()
     assert settings_in(text) == table()
     assert settings_in(text.replace("`20`", "`21`")) != table()
 
 
-def test_the_readme_lists_the_requests() -> None:
+def test_the_readme_is_a_page_and_names_each_setting() -> None:
     text = (ROOT / "README.md").read_text()
+    assert text.count("\n") <= PAGE
+    assert sorted(re.findall(r"`(COUNTERSINK_\w+)`", text)) == sorted(name for name, _, _ in table())
+
+
+def test_the_metrics_are_listed() -> None:
+    text = (ROOT / "docs" / "metrics.md").read_text()
+    shown = re.findall(r"^\| `(\w+)` \| (\w+) \| (.*) \|$", text, re.MULTILINE)
+    suffixes = {"counter": "_total"}
+    BALANCE.read = lambda: Balance(0, 0)
+    try:
+        ours = [(one.name + suffixes.get(one.type, ""), one.type, one.documentation) for one in REGISTRY.collect()]
+    finally:
+        BALANCE.read = None
+    assert shown == sorted(ours)
+
+
+def test_the_commands_are_listed() -> None:
+    text = (ROOT / "docs" / "cli.md").read_text()
+    (commands,) = [action for action in cli._parser()._actions if isinstance(action, argparse._SubParsersAction)]
+    assert set(re.findall(r"^\| `countersink ([a-z]+)", text, re.MULTILINE)) == set(commands.choices)
+
+
+def test_the_requests_are_listed() -> None:
+    text = (ROOT / "docs" / "http.md").read_text()
     paths = json.loads(openapi.document("1"))["paths"]
     served = {(method.upper(), path) for path, methods in paths.items() for method in methods} - {
         ("PARAMETERS", path) for path in paths

@@ -66,8 +66,8 @@ def test_each_reason_of_a_dead_letter_is_there_from_the_start() -> None:
     assert used == {sample.labels["why"] for sample in dead.samples if sample.name.endswith("_total")}
 
 
-def test_what_the_readme_says_is_watched_is() -> None:
-    paragraph = (ROOT / "README.md").read_text().partition("**What to watch.**")[2].partition("\n\n")[0]
+def test_what_the_operations_page_says_is_watched_is() -> None:
+    paragraph = (ROOT / "docs" / "operations.md").read_text().partition("## What to watch")[2].partition("\n## ")[0]
     named = {*NAME.findall(paragraph)}
     assert len(named) > 2
     assert named <= {*NAME.findall(TEXT)}
