@@ -98,6 +98,7 @@ class Ingest:
         """For ever, beside the answering. It ends with the error if what is stored can't be used any more."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self.publishing.until_broken(), name="notice damage")
+            tasks.create_task(self.publishing.awake.watch(), name="notice a standstill")
             tasks.create_task(forever(self._settling.settle_once, INTERVAL), name="settle")
             if self._spool is not None:
                 tasks.create_task(self._spool.forward(), name="forward")

@@ -14,6 +14,7 @@ from shared.model.errors import (
     DamagedError,
     DoubtfulError,
     OverloadedError,
+    StoodStillError,
     StorageFullError,
     TooLargeError,
     UnkeptError,
@@ -22,6 +23,7 @@ from shared.model.words import Increment
 from shared.ports.broker import Publisher
 from shared.ports.overlay import Overlay
 from shared.runtime import metrics
+from shared.runtime.awake import Awake
 from shared.runtime.clock import Clock
 from shared.runtime.ids import mint
 from shared.wire.codec import encode
@@ -30,7 +32,7 @@ _log = logging.getLogger(__name__)
 
 MOST_MESSAGES: Final = 100
 """Envelopes in one publish."""
-_NOT_TAKEN: Final = (OverloadedError, StorageFullError, TooLargeError, UnkeptError)
+_NOT_TAKEN: Final = (OverloadedError, StoodStillError, StorageFullError, TooLargeError, UnkeptError)
 """After any other error of a publish something may have been published."""
 
 
@@ -51,6 +53,7 @@ class Publishing:
         self._publisher = publisher
         self._overlay = overlay
         self._clock = clock
+        self.awake = Awake(clock)
         self._pace = pace
         self._side_by_side = side_by_side
         self._coalescer = Coalescer(mint)
@@ -184,10 +187,10 @@ class Publishing:
         published = False
         try:
             envelopes = [draft.close(created) for draft in drafts]
+            messages = [encode(one, draft.batch.increments) for one, draft in zip(envelopes, drafts, strict=True)]
             async with self._overlay.entered(envelopes):
-                await self._publisher.publish(
-                    [encode(one, draft.batch.increments) for one, draft in zip(envelopes, drafts, strict=True)]
-                )
+                self.awake.check()
+                await self._publisher.publish(messages)
                 published = True
         except BaseException as error:
             failure = DoubtfulError(error) if published and isinstance(error, _NOT_TAKEN) else error

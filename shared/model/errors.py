@@ -90,6 +90,10 @@ class LateError(CountersinkError):
         """The store's time (ms) by which the commit might happen."""
 
 
+class StoodStillError(TransientError):
+    """The process stood still for too long to publish what it holds. Nothing was published."""
+
+
 class GoneError(CountersinkError):
     """These messages are not in the file any more: another process has settled them. Nothing was applied."""
 

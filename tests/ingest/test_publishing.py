@@ -14,12 +14,14 @@ from shared.model.errors import (
     DoubtfulError,
     OverloadedError,
     RejectedError,
+    StoodStillError,
     StorageFullError,
     TooLargeError,
     UnkeptError,
 )
-from shared.model.words import Envelope, Message
+from shared.model.words import Envelope, Increment, Message
 from shared.runtime import metrics
+from shared.runtime.awake import LONGEST
 from shared.runtime.clock import ManualClock
 
 LIMITS = [
@@ -93,3 +95,23 @@ async def test_a_refusal_is_doubtful() -> None:
     with pytest.raises(RejectedError):
         await add(broker, ProcessOverlay(clock), clock)
     assert doubtful() == before + 1
+
+
+async def test_who_stood_still_for_a_week_publishes_nothing_any_more() -> None:
+    """Its clients have sent what they had elsewhere, under ids that are forgotten by now."""
+    broker, clock = MemoryBroker(ManualClock()), ManualClock()
+    publishing = Publishing(broker, ProcessOverlay(clock), clock, pace=Pace(0, metered=False), max_waiting=10)
+    publishing.awake.look()
+    clock.turn(LONGEST - 1)
+    await publishing.durable(publishing.add("c", 1))
+    publishing.awake.look()
+    before = doubtful()
+    first = publishing.durable(publishing.add("c", 1))
+    clock.turn(LONGEST + 1)
+    for waits in (first, publishing.durable(publishing.add_keyed(Increment("c", 1, "id")))):
+        with pytest.raises(StoodStillError, match="start it again"):
+            await waits
+    with pytest.raises(StoodStillError):
+        await publishing.awake.watch()
+    assert broker.unburied() == 1
+    assert doubtful() == before

@@ -150,3 +150,34 @@ async def test_a_machine_that_was_suspended_counts_on(tmp_path: Path, clocks: Ma
             await client.increment("a", 1, id="x", wait=20)
             await client.increment("a", 1, wait=20)
         assert await value(service.url) == (2, True)
+
+
+async def test_an_ingest_that_stood_still_for_weeks_counts_nothing_of_what_waited_in_its_sockets(
+    tmp_path: Path, clocks: MakeClocks
+) -> None:
+    """Its client got no answer and went to another ingest, whose receipts are gone by now."""
+    time = clocks()
+    async with processes(tmp_path, tmp_path / "log", **time.environment) as started:
+        sleeper, other = await started.start("ingest", "--port", "0"), await started.start("ingest", "--port", "0")
+        await started.start("flusher", COUNTERSINK_FLUSH_INTERVAL="0.1")
+        body = b'{"delta": 1, "id": "order"}'
+        request = b"POST /v1/counters/a HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body)
+        reader, writer = await asyncio.open_connection("127.0.0.1", sleeper.port)
+        with time.stopped(sleeper.process.pid, 0):
+            writer.write(request)
+            await writer.drain()
+            late, its = await asyncio.open_connection("127.0.0.1", sleeper.port)  # as far as the kernel
+            its.write(request)
+            await its.drain()
+            async with Client(other.url) as client:
+                await client.increment("a", 1, id="order", wait=20)
+                for _ in range(18 * 4):  # the others go on meanwhile
+                    time.move_all(DAY / 4)
+                    await File(tmp_path).swept(time)
+                    assert (await client.get("a")).value == 1
+        assert b" 202 " not in await reader.read() + await late.read()
+        writer.close()
+        its.close()
+        assert await asyncio.wait_for(sleeper.process.wait(), 20) == 1
+        assert "start it again" in (tmp_path / "log").read_text()
+        assert await value(other.url) == (1, True)

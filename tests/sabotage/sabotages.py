@@ -156,7 +156,7 @@ SABOTAGES: Final = (
     Sabotage(
         "a refusal taken as proof that nothing was published",
         "ingest/publishing/publishing.py",
-        "_NOT_TAKEN: Final = (OverloadedError, StorageFullError, TooLargeError, UnkeptError)",
+        "_NOT_TAKEN: Final = (OverloadedError, StoodStillError, StorageFullError, TooLargeError, UnkeptError)",
         "_NOT_TAKEN: Final = (Exception,)",
         ("tests/ingest/test_publishing.py",),
     ),
@@ -365,6 +365,13 @@ SABOTAGES: Final = (
         "        if not known:\n            for attempt in attempts:",
         "        if False:\n            for attempt in attempts:",
         ("tests/emulators/test_redis_fleet.py", "-k", "announced"),
+    ),
+    Sabotage(
+        "who stood still for weeks publishes what it holds",
+        "ingest/publishing/publishing.py",
+        "                self.awake.check()",
+        "                pass",
+        ("tests/ingest/test_publishing.py",),
     ),
     Sabotage(
         "a dead receipt that a replay has seen and that is gone is taken for one that never was",

@@ -22,6 +22,7 @@ from shared.counters.reader import Reader
 from shared.counters.setter import Setter
 from shared.memory.broker import MemoryBroker, MemoryOverlay
 from shared.memory.overlay import ProcessOverlay
+from shared.model.errors import StoodStillError
 from shared.model.promises import Promise, promised
 from shared.model.receipts import DAY, HOUR
 from shared.ports.broker import DeadLetters, Publisher
@@ -32,7 +33,7 @@ from tests.path.network import RemoteBroker, RemoteDeadLetters, RemoteOverlay, R
 from tests.simulation.chaos import Chaos
 from tests.simulation.conservation import CountingApart, CountingBroker, check
 from tests.simulation.history import History
-from tests.simulation.loop import OWNER, VirtualLoop
+from tests.simulation.loop import NOBODY, OWNER, VirtualLoop
 from tests.simulation.network import TIMEOUT, Network
 from tests.simulation.poison import PickyStore, replaying
 from tests.simulation.users import COUNTERS, Users
@@ -157,6 +158,9 @@ class System:
     async def _pass_days(self) -> None:
         self.day = await self.store.now()
         self.loop.leap(self.random.choice(LEAPS) * DAY / 1_000)
+        for ingest in self.ingests:
+            if ingest.owner not in self.loop.frozen():
+                ingest.publishing.awake._seen = ingest.clock.monotonic()
         while await self.store.sweep(await self.store.now(), 1_000):
             pass
 
@@ -187,6 +191,7 @@ class System:
             setter = Setter(reader, store, overlay, clock, 7 * DAY)
             self.ingests.append(Ingest(owner, publishing, reader, setter, clock, disk))
             self._go(forever(Settling(store, overlay).settle_once, 2.0))
+            self._go(publishing.awake.watch())
 
     def start_flusher(self) -> None:
         owner, clock = next(self.names), self.new_clock()
@@ -246,15 +251,27 @@ class System:
         OWNER.reset(token)
 
     def _go(self, coroutine: Coroutine[Any, Any, Any]) -> None:
+        owner = OWNER.get()
+
         def ended(task: "asyncio.Future[Any]") -> None:
-            if not task.cancelled() and task.exception() is not None:
-                self.mistakes.append(task.exception())  # type: ignore[arg-type]
+            error = None if task.cancelled() else task.exception()
+            if isinstance(error, StoodStillError):
+                self.loop.call_soon(self.replace, owner, context=NOBODY)
+            elif error is not None:
+                self.mistakes.append(error)
 
         self.loop.create_task(coroutine).add_done_callback(ended)
 
     def kill(self, owner: str) -> None:
         self.network.dead.add(owner)
         self.loop.kill(owner)
+
+    def replace(self, owner: str) -> None:
+        """An ingest has ended by itself: its supervisor starts another one, on the same disk."""
+        for ingest in [ingest for ingest in self.ingests if ingest.owner == owner]:
+            self.ingests.remove(ingest)
+            self.kill(owner)
+            self.start_ingest(ingest.disk)
 
     def check(self) -> None:
         """Raise what ended a process that nobody killed."""
