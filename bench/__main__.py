@@ -18,6 +18,8 @@ from bench.rivals import Rivals
 
 ROWS: dict[str, Callable[[Plan], Row]] = {
     "post": singles.post,
+    "post-without-fast-path": singles.post_without_fast_path,
+    "post-plain": singles.post_plain,
     "post-empty": singles.post_empty,
     "post-ids": singles.post_ids,
     "post-names": singles.post_names,

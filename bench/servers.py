@@ -17,6 +17,8 @@ from urllib.parse import urlsplit
 from bench import machine
 
 COUNTERSINK: Final = (sys.executable, "-m", "countersink")
+WITHOUT_FAST_PATH: Final = (sys.executable, "-m", "bench.without_fast_path")
+PLAIN: Final = (*WITHOUT_FAST_PATH, "--plain")
 EMPTY: Final = (sys.executable, "-m", "bench.empty")
 _URL: Final = re.compile(rb"http://[\w.\[\]:]+:\d+")
 _START: Final = 20.0
@@ -110,9 +112,9 @@ def process(
 
 
 @contextlib.contextmanager
-def up(data: Path) -> Iterator[Server]:
+def up(data: Path, countersink: tuple[str, ...] = COUNTERSINK) -> Iterator[Server]:
     """Ingest with a flusher beside it in one process."""
-    with running((*COUNTERSINK, "up", "--port", "0", "--data", str(data))) as server:
+    with running((*countersink, "up", "--port", "0", "--data", str(data))) as server:
         yield server
 
 

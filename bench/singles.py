@@ -20,6 +20,18 @@ def post(plan: Plan) -> Row:
     return _posts(plan, row, Shape(counter_path(), body=body), Shape("/", body=body))
 
 
+def post_without_fast_path(plan: Plan) -> Row:
+    row = Row("post-without-fast-path", "POST of one increment without the fast path, answers written in one piece")
+    body = plan.bodies["one"]
+    return _posts(plan, row, Shape(counter_path(), body=body), Shape("/", body=body), servers.WITHOUT_FAST_PATH)
+
+
+def post_plain(plan: Plan) -> Row:
+    row = Row("post-plain", "POST of one increment without the fast path, aiohttp's own answers")
+    body = plan.bodies["one"]
+    return _posts(plan, row, Shape(counter_path(), body=body), Shape("/", body=body), servers.PLAIN)
+
+
 def post_empty(plan: Plan) -> Row:
     return _posts(plan, Row("post-empty", "… with an empty body"), Shape(counter_path()), Shape("/"))
 
@@ -56,9 +68,11 @@ def get(plan: Plan) -> Row:
     return _judge(row, loads)
 
 
-def _posts(plan: Plan, row: Row, ours: Shape, reference: Shape) -> Row:
+def _posts(
+    plan: Plan, row: Row, ours: Shape, reference: Shape, countersink: tuple[str, ...] = servers.COUNTERSINK
+) -> Row:
     row.unit = "requests/s"
-    with servers.up(plan.folder / row.name) as server, servers.empty() as empty:
+    with servers.up(plan.folder / row.name, countersink) as server, servers.empty() as empty:
         loads: list[Load] = []
         drained = load.run_plain(server, ours, 0.5)
         if server.settled() != drained.good:
