@@ -21,7 +21,7 @@ from bench.limited import LimitedStore
 from bench.plan import Plan
 from bench.plot import Panel, draw
 from shared.google.datastore.client import DatastoreClient
-from shared.google.datastore.keys import Place
+from shared.google.datastore.keys import DatastorePlace
 from shared.google.datastore.store import DatastoreStore
 from shared.ports.store import Store
 from shared.runtime.clock import SystemClock
@@ -82,7 +82,7 @@ def emulated(host: str, shards: int | None, seconds: float, settles: float) -> d
 
 @asynccontextmanager
 async def _stores(host: str) -> AsyncIterator[Sequence[Store]]:
-    place = Place(PROJECT, namespace=f"contention-{uuid4().hex}", index_expires=False)
+    place = DatastorePlace(PROJECT, namespace=f"contention-{uuid4().hex}", index_expires=False)
     clock = SystemClock()
     async with AsyncExitStack() as stack:
         stores = []

@@ -14,7 +14,7 @@ from bench import servers
 from bench.emulators import PROJECT, PUBSUB, Emulators
 from bench.entities import Entities
 from bench.servers import COUNTERSINK, Server
-from shared.google.pubsub.client import Place, PubsubClient
+from shared.google.pubsub.client import PubsubClient, PubsubPlace
 from shared.google.pubsub.provision import provision
 
 LONGEST: Final = 60.0
@@ -75,7 +75,7 @@ class Deployment:
 def deployed(emulators: Emulators, store: str, ingests: int = 1, **settings: str) -> Iterator[Deployment]:
     """Both on whatever processor is free, as the emulators are."""
     namespace = f"ours-{uuid4().hex}"
-    place = Place(PROJECT, f"t-{namespace}", f"s-{namespace}")
+    place = PubsubPlace(PROJECT, f"t-{namespace}", f"s-{namespace}")
     hosts = {"PUBSUB_EMULATOR_HOST": emulators.host(PUBSUB), "DATASTORE_EMULATOR_HOST": emulators.host(store)}
     asyncio.run(_provision(hosts["PUBSUB_EMULATOR_HOST"], place))
     settings = hosts | {
@@ -94,7 +94,7 @@ def deployed(emulators: Emulators, store: str, ingests: int = 1, **settings: str
         yield Deployment(made, flusher, entities)
 
 
-async def _provision(host: str, place: Place) -> None:
+async def _provision(host: str, place: PubsubPlace) -> None:
     client = PubsubClient(host)
     await provision(client, place, lease=LEASE, retention=RETENTION)
     await client.close()

@@ -23,11 +23,11 @@ from shared.counters.compaction import compactor_of
 from shared.counters.start_job import Starting
 from shared.google.datastore.client import DatastoreClient
 from shared.google.datastore.jobs import DatastoreJobs
-from shared.google.datastore.keys import Place
+from shared.google.datastore.keys import DatastorePlace
 from shared.google.datastore.store import DatastoreStore
 from shared.memory.jobs import MemoryTasks
 from shared.memory.overlay import ProcessOverlay
-from shared.model.jobs import ADD, DONE, RUNNING, Job, Standing, lifetime_of_job
+from shared.model.jobs import ADD, DONE, RUNNING, Job, JobState, lifetime_of_job
 from shared.model.receipts import DAY, lifetime
 from shared.model.words import Commit, Receipt, ShardAdd
 from shared.runtime.clock import SystemClock
@@ -49,7 +49,7 @@ class _Space:
         self.namespace = f"jobs-{uuid4().hex}"
         self.clock = SystemClock()
         self._client = DatastoreClient(PROJECT, "", self.clock, {}, host)
-        place = Place(PROJECT, namespace=self.namespace)
+        place = DatastorePlace(PROJECT, namespace=self.namespace)
         self.store = DatastoreStore(self._client, place, self.clock)
         self.jobs = DatastoreJobs(self._client, place, self.store)
         self.names = [f"account:{number:06}" for number in range(counters)]
@@ -75,7 +75,7 @@ class _Space:
             after = page[-1]
         return len(self.names) / (time.monotonic() - begun)
 
-    async def by_job(self, at_once: int) -> tuple[float, Standing]:
+    async def by_job(self, at_once: int) -> tuple[float, JobState]:
         """Counters per second."""
         tasks, overlay = MemoryTasks(self.clock), ProcessOverlay(self.clock)
         settings = Settings()
@@ -93,7 +93,7 @@ class _Space:
         await running
         return len(self.names) / seconds, standing
 
-    async def standing(self, job: str) -> Standing:
+    async def standing(self, job: str) -> JobState:
         standing = await self.jobs.get(job)
         if standing is None:
             raise RuntimeError(f"job {job} is not there")

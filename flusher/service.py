@@ -1,6 +1,6 @@
 """One flusher: its parts, made in one visible order."""
 
-from flusher.flush.fleet_watch import Witness
+from flusher.flush.fleet_watch import BacklogWitness
 from flusher.flush.flusher import Flusher
 from flusher.flush.policy import FlushPolicy
 from flusher.flush.receipt_lives import Lives
@@ -68,7 +68,7 @@ def make_flusher(tools: Tools, settings: Settings, *, topic: str, ages: bool, lo
         ages=ages,
         removes=settings.ndb_writers == "no",
         cooling=_cooling(tools, settings),
-        witness=Witness(looks, tools.clock, topic) if looks is not None else None,
+        witness=BacklogWitness(looks, tools.clock, topic) if looks is not None else None,
     )
 
 

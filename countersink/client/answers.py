@@ -74,7 +74,7 @@ class Changed:
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class JobStatus:
     """Something that is done to each counter under a prefix, once; and how far it is."""
 
     id: str
@@ -102,7 +102,7 @@ class Job:
     """Why it failed."""
 
     @classmethod
-    def of(cls, answer: Mapping[str, Any]) -> "Job":
+    def of(cls, answer: Mapping[str, Any]) -> "JobStatus":
         known = {name: answer[name] for name in cls.__slots__ if name in answer}
         finished = answer["finished"]
         return cls(

@@ -10,7 +10,7 @@ from countersink.client.answers import (
     Accepted,
     Changed,
     Counter,
-    Job,
+    JobStatus,
     RejectedError,
     UnavailableError,
 )
@@ -125,7 +125,7 @@ class Client:
         *,
         shards: int | None = None,
         id: str | None = None,  # noqa: A002 (what the service calls it)
-    ) -> Job:
+    ) -> JobStatus:
         """Have it done to each counter under the prefix, once for each id: `add` the delta, `reset`, `delete`,
         `export`, or `compact` to so many shards. Flushers do it.
         """
@@ -135,15 +135,15 @@ class Client:
         except UnavailableError as error:
             error.id = body["id"]
             raise
-        return _read(answer, Job.of)
+        return _read(answer, JobStatus.of)
 
-    async def job(self, job: str) -> Job:
+    async def job(self, job: str) -> JobStatus:
         """How far it is."""
-        return _read(await self._transport.send("GET", requests.path_of_job(job)), Job.of)
+        return _read(await self._transport.send("GET", requests.path_of_job(job)), JobStatus.of)
 
-    async def stop_job(self, job: str) -> Job:
+    async def stop_job(self, job: str) -> JobStatus:
         """As it is then: `failed`, unless it had ended. What is done stays."""
-        return _read(await self._transport.send("DELETE", requests.path_of_job(job)), Job.of)
+        return _read(await self._transport.send("DELETE", requests.path_of_job(job)), JobStatus.of)
 
     async def export(self, job: str) -> AsyncIterator[bytes]:
         """What a job of kind `export` has written when it is done: lines of JSON, in order, some at a time."""

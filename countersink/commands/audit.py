@@ -81,7 +81,7 @@ async def _report(parts: "Parts", retention: int, options: argparse.Namespace) -
     ledger, exact = await look(parts.store, options.names, horizon)
     try:
         await parts.check_files()
-        count, show = _Count(), _Table(options.json, all_=options.all or bool(options.names))
+        count, show = _Count(), _AuditTable(options.json, all_=options.all or bool(options.names))
         missing = {*options.names}
         for line in ledger.lines():
             verdict = judge(line, horizon, exact=exact)
@@ -175,7 +175,7 @@ def flaw_of(balance: "Balance") -> str:
     return f"{abs(balance.drift)} increments were {what}"
 
 
-class _Table:
+class _AuditTable:
     """A line at a time, as there may be millions."""
 
     def __init__(self, as_json: bool, *, all_: bool) -> None:

@@ -130,11 +130,11 @@ async def _shards(client: "Client", options: argparse.Namespace) -> None:
 
 
 async def _get(client: "Client", options: argparse.Namespace) -> None:
-    _Table(options.json).show(await client.get_many(options.names))
+    _CounterTable(options.json).show(await client.get_many(options.names))
 
 
 async def _list(client: "Client", options: argparse.Namespace) -> None:
-    table = _Table(options.json)
+    table = _CounterTable(options.json)
     top: list[Counter] = []
     async for counters in client.pages(options.prefix, page=_PAGE):
         if options.top is None:
@@ -144,7 +144,7 @@ async def _list(client: "Client", options: argparse.Namespace) -> None:
     table.show(top)
 
 
-class _Table:
+class _CounterTable:
     """A page at a time, as there may be millions: its columns grow, but never shrink."""
 
     def __init__(self, as_json: bool) -> None:

@@ -15,8 +15,8 @@ from shared.model.errors import CountersinkError
 from shared.model.receipts import key_of_envelope
 
 if TYPE_CHECKING:
-    from flusher.dead_letters.opened import Opened
-    from flusher.dead_letters.replay import Outcome
+    from flusher.dead_letters.opened import OpenedLetter
+    from flusher.dead_letters.replay import ReplayOutcome
     from shared.config.settings import Settings
     from shared.model.words import Receipt
     from shared.ports.broker import DeadLetters
@@ -97,7 +97,7 @@ class _Desk:
     after: str = ""
     """The last dead receipt that the store was asked for."""
 
-    async def pull(self, limit: int = AT_ONCE) -> "list[Opened]":
+    async def pull(self, limit: int = AT_ONCE) -> "list[OpenedLetter]":
         """The letters of the broker; then dead receipts whose letters the broker has no more, or others hold."""
         from flusher.dead_letters.opened import open_letter  # noqa: PLC0415 (who asks for help should not wait for it)
 
@@ -109,7 +109,7 @@ class _Desk:
             self.letters_over = True
         return await self._kept(limit)
 
-    async def _kept(self, limit: int) -> "list[Opened]":
+    async def _kept(self, limit: int) -> "list[OpenedLetter]":
         from flusher.dead_letters.opened import open_receipt  # noqa: PLC0415 (as above)
 
         while page := await self.parts.store.dead(self.after, limit):
@@ -118,11 +118,11 @@ class _Desk:
                 return opened
         return []
 
-    async def receipts(self, opened: "Sequence[Opened]") -> Any:
+    async def receipts(self, opened: "Sequence[OpenedLetter]") -> Any:
         keys = [*dict.fromkeys(key for one in opened for key in one.receipt_keys())]
         return (await self.parts.store.receipts(keys)).found if keys else {}
 
-    async def drop(self, one: "Opened") -> "Mapping[str, Receipt]":
+    async def drop(self, one: "OpenedLetter") -> "Mapping[str, Receipt]":
         """The receipts that it had. One commit drops all its parts, and readings leave them out when this returns. The
         letter goes last: cut off before that, it can be dropped again.
         """
@@ -238,7 +238,7 @@ class _Total:
     left: int = 0
     letters_left: int = 0
 
-    def add(self, outcome: "Outcome") -> None:
+    def add(self, outcome: "ReplayOutcome") -> None:
         from countersink.commands.letter_words import outcome_of  # noqa: PLC0415 (as above)
 
         self.counted += outcome.counted
@@ -261,7 +261,7 @@ class _Wanted:
         self._parts = {one: {*one.split("."), *(key_of_envelope(id_) for id_ in one.split("."))} for one in ids}
         self._seen: set[str] = set()
 
-    def of(self, batch: "Sequence[Opened]") -> "list[Opened]":
+    def of(self, batch: "Sequence[OpenedLetter]") -> "list[OpenedLetter]":
         """Those of the batch, which are seen by that."""
         wanted = {*self._parts}.union(*self._parts.values())
         chosen = [one for one in batch if wanted & _names(one)]
@@ -282,5 +282,5 @@ class _Wanted:
             raise CountersinkError(said if complete else f"{said}, or held by somebody else at this moment")
 
 
-def _names(opened: "Opened") -> set[str]:
+def _names(opened: "OpenedLetter") -> set[str]:
     return {opened.id, *(part.key for part in opened.parts), *([opened.envelope_id] if opened.envelope_id else [])}

@@ -15,7 +15,7 @@ from shared.model.foreign_variants import VARIANTS, By, Variant
 from shared.model.receipts import lifetime
 
 if TYPE_CHECKING:
-    from countersink.commands.importer import Outcome
+    from countersink.commands.importer import ImportOutcome
     from shared.config.settings import Settings
     from shared.model.foreign import Source
     from shared.wiring.process import Parts
@@ -131,7 +131,7 @@ class Report:
     _shown: float = field(default_factory=time.monotonic)
     _name: int = 0
 
-    def take(self, one: "Outcome | str") -> None:
+    def take(self, one: "ImportOutcome | str") -> None:
         if isinstance(one, str):
             self.left_out += 1
             if self.left_out <= MOST_LEFT_OUT:
@@ -142,14 +142,14 @@ class Report:
                 self._tell(one)
         self._progress()
 
-    def _count(self, one: "Outcome") -> None:
+    def _count(self, one: "ImportOutcome") -> None:
         self.found += 1
         self.changed += bool(one.added)
         self.added += one.added
         self.refused += bool(one.flaw)
         self.held += bool(one.total)
 
-    def _tell(self, one: "Outcome") -> None:
+    def _tell(self, one: "ImportOutcome") -> None:
         if self.json:
             tell(_json({"name": one.name, "there": one.total, "added": one.added, "why_not": one.flaw or None}))
             return

@@ -41,7 +41,7 @@ PATIENCE: Final = 20.0
 _END: Final = 2**63 - 1
 
 
-class Outcome(NamedTuple):
+class ImportOutcome(NamedTuple):
     """Of one counter."""
 
     name: str
@@ -86,7 +86,7 @@ class Importer:
         self._pick = pick
         self._backoff = backoff
 
-    async def run(self, prefix: str, tell: Callable[[Outcome | str], None]) -> None:
+    async def run(self, prefix: str, tell: Callable[[ImportOutcome | str], None]) -> None:
         """All counters there whose names begin so; what became of each is told when it is known."""
         slots = asyncio.Semaphore(AT_ONCE)
 
@@ -103,7 +103,7 @@ class Importer:
                 group.create_task(take(batch), name="import")
 
     async def _batches(
-        self, prefix: str, tell: Callable[[Outcome | str], None]
+        self, prefix: str, tell: Callable[[ImportOutcome | str], None]
     ) -> AsyncGenerator[Mapping[str, int], None]:
         batch: dict[str, int] = {}
         async with aclosing(self._source.counters(prefix)) as counters:
@@ -111,7 +111,7 @@ class Importer:
                 if isinstance(one, str):
                     tell(one)
                 elif flaw := flaw_of(one):
-                    tell(Outcome(one.name, one.total, 0, flaw))
+                    tell(ImportOutcome(one.name, one.total, 0, flaw))
                 else:
                     batch[one.name] = one.total
                 if len(batch) >= BATCH:
@@ -120,7 +120,7 @@ class Importer:
         if batch:
             yield batch
 
-    async def _take(self, work: "_Work") -> list[Outcome]:
+    async def _take(self, work: "_Work") -> list[ImportOutcome]:
         until = self._clock.monotonic() + PATIENCE
         backoff = self._backoff()
         while work.totals and (todo := await self._todo(work)):
@@ -154,7 +154,7 @@ class Importer:
                 work.close(name, rest, flaw)
         return todo
 
-    async def _apart(self, work: "_Work", why: str) -> list[Outcome]:
+    async def _apart(self, work: "_Work", why: str) -> list[ImportOutcome]:
         """Each half alone, since the store does not say which of them it refuses."""
         names = [*work.totals]
         if len(names) == 1:
@@ -220,7 +220,7 @@ class _Work:
 
     totals: dict[str, int]
     """Of those that are not done."""
-    outcomes: list[Outcome] = field(default_factory=list)
+    outcomes: list[ImportOutcome] = field(default_factory=list)
     added: dict[str, int] = field(default_factory=dict)
     full: set[tuple[str, int]] = field(default_factory=set)
     """Shards that take no more."""
@@ -232,7 +232,7 @@ class _Work:
                 self.close(name, 0, "")
 
     def close(self, name: str, rest: int, flaw: str) -> None:
-        self.outcomes.append(Outcome(name, self.totals.pop(name), self.added.get(name, 0) + rest, flaw))
+        self.outcomes.append(ImportOutcome(name, self.totals.pop(name), self.added.get(name, 0) + rest, flaw))
 
 
 def flaw_of(one: Foreign) -> str:

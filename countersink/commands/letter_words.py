@@ -5,8 +5,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from flusher.dead_letters.opened import Opened
-from flusher.dead_letters.replay import Outcome
+from flusher.dead_letters.opened import OpenedLetter
+from flusher.dead_letters.replay import ReplayOutcome
 from shared.model.parts import Part
 from shared.model.words import Receipt
 
@@ -20,7 +20,7 @@ _STATES: Final = {
 }
 
 
-def line_of(opened: Opened, found: Mapping[str, Receipt]) -> str:
+def line_of(opened: OpenedLetter, found: Mapping[str, Receipt]) -> str:
     """One line of a list."""
     sums = _sums(opened.parts)
     what = f"{_increments(_number(opened))}: {_some(sums)}" if sums else "nothing that can be read"
@@ -29,7 +29,7 @@ def line_of(opened: Opened, found: Mapping[str, Receipt]) -> str:
     return _shown(f"{opened.id}  {_published(opened)}  {what}  ({opened.letter.reason or 'no reason'}){note}")
 
 
-def dropped(opened: Opened, found: Mapping[str, Receipt]) -> str:
+def dropped(opened: OpenedLetter, found: Mapping[str, Receipt]) -> str:
     """One line of what was given up: what is counted, or was counted under its own id, is not."""
     left = [part for part in opened.parts if part.key not in found or found[part.key].state == "dead"]
     number = sum(part.increments - sum(key in found for key, _ in part.keyed) for part in left)
@@ -42,7 +42,7 @@ def dropped(opened: Opened, found: Mapping[str, Receipt]) -> str:
     return _shown(f"{opened.id}  {what}")
 
 
-def lines_of(opened: Opened, found: Mapping[str, Receipt]) -> Iterator[str]:
+def lines_of(opened: OpenedLetter, found: Mapping[str, Receipt]) -> Iterator[str]:
     """All that is known of one."""
     delivery = opened.letter.delivery
     message = delivery.message
@@ -68,7 +68,7 @@ def lines_of(opened: Opened, found: Mapping[str, Receipt]) -> Iterator[str]:
     yield f"data        {_shown(message.data.decode(errors='backslashreplace'))}"
 
 
-def json_of(opened: Opened, found: Mapping[str, Receipt], *, whole: bool = False) -> str:
+def json_of(opened: OpenedLetter, found: Mapping[str, Receipt], *, whole: bool = False) -> str:
     delivery = opened.letter.delivery
     said: dict[str, Any] = {
         "id": opened.id,
@@ -86,7 +86,7 @@ def json_of(opened: Opened, found: Mapping[str, Receipt], *, whole: bool = False
     return json.dumps(said, ensure_ascii=False)
 
 
-def outcome_of(outcome: Outcome) -> str:
+def outcome_of(outcome: ReplayOutcome) -> str:
     """One line of a replay."""
     said = []
     if outcome.counted:
@@ -105,7 +105,7 @@ def _increments(number: int) -> str:
     return "1 increment" if number == 1 else f"{number} increments"
 
 
-def _number(opened: Opened) -> int:
+def _number(opened: OpenedLetter) -> int:
     return sum(part.increments for part in opened.parts)
 
 
@@ -127,7 +127,7 @@ def _some(sums: Mapping[str, int]) -> str:
     return ", ".join(some)
 
 
-def _published(opened: Opened) -> str:
+def _published(opened: OpenedLetter) -> str:
     try:
         time = datetime.fromtimestamp(opened.letter.delivery.published / 1_000, UTC)
     except (ValueError, OverflowError, OSError):  # somebody else's idea of a time

@@ -39,7 +39,7 @@ from shared.model.words import MAX_DELTA
 from shared.runtime.ids import mint
 
 if TYPE_CHECKING:
-    from countersink.client.answers import Job
+    from countersink.client.answers import JobStatus
 
 FIRST_LOOK: Final = 0.1
 LONGEST_LOOK: Final = 2.0
@@ -51,15 +51,15 @@ MOST_AT_ONCE: Final = 1_000
 CHUNKS: Final = 4
 
 
-class Place(NamedTuple):
+class JobSite(NamedTuple):
     """Where it is done, and how to look at it there."""
 
-    look: Callable[[], Awaitable["Job"]]
+    look: Callable[[], Awaitable["JobStatus"]]
     chunks: Callable[[], AsyncIterator[bytes]]
     """Of an export that is done."""
 
 
-class Wish(NamedTuple):
+class JobRequest(NamedTuple):
     """What was said on the command line."""
 
     id: str
@@ -110,7 +110,7 @@ def _map(options: argparse.Namespace) -> None:
     flags = {RESET: options.reset, DELETE: options.delete, EXPORT: options.export is not None}
     asked = flags | {kind: number is not None for kind, number in numbers.items()}
     (kind,) = [kind for kind in asked if asked[kind]]
-    wish = Wish(options.job or mint(), kind, options.prefix, numbers.get(kind))
+    wish = JobRequest(options.job or mint(), kind, options.prefix, numbers.get(kind))
     flaws = {
         "--prefix": flaw_of_prefix(wish.prefix),
         "--job": flaw_of_job(wish.id) if options.job is not None else None,
@@ -134,7 +134,9 @@ def _map(options: argparse.Namespace) -> None:
         _report(job, as_json=options.json)
 
 
-async def _follow(wish: Wish, where: "contextlib.AbstractAsyncContextManager[Place]", file: str | None) -> "Job":
+async def _follow(
+    wish: JobRequest, where: "contextlib.AbstractAsyncContextManager[JobSite]", file: str | None
+) -> "JobStatus":
     bar = Bar()
     try:
         if file is not None:
@@ -160,12 +162,12 @@ async def _follow(wish: Wish, where: "contextlib.AbstractAsyncContextManager[Pla
     return job
 
 
-def _interrupted(error: CountersinkError, wish: Wish) -> CountersinkError:
+def _interrupted(error: CountersinkError, wish: JobRequest) -> CountersinkError:
     return CountersinkError(f"{error} To go on, run the same with --job {wish.id}")
 
 
 @asynccontextmanager
-async def _by_service(wish: Wish, options: argparse.Namespace) -> AsyncIterator[Place]:
+async def _by_service(wish: JobRequest, options: argparse.Namespace) -> AsyncIterator[JobSite]:
     from countersink.client import Client  # noqa: PLC0415 (who asks for help should not wait for it)
     from countersink.client.answers import UnavailableError  # noqa: PLC0415 (as below)
 
@@ -180,16 +182,16 @@ async def _by_service(wish: Wish, options: argparse.Namespace) -> AsyncIterator[
         except UnavailableError as error:
             raise _interrupted(error, wish) from error
 
-        async def look() -> "Job":
+        async def look() -> "JobStatus":
             return first.pop() if first else await client.job(wish.id)
 
-        yield Place(look, lambda: client.export(wish.id))
+        yield JobSite(look, lambda: client.export(wish.id))
 
 
 @asynccontextmanager
-async def _by_itself(wish: Wish, at_once: int | None) -> AsyncIterator[Place]:
+async def _by_itself(wish: JobRequest, at_once: int | None) -> AsyncIterator[JobSite]:
     """The same code as in flushers, on a queue of its own. Others may do the same job: nothing is done twice."""
-    from countersink.client.answers import Job  # noqa: PLC0415 (as above)
+    from countersink.client.answers import JobStatus  # noqa: PLC0415 (as above)
     from flusher.service import make_runner, make_worker  # noqa: PLC0415 (as above)
     from shared.counters.compaction import compactor_of  # noqa: PLC0415 (as above)
     from shared.counters.start_job import Starting  # noqa: PLC0415 (as above)
@@ -214,7 +216,7 @@ async def _by_itself(wish: Wish, at_once: int | None) -> AsyncIterator[Place]:
         runner = make_runner(tasks, worker, settings, at_once=at_once)
         stop = Stop()
 
-        async def look() -> Job:
+        async def look() -> JobStatus:
             nonlocal standing
             if running.done():
                 running.result()
@@ -224,7 +226,7 @@ async def _by_itself(wish: Wish, at_once: int | None) -> AsyncIterator[Place]:
                 if found is None:
                     raise CountersinkError("the job was forgotten meanwhile")
                 standing = found
-            return Job.of(said(standing))
+            return JobStatus.of(said(standing))
 
         async def chunks() -> AsyncIterator[bytes]:
             after = ""
@@ -236,7 +238,7 @@ async def _by_itself(wish: Wish, at_once: int | None) -> AsyncIterator[Place]:
 
         running = asyncio.create_task(runner.run(stop, DRAIN), name="jobs")
         try:
-            yield Place(look, chunks)
+            yield JobSite(look, chunks)
         finally:
             stop.set()
             await running
@@ -244,7 +246,7 @@ async def _by_itself(wish: Wish, at_once: int | None) -> AsyncIterator[Place]:
         await parts.close()
 
 
-def _settings_for(wish: Wish) -> Settings:
+def _settings_for(wish: JobRequest) -> Settings:
     """If it can be done by them."""
     settings = read_settings()
     if wish.kind == COMPACT and (flaw := flaw_of_shards(wish.number, settings.max_shards)):
@@ -252,7 +254,7 @@ def _settings_for(wish: Wish) -> Settings:
     return settings
 
 
-def _report(job: "Job", *, as_json: bool) -> None:
+def _report(job: "JobStatus", *, as_json: bool) -> None:
     if as_json:
         tell(json.dumps(_plain(job), ensure_ascii=False))
     else:
@@ -268,7 +270,7 @@ def _report(job: "Job", *, as_json: bool) -> None:
         raise CountersinkError(f"{job.failed} counters could not be changed, among them {examples}")
 
 
-def _plain(job: "Job") -> dict[str, Any]:
+def _plain(job: "JobStatus") -> dict[str, Any]:
     """As the service says it."""
     values = {name: getattr(job, name) for name in job.__slots__}
     for name in ("started", "finished"):

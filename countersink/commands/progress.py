@@ -4,7 +4,7 @@ import sys
 from typing import TYPE_CHECKING, Final, TextIO
 
 if TYPE_CHECKING:
-    from countersink.client.answers import Job
+    from countersink.client.answers import JobStatus
 
 WIDTH: Final = 24
 FIRST: Final = 0.01
@@ -17,10 +17,10 @@ class Bar:
     def __init__(self, stream: TextIO | None = None) -> None:
         stream = sys.stderr if stream is None else stream
         self._terminal = stream if stream is not None and stream.isatty() else None
-        self._first: tuple[float, Job] | None = None
+        self._first: tuple[float, JobStatus] | None = None
         self._longest = 0
 
-    def show(self, job: "Job", now: float) -> None:
+    def show(self, job: "JobStatus", now: float) -> None:
         """`now` in seconds."""
         if self._first is None:
             self._first = (now, job)
@@ -37,7 +37,7 @@ class Bar:
             print(f"\r{text:{self._longest}}", end=end, file=self._terminal, flush=True)
 
 
-def line(job: "Job", seconds: float, counters: int, share: float) -> str:
+def line(job: "JobStatus", seconds: float, counters: int, share: float) -> str:
     """So many counters were visited, and such a share was done, in so many seconds."""
     done = round(WIDTH * job.share)
     text = f"[{'#' * done}{'.' * (WIDTH - done)}] {job.share:4.0%}  {job.visited:,} counters"

@@ -12,7 +12,7 @@ from shared.wire.codec import decode
 
 
 @dataclass(frozen=True, slots=True)
-class Opened:
+class OpenedLetter:
     """A letter, or what a dead receipt keeps of one, and what is in it."""
 
     letter: Letter
@@ -63,20 +63,20 @@ class Opened:
         return next((state for state in (DEAD, DROPPED) if state in states), APPLIED)
 
 
-def open_letter(letter: Letter, topic: str) -> Opened:
+def open_letter(letter: Letter, topic: str) -> OpenedLetter:
     if letter.flaw is not None:
-        return Opened(letter, (), letter.flaw)
+        return OpenedLetter(letter, (), letter.flaw)
     try:
         envelope = decode(letter.delivery, topic)
     except (UnreadableError, NewerError) as error:
-        return Opened(letter, (), str(error))
-    return Opened(letter, tuple(parts_of(envelope)), None, envelope.id, envelope.created)
+        return OpenedLetter(letter, (), str(error))
+    return OpenedLetter(letter, tuple(parts_of(envelope)), None, envelope.id, envelope.created)
 
 
-def open_receipt(receipt: Receipt) -> Opened:
+def open_receipt(receipt: Receipt) -> OpenedLetter:
     """A dead receipt with a body."""
     body = bodies.read(receipt)
-    return Opened(body.letter, (body.part,), created=body.created, sure_until=body.sure_until)
+    return OpenedLetter(body.letter, (body.part,), created=body.created, sure_until=body.sure_until)
 
 
 def _over(key: str, found: Mapping[str, Receipt]) -> bool:

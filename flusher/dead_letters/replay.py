@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from flusher.dead_letters.opened import Opened
+from flusher.dead_letters.opened import OpenedLetter
 from flusher.flush.commit_loop import Flush
 from flusher.flush.tools import Tools
 from flusher.flush.window import TOO_OLD, Window
@@ -21,10 +21,10 @@ LEFT_AS_UNSURE: Final = f"{TOO_OLD}: replay it with --too-old if you know that i
 
 
 @dataclass(slots=True)
-class Outcome:
+class ReplayOutcome:
     """What became of a letter: numbers of increments."""
 
-    opened: Opened
+    opened: OpenedLetter
     counted: int = 0
     already: int = 0
     """Counted before, or by another letter."""
@@ -44,7 +44,7 @@ class Replay:
         self._letters = letters
         self._judges = ages and not too_old
 
-    async def run(self, opened: Sequence[Opened], patience: float = PATIENCE) -> list[Outcome]:
+    async def run(self, opened: Sequence[OpenedLetter], patience: float = PATIENCE) -> list[ReplayOutcome]:
         """`TransientError`: the store was away for `patience` seconds; some may be counted, and none is lost."""
         keys = [*dict.fromkeys(key for one in opened for key in one.receipt_keys())]
         receipts = await self._tools.store.receipts(keys)
@@ -52,7 +52,7 @@ class Replay:
         window = Window(revives=True)
         outcomes = []
         for one in opened:
-            outcome = Outcome(one, why=one.flaw)
+            outcome = ReplayOutcome(one, why=one.flaw)
             outcomes.append(outcome)
             until = promises.until(one.letter.delivery.published) if self._judges else None
             if one.vanished(receipts.found) or (until is not None and one.unsure(receipts.found, now, until)):
@@ -71,7 +71,7 @@ class Replay:
         return outcomes
 
 
-def _tell(outcomes: Iterable[Outcome], flush: Flush) -> None:
+def _tell(outcomes: Iterable[ReplayOutcome], flush: Flush) -> None:
     """Each receipt that was written counts for one of the letters that carry it, the first."""
     counted = set(flush.counted)
     for outcome in outcomes:

@@ -15,7 +15,7 @@ GAP: Final = 30.0
 """Seconds without a pull after which a flusher begins to watch anew."""
 
 
-class Witness:
+class BacklogWitness:
     """A flusher pulls nothing before its record is in the store, and nothing after the store was away for too long."""
 
     def __init__(self, looks: Looks, clock: Clock, topic: str) -> None:

@@ -11,7 +11,7 @@ from typing import Final
 
 from flusher.cleanup.deleted_counters import Removal
 from flusher.flush.commit_loop import Flush
-from flusher.flush.fleet_watch import Witness
+from flusher.flush.fleet_watch import BacklogWitness
 from flusher.flush.newer_versions import Newer
 from flusher.flush.policy import FlushPolicy
 from flusher.flush.tools import Tools
@@ -55,7 +55,7 @@ class Flusher:
         ages: bool,
         removes: bool = True,
         cooling: Cooling | None = None,
-        witness: Witness | None = None,
+        witness: BacklogWitness | None = None,
     ) -> None:
         """`witness`: where several publish whom no broker can list."""
         self._tools = tools

@@ -12,7 +12,7 @@ AT_ONCE: Final = 16
 T = TypeVar("T")
 
 
-class Outcome(NamedTuple):
+class PageOutcome(NamedTuple):
     """Of a page."""
 
     visited: int
@@ -24,7 +24,7 @@ class Outcome(NamedTuple):
     chunk: bytes = b""
 
 
-Visit = Callable[[Job, Sequence[str]], Awaitable[Outcome]]
+Visit = Callable[[Job, Sequence[str]], Awaitable[PageOutcome]]
 """Does it to each of them once for each job, however often it is called. `TransientError`: it may have been done to
 some; call it again.
 """

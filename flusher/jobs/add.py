@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Final
 
-from flusher.jobs.action import Outcome, existing
+from flusher.jobs.action import PageOutcome, existing
 from shared.model import notes
 from shared.model.bounds import Bounds
 from shared.model.errors import AlreadyAppliedError, RefusedError, ShardFullError, ShrunkError, TransientError
@@ -28,12 +28,12 @@ class Adding:
         self._store = store
         self._pick = pick
 
-    async def __call__(self, job: Job, names: Sequence[str]) -> Outcome:
+    async def __call__(self, job: Job, names: Sequence[str]) -> PageOutcome:
         there = await existing(self._store, names)
         failed: list[tuple[str, str]] = []
         for part in _divided(there, IN_COMMIT):
             failed += await self._add(job, part)
-        return Outcome(len(there), len(there) - len(failed), tuple(failed))
+        return PageOutcome(len(there), len(there) - len(failed), tuple(failed))
 
     async def _add(self, job: Job, left: Shards) -> Sequence[tuple[str, str]]:
         """Those that the store refuses, and why."""

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from math import inf
 
-from flusher.jobs.action import Outcome, existing, one_by_one
+from flusher.jobs.action import PageOutcome, existing, one_by_one
 from shared.counters.compaction import PATIENCE, Compactor, Stamp
 from shared.model.errors import ContendedError, CrowdedError, RefusedError
 from shared.model.jobs import Job
@@ -20,7 +20,7 @@ class Compacting:
         self._store = store
         self._compactor = compactor
 
-    async def __call__(self, job: Job, names: Sequence[str]) -> Outcome:
+    async def __call__(self, job: Job, names: Sequence[str]) -> PageOutcome:
         there = await existing(self._store, names)
         expires = job.receipts_expire()
         stamps = {name: Stamp(job.receipt_of(name), expires) for name in there}
@@ -47,7 +47,7 @@ class Compacting:
 
         found = await one_by_one(there, compact)
         failed = [(name, why) for name, (_, why) in zip(there, found, strict=True) if why is not None]
-        return Outcome(len(there), sum(done for done, _ in found), failed)
+        return PageOutcome(len(there), sum(done for done, _ in found), failed)
 
     async def _hot(self, name: str, first: int, end: int) -> bool:
         """Whether that is why; it may be that the store takes nothing, which passes."""

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import orjson
 
-from flusher.jobs.action import Outcome
+from flusher.jobs.action import PageOutcome
 from shared.counters.reader import Reader
 from shared.model.errors import InexactError
 from shared.model.jobs import Job
@@ -16,10 +16,10 @@ class Exporting:
     def __init__(self, reader: Reader) -> None:
         self._reader = reader
 
-    async def __call__(self, job: Job, names: Sequence[str]) -> Outcome:  # noqa: ARG002 (others need it)
+    async def __call__(self, job: Job, names: Sequence[str]) -> PageOutcome:  # noqa: ARG002 (others need it)
         readings = await self._reader.read(names, 0)
         if not all(reading.exact for reading in readings):
             raise InexactError("counters are exported only while they can be read exactly, which these can't be now")
         # By hand: a total may be larger than the integers that orjson writes.
         lines = [b'{"name":%b,"value":%d}\n' % (orjson.dumps(r.name), r.value) for r in readings if r.exists]
-        return Outcome(len(lines), chunk=b"".join(lines))
+        return PageOutcome(len(lines), chunk=b"".join(lines))

@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from flusher.jobs.action import Outcome, one_by_one
-from shared.counters.setter import Setter, Wish
+from flusher.jobs.action import PageOutcome, one_by_one
+from shared.counters.setter import ChangeRequest, Setter
 from shared.model.errors import RefusedError
 from shared.model.jobs import Job
 
@@ -14,8 +14,8 @@ class Setting:
     def __init__(self, setter: Setter) -> None:
         self._setter = setter
 
-    async def __call__(self, job: Job, names: Sequence[str]) -> Outcome:
-        wish = Wish(job.kind, expires=job.receipts_expire(), until=job.until())
+    async def __call__(self, job: Job, names: Sequence[str]) -> PageOutcome:
+        wish = ChangeRequest(job.kind, expires=job.receipts_expire(), until=job.until())
 
         async def reset(name: str) -> tuple[bool, str | None]:
             """Whether it is there, and why it could not be set."""
@@ -28,4 +28,4 @@ class Setting:
         found = await one_by_one(names, reset)
         failed = [(name, why) for name, (_, why) in zip(names, found, strict=True) if why is not None]
         visited = sum(there for there, _ in found)
-        return Outcome(visited, visited - len(failed), failed)
+        return PageOutcome(visited, visited - len(failed), failed)

@@ -8,7 +8,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from flusher.jobs.action import Outcome, Visit
+from flusher.jobs.action import PageOutcome, Visit
 from shared.model.errors import LateError, NewerError, NotAloneError, RefusedError
 from shared.model.jobs import DONE, FAILED, KINDS, MOST_EXAMPLES, RUNNING, Done, Job, Progress, Task, divided
 from shared.model.ranges import split
@@ -114,7 +114,7 @@ class Worker:
             raise NewerError(f"this process does not know jobs that {job.kind}: run newer flushers")
         range_ = task.range
         page = await self._store.names(job.prefix, range_.after, self._page, range_.until)
-        outcome = await visit(job, page) if page else Outcome(0)
+        outcome = await visit(job, page) if page else PageOutcome(0)
         _VISITED[job.kind].inc(outcome.visited)
         parts = split(job.prefix, range_, page) if len(page) >= self._page else []
         children, share = divided(task, parts)

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Final
 
-from shared.model.errors import RejectedError, TooLargeError
+from shared.model.errors import BrokerRejectedError, TooLargeError
 from shared.model.words import Delivery
 from shared.ports.broker import Publisher, Subscription
 from shared.runtime import metrics
@@ -28,11 +28,11 @@ class Forwarding:
         self.taken = 0
         self.refused: list[Delivery] = []
         self.buried: list[Delivery] = []
-        self.error: RejectedError | None = None
+        self.error: BrokerRejectedError | None = None
         """What the broker said when it refused one."""
 
     async def run(self) -> None:
-        """`TransientError`: the broker is away; `RejectedError`: it took none. `give_back` what is left in any case."""
+        """Raise `TransientError` if the broker is away, `BrokerRejectedError` if it took none. `give_back` the rest."""
         await self._send([*self._left.values()])
         if self.error is not None and not self.taken:
             raise self.error
@@ -44,7 +44,7 @@ class Forwarding:
     async def _send(self, deliveries: Sequence[Delivery]) -> None:
         try:
             await self._broker.publish([delivery.message for delivery in deliveries])
-        except (RejectedError, TooLargeError) as error:
+        except (BrokerRejectedError, TooLargeError) as error:
             if len(deliveries) == 1:
                 await self._set_aside(deliveries[0], error)
             else:
@@ -56,7 +56,7 @@ class Forwarding:
             await self._waiting.ack(self._done(deliveries), 0)
             metrics.FORWARDED.inc(len(deliveries))
 
-    async def _set_aside(self, delivery: Delivery, error: RejectedError | TooLargeError) -> None:
+    async def _set_aside(self, delivery: Delivery, error: BrokerRejectedError | TooLargeError) -> None:
         if isinstance(error, TooLargeError):
             self._done([delivery])
             await self._waiting.bury(delivery, f"it is too large to be sent: {error}")

@@ -7,9 +7,9 @@ from typing import Final
 
 from ingest.publishing.forwarding import PAUSE, Forwarding
 from shared.model.errors import (
+    BrokerRejectedError,
     DoubtfulError,
     OverloadedError,
-    RejectedError,
     StorageFullError,
     TransientError,
     UnkeptError,
@@ -167,7 +167,7 @@ class Spool:
             self._most = min(2 * self._most, MOST_FORWARDED)
             self._oldest = None
             self._refusing_until = float("-inf")
-        except RejectedError:
+        except BrokerRejectedError:
             if not self._refused.issuperset(delivery.message_id for delivery in step.refused):
                 self._oldest = self._oldest or int(self._clock.now() * 1000)
                 self._refusing_until = self._clock.monotonic() + PAUSE

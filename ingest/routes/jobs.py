@@ -13,7 +13,7 @@ from ingest.parsing.parse import SMALL
 from shared.config.settings import flaw_of_shards
 from shared.counters.start_job import Starting
 from shared.model.errors import NotAloneError
-from shared.model.jobs import ADD, DONE, EXPORT, KINDS, NUMBERS, Standing, flaw_of_job, flaw_of_prefix, said
+from shared.model.jobs import ADD, DONE, EXPORT, KINDS, NUMBERS, JobState, flaw_of_job, flaw_of_prefix, said
 from shared.model.words import flaw_of_delta
 from shared.ports.jobs import Jobs
 from shared.runtime.ids import of_key
@@ -77,7 +77,7 @@ class JobRoutes:
         standing = _known(await self._starting.stop(id_), id_)
         return web.Response(body=orjson.dumps(said(standing)), headers=JSON)
 
-    async def _export(self, standing: Standing, after: str) -> web.Response:
+    async def _export(self, standing: JobState, after: str) -> web.Response:
         """What it has written, in order, some pages at a time."""
         job = standing.job
         if job.kind != EXPORT or standing.state != DONE:
@@ -120,7 +120,7 @@ def _id_of(segment: str) -> str:
     return id_
 
 
-def _known(standing: Standing | None, id_: str) -> Standing:
+def _known(standing: JobState | None, id_: str) -> JobState:
     if standing is None:
         raise Problem(404, f"there is no job called {id_!r}; ids are forgotten some weeks after the job")
     return standing

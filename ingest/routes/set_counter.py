@@ -8,7 +8,7 @@ from ingest.http.problems import Problem
 from ingest.http.requests import Query, idempotency_key_of
 from ingest.http.responses import Answer
 from ingest.parsing.parse import SMALL
-from shared.counters.setter import DELETE, RESET, SET, Setter, Wish
+from shared.counters.setter import DELETE, RESET, SET, ChangeRequest, Setter
 from shared.model.words import MAX_DELTA
 from shared.wire import strict_json
 
@@ -39,7 +39,7 @@ class Sets:
             body, _ = await self._bodies.read(request, value_of if kind == SET else nothing, MOST_OF_ONE, SMALL)
         except strict_json.JsonError as error:
             raise Problem(400, f"the body is {error}") from None
-        before, after = await self._setter.set(name, Wish(kind, body, key))
+        before, after = await self._setter.set(name, ChangeRequest(kind, body, key))
         # By hand: a total may be larger than the integers that orjson writes.
         return Answer(b'{"name":%b,"before":%d,"after":%d}' % (orjson.dumps(name), before, after))
 

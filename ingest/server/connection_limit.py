@@ -17,7 +17,7 @@ _PART: Final = 32
 """Of all connections, this part goes at once when one has to: looking for them costs more than closing them."""
 
 
-class Member(Protocol):
+class LimitedConnection(Protocol):
     """A connection, as it is seen here."""
 
     def claim(self) -> tuple[int, float] | None:
@@ -38,14 +38,14 @@ class Crowd:
     def __init__(self, most: int, loop: asyncio.AbstractEventLoop) -> None:
         self.most = most
         self._loop = loop
-        self._members: dict[Member, None] = {}
+        self._members: dict[LimitedConnection, None] = {}
         self._looked_in_vain = 0.0
         self._timer = loop.call_later(LOOK, self._look)
 
     def __len__(self) -> int:
         return len(self._members)
 
-    def enter(self, member: Member) -> bool:
+    def enter(self, member: LimitedConnection) -> bool:
         """Whether it may ask for something; if not, it may be told so, or is dropped."""
         welcome = len(self._members) < self.most or self._make_room()
         if not welcome:
@@ -56,7 +56,7 @@ class Crowd:
             member.drop()
         return welcome
 
-    def leave(self, member: Member) -> None:
+    def leave(self, member: LimitedConnection) -> None:
         self._members.pop(member, None)
 
     def stop(self) -> None:

@@ -34,7 +34,7 @@ class _Answer(NamedTuple):
     reading: Reading
 
 
-class Look(NamedTuple):
+class FreshRead(NamedTuple):
     """A reading of an instant within the call, and what else the store knew at it."""
 
     reading: Reading
@@ -70,7 +70,7 @@ class Reader:
             _LOOKED_UP.inc(len(missing))
         return [found[name] for name in counters]  # type: ignore[misc] # all were found
 
-    async def look(self, counter: str, receipt: str) -> Look:
+    async def look(self, counter: str, receipt: str) -> FreshRead:
         """One counter anew, its guard, and whether that receipt is `applied`: all at one instant.
 
         Its base is not kept: a look-up in flight may be of a later instant, or follow with one of an earlier.
@@ -78,7 +78,7 @@ class Reader:
         async with self._slots:
             readings, totals, applied = await self._look((counter,), (receipt,))
         total = totals[counter]
-        return Look(readings[counter], total.guard, receipt in applied, total.flaw)
+        return FreshRead(readings[counter], total.guard, receipt in applied, total.flaw)
 
     async def _view(self, names: Sequence[str], age: float) -> dict[str, Reading | None]:
         """What the cached bases say together with a view of now."""

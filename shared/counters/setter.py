@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Final, NamedTuple
 from weakref import WeakValueDictionary
 
-from shared.counters.reader import Look, Reader
+from shared.counters.reader import FreshRead, Reader
 from shared.model import notes
 from shared.model.bounds import Bounds
 from shared.model.errors import (
@@ -53,7 +53,7 @@ _SETS: Final = {kind: metrics.SETS.labels(kind) for kind in (SET, RESET, DELETE)
 _NOTHING_HAPPENED: Final = (InexactError, OverloadedError, StorageFullError)
 
 
-class Wish(NamedTuple):
+class ChangeRequest(NamedTuple):
     """What is asked for."""
 
     kind: str
@@ -99,7 +99,7 @@ class Setter:
         self._backoff = backoff
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
-    async def set(self, counter: str, wish: Wish) -> Change:
+    async def set(self, counter: str, wish: ChangeRequest) -> Change:
         """Return when every process reads it so. `InexactError`, `OverloadedError` and `StorageFullError` say that
         nothing happened; after any other error it may have.
         """
@@ -108,11 +108,11 @@ class Setter:
         assert change is not None, "it is set whether or not it is there"  # noqa: S101
         return change
 
-    async def set_existing(self, counter: str, wish: Wish, receipt: str) -> Change | None:
+    async def set_existing(self, counter: str, wish: ChangeRequest, receipt: str) -> Change | None:
         """As `set`, once for this receipt; unless the counter does not exist: None."""
         return await self._set(counter, wish, receipt, existing=True)
 
-    async def _set(self, counter: str, wish: Wish, receipt: str, *, existing: bool = False) -> Change | None:
+    async def _set(self, counter: str, wish: ChangeRequest, receipt: str, *, existing: bool = False) -> Change | None:
         until = self._clock.monotonic() + PATIENCE
         async with self._locks.setdefault(counter, asyncio.Lock()):
             if self._clock.monotonic() > until:
@@ -127,7 +127,9 @@ class Setter:
                 raise DoubtfulError(limit) from limit
         return change
 
-    async def _insist(self, counter: str, wish: Wish, receipt: str, *, existing: bool) -> tuple[Change, int] | None:
+    async def _insist(
+        self, counter: str, wish: ChangeRequest, receipt: str, *, existing: bool
+    ) -> tuple[Change, int] | None:
         """Until the receipt is there, ours or that of an earlier request. The same receipt each time: a commit that was
         taken for lost may come late.
         """
@@ -161,11 +163,11 @@ class Setter:
                 raise _given_up(why, doubtful=doubtful) from why
             await backoff.wait()
 
-    async def _bound(self, wish: Wish) -> Wish:
+    async def _bound(self, wish: ChangeRequest) -> ChangeRequest:
         return wish if wish.until is not None else wish._replace(until=await self._store.now() + LONGEST)
 
     async def _commit(
-        self, counter: str, wish: Wish, receipt: str, look: Look, full: Collection[int]
+        self, counter: str, wish: ChangeRequest, receipt: str, look: FreshRead, full: Collection[int]
     ) -> tuple[Change, int]:
         reading = look.reading
         if look.flaw:
@@ -191,7 +193,7 @@ class Setter:
         _SETS[wish.kind].inc()
         return change, time
 
-    def _adds(self, counter: str, wish: Wish, look: Look, full: Collection[int]) -> Iterator[ShardAdd]:
+    def _adds(self, counter: str, wish: ChangeRequest, look: FreshRead, full: Collection[int]) -> Iterator[ShardAdd]:
         """As many as it takes, each to a shard of its own. A set makes the counter, whatever its value."""
         makes = wish.kind == SET and not look.reading.shards
         shards, full = look.reading.shards or self._new_counter, {*full}

@@ -4,7 +4,7 @@ from typing import Final
 
 from shared.counters.compaction import Compactor
 from shared.model.errors import InexactError
-from shared.model.jobs import COMPACT, EXACT, FAILED, RUNNING, STOPPED, Job, Standing, Task, lifetime_of_job
+from shared.model.jobs import COMPACT, EXACT, FAILED, RUNNING, STOPPED, Job, JobState, Task, lifetime_of_job
 from shared.ports.jobs import Jobs, Tasks
 from shared.ports.overlay import Overlay
 from shared.ports.store import Store
@@ -38,7 +38,7 @@ class Starting:
         self._clock = clock
         self._receipts_live = receipts_live
 
-    async def start(self, kind: str, prefix: str, number: int = 0, *, id_: str | None = None) -> tuple[Standing, bool]:
+    async def start(self, kind: str, prefix: str, number: int = 0, *, id_: str | None = None) -> tuple[JobState, bool]:
         """The job of that id as it is now, and whether it is new. It may be another job: see `Job.asks`.
 
         One that still runs is gone through once more, in case that tasks of it were lost. One that has ended needs
@@ -60,7 +60,7 @@ class Starting:
             await self._tasks.publish([Task(job.id, again=not new)])
         return standing, new
 
-    async def stop(self, id_: str) -> Standing | None:
+    async def stop(self, id_: str) -> JobState | None:
         """The job of that id as it is then: it has failed, unless it had ended. Tasks that are in work are finished."""
         await self._jobs.end(id_, FAILED, int(self._clock.now() * 1000), STOPPED)
         return await self._jobs.get(id_)

@@ -7,7 +7,7 @@ from typing import Final
 
 from shared.model.errors import TransientError
 from shared.model.fleet import Fleet
-from shared.ports.fleet import FleetBook, Look
+from shared.ports.fleet import FleetBook, FleetLook
 from shared.runtime.clock import Clock
 
 _log = logging.getLogger(__name__)
@@ -40,16 +40,16 @@ class Looks:
         """Whether the store answered the last look."""
         self._heard = (0, 0.0)
         """The store's clock in the last answer (ms), and when that came."""
-        self.last: Look | None = None
+        self.last: FleetLook | None = None
         """The latest fleet that was seen."""
         self.at = float("-inf")
         """When the last look that succeeded began: what it shows is of that instant, or later."""
 
-    def fresh(self) -> Look | None:
+    def fresh(self) -> FleetLook | None:
         """The last look, if it serves a question that is asked now."""
         return self.last if self.at >= self._clock.monotonic() - self._age else None
 
-    async def get(self, age: float | None = None) -> Look | None:
+    async def get(self, age: float | None = None) -> FleetLook | None:
         """The fleet; None if the store does not say."""
         asked = self._clock.monotonic()
         oldest = asked - (self._age if age is None else age)
@@ -63,7 +63,7 @@ class Looks:
                 self._flight = asyncio.create_task(self._fly(self._begun), name="look at the fleet")
             await asyncio.shield(self._flight)
 
-    async def change(self, step: Callable[[Fleet, int], Fleet | None]) -> Look:
+    async def change(self, step: Callable[[Fleet, int], Fleet | None]) -> FleetLook:
         """As `FleetBook.change`, within some seconds."""
         begun = self._clock.monotonic()
         try:
@@ -79,7 +79,7 @@ class Looks:
         time, at = self._heard
         return time + int((self._clock.monotonic() - at) * (1 - _DRIFT) * 1000) if time else 0
 
-    def _hear(self, look: Look, begun: float) -> None:
+    def _hear(self, look: FleetLook, begun: float) -> None:
         if look.now >= self.now():
             self._heard = look.now, self._clock.monotonic()
         # What was asked for after the last answer had come is newer, though the entity was deleted meanwhile.

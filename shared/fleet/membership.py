@@ -12,7 +12,7 @@ from uuid import uuid4
 from shared.fleet.looks import Looks
 from shared.model.errors import OverloadedError
 from shared.model.fleet import LONGEST_LOOK, MARGIN, SILENCE, Fleet, Record
-from shared.ports.fleet import Look, Rows, SpoolFile
+from shared.ports.fleet import FleetLook, Rows, SpoolFile
 from shared.runtime.clock import Clock
 
 _log = logging.getLogger(__name__)
@@ -104,7 +104,7 @@ class Membership:
             await asyncio.sleep(left)
             await self.until_free()
 
-    def reconcile(self, look: Look) -> None:
+    def reconcile(self, look: FleetLook) -> None:
         """What a look says of this member."""
         overlay = look.fleet.overlay
         if overlay.epoch != self._seen_epoch:
@@ -119,7 +119,7 @@ class Membership:
         elif self.state == JOINED and not record.joined:  # it did commit that it owes, and has not heard of it
             self.state = UNKNOWN
 
-    def shares(self, look: Look) -> bool:
+    def shares(self, look: FleetLook) -> bool:
         """Whether another process has had the record say `owes`, so that it speaks for this one, too."""
         record = look.fleet.members.get(self.id)
         if record is None or record.struck or record.joined or record.spool != self._spool:
@@ -137,7 +137,7 @@ class Membership:
             )
             self._owes(look)
 
-    def _owes(self, look: Look) -> None:
+    def _owes(self, look: FleetLook) -> None:
         self.state = OWES
         if look.fleet.overlay.epoch:  # before there was an overlay no reading was exact
             self._free = self._clock.monotonic() + self._wait
@@ -199,7 +199,7 @@ class Membership:
     def _inherits(self, fleet: Fleet, now: int) -> Fleet:
         return fleet.takes_over(self._heir_of or (), now)
 
-    async def _changed(self, step: Callable[[Fleet, int], Fleet | None]) -> Look:
+    async def _changed(self, step: Callable[[Fleet, int], Fleet | None]) -> FleetLook:
         look = await self._looks.change(step)
         if self._heir_of and self._with_spool(look.fleet).keys().isdisjoint(self._heir_of):
             self._heir_of = ()  # `memory://` may use the name of its record again

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from shared.memory.store import MemoryStore
 from shared.model.fleet import Fleet, first
-from shared.ports.fleet import Look
+from shared.ports.fleet import FleetLook
 
 
 class MemoryFleetBook:
@@ -16,10 +16,10 @@ class MemoryFleetBook:
         self._fleet = Fleet()
         self._changed = 0
 
-    async def look(self) -> Look:
-        return Look(self._fleet, self._changed, await self._store.now())
+    async def look(self) -> FleetLook:
+        return FleetLook(self._fleet, self._changed, await self._store.now())
 
-    async def change(self, step: Callable[[Fleet, int], Fleet | None]) -> Look:
+    async def change(self, step: Callable[[Fleet, int], Fleet | None]) -> FleetLook:
         now = await self._store.now()
         before = self._fleet if self._fleet.version else first(now, used=self._store.used())
         after = step(before, now)

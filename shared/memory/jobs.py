@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from shared.model.jobs import FAILED, FORGOTTEN, RUNNING, Done, Job, Standing, Task
+from shared.model.jobs import FAILED, FORGOTTEN, RUNNING, Done, Job, JobState, Task
 from shared.ports.jobs import Lease
 from shared.runtime.clock import Clock
 
@@ -13,14 +13,14 @@ class MemoryJobs:
     """State is replaced, never changed."""
 
     def __init__(self) -> None:
-        self._jobs: dict[str, Standing] = {}
+        self._jobs: dict[str, JobState] = {}
         self._done: dict[tuple[str, str], Done] = {}
 
-    async def create(self, job: Job) -> tuple[Standing, bool]:
+    async def create(self, job: Job) -> tuple[JobState, bool]:
         new = job.id not in self._jobs
-        return self._jobs.setdefault(job.id, Standing(job, open=1)), new
+        return self._jobs.setdefault(job.id, JobState(job, open=1)), new
 
-    async def get(self, job: str) -> Standing | None:
+    async def get(self, job: str) -> JobState | None:
         return self._jobs.get(job)
 
     async def record(self, done: Done) -> Done | None:
@@ -61,7 +61,7 @@ class MemoryJobs:
 
 
 @dataclass
-class _Held:
+class _LeasedTask:
     task: Task
     until: float = 0.0
     lease: int = 0
@@ -73,7 +73,7 @@ class MemoryTasks:
     def __init__(self, clock: Clock, lease: float = 60.0) -> None:
         self._clock = clock
         self._lease = lease
-        self._held: dict[int, _Held] = {}
+        self._held: dict[int, _LeasedTask] = {}
         self._last = 0
         self._arrived = asyncio.Event()
 
@@ -83,7 +83,7 @@ class MemoryTasks:
     async def publish(self, tasks: Sequence[Task]) -> None:
         for task in tasks:
             self._last += 1
-            self._held[self._last] = _Held(task)
+            self._held[self._last] = _LeasedTask(task)
         self._arrived.set()
 
     async def pull(self, limit: int, wait: float) -> Sequence[Lease]:
@@ -124,7 +124,7 @@ class MemoryTasks:
         now = self._clock.monotonic()
         return [number for number, held in reversed(self._held.items()) if held.until <= now]
 
-    def _leased(self, token: str) -> _Held | None:
+    def _leased(self, token: str) -> _LeasedTask | None:
         number, _, lease = token.partition(".")
         held = self._held.get(int(number))
         return held if held and held.lease == int(lease) and held.until > 0 else None

@@ -53,7 +53,7 @@ class DoubtfulError(TransientError):
         self.limit = limit
 
 
-class RejectedError(TransientError):
+class BrokerRejectedError(TransientError):
     """The broker refuses these messages as things are now. One of them may be to blame, or what somebody will mend."""
 
 

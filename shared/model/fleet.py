@@ -22,7 +22,7 @@ _OLDER: Final = "older"
 """The record of whatever ran on this store before there was a fleet."""
 
 
-class Overlay(NamedTuple):
+class NamedOverlay(NamedTuple):
     """The overlay that all members of an epoch write to."""
 
     epoch: int = 0
@@ -35,7 +35,7 @@ class Overlay(NamedTuple):
     """Where the settings of the member that named it say that it is."""
 
 
-NONE: Final = Overlay()
+NONE: Final = NamedOverlay()
 
 
 class Record(NamedTuple):
@@ -79,7 +79,7 @@ class Fleet:
 
     version: int = 0
     """0: there is no entity."""
-    overlay: Overlay = NONE
+    overlay: NamedOverlay = NONE
     members: Mapping[str, Record] = field(default_factory=dict)
     flushers: Mapping[str, Watch] = field(default_factory=dict)
 
@@ -105,7 +105,7 @@ class Fleet:
 
     def names(self, nonce: str, identity: str, place: str) -> "Fleet":
         """A new epoch. All records owe from then on, untouched."""
-        return replace(self, overlay=Overlay(self.overlay.epoch + 1, nonce, identity, place))
+        return replace(self, overlay=NamedOverlay(self.overlay.epoch + 1, nonce, identity, place))
 
     def strikes(self, member: str, now: int) -> "Fleet":
         """The member is taken for dead; `now` is the store's time (ms)."""
@@ -161,4 +161,4 @@ def read(data: bytes) -> Fleet:
     said: dict[str, Any] = orjson.loads(data)
     members = {name: Record(**record) for name, record in said["members"].items()}
     flushers = {name: Watch(**watch) for name, watch in said["flushers"].items()}
-    return Fleet(said["version"], Overlay(**said["overlay"]), members, flushers)
+    return Fleet(said["version"], NamedOverlay(**said["overlay"]), members, flushers)

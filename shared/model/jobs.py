@@ -160,7 +160,7 @@ class Done:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class JobState:
     """A job and how far it is."""
 
     job: Job
@@ -228,7 +228,7 @@ def recalled(note: bytes, chunk: bytes = b"") -> Done:
     return Done(task, Progress._make((*numbers, tuple(map(tuple, examples)))), children, chunk)
 
 
-def said(standing: Standing) -> dict[str, Any]:
+def said(standing: JobState) -> dict[str, Any]:
     """What the service answers."""
     job, progress = standing.job, standing.progress
     answer: dict[str, Any] = {"id": job.id, "kind": job.kind, "prefix": job.prefix}

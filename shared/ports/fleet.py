@@ -7,7 +7,7 @@ from shared.model.fleet import Fleet
 from shared.model.words import Envelope
 
 
-class Look(NamedTuple):
+class FleetLook(NamedTuple):
     """The fleet at one instant within the call."""
 
     fleet: Fleet
@@ -20,11 +20,11 @@ class Look(NamedTuple):
 class FleetBook(Protocol):
     """Keeps the fleet. Both methods raise `TransientError` if the store does not answer; a change may have happened."""
 
-    async def look(self) -> Look:
+    async def look(self) -> FleetLook:
         """Read it, strongly consistent. Without the entity: version 0, nobody is a member."""
         ...
 
-    async def change(self, step: Callable[[Fleet, int], Fleet | None]) -> Look:
+    async def change(self, step: Callable[[Fleet, int], Fleet | None]) -> FleetLook:
         """Write what `step` makes of the fleet and of the store's clock (ms), unless that is None; what is there then.
 
         `step` sees the fleet as it is, and nobody else changes it meanwhile; it may be called several times.

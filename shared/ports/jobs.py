@@ -6,17 +6,17 @@ As with the other ports, all methods raise `TransientError` when the outcome is 
 from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
-from shared.model.jobs import Done, Job, Standing, Task
+from shared.model.jobs import Done, Job, JobState, Task
 
 
 class Jobs(Protocol):
     """Keeps jobs, what became of their tasks, and how far they are."""
 
-    async def create(self, job: Job) -> tuple[Standing, bool]:
+    async def create(self, job: Job) -> tuple[JobState, bool]:
         """Keep it, with one open task, unless there is one of its id; the one that is there, and whether it is new."""
         ...
 
-    async def get(self, job: str) -> Standing | None:
+    async def get(self, job: str) -> JobState | None:
         """None if it is not there. Numbers may be a little behind while it runs, all but an `open` of 0."""
         ...
 

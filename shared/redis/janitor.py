@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from shared.fleet.looks import Looks
 from shared.model.fleet import Fleet, Record
-from shared.ports.fleet import Look
+from shared.ports.fleet import FleetLook
 from shared.redis.member_scripts import FENCE
 from shared.redis.server import Server
 from shared.runtime.clock import Clock
@@ -32,7 +32,7 @@ class Janitor:
         self._since: dict[str, tuple[object, float]] = {}
         """What was last seen of a member, and when first."""
 
-    async def tidy(self, look: Look, seen: Mapping[str, str]) -> None:
+    async def tidy(self, look: FleetLook, seen: Mapping[str, str]) -> None:
         """`seen`: when Redis has last heard the members of the epoch."""
         fleet = look.fleet
         others = {name: record for name, record in fleet.members.items() if name != self._member}

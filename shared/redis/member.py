@@ -14,8 +14,8 @@ from uuid import uuid4
 from shared.fleet.looks import Looks
 from shared.fleet.membership import JOINED, OWES, UNKNOWN, Membership
 from shared.model.errors import OverloadedError, TransientError
-from shared.model.fleet import Fleet, Overlay
-from shared.ports.fleet import Look, Rows
+from shared.model.fleet import Fleet, NamedOverlay
+from shared.ports.fleet import FleetLook, Rows
 from shared.redis import scripts
 from shared.redis.copy import Copy
 from shared.redis.entries import Attempt, Piece, in_steps
@@ -52,7 +52,7 @@ class Member:
         self._patience = patience
         self._naming = Naming(server.place)
         self._changed = asyncio.Event()
-        self.overlay: Overlay | None = None
+        self.overlay: NamedOverlay | None = None
         self._fenced = False
         """Whether others may have fenced it since its record was last written."""
 
@@ -64,7 +64,7 @@ class Member:
         """Whether all that was answered here is in the overlay, as far as this process knows."""
         return self.overlay is not None and self.membership.state == JOINED
 
-    async def step(self, look: Look) -> Look:
+    async def step(self, look: FleetLook) -> FleetLook:
         """Whatever is to be done next to be joined; the fleet after it."""
         self._reconcile(look)
         if (found := self.membership.found) is not None:
@@ -82,7 +82,7 @@ class Member:
             raise
         return look
 
-    async def _step(self, look: Look) -> Look:
+    async def _step(self, look: FleetLook) -> FleetLook:
         who = await self._server.who(look.fleet.overlay)
         if not (who.master and who.holds and who.name == look.fleet.overlay.identity):
             self.lose()
@@ -107,7 +107,7 @@ class Member:
             self._copy.confirm(attempt, late=True)
         return rows.left is False or await rows.gone()
 
-    def _reconcile(self, look: Look) -> None:
+    def _reconcile(self, look: FleetLook) -> None:
         self.membership.reconcile(look)
         if self.membership.state == UNKNOWN or self.overlay != look.fleet.overlay:
             self.lose()
@@ -116,7 +116,7 @@ class Member:
         """What is under way has to be written again."""
         self.overlay = None
 
-    async def _name(self, seen: Look) -> Look:
+    async def _name(self, seen: FleetLook) -> FleetLook:
         """Make a new epoch of this server and name it, unless somebody else was faster."""
         nonce = uuid4().hex[:12]
         identity = await self._server.make(nonce)
@@ -137,7 +137,7 @@ class Member:
         await self.membership.owe()
         self._changed.set()
 
-    async def _join(self, overlay: Overlay) -> None:
+    async def _join(self, overlay: NamedOverlay) -> None:
         """All that was answered goes there first. Whatever is answered apart meanwhile makes it begin again."""
         await self._unfence(overlay)
         self.overlay = overlay
@@ -155,7 +155,7 @@ class Member:
             self.lose()
         self._changed.set()
 
-    async def _unfence(self, overlay: Overlay) -> None:
+    async def _unfence(self, overlay: NamedOverlay) -> None:
         """Whoever has fenced it may be about to take its record away, so it changes the record before it answers."""
         before, self._fenced = self._fenced, True  # it may be that only the answer is lost
         self._fenced = await self._write(overlay, (), confirmed=True, again=True) or before
@@ -163,7 +163,7 @@ class Member:
             await self._owe()
         self._fenced = False
 
-    async def _write(self, overlay: Overlay, pieces: Iterable[Piece], *, confirmed: bool, again: bool) -> bool:
+    async def _write(self, overlay: NamedOverlay, pieces: Iterable[Piece], *, confirmed: bool, again: bool) -> bool:
         """Whether it was fenced, which is over if it writes `again`."""
         head = (self.membership.id, int(confirmed), int(again))
         reply = await self._server.ask(scripts.WRITE, overlay, *head, *_flat(pieces), looking=again)

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from shared.model.fleet import Fleet, Overlay
+from shared.model.fleet import Fleet, NamedOverlay
 
 FIRST: Final = 5.0
 """Seconds between two namings by one process, if another one names between them; doubled each time. The two sides of a
@@ -24,7 +24,7 @@ class Naming:
         self._at = float("-inf")
         self._own = ""
         """The nonce that this process named last."""
-        self._since: tuple[Overlay, float] | None = None
+        self._since: tuple[NamedOverlay, float] | None = None
         """Which overlay was found to be another one, and when first."""
 
     def due(self, fleet: Fleet, server: str, now: float) -> bool:

@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 from shared.fleet.looks import Looks
 from shared.fleet.membership import Membership
 from shared.model.errors import TransientError
-from shared.model.fleet import Overlay
+from shared.model.fleet import NamedOverlay
 from shared.model.promises import Ages
 from shared.model.words import Envelope, View
 from shared.redis import scripts
@@ -27,7 +27,7 @@ from shared.redis.links import TIMEOUT, AwayError, Links
 from shared.redis.member import APART_AFTER, Member
 from shared.redis.member_scripts import HEARD
 from shared.redis.server import Server, prefix_of
-from shared.redis.views import Context, Question, Views, both
+from shared.redis.views import Context, ViewQuestion, Views, both
 from shared.runtime.clock import Clock
 
 _log = logging.getLogger(__name__)
@@ -46,7 +46,7 @@ NOTHING: Final = Ages(0, 0)
 class _Told(NamedTuple):
     """What Redis answered."""
 
-    question: Question
+    question: ViewQuestion
     floor: int
     unsure: Collection[str] | None
     """Receipt keys of entries that may have been applied under a receipt that is gone; None if that can't be told."""
@@ -136,7 +136,7 @@ class RedisOverlay:
         exact = look is not None and look.fleet.whole() and unsure is not None
         return self._views.answer(question, hashes, Context(overlay.nonce, exact, max(floor, changed)), unsure or ())
 
-    async def _told(self, names: Sequence[str], overlay: Overlay) -> _Told | None:
+    async def _told(self, names: Sequence[str], overlay: NamedOverlay) -> _Told | None:
         """What the overlay says; None if it has no name yet."""
         if not overlay.epoch:
             return None
@@ -152,8 +152,8 @@ class RedisOverlay:
                 raise AwayError("Redis is not the overlay of the fleet")
             await self._forget(overlay)
 
-    def _named(self) -> Overlay:
-        return self._looks.last.fleet.overlay if self._looks.last is not None else Overlay()
+    def _named(self) -> NamedOverlay:
+        return self._looks.last.fleet.overlay if self._looks.last is not None else NamedOverlay()
 
     async def names(self, prefix: str) -> Sequence[str]:
         overlay = self._named()
@@ -251,7 +251,7 @@ class RedisOverlay:
         """What is wrong with this Redis for our purpose."""
         return await flaws_of(self._server)
 
-    async def _forget(self, overlay: Overlay) -> None:
+    async def _forget(self, overlay: NamedOverlay) -> None:
         await self._server.ask(scripts.FORGET, overlay, (self._known.ages() or NOTHING).over)
 
     async def _run(self) -> None:

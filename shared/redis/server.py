@@ -6,7 +6,7 @@ from hashlib import sha256
 from typing import Any, Final, NamedTuple
 
 from shared.config.urls import shown
-from shared.model.fleet import Overlay
+from shared.model.fleet import NamedOverlay
 from shared.redis.links import AwayError, FullError, Links, Script
 from shared.redis.member_scripts import MAKE, WHO
 
@@ -24,7 +24,7 @@ class Identity(NamedTuple):
     """Whether it holds the epoch that was asked for."""
 
 
-def prefix_of(overlay: Overlay) -> bytes:
+def prefix_of(overlay: NamedOverlay) -> bytes:
     """Of all keys of an epoch."""
     return f"{_PREFIX}{overlay.nonce}:".encode()
 
@@ -42,7 +42,7 @@ class Server:
         """Set when the task that looks for it has something to do."""
         self._said = ""
 
-    async def ask(self, script: Script, overlay: Overlay, *arguments: Any, looking: bool = False) -> list[Any]:
+    async def ask(self, script: Script, overlay: NamedOverlay, *arguments: Any, looking: bool = False) -> list[Any]:
         """What the script answers about the overlay: a word, then what belongs to it. `bad`: it is not this server's.
 
         `AwayError`: it may have run, or may run yet; `FullError`: it has not.
@@ -62,7 +62,7 @@ class Server:
             await self._lost(error)
             raise
 
-    async def who(self, overlay: Overlay) -> Identity:
+    async def who(self, overlay: NamedOverlay) -> Identity:
         """Look for it: which server is there, and whether it holds the epoch."""
         name, master, holds = await self._run(WHO, prefix_of(overlay), looking=True)
         self.up = True
@@ -70,7 +70,7 @@ class Server:
 
     async def make(self, nonce: str) -> str | None:
         """Make a new epoch's own key; the identity of the server, or None if it takes no writes."""
-        reply = await self._run(MAKE, prefix_of(Overlay(nonce=nonce)), looking=True)
+        reply = await self._run(MAKE, prefix_of(NamedOverlay(nonce=nonce)), looking=True)
         return reply[1].decode() if reply[0] == b"ok" else None
 
     async def _run(self, script: Script, prefix: bytes, *arguments: Any, looking: bool) -> Any:

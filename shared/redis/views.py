@@ -48,7 +48,7 @@ class _Seen(NamedTuple):
     view: View
 
 
-class Question(NamedTuple):
+class ViewQuestion(NamedTuple):
     """What was known when Redis was asked. Before it answers, the cache may forget that, or learn of others."""
 
     counters: Sequence[str]
@@ -69,15 +69,15 @@ class Views:
         self._epoch = ""
         self._empty: tuple[Context, View] | None = None
 
-    def question(self, counters: Sequence[str], epoch: str) -> Question:
+    def question(self, counters: Sequence[str], epoch: str) -> ViewQuestion:
         if len(self._seen) > MOST or epoch != self._epoch:
             self._seen.clear()
             self._epoch = epoch
         seen = self._seen
-        return Question(counters, {name: seen[name] for name in counters if name in seen})
+        return ViewQuestion(counters, {name: seen[name] for name in counters if name in seen})
 
     def answer(
-        self, question: Question, hashes: Sequence[Any], of: Context, unsure: Collection[str] = ()
+        self, question: ViewQuestion, hashes: Sequence[Any], of: Context, unsure: Collection[str] = ()
     ) -> dict[str, View]:
         """Counters with too many entries are left out. Those with an entry of an `unsure` receipt key are not exact."""
         found = [(name, one) for name, one in zip(question.counters, hashes, strict=True) if one != b"many"]

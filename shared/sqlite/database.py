@@ -21,10 +21,10 @@ from shared.model.errors import (
     TransientError,
 )
 from shared.sqlite.log import Log
-from shared.sqlite.opened import Opened
+from shared.sqlite.opened import OpenedFile
 from shared.sqlite.schema import migrate, refuse_others
 from shared.sqlite.sync import set_durable
-from shared.sqlite.witness import Witness
+from shared.sqlite.witness import FileWitness
 
 T = TypeVar("T")
 Work = Callable[[sqlite3.Connection], T]
@@ -67,11 +67,11 @@ class Database:
         self._orders: queue.SimpleQueue[_Order | None] = queue.SimpleQueue()
         self._readers: list[sqlite3.Connection] = []
         # SQLite's own waiting for the write lock sleeps longer each time, however short the others are.
-        witness = Witness(path, elsewhere)
+        witness = FileWitness(path, elsewhere)
         self._db, self._turn = _prepare(path, witness, makes=makes)
         self._log = Log(path)
         self._db.execute(f"PRAGMA busy_timeout = {LONGEST_TURN * 1000:.0f}")
-        self._opened = Opened(path, witness)
+        self._opened = OpenedFile(path, witness)
         self._thread = threading.Thread(target=self._write, name=f"writer of {path}", daemon=True)
         self._thread.start()
 
@@ -221,7 +221,7 @@ def translate(error: BaseException, path: Path) -> BaseException:
     return ours
 
 
-def _prepare(path: Path, witness: Witness, *, makes: bool) -> tuple[sqlite3.Connection, int]:
+def _prepare(path: Path, witness: FileWitness, *, makes: bool) -> tuple[sqlite3.Connection, int]:
     """The connection that writes, and the lock that it takes turns by."""
     if sqlite3.sqlite_version_info < _MIN_SQLITE:
         raise SettingsError(f"SQLite {sqlite3.sqlite_version} is too old: 3.38 or later is needed")

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import orjson
 
-from shared.model.jobs import FAILED, FORGOTTEN, RUNNING, Done, Job, Progress, Standing, noted, recalled
+from shared.model.jobs import FAILED, FORGOTTEN, RUNNING, Done, Job, JobState, Progress, noted, recalled
 from shared.sqlite.database import Database, translate
 from shared.sqlite.reserve import Reserve
 
@@ -32,19 +32,19 @@ class SqliteJobs:
         self._reserve = reserve
         self._reader = database.reader()
 
-    async def create(self, job: Job) -> tuple[Standing, bool]:
-        def work(db: sqlite3.Connection) -> tuple[Standing, bool]:
+    async def create(self, job: Job) -> tuple[JobState, bool]:
+        def work(db: sqlite3.Connection) -> tuple[JobState, bool]:
             there = _find(db, job.id)
             if there is not None:
                 return there, False
             if self._reserve is not None:
                 self._reserve.check(0)
             db.execute(_CREATE, job)
-            return Standing(job, open=1), True
+            return JobState(job, open=1), True
 
         return await self._database.write(work)
 
-    async def get(self, job: str) -> Standing | None:
+    async def get(self, job: str) -> JobState | None:
         try:
             return _find(self._reader, job)
         except sqlite3.Error as error:
@@ -107,12 +107,12 @@ class SqliteJobs:
         return await self._database.write(work)
 
 
-def _find(db: sqlite3.Connection, job: str) -> Standing | None:
+def _find(db: sqlite3.Connection, job: str) -> JobState | None:
     row: Sequence[Any] | None = db.execute(f"SELECT {_COLUMNS} FROM jobs WHERE id = ?", (job,)).fetchone()  # noqa: S608 (constant)
     if row is None:
         return None
     progress = Progress._make((*row[7:13], tuple(map(tuple, orjson.loads(row[13])))))
-    return Standing(Job(*row[:6]), row[6], progress, *row[14:])
+    return JobState(Job(*row[:6]), row[6], progress, *row[14:])
 
 
 def _recorded(db: sqlite3.Connection, job: str, begins: Collection[str]) -> dict[str, Done]:

@@ -9,16 +9,16 @@ from typing import Final
 
 from shared.model.errors import CountersinkError, DamagedError
 from shared.sqlite.log import Log
-from shared.sqlite.witness import IN_USE, Sighting, Witness, sighting_of
+from shared.sqlite.witness import IN_USE, FileWitness, Sighting, sighting_of
 
 REMEMBER: Final = 10.0
 """Seconds between two notes of how far the file has got."""
 
 
-class Opened:
+class OpenedFile:
     """The file, its log and the log's index, by which the processes on the file know of each other."""
 
-    def __init__(self, path: Path, witness: Witness) -> None:
+    def __init__(self, path: Path, witness: FileWitness) -> None:
         self._witness = witness
         self._files: list[tuple[str, tuple[int, int]]] = []
         for file in (str(path), f"{path}-wal", f"{path}-shm"):

@@ -16,7 +16,7 @@ from shared.sqlite.database import Database
 from shared.sqlite.disks import MEMORY, NETWORK, SHARED, kind_of, mounts
 from shared.sqlite.reserve import SMALL_DISK
 from shared.sqlite.schema import MIGRATIONS, refuse_others
-from shared.sqlite.witness import Witness, uri_of
+from shared.sqlite.witness import FileWitness, uri_of
 
 LONGEST_CHECK: Final = 30.0
 """Seconds for reading the whole file."""
@@ -68,7 +68,7 @@ class SqliteSetup:
         while not folder.exists():
             folder = folder.parent
         found = [_writable(folder), *_disk(folder, self._reserve), of_file_system(folder, mounts())]
-        if (flaw := Witness(self._path, self._elsewhere).flaw()) is not None:
+        if (flaw := FileWitness(self._path, self._elsewhere).flaw()) is not None:
             return [*found, Finding(FAIL, "file", flaw)]
         if self._path.exists():
             return found + _file(self._path)

@@ -67,7 +67,7 @@ def sighting_without_log(path: Path) -> Sighting | None:
     return None
 
 
-class Witness:
+class FileWitness:
     """Of one path. `elsewhere`: a folder on another volume, if there is one."""
 
     def __init__(self, path: Path, elsewhere: Path | None = None) -> None:

@@ -15,7 +15,7 @@ from shared.sqlite.database import Database
 from shared.wiring.files import STORE, elsewhere
 
 if TYPE_CHECKING:
-    from shared.google.datastore.keys import Place as DatastorePlace
+    from shared.google.datastore.keys import DatastorePlace
 
 
 def opener(environment: Mapping[str, str], *, makes: bool) -> Callable[[Path], Database]:
@@ -56,7 +56,7 @@ def datastore_place(settings: Settings) -> "DatastorePlace":
             f"{STORE}={settings.store!r}: with a Pub/Sub broker it must be datastore://PROJECT[/DATABASE]"
         )
     try:
-        from shared.google.datastore.keys import Kinds, Place  # noqa: PLC0415 (the extra may be missing)
+        from shared.google.datastore.keys import DatastorePlace, Kinds  # noqa: PLC0415 (the extra may be missing)
     except ImportError as error:
         raise extra_missing(STORE, settings.store, "google") from error
     there = urls.datastore(STORE, settings.store)
@@ -70,7 +70,7 @@ def datastore_place(settings: Settings) -> "DatastorePlace":
         settings.kind_task,
         settings.kind_fleet,
     )
-    return Place(there.project, there.database, there.namespace, kinds)
+    return DatastorePlace(there.project, there.database, there.namespace, kinds)
 
 
 def extra_missing(variable: str, url: str, extra: str) -> SettingsError:

@@ -105,13 +105,13 @@ def _sqlite_setup(settings: Settings, file: Path) -> SqliteSetup:
 async def _pubsub_setup(settings: Settings, environment: Mapping[str, str]) -> AsyncIterator[Setup]:
     there = urls.pubsub(BROKER, settings.broker)
     try:
-        from shared.google.pubsub.client import Place, PubsubClient  # noqa: PLC0415 (the extra may be missing)
+        from shared.google.pubsub.client import PubsubClient, PubsubPlace  # noqa: PLC0415 (the extra may be missing)
         from shared.google.pubsub.setup import PubsubSetup  # noqa: PLC0415
     except ImportError as error:
         raise extra_missing(BROKER, settings.broker, "google") from error
     emulator = environment.get("PUBSUB_EMULATOR_HOST", "")
     client = PubsubClient(emulator)
-    place = Place(there.project, there.topic, there.subscription)
+    place = PubsubPlace(there.project, there.topic, there.subscription)
     try:
         yield PubsubSetup(client, place, lease=settings.lease, retention=settings.retention, emulator=emulator)
     finally:

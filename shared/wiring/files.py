@@ -9,7 +9,7 @@ from shared.config.settings import Settings
 from shared.model.errors import SettingsError
 from shared.sqlite import volumes
 from shared.sqlite.disks import MEMORY, kind_of, mounts
-from shared.sqlite.witness import Witness, folder_elsewhere
+from shared.sqlite.witness import FileWitness, folder_elsewhere
 
 BROKER = "COUNTERSINK_BROKER"
 STORE = "COUNTERSINK_STORE"
@@ -76,8 +76,8 @@ def elsewhere(file: Path, environment: Mapping[str, str] = os.environ) -> Path |
     return folder_elsewhere(environment)
 
 
-def witness_of(file: Path, environment: Mapping[str, str] = os.environ) -> Witness:
-    return Witness(file, elsewhere(file, environment))
+def witness_of(file: Path, environment: Mapping[str, str] = os.environ) -> FileWitness:
+    return FileWitness(file, elsewhere(file, environment))
 
 
 def check_files(settings: Settings, environment: Mapping[str, str] = os.environ) -> None:

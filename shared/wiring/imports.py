@@ -34,11 +34,11 @@ async def source_of(
     refuse_ours(settings, variant, there, variant.kinds(kind))
     try:
         from shared.google.datastore.client import DatastoreClient  # noqa: PLC0415 (the extra may be missing)
-        from shared.google.datastore.keys import Place  # noqa: PLC0415
+        from shared.google.datastore.keys import DatastorePlace  # noqa: PLC0415
         from shared.google.datastore.source import source_in  # noqa: PLC0415
     except ImportError as error:
         raise extra_missing(FROM, url, "google") from error
-    place = Place(there.project, there.database, there.namespace)
+    place = DatastorePlace(there.project, there.database, there.namespace)
     client = DatastoreClient(there.project, there.database, SystemClock(), environment)
     try:
         yield source_in(client, place, variant, name=name_of(variant, there, kind), kind=kind, names=names)

@@ -140,7 +140,7 @@ def _on_pubsub(
 ) -> Parts:
     broker = urls.pubsub(BROKER, settings.broker)
     try:
-        from shared.google.pubsub.client import PATIENCE, Place, PubsubClient  # noqa: PLC0415 (the extra may be missing)
+        from shared.google.pubsub.client import PATIENCE, PubsubClient, PubsubPlace  # noqa: PLC0415 (the extra may be missing)
         from shared.google.pubsub.kept import KeptPublisher  # noqa: PLC0415
         from shared.google.pubsub.letters import PubsubDeadLetters  # noqa: PLC0415
         from shared.google.pubsub.setup import obstacles  # noqa: PLC0415
@@ -152,7 +152,7 @@ def _on_pubsub(
     clock = stored.clock
     looks = Looks(stored.book, clock, settings.look)
     client = PubsubClient(environment.get("PUBSUB_EMULATOR_HOST"))
-    place = Place(broker.project, broker.topic, broker.subscription)
+    place = PubsubPlace(broker.project, broker.topic, broker.subscription)
     subscription = PubsubSubscription(client, place, lease=settings.lease)
     begins: list[Callable[[], Awaitable[None]]] = []
     tasks = PubsubTasks(client, place, lease=settings.lease)

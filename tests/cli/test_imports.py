@@ -10,7 +10,7 @@ import pytest
 
 from countersink.cli import main
 from countersink.commands.import_ import MOST_LEFT_OUT, Report
-from countersink.commands.importer import Outcome
+from countersink.commands.importer import ImportOutcome
 from shared.config.settings import Settings
 from shared.config.urls import Datastore
 from shared.model.errors import SettingsError
@@ -25,10 +25,10 @@ CLOUD = "pubsub://p/topic?subscription=sub"
 def said(report: Report) -> list[str]:
     out = io.StringIO()
     with contextlib.redirect_stdout(out):
-        report.take(Outcome("a", 7, 5))
-        report.take(Outcome("b", 7, 0))
-        report.take(Outcome("c", 0, 0, "it is odd"))
-        report.take(Outcome("d\n\x1b", 1, -2))
+        report.take(ImportOutcome("a", 7, 5))
+        report.take(ImportOutcome("b", 7, 0))
+        report.take(ImportOutcome("c", 0, 0, "it is odd"))
+        report.take(ImportOutcome("d\n\x1b", 1, -2))
         report.take("Shard 7 is left out")
         report.end()
     return out.getvalue().splitlines()

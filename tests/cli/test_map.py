@@ -15,10 +15,10 @@ from urllib.request import urlopen
 import pytest
 
 from countersink.cli import main
-from countersink.client.answers import Job
+from countersink.client.answers import JobStatus
 from countersink.commands.progress import Bar, lasting, line
 from shared.model.errors import TransientError
-from shared.model.jobs import Standing
+from shared.model.jobs import JobState
 from shared.sqlite.jobs import SqliteJobs
 from tests.cli.running import COUNTERSINK, Done, environment, run
 
@@ -174,7 +174,7 @@ def test_a_look_that_fails_does_not_end_what_goes_on(
     place.count("looked:a", "looked:b")
     looks, get = count(), SqliteJobs.get
 
-    async def now_and_then(jobs: SqliteJobs, job: str) -> Standing | None:
+    async def now_and_then(jobs: SqliteJobs, job: str) -> JobState | None:
         if next(looks) % 2:
             raise TransientError("another program has locked it")
         return await get(jobs, job)
@@ -194,8 +194,8 @@ def test_without_a_service_it_says_how_to_go_on() -> None:
     assert done.lines[-1].endswith("To go on, run the same with --job mine")
 
 
-def job(share: float, visited: int) -> Job:
-    return Job(
+def job(share: float, visited: int) -> JobStatus:
+    return JobStatus(
         id="j",
         kind="add",
         prefix="",

@@ -4,26 +4,26 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from shared.memory.jobs import MemoryJobs, MemoryTasks
-from shared.model.jobs import Done, Job, Standing, Task
+from shared.model.jobs import Done, Job, JobState, Task
 from shared.ports.jobs import Lease
 
 
 class ForgetsTheFirstJob(MemoryJobs):
-    async def create(self, job: Job) -> tuple[Standing, bool]:
+    async def create(self, job: Job) -> tuple[JobState, bool]:
         new = job.id not in self._jobs
-        self._jobs[job.id] = Standing(job, open=1)
+        self._jobs[job.id] = JobState(job, open=1)
         return self._jobs[job.id], new
 
 
 class AlwaysNew(MemoryJobs):
-    async def create(self, job: Job) -> tuple[Standing, bool]:
+    async def create(self, job: Job) -> tuple[JobState, bool]:
         return (await super().create(job))[0], True
 
 
 class BeginsWithNoTask(MemoryJobs):
-    async def create(self, job: Job) -> tuple[Standing, bool]:
+    async def create(self, job: Job) -> tuple[JobState, bool]:
         new = job.id not in self._jobs
-        return self._jobs.setdefault(job.id, Standing(job, open=0)), new
+        return self._jobs.setdefault(job.id, JobState(job, open=0)), new
 
 
 class CountsTwice(MemoryJobs):
@@ -76,7 +76,7 @@ class ForgetsExamples(MemoryJobs):
 
 
 class LastDepth(MemoryJobs):
-    async def get(self, job: str) -> Standing | None:
+    async def get(self, job: str) -> JobState | None:
         there = await super().get(job)
         return replace(there, progress=there.progress._replace(depth=1)) if there else None
 
@@ -94,7 +94,7 @@ class EndsAgain(MemoryJobs):
 
 class EndsWhatIsNotThere(MemoryJobs):
     async def end(self, job: str, state: str, when: int, why: str = "") -> None:
-        self._jobs.setdefault(job, Standing(Job(job, "add", ""), 0))
+        self._jobs.setdefault(job, JobState(Job(job, "add", ""), 0))
         await super().end(job, state, when, why)
 
 

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from shared.model.jobs import ADD, ALL, DONE, FAILED, RUNNING, Done, Job, Progress, Standing, Task, divided
+from shared.model.jobs import ADD, ALL, DONE, FAILED, RUNNING, Done, Job, JobState, Progress, Task, divided
 from shared.model.ranges import Range
 from shared.ports.jobs import Jobs
 
@@ -19,7 +19,7 @@ def done(task: Task, *cuts: str, chunk: bytes = b"", visited: int = 3, failed: i
     return Done(task, progress, children, chunk)
 
 
-async def standing(jobs: Jobs, job: str = "j") -> Standing:
+async def standing(jobs: Jobs, job: str = "j") -> JobState:
     found = await jobs.get(job)
     assert found is not None
     return found
@@ -31,7 +31,7 @@ class JobsContract:
     async def test_a_job_that_is_new_has_one_task(self, jobs: Jobs) -> None:
         assert await jobs.get("j") is None
         there, new = await jobs.create(JOB)
-        assert (there, new) == (Standing(JOB, open=1), True)
+        assert (there, new) == (JobState(JOB, open=1), True)
         assert await standing(jobs) == there
         assert await jobs.get("other") is None
 
@@ -194,4 +194,4 @@ class JobsContract:
         assert await jobs.recorded("j", ["", "p3"]) == {}
         assert len(await jobs.chunks("l", "", 10)) == 2
         there, new = await jobs.create(JOB)
-        assert (there, new) == (Standing(JOB, open=1), True)
+        assert (there, new) == (JobState(JOB, open=1), True)

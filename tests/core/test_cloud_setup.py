@@ -11,16 +11,15 @@ from google.pubsub_v1 import types
 
 from shared.config.findings import FAIL, OK, WARN, Finding
 from shared.google.datastore.client import DatastoreClient
-from shared.google.datastore.keys import Kinds
-from shared.google.datastore.keys import Place as DatastorePlace
+from shared.google.datastore.keys import DatastorePlace, Kinds
 from shared.google.datastore.setup import DatastoreSetup
 from shared.google.datastore.ttl import Ttl, TtlDeniedError
-from shared.google.pubsub.client import DeniedError, NotFoundError, Place, PubsubClient
+from shared.google.pubsub.client import DeniedError, NotFoundError, PubsubClient, PubsubPlace
 from shared.google.pubsub.setup import PubsubSetup, obstacles
 from shared.model.errors import CountersinkError, TransientError
 from shared.runtime.clock import SystemClock
 
-PLACE = Place("p", "topic", "sub")
+PLACE = PubsubPlace("p", "topic", "sub")
 STORE = DatastorePlace("p", "d", "ns", Kinds(receipt="Receipt/ü"))
 FIELD = "/v1/projects/p/databases/d/collectionGroups/Receipt%2F%C3%BC/fields/expires"
 

@@ -1,6 +1,6 @@
 """Dead receipts as entities in Datastore."""
 
-from shared.google.datastore.keys import BODY, COUNTERS, DEAD, EXPIRES, Place, receipt_of
+from shared.google.datastore.keys import BODY, COUNTERS, DEAD, EXPIRES, DatastorePlace, receipt_of
 from shared.model import bodies
 from shared.model.parts import Part
 from shared.model.receipts import key_of_increment
@@ -9,7 +9,7 @@ from shared.model.words import MAX_ID_BYTES, MAX_NAME_BYTES, Increment, Receipt
 
 MOST: int = 1_048_572
 """Bytes of an entity."""
-PLACE = Place("project")
+PLACE = DatastorePlace("project")
 
 
 def kept(part: Part, why: str = "refused") -> Receipt:

@@ -1,7 +1,7 @@
 """The words of the fleet: when it is whole, and when members that are gone are forgotten."""
 
 from shared.model.evidence import OVERDUE, REPORTS, WATCHES, horizon, reported
-from shared.model.fleet import SILENCE, Fleet, Overlay, first, read, written
+from shared.model.fleet import SILENCE, Fleet, NamedOverlay, first, read, written
 
 NOW = 1_800_000_000_000
 STRUCK = NOW
@@ -26,7 +26,7 @@ def test_it_is_whole_when_all_have_joined_the_epoch() -> None:
     assert fleet.whole()
     fleet = version(fleet.names("n2", "i2", "here"), 4)
     assert not fleet.whole(), "a new epoch makes all records owe"
-    assert fleet.overlay == Overlay(2, "n2", "i2", "here")
+    assert fleet.overlay == NamedOverlay(2, "n2", "i2", "here")
     assert fleet.joins("a", "t").whole()
     assert fleet.without("a").whole()
 

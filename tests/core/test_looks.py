@@ -6,7 +6,7 @@ from shared.fleet.looks import Looks
 from shared.memory.fleet import MemoryFleetBook
 from shared.memory.store import MemoryStore
 from shared.model.fleet import Fleet
-from shared.ports.fleet import Look
+from shared.ports.fleet import FleetLook
 from shared.runtime.clock import ManualClock
 
 
@@ -31,7 +31,7 @@ async def test_a_look_that_began_before_a_change_does_not_undo_it() -> None:
     old, look = await book.look(), book.look
     begun, go_on = asyncio.Event(), asyncio.Event()
 
-    async def slow() -> Look:
+    async def slow() -> FleetLook:
         begun.set()
         await go_on.wait()
         book.look = look  # type: ignore[method-assign]

@@ -13,7 +13,7 @@ from shared.memory.member import MemberOverlay
 from shared.memory.store import MemoryStore
 from shared.model.errors import TransientError
 from shared.model.fleet import Fleet
-from shared.ports.fleet import Look
+from shared.ports.fleet import FleetLook
 from shared.runtime.clock import SystemClock
 
 
@@ -22,7 +22,7 @@ class Book(MemoryFleetBook):
 
     away = False
 
-    async def look(self) -> Look:
+    async def look(self) -> FleetLook:
         if self.away:
             raise TransientError("away")
         return await super().look()

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from shared.config.urls import redis, shown
 from shared.model.errors import OverloadedError, SettingsError
-from shared.model.fleet import Fleet, Overlay, Record
+from shared.model.fleet import Fleet, NamedOverlay, Record
 from shared.model.parts import parts_of
 from shared.model.receipts import key_of_envelope
 from shared.model.words import Envelope, View
@@ -132,7 +132,7 @@ def test_an_answer_of_an_earlier_epoch_is_not_kept_for_the_next_one() -> None:
     assert views.question(["a"], "f").known == {}
 
 
-HERE = Fleet(1, Overlay(1, "n", "i", "here"), {"m": Record(1, 1)})
+HERE = Fleet(1, NamedOverlay(1, "n", "i", "here"), {"m": Record(1, 1)})
 
 
 def test_an_overlay_that_nobody_else_speaks_for_is_named_at_once() -> None:

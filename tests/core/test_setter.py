@@ -6,7 +6,7 @@ import random
 import pytest
 
 from shared.counters.reader import Reader
-from shared.counters.setter import DELETE, LONGEST, PATIENCE, RESET, SET, Change, Setter, Wish, divided
+from shared.counters.setter import DELETE, LONGEST, PATIENCE, RESET, SET, Change, ChangeRequest, Setter, divided
 from shared.memory.overlay import ProcessOverlay
 from shared.memory.store import MemoryStore
 from shared.model import notes
@@ -56,7 +56,7 @@ class Parts:
 async def test_what_can_not_be_read_exactly_is_not_set() -> None:
     parts = Parts(exact=False)
     await parts.store.apply(Commit((Receipt("k", DAY),), (ShardAdd("a", 0, 5, 1),)))
-    for wish in (Wish(SET, 7), Wish(RESET), Wish(DELETE)):
+    for wish in (ChangeRequest(SET, 7), ChangeRequest(RESET), ChangeRequest(DELETE)):
         with pytest.raises(InexactError, match="COUNTERSINK_OVERLAY"):
             await parts.setter.set("a", wish)
     assert await parts.value() == 5
@@ -73,9 +73,9 @@ async def test_a_total_beyond_64_bits_is_undone_all_the_same(sign: int) -> None:
             await parts.store.apply(Commit((Receipt(f"k{number}", DAY),), (ShardAdd("a", shard, sign * delta, 5),)))
             held += sign * delta
     assert abs(held) > 2**63
-    assert await parts.setter.set("a", Wish(SET, 7, "k")) == Change(held, 7)
+    assert await parts.setter.set("a", ChangeRequest(SET, 7, "k")) == Change(held, 7)
     assert await parts.value() == 7
-    assert await parts.setter.set("a", Wish(SET, 8, "k")) == Change(held, 7)
+    assert await parts.setter.set("a", ChangeRequest(SET, 8, "k")) == Change(held, 7)
     said = [notes.read(receipt.note).sums.get("a", 0) for receipt in parts.store._receipts.values()]
     assert sum(said) == 7 - held
 
@@ -99,7 +99,7 @@ async def test_who_is_never_the_first_is_told_so_after_a_while() -> None:
     parts = Parts(Contended)
     begun = parts.clock.monotonic()
     with pytest.raises(ShareError, match="nothing happened"):
-        await parts.setter.set("a", Wish(SET, 7))
+        await parts.setter.set("a", ChangeRequest(SET, 7))
     assert isinstance(parts.store, Contended)
     assert parts.store.tries > 3
     assert PATIENCE <= parts.clock.monotonic() - begun < 2 * PATIENCE
@@ -117,7 +117,7 @@ class Mute(Contended):
 
 async def test_nor_does_who_has_heard_nothing_know() -> None:
     with pytest.raises(TransientError, match="Idempotency-Key"):
-        await Parts(Mute).setter.set("a", Wish(SET, 7))
+        await Parts(Mute).setter.set("a", ChangeRequest(SET, 7))
 
 
 class Full(MemoryStore):
@@ -129,7 +129,7 @@ async def test_a_full_disk_is_said_at_once() -> None:
     parts = Parts(Full)
     begun = parts.clock.monotonic()
     with pytest.raises(StorageFullError):
-        await parts.setter.set("a", Wish(SET, 7))
+        await parts.setter.set("a", ChangeRequest(SET, 7))
     assert parts.clock.monotonic() == begun
 
 
@@ -154,7 +154,7 @@ async def test_a_limit_after_a_commit_that_may_come_late_is_no_promise_that_noth
     assert isinstance(parts.store, Late)
     parts.store.limit = limit
     with pytest.raises(DoubtfulError, match="again") as raised:
-        await parts.setter.set("a", Wish(SET, 7))
+        await parts.setter.set("a", ChangeRequest(SET, 7))
     assert raised.value.limit is limit
     assert parts.store.late is not None
     await MemoryStore.apply(parts.store, parts.store.late)
@@ -170,7 +170,7 @@ async def test_a_limit_after_the_commit_is_none_either() -> None:
     parts = Parts()
     limited = LimitedOverlay(parts.clock, exact=True)
     with pytest.raises(DoubtfulError):
-        await Setter(parts.reader, parts.store, limited, parts.clock, DAY).set("a", Wish(SET, 7))
+        await Setter(parts.reader, parts.store, limited, parts.clock, DAY).set("a", ChangeRequest(SET, 7))
     assert await parts.value() == 7
 
 
@@ -185,7 +185,7 @@ class Slow(MemoryStore):
 async def test_who_stands_in_line_for_long_is_told_to_come_back() -> None:
     parts = Parts(Slow)
     outcomes = await asyncio.gather(
-        *(parts.setter.set("a", Wish(SET, number)) for number in range(20)), return_exceptions=True
+        *(parts.setter.set("a", ChangeRequest(SET, number)) for number in range(20)), return_exceptions=True
     )
     set_ = [one for one in outcomes if isinstance(one, Change)]
     assert 1 < len(set_) < 20
@@ -195,7 +195,7 @@ async def test_who_stands_in_line_for_long_is_told_to_come_back() -> None:
 
 async def test_a_receipt_lives_as_long_as_ids_do() -> None:
     parts = Parts()
-    await parts.setter.set("a", Wish(SET, 7, "k"))
+    await parts.setter.set("a", ChangeRequest(SET, 7, "k"))
     (receipt,) = parts.store._receipts.values()
     assert receipt.key == key_of_set("a", SET, "k")
     assert receipt.expires == int(parts.clock.now() * 1000) + DAY
@@ -212,16 +212,16 @@ async def test_a_process_that_stood_still_does_not_set_the_counter_any_more(monk
 
     monkeypatch.setattr(parts.store, "apply", long_on_its_way)
     with pytest.raises(TransientError, match="send it again"):
-        await parts.setter.set("a", Wish(SET, 7, "k"))
+        await parts.setter.set("a", ChangeRequest(SET, 7, "k"))
     monkeypatch.undo()
     assert await parts.value() == 0
-    assert await parts.setter.set("a", Wish(SET, 7, "k")) == Change(0, 7)
+    assert await parts.setter.set("a", ChangeRequest(SET, 7, "k")) == Change(0, 7)
 
 
 async def test_the_receipt_of_a_set_lives_by_the_stores_time() -> None:
     parts = Parts()
     behind = ManualClock(parts.clock.now() - 17 * DAY / 1_000)
     setter = Setter(parts.reader, parts.store, parts.overlay, behind, DAY)
-    await setter.set("a", Wish(SET, 7, "k"))
+    await setter.set("a", ChangeRequest(SET, 7, "k"))
     (receipt,) = parts.store._receipts.values()
     assert receipt.expires == await parts.store.now() + DAY

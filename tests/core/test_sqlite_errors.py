@@ -17,7 +17,7 @@ from shared.sqlite.broker import SqlitePublisher, SqliteSubscription
 from shared.sqlite.database import Database, _prepare
 from shared.sqlite.overlay import SqliteOverlay
 from shared.sqlite.store import SqliteStore
-from shared.sqlite.witness import Witness
+from shared.sqlite.witness import FileWitness
 
 MESSAGE = Message(b'{"counter":"a"}')
 
@@ -37,7 +37,7 @@ def test_many_who_make_the_file_at_once_all_can_use_it(tmp_path: Path) -> None:
         def make(path: Path, start: threading.Barrier, errors: list[BaseException]) -> None:
             start.wait()
             try:
-                _prepare(path, Witness(path), makes=True)[0].close()
+                _prepare(path, FileWitness(path), makes=True)[0].close()
             except SettingsError as error:
                 errors.append(error)
 

@@ -19,7 +19,7 @@ from shared.sqlite.database import Database, connect_to
 from shared.sqlite.log import Log
 from shared.sqlite.overlay import SqliteOverlay
 from shared.sqlite.sync import to_disk
-from shared.sqlite.witness import IN_USE, Sighting, Witness, folder_elsewhere, sighting_of, sighting_without_log
+from shared.sqlite.witness import IN_USE, FileWitness, Sighting, folder_elsewhere, sighting_of, sighting_without_log
 
 MESSAGE = Message(b'{"counter":"a"}')
 
@@ -142,7 +142,7 @@ async def test_a_log_without_its_file_is_not_thrown_away(tmp_path: Path) -> None
     with pytest.raises(LostFileError, match="holds something"):
         Database(path)
     with pytest.raises(LostFileError, match="move it away"):
-        Witness(path).forget()
+        FileWitness(path).forget()
     assert content(companion(path, "wal")) == left
 
 
@@ -161,7 +161,7 @@ async def test_what_can_not_be_read_says_nothing(tmp_path: Path, rubbish: bytes)
     await written(path, None)
     fill(companion(path, "turn"), rubbish)
     await written(path, None)
-    assert Witness(path).flaw() is None
+    assert FileWitness(path).flaw() is None
 
 
 async def test_where_nothing_can_be_kept_nothing_is(tmp_path: Path) -> None:
@@ -244,4 +244,4 @@ async def test_a_path_may_have_any_characters(tmp_path: Path, name: str) -> None
         await written(path, tmp_path / "state")
         await written(path, tmp_path / "state")
         assert sighting_without_log(path) == known(tmp_path / "state")
-    assert Witness(path, tmp_path / "state").flaw() is None
+    assert FileWitness(path, tmp_path / "state").flaw() is None

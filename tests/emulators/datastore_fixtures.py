@@ -18,7 +18,7 @@ from uuid import uuid4
 import pytest
 
 from shared.google.datastore.client import DatastoreClient
-from shared.google.datastore.keys import Place
+from shared.google.datastore.keys import DatastorePlace
 from shared.google.datastore.store import DatastoreStore
 from shared.runtime.clock import SystemClock
 from tests.emulators import keeper
@@ -125,7 +125,7 @@ class Datastore:
     """A namespace of an emulator, empty at first, and any number of stores in it, each as of a process of its own."""
 
     host: str
-    place: Place = field(default_factory=lambda: Place(PROJECT, namespace=f"test-{uuid4().hex}"))
+    place: DatastorePlace = field(default_factory=lambda: DatastorePlace(PROJECT, namespace=f"test-{uuid4().hex}"))
     clock: SystemClock = field(default_factory=SystemClock)
     clients: list[DatastoreClient] = field(default_factory=list)
 

@@ -9,7 +9,7 @@ from uuid import uuid4
 import pytest
 from google.pubsub_v1 import types
 
-from shared.google.pubsub.client import TIMEOUT, Place, PubsubClient
+from shared.google.pubsub.client import TIMEOUT, PubsubClient, PubsubPlace
 from shared.google.pubsub.leases import LONGEST
 from shared.google.pubsub.provision import provision
 from shared.google.pubsub.publisher import PubsubPublisher
@@ -66,7 +66,9 @@ class Pubsub:
     """A topic and a subscription of the emulator, empty at first, and any number of processes at them."""
 
     host: str
-    place: Place = field(default_factory=lambda: Place("countersink-test", f"t-{uuid4().hex}", f"s-{uuid4().hex}"))
+    place: PubsubPlace = field(
+        default_factory=lambda: PubsubPlace("countersink-test", f"t-{uuid4().hex}", f"s-{uuid4().hex}")
+    )
     clients: list[WatchedClient] = field(default_factory=list)
     subscriptions: list[PubsubSubscription] = field(default_factory=list)
 

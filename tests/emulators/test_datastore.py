@@ -5,7 +5,7 @@ import logging
 
 import pytest
 
-from shared.google.datastore.keys import COUNT, Place, integer
+from shared.google.datastore.keys import COUNT, DatastorePlace, integer
 from shared.google.datastore.store import DatastoreStore
 from shared.model.errors import AlreadyAppliedError, RefusedError, ShardFullError, TransientError
 from shared.model.words import MAX_SUM, SHARD_FULL, Commit, Receipt, ShardAdd
@@ -289,7 +289,7 @@ async def test_what_can_never_be_stored_is_refused_and_the_rest_is_transient(
         assert await total(store, "a") == 0
     nobody = firestore.client("127.0.0.1:1")
     with pytest.raises(TransientError) as transient:
-        await DatastoreStore(nobody, Place(PROJECT), firestore.clock).abilities()
+        await DatastoreStore(nobody, DatastorePlace(PROJECT), firestore.clock).abilities()
     assert transient.value.__cause__ is not None
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from countersink.commands.audit import AGREES, DIFFERS, judge, look
 from shared.counters.reader import Reader
-from shared.counters.setter import Setter, Wish
+from shared.counters.setter import ChangeRequest, Setter
 from shared.google.datastore.keys import COUNT, NUM_SHARDS, said
 from shared.google.datastore.store import DatastoreStore
 from shared.memory.overlay import ProcessOverlay
@@ -82,7 +82,7 @@ async def test_what_is_no_whole_number_is_never_taken_for_nothing(
     assert not reading.exact
     assert caplog.messages.count(f"counter 'a' can't be read exactly: {flaw}. Have its application mend it") == 1
     with pytest.raises(InexactError, match="is no whole number"):
-        await Setter(reader, store, overlay, clock, 10**9).set("a", Wish("set", 7))
+        await Setter(reader, store, overlay, clock, 10**9).set("a", ChangeRequest("set", 7))
     ledger, exact = await look(store, ["a"], 0.0)
     (line,) = ledger.lines()
     ledger.close()

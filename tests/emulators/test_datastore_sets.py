@@ -6,7 +6,7 @@ import random
 
 from countersink.commands.audit import AGREES, UNKNOWN, judge, look
 from shared.counters.reader import Reader
-from shared.counters.setter import DELETE, RESET, SET, Change, Setter, Wish
+from shared.counters.setter import DELETE, RESET, SET, Change, ChangeRequest, Setter
 from shared.google.datastore.store import DatastoreStore
 from shared.memory.overlay import ProcessOverlay
 from shared.model import notes
@@ -58,7 +58,7 @@ class Crowd:
                 pass
             return receipt.key
 
-    async def change(self, setter: Setter, wishes: list[Wish]) -> None:
+    async def change(self, setter: Setter, wishes: list[ChangeRequest]) -> None:
         for wish in wishes:
             while True:
                 try:
@@ -80,9 +80,9 @@ class Crowd:
             assert judge(line, 0, exact=exact).mark in {AGREES, UNKNOWN}
 
 
-def wishes(name: str, number: int) -> list[Wish]:
+def wishes(name: str, number: int) -> list[ChangeRequest]:
     kinds = [SET, RESET, DELETE, SET, DELETE]
-    return [Wish(kind, 1_000 * (kind == SET), f"{name}-{at}") for at, kind in enumerate(kinds[:number])]
+    return [ChangeRequest(kind, 1_000 * (kind == SET), f"{name}-{at}") for at, kind in enumerate(kinds[:number])]
 
 
 async def test_sets_increments_and_removals_at_once_are_all_accounted_for(firestore: Datastore) -> None:

@@ -10,7 +10,7 @@ from uuid import uuid4
 
 import pytest
 
-from countersink.commands.importer import Importer, Outcome, Way
+from countersink.commands.importer import Importer, ImportOutcome, Way
 from shared.config.settings import Settings
 from shared.model.errors import SettingsError
 from shared.model.foreign import Source
@@ -57,15 +57,15 @@ async def source_in(old: Database, host: str, variant: str, *, named: bool = Fal
         yield source
 
 
-async def imported(source: Source, store: Store, prefix: str = "", **way: bool) -> list[Outcome | str]:
-    told: list[Outcome | str] = []
+async def imported(source: Source, store: Store, prefix: str = "", **way: bool) -> list[ImportOutcome | str]:
+    told: list[ImportOutcome | str] = []
     await Importer(source, store, SystemClock(), Way(DAY, **way)).run(prefix, told.append)
     return told
 
 
-def changed(told: Sequence[Outcome | str]) -> dict[str, int]:
-    assert all(isinstance(one, Outcome) and not one.flaw for one in told), told
-    return {one.name: one.added for one in told if isinstance(one, Outcome) and one.added}
+def changed(told: Sequence[ImportOutcome | str]) -> dict[str, int]:
+    assert all(isinstance(one, ImportOutcome) and not one.flaw for one in told), told
+    return {one.name: one.added for one in told if isinstance(one, ImportOutcome) and one.added}
 
 
 class Counting:
@@ -145,15 +145,15 @@ async def test_two_imports_at_once(datastore: Datastore, old: Database) -> None:
     assert {name: await total(stores[0], name) for name in NAMES} == counting.totals()
 
 
-def flaws(told: Sequence[Outcome | str]) -> dict[str, str]:
-    return {one.name: one.flaw for one in told if isinstance(one, Outcome) and one.flaw}
+def flaws(told: Sequence[ImportOutcome | str]) -> dict[str, str]:
+    return {one.name: one.flaw for one in told if isinstance(one, ImportOutcome) and one.flaw}
 
 
-def added(told: Sequence[Outcome | str]) -> dict[str, int]:
-    return {one.name: one.added for one in told if isinstance(one, Outcome) and one.added}
+def added(told: Sequence[ImportOutcome | str]) -> dict[str, int]:
+    return {one.name: one.added for one in told if isinstance(one, ImportOutcome) and one.added}
 
 
-def left_out(told: Sequence[Outcome | str]) -> list[str]:
+def left_out(told: Sequence[ImportOutcome | str]) -> list[str]:
     return [one for one in told if isinstance(one, str)]
 
 

@@ -6,7 +6,7 @@ import pytest
 from google.cloud.pubsub_v1 import PublisherClient
 
 from shared.google.pubsub import wire
-from shared.google.pubsub.client import Place, SetupError
+from shared.google.pubsub.client import PubsubPlace, SetupError
 from shared.google.pubsub.publisher import FRESH
 from shared.model.errors import TooLargeError, UnkeptError
 from shared.model.words import Delivery, Envelope, Increment, Message
@@ -272,7 +272,7 @@ async def test_attempts_are_remembered_of_so_many_messages(pubsub: Pubsub) -> No
 
 
 def test_names_are_made_of_ids() -> None:
-    place = Place("p", "t", "s")
+    place = PubsubPlace("p", "t", "s")
     assert place.dead_topic == "projects/p/topics/t-dead-letters"
     assert place.dead_subscription == "projects/p/subscriptions/s-dead-letters"
     assert (place.tasks.topic, place.tasks.subscription) == (

@@ -8,13 +8,13 @@ import grpc
 import pytest
 from google.iam.v1 import iam_policy_pb2
 
-from shared.google.pubsub.client import Place, PubsubClient, SetupError
+from shared.google.pubsub.client import PubsubClient, PubsubPlace, SetupError
 from shared.google.pubsub.publisher import PubsubPublisher
 from shared.google.pubsub.subscription import PubsubSubscription
-from shared.model.errors import RejectedError, SettingsError, TransientError
+from shared.model.errors import BrokerRejectedError, SettingsError, TransientError
 from tests.contracts.broker import message
 
-PLACE = Place("p", "t", "s")
+PLACE = PubsubPlace("p", "t", "s")
 PATIENCE = 0.05
 
 
@@ -76,8 +76,8 @@ SAID = "said the server|Deadline Exceeded"
         ("UNAUTHENTICATED", SetupError, "roles Pub/Sub Publisher and Subscriber"),
         ("NOT_FOUND", SetupError, "countersink provision"),
         ("FAILED_PRECONDITION", SetupError, "countersink provision"),
-        ("INVALID_ARGUMENT", RejectedError, "said the server; if its topic has a schema, remove that"),
-        ("OUT_OF_RANGE", RejectedError, "said the server"),
+        ("INVALID_ARGUMENT", BrokerRejectedError, "said the server; if its topic has a schema, remove that"),
+        ("OUT_OF_RANGE", BrokerRejectedError, "said the server"),
         ("ALREADY_EXISTS", SetupError, "said the server"),
         ("DATA_LOSS", TransientError, SAID),
         ("UNIMPLEMENTED", TransientError, "look at proxies on the way|Deadline Exceeded"),

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from shared.model.errors import OverloadedError, TransientError
-from shared.model.fleet import Overlay
+from shared.model.fleet import NamedOverlay
 from shared.redis import scripts
 from shared.redis.links import MOST, TIMEOUT, Script
 from shared.redis.server import Identity
@@ -294,7 +294,7 @@ async def test_it_is_looked_for_now_and_then(redis: RedisServer, fleet: Fleet, m
     looks = 0
     look = overlay._server.who
 
-    async def counted(named: Overlay) -> Identity:
+    async def counted(named: NamedOverlay) -> Identity:
         nonlocal looks
         looks += 1
         return await look(named)

@@ -13,7 +13,7 @@ from shared.counters.reader import Reader
 from shared.fleet.membership import JOINED, OWES
 from shared.model.errors import OverloadedError, SettingsError, TransientError
 from shared.model.fleet import Fleet as FleetWords
-from shared.model.fleet import Overlay
+from shared.model.fleet import NamedOverlay
 from shared.model.words import Commit, Envelope, Receipt, ShardAdd
 from shared.redis.links import AwayError, Script
 from shared.redis.member import Member
@@ -601,7 +601,7 @@ async def test_one_that_was_fenced_answers_nothing_while_its_record_may_be_taken
         return await ask(script, *arguments, looking=looking)
 
     monkeypatch.setattr(one._server, "ask", slow)
-    reply = await two._server.ask(FENCE, member_of(two).overlay or Overlay(), gone)
+    reply = await two._server.ask(FENCE, member_of(two).overlay or NamedOverlay(), gone)
     assert reply[1] == 0, "so its record may go"
     one._server.wake.set()
     await writing.wait()

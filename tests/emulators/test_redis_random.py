@@ -13,7 +13,7 @@ from functools import partial
 import pytest
 
 from shared.counters.reader import Reader
-from shared.counters.setter import DELETE, RESET, SET, Setter, Wish
+from shared.counters.setter import DELETE, RESET, SET, ChangeRequest, Setter
 from shared.model.errors import AlreadyAppliedError, CountersinkError, TransientError
 from shared.model.fleet import Fleet as FleetWords
 from shared.model.parts import parts_of
@@ -138,9 +138,11 @@ class Disorder:
         process = self.processes[index]
         counter, kind = self.random.choice(COUNTERS), self.random.choice([SET, SET, RESET, DELETE])
         self.sets += 1
-        self.run(process, self._set(process, counter, Wish(kind, BASE * self.sets * (kind == SET), f"{self.sets}")))
+        self.run(
+            process, self._set(process, counter, ChangeRequest(kind, BASE * self.sets * (kind == SET), f"{self.sets}"))
+        )
 
-    async def _set(self, process: Process, counter: str, wish: Wish) -> None:
+    async def _set(self, process: Process, counter: str, wish: ChangeRequest) -> None:
         truth = self.truths[counter]
         answered, epoch = truth.answered, truth.epoch
         await process.setter.set(counter, wish)

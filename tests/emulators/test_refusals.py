@@ -15,7 +15,7 @@ from google.pubsub_v1 import types
 
 from ingest.publishing.forwarding import PAUSE
 from ingest.publishing.spool import Spool
-from shared.model.errors import RejectedError, TransientError
+from shared.model.errors import BrokerRejectedError, TransientError
 from shared.model.words import Envelope, Message
 from shared.runtime.clock import ManualClock, SystemClock
 from shared.sqlite.broker import SqlitePublisher, SqliteSubscription, claim
@@ -159,7 +159,7 @@ async def test_a_schema_that_is_put_on_the_topic_and_taken_off_loses_nothing(pub
     await pubsub.put_schema()
     for number in range(3):
         await spooled.spool.publish([message(number)])
-    with pytest.raises(RejectedError, match="INVALID_ARGUMENT"):
+    with pytest.raises(BrokerRejectedError, match="INVALID_ARGUMENT"):
         await spooled.spool.forward_once()
     await pubsub.take_schema_off()
     spooled.clock.turn(PAUSE)

@@ -6,7 +6,7 @@ import pytest
 
 from flusher.dead_letters.drop import drop
 from flusher.dead_letters.opened import open_letter, open_receipt
-from flusher.dead_letters.replay import LEFT_AS_UNSURE, Outcome, Replay
+from flusher.dead_letters.replay import LEFT_AS_UNSURE, Replay, ReplayOutcome
 from flusher.flush.window import TOO_OLD
 from shared.memory.broker import MemoryOverlay
 from shared.memory.letters import MemoryDeadLetters
@@ -55,7 +55,7 @@ class Morgue(Bench):
     def cured(self) -> None:
         self.store.refused = set()
 
-    async def replay(self, *, too_old: bool = False, patience: float = 0.0) -> list[Outcome]:
+    async def replay(self, *, too_old: bool = False, patience: float = 0.0) -> list[ReplayOutcome]:
         letters = MemoryDeadLetters(self.broker)
         found = [open_letter(letter, "t") for letter in await letters.pull(1_000, 10**9)]
         replay = Replay(self.flusher._tools, letters, ages=self._ages, too_old=too_old)
@@ -68,7 +68,7 @@ class Morgue(Bench):
         return int(self.clock.now() * 1_000)
 
 
-def sums(outcomes: Sequence[Outcome]) -> tuple[int, int, int]:
+def sums(outcomes: Sequence[ReplayOutcome]) -> tuple[int, int, int]:
     return tuple(sum(getattr(one, name) for one in outcomes) for name in ("counted", "already", "left"))
 
 

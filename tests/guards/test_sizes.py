@@ -46,3 +46,16 @@ def test_a_missing_sentence_would_be_seen(source: str) -> None:
 def test_a_long_module_would_be_seen() -> None:
     assert flaw_of_size("\n" * 301)
     assert flaw_of_size("\n" * 300) is None
+
+
+def test_each_class_name_stands_once() -> None:
+    """So that a name says which class is meant, in a search and in a conversation."""
+    classes = [
+        node.name
+        for path in product()
+        if path.suffix == ".py"
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ClassDef)
+    ]
+    twice = {name for name in classes if classes.count(name) > 1}
+    assert not twice

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 import pytest
 
 from countersink.commands.audit import AGREES, judge, look
-from countersink.commands.importer import BATCH, PATIENCE, Importer, Outcome, Way, went_back
+from countersink.commands.importer import BATCH, PATIENCE, Importer, ImportOutcome, Way, went_back
 from shared.memory.store import MemoryStore
 from shared.model.errors import ChangedError, RefusedError, StorageFullError, TransientError
 from shared.model.foreign import Foreign, Mark
@@ -29,8 +29,8 @@ class Parts:
         self.source = source
         self.store = store(self.clock)
 
-    async def run(self, prefix: str = "", way: Way | None = None) -> list[Outcome | str]:
-        told: list[Outcome | str] = []
+    async def run(self, prefix: str = "", way: Way | None = None) -> list[ImportOutcome | str]:
+        told: list[ImportOutcome | str] = []
         importer = Importer(
             self.source,
             self.store,
@@ -56,14 +56,14 @@ class Parts:
 async def test_what_is_there_is_added_once_and_then_the_difference() -> None:
     parts = Parts(FakeSource({"a": 5, "b": 0, "c": -7}))
     await parts.store.apply(commit(("a", 100), ("mine", 1), keys=("k",)))
-    assert await parts.run() == [Outcome("b", 0, 0), Outcome("a", 5, 5), Outcome("c", -7, -7)]
+    assert await parts.run() == [ImportOutcome("b", 0, 0), ImportOutcome("a", 5, 5), ImportOutcome("c", -7, -7)]
     for _ in range(2):
-        assert await parts.run() == [Outcome(name, number, 0) for name, number in (("a", 5), ("b", 0), ("c", -7))]
+        assert await parts.run() == [ImportOutcome(name, number, 0) for name, number in (("a", 5), ("b", 0), ("c", -7))]
     parts.source.counts |= {"a": 9, "b": 1, "d": 3}
-    assert {one for one in await parts.run() if isinstance(one, Outcome) and one.added} == {
-        Outcome("a", 9, 4),
-        Outcome("b", 1, 1),
-        Outcome("d", 3, 3),
+    assert {one for one in await parts.run() if isinstance(one, ImportOutcome) and one.added} == {
+        ImportOutcome("a", 9, 4),
+        ImportOutcome("b", 1, 1),
+        ImportOutcome("d", 3, 3),
     }
     assert await parts.totals() == {"a": 109, "b": 1, "c": -7, "d": 3, "mine": 1}
 
@@ -88,7 +88,7 @@ async def test_more_than_fits_into_a_commit() -> None:
     counts = {f"counter-{number:04}": number + 1 for number in range(5 * BATCH + 7)}
     parts = Parts(FakeSource(counts))
     told = await parts.run()
-    assert sorted(told, key=str) == [Outcome(name, number, number) for name, number in counts.items()]
+    assert sorted(told, key=str) == [ImportOutcome(name, number, number) for name, number in counts.items()]
     assert await parts.totals() == counts
     assert parts.store._time == 6
 
@@ -114,7 +114,7 @@ async def test_a_new_counter_has_the_shards_that_the_settings_say() -> None:
 )
 async def test_what_can_not_be_imported_is_said_and_the_rest_goes_on(one: Foreign, why: str) -> None:
     parts = Parts(FakeSource({"0": 5, "bad": one, "z": 7}))
-    told = [each for each in await parts.run() if isinstance(each, Outcome)]
+    told = [each for each in await parts.run() if isinstance(each, ImportOutcome)]
     (refused,) = [each for each in told if each.flaw]
     assert why in refused.flaw
     assert (refused.name, refused.added) == (one.name, 0)
@@ -123,7 +123,7 @@ async def test_what_can_not_be_imported_is_said_and_the_rest_goes_on(one: Foreig
 
 async def test_what_the_source_leaves_out_is_passed_on() -> None:
     parts = Parts(FakeSource({"a": 1, "b": "shard 7 of b is beyond its number"}))
-    assert await parts.run() == ["shard 7 of b is beyond its number", Outcome("a", 1, 1)]
+    assert await parts.run() == ["shard 7 of b is beyond its number", ImportOutcome("a", 1, 1)]
 
 
 @pytest.mark.parametrize("sign", [1, -1])
@@ -149,17 +149,17 @@ async def test_a_dry_run_says_the_same_and_writes_nothing() -> None:
     assert await parts.totals() == {}
     wet = await parts.run()
     assert sorted(dry, key=str) == sorted(wet, key=str)
-    assert Outcome("a", 5, 2) in wet
+    assert ImportOutcome("a", 5, 2) in wet
 
 
 async def test_what_shrank_is_left_unless_it_is_asked_for() -> None:
     parts = Parts(FakeSource({"a": 5, "b": 1}))
     await parts.run()
     parts.source.counts = {"a": 3, "b": 2}
-    (left,) = [one for one in await parts.run() if isinstance(one, Outcome) and one.flaw]
-    assert left == Outcome("a", 3, 0, "it went back to 3, and 5 were imported: if that is right, say --shrink")
+    (left,) = [one for one in await parts.run() if isinstance(one, ImportOutcome) and one.flaw]
+    assert left == ImportOutcome("a", 3, 0, "it went back to 3, and 5 were imported: if that is right, say --shrink")
     assert await parts.totals() == {"a": 5, "b": 2}
-    assert Outcome("a", 3, -2) in await parts.run(way=Way(LIVE, shrink=True))
+    assert ImportOutcome("a", 3, -2) in await parts.run(way=Way(LIVE, shrink=True))
     assert await parts.totals() == {"a": 3, "b": 2}
     assert await parts.agrees()
 
@@ -208,7 +208,7 @@ class Rereads(FakeSource):
 async def test_what_another_import_saw_later_has_not_shrunk() -> None:
     parts = Parts(Rereads({"a": 5, "ab": 1}))
     await parts.store.apply(Commit((), (ShardAdd("a", 0, 7, 1),), marks=(Mark("there", "a", 0, 7),)))
-    assert Outcome("a", 9, 2) in await parts.run()
+    assert ImportOutcome("a", 9, 2) in await parts.run()
     assert (await parts.totals())["a"] == 9
 
 
@@ -222,7 +222,7 @@ class LostAnswers(MemoryStore):
 
 async def test_a_commit_that_was_doubtful_counts_and_is_counted_once() -> None:
     parts = Parts(FakeSource({"a": 5}), LostAnswers)
-    assert await parts.run() == [Outcome("a", 5, 5)]
+    assert await parts.run() == [ImportOutcome("a", 5, 5)]
     assert await parts.totals() == {"a": 5}
 
 
@@ -238,8 +238,8 @@ class Refuses(MemoryStore):
 async def test_what_the_store_refuses_does_not_hold_up_the_rest() -> None:
     names = [f"counter-{number}" for number in range(BATCH)]
     parts = Parts(FakeSource(dict.fromkeys(names, 1)), Refuses)
-    told = [one for one in await parts.run() if isinstance(one, Outcome)]
-    assert [one for one in told if one.flaw] == [Outcome("counter-77", 1, 0, "the store refuses it: bad luck")]
+    told = [one for one in await parts.run() if isinstance(one, ImportOutcome)]
+    assert [one for one in told if one.flaw] == [ImportOutcome("counter-77", 1, 0, "the store refuses it: bad luck")]
     assert len(told) == BATCH
     assert set(await parts.totals()) == {*names} - {"counter-77"}
 
@@ -256,7 +256,7 @@ class RefusesHuge(MemoryStore):
 async def test_what_was_added_before_the_store_refused_the_rest_is_said() -> None:
     parts = Parts(FakeSource({"a": INT64, "b": 1}), RefusesHuge)
     told = await parts.run()
-    assert told == [Outcome("b", 1, 1), Outcome("a", INT64, 2**62, "the store refuses it: too much")]
+    assert told == [ImportOutcome("b", 1, 1), ImportOutcome("a", INT64, 2**62, "the store refuses it: too much")]
     assert await parts.totals() == {"a": 2**62, "b": 1}
 
 
@@ -311,6 +311,6 @@ class Compacted(MemoryStore):
 async def test_an_import_does_not_undo_a_compaction() -> None:
     parts = Parts(FakeSource({"a": 5}), Compacted)
     await parts.store.apply(Commit((), tuple([ShardAdd("a", shard, 1, 9) for shard in range(9)])))
-    assert await parts.run() == [Outcome("a", 5, 5)]
+    assert await parts.run() == [ImportOutcome("a", 5, 5)]
     assert await parts.store.shards(["a"]) == {"a": 1}
     assert await parts.totals() == {"a": 14}

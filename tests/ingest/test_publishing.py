@@ -10,10 +10,10 @@ from ingest.publishing.publishing import Publishing
 from shared.memory.broker import MemoryBroker
 from shared.memory.overlay import ProcessOverlay
 from shared.model.errors import (
+    BrokerRejectedError,
     CountersinkError,
     DoubtfulError,
     OverloadedError,
-    RejectedError,
     StoodStillError,
     StorageFullError,
     TooLargeError,
@@ -90,9 +90,9 @@ async def test_a_refusal_is_doubtful() -> None:
     """It may be the answer to a second try, after a first one that was taken and not answered."""
     clock = ManualClock()
     broker = Fails(clock)
-    broker.error = RejectedError("not now")
+    broker.error = BrokerRejectedError("not now")
     before = doubtful()
-    with pytest.raises(RejectedError):
+    with pytest.raises(BrokerRejectedError):
         await add(broker, ProcessOverlay(clock), clock)
     assert doubtful() == before + 1
 

@@ -9,9 +9,9 @@ from ingest.publishing.forwarding import MOST_REFUSED, PAUSE
 from ingest.publishing.spool import TOO_OLD, Spool
 from shared.memory.broker import MemoryBroker
 from shared.model.errors import (
+    BrokerRejectedError,
     DoubtfulError,
     OverloadedError,
-    RejectedError,
     StorageFullError,
     TooLargeError,
     TransientError,
@@ -44,7 +44,7 @@ class Broker(MemoryBroker):
         if any(message.data == self.too_large for message in messages):
             raise TooLargeError("never")
         if any(message.data.startswith(self.refuses) for message in messages):
-            raise RejectedError("not now")
+            raise BrokerRejectedError("not now")
         if (self.away and not self.takes_anyway) or len(messages) > self.most:
             raise TransientError("away")
         await super().publish(messages)
@@ -177,7 +177,7 @@ async def test_a_refusal_that_passes_loses_nothing(scene: Scene) -> None:
     scene.broker.refuses = b""
     for text in (b"1", b"2", b"3"):
         await scene.publish(text)
-    with pytest.raises(RejectedError):
+    with pytest.raises(BrokerRejectedError):
         await scene.spool.forward_once()
     await scene.publish(b"4")
     assert await scene.arrived() == []
@@ -219,7 +219,7 @@ async def test_many_that_are_refused_do_not_hold_up_those_behind_them(scene: Sce
     await scene.publish(b"good")
     scene.broker.away, scene.broker.refuses = False, b"bad"
     for _ in range(3):
-        with pytest.raises(RejectedError):
+        with pytest.raises(BrokerRejectedError):
             await scene.spool.forward_once()
     await scene.spool.forward_once()
     assert await scene.arrived() == [b"good"]
@@ -229,7 +229,7 @@ async def test_while_the_broker_refuses_everything_the_spool_takes_what_comes(sc
     """Also while no row is to be tried: nobody needs to wait for one more refusal."""
     scene.broker.refuses = b""
     await scene.publish(b"1")
-    with pytest.raises(RejectedError):
+    with pytest.raises(BrokerRejectedError):
         await scene.spool.forward_once()
     assert await scene.spool.forward_once() == 0
     scene.broker.full = True

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 import pytest
 
 from flusher.cleanup.old_jobs import JobSweep
-from flusher.jobs.action import Outcome, Visit, existing
+from flusher.jobs.action import PageOutcome, Visit, existing
 from flusher.jobs.add import Adding
 from flusher.jobs.compact import Compacting
 from flusher.jobs.runner import TRIES, Runner
@@ -24,7 +24,7 @@ from shared.model.jobs import (
     FAILED,
     RUNNING,
     Job,
-    Standing,
+    JobState,
     Task,
     lifetime_of_job,
 )
@@ -76,7 +76,7 @@ class Parts:
                 await self.worker.work(lease.task)
             await self.tasks.ack([lease.token for lease in leases])
 
-    async def standing(self) -> Standing:
+    async def standing(self) -> JobState:
         found = await self.jobs.get("j")
         assert found is not None
         return found
@@ -151,12 +151,12 @@ async def test_an_export_is_given_up_before_it_is_forgotten() -> None:
     assert (await parts.standing()).state == FAILED
 
 
-async def look_at_nothing(_: Job, names: Sequence[str]) -> Outcome:
-    return Outcome(len(names))
+async def look_at_nothing(_: Job, names: Sequence[str]) -> PageOutcome:
+    return PageOutcome(len(names))
 
 
 async def test_a_page_that_is_refused_for_good_ends_the_job_and_no_flusher() -> None:
-    async def refuse(job: Job, names: Sequence[str]) -> Outcome:
+    async def refuse(job: Job, names: Sequence[str]) -> PageOutcome:
         raise RefusedError(f"nothing of {job.id}, not even {names[0]}")
 
     parts = Parts({ADD: refuse})
@@ -171,7 +171,7 @@ async def test_a_task_that_can_not_be_done_now_lets_others_have_their_turn() -> 
     parts = Parts()
     await parts.count("a")
 
-    async def away(job: Job, names: Sequence[str]) -> Outcome:
+    async def away(job: Job, names: Sequence[str]) -> PageOutcome:
         raise TransientError("away")
 
     parts.worker._visits = {**parts.worker._visits, "polish": away}
@@ -204,7 +204,7 @@ async def test_counters_that_can_not_be_compacted_fail_alone() -> None:
         await parts.store.apply(Commit((), (ShardAdd("a", number, SHARD_FULL, 3), ShardAdd("b", number, 1, 3))))
     await parts.start()
     job = (await parts.standing()).job._replace(kind=COMPACT, number=1)
-    assert await compacting(job, ["a", "b", "c"]) == Outcome(2, 1, [("a", "a holds too much for 1 shards")])
+    assert await compacting(job, ["a", "b", "c"]) == PageOutcome(2, 1, [("a", "a holds too much for 1 shards")])
     assert await parts.store.shards(["a", "b"]) == {"a": 3, "b": 1}
 
 
@@ -228,7 +228,7 @@ async def test_a_counter_that_is_hot_does_not_hold_up_the_job(age: float, monkey
     compacting = Compacting(parts.store, Compactor(parts.store, parts.clock, DAY))
     if age < PATIENCE:
         why = "it is written to all the time, on all its shards"
-        assert await compacting(job, ["a"]) == Outcome(1, 0, [("a", why)])
+        assert await compacting(job, ["a"]) == PageOutcome(1, 0, [("a", why)])
     else:
         with pytest.raises(ContendedError):
             await compacting(job, ["a"])
@@ -323,7 +323,7 @@ async def test_whoever_goes_through_it_once_more_does_so_also_where_another_was_
     task = await parts.start()
     adding, own = Adding(parts.store, pick=lambda _: 0), MemoryTasks(parts.clock)
 
-    async def late(job: Job, names: Sequence[str]) -> Outcome:
+    async def late(job: Job, names: Sequence[str]) -> PageOutcome:
         if not (await parts.standing()).progress.tasks:
             await parts.worker.work(task)
             while leases := [one for one in await parts.tasks.pull(100, 0) if one.task.range.depth < 4]:
@@ -344,9 +344,9 @@ async def test_whoever_goes_through_it_once_more_does_so_also_where_another_was_
 async def test_pages_and_depth_are_told() -> None:
     seen: list[Sequence[str]] = []
 
-    async def look(_: Job, names: Sequence[str]) -> Outcome:
+    async def look(_: Job, names: Sequence[str]) -> PageOutcome:
         seen.append(names)
-        return Outcome(len(names))
+        return PageOutcome(len(names))
 
     parts = Parts({ADD: look}, page=5)
     names = [f"{number:03}" for number in range(100)]
@@ -386,6 +386,6 @@ async def test_an_add_does_not_undo_a_compaction(monkeypatch: pytest.MonkeyPatch
         return await apply(commit)
 
     monkeypatch.setattr(parts.store, "apply", after_a_compaction)
-    assert await adding((await parts.standing()).job, ["a", "b"]) == Outcome(2, 2)
+    assert await adding((await parts.standing()).job, ["a", "b"]) == PageOutcome(2, 2)
     assert await parts.store.shards(["a", "b"]) == {"a": 1, "b": 1}
     assert await parts.totals() == {"a": 19, "b": 11}

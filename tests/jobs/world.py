@@ -26,7 +26,7 @@ from shared.memory.broker import MemoryBroker, MemoryOverlay
 from shared.memory.jobs import MemoryJobs, MemoryTasks
 from shared.memory.store import MemoryStore
 from shared.model import notes
-from shared.model.jobs import ADD, ALL, COMPACT, DELETE, DONE, EXPORT, RESET, Done, Job, Standing, Task, lifetime_of_job
+from shared.model.jobs import ADD, ALL, COMPACT, DELETE, DONE, EXPORT, RESET, Done, Job, JobState, Task, lifetime_of_job
 from shared.model.promises import promised
 from shared.model.receipts import DAY, lifetime
 from shared.model.words import Envelope, Reading
@@ -52,12 +52,12 @@ class RemoteJobs:
     def __init__(self, network: Network, owner: str, jobs: MemoryJobs) -> None:
         self._network, self._owner, self._jobs = network, owner, jobs
 
-    async def create(self, job: Job) -> tuple[Standing, bool]:
-        made: tuple[Standing, bool] = await self._network.call(self._owner, "create", lambda: self._jobs.create(job))
+    async def create(self, job: Job) -> tuple[JobState, bool]:
+        made: tuple[JobState, bool] = await self._network.call(self._owner, "create", lambda: self._jobs.create(job))
         return made
 
-    async def get(self, job: str) -> Standing | None:
-        found: Standing | None = await self._network.call(self._owner, "get", lambda: self._jobs.get(job))
+    async def get(self, job: str) -> JobState | None:
+        found: JobState | None = await self._network.call(self._owner, "get", lambda: self._jobs.get(job))
         return found
 
     async def record(self, done: Done) -> Done | None:
@@ -176,7 +176,7 @@ class World:
             await asyncio.sleep(0.5)
         await asyncio.sleep(10)  # what was late has come
 
-    async def standing(self) -> Standing:
+    async def standing(self) -> JobState:
         standing = await self.jobs.get(self.job.id)
         assert standing is not None
         return standing

@@ -27,7 +27,7 @@ from ingest.publishing.publishing import Publishing
 from ingest.publishing.settling import Settling
 from shared.counters.compaction import Compactor
 from shared.counters.reader import Reader
-from shared.counters.setter import SET, Setter, Wish
+from shared.counters.setter import SET, ChangeRequest, Setter
 from shared.memory.broker import MemoryBroker, MemoryOverlay
 from shared.memory.overlay import ProcessOverlay
 from shared.model.errors import CountersinkError, RefusedError, TransientError
@@ -420,7 +420,7 @@ class World:
         """The value before holds all that was answered before it was asked for first, and a retry is told the same."""
         truth = self.truths[counter]
         truth.sets += 1
-        wish = Wish(kind, BASE * truth.sets if kind == SET else 0, key or f"own-{truth.sets}")
+        wish = ChangeRequest(kind, BASE * truth.sets if kind == SET else 0, key or f"own-{truth.sets}")
         receipt = key_of_set(counter, kind, wish.key or "")
         answered, epoch = truth.asked.setdefault(receipt, (truth.answered, truth.epoch))
 

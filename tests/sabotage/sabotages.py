@@ -626,8 +626,8 @@ SABOTAGES: Final = (
     Sabotage(
         "a task of a job is done with before its counters are changed",
         "flusher/jobs/worker.py",
-        "        outcome = await visit(job, page) if page else Outcome(0)",
-        "        import asyncio\n\n        outcome = Outcome(len(page), len(page))\n"
+        "        outcome = await visit(job, page) if page else PageOutcome(0)",
+        "        import asyncio\n\n        outcome = PageOutcome(len(page), len(page))\n"
         "        self._late = asyncio.ensure_future(visit(job, page))",
         (JOBS,),
     ),

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from countersink.commands.audit import AGREES, judge, look
 from shared.memory.broker import MemoryBroker
-from shared.model.errors import RejectedError
+from shared.model.errors import BrokerRejectedError
 from shared.model.words import Delivery, Message, Tally
 from shared.wire.codec import decode
 from tests.path.changes import split
@@ -45,7 +45,7 @@ class CountingApart(CountingBroker, BuriesApart):
         now = asyncio.get_running_loop().time()
         guilty = [f'"{name}"'.encode() if name else b"" for name, until in self.refused.items() if until > now]
         if any(name in message.data for name in guilty for message in messages):
-            raise RejectedError("a schema that these do not fit")
+            raise BrokerRejectedError("a schema that these do not fit")
         await super().publish(messages)
 
 

@@ -6,7 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from shared.counters.compaction import Compactor
-from shared.model.errors import RejectedError, UnkeptError
+from shared.model.errors import BrokerRejectedError, UnkeptError
 from shared.model.receipts import DAY
 from tests.simulation.keys import Keys
 from tests.simulation.loop import NOBODY
@@ -152,7 +152,7 @@ class Disorder:
     def _turn_away(self) -> None:
         """Pub/Sub refuses everything, as a wrong proxy or schema does; or its subscription is missing."""
         system = self._system
-        system.refusal = self._random.choice([RejectedError("a schema"), UnkeptError("no subscription")])
+        system.refusal = self._random.choice([BrokerRejectedError("a schema"), UnkeptError("no subscription")])
 
         def mended() -> None:
             system.refusal = None

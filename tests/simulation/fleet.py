@@ -9,7 +9,7 @@ from typing import Any, Final
 from unittest.mock import patch
 from uuid import UUID
 
-from flusher.flush.fleet_watch import Witness
+from flusher.flush.fleet_watch import BacklogWitness
 from shared.fleet.looks import Looks
 from shared.fleet.membership import Membership
 from shared.memory.broker import MemoryBroker
@@ -17,7 +17,7 @@ from shared.memory.fleet import MemoryFleetBook
 from shared.model.errors import TransientError
 from shared.model.fleet import Fleet
 from shared.model.words import Delivery, Envelope, Message
-from shared.ports.fleet import Look
+from shared.ports.fleet import FleetLook
 from shared.ports.overlay import Overlay
 from shared.redis.overlay import RedisOverlay
 from shared.wire.codec import decode
@@ -79,21 +79,21 @@ class RemoteFleetBook:
     def __init__(self, network: Network, owner: str, book: MemoryFleetBook) -> None:
         self._network, self._owner, self._book = network, owner, book
 
-    async def look(self) -> Look:
-        look: Look = await self._network.call(self._owner, "fleet look", self._book.look)
+    async def look(self) -> FleetLook:
+        look: FleetLook = await self._network.call(self._owner, "fleet look", self._book.look)
         return look
 
-    async def change(self, step: Callable[[Fleet, int], Fleet | None]) -> Look:
+    async def change(self, step: Callable[[Fleet, int], Fleet | None]) -> FleetLook:
         while True:
             before = (await self.look()).fleet.version
             if not self._network.calm:  # then much may happen before the commit
                 await asyncio.sleep(self._network.random.choice([0.05, 0.05, 0.6]))
 
-            async def commit(before: int = before) -> Look | None:
+            async def commit(before: int = before) -> FleetLook | None:
                 same = (await self._book.look()).fleet.version == before
                 return await self._book.change(step) if same else None
 
-            after: Look | None = await self._network.call(self._owner, "fleet commit", commit)
+            after: FleetLook | None = await self._network.call(self._owner, "fleet commit", commit)
             if after is not None:
                 return after
 
@@ -281,8 +281,8 @@ class FleetSystem(System):
         broker.refuses = lambda: self.refusal
         return broker
 
-    def _witness_of(self, owner: str, clock: LoopClock) -> Witness:
-        return Witness(self.looks[owner], clock, "memory")
+    def _witness_of(self, owner: str, clock: LoopClock) -> BacklogWitness:
+        return BacklogWitness(self.looks[owner], clock, "memory")
 
     def _overlay_of(self, owner: str, clock: LoopClock, *, publishes: bool = False) -> Overlay:
         age = self.random.choice([0.0, 1.0])

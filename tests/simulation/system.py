@@ -7,7 +7,7 @@ from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from flusher.flush.fleet_watch import Witness
+from flusher.flush.fleet_watch import BacklogWitness
 from flusher.flush.flusher import Flusher
 from flusher.flush.policy import FlushPolicy
 from flusher.flush.receipt_lives import Lives
@@ -236,7 +236,7 @@ class System:
     def _broker_of(self, owner: str) -> RemoteBroker:
         return RemoteBroker(self.network, owner, self.broker)  # type: ignore[arg-type]
 
-    def _witness_of(self, owner: str, clock: LoopClock) -> Witness | None:
+    def _witness_of(self, owner: str, clock: LoopClock) -> BacklogWitness | None:
         return None
 
     def _overlay_of(self, owner: str, clock: LoopClock, *, publishes: bool = False) -> Overlay:

@@ -10,9 +10,9 @@ from collections import Counter
 import pytest
 
 from countersink.commands.audit import AGREES, judge, look
-from countersink.commands.importer import Importer, Outcome, Way
+from countersink.commands.importer import Importer, ImportOutcome, Way
 from shared.counters.reader import Reader
-from shared.counters.setter import DELETE, SET, Setter, Wish
+from shared.counters.setter import DELETE, SET, ChangeRequest, Setter
 from shared.memory.overlay import ProcessOverlay
 from shared.memory.store import MemoryStore
 from shared.model import notes
@@ -61,7 +61,7 @@ class Migration:
         self.store = SummedStore(self.clock)
         self.source = FakeSource(dict.fromkeys(NAMES[:4], 5))
         self.shrinks = self.random.random() < 0.3
-        self.mistaken: list[Outcome] = []
+        self.mistaken: list[ImportOutcome] = []
         """Said to have gone back, though it did not."""
         self.kills = 0
         self.ended = 0
@@ -112,8 +112,8 @@ class Migration:
                 self.ended += 1
             await asyncio.sleep(self.random.expovariate(2))
 
-    def _tell(self, one: Outcome | str) -> None:
-        if isinstance(one, Outcome) and one.flaw:
+    def _tell(self, one: ImportOutcome | str) -> None:
+        if isinstance(one, ImportOutcome) and one.flaw:
             self.mistaken.append(one)
 
     async def _old_application(self) -> None:
@@ -136,7 +136,7 @@ class Migration:
         setter = Setter(reader, self.store, overlay, self.clock, DAY)
         while self.loop.time() < SECONDS:
             name = self.random.choice(NAMES)
-            wish = self.random.choice([Wish(SET, 1_000), Wish(DELETE)])
+            wish = self.random.choice([ChangeRequest(SET, 1_000), ChangeRequest(DELETE)])
             with contextlib.suppress(CountersinkError):
                 await setter.set(name, wish)
             await asyncio.sleep(self.random.expovariate(3))

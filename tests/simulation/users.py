@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from ingest.publishing.batch import Batch
 from ingest.publishing.coalescer import Draft
-from shared.counters.setter import DELETE, RESET, SET, Change, Wish
-from shared.model.errors import CountersinkError, RejectedError
+from shared.counters.setter import DELETE, RESET, SET, Change, ChangeRequest
+from shared.model.errors import BrokerRejectedError, CountersinkError
 from shared.model.receipts import key_of_set
 from shared.model.words import Increment, Message, Reading
 from shared.runtime.ids import of_key
@@ -82,7 +82,7 @@ class Users:
         message = Message(data, {"ce-source": "test", "ce-id": f"{counter}-{bit}"})
         taken = False
         for _ in range(self._random.randint(1, 2)):
-            with contextlib.suppress(RejectedError):
+            with contextlib.suppress(BrokerRejectedError):
                 await self._system.broker.publish([message])
                 taken = True
             await asyncio.sleep(self._random.uniform(0, 1))
@@ -99,14 +99,14 @@ class Users:
             await asyncio.sleep(self._random.expovariate(4))
             counter, kind = self._random.choice(COUNTERS), self._random.choice([SET, SET, RESET, DELETE])
             number = self._history.sets(counter)
-            wish = Wish(kind, BASE * number if kind == SET else 0, f"set-{number}")
+            wish = ChangeRequest(kind, BASE * number if kind == SET else 0, f"set-{number}")
             before = self._history.before(counter, "")
             while not await self._change(counter, wish, before) and self._loop.time() < seconds:
                 await asyncio.sleep(self._random.uniform(0, 1))
             if self._random.random() < 0.3:
                 await self._change(counter, wish, before)
 
-    async def _change(self, counter: str, wish: Wish, before: tuple[int, int, int]) -> bool:
+    async def _change(self, counter: str, wish: ChangeRequest, before: tuple[int, int, int]) -> bool:
         """Whether it was answered 200."""
         ingest = self._random.choice(self._system.ingests)
         with self._system.acting(ingest.owner):

@@ -10,8 +10,8 @@ from shared.google.datastore.keys import (
     COUNT,
     LAST,
     NUM_SHARDS,
+    DatastorePlace,
     Key,
-    Place,
     flaw_of,
     integer,
     name_of,
@@ -29,7 +29,7 @@ class DatastoreBooks:
     have put into these kinds what is no counter: it is passed.
     """
 
-    def __init__(self, client: DatastoreClient, place: Place, time: int | None) -> None:
+    def __init__(self, client: DatastoreClient, place: DatastorePlace, time: int | None) -> None:
         """`time` in micros; without one, what is written meanwhile may be seen in part."""
         self.exact = time is not None
         self._client = client

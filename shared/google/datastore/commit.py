@@ -7,10 +7,10 @@ from typing import Any, Final
 from shared.google.datastore.client import DatastoreClient, only_over
 from shared.google.datastore.errors import MissingError
 from shared.google.datastore.guard import check, depends, guard
-from shared.google.datastore.keys import COUNT, NUM_SHARDS, Place, inexact, name_of, number_in, whole
+from shared.google.datastore.keys import COUNT, NUM_SHARDS, DatastorePlace, inexact, name_of, number_in, whole
 from shared.google.datastore.marks import move
 from shared.google.datastore.revival import revive
-from shared.google.datastore.shards import Shard, ShardMemory, Standing, is_big
+from shared.google.datastore.shards import Shard, ShardMemory, ShardState, is_big
 from shared.google.datastore.sums import Sums
 from shared.google.datastore.time import micros
 from shared.model.errors import AlreadyAppliedError, ContendedError, LateError, ShardFullError, ShrunkError
@@ -30,7 +30,7 @@ _ENDS: Final = (2**63 - 1, -(2**63))
 class BlindWay:
     """For servers with property transforms. Never send one to a server that hasn't shown that it knows them."""
 
-    def __init__(self, client: DatastoreClient, place: Place, clock: Clock) -> None:
+    def __init__(self, client: DatastoreClient, place: DatastorePlace, clock: Clock) -> None:
         self._client = client
         self._place = place
         self._clock = clock
@@ -74,7 +74,7 @@ class BlindWay:
             return 0
         return int(response.mutation_results[0].transform_results[0].integer_value)
 
-    async def _standings(self, sums: Sums) -> dict[Shard, Standing]:
+    async def _standings(self, sums: Sums) -> dict[Shard, ShardState]:
         """Of all shards. Those not seen lately are looked up, and those of big sums, which must be there, always."""
         now = self._clock.monotonic()
         known = {shard: None if is_big(delta) else self._memory.get(shard, now) for shard, delta in sums.shards.items()}
@@ -91,7 +91,7 @@ class BlindWay:
             raise ShardFullError(full)
         return standings
 
-    async def _look(self, shards: Collection[Shard], sums: Sums) -> dict[Shard, Standing]:
+    async def _look(self, shards: Collection[Shard], sums: Sums) -> dict[Shard, ShardState]:
         place = self._place
         configs = {counter: place.config(counter) for counter, _ in shards}
         keys = {shard: place.shard(*shard) for shard in shards}
@@ -102,7 +102,7 @@ class BlindWay:
             config, one = found.get(name_of(configs[shard[0]])), found.get(name_of(key))
             number = number_in(config)
             held, version = (_held(one.entity.properties[COUNT]), one.version) if one else (0, 0)
-            standings[shard] = Standing(held, version, one is not None and number > shard[1], number)
+            standings[shard] = ShardState(held, version, one is not None and number > shard[1], number)
             self._memory.note(shard, standings[shard], self._clock.monotonic())
         if shrunk := {
             one[0] for one in shards if not standings[one].version and sums.shrunk(one, standings[one].number)
@@ -110,14 +110,14 @@ class BlindWay:
             raise ShrunkError(shrunk)
         return standings
 
-    async def _make(self, shards: Collection[Shard], sums: Sums, standings: Mapping[Shard, Standing]) -> None:
+    async def _make(self, shards: Collection[Shard], sums: Sums, standings: Mapping[Shard, ShardState]) -> None:
         request = self._client.commit_request()
         for shard in shards:
-            self._add(request, shard, 0, Standing())
+            self._add(request, shard, 0, ShardState())
         self._raise_all(request, {counter for counter, _ in shards}, sums, standings)
         await self._client.commit(request)
 
-    async def _send(self, commit: Commit, sums: Sums, standings: Mapping[Shard, Standing]) -> int:
+    async def _send(self, commit: Commit, sums: Sums, standings: Mapping[Shard, ShardState]) -> int:
         request = self._client.commit_request()
         if commit.bounds.until is not None:
             request.transaction = await self._begin(commit.bounds.until)
@@ -139,7 +139,7 @@ class BlindWay:
             count = _held(result.transform_results[0])
             if count in _ENDS:
                 _log.critical("shard %s has left int64; others must have added to it", shard)
-            self._memory.note(shard, Standing(count, result.version, readable=True), now)
+            self._memory.note(shard, ShardState(count, result.version, readable=True), now)
         return micros(response.commit_time)
 
     async def _begin(self, until: int) -> bytes:
@@ -150,7 +150,7 @@ class BlindWay:
             raise LateError(latest)
         return transaction
 
-    def _add(self, request: Any, shard: Shard, delta: int, standing: Standing) -> None:
+    def _add(self, request: Any, shard: Shard, delta: int, standing: ShardState) -> None:
         mutation = request.mutations.add()
         entity = mutation.update if standing.settled() else mutation.upsert
         entity.key.CopyFrom(self._place.shard(*shard))
@@ -162,7 +162,7 @@ class BlindWay:
             only_over(standing.version, mutation)
 
     def _raise_all(
-        self, request: Any, counters: Collection[str], sums: Sums, standings: Mapping[Shard, Standing]
+        self, request: Any, counters: Collection[str], sums: Sums, standings: Mapping[Shard, ShardState]
     ) -> None:
         for counter in counters:
             there = max(standings[shard].number for shard in sums.shards if shard[0] == counter)

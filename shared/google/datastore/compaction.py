@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from shared.google.datastore.client import DatastoreClient, only_over
 from shared.google.datastore.errors import MissingError
-from shared.google.datastore.keys import COUNT, NUM_SHARDS, Key, Place, flaw_of, integer, name_of
+from shared.google.datastore.keys import COUNT, NUM_SHARDS, DatastorePlace, Key, flaw_of, integer, name_of
 from shared.google.datastore.removal import look, make
 from shared.google.datastore.shards import is_big
 from shared.model.errors import AlreadyAppliedError, ContendedError, CrowdedError
@@ -22,7 +22,7 @@ MOST_SHARDS: Final = 200
 
 
 async def compact(
-    client: DatastoreClient, place: Place, counter: str, num_shards: int, receipt: Receipt, *, transforms: bool
+    client: DatastoreClient, place: DatastorePlace, counter: str, num_shards: int, receipt: Receipt, *, transforms: bool
 ) -> int:
     """See `Store.compact`. `transforms`: whether the server can add by itself."""
     if (await client.look_up([place.receipt(receipt.key)])).entities:
@@ -42,7 +42,7 @@ async def compact(
 
 
 async def _request(
-    client: DatastoreClient, place: Place, counter: str, target: int, config: Any, *, transforms: bool
+    client: DatastoreClient, place: DatastorePlace, counter: str, target: int, config: Any, *, transforms: bool
 ) -> Any:
     """The commit but for its receipt."""
     keys = [*place.shards(counter, target, integer(config.entity, NUM_SHARDS))]

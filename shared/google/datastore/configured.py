@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from shared.google.datastore.client import DatastoreClient
 from shared.google.datastore.foreign import Kind, Sum, integer_of
-from shared.google.datastore.keys import Key, Place, name_of, said, shard_of
+from shared.google.datastore.keys import DatastorePlace, Key, name_of, said, shard_of
 from shared.model.foreign import Foreign
 from shared.model.foreign_variants import MOST_SHARDS, Variant
 from shared.model.sharding import shard_key
@@ -21,7 +21,7 @@ class Configured:
 
     name = ""
 
-    def __init__(self, client: DatastoreClient, place: Place, variant: Variant) -> None:
+    def __init__(self, client: DatastoreClient, place: DatastorePlace, variant: Variant) -> None:
         self._client = client
         self._variant = variant
         self._configs = Kind(client, place, variant.config)

@@ -8,11 +8,11 @@ from google.cloud.datastore_v1.types import query as _types
 
 from shared.google.datastore.client import DatastoreClient, only_over
 from shared.google.datastore.errors import MissingError
-from shared.google.datastore.keys import Key, Place
+from shared.google.datastore.keys import DatastorePlace, Key
 from shared.google.datastore.time import micros
 from shared.model.errors import AlreadyAppliedError, ContendedError
 from shared.model.fleet import Fleet, first, read, written
-from shared.ports.fleet import Look
+from shared.ports.fleet import FleetLook
 from shared.runtime.backoff import Backoff
 from shared.runtime.clock import Clock
 
@@ -24,15 +24,15 @@ _DATA: Final = "data"
 class DatastoreFleetBook:
     """The entity takes about one write a second, so a hundred processes that start together wait for each other."""
 
-    def __init__(self, client: DatastoreClient, place: Place, clock: Clock) -> None:
+    def __init__(self, client: DatastoreClient, place: DatastorePlace, clock: Clock) -> None:
         self._client = client
         self._place = place
         self._clock = clock
 
-    async def look(self) -> Look:
+    async def look(self) -> FleetLook:
         return (await self._look())[0]
 
-    async def change(self, step: Callable[[Fleet, int], Fleet | None]) -> Look:
+    async def change(self, step: Callable[[Fleet, int], Fleet | None]) -> FleetLook:
         backoff = Backoff(0.02, 2.0)
         for _ in range(TRIES):
             look, version = await self._look()
@@ -48,16 +48,16 @@ class DatastoreFleetBook:
                 return await self.look()
         raise ContendedError("the entity of the fleet is contended")
 
-    async def _look(self) -> tuple[Look, int]:
+    async def _look(self) -> tuple[FleetLook, int]:
         """And the version of the entity; 0 if there is none."""
         found = await self._client.look_up([self._key()])
         told = self._client.time.bound(self._clock.monotonic())
         now = told // 1000 if told else int(self._clock.now() * 1000)
         if not found.entities:
-            return Look(Fleet(), 0, now), 0
+            return FleetLook(Fleet(), 0, now), 0
         (one,) = found.entities
         changed = micros(one.update_time) if one.HasField("update_time") else int(one.version)
-        return Look(read(bytes(one.entity.properties[_DATA].blob_value)), changed, now), int(one.version)
+        return FleetLook(read(bytes(one.entity.properties[_DATA].blob_value)), changed, now), int(one.version)
 
     async def _write(self, fleet: Fleet, over: int) -> None:
         request = self._client.commit_request()

@@ -6,7 +6,7 @@ from typing import Any, Final, NamedTuple
 from google.cloud.datastore_v1.types import query as _types
 
 from shared.google.datastore.client import DatastoreClient
-from shared.google.datastore.keys import Key, Place, flaw_of, whole
+from shared.google.datastore.keys import DatastorePlace, Key, flaw_of, whole
 from shared.model.foreign import Foreign
 
 PAGE: Final = 2_000
@@ -21,7 +21,7 @@ class Kind(NamedTuple):
     """One kind in a namespace."""
 
     client: DatastoreClient
-    place: Place
+    place: DatastorePlace
     kind: str
 
     def query(self, order: str = KEY, *, keys_only: bool = False) -> Any:

@@ -4,12 +4,12 @@ from collections.abc import Collection
 from typing import Any
 
 from shared.google.datastore.client import DatastoreClient, only_over
-from shared.google.datastore.keys import DEAD, DELETED, LAST, Place, name_of
+from shared.google.datastore.keys import DEAD, DELETED, LAST, DatastorePlace, name_of
 from shared.model.errors import AlreadyAppliedError, ChangedError
 from shared.model.words import Commit, Guard
 
 
-async def guard(client: DatastoreClient, place: Place, request: Any, commit: Commit) -> None:
+async def guard(client: DatastoreClient, place: DatastorePlace, request: Any, commit: Commit) -> None:
     """Add to the request what the commit changes in guards.
 
     A set changes the guard of its counter over the version that it saw, or the commit fails. A dead receipt with a body
@@ -56,7 +56,7 @@ def _marked(commit: Commit) -> Collection[str]:
     return {counter for receipt in (*commit.receipts, *commit.revived) for counter in receipt.counters}
 
 
-async def check(client: DatastoreClient, place: Place, commit: Commit) -> None:
+async def check(client: DatastoreClient, place: DatastorePlace, commit: Commit) -> None:
     """Raise why such a commit failed, if it was for its receipts or its guard; the server does not always say."""
     if not depends(commit):
         return

@@ -9,10 +9,10 @@ from google.cloud.datastore_v1.types import query as _types
 
 from shared.google.datastore.client import DatastoreClient, only_over
 from shared.google.datastore.errors import MissingError
-from shared.google.datastore.keys import EXPIRES, Key, Place, integer, name_of
+from shared.google.datastore.keys import EXPIRES, DatastorePlace, Key, integer, name_of
 from shared.google.datastore.store import DatastoreStore
 from shared.model.errors import AlreadyAppliedError, ContendedError
-from shared.model.jobs import DONE, FAILED, FORGOTTEN, RUNNING, Done, Job, Progress, Standing, noted, recalled
+from shared.model.jobs import DONE, FAILED, FORGOTTEN, RUNNING, Done, Job, JobState, Progress, noted, recalled
 from shared.runtime.backoff import Backoff
 
 BOOKS: Final = 16
@@ -38,7 +38,7 @@ class DatastoreJobs:
     def __init__(
         self,
         client: DatastoreClient,
-        place: Place,
+        place: DatastorePlace,
         store: DatastoreStore,
         pick: Callable[[int], int] = random.randrange,
     ) -> None:
@@ -47,7 +47,7 @@ class DatastoreJobs:
         self._store = store
         self._pick = pick
 
-    async def create(self, job: Job) -> tuple[Standing, bool]:
+    async def create(self, job: Job) -> tuple[JobState, bool]:
         request = self._client.commit_request()
         request.mutations.add().insert.CopyFrom(self._entity(job))
         for number in range(BOOKS):
@@ -64,10 +64,10 @@ class DatastoreJobs:
             except ContendedError:
                 await backoff.wait()
             else:
-                return Standing(job, open=1), True
+                return JobState(job, open=1), True
         raise ContendedError(f"job {job.id} is contended")
 
-    async def get(self, job: str) -> Standing | None:
+    async def get(self, job: str) -> JobState | None:
         """The books of one look may be of several instants, and so add up to nothing though they never did. Two looks
         that find the same versions were of one instant: that between them.
         """
@@ -84,7 +84,7 @@ class DatastoreJobs:
         for book in books:
             progress = progress.plus(_read(book))
         finished, why = integer(entity, "finished"), entity.properties["why"].string_value
-        return Standing(_job(entity), open_, progress, entity.properties[_STATE].string_value, finished, why)
+        return JobState(_job(entity), open_, progress, entity.properties[_STATE].string_value, finished, why)
 
     async def record(self, done: Done) -> Done | None:
         task = done.task

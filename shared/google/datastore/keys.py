@@ -53,7 +53,7 @@ class Kinds:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class DatastorePlace:
     """A namespace of a database, and the kinds in it."""
 
     project: str

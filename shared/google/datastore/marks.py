@@ -7,7 +7,7 @@ from typing import Any, Final
 from google.cloud.datastore_v1.types import entity as _entity
 
 from shared.google.datastore.client import DatastoreClient, only_over
-from shared.google.datastore.keys import Key, Place, integer, name_of
+from shared.google.datastore.keys import DatastorePlace, Key, integer, name_of
 from shared.model.errors import ChangedError
 from shared.model.foreign import Mark
 
@@ -17,12 +17,14 @@ TOTAL: Final = "total"
 _Entity: Final = _entity.Entity.pb()
 
 
-async def find(client: DatastoreClient, place: Place, source: str, counters: Sequence[str]) -> Mapping[str, int]:
+async def find(
+    client: DatastoreClient, place: DatastorePlace, source: str, counters: Sequence[str]
+) -> Mapping[str, int]:
     found = await client.look_up(_key(place, source, counter) for counter in dict.fromkeys(counters))
     return {one.entity.properties[COUNTER].string_value: integer(one.entity, TOTAL) for one in found.entities}
 
 
-async def move(client: DatastoreClient, place: Place, request: Any, marks: Sequence[Mark]) -> None:
+async def move(client: DatastoreClient, place: DatastorePlace, request: Any, marks: Sequence[Mark]) -> None:
     """Add it to the request. `ChangedError` if one of them is another number than was seen."""
     if not marks:
         return
@@ -40,7 +42,7 @@ async def move(client: DatastoreClient, place: Place, request: Any, marks: Seque
             only_over(one.version, mutation)
 
 
-def _key(place: Place, source: str, counter: str) -> Key:
+def _key(place: DatastorePlace, source: str, counter: str) -> Key:
     """Of both together, as a key name has room for little more than one of them. The length keeps them apart."""
     return place.key(place.kinds.mark, sha256(f"{len(source)}:{source}{counter}".encode()).hexdigest())
 

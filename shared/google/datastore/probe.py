@@ -5,7 +5,7 @@ from typing import Any, Final, NamedTuple
 from uuid import uuid4
 
 from shared.google.datastore.client import DatastoreClient
-from shared.google.datastore.keys import COUNT, Place, integer
+from shared.google.datastore.keys import COUNT, DatastorePlace, integer
 from shared.model.errors import CountersinkError
 from shared.model.words import Receipt
 from shared.runtime.clock import Clock
@@ -21,7 +21,7 @@ class Abilities(NamedTuple):
     read_time: bool
 
 
-async def probe(client: DatastoreClient, place: Place, clock: Clock) -> Abilities:
+async def probe(client: DatastoreClient, place: DatastorePlace, clock: Clock) -> Abilities:
     """Add 2 to 40 in a scratch entity of another property, and see what is there then."""
     expires = int(clock.now() * 1_000) + _SCRATCH_LIVES
     scratch = place.receipt_entity(Receipt(f"probe-{uuid4().hex}", expires, "probe"))

@@ -6,7 +6,7 @@ import orjson
 
 from shared.google.datastore.client import DatastoreClient, only_over
 from shared.google.datastore.errors import MissingError
-from shared.google.datastore.keys import Place
+from shared.google.datastore.keys import DatastorePlace
 from shared.model.errors import AlreadyAppliedError, ContendedError
 from shared.model.promises import FORGOTTEN, Promise
 
@@ -14,11 +14,11 @@ NAME: Final = "promises"
 _ALL: Final = "promises"
 
 
-async def find(client: DatastoreClient, place: Place) -> list[Promise]:
+async def find(client: DatastoreClient, place: DatastorePlace) -> list[Promise]:
     return _read((await client.look_up([place.receipt(NAME)])).entities)
 
 
-async def keep(client: DatastoreClient, place: Place, one: Promise) -> None:
+async def keep(client: DatastoreClient, place: DatastorePlace, one: Promise) -> None:
     """`ContendedError` if another flusher writes at the same time."""
     found = (await client.look_up([place.receipt(NAME)])).entities
     kept = {promise[:2]: promise for promise in _read(found) if promise.seen > one.seen - FORGOTTEN}

@@ -5,14 +5,14 @@ from typing import Any, Final
 
 from shared.google.datastore.client import DatastoreClient, only_over
 from shared.google.datastore.errors import MissingError
-from shared.google.datastore.keys import COUNT, DELETED, NUM_SHARDS, Key, Place, flaw_of, integer, name_of
+from shared.google.datastore.keys import COUNT, DELETED, NUM_SHARDS, DatastorePlace, Key, flaw_of, integer, name_of
 from shared.model.errors import AlreadyAppliedError, ContendedError
 
 MOST_SHARDS: Final = 450
 """Of one commit. Counters of more are left as they are."""
 
 
-async def remove(client: DatastoreClient, place: Place, counter: str) -> bool:
+async def remove(client: DatastoreClient, place: DatastorePlace, counter: str) -> bool:
     """Whether it did; if others were faster, it did nothing.
 
     A shard that is not there would have no version that changes when somebody makes it, and its config, which is high

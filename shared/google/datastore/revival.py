@@ -4,12 +4,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from shared.google.datastore.client import DatastoreClient, only_over
-from shared.google.datastore.keys import Place, receipt_of
+from shared.google.datastore.keys import DatastorePlace, receipt_of
 from shared.model.errors import AlreadyAppliedError
 from shared.model.words import Receipt
 
 
-async def revive(client: DatastoreClient, place: Place, request: Any, revived: Sequence[Receipt]) -> None:
+async def revive(client: DatastoreClient, place: DatastorePlace, request: Any, revived: Sequence[Receipt]) -> None:
     """Add it to the request. `AlreadyAppliedError` if one of them is not there as dead."""
     if not revived:
         return

@@ -6,7 +6,7 @@ from typing import Final
 
 from shared.config.findings import FAIL, OK, WARN, Finding, of_clock
 from shared.google.datastore.client import DatastoreClient
-from shared.google.datastore.keys import Place
+from shared.google.datastore.keys import DatastorePlace
 from shared.google.datastore.probe import probe
 from shared.google.datastore.ttl import Ttl
 from shared.model.errors import CountersinkError
@@ -20,7 +20,9 @@ _HOME: Final = "store"
 class DatastoreSetup:
     """The store in Datastore."""
 
-    def __init__(self, client: DatastoreClient, place: Place, clock: Clock, ttl: Ttl, *, emulator: str) -> None:
+    def __init__(
+        self, client: DatastoreClient, place: DatastorePlace, clock: Clock, ttl: Ttl, *, emulator: str
+    ) -> None:
         """`emulator` as in DATASTORE_EMULATOR_HOST."""
         self._client = client
         self._place = place

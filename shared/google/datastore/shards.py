@@ -20,7 +20,7 @@ Shard = tuple[str, int]
 """Counter and index."""
 
 
-class Standing(NamedTuple):
+class ShardState(NamedTuple):
     """A shard as it was when it was seen last."""
 
     held: int = 0
@@ -49,14 +49,14 @@ class ShardMemory:
     """The shards that were there lately."""
 
     def __init__(self) -> None:
-        self._standings: OrderedDict[Shard, tuple[Standing, float]] = OrderedDict()
+        self._standings: OrderedDict[Shard, tuple[ShardState, float]] = OrderedDict()
 
-    def get(self, shard: Shard, now: float) -> Standing | None:
+    def get(self, shard: Shard, now: float) -> ShardState | None:
         """None if it was not seen within ten minutes."""
         standing, at = self._standings.get(shard, (None, now))
         return standing if now - at < FRESH else None
 
-    def note(self, shard: Shard, standing: Standing, now: float) -> None:
+    def note(self, shard: Shard, standing: ShardState, now: float) -> None:
         if not standing.version:  # when it is to be made, somebody has to see whether it went with a compaction
             self.forget(shard)
             return

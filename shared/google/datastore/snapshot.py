@@ -15,7 +15,7 @@ from shared.google.datastore.keys import (
     DEAD,
     DELETED,
     NUM_SHARDS,
-    Place,
+    DatastorePlace,
     flaw_of,
     integer,
     name_of,
@@ -60,10 +60,12 @@ class Numbers:
             self._numbers.popitem(last=False)
 
 
-class Question:
+class SnapshotQuestion:
     """What is asked of a snapshot, as keys, and the answer put together."""
 
-    def __init__(self, place: Place, counters: Sequence[str], receipts: Collection[str], numbers: Numbers) -> None:
+    def __init__(
+        self, place: DatastorePlace, counters: Sequence[str], receipts: Collection[str], numbers: Numbers
+    ) -> None:
         self._place = place
         self._numbers = numbers
         self._asked = {counter: numbers.get(counter) for counter in counters}
@@ -145,7 +147,7 @@ class PastSnapshot:
     exact = True
 
     def __init__(
-        self, client: DatastoreClient, place: Place, numbers: Numbers, time: int, disagreed: Callable[[], None]
+        self, client: DatastoreClient, place: DatastorePlace, numbers: Numbers, time: int, disagreed: Callable[[], None]
     ) -> None:
         self.time = time
         self.as_of = time / 1_000_000
@@ -158,7 +160,7 @@ class PastSnapshot:
     async def read(
         self, counters: Sequence[str], receipts: Collection[str]
     ) -> tuple[Mapping[str, Total], Collection[str]]:
-        question = Question(self._place, counters, receipts, self._numbers)
+        question = SnapshotQuestion(self._place, counters, receipts, self._numbers)
         try:
             question.learn((await self._client.look_up(question.keys, read_time=self.time)).entities)
             await ask_for_dead(self._client, self._place, question, self.time)
@@ -179,7 +181,9 @@ class AgreeingSnapshot:
 
     exact = False
 
-    def __init__(self, client: DatastoreClient, place: Place, numbers: Numbers, time: int, as_of: float) -> None:
+    def __init__(
+        self, client: DatastoreClient, place: DatastorePlace, numbers: Numbers, time: int, as_of: float
+    ) -> None:
         self.time = time
         self.as_of = as_of
         self.now = int(as_of * 1_000)
@@ -195,7 +199,7 @@ class AgreeingSnapshot:
         before: Mapping[tuple[str, str], int] | None = None
         asked = {*receipts}
         while clock.time() < until:  # without a pause: the sooner the second look, the likelier do they agree
-            question = Question(self._place, counters, asked, self._numbers)
+            question = SnapshotQuestion(self._place, counters, asked, self._numbers)
             found = await self._client.look_up(question.keys)
             question.learn(found.entities)
             dead = await ask_for_dead(self._client, self._place, question, None)
@@ -220,7 +224,9 @@ class AgreeingSnapshot:
         return any(one.body and not {*one.counters}.isdisjoint(counters) for one in late)
 
 
-async def ask_for_dead(client: DatastoreClient, place: Place, question: Question, time: int | None) -> Sequence[Any]:
+async def ask_for_dead(
+    client: DatastoreClient, place: DatastorePlace, question: SnapshotQuestion, time: int | None
+) -> Sequence[Any]:
     """Dead receipts of the counters whose guards have a mark, at `time` if one is given. The built-in index of the
     counters in them is enough.
     """

@@ -10,7 +10,7 @@ from grpc.aio import AioRpcError
 from shared.google.datastore.client import DatastoreClient
 from shared.google.datastore.configured import Configured
 from shared.google.datastore.foreign import KEY, Kind, Operator, Sum, narrowed
-from shared.google.datastore.keys import Place, name_of, said
+from shared.google.datastore.keys import DatastorePlace, name_of, said
 from shared.model.errors import SettingsError, TransientError
 from shared.model.foreign import Foreign, Source
 from shared.model.foreign_variants import By, Variant
@@ -23,7 +23,13 @@ NameIn = Callable[[Any], str | None]
 
 
 def source_in(
-    client: DatastoreClient, place: Place, variant: Variant, *, name: str, kind: str = "", names: Collection[str] = ()
+    client: DatastoreClient,
+    place: DatastorePlace,
+    variant: Variant,
+    *,
+    name: str,
+    kind: str = "",
+    names: Collection[str] = (),
 ) -> Source:
     """`kind`: of the shards, if it is another one. `names`: what the one is called that has none, or, where each is a
     kind, which ones there are.
@@ -32,7 +38,7 @@ def source_in(
         By.CONFIG: lambda: Configured(client, place, variant),
         By.LABEL: lambda: Labelled(Kind(client, place, kind or variant.shard), variant),
         By.PARENT: lambda: Below(Kind(client, place, variant.shard), variant),
-        By.KIND: lambda: Kinds(client, place, variant, names),
+        By.KIND: lambda: SourceKinds(client, place, variant, names),
         By.ALL: lambda: One(Kind(client, place, kind or variant.shard), variant, *names),
     }
     source: Source = ways[variant.by]()
@@ -93,12 +99,14 @@ class Below:
             yield one
 
 
-class Kinds:
+class SourceKinds:
     """The shards of each counter are a kind. Kinds are things of a schema: not too many to remember all names."""
 
     name = ""
 
-    def __init__(self, client: DatastoreClient, place: Place, variant: Variant, known: Collection[str]) -> None:
+    def __init__(
+        self, client: DatastoreClient, place: DatastorePlace, variant: Variant, known: Collection[str]
+    ) -> None:
         self._client = client
         self._place = place
         self._variant = variant

@@ -14,7 +14,17 @@ from shared.google.datastore.books import PAGE, DatastoreBooks
 from shared.google.datastore.client import DatastoreClient
 from shared.google.datastore.commit import BlindWay
 from shared.google.datastore.compaction import compact
-from shared.google.datastore.keys import DEAD, DELETED, EXPIRES, NUM_SHARDS, Key, Place, integer, name_of, receipt_of
+from shared.google.datastore.keys import (
+    DEAD,
+    DELETED,
+    EXPIRES,
+    NUM_SHARDS,
+    DatastorePlace,
+    Key,
+    integer,
+    name_of,
+    receipt_of,
+)
 from shared.google.datastore.marks import find
 from shared.google.datastore.probe import Abilities, probe
 from shared.google.datastore.removal import remove
@@ -54,7 +64,7 @@ class DatastoreStore:
 
     parallel = True
 
-    def __init__(self, client: DatastoreClient, place: Place, clock: Clock) -> None:
+    def __init__(self, client: DatastoreClient, place: DatastorePlace, clock: Clock) -> None:
         self._client = client
         self._place = place
         self._clock = clock

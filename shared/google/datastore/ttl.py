@@ -11,7 +11,7 @@ import google.auth
 import google.auth.exceptions
 import google.auth.transport.requests
 
-from shared.google.datastore.keys import EXPIRES, Place
+from shared.google.datastore.keys import EXPIRES, DatastorePlace
 from shared.model.errors import CountersinkError, TransientError
 
 GOOGLE: Final = "https://firestore.googleapis.com"
@@ -38,7 +38,7 @@ def token_of_google() -> str:
 class Ttl:
     """Of one kind in one database; it holds for all namespaces in it."""
 
-    def __init__(self, place: Place, base: str = GOOGLE, token: Callable[[], str] = token_of_google) -> None:
+    def __init__(self, place: DatastorePlace, base: str = GOOGLE, token: Callable[[], str] = token_of_google) -> None:
         database, kind = place.database or "(default)", quote(place.kinds.receipt, safe="")
         field = f"projects/{place.project}/databases/{database}/collectionGroups/{kind}/fields/{EXPIRES}"
         self._url = f"{base}/v1/{field}"

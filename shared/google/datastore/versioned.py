@@ -9,7 +9,7 @@ from weakref import WeakValueDictionary
 from shared.google.datastore.client import DatastoreClient, only_over
 from shared.google.datastore.errors import MissingError
 from shared.google.datastore.guard import check, guard
-from shared.google.datastore.keys import COUNT, NUM_SHARDS, Place, flaw_of, integer, name_of, number_in
+from shared.google.datastore.keys import COUNT, NUM_SHARDS, DatastorePlace, flaw_of, integer, name_of, number_in
 from shared.google.datastore.marks import move
 from shared.google.datastore.revival import revive
 from shared.google.datastore.shards import Shard
@@ -29,7 +29,7 @@ class VersionedWay:
     emulator lets those who meet wait for seconds (3 commits/s on one shard of 8 writers).
     """
 
-    def __init__(self, client: DatastoreClient, place: Place) -> None:
+    def __init__(self, client: DatastoreClient, place: DatastorePlace) -> None:
         self._client = client
         self._place = place
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()

@@ -15,7 +15,7 @@ from google.iam.v1 import iam_policy_pb2
 from google.pubsub_v1 import types
 from google.pubsub_v1.services.publisher.transports import PublisherGrpcAsyncIOTransport
 
-from shared.model.errors import RejectedError, SettingsError, TransientError
+from shared.model.errors import BrokerRejectedError, SettingsError, TransientError
 from shared.runtime.backoff import Backoff
 
 HOST: Final = "pubsub.googleapis.com"
@@ -43,7 +43,7 @@ class SetupError(TransientError):
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class PubsubPlace:
     """Which topic and subscription."""
 
     project: str
@@ -59,9 +59,9 @@ class Place:
         return f"projects/{self.project}/subscriptions/{self.subscription_id}"
 
     @property
-    def tasks(self) -> "Place":
+    def tasks(self) -> "PubsubPlace":
         """Of the tasks of jobs."""
-        return Place(self.project, f"{self.topic_id}-tasks", f"{self.subscription_id}-tasks")
+        return PubsubPlace(self.project, f"{self.topic_id}-tasks", f"{self.subscription_id}-tasks")
 
     @property
     def dead_topic(self) -> str:
@@ -73,7 +73,7 @@ class Place:
 
 
 class PubsubClient:
-    """Each method is one call; it raises `TransientError`, of which `SetupError` and `RejectedError` are kinds.
+    """Each method is one call; it raises `TransientError`, of which `SetupError` and `BrokerRejectedError` are kinds.
 
     No answer of Pub/Sub is final: permissions, schemas and routes are mended, and then the same call succeeds.
     """
@@ -178,7 +178,7 @@ async def patiently(call: Callable[[float], Awaitable[_T]], patience: float = PA
     while True:
         try:
             return await call(min(TIMEOUT, max(until - loop.time(), 0.1)))
-        except (SetupError, RejectedError):
+        except (SetupError, BrokerRejectedError):
             raise
         except TransientError:
             await backoff.wait()
@@ -233,7 +233,7 @@ def _ours(error: grpc.aio.AioRpcError, resource: str) -> TransientError:
     if code == grpc.StatusCode.FAILED_PRECONDITION:
         return SetupError(f"{said}; to see what is wrong with it run: countersink provision")
     if code in _INVALID:
-        return RejectedError(f"{said}; if its topic has a schema, remove that")
+        return BrokerRejectedError(f"{said}; if its topic has a schema, remove that")
     if code == grpc.StatusCode.UNIMPLEMENTED:
         return TransientError(f"{said}; something that is not Pub/Sub answers: look at proxies on the way to it")
     return (_DeadlineError if code == grpc.StatusCode.DEADLINE_EXCEEDED else TransientError)(said)

@@ -7,7 +7,7 @@ from typing import Final
 
 from shared.google.pubsub.client import PATIENCE, PubsubClient, patiently
 from shared.google.pubsub.wire import ack_batches
-from shared.model.errors import RejectedError
+from shared.model.errors import BrokerRejectedError
 
 LONGEST: Final = 600
 """Seconds of a lease that Pub/Sub allows."""
@@ -53,7 +53,7 @@ class Leases:
         try:
             async with self._slots:
                 await patiently(lambda timeout: call(batch, timeout), self._patience)
-        except RejectedError:
+        except BrokerRejectedError:
             # One id that Pub/Sub does not know (any more) fails all of them: a lease that was lost, and no error.
             if len(batch) > 1:
                 half = len(batch) // 2

@@ -5,7 +5,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Final
 
-from shared.google.pubsub.client import PATIENCE, Place, PubsubClient, patiently
+from shared.google.pubsub.client import PATIENCE, PubsubClient, PubsubPlace, patiently
 from shared.google.pubsub.leases import Leases
 from shared.google.pubsub.publisher import PubsubPublisher
 from shared.google.pubsub.wire import dead_letter, letter_of, published
@@ -32,7 +32,7 @@ class PubsubDeadLetters:
     def __init__(
         self,
         client: PubsubClient,
-        place: Place,
+        place: PubsubPlace,
         *,
         lease: float,
         clock: Clock,

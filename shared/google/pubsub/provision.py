@@ -5,8 +5,8 @@ from typing import Any, Final
 
 from google.pubsub_v1 import types
 
-from shared.google.pubsub.client import ExistsError, NotFoundError, Place, PubsubClient
-from shared.model.errors import RejectedError
+from shared.google.pubsub.client import ExistsError, NotFoundError, PubsubClient, PubsubPlace
+from shared.model.errors import BrokerRejectedError
 
 DAY: Final = 86_400
 EMULATORS_RETENTION: Final = 7 * DAY
@@ -20,7 +20,7 @@ DEADLINES: Final = (10, 600)
 """Seconds: the shortest and the longest lease that a subscription may give by itself."""
 
 
-async def provision(client: PubsubClient, place: Place, *, lease: float, retention: int) -> list[str]:
+async def provision(client: PubsubClient, place: PubsubPlace, *, lease: float, retention: int) -> list[str]:
     """What it did, a line each. Done twice, it changes nothing the second time. `retention` in seconds."""
     deadline = min(max(int(lease), DEADLINES[0]), DEADLINES[1])
     return [
@@ -91,7 +91,7 @@ async def _mend(client: PubsubClient, there: Any, deadline: int, retention: int)
         now = await _with_retention(lambda one: client.update_subscription(one, fields), wanted, retention)
     if _expires(now):
         wanted.expiration_policy.SetInParent()
-        with suppress(RejectedError):  # the emulator can't; it is said below that it is as it was
+        with suppress(BrokerRejectedError):  # the emulator can't; it is said below that it is as it was
             now = await client.update_subscription(wanted, ["expiration_policy"])
     return now
 
@@ -101,7 +101,7 @@ async def _with_retention(call: Any, wanted: Any, retention: int) -> Any:
     wanted.message_retention_duration.seconds = retention
     try:
         return await call(wanted)
-    except RejectedError:
+    except BrokerRejectedError:
         if retention <= EMULATORS_RETENTION:
             raise
         wanted.message_retention_duration.seconds = EMULATORS_RETENTION

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from shared.config.findings import FAIL, OK, WARN, Finding, too_long
-from shared.google.pubsub.client import DeniedError, NotFoundError, Place, PubsubClient
+from shared.google.pubsub.client import DeniedError, NotFoundError, PubsubClient, PubsubPlace
 from shared.google.pubsub.provision import costs, losses, provision, strays
 from shared.model.errors import CountersinkError, TransientError
 
@@ -43,7 +43,7 @@ class Seen(NamedTuple):
         return found
 
 
-async def look(client: PubsubClient, place: Place, *, flushes: bool) -> Seen:
+async def look(client: PubsubClient, place: PubsubPlace, *, flushes: bool) -> Seen:
     """`TransientError` if it can't be reached in time. `flushes`: also at what only flushers need."""
     counts, dead = (place.subscription, place.topic), (place.dead_subscription, place.dead_topic)
     tasks = (place.tasks.subscription, place.tasks.topic)
@@ -70,7 +70,7 @@ async def look(client: PubsubClient, place: Place, *, flushes: bool) -> Seen:
     return Seen(there, missing, hidden, pairs, frozenset({place.tasks.topic, place.tasks.subscription}))
 
 
-async def obstacles(client: PubsubClient, place: Place, retention: int, *, flushes: bool) -> list[str]:
+async def obstacles(client: PubsubClient, place: PubsubPlace, retention: int, *, flushes: bool) -> list[str]:
     """Before a start; `TransientError` if Pub/Sub can't be reached in time."""
     seen = await look(client, place, flushes=flushes)
     for name, why in seen.hidden.items():
@@ -81,7 +81,9 @@ async def obstacles(client: PubsubClient, place: Place, retention: int, *, flush
 class PubsubSetup:
     """The broker on Pub/Sub."""
 
-    def __init__(self, client: PubsubClient, place: Place, *, lease: float, retention: int, emulator: str) -> None:
+    def __init__(
+        self, client: PubsubClient, place: PubsubPlace, *, lease: float, retention: int, emulator: str
+    ) -> None:
         """`retention` in seconds; `emulator` as in PUBSUB_EMULATOR_HOST."""
         self._client = client
         self._place = place

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from shared.google.pubsub.client import PATIENCE, Place, PubsubClient, SetupError
+from shared.google.pubsub.client import PATIENCE, PubsubClient, PubsubPlace, SetupError
 from shared.google.pubsub.kept import KeptPublisher
 from shared.google.pubsub.leases import Leases
 from shared.google.pubsub.wire import dead_letter, from_wire, published
@@ -42,7 +42,7 @@ class PubsubSubscription:
     def __init__(
         self,
         client: PubsubClient,
-        place: Place,
+        place: PubsubPlace,
         *,
         lease: float,
         outstanding: int = 4,

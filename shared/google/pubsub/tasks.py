@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Sequence
 
-from shared.google.pubsub.client import Place, PubsubClient
+from shared.google.pubsub.client import PubsubClient, PubsubPlace
 from shared.google.pubsub.publisher import PubsubPublisher
 from shared.google.pubsub.subscription import PubsubSubscription
 from shared.model import jobs
@@ -22,7 +22,7 @@ MOST_BYTES = 2**20
 class PubsubTasks:
     """As the broker's messages are published and leased."""
 
-    def __init__(self, client: PubsubClient, place: Place, *, lease: float) -> None:
+    def __init__(self, client: PubsubClient, place: PubsubPlace, *, lease: float) -> None:
         """`place`: of the broker."""
         self._publisher = PubsubPublisher(client, place.tasks.topic)
         self._subscription = PubsubSubscription(client, place.tasks, lease=lease, outstanding=1)
