@@ -326,7 +326,7 @@ class FleetSystem(System):
         self.network.loss = 0.0
         self.store.refused.clear()
         for ingest in [*self.ingests]:
-            if self.urls[ingest.owner] != self.url:  # the last of a rolling restart
+            if self.urls.get(ingest.owner, self.url) != self.url:  # the last of a rolling restart
                 self.start_ingest(self.free_disk())
                 self.ingests.remove(ingest)
                 with self.acting(ingest.owner):
