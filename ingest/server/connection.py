@@ -20,16 +20,6 @@ LONGEST_LINE: Final = 16_384
 LONGEST_HEADER: Final = 8_192
 """Bytes in the name and value of one header. Another number than LONGEST_LINE: the parser's error says no more."""
 _UNKNOWN: Final = -1
-_USED: Final = (
-    *("_current_request", "_messages", "_next_keepalive_close_time", "_paused", "_process_keepalive"),
-    *("_request_count", "_request_handler", "_request_in_progress", "_waiter"),
-)
-"""What must be known of aiohttp's connection, which does not promise to keep it."""
-
-
-def knows_aiohttp() -> bool:
-    """Whether this aiohttp is still made so that its connections can be watched, and the short way stand beside it."""
-    return all(hasattr(web.RequestHandler, name) for name in _USED)
 
 
 class Connection(Patient):
@@ -79,8 +69,7 @@ class Connection(Patient):
             self._pass_on(data)
 
     def _begin(self, data: bytes) -> bool:
-        waiter = self._waiter
-        if waiter is None or waiter.done() or self._messages or self._paused or self._lane is None:
+        if self._lane is None or not self.waits_alone() or self.writing_paused:
             return False
         begun = self._lane.begin(data, self._tenant)
         if begun is None:
@@ -99,7 +88,7 @@ class Connection(Patient):
             self.force_close()
         elif transport is not None and not transport.is_closing():
             transport.write(answer)
-            if self._paused:  # who does not read his answers gets no further
+            if self.writing_paused:  # who does not read his answers gets no further
                 self._drains = True
                 return
         self._go_on()
@@ -110,11 +99,11 @@ class Connection(Patient):
         if self._ended is not None and not self._ended.done():
             self._ended.set_result(None)
         held, self._held = self._held, b""
-        if self._close:  # nobody else does: aiohttp's task is gone
+        if self.is_ending():  # nobody else does: aiohttp's task is gone
             self.force_close()
         if self.transport is None:
             return
-        self._next_keepalive_close_time = self._loop.time() + self._keepalive_timeout
+        self.restart_keepalive()
         if held:
             self.transport.resume_reading()
             self.data_received(held)
@@ -122,7 +111,7 @@ class Connection(Patient):
             self.force_close()
 
     def _hold(self, data: bytes) -> None:
-        if self._close or self._force_close or not data:
+        if self.is_ending() or not data:
             return
         if not self._held and self.transport is not None:
             self.transport.pause_reading()
@@ -136,10 +125,11 @@ class Connection(Patient):
             super().data_received(data)
             self.heard(data)
             return
-        before = len(self._messages)
+        before = len(self.unanswered())
         super().data_received(data)
         self.heard(data)
-        self._owed = _owed(data, self._messages[-1][0]) if len(self._messages) == before + 1 else _UNKNOWN
+        unanswered = self.unanswered()
+        self._owed = _owed(data, unanswered[-1][0]) if len(unanswered) == before + 1 else _UNKNOWN
 
     def eof_received(self) -> bool:  # type: ignore[override] # aiohttp closes, and says so with None
         self._ends = self._draft is not None
@@ -162,15 +152,13 @@ class Connection(Patient):
         if self._drains:
             self._go_on()
 
-    def _process_keepalive(self) -> None:
-        if self._draft is not None:  # aiohttp takes the connection for idle
-            self._next_keepalive_close_time = self._loop.time() + self._keepalive_timeout
-        super()._process_keepalive()
+    def is_busy(self) -> bool:
+        return self._draft is not None
 
     async def shutdown(self, timeout: float | None = 15.0) -> None:
         if self._draft is not None:
             self.close()
-            self._ended = self._loop.create_future()
+            self._ended = asyncio.get_running_loop().create_future()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(timeout):
                     await self._ended

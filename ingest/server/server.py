@@ -6,7 +6,8 @@ from typing import Final
 
 from aiohttp import web
 
-from ingest.server.connection import LONGEST_HEADER, LONGEST_LINE, Connection, knows_aiohttp
+from ingest.server.aiohttp_connection import check_aiohttp
+from ingest.server.connection import LONGEST_HEADER, LONGEST_LINE, Connection
 from ingest.server.connection_limit import Crowd, room_for
 from ingest.server.fast_path import Lane
 from ingest.server.router import Routes
@@ -34,6 +35,7 @@ class _Server(web.Server):
 
 async def serve(routes: Routes, lane: Lane | None, sock: socket.socket, settings: Settings) -> web.ServerRunner:
     """Answer on a bound socket until the runner's `cleanup`, which lets the requests under way finish."""
+    check_aiohttp()
     server = _Server(
         routes,
         access_log=None,
@@ -43,10 +45,9 @@ async def serve(routes: Routes, lane: Lane | None, sock: socket.socket, settings
         max_field_size=LONGEST_HEADER,
         auto_decompress=False,
     )
-    if knows_aiohttp():
-        server.lane = lane
-        server.crowd = Crowd(room_for(settings.max_connections), asyncio.get_running_loop())
-        server.head_timeout = settings.head_timeout
+    server.lane = lane
+    server.crowd = Crowd(room_for(settings.max_connections), asyncio.get_running_loop())
+    server.head_timeout = settings.head_timeout
     runner = web.ServerRunner(server, shutdown_timeout=settings.drain_timeout)
     await runner.setup()
     await web.SockSite(runner, sock, backlog=1024).start()

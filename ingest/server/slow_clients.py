@@ -4,9 +4,9 @@ import asyncio
 from typing import Final, cast
 
 from aiohttp import StreamReader, web
-from aiohttp.http import RawRequestMessage
 
 from ingest.http.problems import Problem
+from ingest.server.aiohttp_connection import AiohttpConnection
 from ingest.server.connection_limit import Crowd
 from shared.runtime import metrics
 
@@ -18,7 +18,7 @@ _LAST: Final = 0
 _FIRST: Final = -1
 
 
-class Patient(web.RequestHandler):
+class Patient(AiohttpConnection):
     """aiohttp's connection, but watched: what it lets wait for a client has an end."""
 
     __slots__ = ("_begun", "_counted", "_crowd", "_head", "_head_timeout", "_payload", "_socket", "_unread")
@@ -49,9 +49,9 @@ class Patient(web.RequestHandler):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._socket = cast("asyncio.Transport", transport)
-        self._begun = self._loop.time()
+        self._begun = self.seconds()
         if self._crowd is not None and not self._crowd.enter(self):
-            self._request_handler = _full
+            self.answer_all_with(_full)
             self.refuse_all()
             if self._socket.is_closing():
                 return
@@ -68,43 +68,40 @@ class Patient(web.RequestHandler):
 
     def heard(self, data: bytes) -> None:
         """What aiohttp has got."""
-        if self._request_count != self._counted:
-            self._counted = self._request_count
-            self._payload = self._messages[-1][1] if self._messages else None
+        if self.requests_found() != self._counted:
+            self._counted = self.requests_found()
+            unanswered = self.unanswered()
+            self._payload = unanswered[-1][1] if unanswered else None
             self._begun = 0.0
             self._head = 0
         elif self.is_idle() and (self._head or data.strip(b"\r\n")):
-            self._begun = self._begun or self._loop.time()
+            self._begun = self._begun or self.seconds()
             self._head += len(data)
             if self._head > LONGEST_HEAD:
                 self._give_up(Problem(431, f"the headers are longer than {LONGEST_HEAD} bytes"))
 
     def eof_received(self) -> bool:  # type: ignore[override] # aiohttp closes, and says so with None
         """Who sends no more may still read: what came whole is answered, and the connection closed after it."""
-        if self._upgraded or self._payload is None or not self._payload.is_eof():
+        if self.is_upgraded() or self._payload is None or not self._payload.is_eof():
             return False
-        if self._messages:
-            message, payload = self._messages[-1]
-            if isinstance(message, RawRequestMessage):
-                self._messages[-1] = (message._replace(should_close=True), payload)
+        if self.close_after_last():
             return True
-        if self._waiter is not None or self._task_handler is None:
+        if not self.answers_a_request():
             return False
         self.close()
         return True
 
     def is_idle(self) -> bool:
         """It waits for a request."""
-        waiter = self._waiter
-        return self._request_count == 0 if waiter is None else not waiter.done()
+        return self.waits_for_request()
 
     def claim(self) -> tuple[int, float] | None:
-        since = self._next_keepalive_close_time
+        since = self.idle_since()
         if self._unread:
             return _FIRST, since
         if self.is_idle():
             return _FIRST if self._begun else _LAST, since
-        request = self._current_request
+        request = self.current_request()
         if request is not None and not request.content.is_eof():
             return _FIRST, since
         return None
@@ -130,13 +127,13 @@ class Patient(web.RequestHandler):
         self.force_close()
 
     def drop(self) -> None:
-        self._force_close = True
+        self.abandon()
         if self._socket is not None:
             self._socket.abort()
 
     def pause_writing(self) -> None:
         super().pause_writing()
-        self._unread = self._loop.time()
+        self._unread = self.seconds()
 
     def resume_writing(self) -> None:
         super().resume_writing()
