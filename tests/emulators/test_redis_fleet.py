@@ -369,6 +369,37 @@ async def test_what_was_announced_too_late_is_asked_for_by_readings(
     assert entry.late
 
 
+async def test_what_others_have_seen_is_in_the_next_epoch_though_nobody_was_answered_yet(
+    redis: RedisServer, fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A set may have leaned on it."""
+    one, two = await fleet.process(), await fleet.process()
+    await until_exact(two)
+    member, written, goes_on = member_of(one), asyncio.Event(), asyncio.Event()
+    entered = member._entered
+
+    async def slow(attempts: Any) -> bool:
+        there = await entered(attempts)
+        written.set()
+        await goes_on.wait()
+        return there
+
+    monkeypatch.setattr(member, "_entered", slow)
+    counting = asyncio.create_task(accept(one, "e"))
+    await written.wait()
+    assert await names_in(two) == (keys("e"), True)
+    redis.ask("FLUSHALL")
+
+    async def begun() -> bool:
+        return (await fleet.fleet()).overlay.epoch == 2
+
+    await until(begun)
+    await until_exact(two)
+    assert await names_in(two) == (keys("e"), True)
+    goes_on.set()
+    await counting
+
+
 async def test_a_new_fleet_is_exact_at_once(fleet: Fleet) -> None:
     assert await exact(await fleet.process())
 

@@ -16,8 +16,8 @@ TEXT: Final = """\
 
 `make reliability` made this file; do not edit it. Each row starts real processes of Countersink, has clients count,
 does one fault to them again and again, and then asks for the totals. `make reliability ARGS='--only ROW'` does one row
-(`--seconds N`: for how long); all of them take three quarters of an hour. `make test` does every row for a few
-seconds, though not on each pair.
+(`--seconds N`: for how long); all of them take three quarters of an hour. `make test` does some of the rows for a few
+seconds.
 
 Made on {machine}, everything on it: clients, processes and emulators.
 

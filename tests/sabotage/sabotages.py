@@ -908,7 +908,7 @@ SABOTAGES: Final = (
         "shared/redis/member.py",
         "            if not await self._entered_rows(found.rows):",
         "            if False:",
-        (FLEET,),
+        (FENCES, "-k", "taken_over"),
     ),
     Sabotage(
         "who shares a spool file leaves it to the one that is gone",
@@ -971,6 +971,6 @@ SABOTAGES: Final = (
         "shared/redis/member.py",
         "            attempt.confirmed = True",
         "            pass",
-        ("tests/simulation/test_fleet_seeds.py", "-k", "leaned"),
+        (FENCES, "-k", "next_epoch"),
     ),
 )
