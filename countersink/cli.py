@@ -70,7 +70,7 @@ def _parser() -> argparse.ArgumentParser:
 def _settings() -> str:
     rows = [
         *table(),
-        ("COUNTERSINK_URL", counters.URL, "where incr, get, list, set, reset and delete find the service"),
+        ("COUNTERSINK_URL", counters.URL, "URL of the service for incr, get, list, set, reset, delete and shards"),
     ]
     width = max(len(name) for name, _, _ in rows)
     lines = [f"  {name:{width}}  {help_} [{default}]" for name, default, help_ in rows]

@@ -41,12 +41,15 @@ def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
         commands,
         "audit",
         _audit,
-        "add up what receipts say and compare it with the shards; exit 1 if something differs",
-        more="Reads the whole store, which Datastore charges for. Changes nothing, and may run beside everything else.",
+        "compare the sums of all receipts with the shards; exit with 1 if something differs",
+        more="It reads the whole store, which Datastore charges for. It changes nothing, and you can run it at"
+        " any time.",
     )
-    parser.add_argument("names", nargs="*", metavar="NAME", help="these counters only; one that starts with - after --")
-    parser.add_argument("--all", action="store_true", help="show those that agree, too [without NAME only others]")
-    parser.add_argument("--json", action="store_true", help="one JSON object a line; the last is the summary")
+    parser.add_argument(
+        "names", nargs="*", metavar="NAME", help="only these counters; put a name that starts with - after --"
+    )
+    parser.add_argument("--all", action="store_true", help="also show counters that agree [without NAME, only others]")
+    parser.add_argument("--json", action="store_true", help="print one JSON object per line; the last is the summary")
 
 
 class Verdict(NamedTuple):

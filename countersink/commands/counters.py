@@ -28,54 +28,54 @@ Command = Callable[["Client", argparse.Namespace], Coroutine[Any, Any, None]]
 
 
 def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
-    incr = _add(commands, "incr", _incr, "count something")
-    incr.add_argument("name", metavar="NAME", help="the counter; one that starts with - goes after --")
-    incr.add_argument("--by", type=int, default=1, metavar="N", help="how much [1]")
-    incr.add_argument("--id", help="counts once however often it is sent under this id [a new one]")
+    incr = _add(commands, "incr", _incr, "count")
+    incr.add_argument("name", metavar="NAME", help="the counter; put a name that starts with - after --")
+    incr.add_argument("--by", type=int, default=1, metavar="N", help="the delta; may be negative [1]")
+    incr.add_argument("--id", help="repeat a command under the same id, and it counts once [a new id]")
 
-    get = _add(commands, "get", _get, "read counters")
+    get = _add(commands, "get", _get, "print totals")
     get.add_argument("names", nargs="+", metavar="NAME")
 
-    listing = _add(commands, "list", _list, "list counters, in order of their names")
-    listing.add_argument("--prefix", default="", metavar="P", help="those that start so")
+    listing = _add(commands, "list", _list, "list counters in the order of their names")
+    listing.add_argument("--prefix", default="", metavar="P", help="only counters whose names start with P")
     listing.add_argument(
         "--top",
         type=whole(1, _MOST_TOP),
         metavar="N",
-        help="only the N largest of them, largest first",
+        help="only the N largest, the largest first",
     )
 
-    set_ = _add_change(commands, "set", "give a counter a value; what comes later is added to it")
+    set_ = _add_change(commands, "set", "set a counter; what is counted later is added")
     set_.add_argument("value", type=int, metavar="VALUE")
-    _add_change(commands, "reset", "give a counter the value 0")
-    _add_change(commands, "delete", "reset a counter, and list it no more until it is counted again")
+    _add_change(commands, "reset", "set a counter to 0")
+    _add_change(commands, "delete", "set a counter to 0, and remove it from lists until it is counted again")
 
-    shards = _add(commands, "shards", _shards, "have a counter divided among more entities of the store, or fewer")
-    shards.add_argument("name", metavar="NAME", help="the counter; one that starts with - goes after --")
+    shards = _add(commands, "shards", _shards, "change the number of a counter's shards")
+    shards.add_argument("name", metavar="NAME", help="the counter; put a name that starts with - after --")
     number = shards.add_mutually_exclusive_group(required=True)
-    number.add_argument("number", nargs="?", type=int, metavar="N", help="at least so many")
-    number.add_argument("--compact", type=int, metavar="N", help="so many, also where there are more")
+    number.add_argument("number", nargs="?", type=int, metavar="N", help="give it at least N shards")
+    number.add_argument("--compact", type=int, metavar="N", help="give it exactly N shards, even if it has more")
 
 
 def _add_change(commands: "argparse._SubParsersAction[Any]", name: str, help_: str) -> Any:
     parser = _add(commands, name, _change, help_)
-    parser.add_argument("name", metavar="NAME", help="the counter; one that starts with - goes after --")
-    parser.add_argument("--key", help="happens once however often it is sent under this key [a new one]")
+    parser.add_argument("name", metavar="NAME", help="the counter; put a name that starts with - after --")
+    parser.add_argument("--key", help="repeat a command under the same key, and it happens once [a new key]")
     parser.set_defaults(change=name)
     return parser
 
 
 def _add(commands: "argparse._SubParsersAction[Any]", name: str, command: Command, help_: str) -> Any:
     parser = commands.add_parser(name, help=help_, allow_abbrev=False)
-    parser.add_argument("--url", help=f"where the service is; or {_VARIABLE} [{URL}]")
+    parser.add_argument("--url", help=f"URL of the service; also {_VARIABLE} [{URL}]")
     parser.add_argument(
         "--patience",
         type=seconds,
         default=PATIENCE,
         metavar="S",
-        help=f"seconds to try again while there is no answer or it is 'later' [{PATIENCE:g}]",
+        help=f"seconds to retry while there is no answer, or the service is overloaded [{PATIENCE:g}]",
     )
-    parser.add_argument("--json", action="store_true", help="one JSON object a line")
+    parser.add_argument("--json", action="store_true", help="print one JSON object per line")
     parser.set_defaults(run=lambda options: asyncio.run(_ask(command, options)), refuse=parser.error)
     return parser
 

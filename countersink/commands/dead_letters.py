@@ -26,7 +26,7 @@ AT_ONCE: Final = 500
 MOST_BYTES: Final = 1_000_000
 """Letters that are replayed in one step."""
 _LIMIT: Final = 100
-_ID: Final = "as list shows it, or the receipt of an answer"
+_ID: Final = "an id that list shows, or the receipt of an answer"
 _NOT_ALL: Final = "Pub/Sub does not tell how many there are, and others may hold some"
 
 
@@ -35,28 +35,33 @@ def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
     parser = commands.add_parser("dlq", help=help_, description=f"{_sentence(help_)}.", allow_abbrev=False)
     actions = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
 
-    listing = _add(actions, "list", _list, "say what each is and why it is dead; nothing is changed")
-    listing.add_argument("--limit", type=_positive, default=_LIMIT, metavar="N", help=f"at most so many [{_LIMIT}]")
-    listing.add_argument("--json", action="store_true", help="one JSON object a line")
+    listing = _add(actions, "list", _list, "list dead letters, and why they are dead; changes nothing")
+    listing.add_argument("--limit", type=_positive, default=_LIMIT, metavar="N", help=f"list at most N [{_LIMIT}]")
+    listing.add_argument("--json", action="store_true", help="print one JSON object per line")
 
-    show = _add(actions, "show", _show, "all of one, and what is known of its receipts; nothing is changed")
+    show = _add(actions, "show", _show, "show all details of one dead letter and its receipts; changes nothing")
     show.add_argument("id", metavar="ID", help=_ID)
-    show.add_argument("--json", action="store_true", help="as a JSON object")
+    show.add_argument("--json", action="store_true", help="print a JSON object")
 
-    replay = _add(actions, "replay", _replay, "count them after all; safe to kill, to run again, or twice at once")
+    replay = _add(
+        actions,
+        "replay",
+        _replay,
+        "count dead letters after all; safe to kill, to repeat, and to run twice at the same time",
+    )
     replay.add_argument("ids", nargs="*", metavar="ID", help=_ID)
-    replay.add_argument("--all", action="store_true", help="every one that is found")
+    replay.add_argument("--all", action="store_true", help="all dead letters")
     replay.add_argument(
         "--too-old",
         action="store_true",
-        help="also what is too old for anybody to tell whether it was counted: you know that it was not",
+        help="also those that are too old to tell whether they were counted, because you know that they were not",
     )
 
     drop = _add(
         actions,
         "drop",
         _drop,
-        "give them up for good: nothing can count them any more, and all readings leave them out at once",
+        "give dead letters up for good: nothing can count them any more, and reads exclude them immediately",
     )
     drop.add_argument("ids", nargs="+", metavar="ID", help=_ID)
 
@@ -67,7 +72,7 @@ def _add(
     command: Callable[[argparse.Namespace], Awaitable[None]],
     help_: str,
 ) -> argparse.ArgumentParser:
-    description = f"{_sentence(help_)}. By settings, see countersink --help."
+    description = f"{_sentence(help_)}. It uses the settings that countersink --help lists."
     parser: argparse.ArgumentParser = actions.add_parser(name, help=help_, description=description, allow_abbrev=False)
     parser.set_defaults(run=lambda options: asyncio.run(command(options)), refuse=parser.error)  # type: ignore[arg-type]
     return parser

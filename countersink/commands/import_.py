@@ -32,38 +32,41 @@ def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
         commands,
         "import",
         _import,
-        "add what counters of another sharded counter's data hold; run again, it adds the difference",
-        more="Safe to kill, to run again, and while the other application still counts; it writes nothing there. Exit 1"
-        " if something could not be imported.",
+        "add the counters of another application; repeat it to add the difference",
+        more="You can kill it, repeat it, and run it while the other application counts. It writes nothing"
+        " there. It exits with 1 if something could not be imported.",
     )
     variants = "; ".join(f"{one.name}: {one.what}" for one in VARIANTS.values())
-    parser.add_argument("--variant", required=True, choices=VARIANTS, metavar="V", help=f"what data it is. {variants}")
+    parser.add_argument("--variant", required=True, choices=VARIANTS, metavar="V", help=f"whose data it is. {variants}")
     parser.add_argument(
         "--from",
         dest="place",
         required=True,
         metavar="URL",
-        help="where it is: datastore://PROJECT[/DATABASE][?namespace=NS]",
+        help="where the data is: datastore://PROJECT[/DATABASE][?namespace=NS]",
     )
-    parser.add_argument("--prefix", default="", metavar="P", help="only counters whose names begin so")
+    parser.add_argument("--prefix", default="", metavar="P", help="only counters whose names start with P")
     kinds = ", ".join(f"{one.name}: {one.shard or 'to be named'}" for one in VARIANTS.values() if one.renamed)
-    parser.add_argument("--kind", default="", metavar="K", help=f"kind of the shards, where it may vary [{kinds}]")
+    parser.add_argument(
+        "--kind", default="", metavar="K", help=f"kind of the shards, if the variant allows several [{kinds}]"
+    )
     parser.add_argument(
         "--name",
         dest="names",
         action="append",
         default=[],
         metavar="NAME",
-        help="of simple: what the counter is called here; of java: which there are, for a server that lists no kinds",
+        help="for simple: the name of the counter here; for java: the names of the counters, if the server"
+        " cannot list kinds",
     )
-    parser.add_argument("--dry-run", action="store_true", help="say what would be added, and write nothing")
+    parser.add_argument("--dry-run", action="store_true", help="show what would be added, and write nothing")
     parser.add_argument(
         "--shrink",
         action="store_true",
-        help="take off what a counter has less than was imported [it is left as it is, and said]",
+        help="subtract the difference if a counter went down [report it and leave it as it is]",
     )
-    parser.add_argument("--all", action="store_true", help="show each counter [only what could not be imported]")
-    parser.add_argument("--json", action="store_true", help="one JSON object a line; the last is the summary")
+    parser.add_argument("--all", action="store_true", help="show every counter [only those that could not be imported]")
+    parser.add_argument("--json", action="store_true", help="print one JSON object per line; the last is the summary")
     parser.set_defaults(refuse=parser.error)
 
 

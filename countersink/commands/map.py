@@ -70,38 +70,45 @@ class JobRequest(NamedTuple):
 
 
 def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
-    help_ = "do something to each counter under a prefix, once"
+    help_ = "change or export all counters under a prefix"
     parser = commands.add_parser(
         "map",
         help=help_,
         allow_abbrev=False,
-        description=f"{help_[0].upper()}{help_[1:]}: each that is in the store when it begins; one that is made"
-        " meanwhile may get it or not. Killed at any time and run again with --job, it goes on; what is done is not"
-        " done twice. Without --url this process does it, by settings, see countersink --help.",
+        description=f"{help_[0].upper()}{help_[1:]}. Each counter that is in the store at the beginning is"
+        " changed exactly once; one that is created meanwhile may or may not be. If it is killed, run it again with"
+        " --job: it continues where it stopped. Without --url, this process does the work, with the settings that"
+        " countersink --help lists.",
     )
-    parser.add_argument("--prefix", required=True, metavar="P", help="of the counters' names; '' is that of all")
+    parser.add_argument("--prefix", required=True, metavar="P", help="prefix of the names; '' means all counters")
     what = parser.add_mutually_exclusive_group(required=True)
-    what.add_argument("--add", type=whole(-MAX_DELTA, MAX_DELTA), metavar="N", help="add so much to each")
-    what.add_argument("--reset", action="store_true", help="give each the value 0")
-    what.add_argument("--delete", action="store_true", help="reset each, and list it no more until it is counted again")
-    what.add_argument("--compact", type=whole(1, MOST_SHARDS), metavar="N", help="have each down to so many shards")
-    what.add_argument("--export", metavar="FILE", help="write a line of JSON for each, in order; - is standard output")
-    parser.add_argument("--job", metavar="ID", help="happens once however often it is run under this id [a new one]")
-    parser.add_argument("--url", help="have the service there do it; COUNTERSINK_URL does not")
+    what.add_argument("--add", type=whole(-MAX_DELTA, MAX_DELTA), metavar="N", help="add N to each counter")
+    what.add_argument("--reset", action="store_true", help="set each counter to 0")
+    what.add_argument(
+        "--delete", action="store_true", help="set each to 0, and remove it from lists until it is counted again"
+    )
+    what.add_argument("--compact", type=whole(1, MOST_SHARDS), metavar="N", help="reduce each counter to N shards")
+    what.add_argument(
+        "--export", metavar="FILE", help="write a line of JSON for each counter, in order; - is standard output"
+    )
+    parser.add_argument(
+        "--job", metavar="ID", help="repeat a command under the same id, and it happens once [a new id]"
+    )
+    parser.add_argument("--url", help="let the service at URL do the work; COUNTERSINK_URL is not used here")
     parser.add_argument(
         "--concurrency",
         type=whole(1, MOST_AT_ONCE),
         metavar="N",
-        help="pages at once, without --url [COUNTERSINK_JOB_TASKS]",
+        help="without --url: pages processed at the same time [COUNTERSINK_JOB_TASKS]",
     )
     parser.add_argument(
         "--patience",
         type=seconds,
         default=PATIENCE,
         metavar="S",
-        help=f"with --url: seconds to try again while there is no answer or it is 'later' [{PATIENCE:g}]",
+        help=f"with --url: seconds to retry while there is no answer, or the service is overloaded [{PATIENCE:g}]",
     )
-    parser.add_argument("--json", action="store_true", help="say what it came to as a JSON object")
+    parser.add_argument("--json", action="store_true", help="print the result as a JSON object")
     parser.set_defaults(run=_map, refuse=parser.error)
 
 

@@ -25,28 +25,34 @@ _STORE = "COUNTERSINK_STORE"
 
 
 def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
-    up = commands.add_parser("up", help="ingest and flusher in one process, embedded", allow_abbrev=False)
+    up = commands.add_parser(
+        "up", help="run ingest and a flusher in one process, on one SQLite file", allow_abbrev=False
+    )
     _add_address(up)
-    up.add_argument("--data", metavar="DIR", help=f"folder of the data [./.countersink; or {_BROKER}]")
+    up.add_argument("--data", metavar="DIR", help=f"folder for the data [./.countersink, or {_BROKER}]")
     up.set_defaults(run=_up, refuse=up.error)
 
-    ingest = commands.add_parser("ingest", help="ingest alone, by settings", allow_abbrev=False)
+    ingest = commands.add_parser("ingest", help="run ingest alone", allow_abbrev=False)
     _add_address(ingest)
     count = whole(1, 1_000)
     ingest.add_argument("--workers", type=count, default=1, metavar="N", help="processes that share the port [1]")
     ingest.add_argument("--worker", nargs=2, type=int, help=argparse.SUPPRESS, metavar=("SOCKET", "PARENT"))
     ingest.set_defaults(run=_ingest)
 
-    flusher = commands.add_parser(
-        "flusher", help="a flusher alone, by settings; start as many as you like", allow_abbrev=False
-    )
-    flusher.add_argument("--port", type=whole(0, 65_535), metavar="P", help="answer /metrics and /healthz there [none]")
-    flusher.add_argument("--host", metavar="H", help=f"address to listen on, with --port [{HOST}]")
+    flusher = commands.add_parser("flusher", help="run a flusher alone; start as many as you like", allow_abbrev=False)
+    flusher.add_argument("--port", type=whole(0, 65_535), metavar="P", help="port for /metrics and /healthz [none]")
+    flusher.add_argument("--host", metavar="H", help=f"address for --port [{HOST}]")
     flusher.set_defaults(run=_flusher, refuse=flusher.error)
 
 
 def _add_address(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--port", type=whole(0, 65_535), default=PORT, metavar="P", help=f"0: a free one [{PORT}]")
+    parser.add_argument(
+        "--port",
+        type=whole(0, 65_535),
+        default=PORT,
+        metavar="P",
+        help=f"port to listen on; 0 takes a free one [{PORT}]",
+    )
     parser.add_argument("--host", default=HOST, metavar="H", help=f"address to listen on [{HOST}]")
 
 

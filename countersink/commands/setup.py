@@ -26,31 +26,39 @@ TRIES: Final = 5
 
 
 def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
-    add(commands, "provision", _provision, "make topic, subscription, dead letters and TTL, whatever is missing")
+    add(
+        commands,
+        "provision",
+        _provision,
+        "create what is missing: topic, subscription, dead letters, TTL policy, or the SQLite file",
+    )
     doctor = add(
-        commands, "doctor", _doctor, "check the set-up and say what is wrong with it; exit 1 if something FAILs"
+        commands,
+        "doctor",
+        _doctor,
+        "check the setup, and say what is wrong and what to do; exit with 1 if something FAILs",
     )
     doctor.add_argument(
         "--trust-overlay",
         nargs="?",
         const=ALL,
         metavar="PROCESS|SPOOL",
-        help="say that everything is applied that a process, or the ingest with a spool, accepted and no overlay holds"
-        " (all of them, if none is named), so that reads are exact again; then check",
+        help="declare that everything is applied that a lost process accepted (all lost processes, if you name"
+        " none), so that reads are exact again; then check",
     )
     doctor.add_argument(
         "--trust-file",
         action="store_true",
-        help="say that the SQLite files are right as they are now, after one was replaced by a backup, or removed to"
-        " begin anew, then check; without it nothing starts on another file than before",
+        help="declare that the SQLite files are correct as they are now, after you restored a backup or removed"
+        " a file to begin anew; then check. Without it, nothing starts on another file than before",
     )
     add(
         commands,
         "sweep",
         _sweep,
-        "delete the receipts and the jobs that have expired, as flushers do now and then",
-        more="It goes by the store's time, not by this machine's clock: Datastore tells it; the time of a file passes"
-        " only while a process has the file open.",
+        "delete expired receipts and jobs, as flushers do regularly",
+        more="This uses the store's time, not this machine's clock. The time of a file passes only while a"
+        " process has the file open.",
     )
 
 
@@ -62,7 +70,9 @@ def add(
     more: str = "",
 ) -> argparse.ArgumentParser:
     """A command that goes by the settings alone."""
-    description = f"{help_[0].upper()}{help_[1:]}. {more} By settings, see countersink --help.".replace("  ", " ")
+    description = f"{help_[0].upper()}{help_[1:]}. {more} It uses the settings that countersink --help lists.".replace(
+        "  ", " "
+    )
     parser: argparse.ArgumentParser = commands.add_parser(name, help=help_, description=description, allow_abbrev=False)
     parser.set_defaults(run=lambda options: asyncio.run(command(options)))  # type: ignore[arg-type]
     return parser

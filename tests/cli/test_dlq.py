@@ -284,4 +284,4 @@ def test_help_says_what_they_do(tmp_path: Path) -> None:
     for command in ("list", "show", "replay", "drop"):
         done = dlq(tmp_path, command, "--help")
         assert done.code == 0
-        assert "By settings, see countersink --help." in " ".join(done.out.split())
+        assert "It uses the settings that countersink --help lists." in " ".join(done.out.split())

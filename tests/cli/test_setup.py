@@ -58,7 +58,7 @@ def marks(done: Done, mark: str) -> list[str]:
 def test_help_says_what_they_do(tmp_path: Path, command: str) -> None:
     done = run(command, "--help", cwd=tmp_path)
     assert done.code == 0
-    assert "By settings, see countersink --help." in " ".join(done.out.split())
+    assert "It uses the settings that countersink --help lists." in " ".join(done.out.split())
     assert run(command, "now", cwd=tmp_path).code == 2
 
 
