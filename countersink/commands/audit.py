@@ -15,7 +15,7 @@ from shared.model.receipts import HOUR, lifetime
 if TYPE_CHECKING:
     from countersink.commands.audit_ledger import Ledger, Line
     from shared.model.words import Balance
-    from shared.ports.store import Store
+    from shared.ports.books import Accounts
     from shared.wiring.process import Parts
 
 T = TypeVar("T")
@@ -111,7 +111,7 @@ async def _horizon(parts: "Parts", retention: int) -> float:
     return (await parts.store.now() - lifetime(retention, of_client=False) + HOUR) / 1_000
 
 
-async def look(store: "Store", names: Sequence[str], horizon: float) -> "tuple[Ledger, bool]":
+async def look(store: "Accounts", names: Sequence[str], horizon: float) -> "tuple[Ledger, bool]":
     """What the store holds; and whether it was of one instant. Close the ledger."""
     for _ in range(LOOKS - 1):
         ledger, exact = await _look(store, names, horizon)
@@ -121,7 +121,7 @@ async def look(store: "Store", names: Sequence[str], horizon: float) -> "tuple[L
     return await _look(store, names, horizon)
 
 
-async def _look(store: "Store", names: Sequence[str], horizon: float) -> "tuple[Ledger, bool]":
+async def _look(store: "Accounts", names: Sequence[str], horizon: float) -> "tuple[Ledger, bool]":
     from countersink.commands.audit_ledger import Ledger  # noqa: PLC0415 (as above)
 
     async with store.books() as books:

@@ -3,7 +3,7 @@
 import asyncio
 from typing import Final, NamedTuple
 
-from shared.ports.store import Store
+from shared.ports.store import Cleanup
 from shared.runtime.clock import Clock
 
 PAGE: Final = 500
@@ -26,7 +26,7 @@ class _Wait(NamedTuple):
 class Removal:
     """One that is counted on again keeps its mark, and is looked at now and then."""
 
-    def __init__(self, store: Store, clock: Clock) -> None:
+    def __init__(self, store: Cleanup, clock: Clock) -> None:
         self._store = store
         self._clock = clock
         self._waits: dict[str, _Wait] = {}

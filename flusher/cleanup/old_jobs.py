@@ -2,8 +2,8 @@
 
 from typing import Final
 
+from shared.ports.commits import StoreClock
 from shared.ports.jobs import Jobs
-from shared.ports.store import Store
 
 INTERVAL: Final = 60.0
 MOST: Final = 500
@@ -13,7 +13,7 @@ MOST: Final = 500
 class JobSweep:
     """Some at a time."""
 
-    def __init__(self, jobs: Jobs, store: Store) -> None:
+    def __init__(self, jobs: Jobs, store: StoreClock) -> None:
         self._jobs = jobs
         self._store = store
 

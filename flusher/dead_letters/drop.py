@@ -7,14 +7,14 @@ from shared.model.errors import AlreadyAppliedError, TransientError
 from shared.model.parts import Part
 from shared.model.promises import Promise, Promises
 from shared.model.words import DEAD, DROPPED, Commit, Receipt, Receipts
+from shared.ports.commits import Commits
 from shared.ports.overlay import Overlay
-from shared.ports.store import Store
 
 TRIES: Final = 10
 """Each fails only if a replay, or another drop, was faster."""
 
 
-async def drop(store: Store, overlay: Overlay, parts: Sequence[Part], ours: Promise) -> Receipts:
+async def drop(store: Commits, overlay: Overlay, parts: Sequence[Part], ours: Promise) -> Receipts:
     """The receipts that were there before, of the parts and the ids in them; and a time from which on readings leave
     out what was dropped. Parts that are applied stay so.
 

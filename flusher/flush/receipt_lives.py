@@ -4,7 +4,7 @@ from typing import Final
 
 from shared.model.errors import ContendedError
 from shared.model.promises import Promise, Promises
-from shared.ports.store import Store
+from shared.ports.commits import PromiseBook
 from shared.runtime.clock import Clock
 
 BELIEVED: Final = 60.0
@@ -14,7 +14,7 @@ BELIEVED: Final = 60.0
 class Lives:
     """How long receipts live."""
 
-    def __init__(self, store: Store, clock: Clock, ours: Promise) -> None:
+    def __init__(self, store: PromiseBook, clock: Clock, ours: Promise) -> None:
         self._store = store
         self._clock = clock
         self._promises = Promises(ours)

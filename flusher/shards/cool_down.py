@@ -5,7 +5,7 @@ from typing import Final
 
 from shared.counters.compaction import Compactor
 from shared.model.errors import CrowdedError, RefusedError, TransientError
-from shared.ports.store import Store
+from shared.ports.shards import ShardNumbers
 from shared.runtime import metrics
 from shared.runtime.clock import Clock
 
@@ -18,7 +18,7 @@ MOST: Final = 100_000
 class Cooling:
     """One that is not cold yet is looked at again when it may be."""
 
-    def __init__(self, store: Store, compactor: Compactor, clock: Clock, first: int, cold: float) -> None:
+    def __init__(self, store: ShardNumbers, compactor: Compactor, clock: Clock, first: int, cold: float) -> None:
         """`first`: the number of shards to go back to. `cold` after so many seconds."""
         self._store = store
         self._compactor = compactor

@@ -5,7 +5,7 @@ import logging
 from flusher.shards.growth import Growth, Raise
 from flusher.shards.shard_choice import ShardBook
 from shared.model.errors import RefusedError, TransientError
-from shared.ports.store import Store
+from shared.ports.shards import ShardNumbers
 from shared.runtime import metrics
 from shared.runtime.clock import Clock
 
@@ -15,7 +15,7 @@ _log = logging.getLogger(__name__)
 class Growing:
     """One step, to be taken every few seconds."""
 
-    def __init__(self, growth: Growth, store: Store, book: ShardBook, clock: Clock) -> None:
+    def __init__(self, growth: Growth, store: ShardNumbers, book: ShardBook, clock: Clock) -> None:
         self._growth = growth
         self._store = store
         self._book = book

@@ -7,7 +7,7 @@ from typing import Final
 
 from shared.model.sharding import choose
 from shared.model.words import ShardAdd
-from shared.ports.store import Store
+from shared.ports.shards import ShardNumbers
 from shared.runtime.clock import Clock
 
 MOST_COUNTERS: Final = 100_000
@@ -19,7 +19,7 @@ class ShardBook:
     """Numbers of shards, and which shards are full."""
 
     def __init__(
-        self, store: Store, clock: Clock, new_counter: int, pick: Callable[[int], int] = random.randrange
+        self, store: ShardNumbers, clock: Clock, new_counter: int, pick: Callable[[int], int] = random.randrange
     ) -> None:
         self._store = store
         self._clock = clock

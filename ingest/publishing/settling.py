@@ -2,8 +2,8 @@
 
 from typing import Final
 
+from shared.ports.commits import ReceiptBook
 from shared.ports.overlay import Overlay
-from shared.ports.store import Store
 
 MOST: Final = 1_000
 """Receipts of one look."""
@@ -13,7 +13,7 @@ INTERVAL: Final = 2.0
 class Settling:
     """The same rule as for a snapshot: the floor rises to the time of the look before entries go."""
 
-    def __init__(self, store: Store, overlay: Overlay) -> None:
+    def __init__(self, store: ReceiptBook, overlay: Overlay) -> None:
         self._store = store
         self._overlay = overlay
 

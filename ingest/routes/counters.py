@@ -13,7 +13,7 @@ from ingest.routes.receipt_status import Tracking
 from shared.counters.reader import LONGEST_AGE, MOST_BASES, Reader
 from shared.model.words import MAX_ID_BYTES, Reading, flaw_of_name
 from shared.ports.overlay import Overlay
-from shared.ports.store import Store
+from shared.ports.readings import CounterNames
 
 MOST_LISTED: Final = 1_000
 DEFAULT_LISTED: Final = 100
@@ -22,7 +22,7 @@ DEFAULT_LISTED: Final = 100
 class Reads:
     """Every answer is exact, or says that it is not."""
 
-    def __init__(self, reader: Reader, tracking: Tracking, store: Store, overlay: Overlay) -> None:
+    def __init__(self, reader: Reader, tracking: Tracking, store: CounterNames, overlay: Overlay) -> None:
         self._reader = reader
         self._tracking = tracking
         self._store = store

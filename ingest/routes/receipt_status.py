@@ -6,8 +6,8 @@ from typing import Final
 
 from shared.model.receipts import key_of_envelope
 from shared.model.words import APPLIED, DEAD, DROPPED
+from shared.ports.commits import ReceiptBook
 from shared.ports.overlay import Overlay
-from shared.ports.store import Store
 from shared.runtime.clock import Clock
 
 POLL: Final = 0.03
@@ -16,7 +16,7 @@ POLL: Final = 0.03
 class Tracking:
     """Asks the overlay before the store, so that an envelope that moves between them is not missed in both."""
 
-    def __init__(self, store: Store, overlay: Overlay, clock: Clock) -> None:
+    def __init__(self, store: ReceiptBook, overlay: Overlay, clock: Clock) -> None:
         self._store = store
         self._overlay = overlay
         self._clock = clock

@@ -11,7 +11,7 @@ from ingest.parsing.parse import SMALL
 from shared.config.settings import flaw_of_shards
 from shared.counters.compaction import Compactor
 from shared.model.errors import CrowdedError, NotAloneError
-from shared.ports.store import Store
+from shared.ports.shards import ShardNumbers
 from shared.runtime import metrics
 from shared.wire import strict_json
 
@@ -19,7 +19,7 @@ from shared.wire import strict_json
 class Shards:
     """Never fewer by accident: only who says `compact` gets fewer, and not beside an ndb application."""
 
-    def __init__(self, store: Store, compactor: Compactor, bodies: Bodies, max_shards: int) -> None:
+    def __init__(self, store: ShardNumbers, compactor: Compactor, bodies: Bodies, max_shards: int) -> None:
         self._store = store
         self._compactor = compactor
         self._bodies = bodies

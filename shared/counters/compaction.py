@@ -8,7 +8,7 @@ from shared.model import notes
 from shared.model.errors import AlreadyAppliedError, NotAloneError, TransientError
 from shared.model.receipts import key_of_compaction, lifetime
 from shared.model.words import Receipt, Tally
-from shared.ports.store import Store
+from shared.ports.shards import ShardNumbers
 from shared.runtime.backoff import Backoff
 from shared.runtime.clock import Clock
 from shared.runtime.ids import mint
@@ -29,7 +29,7 @@ class Compactor:
 
     def __init__(
         self,
-        store: Store,
+        store: ShardNumbers,
         clock: Clock,
         retention: int,
         *,
@@ -80,5 +80,5 @@ class Compactor:
         return Receipt(*stamp, note=note)
 
 
-def compactor_of(store: Store, clock: Clock, settings: Settings) -> Compactor:
+def compactor_of(store: ShardNumbers, clock: Clock, settings: Settings) -> Compactor:
     return Compactor(store, clock, settings.retention * 1000, alone=settings.ndb_writers == "no")

@@ -10,7 +10,7 @@ from shared.model.errors import OverloadedError, TransientError
 from shared.model.exact import Base, doubtful, ids_of, keys_of, pending
 from shared.model.words import Guard, Reading, Total, View
 from shared.ports.overlay import Overlay
-from shared.ports.store import Store
+from shared.ports.readings import Snapshots
 from shared.runtime import metrics
 from shared.runtime.clock import Clock
 
@@ -48,7 +48,7 @@ class FreshRead(NamedTuple):
 class Reader:
     """`max_age` is the age in seconds up to which a base will do; what is pending is always of this moment."""
 
-    def __init__(self, store: Store, overlay: Overlay, clock: Clock, cache_ttl: float) -> None:
+    def __init__(self, store: Snapshots, overlay: Overlay, clock: Clock, cache_ttl: float) -> None:
         self._store = store
         self._overlay = overlay
         self._clock = clock

@@ -31,8 +31,8 @@ from shared.model.errors import (
 from shared.model.receipts import key_of_set
 from shared.model.sharding import choose
 from shared.model.words import SHARD_FULL, Commit, Guard, Receipt, ShardAdd
+from shared.ports.commits import Commits
 from shared.ports.overlay import Overlay
-from shared.ports.store import Store
 from shared.runtime import metrics
 from shared.runtime.backoff import Backoff
 from shared.runtime.clock import Clock
@@ -79,7 +79,7 @@ class Setter:
     def __init__(
         self,
         reader: Reader,
-        store: Store,
+        store: Commits,
         overlay: Overlay,
         clock: Clock,
         receipts_live: int,

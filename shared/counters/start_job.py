@@ -5,9 +5,9 @@ from typing import Final
 from shared.counters.compaction import Compactor
 from shared.model.errors import InexactError
 from shared.model.jobs import COMPACT, EXACT, FAILED, RUNNING, STOPPED, Job, JobState, Task, lifetime_of_job
+from shared.ports.commits import StoreClock
 from shared.ports.jobs import Jobs, Tasks
 from shared.ports.overlay import Overlay
-from shared.ports.store import Store
 from shared.runtime.clock import Clock
 from shared.runtime.ids import mint
 
@@ -26,7 +26,7 @@ class Starting:
         compactor: Compactor,
         clock: Clock,
         *,
-        store: Store,
+        store: StoreClock,
         receipts_live: int,
     ) -> None:
         """`receipts_live` in milliseconds."""

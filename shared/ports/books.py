@@ -1,9 +1,11 @@
-"""Owns what a store tells an audit: the port, and its words."""
+"""The role of a store that an audit depends on, and the words of what it reads."""
 
 from collections.abc import AsyncIterator, Sequence
+from contextlib import AbstractAsyncContextManager
 from typing import NamedTuple, Protocol
 
 from shared.model.words import Receipt
+from shared.ports.commits import StoreClock
 
 
 class Kept(NamedTuple):
@@ -54,4 +56,12 @@ class Books(Protocol):
 
     def shards(self) -> AsyncIterator[Sequence[Shard]]:
         """In an order of the store."""
+        ...
+
+
+class Accounts(StoreClock, Protocol):
+    """Opens the books."""
+
+    def books(self) -> AbstractAsyncContextManager[Books]:
+        """Everything at one instant, as for `Snapshots.snapshot`. It may take its time."""
         ...

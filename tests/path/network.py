@@ -16,7 +16,7 @@ from shared.model.errors import TransientError
 from shared.model.promises import Promise
 from shared.model.words import Commit, Delivery, Envelope, Letter, Message, Receipt, Receipts, Total, View
 from shared.ports.books import Books
-from shared.ports.store import Snapshot
+from shared.ports.readings import Snapshot
 
 
 @dataclass(eq=False)

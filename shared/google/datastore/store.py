@@ -35,7 +35,7 @@ from shared.model.errors import LateError
 from shared.model.promises import Promise
 from shared.model.scale import last
 from shared.model.words import Commit, Receipt, Receipts
-from shared.ports.store import Snapshot
+from shared.ports.readings import Snapshot
 from shared.runtime.clock import Clock
 
 _log = logging.getLogger(__name__)

@@ -1,0 +1,59 @@
+"""The roles of a store that readings and lists depend on: snapshots, and names of counters."""
+
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from typing import Protocol
+
+from shared.model.words import Total
+
+
+class Snapshot(Protocol):
+    """The store at one instant."""
+
+    time: int
+    """The store's time of it: larger is later. Comparable with what `Commits.apply` returns, and with floors."""
+    as_of: float
+    """The same instant in seconds since 1970, for people."""
+    now: int
+    """The same instant as `StoreClock.now` tells it, or later."""
+    exact: bool
+    """Whether it is of exactly that instant. If not, it may hold later writes, and readings are exact only at rest."""
+
+    async def read(
+        self, counters: Sequence[str], receipts: Collection[str]
+    ) -> tuple[Mapping[str, Total], Collection[str]]:
+        """The totals of all these counters, including what dead receipts say of them; and which receipts are settled
+        (`Receipt.settled`) among these keys and the ids in `Total.dead`. All of it at this instant.
+        """
+        ...
+
+
+class Snapshots(Protocol):
+    """Opens snapshots."""
+
+    def snapshot(self) -> AbstractAsyncContextManager[Snapshot]:
+        """One instant, no earlier than any `apply` of this object that had returned when the block began.
+
+        For some milliseconds it may lack what other processes have applied: floors tell when it does.
+        """
+        ...
+
+
+class CounterNames(Protocol):
+    """Lists counters."""
+
+    async def names(self, prefix: str, after: str, limit: int, until: str | None = None) -> Sequence[str]:
+        """A page of counters that have a config, in the order of their UTF-8 bytes.
+
+        They start with `prefix`, come behind `after`, and not behind `until`. Fewer than `limit` means that there are
+        no more.
+        """
+        ...
+
+    async def dead_names(self, prefix: str, after: str, limit: int) -> Sequence[str]:
+        """Like `names`, for counters in dead receipts that have a body. Some may have left their dead receipt since."""
+        ...
+
+    async def deleted_among(self, counters: Sequence[str]) -> Collection[str]:
+        """Those of the counters that are marked as deleted."""
+        ...
