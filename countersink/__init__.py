@@ -10,7 +10,7 @@ __all__ = ["Client", "__version__"]
 
 
 def __getattr__(name: str) -> object:
-    """The client only when it is asked for: it brings aiohttp, for which no other command should have to wait."""
+    """Import the client only when it is used: it needs aiohttp, which is slow to import."""
     if name == "Client":
         from countersink.client import Client  # noqa: PLC0415 (see above)
 

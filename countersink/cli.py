@@ -1,4 +1,4 @@
-"""The command line: what can be said, and what becomes of errors."""
+"""The command line: the table of commands, and how errors are reported."""
 
 import argparse
 import logging
@@ -16,25 +16,25 @@ _log = logging.getLogger(__name__)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Exit 0 when it is done, 1 with one line when it failed, 2 when it was said wrong."""
+    """Exit with 0 on success, 1 and one line on failure, 2 on wrong usage."""
     output.show_anything()
     options = _parser().parse_args(arguments)
     try:
         options.run(options)
         output.flush()
-    except BrokenPipeError:  # whoever reads has seen enough
+    except BrokenPipeError:  # the reader, such as `head`, has closed the pipe
         output.give_up()
     except KeyboardInterrupt:
         output.give_up()
         sys.exit(130)
-    except Exception as error:  # one line for any of them
+    except Exception as error:  # users get one line, whatever it was
         _log.debug("what went wrong", exc_info=True)
         output.give_up()
         sys.exit(f"countersink: {line_of(error)}")
 
 
 def line_of(error: BaseException) -> str:
-    """Why it failed. Of a group, which tasks that ran together leave, the first."""
+    """Why it failed, on one line. Of a group of errors it is the first."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     said = " ".join(str(error).split())
@@ -44,7 +44,7 @@ def line_of(error: BaseException) -> str:
         return f"{error.strerror}: {error.filename}" if error.filename else error.strerror
     where = traceback.extract_tb(error.__traceback__)[-1:]
     places = "".join(f" in {os.path.basename(frame.filename)}:{frame.lineno}" for frame in where)  # noqa: PTH119 (a name)
-    return f"a mistake of ours{places}, {type(error).__name__}: {said} (COUNTERSINK_LOG_LEVEL=DEBUG shows more)"
+    return f"a bug in Countersink{places}, {type(error).__name__}: {said} (COUNTERSINK_LOG_LEVEL=DEBUG shows more)"
 
 
 def _parser() -> argparse.ArgumentParser:

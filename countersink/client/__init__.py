@@ -32,7 +32,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    """The client only when it is asked for: it brings aiohttp, which is slow to import."""
+    """Import the client only when it is used: it needs aiohttp, which is slow to import."""
     if name == "Client":
         from countersink.client.client import Client  # noqa: PLC0415 (see above)
 

@@ -1,4 +1,4 @@
-"""What the service answers, as objects; and the errors of a request."""
+"""The service's answers as objects, and the errors of requests."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,25 +9,25 @@ from shared.model.errors import CountersinkError
 
 
 class RequestError(CountersinkError):
-    """A request did not get what it asked for; the message says why."""
+    """A request failed; the message says why."""
 
     def __init__(self, message: str, *, status: int | None = None, field: str | None = None) -> None:
         super().__init__(message)
         self.status = status
-        """Of the last answer, if there was one."""
+        """The status of the last answer, if there was one."""
         self.field = field
-        """What is wrong in the request, where the service named it."""
+        """The field that is wrong in the request, if the service named one."""
 
 
 class RejectedError(RequestError):
-    """The service refuses this request and will refuse it again: change it."""
+    """The service refuses this request and will refuse it again. Change it."""
 
 
 class UnavailableError(RequestError):
-    """No promise came in time: it may count or not. Under the same id it is safe to send again."""
+    """The service did not answer in time. The request may have been accepted: send it again with the same id."""
 
     id: str | None = None
-    """The id of the increment, or the key of the batch or of the change, also where it was made for you."""
+    """The id of the increment, or the key of the batch or change. The client makes one if you did not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class Counter:
 
     @classmethod
     def of(cls, answer: Mapping[str, Any]) -> "Counter":
-        """A later version of the service may say more: that is left out."""
+        """Fields that this version does not know are ignored."""
         return cls(
             name=answer["name"],
             value=answer["value"],
@@ -60,13 +60,13 @@ class Counter:
 
 @dataclass(frozen=True, slots=True)
 class Changed:
-    """What became of a counter that was set, reset or deleted."""
+    """The result of setting, resetting or deleting a counter."""
 
     name: str
     before: int
     after: int
     key: str
-    """Under which it is safe to send again: the first time counts, and is answered."""
+    """Send the change again with this key and it still happens once; the answer is the first one."""
 
     @classmethod
     def of(cls, answer: Mapping[str, Any], key: str) -> "Changed":
@@ -75,15 +75,15 @@ class Changed:
 
 @dataclass(frozen=True, slots=True)
 class JobStatus:
-    """Something that is done to each counter under a prefix, once; and how far it is."""
+    """A job: one change to each counter under a prefix; and its progress."""
 
     id: str
     kind: str
     prefix: str
     delta: int | None
-    """What an `add` adds."""
+    """What an `add` job adds to each counter."""
     shards: int | None
-    """How many a `compact` leaves."""
+    """The number of shards that a `compact` job leaves."""
     state: str
     """`running`, `done` or `failed`."""
     visited: int
@@ -95,7 +95,7 @@ class JobStatus:
     open: int
     depth: int
     share: float
-    """From 0 to 1, about."""
+    """The approximate progress, from 0 to 1."""
     started: datetime
     finished: datetime | None
     reason: str | None
@@ -119,7 +119,7 @@ class JobStatus:
 
 @dataclass(frozen=True, slots=True)
 class Rejected:
-    """An item of a batch that does not count: its index, or its counter where they were given by name."""
+    """An item of a batch that was not accepted: its index, or its counter if the batch was given by name."""
 
     item: int | str
     reason: str
@@ -127,15 +127,15 @@ class Rejected:
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """A promise that so many increments count."""
+    """What the service accepted of a batch."""
 
     accepted: int
     receipt: str
     id: str
-    """Under which it is safe to send again."""
+    """Send the batch again with this key, and nothing is counted twice."""
     rejected: tuple[Rejected, ...] = ()
     value: int | None = None
-    """The total, where it was waited for and came in time."""
+    """The total, if it was waited for and came in time."""
 
     @classmethod
     def of(cls, answer: Mapping[str, Any], sent_as: str) -> "Accepted":

@@ -1,4 +1,4 @@
-"""The Python client: sends under an id until it is told that it counts."""
+"""The Python client: sends each increment under an id until the service has accepted it."""
 
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -18,7 +18,7 @@ from countersink.client.transport import Transport
 from shared.runtime.ids import mint
 
 LONGEST_WAIT: Final = 300.0
-"""Seconds that the service waits at most."""
+"""Seconds: the longest `wait` that the service allows."""
 
 T = TypeVar("T")
 
@@ -51,7 +51,7 @@ class Client:
         id: str | None = None,  # noqa: A002 (what the service calls it)
         wait: float | None = None,
     ) -> Accepted:
-        """Count; with `wait`, until it is in the store or so many seconds have passed."""
+        """Add to a counter. With `wait`, return when it is applied, or after so many seconds."""
         sent_as = mint() if id is None else id
         body = requests.increment(delta, sent_as)
         return await self._count(requests.path_of_counter(name), body, sent_as, {}, wait)
@@ -73,37 +73,37 @@ class Client:
         return all_of_it
 
     async def set(self, name: str, value: int, *, key: str | None = None) -> Changed:
-        """Have it be `value`: what was accepted until then is in it, what comes later is added."""
+        """Set the counter to `value`. It replaces everything accepted before; later increments are added to it."""
         return await self._change("PUT", requests.path_of_counter(name), requests.value(value), key)
 
     async def reset(self, name: str, *, key: str | None = None) -> Changed:
-        """Have it be 0."""
+        """Set the counter to 0."""
         return await self._change("POST", requests.path_of_counter(name) + "/reset", None, key)
 
     async def delete(self, name: str, *, key: str | None = None) -> Changed:
-        """Have it be 0, and listed no more until it is counted again."""
+        """Set the counter to 0 and remove it from lists until it is counted again."""
         return await self._change("DELETE", requests.path_of_counter(name), None, key)
 
     async def set_shards(self, name: str, shards: int, *, compact: bool = False) -> int:
-        """Have at least so many shards; with `compact` no more, either. How many there are now."""
+        """Raise the number of shards to at least this; with `compact`, also lower it. Returns the number now."""
         body = requests.shards(shards, compact=compact)
         answer = await self._transport.send("PUT", requests.path_of_counter(name) + "/shards", body)
         return _read(answer, lambda answer: int(answer["shards"]))
 
     async def get(self, name: str, *, max_age: float | None = None) -> Counter:
-        """Its total; the part of it that is cached may be `max_age` seconds old."""
+        """Read the counter. A cached part of the answer is at most `max_age` seconds old."""
         query = requests.query(requests.seconds("max_age", max_age))
         return _read(await self._transport.send("GET", requests.path_of_counter(name) + query), Counter.of)
 
     async def get_many(self, names: Iterable[str], *, max_age: float | None = None) -> list[Counter]:
-        """In that order."""
+        """Read several counters; the answers are in the same order."""
         found: list[Counter] = []
         for query in requests.queries(names, requests.seconds("max_age", max_age)):
             found += _read(await self._transport.send("GET", f"/v1/counters{query}"), _counters)
         return found
 
     async def pages(self, prefix: str = "", *, page: int = 100) -> AsyncIterator[Sequence[Counter]]:
-        """As `list`, but as many at a time as come together."""
+        """Like `list`, in pages as the service sends them."""
         token: str | None = ""
         while token is not None:
             query = requests.query([("prefix", prefix), ("limit", str(page)), ("page_token", token)])
@@ -112,7 +112,7 @@ class Client:
             token = answer.get("next_page_token")
 
     async def list(self, prefix: str = "", *, page: int = 100) -> AsyncIterator[Counter]:
-        """All counters that start with the prefix, in order of their names."""
+        """All counters whose names start with the prefix, in the order of their names."""
         async for counters in self.pages(prefix, page=page):
             for counter in counters:
                 yield counter
@@ -138,15 +138,15 @@ class Client:
         return _read(answer, JobStatus.of)
 
     async def job(self, job: str) -> JobStatus:
-        """How far it is."""
+        """The job and its progress."""
         return _read(await self._transport.send("GET", requests.path_of_job(job)), JobStatus.of)
 
     async def stop_job(self, job: str) -> JobStatus:
-        """As it is then: `failed`, unless it had ended. What is done stays."""
+        """Stop the job. Returns it: `failed`, unless it had ended before. What is done stays done."""
         return _read(await self._transport.send("DELETE", requests.path_of_job(job)), JobStatus.of)
 
     async def export(self, job: str) -> AsyncIterator[bytes]:
-        """What a job of kind `export` has written when it is done: lines of JSON, in order, some at a time."""
+        """The result of an `export` job that is done: lines of JSON in the order of names, in chunks."""
         token: str | None = ""
         while token is not None:
             lines, headers = await self._transport.fetch(
@@ -156,7 +156,7 @@ class Client:
             token = headers.get("Next-Page-Token")
 
     async def receipt(self, receipt: str) -> str:
-        """Its state: pending, applied, dead-lettered or unknown."""
+        """The state of an increment: pending, applied, dead-lettered or unknown."""
         answer = await self._transport.send("GET", requests.path_of_receipt(receipt))
         return _read(answer, lambda answer: str(answer["state"]))
 
@@ -187,7 +187,7 @@ def _counters(answer: Mapping[str, Any]) -> "Sequence[Counter]":
 
 
 def _joined(before: Accepted, part: Accepted, first: int) -> Accepted:
-    """`first` is the index of the part's first item in all of it."""
+    """`first`: the index in the whole batch of this part's first item."""
     rejected = [replace(bad, item=bad.item + first) if isinstance(bad.item, int) else bad for bad in part.rejected]
     return Accepted(
         accepted=before.accepted + part.accepted,

@@ -1,4 +1,4 @@
-"""Makes requests of what a caller gives: paths, queries, bodies; what can't be sent is refused here."""
+"""Makes paths, queries and bodies from a caller's arguments; refuses what can't be sent."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -12,10 +12,10 @@ from shared.model.jobs import flaw_of_job, flaw_of_prefix
 from shared.model.words import Increment, flaw_of_delta, flaw_of_id, flaw_of_name
 
 MOST_ITEMS: Final = 1_000
-"""In one request under a key: they are one envelope, and that has its limit."""
+"""Items in one request with a key: they become one envelope, which has this limit."""
 MOST_NAMES: Final = 1_000
 LONGEST_QUERY: Final = 12_000
-"""Characters; the service takes a line of 16,384 bytes."""
+"""Characters of a URL; the service accepts a request line of 16,384 bytes."""
 
 Pairs = Sequence[tuple[str, str]]
 Item = Increment | Mapping[str, Any]
@@ -82,7 +82,7 @@ def seconds(name: str, value: float | None) -> Pairs:
 
 
 def queries(names: Iterable[str], others: Pairs) -> Iterator[str]:
-    """As few as the length of a line allows."""
+    """As few requests as the length of a URL allows."""
     rest = [urlencode([pair]) for pair in others]
     parts: list[str] = []
     size = 0
@@ -99,7 +99,7 @@ def queries(names: Iterable[str], others: Pairs) -> Iterator[str]:
 
 
 def header_of_key(key: str, part: int) -> dict[str, str]:
-    """Each part of a batch has a key of its own, which nobody else can have meant."""
+    """The key of one part of a batch. No other caller can have chosen the same key."""
     check("the key", "key", flaw_of_id(key))
     check(
         "the key",
@@ -110,7 +110,7 @@ def header_of_key(key: str, part: int) -> dict[str, str]:
 
 
 def bodies(items: Iterable[Item] | Mapping[str, int]) -> Iterator[tuple[int, Any]]:
-    """The index of the first item, and the body, of each part. The same items make the same parts, always."""
+    """Each part: the index of its first item, and its body. The same items always make the same parts."""
     deltas = isinstance(items, Mapping)
     rest: Iterator[Any] = iter(items.items() if isinstance(items, Mapping) else items)
     first = 0

@@ -1,4 +1,4 @@
-"""Owns the connections of a client: sends a request until it is answered, or its patience is over."""
+"""Owns the connections of a client, and repeats a request until it is answered or the time is over."""
 
 import asyncio
 import json
@@ -19,9 +19,9 @@ from shared.model.errors import SettingsError
 AGAIN: Final = frozenset({408, 425, 429, 500, 502, 503, 504, 507})
 """Statuses after which the same request may succeed."""
 ONE_TRY: Final = 10.0
-"""Seconds after which a try is given up for another one."""
+"""Seconds after which an attempt is given up and repeated."""
 SHORTEST_TRY: Final = 1.0
-"""Also for who has no patience."""
+"""Seconds of one attempt at least, however short the caller's patience."""
 LONGEST_CONNECT: Final = 5.0
 FIRST_PAUSE: Final = 0.05
 LONGEST_PAUSE: Final = 5.0
@@ -31,7 +31,7 @@ T = TypeVar("T")
 
 
 class Transport:
-    """All requests are safe to repeat: whoever sends one that counts gives it an id."""
+    """Sends requests. It may repeat any of them: the caller gives an id to each request that counts."""
 
     def __init__(self, url: str, patience: float, headers: Mapping[str, str]) -> None:
         self._base = _checked(url)
@@ -54,12 +54,12 @@ class Transport:
     async def send(
         self, method: str, path: str, body: Any = None, *, headers: Mapping[str, str] | None = None, wait: float = 0.0
     ) -> dict[str, Any]:
-        """The JSON object of a 2xx. The service may take `wait` seconds longer than it would otherwise."""
+        """The JSON object of a 2xx answer. `wait`: seconds that the service may take in addition."""
         data = None if body is None else json.dumps(body).encode()
         return (await self._insist(method, path, data, _object, headers=headers, wait=wait))[0]
 
     async def fetch(self, path: str) -> tuple[bytes, Mapping[str, str]]:
-        """The body of a 2xx as it is, and its headers."""
+        """The unparsed body of a 2xx answer, and its headers."""
         return await self._insist("GET", path, None, bytes)
 
     async def _insist(
@@ -72,7 +72,7 @@ class Transport:
         headers: Mapping[str, str] | None = None,
         wait: float = 0.0,
     ) -> tuple[T, Mapping[str, str]]:
-        """Until there is an answer that it can read."""
+        """Repeat the request until there is a readable answer."""
         loop = asyncio.get_running_loop()
         until = loop.time() + self._patience + wait
         pause = FIRST_PAUSE
@@ -104,7 +104,7 @@ class Transport:
             raise RuntimeError("a Client is used within 'async with'")
         timeout = aiohttp.ClientTimeout(total=one_try, sock_connect=min(one_try, LONGEST_CONNECT))
         url = URL(self._base + path, encoded=True)
-        # No redirects: a POST would become a GET.
+        # Redirects are not followed: they would turn a POST into a GET.
         return self._session.request(method, url, timeout=timeout, allow_redirects=False, **options)
 
     def _failure(self, response: aiohttp.ClientResponse, answer: Mapping[str, Any] | None) -> RequestError:
@@ -118,7 +118,7 @@ class Transport:
 
 
 def _checked(url: str) -> str:
-    """Without a slash at its end, and in the characters that HTTP allows."""
+    """The base URL without a final slash, in the characters that HTTP allows."""
     try:
         parts = urlsplit(url)
         good = parts.scheme in {"http", "https"} and parts.hostname and not parts.query and not parts.fragment
@@ -130,7 +130,7 @@ def _checked(url: str) -> str:
 
 
 def _why(error: Exception, one_try: float) -> str:
-    """For people: what vendors say of a refused connection fills a line."""
+    """The error in a few words: the libraries' own text of a refused connection is very long."""
     if isinstance(error, TimeoutError):
         return f"it took longer than {one_try:g} seconds"
     if isinstance(error, OSError) and error.errno and error.errno > 0:
@@ -149,5 +149,5 @@ def _object(body: bytes) -> dict[str, Any] | None:
 
 
 def _seconds(text: str | None) -> float:
-    """Of a date instead of a number nothing is known but that it is later."""
+    """The seconds that Retry-After asks for. A date counts as 0: clocks differ."""
     return min(float(text), 3600.0) if text and text.isascii() and text.isdigit() else 0.0

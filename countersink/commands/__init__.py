@@ -1,1 +1,1 @@
-"""The commands, one file each or one for a family."""
+"""The commands: one file for each command or family."""

@@ -1,4 +1,4 @@
-"""What numbers on the command line may be."""
+"""Parses numbers on the command line."""
 
 import argparse
 import contextlib

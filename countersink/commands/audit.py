@@ -1,4 +1,4 @@
-"""The command audit: adds up what receipts say, holds it against the shards, and says what agrees."""
+"""The command audit: compares the sums of receipts with the shards, and reports what agrees."""
 
 import argparse
 import asyncio
@@ -24,16 +24,16 @@ AGREES: Final = "agrees"
 DIFFERS: Final = "DIFFERS"
 UNKNOWN: Final = "unknown"
 LOOKS: Final = 3
-"""At a store that can't show one instant, as long as something differs."""
+"""Attempts at a store that has no consistent snapshots, as long as something differs."""
 PATIENCE: Final = 5.0
-"""Seconds in which what was just committed is acknowledged."""
+"""Seconds to wait until recent commits are acknowledged."""
 PAUSE: Final = 0.2
 _WIDEST: Final = 40
 _UNLESS: Final = (
     ", unless another program wrote to it before we did, or receipts were kept for less time then: was"
     " COUNTERSINK_RETENTION raised?"
 )
-"""Where a store does not know what it has deleted, nor who wrote what before the last write."""
+"""The note for stores that keep no record of what they deleted or who wrote earlier."""
 
 
 def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
@@ -53,7 +53,7 @@ def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
 
 
 class Verdict(NamedTuple):
-    """Of one counter."""
+    """The verdict on one counter."""
 
     mark: str
     said: str
@@ -61,7 +61,7 @@ class Verdict(NamedTuple):
 
 @dataclass(slots=True)
 class _Count:
-    """How many counters of each mark, and what is wrong beside them."""
+    """The number of counters with each verdict, and other faults."""
 
     marks: dict[str, int] = field(default_factory=lambda: {AGREES: 0, DIFFERS: 0, UNKNOWN: 0})
     wrong: list[str] = field(default_factory=list)
@@ -107,12 +107,12 @@ async def _report(parts: "Parts", retention: int, options: argparse.Namespace) -
 
 
 async def _horizon(parts: "Parts", retention: int) -> float:
-    """By the clock that is ahead: whoever deleted what expired may have gone by the other."""
+    """The time (s) before which receipts may be gone, by the clock that is ahead: a sweep may have used either."""
     return (await parts.store.now() - lifetime(retention, of_client=False) + HOUR) / 1_000
 
 
 async def look(store: "Accounts", names: Sequence[str], horizon: float) -> "tuple[Ledger, bool]":
-    """What the store holds; and whether it was of one instant. Close the ledger."""
+    """The store's books, and whether they are of one instant. The caller closes the ledger."""
     for _ in range(LOOKS - 1):
         ledger, exact = await _look(store, names, horizon)
         if exact or all(judge(line, horizon, exact=exact).mark == AGREES for line in ledger.lines()):
@@ -142,7 +142,7 @@ async def _all(pages: AsyncIterator[T], take: Callable[[T], None]) -> None:
 
 
 def judge(line: "Line", horizon: float, *, exact: bool) -> Verdict:
-    """`horizon`: of what was written before it (seconds since 1970), the receipts may have expired."""
+    """`horizon`: receipts of earlier writes (seconds since 1970) may have expired."""
     both = f"shards hold {line.held}, receipts say {line.said}"
     if line.flaw:
         return Verdict(DIFFERS, f"{line.flaw}: have the application that wrote it mend it")
@@ -161,17 +161,21 @@ def judge(line: "Line", horizon: float, *, exact: bool) -> Verdict:
 
 
 async def _balance(parts: "Parts") -> "Balance | None":
-    """When it is even, or after a while."""
+    """Wait until the balance is even, or for a while."""
     if parts.balance is None:
         return None
     until = parts.clock.monotonic() + PATIENCE
-    while (balance := parts.balance()).drift and parts.clock.monotonic() < until:  # noqa: ASYNC110 (a file is no event)
+    while (balance := parts.balance()).drift and parts.clock.monotonic() < until:  # noqa: ASYNC110 (a file can't be awaited)
         await asyncio.sleep(PAUSE)
     return balance
 
 
 def flaw_of(balance: "Balance") -> str:
-    """Between a commit and its acks, what was committed is pending, too; so much may be missing, and no more."""
+    """What is wrong with the balance; empty if nothing is.
+
+    Between a commit and its ack an increment counts both as applied and as pending, so the drift may be as low as
+    -pending.
+    """
     if -balance.pending <= balance.drift <= 0:
         return ""
     what = "accepted and neither counted nor pending" if balance.drift > 0 else "counted that were never accepted"
@@ -179,7 +183,7 @@ def flaw_of(balance: "Balance") -> str:
 
 
 class _AuditTable:
-    """A line at a time, as there may be millions."""
+    """Prints line by line, as there may be millions."""
 
     def __init__(self, as_json: bool, *, all_: bool) -> None:
         self._json = as_json

@@ -1,6 +1,6 @@
-"""Owns what an audit adds up: per counter, on disk, so that there may be millions of them.
+"""The sums of an audit, for each counter, on disk: there may be millions of counters.
 
-Sums are kept as two halves, since a total may be beyond int64 though no single sum is.
+Each sum is stored as two halves, since a total can exceed int64.
 """
 
 import sqlite3
@@ -39,34 +39,34 @@ _LINES: Final = """
 
 
 class Line(NamedTuple):
-    """What is known of one counter."""
+    """What the audit found for one counter."""
 
     counter: str
     said: int
-    """By receipts, those that were deleted and are carried on among them."""
+    """The sum according to receipts, including deleted ones that are carried on."""
     held: int
-    """By shards, those that readers do not look at among them."""
+    """The sum of its shards, including shards that readers do not look at."""
     unread: int
-    """In shards that readers do not look at."""
+    """The sum of shards that readers do not look at."""
     since: float | None
-    """See `Config`. Nobody knows where there is no config."""
+    """See `Config.since`. None if there is no config."""
     others: bool
-    """Somebody else was the last to write one of its shards."""
+    """Whether another application was the last to write one of its shards."""
     flaw: str = ""
-    """Why nobody knows what its shards hold."""
+    """Why its shards can't be read; empty if they can."""
 
 
 class Ledger:
-    """Fill it in this order: receipts, configs, shards."""
+    """Collects the books. Fill it in this order: receipts, configs, shards."""
 
     def __init__(self, names: Collection[str], written_since: int) -> None:
-        """`names`: these only, or all. `written_since`: the receipts of all writes from then on must be there."""
+        """`names`: only these counters; empty means all. `written_since`: all later writes must have a receipt."""
         self.tally = Tally()
-        """Of all receipts that are there."""
+        """The sums of the tallies in all receipts."""
         self.receipts = 0
         self._names = frozenset(names)
         self._written_since = written_since
-        self._db = sqlite3.connect("", isolation_level=None)  # a file of SQLite's own, gone at the end
+        self._db = sqlite3.connect("", isolation_level=None)  # a temporary file that SQLite deletes by itself
         self._db.executescript(_TABLES)
 
     def close(self) -> None:
@@ -109,7 +109,7 @@ class Ledger:
         self._add("unread", unread)
 
     def lines(self) -> Iterator[Line]:
-        """In the order of the names' bytes."""
+        """All counters, in the order of their names' bytes."""
         rows = self._db.execute(_LINES)
         while page := rows.fetchmany(_PAGE):
             for counter, *halves, since, others, flaw in page:
@@ -129,7 +129,7 @@ class Ledger:
         return self._db.execute("SELECT 1 FROM commits WHERE time = ?", (time,)).fetchone() is not None
 
     def _add_flaws(self, flaws: Iterable[tuple[str, str]]) -> None:
-        """The first of each counter."""
+        """Keep the first flaw of each counter."""
         rows = [(counter, flaw) for counter, flaw in flaws if flaw]
         self._db.executemany("INSERT OR IGNORE INTO flaws VALUES (?, ?)", rows)
 

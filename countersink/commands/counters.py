@@ -1,4 +1,4 @@
-"""The commands that ask a running service: incr, get, list, set, reset, delete, shards."""
+"""The commands that talk to a running service: incr, get, list, set, reset, delete, shards."""
 
 import argparse
 import asyncio
@@ -22,7 +22,7 @@ PATIENCE: Final = 10.0
 _PAGE: Final = 1_000
 _MOST_TOP: Final = 100_000
 _WIDEST: Final = 40
-"""Columns for a name; a longer one pushes its value to the right."""
+"""Width of the name column; a longer name moves its value to the right."""
 
 Command = Callable[["Client", argparse.Namespace], Coroutine[Any, Any, None]]
 
@@ -100,7 +100,7 @@ async def _incr(client: "Client", options: argparse.Namespace) -> None:
     try:
         accepted = await client.increment(options.name, options.by, id=options.id)
     except UnavailableError as error:
-        # Now it may count or not, and only who knows the id can find out.
+        # It may have been accepted: only a retry with this id is safe.
         raise CountersinkError(f"{error} Sent again with --id {error.id} it counts once") from error
     if options.json:
         tell(_json({"accepted": accepted.accepted, "receipt": accepted.receipt, "id": accepted.id}))
@@ -139,13 +139,13 @@ async def _list(client: "Client", options: argparse.Namespace) -> None:
     async for counters in client.pages(options.prefix, page=_PAGE):
         if options.top is None:
             table.show(counters)
-        else:  # all are read, since no store has them in that order, but so many are kept
+        else:  # no store sorts by value, so all are read and only N are kept
             top = heapq.nsmallest(options.top, [*top, *counters], key=lambda counter: (-counter.value, counter.name))
     table.show(top)
 
 
 class _CounterTable:
-    """A page at a time, as there may be millions: its columns grow, but never shrink."""
+    """Prints page by page, as there may be millions. Columns grow from page to page and never shrink."""
 
     def __init__(self, as_json: bool) -> None:
         self._json = as_json
@@ -163,7 +163,7 @@ class _CounterTable:
 
 
 def _said(counter: "Counter") -> dict[str, Any]:
-    """As the service says it."""
+    """The fields as the service sends them."""
     as_of = counter.as_of.isoformat(timespec="milliseconds").replace("+00:00", "Z")
     return {name: getattr(counter, name) for name in counter.__slots__} | {"as_of": as_of}
 

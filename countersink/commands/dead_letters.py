@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 AT_ONCE: Final = 500
 MOST_BYTES: Final = 1_000_000
-"""Letters that are replayed in one step."""
+"""Letters that one step replays."""
 _LIMIT: Final = 100
 _ID: Final = "an id that list shows, or the receipt of an answer"
 _NOT_ALL: Final = "Pub/Sub does not tell how many there are, and others may hold some"
@@ -91,19 +91,19 @@ def _positive(text: str) -> int:
 
 @dataclass(slots=True)
 class _Desk:
-    """What the commands work with."""
+    """The parts that the commands use."""
 
     settings: "Settings"
     parts: "Parts"
     letters: "DeadLetters"
     seen: set[str] = field(default_factory=set)
-    """Receipts of the letters that were handed out."""
+    """Receipt keys of the letters that were handed out."""
     letters_over: bool = False
     after: str = ""
-    """The last dead receipt that the store was asked for."""
+    """The key of the last dead receipt that was read from the store."""
 
     async def pull(self, limit: int = AT_ONCE) -> "list[OpenedLetter]":
-        """The letters of the broker; then dead receipts whose letters the broker has no more, or others hold."""
+        """The broker's letters; then dead receipts whose letters are no longer there, or are held by others."""
         from flusher.dead_letters.opened import open_letter  # noqa: PLC0415 (who asks for help should not wait for it)
 
         if not self.letters_over:
@@ -236,7 +236,7 @@ async def _drop(options: argparse.Namespace) -> None:
 
 @dataclass(slots=True)
 class _Total:
-    """Of a replay: increments, and letters."""
+    """The sums of a replay: increments and letters."""
 
     counted: int = 0
     already: int = 0
@@ -267,7 +267,7 @@ class _Wanted:
         self._seen: set[str] = set()
 
     def of(self, batch: "Sequence[OpenedLetter]") -> "list[OpenedLetter]":
-        """Those of the batch, which are seen by that."""
+        """The letters of the batch that were asked for; they are marked as seen."""
         wanted = {*self._parts}.union(*self._parts.values())
         chosen = [one for one in batch if wanted & _names(one)]
         self._seen.update(*(_names(one) for one in chosen))
@@ -280,8 +280,8 @@ class _Wanted:
         )
 
     def tell_missed(self, *, complete: bool) -> None:
-        """Raise what was not found, if anything was not."""
-        flush()  # an error drops what is still in the buffer
+        """Raise an error that names the letters that were asked for and not found."""
+        flush()  # an error would discard the buffer
         if missed := [one for one, parts in self._parts.items() if not ({one} | parts) & self._seen]:
             said = f"{', '.join(missed)}: not among the dead letters; counted by a replay before, or never one of them"
             raise CountersinkError(said if complete else f"{said}, or held by somebody else at this moment")

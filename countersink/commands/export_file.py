@@ -1,4 +1,4 @@
-"""Owns the file that an export is written to: it is there when all of it is, and not before."""
+"""Writes the file of an export. The file appears when it is complete, not before."""
 
 import os
 import stat
@@ -13,11 +13,11 @@ from typing import BinaryIO
 from shared.model.errors import CountersinkError
 
 STANDARD = "-"
-"""Output."""
+"""The name that means standard output."""
 
 
 def check(file: str) -> None:
-    """That it can be written, before the work is done."""
+    """Raise an error now if the file can't be written, before the work begins."""
     if file == STANDARD:
         return
     try:
@@ -31,7 +31,7 @@ def check(file: str) -> None:
 
 
 async def written(file: str, chunks: AsyncIterator[bytes]) -> None:
-    """A file that is there is replaced, with its mode; what is no file, as a pipe, is written to."""
+    """Replace the file and keep its mode. A pipe or device is written to directly."""
     try:
         if file == STANDARD:
             await _copy(chunks, sys.stdout.buffer)
@@ -64,17 +64,17 @@ async def _copy(chunks: AsyncIterator[bytes], out: BinaryIO) -> None:
 
 
 def _target(file: str) -> Path:
-    """Behind symbolic links."""
+    """The path that symbolic links lead to."""
     return Path(file).resolve()
 
 
 def _is_special(path: Path) -> bool:
-    """A device, or a pipe."""
+    """Whether it is a device or a pipe."""
     return path.exists() and not path.is_file()
 
 
 def _new_beside(path: Path) -> Path:
-    """An empty file of a name that nobody has, with the mode that the path has, or would get."""
+    """Create an empty file with an unused name, and the mode that `path` has or would get."""
     if path.exists():
         mode = stat.S_IMODE(path.stat().st_mode)
     else:

@@ -1,4 +1,4 @@
-"""The command import: counters of another application's sharded counters, added to ours."""
+"""The command import: adds another application's sharded counters to ours."""
 
 import argparse
 import json
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from shared.wiring.process import Parts
 
 MOST_LEFT_OUT: Final = 20
-"""That are shown. Of the wrong variant there would be as many as there are shards."""
+"""Flaws that are shown. With the wrong --from format every shard has one."""
 EVERY: Final = 1.0
-"""Seconds between two looks at how far it is."""
+"""Seconds between two updates of the progress line."""
 _WIDEST: Final = 40
 
 
@@ -86,7 +86,7 @@ async def _import(options: argparse.Namespace) -> None:
 
 
 def check(variant: Variant, kind: str, names: Sequence[str], refuse: Callable[[str], Any]) -> None:
-    """Refuse what does not go together."""
+    """Refuse options that contradict each other."""
     if kind and not variant.renamed:
         refuse(f"argument --kind: the kinds of {variant.name} have names of their own")
     if not variant.kinds(kind):
@@ -119,7 +119,7 @@ async def _run(source: "Source", parts: "Parts", settings: "Settings", options: 
 
 @dataclass(slots=True)
 class Report:
-    """What is said, and counted."""
+    """Counts the outcomes and prints them."""
 
     json: bool
     all_: bool = field(kw_only=True)
@@ -130,7 +130,7 @@ class Report:
     refused: int = 0
     left_out: int = 0
     held: int = 0
-    """Counters that are not 0."""
+    """Counters whose total is not 0."""
     _shown: float = field(default_factory=time.monotonic)
     _name: int = 0
 
@@ -161,7 +161,7 @@ class Report:
         tell(_plain(f"{one.name:{self._name}}  {what}"))
 
     def _progress(self) -> None:
-        """For whoever watches."""
+        """Update the progress line."""
         if sys.stderr is not None and sys.stderr.isatty() and time.monotonic() - self._shown >= EVERY:
             self._shown = time.monotonic()
             sys.stderr.write(f"\r{self.found} counters, {self.changed} with something to add \r")
@@ -184,7 +184,7 @@ class Report:
 
 
 def _plain(text: str) -> str:
-    """On one line, whatever others use for names."""
+    """The text on one line: another application's names may hold anything."""
     return text if text.isprintable() else text.encode("unicode_escape").decode()
 
 

@@ -1,8 +1,7 @@
-"""Owns how what another application has counted is added: what it has more than was added before, and the mark that
-says so, in one commit.
+"""Adds what another application has counted. One commit adds what its total has grown by since the last import, and
+updates the mark that records it.
 
-So it does not matter who else imports the same, which commit was doubtful, and where somebody was killed. See
-docs/adr/0010.
+So several imports may run at once, a commit may be repeated, and an import may be killed anywhere: see docs/adr/0010.
 """
 
 import asyncio
@@ -34,40 +33,40 @@ from shared.runtime.ids import mint
 T = TypeVar("T")
 
 BATCH: Final = 100
-"""Counters in a commit: three entities each, and some stores take 500 at most."""
+"""Counters in a commit. Each needs three entities, and some stores accept 500 in a commit."""
 AT_ONCE: Final = 4
 PATIENCE: Final = 20.0
-"""Seconds in which the store may fail, or others may be faster."""
+"""Seconds to retry while the store fails or other imports are faster."""
 _END: Final = 2**63 - 1
 
 
 class ImportOutcome(NamedTuple):
-    """Of one counter."""
+    """The result for one counter."""
 
     name: str
     total: int
-    """What it is there."""
+    """Its total in the source."""
     added: int
     flaw: str = ""
-    """Why it is not imported."""
+    """Why it was not imported; empty if it was."""
 
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """How it is done."""
+    """The options of an import."""
 
     receipts_live: int
     """Milliseconds."""
     shards: int = 1
-    """Of a counter that is new here."""
+    """Shards of a counter that does not exist here yet."""
     dry: bool = False
-    """Say what would be added, and write nothing."""
+    """Report what would be added, and write nothing."""
     shrink: bool = False
-    """Take off what a counter has less than was added."""
+    """If a counter is now lower than its mark, subtract the difference."""
 
 
 class Importer:
-    """Of one source into one store."""
+    """Imports one source into one store."""
 
     def __init__(
         self,
@@ -87,7 +86,7 @@ class Importer:
         self._backoff = backoff
 
     async def run(self, prefix: str, tell: Callable[[ImportOutcome | str], None]) -> None:
-        """All counters there whose names begin so; what became of each is told when it is known."""
+        """Import all counters whose names start with `prefix`. `tell` hears of each as soon as it is done."""
         slots = asyncio.Semaphore(AT_ONCE)
 
         async def take(batch: Mapping[str, int]) -> None:
@@ -136,11 +135,11 @@ class Importer:
             elif self._clock.monotonic() < until:
                 await backoff.wait()
             else:
-                raise TransientError("others import the same at this moment: run it again when they are done")
+                raise TransientError("another import of the same source is running: run this one again when it is done")
         return work.outcomes
 
     async def _todo(self, work: "_Work") -> list[Mark]:
-        """What is to be added now. In steps that a shard can take."""
+        """The next additions, in steps that a shard can take."""
         marks = await self._insist(lambda: self._store.marks(self._source.name, [*work.totals]))
         todo: list[Mark] = []
         for name in [*work.totals]:
@@ -155,7 +154,7 @@ class Importer:
         return todo
 
     async def _apart(self, work: "_Work", why: str) -> list[ImportOutcome]:
-        """Each half alone, since the store does not say which of them it refuses."""
+        """Import each half alone: the store does not say which counter it refuses."""
         names = [*work.totals]
         if len(names) == 1:
             work.close(names[0], 0, f"the store refuses it: {why}")
@@ -165,11 +164,11 @@ class Importer:
         return [*work.outcomes, *[one for half in halves for one in await self._take(_Work(half, added=work.added))]]
 
     async def _again(self, name: str, mark: int) -> tuple[int, str]:
-        """A counter that was read before its mark: somebody else may have imported it since, in a later state."""
+        """Read again a counter that is lower than its mark: another import may have seen a later total meanwhile."""
         one = await self._insist(lambda: self._source.counter(name)) or Foreign(name)
         flaw = flaw_of(one)
         if not flaw and went_back(one.total, mark) and not self._way.shrink:
-            flaw = f"it went back to {one.total}, and {mark} were imported: if that is right, say --shrink"
+            flaw = f"its total fell to {one.total}, and {mark} were imported before: use --shrink to subtract it"
         return one.total, flaw
 
     async def _commit(self, todo: Sequence[Mark], full: set[tuple[str, int]]) -> Commit:
@@ -187,11 +186,11 @@ class Importer:
         return Commit((receipt,), tuple(adds), marks=tuple(todo))
 
     async def _apply(self, commit: Commit) -> bool:
-        """Whether it took place."""
+        """Apply the commit; returns whether it happened."""
         try:
             await self._insist(lambda: self._store.apply(commit))
         except (AlreadyAppliedError, ChangedError, ShrunkError):
-            key = commit.receipts[0].key  # there, if an earlier try was taken for lost
+            key = commit.receipts[0].key  # it exists if an earlier attempt was committed and its answer lost
             return key in (await self._insist(lambda: self._store.receipts([key]))).found
         return True
 
@@ -210,20 +209,20 @@ class Importer:
 
 
 def went_back(total: int, mark: int) -> bool:
-    """Towards nothing, as counters do that are reset, or lose shards."""
+    """Whether the total is nearer to zero than the mark, as after a reset or when shards were lost."""
     return (total - mark) * mark < 0
 
 
 @dataclass(slots=True)
 class _Work:
-    """A batch on its way."""
+    """The state of one batch."""
 
     totals: dict[str, int]
-    """Of those that are not done."""
+    """Totals of the counters that are not done."""
     outcomes: list[ImportOutcome] = field(default_factory=list)
     added: dict[str, int] = field(default_factory=dict)
     full: set[tuple[str, int]] = field(default_factory=set)
-    """Shards that take no more."""
+    """Shards that are full."""
 
     def add(self, marks: Sequence[Mark]) -> None:
         for _, name, seen, total in marks:
@@ -236,7 +235,7 @@ class _Work:
 
 
 def flaw_of(one: Foreign) -> str:
-    """Why it can't be imported."""
+    """Why this counter can't be imported; empty if it can."""
     if one.flaw:
         return one.flaw
     if (flaw := flaw_of_name(one.name)) is not None:

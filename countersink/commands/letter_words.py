@@ -1,4 +1,4 @@
-"""Dead letters and what became of them, in words and as JSON. Pure."""
+"""Dead letters and their outcomes as text and as JSON. Pure."""
 
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -11,12 +11,12 @@ from shared.model.parts import Part
 from shared.model.words import Receipt
 
 _MOST_COUNTERS: Final = 5
-"""In one line."""
+"""Counters that one line names."""
 _STATES: Final = {
     "dead": "not counted",
     "applied": "counted already, a replay only forgets it",
     "dropped": "dropped already, a replay only forgets it",
-    "unreadable": "nobody can read it",
+    "unreadable": "unreadable",
 }
 
 
@@ -30,20 +30,20 @@ def line_of(opened: OpenedLetter, found: Mapping[str, Receipt]) -> str:
 
 
 def dropped(opened: OpenedLetter, found: Mapping[str, Receipt]) -> str:
-    """One line of what was given up: what is counted, or was counted under its own id, is not."""
+    """One line about a dropped letter. It leaves out what had been counted before."""
     left = [part for part in opened.parts if part.key not in found or found[part.key].state == "dead"]
     number = sum(part.increments - sum(key in found for key, _ in part.keyed) for part in left)
     if opened.flaw is not None:
-        what = "given up, and nobody could read it"
+        what = "dropped; it was unreadable"
     elif number:
-        what = f"{_increments(number)} given up: {_some(_sums(left, found))}"
+        what = f"{_increments(number)} dropped: {_some(_sums(left, found))}"
     else:
-        what = "forgotten, and nothing given up"
+        what = "removed; nothing was left to drop"
     return _shown(f"{opened.id}  {what}")
 
 
 def lines_of(opened: OpenedLetter, found: Mapping[str, Receipt]) -> Iterator[str]:
-    """All that is known of one."""
+    """Everything known about one letter."""
     delivery = opened.letter.delivery
     message = delivery.message
     yield f"id          {_shown(opened.id)}"
@@ -130,11 +130,11 @@ def _some(sums: Mapping[str, int]) -> str:
 def _published(opened: OpenedLetter) -> str:
     try:
         time = datetime.fromtimestamp(opened.letter.delivery.published / 1_000, UTC)
-    except (ValueError, OverflowError, OSError):  # somebody else's idea of a time
+    except (ValueError, OverflowError, OSError):  # a foreign publisher's time may be any number
         return str(opened.letter.delivery.published)
     return time.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def _shown(text: str) -> str:
-    """In one line, and nothing that a terminal would obey."""
+    """The text on one line, without control characters that a terminal would obey."""
     return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)

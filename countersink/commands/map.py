@@ -1,6 +1,6 @@
-"""The command that does something to each counter under a prefix: map. By a service, or by this process alone.
+"""The command map: changes or exports each counter under a prefix, by a service or by this process alone.
 
-What it needs is imported by it alone, as with the other commands.
+Commands import what only they need when they run: `--help` stays fast.
 """
 
 import argparse
@@ -43,24 +43,24 @@ if TYPE_CHECKING:
 
 FIRST_LOOK: Final = 0.1
 LONGEST_LOOK: Final = 2.0
-"""Seconds between two looks at how far it is: the longer it takes the longer, as a look reads, too."""
+"""Seconds between two looks at the progress. They grow, since a look costs reads."""
 DRAIN: Final = 5.0
-"""Seconds for the pages in work, when it is interrupted. What is cut off is done again by who goes on."""
+"""Seconds to finish the pages in work when it is interrupted. Unfinished pages are repeated by --job."""
 MOST_AT_ONCE: Final = 1_000
 
 CHUNKS: Final = 4
 
 
 class JobSite(NamedTuple):
-    """Where it is done, and how to look at it there."""
+    """Where the job runs, and how to look at it there."""
 
     look: Callable[[], Awaitable["JobStatus"]]
     chunks: Callable[[], AsyncIterator[bytes]]
-    """Of an export that is done."""
+    """The result of an export that is done."""
 
 
 class JobRequest(NamedTuple):
-    """What was said on the command line."""
+    """The job that the command line asked for."""
 
     id: str
     kind: str
@@ -126,9 +126,11 @@ def _map(options: argparse.Namespace) -> None:
         if flaw is not None:
             options.refuse(f"argument {name}: {flaw}")
     if options.concurrency is not None and options.url:
-        options.refuse("--concurrency is of this process; with --url flushers do it (COUNTERSINK_JOB_TASKS)")
+        options.refuse(
+            "--concurrency is for this process; with --url the flushers do the work: set COUNTERSINK_JOB_TASKS there"
+        )
     if options.json and options.export == STANDARD:
-        options.refuse("--json and --export - both go to standard output: name a file")
+        options.refuse("--json and --export - both write to standard output: name a file")
     where = _by_service(wish, options) if options.url else _by_itself(wish, options.concurrency)
     try:
         job = asyncio.run(_follow(wish, where, options.export))
@@ -197,7 +199,9 @@ async def _by_service(wish: JobRequest, options: argparse.Namespace) -> AsyncIte
 
 @asynccontextmanager
 async def _by_itself(wish: JobRequest, at_once: int | None) -> AsyncIterator[JobSite]:
-    """The same code as in flushers, on a queue of its own. Others may do the same job: nothing is done twice."""
+    """Run the job here, with the code of flushers and a queue of its own. Flushers may work on it too: nothing is
+    done twice.
+    """
     from countersink.client.answers import JobStatus  # noqa: PLC0415 (as above)
     from flusher.service import make_runner, make_worker  # noqa: PLC0415 (as above)
     from shared.counters.compaction import compactor_of  # noqa: PLC0415 (as above)
@@ -228,10 +232,10 @@ async def _by_itself(wish: JobRequest, at_once: int | None) -> AsyncIterator[Job
             if running.done():
                 running.result()
             await parts.check_files()
-            with contextlib.suppress(TransientError):  # tasks are tried again then, too
+            with contextlib.suppress(TransientError):  # tasks are retried meanwhile as well
                 found = await parts.jobs.get(wish.id)
                 if found is None:
-                    raise CountersinkError("the job was forgotten meanwhile")
+                    raise CountersinkError("the job is gone: it had expired")
                 standing = found
             return JobStatus.of(said(standing))
 
@@ -240,7 +244,7 @@ async def _by_itself(wish: JobRequest, at_once: int | None) -> AsyncIterator[Job
             while some := await parts.jobs.chunks(wish.id, after, CHUNKS):
                 yield b"".join(chunk for _, chunk in some)
                 after = some[-1][0]
-                if not after:  # the first of them is all
+                if not after:  # a small export is one chunk
                     return
 
         running = asyncio.create_task(runner.run(stop, DRAIN), name="jobs")
@@ -254,7 +258,7 @@ async def _by_itself(wish: JobRequest, at_once: int | None) -> AsyncIterator[Job
 
 
 def _settings_for(wish: JobRequest) -> Settings:
-    """If it can be done by them."""
+    """The settings, checked for this job."""
     settings = read_settings()
     if wish.kind == COMPACT and (flaw := flaw_of_shards(wish.number, settings.max_shards)):
         raise CountersinkError(f"--compact {flaw}")
@@ -278,7 +282,7 @@ def _report(job: "JobStatus", *, as_json: bool) -> None:
 
 
 def _plain(job: "JobStatus") -> dict[str, Any]:
-    """As the service says it."""
+    """The fields as the service sends them."""
     values = {name: getattr(job, name) for name in job.__slots__}
     for name in ("started", "finished"):
         if values[name] is not None:
@@ -291,6 +295,6 @@ def _plain(job: "JobStatus") -> dict[str, Any]:
 
 
 def _note(line: str) -> None:
-    """Beside what was asked for."""
+    """Print a note on standard error, beside the result."""
     with contextlib.suppress(OSError):
         print(line, file=sys.stderr, flush=True)  # noqa: T201 (as above)

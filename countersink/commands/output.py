@@ -1,4 +1,4 @@
-"""Standard output: what is said there, and what becomes of it when nobody listens any more."""
+"""Writes to standard output, and copes with a reader that has gone."""
 
 import contextlib
 import os
@@ -6,7 +6,7 @@ import sys
 
 
 def say(line: str) -> None:
-    """For a process that goes on: whoever started it may have closed the other end."""
+    """Print a line of a long-running process. A closed standard output is no error: the process goes on."""
     try:
         tell(line)
         flush()
@@ -15,18 +15,18 @@ def say(line: str) -> None:
 
 
 def tell(line: str) -> None:
-    """For a command whose output is its purpose; `BrokenPipeError` when the reader has seen enough."""
-    print(line)  # noqa: T201 (what was asked for)
+    """Print a result. Raises `BrokenPipeError` if the reader has closed the pipe."""
+    print(line)  # noqa: T201 (the result)
 
 
 def flush() -> None:
-    """While an error can still be handled: at the interpreter's own end it can't."""
-    if sys.stdout is not None:  # none, where the process was started with it closed
+    """Flush now, while an error can still be reported; at the interpreter's exit it can't."""
+    if sys.stdout is not None:  # None if the process was started with it closed
         sys.stdout.flush()
 
 
 def give_up() -> None:
-    """What is still in the buffer goes nowhere, quietly."""
+    """Discard what is still in the buffer."""
     with contextlib.suppress(OSError, ValueError):
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, sys.stdout.fileno())
@@ -34,6 +34,6 @@ def give_up() -> None:
 
 
 def show_anything() -> None:
-    """Names hold any character; a terminal that can't show one gets its number."""
+    """Show characters that the terminal can't print by their numbers: names may hold any character."""
     with contextlib.suppress(AttributeError):
-        sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr] # not there, if replaced
+        sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr] # a replaced stdout may lack it

@@ -1,4 +1,4 @@
-"""The line that shows how far a job is, on a terminal, while it runs."""
+"""The progress line of a job on a terminal."""
 
 import sys
 from typing import TYPE_CHECKING, Final, TextIO
@@ -8,11 +8,11 @@ if TYPE_CHECKING:
 
 WIDTH: Final = 24
 FIRST: Final = 0.01
-"""Share from which on the rest can be estimated."""
+"""The remaining time is estimated once this share is done."""
 
 
 class Bar:
-    """Rewritten in place, on standard error; nothing where that is no terminal."""
+    """A line on standard error that is rewritten in place. Nothing is shown if that is not a terminal."""
 
     def __init__(self, stream: TextIO | None = None) -> None:
         stream = sys.stderr if stream is None else stream
@@ -38,7 +38,7 @@ class Bar:
 
 
 def line(job: "JobStatus", seconds: float, counters: int, share: float) -> str:
-    """So many counters were visited, and such a share was done, in so many seconds."""
+    """The text of the line: counters visited, share done, seconds left."""
     done = round(WIDTH * job.share)
     text = f"[{'#' * done}{'.' * (WIDTH - done)}] {job.share:4.0%}  {job.visited:,} counters"
     if seconds > 0 and counters:

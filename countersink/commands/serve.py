@@ -105,7 +105,7 @@ def _flusher(options: argparse.Namespace) -> None:
 
 @contextlib.contextmanager
 def _until_told() -> Iterator[None]:
-    """SIGTERM and Ctrl-C end it with 0 at any time: before there is anything to drain, and again after the drain."""
+    """Let SIGTERM and Ctrl-C end the process with 0 also before the start and after the drain."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     with contextlib.suppress(KeyboardInterrupt):
         yield
@@ -120,6 +120,6 @@ def _prepare(environment: Mapping[str, str]) -> Settings:
 
 
 def url_of_folder(folder: str) -> str:
-    """Of the file in it, whatever characters the path has. Absolute, so that it means the same file for good."""
+    """The URL of the data file in the folder: absolute, and safe for all characters in the path."""
     file = Path(folder).absolute() / "countersink.db"
     return f"sqlite:///{quote(str(file))}"

@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from shared.wiring.doctor import Opening
 
 AT_ONCE: Final = 1_000
-"""Receipts that one step of a sweep deletes."""
+"""Receipts that one step of a sweep deletes at most."""
 ALL: Final = object()
 TRIES: Final = 5
-"""Of one step: flushers sweep, too."""
+"""Seconds that one step may be retried: flushers sweep at the same time."""
 
 
 def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
@@ -69,7 +69,7 @@ def add(
     help_: str,
     more: str = "",
 ) -> argparse.ArgumentParser:
-    """A command that goes by the settings alone."""
+    """Add a command that uses only the settings."""
     description = f"{help_[0].upper()}{help_[1:]}. {more} It uses the settings that countersink --help lists.".replace(
         "  ", " "
     )
@@ -167,13 +167,13 @@ async def _patiently(step: Callable[[], Awaitable[int]]) -> int:
 
 
 def read_settings() -> Settings:
-    """From the environment; and what is logged goes to standard error."""
+    """Read the settings from the environment, and log to standard error."""
     settings = Settings.read(os.environ)
     set_up(settings.log_level)
     return settings
 
 
 def _tell(line: str) -> None:
-    """One line, whatever a server said; at once, since the next may take a while."""
+    """Print the text as one line, at once: the next finding may take a while."""
     tell(" ".join(line.split()) if "\n" in line else line)
     flush()

@@ -1,4 +1,4 @@
-"""How the processes log: a line each; of many of one kind the first few, then how many were left out."""
+"""How processes log: one line per record; repeated lines are cut short and counted."""
 
 import logging
 import time
@@ -7,10 +7,10 @@ from typing import Final
 
 FORMAT: Final = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 MOST: Final = 5
-"""Of one kind in `SPELL` seconds: an outage is said by every try of everybody who meets it."""
+"""Lines of one kind in `SPELL` seconds. In an outage every attempt logs the same."""
 SPELL: Final = 30.0
 KINDS: Final = 1_000
-"""Kinds that are remembered."""
+"""Kinds that are remembered at most."""
 
 
 def set_up(level: str) -> None:
@@ -20,13 +20,13 @@ def set_up(level: str) -> None:
 
 
 class Calm(logging.Filter):
-    """Of warnings and errors. A kind is what one line of code says, whatever it says it of."""
+    """Limits repeated warnings and errors. Records with the same logger and the same format string are of one kind."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__()
         self._clock = clock
         self._kinds: dict[tuple[str, str], tuple[float, int]] = {}
-        """When the spell ends, and how many there were in it."""
+        """Of each kind: when its spell ends, and how many records it had."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         if not logging.WARNING <= record.levelno < logging.CRITICAL:

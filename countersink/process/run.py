@@ -33,11 +33,11 @@ Say = Callable[[str], None]
 _log = logging.getLogger(__name__)
 
 LOOK_AT_FILES = 0.5
-"""Seconds between two looks whether the files are still those that were opened."""
+"""Seconds between two checks that the files are still those that were opened."""
 
 
 async def ingest(settings: Settings, sock: socket.socket, say: Say, parent: int | None = None) -> None:
-    """`parent` is a pipe that ends with the process that must not be outlived."""
+    """Run ingest until it is stopped. It also stops when `parent` does, a pipe from the process that started it."""
     async with _running(settings, publishes=True) as (parts, stop):
         if parent is not None:
             _follow(parent, stop)
@@ -51,14 +51,14 @@ async def ingest(settings: Settings, sock: socket.socket, say: Say, parent: int 
                 await service.start(sock)
                 say(f"countersink ingest is up on {url_of(sock)}, its data in {parts.where}")
                 await stop.wait()
-            finally:  # if it fails, too, whoever waits is told so, and the door is closed before the loop is
+            finally:  # also on failure: waiting clients get an answer, and the socket closes before the event loop
                 await service.stop()
             tender.cancel()
             watcher.cancel()
 
 
 async def flusher(settings: Settings, sock: socket.socket | None, say: Say) -> None:
-    """`sock`: where it shows its metrics."""
+    """Run a flusher until it is stopped. It serves its metrics on `sock`."""
     async with _running(settings) as (parts, stop), contextlib.AsyncExitStack() as status:
         await ready(parts, flushes=True)
         if sock is not None:
@@ -69,7 +69,7 @@ async def flusher(settings: Settings, sock: socket.socket | None, say: Say) -> N
 
 
 async def up(settings: Settings, sock: socket.socket, say: Say) -> None:
-    """Both in one process. The flusher stops last, so that it applies what ingest has just accepted."""
+    """Run both in one process. The flusher stops last, so that it applies what ingest has just accepted."""
     async with _running(settings, publishes=True) as (parts, stop):
         await ready(parts, flushes=True)
         service = _ingest(parts, settings)
@@ -81,7 +81,7 @@ async def up(settings: Settings, sock: socket.socket, say: Say) -> None:
                 await service.start(sock)
                 say(f"countersink is up on {url_of(sock)}, its data in {parts.where}")
                 await stop.wait()
-                say("countersink drains")
+                say("countersink is stopping: it finishes what it has accepted")
             finally:  # as above
                 await service.stop()
             tender.cancel()
@@ -89,11 +89,11 @@ async def up(settings: Settings, sock: socket.socket, say: Say) -> None:
 
 
 async def ready(parts: Parts, *, flushes: bool) -> None:
-    """Refuse to start on what would lose counts or can't work; what is away may come back, and is waited for."""
+    """Refuse to start on a set-up that can't work or would lose counts. A service that is away is waited for."""
     try:
         obstacles = await parts.obstacles(flushes=flushes)
     except TransientError as error:
-        _log.warning("started all the same, and goes on trying: %s", error)
+        _log.warning("a service is away; this process starts anyway and keeps trying: %s", error)
         return
     if obstacles:
         more = len(obstacles) - 1
@@ -128,13 +128,13 @@ def _ingest(parts: Parts, settings: Settings) -> Ingest:
 
 
 async def _oldest(parts: Parts, settings: Settings) -> int:
-    """What a spool may still forward was taken later: receipts outlive what it keeps and what Pub/Sub keeps."""
+    """The store's time (ms) before which a spool must not have accepted what it forwards: its receipts may be gone."""
     promises = Promises(promise_of(settings), await parts.store.promises())
     return promises.oldest_spooled(await parts.store.now())
 
 
 async def _flush(parts: Parts, settings: Settings, stop: Stop) -> None:
-    """What waits at the broker, and the tasks of jobs."""
+    """Apply messages and work on jobs until `stop`."""
     worker = make_worker(parts.tasks, parts.jobs, parts.store, parts.overlay, clock=parts.clock, settings=settings)
     runner = make_runner(parts.tasks, worker, settings)
     async with asyncio.TaskGroup() as tasks:
@@ -173,7 +173,7 @@ async def _running(settings: Settings, *, publishes: bool = False) -> AsyncItera
 
 
 def stopping() -> Stop:
-    """Set by SIGTERM or Ctrl-C."""
+    """An event that SIGTERM or Ctrl-C sets."""
     stop = Stop()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
@@ -184,7 +184,7 @@ def _follow(parent: int, stop: Stop) -> None:
     loop = asyncio.get_running_loop()
 
     def ended() -> None:
-        loop.remove_reader(parent)  # a pipe that has ended is ready for ever
+        loop.remove_reader(parent)  # an ended pipe stays readable
         if not stop.is_set():
             _log.warning("the process that started this worker is gone: it drains")
             stop.set()

@@ -1,4 +1,4 @@
-"""The socket that ingest listens on: bound, inherited, or a line that says why not."""
+"""Opens the socket that a process listens on, or says why it can't."""
 
 import errno
 import socket
@@ -15,22 +15,22 @@ def listen(host: str, port: int) -> socket.socket:
         if error.errno == errno.EADDRINUSE:
             why = f"port {port} of {host} is taken: choose another with --port"
         elif error.errno == errno.EACCES:
-            why = f"port {port} is for root only: choose one from 1024 with --port"
+            why = f"port {port} needs root: choose one from 1024 with --port"
         else:
             why = (
                 f"can't listen on {host}, port {port}: {error.strerror or error}. Is --host an address of this machine?"
             )
         raise SettingsError(why) from error
     except UnicodeError as error:
-        raise SettingsError(f"--host {host!r} is no name of a host") from error
+        raise SettingsError(f"--host {host!r} is not a host name") from error
 
 
 def inherited(number: int) -> socket.socket:
-    """The parent's, by its file descriptor."""
+    """The parent's socket, by its file descriptor."""
     try:
         return socket.socket(fileno=number)
     except OSError as error:
-        raise SettingsError(f"file descriptor {number} is no socket: use --workers") from error
+        raise SettingsError(f"file descriptor {number} is not a socket: use --workers") from error
 
 
 def url_of(sock: socket.socket) -> str:

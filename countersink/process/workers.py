@@ -1,4 +1,4 @@
-"""Keeps a number of ingest processes on one socket: starts them, starts dead ones again, stops them."""
+"""Runs several ingest processes on one socket: starts them, restarts those that die, stops them."""
 
 import asyncio
 import contextlib
@@ -26,17 +26,20 @@ from shared.wiring.process import connect
 _log = logging.getLogger(__name__)
 
 MARGIN: Final = 5.0
-"""Seconds beyond the drain before a worker is killed."""
+"""Seconds after its drain time-out until a worker is killed."""
 LONG: Final = 10.0
-"""Seconds after which a worker that dies is no longer one that can't start."""
+"""A worker that ran for so many seconds is restarted without the growing pause."""
 
 
 async def supervise(settings: Settings, sock: socket.socket, count: int, say: Say) -> None:
-    """Until SIGTERM; then let all of them drain. They notice if this process dies: their pipe from it ends."""
+    """Run until SIGTERM, then let all workers drain.
+
+    Workers also drain if this process dies: they see that their pipe from it has ended.
+    """
     stop = stopping()
-    # Else gRPC complains at each start of a worker; a child of ours is another program at once.
+    # Otherwise gRPC warns at each start of a worker. Its fork support is not needed: our children exec at once.
     os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "false")
-    parts = connect(settings, makes=True)  # what can't be opened is one error here, not one of each worker
+    parts = connect(settings, makes=True)  # so that a bad setting is reported once, not by each worker
     try:
         await ready(parts, flushes=False)
     finally:
@@ -61,14 +64,14 @@ async def supervise(settings: Settings, sock: socket.socket, count: int, say: Sa
 
 @dataclass
 class _Keeper:
-    """Sees to it that there is one worker, always."""
+    """Keeps one worker running."""
 
     number: int
     sock: int
     parent: int
     patience: float
     check: Callable[[], None]
-    """Raises an error if no worker could start again."""
+    """Raises an error if a restarted worker could not work."""
     ready: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def run(self, stop: Stop) -> None:
@@ -98,8 +101,8 @@ class _Keeper:
         return await asyncio.create_subprocess_exec(*arguments, pass_fds=descriptors, stdout=PIPE)
 
     async def _watch(self, worker: Process) -> None:
-        """Until it ends. Its start-up line says that it listens."""
-        assert worker.stdout is not None  # noqa: S101 (asked for above)
+        """Wait until the worker ends. The line that it prints at the start says that it listens."""
+        assert worker.stdout is not None  # noqa: S101 (`_start` asked for it)
         while await worker.stdout.readline():
             self.ready.set()
         await worker.wait()
@@ -120,7 +123,7 @@ class _Keeper:
 
 
 async def _before(stop: Stop, work: Coroutine[Any, Any, object]) -> None:
-    """Work, until it is done or `stop` is set."""
+    """Run `work` until it is done or `stop` is set."""
     working = asyncio.create_task(work)
     stopped = asyncio.create_task(stop.wait())
     try:
@@ -138,5 +141,8 @@ def _how(worker: Process) -> str:
 
 
 def command(main: ModuleType) -> tuple[str, ...]:
-    """As this process was started: where a module of the same name stands in the folder, -m could find that one."""
+    """The command that starts this program again, in the same way.
+
+    `-m` is not always right: it could find a module of the same name in the current folder.
+    """
     return (sys.executable, "-m", "countersink") if main.__spec__ is not None else (sys.executable, sys.argv[0])

@@ -170,8 +170,8 @@ async def test_what_is_dropped_is_given_up_for_good(folder: Path) -> None:
     assert code == 1
     assert line.startswith("countersink: 17: not among the dead letters")
     assert out.splitlines() == [
-        "2  5 increments given up: poison +5, a +12",
-        "3  given up, and nobody could read it",
+        "2  5 increments dropped: poison +5, a +12",
+        "3  dropped; it was unreadable",
     ]
     assert dlq(folder, "list").out == "no dead letters\n"
     async with opened(folder) as parts:
@@ -212,7 +212,7 @@ async def test_what_is_dropped_leaves_an_overlay_that_is_apart_before_the_letter
 async def test_an_id_that_was_counted_before_is_not_said_to_be_given_up(folder: Path) -> None:
     execute(folder, "DROP TRIGGER rule")
     await flushed(folder, encode(Envelope("f", {}, {}, (Increment("a", 10, "an id"),))))
-    assert dlq(folder, "drop", "2").out == "2  4 increments given up: poison +5, a +2\n"
+    assert dlq(folder, "drop", "2").out == "2  4 increments dropped: poison +5, a +2\n"
 
 
 async def test_what_was_counted_before_is_not_said_to_be_given_up(folder: Path) -> None:
@@ -220,7 +220,7 @@ async def test_what_was_counted_before_is_not_said_to_be_given_up(folder: Path) 
     execute(folder, "DROP TRIGGER rule")
     async with opened(folder) as parts:
         floor = await parts.store.apply(Commit((), (), (Receipt(key_of_envelope("p-1"), 1 << 60),)))
-        assert dlq(folder, "drop", "p-1").out.endswith("  forgotten, and nothing given up\n")
+        assert dlq(folder, "drop", "p-1").out.endswith("  removed; nothing was left to drop\n")
         assert (await parts.overlay.view(["a"]))["a"].floor >= floor
 
 
@@ -236,7 +236,7 @@ def test_what_the_broker_has_lost_is_listed_replayed_and_dropped_by_its_receipt(
     assert "  poison +5  dead\n" in shown
     assert "dead since  the file takes no such sum: no poison\n" in shown
     assert "the store keeps what it counts" in shown
-    assert dlq(folder, "drop", "p-2").out == f"{keys['p-2']}  1 increment given up: poison +7\n"
+    assert dlq(folder, "drop", "p-2").out == f"{keys['p-2']}  1 increment dropped: poison +7\n"
     assert dlq(folder, "replay", keys["p-1"]).code == 1
     execute(folder, "DROP TRIGGER rule")
     assert dlq(folder, "replay", "p-1").out.startswith(f"{keys['p-1']}  5 increments counted\n")

@@ -132,7 +132,7 @@ def test_a_mistake_of_ours_says_where_it_is() -> None:
         raise KeyError("x")
     except KeyError as error:
         said = line_of(error)
-    assert said.startswith("a mistake of ours in test_errors.py:")
+    assert said.startswith("a bug in Countersink in test_errors.py:")
     assert "KeyError: 'x'" in said
 
 

@@ -263,7 +263,7 @@ async def test_dlq_shows_replays_and_drops_what_a_spool_can_not_send(
     assert "spool-2" in said
     assert "1 increment: c +1  (it is too large to be sent)" in said
     assert "receipt     e-1" in (await dlq("show", "spool-1"))[1]
-    assert "1 increment given up: c +1" in (await dlq("drop", "spool-2"))[1]
+    assert "1 increment dropped: c +1" in (await dlq("drop", "spool-2"))[1]
     assert "increments: 1 counted, 0 counted before, 0 left" in (await dlq("replay", "--all"))[1]
     assert "no dead letters found" in (await dlq("list"))[1]
     assert await applied(session, ingest.url) == 1

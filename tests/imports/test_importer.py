@@ -157,7 +157,9 @@ async def test_what_shrank_is_left_unless_it_is_asked_for() -> None:
     await parts.run()
     parts.source.counts = {"a": 3, "b": 2}
     (left,) = [one for one in await parts.run() if isinstance(one, ImportOutcome) and one.flaw]
-    assert left == ImportOutcome("a", 3, 0, "it went back to 3, and 5 were imported: if that is right, say --shrink")
+    assert left == ImportOutcome(
+        "a", 3, 0, "its total fell to 3, and 5 were imported before: use --shrink to subtract it"
+    )
     assert await parts.totals() == {"a": 5, "b": 2}
     assert ImportOutcome("a", 3, -2) in await parts.run(way=Way(LIVE, shrink=True))
     assert await parts.totals() == {"a": 3, "b": 2}
@@ -296,7 +298,7 @@ async def test_whoever_is_always_too_late_gives_up() -> None:
     parts = Parts(FakeSource({"a": 5}), AlwaysFirst)
     with pytest.raises(ExceptionGroup) as failed:
         await parts.run()
-    assert failed.group_contains(TransientError, match="others import the same")
+    assert failed.group_contains(TransientError, match="another import of the same source")
 
 
 class Compacted(MemoryStore):
