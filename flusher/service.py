@@ -30,7 +30,7 @@ from shared.runtime.backoff import Backoff
 from shared.runtime.clock import Clock
 
 MOST_COUNTERS = 20_000
-"""In one window."""
+"""Counters in one window."""
 DAY_SECONDS = 86_400
 
 
@@ -43,7 +43,7 @@ def make_tools(
     *,
     together: bool = False,
 ) -> Tools:
-    """`together`: broker and store are one file."""
+    """`together`: whether broker and store are one file."""
     return Tools(
         store=store,
         subscription=subscription,
@@ -58,7 +58,7 @@ def make_tools(
 
 
 def make_flusher(tools: Tools, settings: Settings, *, topic: str, ages: bool, looks: Looks | None = None) -> Flusher:
-    """`looks`: at the fleet, where there is one."""
+    """`looks`: how to look at the fleet, if there is one."""
     policy = FlushPolicy(settings.flush_interval, MOST_COUNTERS, settings.max_window_bytes)
     return Flusher(
         tools,
@@ -73,7 +73,7 @@ def make_flusher(tools: Tools, settings: Settings, *, topic: str, ages: bool, lo
 
 
 def _cooling(tools: Tools, settings: Settings) -> Cooling | None:
-    """Where shards are no use none has an age, and to look for counters of many would read all of a file."""
+    """None for stores where more shards are of no use: looking for grown counters would read the whole file."""
     if not settings.compact_after or not tools.store.parallel:
         return None
     compactor = compactor_of(tools.store, tools.clock, settings)
@@ -83,7 +83,7 @@ def _cooling(tools: Tools, settings: Settings) -> Cooling | None:
 def make_worker(
     tasks: Tasks, jobs: Jobs, store: Store, overlay: Overlay, *, clock: Clock, settings: Settings
 ) -> Worker:
-    """What does one task of a job. Each kind of job has its place here."""
+    """The worker for tasks of jobs. Each kind of job is listed here."""
     receipts_live = lifetime(settings.retention * 1000, of_client=True)
     reader = Reader(store, overlay, clock, settings.cache_ttl)
     setting = Setting(Setter(reader, store, overlay, clock, receipts_live))

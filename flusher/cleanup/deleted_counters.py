@@ -1,4 +1,4 @@
-"""Owns when what is left of deleted counters goes: once all that was under way when they were deleted has come."""
+"""Removes leftovers of deleted counters once all increments that were under way have arrived."""
 
 import asyncio
 from typing import Final, NamedTuple
@@ -8,23 +8,23 @@ from shared.runtime.clock import Clock
 
 PAGE: Final = 500
 FIRST: Final = 10.0
-"""Seconds until one that still holds something is looked at again; then twice as many."""
+"""Seconds until a counter that is not empty yet is looked at again; doubled each time."""
 LONGEST: Final = 3_600.0
 MOST: Final = 100_000
-"""Remembered. Those beyond it are looked at in each round."""
+"""Counters that are remembered. The others are looked at in every round."""
 MOST_IN_VAIN: Final = 1_000
-"""Looks at once at what still holds something; then the round goes on the next time."""
+"""Counters in one step that could not be removed; the next step continues behind them."""
 
 
 class _Wait(NamedTuple):
     until: float
     length: float
     round: int
-    """The last one that found it marked."""
+    """The last round that found it marked."""
 
 
 class Removal:
-    """One that is counted on again keeps its mark, and is looked at now and then."""
+    """Visits counters that are marked as deleted. One that was counted again keeps its mark and is visited rarely."""
 
     def __init__(self, store: Cleanup, clock: Clock) -> None:
         self._store = store
@@ -32,10 +32,10 @@ class Removal:
         self._waits: dict[str, _Wait] = {}
         self._round = 0
         self._after = ""
-        """Where it goes on: behind the last one that was looked at, also when that failed."""
+        """The next step continues behind this counter, even if it failed."""
 
     async def remove_once(self) -> int:
-        """What is due, to the end of the round, or as far as it comes; how many went."""
+        """Continue the round as far as possible. Returns how many were removed."""
         removed = in_vain = 0
         while page := await self._store.deleted(self._after, PAGE):
             for counter in page:
@@ -49,7 +49,7 @@ class Removal:
                 in_vain += 1
                 if in_vain == MOST_IN_VAIN:
                     return removed
-            await asyncio.sleep(0)  # a file answers at once
+            await asyncio.sleep(0)  # a file answers at once, so give others a turn
         self._waits = {counter: wait for counter, wait in self._waits.items() if wait.round == self._round}
         self._round += 1
         self._after = ""

@@ -1,4 +1,4 @@
-"""Owns when jobs that were done long ago are forgotten: as receipts, by the store's time."""
+"""Deletes jobs that expired, by the store's clock."""
 
 from typing import Final
 
@@ -7,16 +7,16 @@ from shared.ports.jobs import Jobs
 
 INTERVAL: Final = 60.0
 MOST: Final = 500
-"""Rows of one step, since others write, too."""
+"""Rows that one step deletes: others write at the same time."""
 
 
 class JobSweep:
-    """Some at a time."""
+    """Deletes expired jobs in small steps."""
 
     def __init__(self, jobs: Jobs, store: StoreClock) -> None:
         self._jobs = jobs
         self._store = store
 
     async def sweep_once(self) -> int:
-        """How many rows went."""
+        """One step. Returns how many rows were deleted."""
         return await self._jobs.sweep(await self._store.now(), MOST)

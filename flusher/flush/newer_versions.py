@@ -1,4 +1,4 @@
-"""Owns the messages that a flusher was handed and does not know the version of: they wait for a newer process."""
+"""Puts aside messages of a newer version: they wait for a newer process."""
 
 import logging
 from collections.abc import Sequence
@@ -14,17 +14,19 @@ _log = logging.getLogger(__name__)
 
 FIRST_PAUSE: Final = 5.0
 LONGEST_PAUSE: Final = 300.0
-"""Seconds until the message is delivered again, to anybody. They double with each delivery: given back at once, it
+"""Seconds until the message is delivered again, to any process. They double with each delivery. Without the pause it
 would come back at once."""
 SAYS: Final = 60.0
 """Seconds between two lines in the log."""
 MOST: Final = 50_000
-"""Messages that are remembered, to be given back at the end."""
+"""Messages that are remembered, so that they can be given back at the end."""
 
 
 class Newer:
-    """They take no room in the window, so others are pulled and flushed meanwhile. They are not applied, so they count
-    as held when somebody asks how old the oldest is.
+    """Holds messages that need a newer process.
+
+    They take no room in the window, so others are pulled and flushed meanwhile. They are not applied, so `oldest`
+    includes them.
     """
 
     def __init__(self, subscription: Subscription, clock: Clock) -> None:
@@ -32,26 +34,26 @@ class Newer:
         self._clock = clock
         self._taken: list[Delivery] = []
         self._waiting: dict[str, tuple[float, int]] = {}
-        """By token: until when nobody else has it, and when it was published."""
+        """By token: when its lease ends, and when it was published."""
         self._others: tuple[float, int] | None = None
-        """The same of all beyond `MOST`."""
+        """All messages beyond `MOST` together: when the last lease ends, and when the oldest was published."""
         self._number = 0
         self._said = float("-inf")
 
     def take(self, delivery: Delivery, why: NewerError) -> None:
-        """Until the next `put_off`."""
+        """Hold the message until the next `put_off`."""
         self._taken.append(delivery)
         metrics.NEWER.inc()
         self._number += 1
         now = self._clock.monotonic()
         if now - self._said >= SAYS:
             _log.error(
-                "%d messages are left to newer processes, the last %s: %s", self._number, delivery.message_id, why
+                "%d messages need a newer process, the last one is %s: %s", self._number, delivery.message_id, why
             )
             self._said, self._number = now, 0
 
     async def put_off(self) -> None:
-        """Have the leases of what was taken end after a pause. If that fails, they end by themselves."""
+        """Let the leases of the held messages end after a pause. If this fails, they end by themselves."""
         taken, self._taken = self._taken, []
         by_pause: dict[float, list[Delivery]] = {}
         for delivery in taken:
@@ -67,7 +69,7 @@ class Newer:
                 _log.warning("%d messages for newer processes wait until their leases end: %s", len(deliveries), error)
 
     def oldest(self) -> int | None:
-        """When the oldest of those that nobody else can have was published."""
+        """When the oldest message whose lease has not ended was published."""
         self._forget()
         times = [published for _, published in self._waiting.values()]
         if self._others is not None:
@@ -75,7 +77,7 @@ class Newer:
         return min([*times, *(delivery.published for delivery in self._taken)], default=None)
 
     def tokens(self) -> Sequence[str]:
-        """Of all that can be given back, now that this process ends."""
+        """The tokens of all messages that can be given back at the end of the process."""
         self._forget()
         return [*self._waiting, *(delivery.token for delivery in self._taken)]
 
@@ -88,7 +90,7 @@ class Newer:
             self._others = (max(until, self._others[0]), min(delivery.published, self._others[1]))
 
     def _forget(self) -> None:
-        """Those whose leases have ended."""
+        """Forget messages whose leases have ended."""
         now = self._clock.monotonic()
         if any(until <= now for until, _ in self._waiting.values()):
             self._waiting = {token: one for token, one in self._waiting.items() if one[0] > now}

@@ -1,4 +1,4 @@
-"""When a window is flushed. Pure."""
+"""Decides when a window is flushed. Pure."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,7 @@ from flusher.flush.window import Window
 
 @dataclass(frozen=True, slots=True)
 class FlushPolicy:
-    """The first limit that is reached decides."""
+    """A window is flushed when the first of these limits is reached."""
 
     max_age: float
     """Seconds since its first message."""

@@ -1,1 +1,1 @@
-"""What visits all counters under a prefix."""
+"""Jobs: changes that visit every counter under a prefix."""

@@ -1,4 +1,4 @@
-"""What a job does to a page of counters, and what comes of it. Each kind of job is one of these."""
+"""The interface of a job kind: a function that handles one page of counters, and its result."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
@@ -8,31 +8,33 @@ from shared.model.jobs import Job
 from shared.ports.store import Store
 
 AT_ONCE: Final = 16
-"""Counters of a page, where each has a commit of its own."""
+"""Counters of a page that are handled at the same time, where each has a commit of its own."""
 T = TypeVar("T")
 
 
 class PageOutcome(NamedTuple):
-    """Of a page."""
+    """The result of one page."""
 
     visited: int
-    """Counters that are there; what is left of deleted ones is passed over."""
+    """Counters that exist. Leftovers of deleted counters do not count."""
     changed: int = 0
-    """By this job, now or the first time that this page was visited."""
+    """Counters that this job changed, in this visit or an earlier one of the same page."""
     failed: Sequence[tuple[str, str]] = ()
-    """Counters that it could not be done to, and why."""
+    """Counters that could not be changed, and why."""
     chunk: bytes = b""
 
 
 Visit = Callable[[Job, Sequence[str]], Awaitable[PageOutcome]]
-"""Does it to each of them once for each job, however often it is called. `TransientError`: it may have been done to
-some; call it again.
+"""Changes each counter once for each job, however often it is called. After a `TransientError` some may have been
+changed: call it again.
 """
 
 
 async def existing(store: Store, names: Sequence[str]) -> Mapping[str, int]:
-    """Those of the names that are counters now, and how many shards they have. What is deleted is listed until it is
-    removed, which takes its mark off: so the marks are looked at first.
+    """The names that are counters now, with their numbers of shards.
+
+    A deleted counter is listed until its leftovers are removed, which also removes its mark. So the marks are read
+    first.
     """
     deleted = await store.deleted_among(names)
     there = await store.shards(names)
@@ -44,7 +46,7 @@ async def existing(store: Store, names: Sequence[str]) -> Mapping[str, int]:
 
 
 async def one_by_one(names: Iterable[str], visit: Callable[[str], Awaitable[T]]) -> Sequence[T]:
-    """Some at once. All are awaited, also after one failed: what goes on behind the caller's back is not bounded."""
+    """Visit some names at the same time. All visits are awaited even after one failed: none goes on unseen."""
     slots = asyncio.Semaphore(AT_ONCE)
 
     async def one(name: str) -> T:

@@ -1,4 +1,4 @@
-"""Adds a number to each counter of a page: in commits in which each of them has a receipt of this job."""
+"""Adds a number to each counter of a page. Each addition has a receipt of the job in the same commit."""
 
 import random
 import secrets
@@ -16,13 +16,13 @@ from shared.model.words import Commit, Receipt, ShardAdd, Tally
 from shared.ports.store import Store
 
 IN_COMMIT: Final = 200
-"""Counters, each with a receipt and a shard: 500 entities are the limit of some."""
+"""Counters in a commit. Each needs a receipt and a shard, and some stores accept 500 entities in a commit."""
 Shards = Mapping[str, int]
-"""How many shards counters have."""
+"""Numbers of shards, by counter."""
 
 
 class Adding:
-    """A receipt can be inserted once, so who visits the page again, or a part of it, adds to nobody twice."""
+    """Safe to repeat: a receipt can be inserted only once, so a second visit of a page adds nothing twice."""
 
     def __init__(self, store: Store, pick: Callable[[int], int] = random.randrange) -> None:
         self._store = store
@@ -36,7 +36,7 @@ class Adding:
         return PageOutcome(len(there), len(there) - len(failed), tuple(failed))
 
     async def _add(self, job: Job, left: Shards) -> Sequence[tuple[str, str]]:
-        """Those that the store refuses, and why."""
+        """Add to all of `left`; returns the counters that the store refuses, and why."""
         full: dict[str, frozenset[int]] = {}
         while left:
             try:
@@ -58,7 +58,7 @@ class Adding:
         return ()
 
     async def _without_done(self, job: Job, left: Shards, error: AlreadyAppliedError) -> Shards:
-        """Never take it that all of them are."""
+        """The counters whose addition is not done. The receipts must be read: an error does not mean that all exist."""
         keys = {name: job.receipt_of(name) for name in left}
         found = (await self._store.receipts(keys.values())).found
         if not found:
@@ -78,7 +78,7 @@ class Adding:
 
 
 def _divided(there: Shards, size: int) -> Iterator[Shards]:
-    """In parts of so many counters."""
+    """The counters in parts of `size`."""
     items = iter(there.items())
     while part := dict(islice(items, size)):
         yield part

@@ -1,4 +1,4 @@
-"""Brings each counter of a page down to fewer shards, under a receipt of the job."""
+"""Reduces the shards of each counter of a page. Each reduction has a receipt of the job."""
 
 from collections.abc import Sequence
 from math import inf
@@ -12,8 +12,8 @@ from shared.runtime import metrics
 
 
 class Compacting:
-    """A receipt says that a counter had more before. One that grows again is brought down again if its page is visited
-    again, which changes no total.
+    """Safe to repeat: a receipt says that a counter was reduced. If the counter has grown since, a second visit reduces
+    it again, which does not change its total.
     """
 
     def __init__(self, store: Store, compactor: Compactor) -> None:
@@ -27,7 +27,7 @@ class Compacting:
         before = (await self._store.receipts([stamp.key for stamp in stamps.values()])).found
 
         async def compact(name: str) -> tuple[bool, str | None]:
-            """Whether it has fewer by this job, and why it keeps what it has."""
+            """Whether this job reduced it; if it could not, why."""
             done = stamps[name].key in before
             if there[name] <= job.number:
                 return done, None
@@ -50,6 +50,6 @@ class Compacting:
         return PageOutcome(len(there), sum(done for done, _ in found), failed)
 
     async def _hot(self, name: str, first: int, end: int) -> bool:
-        """Whether that is why; it may be that the store takes nothing, which passes."""
+        """Whether the counter is written all the time. If not, the store may have been busy, which passes."""
         ages = await self._store.ages([(name, shard) for shard in range(first, end)])
         return min(ages.values(), default=inf) < PATIENCE

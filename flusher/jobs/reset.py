@@ -1,4 +1,4 @@
-"""Resets or deletes each counter of a page, as a set does: exactly, under a receipt of the job."""
+"""Resets or deletes each counter of a page, exactly as a set does. Each change has a receipt of the job."""
 
 from collections.abc import Sequence
 
@@ -9,7 +9,7 @@ from shared.model.jobs import Job
 
 
 class Setting:
-    """To 0. A visit that finds the receipt changes nothing, though the counter may have been counted on since."""
+    """Sets counters to 0. A visit that finds the receipt changes nothing: increments since then are kept."""
 
     def __init__(self, setter: Setter) -> None:
         self._setter = setter
@@ -18,7 +18,7 @@ class Setting:
         wish = ChangeRequest(job.kind, expires=job.receipts_expire(), until=job.until())
 
         async def reset(name: str) -> tuple[bool, str | None]:
-            """Whether it is there, and why it could not be set."""
+            """Whether the counter exists; if it could not be set, why."""
             try:
                 change = await self._setter.set_existing(name, wish, job.receipt_of(name))
             except RefusedError as error:

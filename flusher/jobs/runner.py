@@ -1,4 +1,4 @@
-"""Owns which tasks of jobs one process is doing: pulls so many at once, extends their leases, gives back at the end."""
+"""Owns the tasks that one process works on: pulls some, extends their leases, gives the rest back at the end."""
 
 import asyncio
 import contextlib
@@ -17,15 +17,15 @@ _log = logging.getLogger(__name__)
 
 PULL_WAIT: Final = 0.2
 GIVE_BACK: Final = 1.0
-"""Seconds, at the end, to give back what is held. If the broker is away, the leases run out."""
+"""Seconds at the end to give tasks back. If the broker is away, their leases run out."""
 TRIES: Final = 10
-"""Of a task, with growing pauses, before others have a go: it may wait for something that only they have."""
+"""Attempts at a task, with growing pauses. Then it is given back: another process may be able to do it."""
 LONGEST_PAUSE: Final = 60.0
-"""Seconds between two tries to pull. There may be no such subscription yet, and most processes have nothing to do."""
+"""Seconds between two attempts to pull while pulling fails: the tasks' subscription may not exist yet."""
 
 
 class Runner:
-    """Each task is tried again and again, its lease is extended meanwhile; then it is given back."""
+    """Repeats each task until it is done, extends its lease meanwhile, and gives it back if it keeps failing."""
 
     def __init__(
         self,
@@ -37,7 +37,7 @@ class Runner:
         backoff: Callable[[], Backoff] = Backoff,
         patience: Callable[[], Backoff] = lambda: Backoff(most=LONGEST_PAUSE),
     ) -> None:
-        """`backoff` of a task, `patience` of the pulling."""
+        """`backoff`: the pauses between attempts at a task; `patience`: those between attempts to pull."""
         self._tasks = tasks
         self._worker = worker
         self._at_once = at_once
@@ -48,13 +48,13 @@ class Runner:
         self._pulling = False
 
     async def run(self, stop: Stop, drain_timeout: float) -> None:
-        """Until `stop`; then finish the tasks that are begun, for `drain_timeout` seconds, and give the rest back."""
+        """Work until `stop`. Then finish the tasks in work, for `drain_timeout` seconds, and give the rest back."""
         try:
             async with asyncio.TaskGroup() as group:
                 puller = group.create_task(self._pull(stop, group), name="pull tasks")
                 extender = group.create_task(forever(self.extend_once, self._lease / 3), name="extend tasks")
                 await stop.wait()
-                if self._pulling:  # what it has been handed out would not be known
+                if self._pulling:  # otherwise tasks that it is just being handed could not be given back
                     await asyncio.wait([puller], timeout=GIVE_BACK)
                 puller.cancel()
                 if self._working:
@@ -78,8 +78,8 @@ class Runner:
             try:
                 leases = await self._tasks.pull(self._at_once - len(self._working), PULL_WAIT)
             except TransientError as error:
-                _log.warning("no tasks of jobs, it is tried again: %s", error)
-                self._pulling = False  # a drain need not wait for the next try
+                _log.warning("pulling tasks of jobs failed and is retried: %s", error)
+                self._pulling = False  # a drain need not wait for the next attempt
                 await patience.wait()
                 continue
             self._pulling = False
@@ -89,18 +89,22 @@ class Runner:
                 self._working[one] = lease
 
     async def _work(self, lease: Lease) -> None:
-        """Cancelled, it stays among those that are given back. What only newer processes know is left until its lease
-        ends: given back, it would come back at once, and take a place from tasks that can be done.
+        """Do one task, then acknowledge it or give it back.
+
+        A cancelled task stays in `_working`, so that `run` gives it back. A task that only newer processes know is kept
+        until its lease ends: given back, it would return at once and keep this process from other tasks.
         """
         try:
             ends = self._tasks.ack if await self._done(lease) else self._tasks.give_back
         except NewerError as error:
             metrics.NEWER.inc()
-            _log.warning("a task of job %s is left to newer processes: %s", lease.task.job, error)
+            _log.warning("a task of job %s needs a newer process: %s", lease.task.job, error)
         else:
-            with contextlib.suppress(TransientError):  # then it comes again, and finds whether it is done
+            with contextlib.suppress(
+                TransientError
+            ):  # then it is delivered again, and its record tells whether it is done
                 await ends([lease.token])
-        del self._working[asyncio.current_task()]  # type: ignore[arg-type] # it is one
+        del self._working[asyncio.current_task()]  # type: ignore[arg-type] # it runs in a task
 
     async def _done(self, lease: Lease) -> bool:
         backoff = self._backoff()
@@ -108,7 +112,7 @@ class Runner:
             try:
                 await self._worker.work(lease.task)
             except TransientError as error:
-                _log.warning("a task of job %s failed and is tried again: %s", lease.task.job, error)
+                _log.warning("a task of job %s failed and is retried: %s", lease.task.job, error)
                 if left:
                     await backoff.wait()
             else:

@@ -1,7 +1,7 @@
-"""Owns what is done to one task of a job: visit a page of its range, keep what became of it, publish what is left.
+"""Does one task of a job: visits a page of its range, records the result, publishes tasks for the rest of the range.
 
-In this order: the counters' commits, the record, the children, the ack. Whoever is killed in between leaves a task that
-is handed out again; it meets receipts, or the record, and so does nothing twice.
+The order is: the counters' commits, the record, the children, the ack. If the process dies in between, the task is
+delivered again; receipts or the record show what was done, so nothing happens twice.
 """
 
 import logging
@@ -20,17 +20,17 @@ from shared.runtime.clock import Clock
 _log = logging.getLogger(__name__)
 
 PAGE: Final = 1_000
-"""Counters of a task. What an export writes of them, names of the longest kind, is still one entity: below 1 MiB."""
+"""Counters of a task. Their export fits into one entity (1 MiB) even with the longest names."""
 BELIEVED: Final = 10.0
-"""Seconds for which a job is taken to run on. Once it has ended there is no harm in another look at a task."""
-TOO_LONG: Final = "it took longer than receipts live, so that what is left can't be done just once"
+"""Seconds for which a running job is not read again. Working a little after its end does no harm."""
+TOO_LONG: Final = "it took longer than receipts live, so the rest can't be done exactly once"
 MOST_JOBS: Final = 1_000
-"""Remembered."""
+"""Running jobs that are remembered."""
 _VISITED: Final = {kind: metrics.JOB_COUNTERS.labels(kind) for kind in KINDS}
 
 
 class Worker:
-    """Does tasks, any number at once."""
+    """Does tasks; several may run at the same time."""
 
     def __init__(
         self,
@@ -42,7 +42,7 @@ class Worker:
         clock: Clock,
         page: int = PAGE,
     ) -> None:
-        """`visits`: how each kind of job is done."""
+        """`visits`: the function for each kind of job."""
         self._tasks = tasks
         self._jobs = jobs
         self._store = store
@@ -52,8 +52,9 @@ class Worker:
         self._running: dict[str, tuple[Job, float]] = {}
 
     async def work(self, task: Task) -> None:
-        """When it returns the task needs nobody any more. `TransientError`: do it again. `NewerError`: leave it to
-        processes that know such jobs.
+        """Do the task. When this returns, the task can be acknowledged.
+
+        Raises `TransientError` if it must be repeated, `NewerError` if it needs a newer process.
         """
         job = await self._job(task.job)
         if job is None or not await self._in_time(job):
@@ -66,13 +67,13 @@ class Worker:
                 await self._fail(job, TOO_LONG)
                 return
             except (NotAloneError, RefusedError) as error:
-                where = f"the page behind {task.range.after!r} can't be done"
-                await self._fail(job, f"{where}: {error}; what is done stays, and another job would do it again")
+                where = f"the page behind {task.range.after!r} failed"
+                await self._fail(job, f"{where}: {error}. Changes that were made stay; a new job would make them again")
                 return
             if done is None:
                 return  # the job was swept
             metrics.JOB_TASKS.inc()
-            # Kept may be what another has made of it, who may have lost something below since.
+            # The record may be another process's, and tasks below it may have been lost since.
             left: Sequence[Task] = [child._replace(again=task.again) for child in done.children]
         else:
             left = await self._left(task, done)
@@ -82,7 +83,7 @@ class Worker:
             await self._finish(job)
 
     async def _job(self, job: str) -> Job | None:
-        """If it runs."""
+        """The job, if it is running."""
         now = self._clock.monotonic()
         known, until = self._running.get(job, (None, now))
         if now < until:
@@ -97,7 +98,7 @@ class Worker:
         return standing.job
 
     async def _in_time(self, job: Job) -> bool:
-        """Its receipts may be gone soon: what is visited again then would not be known."""
+        """Whether its receipts still exist. If not, the job fails: a repeated visit could not be recognised."""
         if await self._store.now() <= job.until():
             return True
         await self._fail(job, TOO_LONG)
@@ -111,7 +112,7 @@ class Worker:
     async def _visit(self, job: Job, task: Task) -> Done:
         visit = self._visits.get(job.kind)
         if visit is None:
-            raise NewerError(f"this process does not know jobs that {job.kind}: run newer flushers")
+            raise NewerError(f"this process does not know jobs of kind {job.kind}: run newer flushers")
         range_ = task.range
         page = await self._store.names(job.prefix, range_.after, self._page, range_.until)
         outcome = await visit(job, page) if page else PageOutcome(0)
@@ -130,8 +131,10 @@ class Worker:
         return Done(task, progress, children, outcome.chunk)
 
     async def _left(self, task: Task, done: Done) -> Sequence[Task]:
-        """Never split it anew: the children that are kept are those that count. Whoever was killed may not have
-        published them. What is done of them is not needed, except by who goes through all once more.
+        """The recorded children that may have to be published: the process that recorded them may have died first.
+
+        The range is never split again: the recorded children are the valid ones. Children that are done are left out,
+        unless the job was asked for once more and all of it is checked.
         """
         if task.again:
             return [child._replace(again=True) for child in done.children]
@@ -139,7 +142,7 @@ class Worker:
         return [child for child in done.children if child.range.after not in there]
 
     async def _finish(self, job: Job) -> None:
-        """If this was the last. Whoever was killed before it comes here again with the same task."""
+        """End the job if this was its last task. If this process dies first, the task is redelivered."""
         standing = await self._jobs.get(job.id)
         if standing is not None and standing.state == RUNNING and not standing.open:
             await self._jobs.end(job.id, DONE, int(self._clock.now() * 1000))

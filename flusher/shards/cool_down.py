@@ -1,4 +1,4 @@
-"""Owns the compaction of counters that have more shards than at first, and that nobody has written to for long."""
+"""Compacts counters that grew and that nobody has written to for long."""
 
 import logging
 from typing import Final
@@ -12,14 +12,14 @@ from shared.runtime.clock import Clock
 _log = logging.getLogger(__name__)
 
 MOST: Final = 100_000
-"""Remembered. Those beyond it are looked at again each time."""
+"""Counters that are remembered. The others are looked at in every round."""
 
 
 class Cooling:
-    """One that is not cold yet is looked at again when it may be."""
+    """Looks again at a counter that is not cold yet when it may be."""
 
     def __init__(self, store: ShardNumbers, compactor: Compactor, clock: Clock, first: int, cold: float) -> None:
-        """`first`: the number of shards to go back to. `cold` after so many seconds."""
+        """`first`: the number of shards to go back to; `cold`: seconds without a write."""
         self._store = store
         self._compactor = compactor
         self._clock = clock
@@ -28,7 +28,7 @@ class Cooling:
         self._later: dict[str, float] = {}
 
     async def cool_once(self) -> int:
-        """How many have fewer shards than before."""
+        """One round over all grown counters. Returns how many have fewer shards now."""
         now = self._clock.monotonic()
         self._later = {counter: due for counter, due in self._later.items() if due > now}
         cooled = 0
@@ -41,7 +41,7 @@ class Cooling:
             return False
         before = (await self._store.shards([counter])).get(counter, 0)
         ages = await self._store.ages([(counter, shard) for shard in range(before)])
-        youngest = min(ages.values(), default=0.0)  # nothing is known of one without any
+        youngest = min(ages.values(), default=0.0)  # without an age nothing is known
         if youngest < self._cold:
             self._look_later(counter, self._cold - youngest)
             return False

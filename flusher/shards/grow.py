@@ -1,4 +1,4 @@
-"""Owns the growth of counters: has the store asked what others write, and raises the numbers that are too low."""
+"""Grows counters: asks the store what others write, and raises the number of shards where it is too low."""
 
 import logging
 
@@ -13,7 +13,7 @@ _log = logging.getLogger(__name__)
 
 
 class Growing:
-    """One step, to be taken every few seconds."""
+    """Takes one step every few seconds."""
 
     def __init__(self, growth: Growth, store: ShardNumbers, book: ShardBook, clock: Clock) -> None:
         self._growth = growth
@@ -22,7 +22,7 @@ class Growing:
         self._clock = clock
 
     async def grow_once(self) -> int:
-        """How many counters have more shards than before."""
+        """One step. Returns how many counters have more shards now."""
         growth = self._growth
         at = self._clock.monotonic()
         if asked := growth.looks(at):
@@ -38,9 +38,9 @@ class Growing:
             there = (await self._store.shards([one.counter])).get(one.counter, 0)
             if 0 < there < one.after:
                 number = await self._store.raise_shards(one.counter, one.after, make=False)
-            else:  # others were faster, or it has just been removed
+            else:  # another flusher was faster, or the counter has just been removed
                 number = there
-        except (RefusedError, TransientError) as error:  # no reason for the next one not to be raised
+        except (RefusedError, TransientError) as error:  # go on with the next counter
             _log.warning("counter %r needs more than %d shards: %s", one.counter, one.before, error)
             return False
         self._growth.raised(one.counter, number or one.before)

@@ -1,7 +1,7 @@
-"""Owns which counters need more shards: those that are written more often than their shards can take. Pure.
+"""Decides which counters need more shards: those that are written more often than their shards can take. Pure.
 
-The number only ever rises, so it can't oscillate. What is needed is written down as a rate of all writers together; a
-rate that does not last raises nothing.
+The number only rises here, so it can't oscillate. It follows from the write rate of all flushers together; a burst that
+does not last raises nothing.
 """
 
 import random
@@ -13,25 +13,25 @@ from flusher.shards.write_rate import BUCKET, BUCKETS, Waited, Writing
 from shared.model.words import ShardAdd
 
 MOST_COUNTERS: Final = 10_000
-"""Watched at once. Those that find no room are watched when some of the others are not written any more."""
+"""Counters that are watched. Others are watched once some of these are not written any more."""
 KEPT: Final = 3_600.0
-"""Seconds without a write for which what was learned is kept while there is room: to look again costs reads."""
+"""Seconds without a write after which a counter is forgotten. Kept this long, since learning costs reads."""
 MOST_LOOKED_AT: Final = 500
-"""Shards in one look."""
+"""Shards in one look at most."""
 ENOUGH: Final = 1.2
-"""Times as often as they can take may shards be written before there are more of them: a flusher that writes once a
-second does so a little more often now and then.
+"""Shards are added only if they are written this many times as often as they can take: a flusher that writes once a
+second is sometimes a little faster.
 """
 SLOW: Final = 1.0
 SLOW_EACH: Final = 0.001
-"""Seconds, and for each sum in it, beyond which a commit has waited for somebody."""
+"""A commit that took longer than SLOW seconds, plus SLOW_EACH for each of its sums, has waited for another writer."""
 DOUBT: Final = 0.3
-"""Seconds before the end of a commit in which a write may be that of the commit. It does not wait after it is done."""
+"""Seconds before the end of our commit in which a write that we see may be our own."""
 MOST_DOUBTS: Final = 2_000
 OFTEN: Final = 0.1
-"""Of the commits with a counter, so many that failed or waited because of it ask for more shards."""
+"""A counter gets more shards if it made this share of its commits fail or wait."""
 SPARE: Final = 2.0
-"""Times as many shards as the rate asks for a contended counter has at most: random choices meet."""
+"""A contended counter gets at most this many times the shards that its rate needs: random choices collide."""
 
 RATE: Final = "rate"
 CONTENTION: Final = "contention"
@@ -45,15 +45,15 @@ class Raise(NamedTuple):
     after: int
     why: str
     own: float
-    """Writes a second: ours."""
+    """Writes per second by this flusher."""
     others: float
 
 
 class Growth:
-    """What one flusher sees of the counters that it writes."""
+    """What one flusher knows about the counters that it writes."""
 
     def __init__(self, writes: float, most: int, pick: Callable[[int], int] = random.randrange) -> None:
-        """`writes`: how many a second a shard takes. `most` shards of a counter."""
+        """`writes`: writes per second that a shard takes; `most`: the most shards of a counter."""
         self._rate = writes
         self._most = most
         self._pick = pick
@@ -61,22 +61,22 @@ class Growth:
         self._waited = Waited()
         self._under_way: frozenset[tuple[str, int]] = frozenset()
         self._doubts: list[tuple[str, int, float | None, float, float]] = []
-        """Looks at shards to which a commit of ours is under way."""
+        """Looks at shards to which we were just committing."""
 
     def tries(self, adds: Iterable[ShardAdd]) -> None:
-        """A commit of ours begins: until it ends nobody can say whether the last write of a shard is ours."""
-        self._resolve(inf)  # the one before it failed
+        """Our commit begins. Until it ends, the last write of these shards may be ours."""
+        self._resolve(inf)  # the commit before this one failed
         self._under_way = frozenset([(counter, shard) for counter, shard, *_ in adds])
 
     def _resolve(self, ours: float) -> None:
-        """What was written from then on may be ours."""
+        """Use the doubtful looks. Writes at `ours` or later may be our own."""
         doubts, self._doubts = self._doubts, []
         for counter, shard, age, at, now in doubts:
             if counter in self._seen and (age is None or now - age < ours):
                 self._seen[counter].saw(shard, age, at)
 
     def wrote(self, adds: Sequence[ShardAdd], seconds: float, now: float) -> None:
-        """A commit of ours is done, and took so long."""
+        """Our commit is done; it took so many seconds."""
         self._resolve(now - DOUBT)
         self._under_way = frozenset()
         for counter, shard, _, shards, _ in adds:
@@ -91,8 +91,8 @@ class Growth:
         self._waited.end(now)
 
     def contended(self, adds: Iterable[ShardAdd], seconds: float, now: float) -> None:
-        """A try of ours that took so long met others, nobody says where: most likely at the shard that is written most
-        often of those that others write to.
+        """Our commit, which took so long, collided with another writer. The store does not say at which counter: blame
+        the one whose shards are written most often, among those that others write to.
         """
         self._waited.begin(now - seconds)
         tried = [writing for add in adds if (writing := self._seen.get(add.counter))]
@@ -102,7 +102,7 @@ class Growth:
             max(contested, key=lambda writing: writing.heat(now)).blames.add(now)
 
     def looks(self, now: float) -> Sequence[tuple[str, int]]:
-        """Shards whose ages are to be asked for. Called every few seconds; the counters take turns."""
+        """The shards whose ages to ask for now. Called every few seconds; counters take turns."""
         asked: list[tuple[str, int]] = []
         longest = KEPT if len(self._seen) < MOST_COUNTERS else BUCKET * BUCKETS
         for counter, writing in [*self._seen.items()]:
@@ -115,7 +115,7 @@ class Growth:
     def saw(
         self, asked: Iterable[tuple[str, int]], ages: Mapping[tuple[str, int], float], at: float, now: float
     ) -> None:
-        """What came of `looks`, asked for at that time: the store looked then, or later."""
+        """Take the answer to `looks`. It was asked for `at` that time; the store looked then or later."""
         for counter, shard in asked:
             age = ages.get((counter, shard))
             if (counter, shard) in self._under_way:
@@ -125,7 +125,7 @@ class Growth:
         del self._doubts[MOST_DOUBTS:]
 
     def due(self, now: float) -> Sequence[Raise]:
-        """Counters that need more shards than they have."""
+        """The counters that need more shards now."""
         written = [(name, one) for name, one in self._seen.items() if now - one.last <= BUCKET * (BUCKETS + 1)]
         wanted = [(counter, writing, *self._wanted(writing, now)) for counter, writing in written]
         return [
@@ -136,20 +136,22 @@ class Growth:
 
     def _wanted(self, writing: Writing, now: float) -> tuple[int, str]:
         own = writing.own(now)
-        surely = own + writing.others_surely()  # of many flushers the one that errs most would decide for all
+        surely = (
+            own + writing.others_surely()
+        )  # a cautious estimate: among many flushers the one that errs most would decide for all
         if surely > ENOUGH * self._rate * writing.shards:
             return min(ceil(surely / self._rate), self._most), RATE
         if all(writing.blames.whole(now)) and writing.blames.all(now) >= OFTEN * writing.writes.all(now):
-            waiting = ceil(surely * self._waited.factor(now) / self._rate)  # others wait as we do
+            waiting = ceil(surely * self._waited.factor(now) / self._rate)  # other flushers wait as much as we do
             spare = min(2 * writing.shards, ceil(SPARE * surely / self._rate))
             return min(max(waiting, spare), self._most), CONTENTION
         return 0, ""
 
     def raised(self, counter: str, number: int) -> None:
-        """It has so many now."""
+        """The counter has so many shards now."""
         if counter in self._seen:
             self._seen[counter].become(number)
 
     def most(self) -> int:
-        """Shards of the counter that has most of those it watches."""
+        """The largest number of shards among the watched counters."""
         return max((writing.shards for writing in self._seen.values()), default=0)

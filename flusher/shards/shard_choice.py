@@ -1,4 +1,4 @@
-"""Owns what a flusher believes of the counters' shards, and chooses those that take the next sums."""
+"""Remembers the counters' numbers of shards, and chooses the shard for each sum."""
 
 import random
 from collections import OrderedDict
@@ -12,7 +12,7 @@ from shared.runtime.clock import Clock
 
 MOST_COUNTERS: Final = 100_000
 FRESH: Final = 60.0
-"""Seconds for which a number is believed. An old one is no danger: it is only that a new shard is used later."""
+"""Seconds for which a number is used without a look. An old one is safe: new shards are just used later."""
 
 
 class ShardBook:
@@ -29,7 +29,7 @@ class ShardBook:
         self._full: dict[str, frozenset[int]] = {}
 
     async def adds(self, sums: Mapping[str, int]) -> tuple[ShardAdd, ...]:
-        """Each sum to a random shard of its counter that is not full."""
+        """For each sum, an add to a random shard of its counter that is not full."""
         now = self._clock.monotonic()
         unknown = [name for name in sums if name not in self._numbers or self._numbers[name][1] < now]
         if unknown:
@@ -43,23 +43,23 @@ class ShardBook:
         return adds
 
     def full(self, shards: Iterable[tuple[str, int]]) -> None:
-        """The store would not add to these."""
+        """These shards are full."""
         for name, index in shards:
             self._full[name] = self._full.get(name, frozenset()) | {index}
 
     def done(self, adds: Iterable[ShardAdd]) -> None:
-        """These were applied: a new counter is not new any more."""
+        """These adds were applied, so their counters have a config now."""
         for name, _, _, num_shards, _ in adds:
             self.raised(name, num_shards)
 
     def raised(self, name: str, number: int) -> None:
-        """There are at least so many now."""
+        """The counter has at least so many shards now."""
         known, until = self._numbers.get(name, (0, 0.0))
         if known < number:
             self._numbers[name] = (number, until)
 
     def shrunk(self, names: Iterable[str]) -> None:
-        """They have fewer shards than was believed: they are asked for again."""
+        """These counters have fewer shards than believed: forget their numbers."""
         for name in names:
             self._numbers.pop(name, None)
             self._full.pop(name, None)

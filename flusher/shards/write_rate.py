@@ -1,7 +1,7 @@
-"""Owns what a flusher knows of how often one counter is written: by itself, and, from looks now and then, by others.
+"""Estimates how often one counter is written: by this flusher, and, from occasional looks, by others. Pure.
 
-A look asks how long ago some shards were written. What was written after our own last write, others wrote: so many of
-them in so much time that was looked back on. Who writes alone never sees any, however regularly it writes. Pure.
+A look asks how long ago some shards were written. A write after our own last one is somebody else's. The number of such
+writes, divided by the time that the looks covered, is the rate of others. A flusher that writes alone never sees any.
 """
 
 from collections import deque
@@ -11,27 +11,27 @@ from typing import Final
 
 BUCKET: Final = 5.0
 BUCKETS: Final = 4
-"""Whole ones that count. So a burst of 10 s, which touches three, leaves one that it is not in."""
+"""Complete buckets that count. A burst of 10 s touches three of them at most, so one is free of it."""
 UNEVEN: Final = 1.25
-"""How much more than in the poorest bucket there is to be in all of them, on average, to be believed."""
+"""The average of the buckets is believed up to this many times the emptiest bucket."""
 LOOKS: Final = 10
 LOOKED_AT: Final = 4
-"""Shards in one look, at most."""
+"""Shards of one counter in one look at most."""
 SLACK: Final = 0.1
-"""Seconds in which nobody can say whose write was the last."""
+"""Seconds within which the order of two writes is unknown."""
 SURE: Final = 2.0
-"""Standard deviations by which an estimate of others' writes is made smaller, before anything follows from it."""
+"""Use the estimate of others' writes minus this many standard deviations."""
 WRITES_FOR_A_READ: Final = 100
 MORE: Final = 10
-"""Writes by which, within the buckets, there must be more than twice as many as before, to look again earlier."""
+"""Look again early if there are this many more than twice the writes of the last time."""
 MOST_FACTOR: Final = 4.0
-"""Times as often as it is seen a counter may be wanted to be written, by what we waited."""
+"""The most by which waiting can raise the estimated demand."""
 FEWEST: Final = 3
-"""Writes, within the buckets, of a counter that is worth a look."""
+"""Recent writes that make a counter worth a look."""
 
 
 class Buckets:
-    """How many of something there were in the last seconds."""
+    """Counts events of the last seconds."""
 
     __slots__ = ("_counts", "_last")
 
@@ -44,7 +44,7 @@ class Buckets:
         self._counts[0] += 1
 
     def whole(self, now: float) -> list[int]:
-        """Without the one that is not over yet."""
+        """The counts of the complete buckets."""
         self._turn(now)
         return self._counts[1:]
 
@@ -61,19 +61,19 @@ class Buckets:
 
 
 class Waited:
-    """How much of its time a flusher spent on commits that met others, from the first try to the end."""
+    """The share of its time that a flusher spent on commits that collided with others."""
 
     def __init__(self) -> None:
         self._begun: float | None = None
         self._spans: deque[tuple[float, float]] = deque()
 
     def begin(self, then: float) -> None:
-        """One of them has begun then; if it goes on, nothing is new."""
+        """Such a commit began then. No change if one is under way."""
         if self._begun is None:
             self._begun = then
 
     def end(self, now: float) -> None:
-        """It is done; or there was none."""
+        """The commit is done. No change if none was under way."""
         if self._begun is not None:
             self._spans.append((self._begun, now))
             self._begun = None
@@ -81,16 +81,16 @@ class Waited:
                 self._spans.popleft()
 
     def factor(self, now: float) -> float:
-        """How many times as often it could have written otherwise."""
+        """How many times as often it could have written without waiting."""
         window = BUCKET * BUCKETS
         since = now - window
         spans = [*self._spans, *([(self._begun, now)] if self._begun is not None else [])]
-        lost = sum(max(0.0, end - max(begin, since)) for begin, end in spans)  # older ones do not reach into it
+        lost = sum(max(0.0, end - max(begin, since)) for begin, end in spans)  # older spans end before the window
         return min(MOST_FACTOR, window / max(window - lost, 1e-9))
 
 
 class Writing:
-    """Of one counter with `shards` shards."""
+    """The writes of one counter."""
 
     __slots__ = (
         "_begun",
@@ -109,40 +109,40 @@ class Writing:
     def __init__(self, shards: int) -> None:
         self.shards = shards
         self.last = 0.0
-        """When we wrote last, or tried to."""
+        """When we last wrote, or tried to."""
         self.writes = Buckets()
         self.blames = Buckets()
         """Commits that failed or took long, most likely because of this counter."""
         self._mine: dict[int, float] = {}
-        """When we wrote to which shard last, since the looks began."""
+        """When we last wrote to each shard, since the looks began."""
         self._begun = 0.0
         self._left = 0
-        """Looks."""
+        """Looks that are left in this series."""
         self._events = self._exposure = 0.0
         self._since = 0
         """Writes of ours since the last look."""
         self._then = 0
-        """What `writes` said when the looks began; 0 if they never did."""
+        """The count of `writes` when the looks began; 0 if they never did."""
 
     def wrote(self, shard: int, shards: int, now: float) -> None:
-        """We did, at one of so many shards."""
+        """We wrote to this shard; the counter has `shards` of them."""
         if shards != self.shards:
             self.become(shards)
         self.last = now
         self.writes.add(now)
         self._since += 1
-        if self._then:  # also after the last look, whose answer may be under way
+        if self._then:  # also after the last look: its answer may still be on its way
             self._mine[shard] = now
 
     def become(self, shards: int) -> None:
-        """Another number of shards: what was seen of the others' pace at one of them says nothing any more."""
+        """The number of shards has changed: what was seen of others' writes no longer applies."""
         self.shards = shards
         self.blames = Buckets()
         self._left = self._then = 0
         self._events = self._exposure = 0.0
 
     def looks(self, now: float, pick: Callable[[int], int]) -> list[int]:
-        """Shards to be looked at now."""
+        """The shards to look at now."""
         if not self._left:
             recent = self.writes.all(now)
             most = WRITES_FOR_A_READ * LOOKS * min(self.shards, LOOKED_AT)
@@ -162,7 +162,7 @@ class Writing:
         self._exposure /= 2
 
     def saw(self, shard: int, age: float | None, asked: float) -> None:
-        """How many seconds ago it was written, by anybody, at the time `asked`; None: never."""
+        """The shard was written `age` seconds before `asked`, by anybody; None: never."""
         since = asked - self._mine.get(shard, self._begun)
         if since <= 0:
             return
@@ -172,20 +172,20 @@ class Writing:
         self._exposure += since / self.shards
 
     def own(self, now: float) -> float:
-        """Writes of ours a second, as far as they last."""
+        """Our writes per second, without short bursts."""
         counts = self.writes.whole(now)
         return min(sum(counts) / len(counts), UNEVEN * min(counts)) / BUCKET
 
     def others(self) -> float:
-        """Writes of others a second."""
+        """Writes per second by others."""
         return max(self._events - 1, 0) / self._exposure if self._events else 0.0
 
     def others_surely(self) -> float:
-        """At least so many; nothing until the looks have gone on for long enough to outlast a burst."""
+        """A cautious lower estimate of `others`; 0 until the looks have outlasted a burst."""
         if self._left or not self._events:
             return 0.0
         return self.others() * max(0.0, 1 - SURE / sqrt(self._events))
 
     def heat(self, now: float) -> float:
-        """About how often each of its shards is written."""
+        """The approximate writes per second to each shard."""
         return (self.writes.all(now) / (BUCKET * BUCKETS) + self.others()) / self.shards

@@ -164,7 +164,7 @@ async def test_a_page_that_is_refused_for_good_ends_the_job_and_no_flusher() -> 
     await parts.worker.work(await parts.start())
     standing = await parts.standing()
     assert (standing.state, standing.progress.tasks) == (FAILED, 0)
-    assert standing.why.startswith("the page behind '' can't be done: nothing of j, not even a; what is done stays")
+    assert standing.why.startswith("the page behind '' failed: nothing of j, not even a. Changes that were made stay")
 
 
 async def test_a_task_that_can_not_be_done_now_lets_others_have_their_turn() -> None:
