@@ -1,1 +1,1 @@
-"""The words of the domain and its rules. Pure: no I/O, no event loop."""
+"""The words and rules of the domain. Pure: no I/O, no event loop."""

@@ -1,36 +1,36 @@
-"""Every error of ours. The docstring of each is what it means; adapters translate vendors' errors into these."""
+"""All errors of Countersink. The docstring says what an error means; adapters translate vendors' errors into these."""
 
 from collections.abc import Collection
 
 
 class CountersinkError(Exception):
-    """Something went wrong that has a name."""
+    """The base of all errors of Countersink."""
 
 
 class SettingsError(CountersinkError):
-    """A setting or an argument is wrong; the message names it and says what would be right."""
+    """A setting or an argument is wrong. The message names it and says what is allowed."""
 
 
 class UnreadableError(CountersinkError):
-    """A message can't be decoded; the message says why. It belongs with the dead letters."""
+    """A message can't be decoded; the error says why. It becomes a dead letter."""
 
 
 class NewerError(CountersinkError):
-    """A message or a task of a version of Countersink that this process does not know. It must be left to newer ones:
-    neither counted nor buried.
+    """A message or task was written by a newer version of Countersink. Leave it to newer processes: neither count nor
+    bury it.
     """
 
 
 class TransientError(CountersinkError):
-    """It may work later, and may even have happened. Try again with the same ids."""
+    """The call failed, may have happened all the same, and may work later. Retry it with the same ids."""
 
 
 class ContendedError(TransientError):
-    """Another request was first at the same entities; this one was most probably not applied."""
+    """Another request changed the same entities first. This one was most probably not applied."""
 
 
 class OverloadedError(TransientError):
-    """A limit is reached and nothing was taken. Come back after `retry_after` seconds."""
+    """A limit is reached and nothing was accepted. Retry after `retry_after` seconds."""
 
     def __init__(self, message: str, retry_after: float = 1.0) -> None:
         super().__init__(message)
@@ -38,54 +38,54 @@ class OverloadedError(TransientError):
 
 
 class ShareError(OverloadedError):
-    """One tenant, or one counter, would hold more than its share; nothing was taken, and others are served."""
+    """One tenant or counter would use more than its share. Nothing was accepted; others are still served."""
 
 
 class StorageFullError(TransientError):
-    """The disk is full and nothing was taken. Free some space; nothing accepted is lost."""
+    """The disk is full and nothing was accepted. Free some space; nothing that was accepted is lost."""
 
 
 class DoubtfulError(TransientError):
-    """A limit was met after something may have been taken. Come back when the limit says, with the same ids."""
+    """A limit was reached after something may have been accepted. Retry with the same ids when the limit allows it."""
 
     def __init__(self, limit: CountersinkError) -> None:
-        super().__init__(f"{limit}; what was sent may have been taken all the same: send it again with the same id")
+        super().__init__(f"{limit}; the request may have been accepted all the same: send it again with the same id")
         self.limit = limit
 
 
 class BrokerRejectedError(TransientError):
-    """The broker refuses these messages as things are now. One of them may be to blame, or what somebody will mend."""
+    """The broker refuses these messages for now. The cause may be one of them, or something that will be repaired."""
 
 
 class UnkeptError(TransientError):
-    """Nobody would keep what is published now, so nothing was sent. It works as soon as somebody has mended that."""
+    """Nobody would keep what is published now, so nothing was sent. It works again once the set-up is repaired."""
 
 
 class TooLargeError(CountersinkError):
-    """A message is larger than the broker ever takes; nothing was sent, and it will never fit."""
+    """A message is larger than the broker's limit. Nothing was sent, and it will never fit."""
 
 
 class DamagedError(CountersinkError):
-    """What is stored can't be read any more. Only a backup helps."""
+    """Stored data can't be read any more. Restore a backup."""
 
 
 class LostFileError(DamagedError):
-    """A data file that was there before is gone, or another stands in its place; the message says what to do."""
+    """A data file is gone, or was replaced by another one. The message says what to do."""
 
 
 class RefusedError(CountersinkError):
-    """The store refuses this commit as invalid and will refuse it again; nothing of it was applied."""
+    """The store refuses this commit as invalid and will refuse it again. Nothing was applied."""
 
 
 class AlreadyAppliedError(CountersinkError):
-    """A receipt of the commit exists; nothing was applied. Look the receipts up and commit what is left."""
+    """A receipt of the commit exists already, so nothing was applied. Look the receipts up and commit the rest."""
 
 
 class LateError(CountersinkError):
-    """The commit might happen after the time up to which it is allowed; nothing was applied. Judge its ages again."""
+    """The commit might have happened after its time limit, so nothing was applied. Check the ages again."""
 
     def __init__(self, reached: int) -> None:
-        super().__init__(f"the commit may happen as late as {reached} ms by the store's time, which is too late for it")
+        super().__init__(f"the commit might happen as late as {reached} ms by the store's clock, after its time limit")
         self.reached = reached
         """The store's time (ms) by which the commit might happen."""
 
@@ -95,7 +95,7 @@ class StoodStillError(TransientError):
 
 
 class GoneError(CountersinkError):
-    """These messages are not in the file any more: another process has settled them. Nothing was applied."""
+    """Another process has settled these messages; they are not in the file any more. Nothing was applied."""
 
     def __init__(self, messages: Collection[str]) -> None:
         super().__init__(f"settled by another process: messages {sorted(messages)}")
@@ -103,15 +103,15 @@ class GoneError(CountersinkError):
 
 
 class InexactError(TransientError):
-    """Nobody knows just what a counter is now, and nothing less will do."""
+    """An exact reading is required, and the counter can't be read exactly now."""
 
 
 class ChangedError(CountersinkError):
-    """Somebody else has set a counter, or added to it from the same source, since it was read; nothing was applied."""
+    """A counter was set, or imported from the same source, since it was read. Nothing was applied."""
 
 
 class ShrunkError(CountersinkError):
-    """These counters have fewer shards than the commit says; nothing was applied. Ask for their numbers again."""
+    """These counters have fewer shards than the commit expects. Nothing was applied. Read their numbers again."""
 
     def __init__(self, counters: Collection[str]) -> None:
         super().__init__(f"compacted meanwhile: {sorted(counters)}")
@@ -119,15 +119,15 @@ class ShrunkError(CountersinkError):
 
 
 class CrowdedError(CountersinkError):
-    """Fewer shards could not hold what there is; nothing was changed."""
+    """So few shards could not hold the value. Nothing was changed."""
 
 
 class NotAloneError(CountersinkError):
-    """Another application writes to the same shards, and does not see what this would change; nothing was changed."""
+    """Another application writes to the same shards and would not notice the change. Nothing was changed."""
 
 
 class ShardFullError(CountersinkError):
-    """These (counter, shard) hold so much that another sum might overflow them; nothing was applied. Use others."""
+    """These (counter, shard) might overflow. Nothing was applied. Use other shards."""
 
     def __init__(self, shards: Collection[tuple[str, int]]) -> None:
         super().__init__(f"full: {sorted(shards)}")

@@ -1,7 +1,7 @@
-"""When nothing is left of members that are gone, by what all flushers have seen (rule 16). Pure.
+"""Decides when the messages of members that are gone have all been applied, from what flushers saw (rule 16). Pure.
 
-It is the one rule of the fleet that is no proof: Pub/Sub may deliver a message to nobody for as long as this takes.
-Times are of the store's clock, in milliseconds.
+This is the one rule of the fleet that is not a proof: Pub/Sub could hold a message back for as long as this takes.
+Times are milliseconds of the store's clock.
 """
 
 from dataclasses import replace
@@ -10,32 +10,32 @@ from typing import Final
 from shared.model.fleet import SILENCE, Fleet, Record
 
 HOLDS: Final = 600.0
-"""Seconds after its last look at which a flusher gives back what it holds; and the longest lease of a broker."""
+"""Seconds after its last look at which a flusher gives its messages back. Also a broker's longest lease."""
 WATCHES: Final = 2 * HOLDS + 60.0
-"""Seconds for which all flushers must have seen nothing old before a member that is gone is forgotten. They count from
-when it can't have published anything more.
+"""Seconds for which all flushers must have seen nothing old before a member that is gone is forgotten. They begin
+when the member can't have published anything more.
 """
 REPORTS: Final = 60.0
-"""Seconds between two reports of a flusher, while there is something to watch for."""
+"""Seconds between two reports of a flusher while a member is gone."""
 OVERDUE: Final = 5 * REPORTS
 
 
 def horizon(fleet: Fleet, topic: str) -> int:
-    """When the members of the topic that are gone have surely published their last; 0 if there are none."""
+    """The time by which the topic's gone members had certainly published their last message; 0 if none is gone."""
     gone = (one for one in fleet.members.values() if one.struck and one.topic in {topic, ""})
     return max(map(_last_publish, gone), default=0)
 
 
 def reported(fleet: Fleet, flusher: str, *, clear: int, begun: int, now: int) -> Fleet:
-    """A flusher has held and pulled nothing that was published before `clear`, from `begun` to `now`. Members and
-    flushers that are gone, by all reports, are forgotten.
+    """The fleet after a flusher reports that from `begun` to `now` it neither held nor pulled anything published before
+    `clear`. Members and flushers that are gone according to all reports are forgotten.
     """
     watch = fleet.flushers[flusher]._replace(clear=clear, begun=begun, until=now)
     return _without_gone(_without_silent(replace(fleet, flushers={**fleet.flushers, flusher: watch}), now), now)
 
 
 def _without_silent(fleet: Fleet, now: int) -> Fleet:
-    """A flusher that does not report is taken for dead; some time later it holds nothing any more."""
+    """A flusher that does not report is taken for dead. It is forgotten when it can't hold messages any more."""
     strike = max((one.struck for one in fleet.members.values()), default=0)
     flushers = {}
     for name, one in fleet.flushers.items():
@@ -52,9 +52,9 @@ def _without_gone(fleet: Fleet, now: int) -> Fleet:
 
 
 def _unseen(fleet: Fleet, record: Record, now: int) -> bool:
-    """Whether every flusher of its topic has seen nothing so old for long enough, after the last that it could have
-    published: before that it may just have been quiet. Nobody knows the topic of an older version, so its record needs
-    all of them.
+    """Whether every flusher of its topic has watched for long enough, and has seen nothing that the member could have
+    published. Watching counts from the member's last possible publish: before, the member may just have been quiet. The
+    record of an older version has no topic, so it needs all flushers.
     """
     last = _last_publish(record)
     watches = [one for one in fleet.flushers.values() if record.topic in {one.topic, ""}]
@@ -65,5 +65,5 @@ def _unseen(fleet: Fleet, record: Record, now: int) -> bool:
 
 
 def _last_publish(record: Record) -> int:
-    """A member that was struck has published nothing later: a minute is for a commit that was under way."""
+    """The last time at which a struck member can have published. A minute allows for a commit that was under way."""
     return record.struck + int(SILENCE * 1000) + 60_000

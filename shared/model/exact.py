@@ -1,8 +1,9 @@
-"""The arithmetic of exact reads: a cached snapshot and the overlay make one value, or say that they can't. Pure.
+"""The arithmetic of exact reads: adds a cached snapshot and the overlay, or finds that they do not fit. Pure.
 
-An accepted increment is in the base, applied or dead, or in the overlay, never in both: what the base found settled is
-skipped in the overlay; and a base that could miss something is void (its time is below the floor) or stale (it has not
-asked for the receipts of an entry that may have been applied before the entry was made).
+An accepted increment is in the base (applied or dead) or in the overlay, and counted in one of them only. Entries whose
+receipts the base found settled are skipped. A base that could lack something can't be used: it is void if its time is
+below the floor, and stale if it did not look for the receipts of an entry that may have been applied before the entry
+was made.
 """
 
 from collections.abc import Collection, Iterable, Iterator
@@ -20,22 +21,22 @@ class Base(NamedTuple):
     """The store's time (ms)."""
     total: Total
     asked: Collection[str]
-    """Receipt keys it looked for."""
+    """The receipt keys that the snapshot looked for."""
     applied: Collection[str]
-    """Those of them that it found settled: they add nothing beside `total`, which holds the dead ones, too."""
+    """Those that it found settled. `total` includes them, and the dead ones too."""
     born: float
-    """On the monotonic clock."""
+    """When it was read, on the monotonic clock."""
     exact: bool = True
-    """Of one instant; otherwise right only when nothing is pending."""
+    """Whether it is of one instant. If not, it is right only when nothing is pending."""
     epoch: str = ""
     viewed: int = 0
-    """Later than that of bases whose view of the overlay is older. A view that is older than the base's may hold an
-    entry that has been applied and removed, and so was not asked for.
+    """A number that grows with each view of the overlay. A view older than the base's may hold an entry that has since
+    been applied and removed, whose receipt the base did not look for.
     """
 
 
 def keys_of(view: View) -> list[str]:
-    """The receipts a snapshot has to ask for: of all entries and of the client ids in them, unconfirmed ones too."""
+    """The receipts that a snapshot must look for: of all entries and their client ids, unconfirmed ones too."""
     keys = []
     for entry in view.entries:
         keys.append(entry.key)
@@ -44,9 +45,7 @@ def keys_of(view: View) -> list[str]:
 
 
 def pending(base: Base, view: View) -> int | None:
-    """What is accepted and not applied in the base: what its dead receipts say, and entries that it does not know;
-    None if this base can't say.
-    """
+    """The sum that is accepted and not applied in the base: its dead receipts, and the entries that it lacks. None if the base does not fit the view."""
     if base.time < view.floor or base.epoch != view.epoch:
         return None
     total = 0
@@ -68,19 +67,19 @@ def pending(base: Base, view: View) -> int | None:
 
 
 def doubtful(base: Base) -> bool:
-    """Whether an id in a dead receipt may have been counted by a receipt that has expired since."""
+    """Whether an id in a dead receipt may have been counted under a receipt that has expired."""
     if not base.total.sure_until or base.now <= base.total.sure_until:
         return False
     return any(key not in base.applied for key in ids_of(base.total.dead))
 
 
 def ids_of(entries: Iterable[Entry]) -> Iterator[str]:
-    """The receipt keys of the ids in them."""
+    """The receipt keys of the client ids in the entries."""
     return (key for entry in entries for key, _ in entry.keyed)
 
 
 def _ids(entry: Entry, applied: Collection[str], counted: set[str]) -> int:
-    """What those of its ids add that are not applied and that no entry before it has: an id counts once."""
+    """The sum of the entry's client ids that are neither applied nor in an earlier entry: an id counts once."""
     total = 0
     for key, delta in entry.keyed:
         if key not in applied and key not in counted:

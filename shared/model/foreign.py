@@ -1,4 +1,4 @@
-"""Counters of other applications: how they are read, and what is kept of how much of them was added here."""
+"""Counters of other applications: how to read them, and marks that record how much was imported."""
 
 from collections.abc import AsyncGenerator
 from typing import NamedTuple, Protocol
@@ -9,35 +9,37 @@ class Foreign(NamedTuple):
 
     name: str
     total: int = 0
-    """What its own code would answer."""
+    """The value that the application's own code would return."""
     flaw: str = ""
-    """Why nobody knows."""
+    """Why the total is unknown; empty if it is known."""
 
 
 class Mark(NamedTuple):
-    """How much of what a source holds of a counter has been added here: the sum of all such additions."""
+    """Records how much of a counter in a source has been added here: the sum of all imports."""
 
     source: str
     counter: str
     seen: int
-    """What it must still be; 0 before the first addition."""
+    """The expected old value; 0 before the first import."""
     total: int
-    """What it is from then on: another number, within int64."""
+    """The new value: a different number, within int64."""
 
 
 class Source(Protocol):
-    """One application, which may go on counting. Nothing is written there."""
+    """Another application's data. It may go on counting; nothing is written there."""
 
     name: str
-    """The same for the same data, for ever; no other data has it."""
+    """Identifies the data for ever; no other data has the same name."""
 
     def counters(self, prefix: str) -> AsyncGenerator[Foreign | str, None]:
-        """Those whose names begin so, each once; among them, as sentences, what was found that its own code does not
-        count. Of one that is counted on meanwhile, a total that it may have had; no less than any it had before, if it
-        only grows.
+        """All counters whose names start with the prefix, each once. A string among them describes something that the
+        application's own code does not count.
+
+        The total of a counter that changes meanwhile is one that it may have had. If it only grows, the total is no
+        less than before the call.
         """
         ...
 
     async def counter(self, name: str) -> Foreign | None:
-        """One of these, as it is now; none if it is not there."""
+        """One counter as it is now; None if it does not exist."""
         ...

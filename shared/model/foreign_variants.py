@@ -5,45 +5,45 @@ from enum import Enum, auto
 from typing import Final
 
 MOST_SHARDS: Final = 10_000
-"""Of one counter, as far as anybody had so many on purpose."""
+"""Shards of one counter that are looked for. More would be a mistake."""
 
 
 class By(Enum):
-    """What tells the shards of one counter from those of others, and so which of them its own code adds up."""
+    """How the application's own code finds the shards of one counter."""
 
     CONFIG = auto()
-    """Those whose keys the number in the counter's config makes."""
+    """By keys that follow from the number in the counter's config."""
     LABEL = auto()
-    """All that have the counter's name as a property."""
+    """By a property that holds the counter's name."""
     PARENT = auto()
-    """All below the counter's key."""
+    """By the parent: all entities below the counter's key."""
     KIND = auto()
-    """All of the kind that is called after the counter."""
+    """By the kind, which is named after the counter."""
     ALL = auto()
-    """All of the kind: there is one counter."""
+    """All entities of the kind: there is only one counter."""
 
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """One of them."""
+    """One published variant."""
 
     name: str
     what: str
     by: By
     shard: str = ""
-    """Kind of the shards; of `By.KIND` how it begins. Empty: it has to be said."""
+    """Kind of the shards; with `By.KIND` the beginning of the kind. Empty: the user must name it."""
     config: str = ""
     label: str = ""
     count: str = "count"
     number: str = ""
-    """Property of the config: how many shards there are."""
+    """The property of the config that holds the number of shards."""
     shards: int = 0
-    """How many there are where the config does not say so."""
+    """The number of shards if the config does not hold it."""
     renamed: bool = False
-    """Whether the kind of the shards may be another one."""
+    """Whether the user may name another kind for the shards."""
 
     def kinds(self, kind: str = "") -> tuple[str, ...]:
-        """All that its code reads and writes."""
+        """All kinds that its code reads and writes."""
         return tuple(one for one in (self.config, kind or self.shard) if one)
 
 

@@ -1,6 +1,6 @@
-"""The words of jobs: what visits all counters under a prefix, its tasks, and what has become of it. Pure.
+"""The words of jobs: a job visits every counter under a prefix, divided into tasks. Pure.
 
-A task is a range of names. Two tasks of a job never begin at the same place, so that is what names them.
+A task is a range of names. No two tasks of a job begin at the same name, so the beginning identifies a task.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,25 +22,25 @@ EXPORT: Final = "export"
 COMPACT: Final = "compact"
 KINDS: Final = (ADD, RESET, DELETE, EXPORT, COMPACT)
 EXACT: Final = (RESET, DELETE, EXPORT)
-"""Those that have to read counters exactly."""
+"""The kinds that must read counters exactly."""
 NUMBERS: Final = {ADD: "delta", COMPACT: "shards"}
-"""What comes with those kinds that a number comes with."""
+"""The name of the number that comes with some kinds."""
 RUNNING: Final = "running"
 DONE: Final = "done"
 FAILED: Final = "failed"
-FORGOTTEN: Final = "it is so old that it is being forgotten"
-STOPPED: Final = "somebody stopped it; what is done stays"
+FORGOTTEN: Final = "it is so old that it is being deleted"
+STOPPED: Final = "somebody stopped it; changes that were made stay"
 ALL: Final = 2**60
-"""The share of a whole job."""
+"""The share of the whole job."""
 MOST_EXAMPLES: Final = 3
-"""Counters that failed and are named, of a task and in one place where progress is kept."""
+"""Failed counters that a task's record, or a stored progress, names at most."""
 LONGEST_ID: Final = 100
 EXPORTS_LIVE: Final = 8 * DAY
 _SIGNS: Final = frozenset("0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-_.")
 
 
 def flaw_of_job(value: object) -> str | None:
-    """Why this can't be the id of a job; None if it can. It stands in paths and in keys."""
+    """Why this can't be a job's id; None if it can. Ids are part of paths and keys."""
     if type(value) is not str:
         return "must be a string"
     if not 1 <= len(value) <= LONGEST_ID or not _SIGNS.issuperset(value) or not value[0].isalnum():
@@ -49,7 +49,7 @@ def flaw_of_job(value: object) -> str | None:
 
 
 def flaw_of_prefix(value: object) -> str | None:
-    """Why no counter can begin so; None if one can. An empty one is that of all."""
+    """Why this can't be a prefix; None if it can. The empty prefix means all counters."""
     if type(value) is not str:
         return "must be a string"
     try:
@@ -62,72 +62,74 @@ def flaw_of_prefix(value: object) -> str | None:
 
 
 class Job(NamedTuple):
-    """What is to be done to each counter under the prefix, once."""
+    """A change to make once to each counter under the prefix."""
 
     id: str
     kind: str
     prefix: str
     number: int = 0
-    """See `NUMBERS`. Stores call it `delta`, as it was that of an add before there were others."""
+    """See `NUMBERS`. Stores call it `delta`: the first kind was `add`."""
     created: int = 0
-    """Milliseconds since 1970, for people: by the clock of whoever asked for it."""
+    """Milliseconds since 1970 by the clock of the process that started it. For people."""
     expires: int = 0
-    """It is forgotten then, by the store's time, and its id can be used again: no receipt of it is there any more."""
+    """When the job is deleted, by the store's clock. All its receipts have expired then, so its id can be reused."""
 
     def asks(self, kind: str, prefix: str, number: int) -> bool:
-        """Whether it is for just this."""
+        """Whether the job is exactly this."""
         return (self.kind, self.prefix, self.number) == (kind, prefix, number)
 
     def taken(self) -> str:
-        """What is wrong where another was asked for under its id."""
+        """The message if another job was asked for under this id."""
         number = f" with {NUMBERS[self.kind]} {self.number}" if self.kind in NUMBERS else ""
         return f"there is another job called {self.id!r}: {self.kind} under the prefix {self.prefix!r}{number}"
 
     def receipt_of(self, counter: str) -> str:
-        """The key of what it does to this one."""
+        """The receipt key of its change to this counter."""
         return key_of_visit(self.id, counter)
 
     def receipts_expire(self) -> int:
-        """All of them at once, whoever makes them and when, so that they go by one setting: that of the start."""
+        """When all its receipts expire. The settings at the start of the job decide."""
         return self.expires - DAY
 
     def until(self) -> int:
-        """The last time of the store at which something may be done for it: all its receipts are still there."""
+        """The last time (by the store's clock) at which its changes may be made: all receipts still exist then."""
         return self.receipts_expire() - HOUR
 
 
 def lifetime_of_job(kind: str, receipts_live: int) -> int:
-    """Milliseconds. What an export has written is large; what the others did is forgotten a day after their receipts,
-    which some servers delete late.
+    """Milliseconds until a job is deleted.
+
+    Exports are large, so they live for a fixed time. Other jobs live a day longer than their receipts, which some
+    servers delete late.
     """
     return EXPORTS_LIVE if kind == EXPORT else receipts_live + DAY
 
 
 class Task(NamedTuple):
-    """One range of a job: a page of it is to be visited, the rest to be split."""
+    """One range of a job: visit one page of it, and split the rest."""
 
     job: str
     range: Range = Range()
     share: int = ALL
-    """Of the job, as far as anybody can guess: half of it for each of two parts."""
+    """The estimated share of the job: each of two parts gets half."""
     again: bool = False
-    """Somebody goes through all of the job once more, as tasks may have been lost: what was done before leads on."""
+    """Whether to go through the whole job once more, as tasks may be lost. Done tasks lead to their children."""
 
 
 class Progress(NamedTuple):
-    """What the tasks of a job, or one of them, have come to."""
+    """The summed results of a job's tasks, or of one task."""
 
     tasks: int = 0
     visited: int = 0
-    """Counters."""
+    """Counters that were visited."""
     changed: int = 0
     failed: int = 0
     depth: int = 0
-    """The most tasks that had to be done one after another."""
+    """The longest chain of tasks that had to run one after the other."""
     share: int = 0
-    """Of `ALL`."""
+    """The done share of `ALL`."""
     examples: tuple[tuple[str, str], ...] = ()
-    """Some counters that failed, and why."""
+    """Some counters that failed, with the reasons."""
 
     def plus(self, other: "Progress") -> "Progress":
         return Progress(
@@ -143,54 +145,54 @@ class Progress(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """What became of a task, as it is kept."""
+    """The recorded result of a task."""
 
     task: Task
     progress: Progress
-    """Of this task alone."""
+    """The results of this task alone."""
     children: Sequence[Task] = ()
-    """What is left of its range."""
+    """The tasks for the rest of its range."""
     chunk: bytes = b""
-    """What it exports."""
+    """The lines that it exported."""
 
     @property
     def opens(self) -> int:
-        """How many more tasks are open with it than before: itself is not any more."""
+        """The change in the number of open tasks: its children are open, itself no longer."""
         return len(self.children) - 1
 
 
 @dataclass(frozen=True, slots=True)
 class JobState:
-    """A job and how far it is."""
+    """A job and its progress."""
 
     job: Job
     open: int
-    """Tasks that are not done. 0 only if that was so at one instant: then the job is finished."""
+    """Tasks that are not done. It is 0 only if that was true at one instant: then the job is finished."""
     progress: Progress = field(default_factory=Progress)
     state: str = RUNNING
     finished: int = 0
     """Milliseconds since 1970; 0 while it runs."""
     why: str = ""
-    """It failed."""
+    """Why it failed; empty if it did not."""
 
 
 def divided(task: Task, parts: Sequence[Range]) -> tuple[list[Task], int]:
-    """The tasks for these parts of its range, and the share that is done with it."""
+    """The tasks for these parts of its range, and the share that the task itself stands for."""
     share = task.share // len(parts) if parts else 0
     return [Task(task.job, part, share, task.again) for part in parts], task.share - share * len(parts)
 
 
 def written(task: Task) -> bytes:
-    """As it travels."""
+    """The task as a message."""
     return orjson.dumps({"job": task.job, "share": task.share, "again": task.again, **task.range._asdict()})
 
 
 VERSION: Final = 1
-"""Of tasks as they travel. Whoever changes their meaning writes another one as `version`; without it, it is 1."""
+"""The version of tasks as messages. If their meaning changes, write another one as `version`; missing means 1."""
 
 
 def read(data: bytes) -> Task:
-    """`UnreadableError` if it is no task; `NewerError` if it is one of another version."""
+    """Read a message. Raises `UnreadableError` if it is not a task, `NewerError` if it has another version."""
     try:
         said: Mapping[str, Any] = orjson.loads(data)
         if said.get("version", VERSION) != VERSION:
@@ -198,11 +200,11 @@ def read(data: bytes) -> Task:
         range_ = Range(str(said["after"]), said["until"] and str(said["until"]), int(said["depth"]))
         return Task(str(said["job"]), range_, int(said["share"]), bool(said["again"]))
     except (ValueError, TypeError, KeyError, AttributeError) as error:
-        raise UnreadableError(f"this is no task: {error!r}") from error
+        raise UnreadableError(f"this is not a task: {error!r}") from error
 
 
 def noted(done: Done) -> bytes:
-    """What a store keeps of it, apart from the chunk. Each child ends where the next one begins."""
+    """The record that a store keeps, without the chunk. Each child ends where the next one begins."""
     return orjson.dumps(
         {
             "task": orjson.Fragment(written(done.task)),
@@ -214,7 +216,7 @@ def noted(done: Done) -> bytes:
 
 
 def recalled(note: bytes, chunk: bytes = b"") -> Done:
-    """The same again."""
+    """The result that `noted` wrote down."""
     said: Mapping[str, Any] = orjson.loads(note)
     raw = said["task"]
     task = Task(raw["job"], Range(raw["after"], raw["until"], raw["depth"]), raw["share"], raw["again"])
@@ -229,7 +231,7 @@ def recalled(note: bytes, chunk: bytes = b"") -> Done:
 
 
 def said(standing: JobState) -> dict[str, Any]:
-    """What the service answers."""
+    """The JSON that the service answers."""
     job, progress = standing.job, standing.progress
     answer: dict[str, Any] = {"id": job.id, "kind": job.kind, "prefix": job.prefix}
     if job.kind in NUMBERS:

@@ -1,9 +1,9 @@
-"""What receipts say besides being there, so that all can be added up again: JSON, as short as it can be. Pure.
+"""The notes in receipts, from which an audit adds everything up again: short JSON. Pure.
 
-The receipt of an id that a client chose says which use of the id it stands for. The first receipt of a commit says
-which commit it was and what became of how many increments; that of a set, what the counter was before and after. The
-sums of the commit stand in its first receipts, divided so that an entity takes them: one list of names for all its
-envelopes, and all or nothing with the commit.
+The receipt of a client's id says which use of the id it stands for. The first receipt of a commit holds the commit's id
+and its tally of increments; the receipt of a set holds the value before and after. The sums of the commit are in its
+first receipts, divided so that each fits into an entity: one list of names for all envelopes, all or nothing with the
+commit.
 """
 
 from collections.abc import Iterable, Mapping
@@ -16,11 +16,11 @@ import orjson
 from shared.model.words import Tally
 
 MOST_SUMS: Final = 1_000
-"""In one note: at most 825 kB, where all names are 400 quotation marks. A part of an envelope has no more than so many
-counters, so there are receipts enough.
+"""Sums in one note: at most 825 kB, with the longest names. An envelope has at most this many counters, so a commit has
+enough receipts for its sums.
 """
 SILENT: Final = b"{}"
-"""Takes the place of a note that is there, and says nothing."""
+"""Replaces an existing note and says nothing."""
 _ATTEMPT: Final = "a"
 _COMMIT: Final = "c"
 _SUMS: Final = "s"
@@ -37,14 +37,14 @@ class Note:
     tally: Tally = field(default_factory=Tally)
     sums: Mapping[str, int] = field(default_factory=dict)
     change: tuple[int, int] | None = None
-    """What a set found, and what it made of it."""
+    """The value before and after a set."""
 
 
 _NOTHING: Final = Note()
 
 
 def written(attempts: Iterable[str], commit: str, tally: Tally, sums: Mapping[str, int]) -> list[bytes]:
-    """One for each receipt of a commit, in their order; `attempts`: of what each stands for, if that matters."""
+    """A note for each receipt of a commit, in order. `attempts`: which use of its id each receipt stands for, or ""."""
     left = iter(sums.items())
     first = {_COMMIT: commit} | {name: count for name, count in zip(_TALLY, tally, strict=True) if count}
     notes: list[bytes] = []
@@ -59,7 +59,7 @@ def written(attempts: Iterable[str], commit: str, tally: Tally, sums: Mapping[st
 
 
 def of_change(commit: str, counter: str, deltas: Iterable[int], before: int, after: int) -> list[bytes]:
-    """One for each delta, as each must fit into 64 bits, but one at least. Totals may be larger, so they are text."""
+    """The notes of a set: one for each delta (64 bits each), at least one. Totals may be larger, so they are text."""
     first: dict[str, Any] = {_COMMIT: commit, _CHANGE: [str(before), str(after)]}
     rest = [{_SUMS: {counter: delta}} for delta in deltas]
     return [orjson.dumps(note) for note in ([first | rest[0], *rest[1:]] if rest else [first])]

@@ -1,8 +1,8 @@
-"""Owns how long receipts of envelopes live, and until when an envelope may be applied: by promises kept in the store.
+"""Decides how long receipts of envelopes live, and until when an envelope may be applied. Pure.
 
-Flushers may have different settings, or others than those before them. So each says in the store what it promises. What
-an envelope may meet was made under some of the promises that were in force since it was published, and the least of
-them judges it. Receipts are made by the greatest that is in force. See docs/adr/0015. Pure.
+Flushers may have different settings, and settings change. So each flusher keeps a promise in the store. An envelope is
+judged by the smallest promise that was in force since it was published; a receipt is made by the largest that is in
+force now. See docs/adr/0015.
 """
 
 from collections.abc import Collection, Iterable
@@ -13,32 +13,32 @@ from shared.model.receipts import CLIENT_IDS_REMEMBERED, DAY, HOUR
 RENEWED: Final = HOUR
 """Milliseconds after which a flusher renews its promise before it writes another receipt."""
 FORCE: Final = 3 * HOUR
-"""A promise may stand behind receipts that were made so long after it was renewed, and behind none that are younger."""
+"""Milliseconds after its last renewal for which receipts may have been made under a promise."""
 FORGOTTEN: Final = 100 * DAY
 
 
 class Promise(NamedTuple):
-    """What flushers of one setting promise of envelopes. All numbers in milliseconds."""
+    """What flushers with the same settings promise. All numbers are milliseconds."""
 
     reach: int
-    """An envelope that was published longer ago than that is not applied any more."""
+    """An envelope published longer ago than this is not applied."""
     life: int
-    """A receipt lives at least so long after its message was published."""
+    """A receipt lives at least this long after its message was published."""
     seen: int = 0
     """When a flusher last renewed the promise, by the store's time."""
 
 
 class Ages(NamedTuple):
-    """What the age of an overlay's entry says, whose receipt is not found. Both in ms, by the store's time."""
+    """What the age of an overlay entry without a receipt means. Both are milliseconds of the store's clock."""
 
     over: int
-    """An entry that was published before can't be applied any more."""
+    """An entry published earlier can't be applied any more."""
     unsure: int
-    """An entry that was published before may have been applied under a receipt that has expired."""
+    """An entry published earlier may have been applied under a receipt that has expired."""
 
 
 def ages(promises: Collection[Promise], now: int) -> Ages:
-    """What the stored promises say at that time of the store.
+    """The limits that follow from the stored promises, at this time of the store.
 
     A spool forwards nothing that has waited for the greatest `life - reach`, less an hour. A flusher applies nothing
     older than the greatest `reach`, by a date of the broker that may be an hour off. Together that is the longest way
@@ -63,28 +63,28 @@ def ages(promises: Collection[Promise], now: int) -> Ages:
 def promised(retention: int, spool_age: int) -> Promise:
     """What a flusher with these settings (milliseconds) promises.
 
-    An envelope may be published twice: at once in vain, and again when a spool forwards it, `spool_age` later or an
-    hour more at most. So a receipt lives longer than both together.
+    An envelope may be published twice: at once, without an answer, and again when a spool forwards it, at most
+    `spool_age` and an hour later. So a receipt lives longer than both together.
     """
     return Promise(retention + HOUR, retention + max(DAY, spool_age + 3 * HOUR))
 
 
 class Promises:
-    """Those that are in the store, and ours."""
+    """The promises in the store, and that of this flusher."""
 
     def __init__(self, ours: Promise, others: Iterable[Promise] = ()) -> None:
         self.ours = ours
         self._all = [ours, *others]
 
     def renew(self, now: int) -> Promise | None:
-        """What is to be kept in the store before a receipt is written. None if it, or a greater one by which receipts
-        are made then, was renewed lately: so a tool that runs once with other settings changes nothing.
+        """The promise to store before a receipt is written. None if it was renewed recently, or a larger one was, by
+        which receipts are made then. So a tool that runs once with other settings changes nothing.
         """
         greater = [one.seen for one in self._all if one.seen and one.life >= self.ours.life]
         return None if greater and now - max(greater) < RENEWED else self.ours._replace(seen=now)
 
     def until(self, published: int) -> int:
-        """The last time at which an envelope of that time may be applied.
+        """The last time at which an envelope published at that time may be applied.
 
         A copy of it may have been published earlier, and waited in a spool; an id in it may have been used earlier.
         """
@@ -92,12 +92,12 @@ class Promises:
         return published + min(one.reach for one in self._all if self._behind(one, earliest))
 
     def expires(self, made: int, *, of_client: bool) -> int:
-        """When a receipt expires that is made now for what was published at that time, or earlier."""
+        """When a receipt expires that is made now, for an envelope published at `made` or earlier."""
         life = max(one.life for one in self._all if self._behind(one, made))
         return made + life + (CLIENT_IDS_REMEMBERED if of_client else 0)
 
     def oldest_spooled(self, now: int) -> int:
-        """What a spool took before that time must not be forwarded any more, by any promise that was in force then."""
+        """The time before which a spool must not have accepted what it forwards, by all promises in force then."""
         return max(
             min(now - (one.life - one.reach - HOUR), now if one is self.ours else one.seen + FORCE + 1)
             for one in self._all

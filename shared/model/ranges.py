@@ -1,8 +1,8 @@
-"""Ranges of names, and how the rest of one is split when a page of it has been seen. Pure.
+"""Ranges of names, and how to split the rest of a range after its first page. Pure.
 
-Nobody knows how many names there are, or where. A page tells what is near: by which characters names differ, how dense
-they are, and what all of them begin with. So the rest is cut evenly as far as names like those of the page may go; and
-coarsely behind that, at several distances, for what may be there.
+The number and the places of the names are unknown. A page shows what is near: the characters in which names differ,
+their density, and their common beginning. So the rest is cut evenly as far as similar names may reach, and coarsely
+behind that, at several distances.
 """
 
 from bisect import bisect_left
@@ -15,37 +15,39 @@ from shared.model.scale import LAST, Scale, behind, common, runs
 from shared.model.words import flaw_of_name
 
 PARTS: Final = 8
-"""Of what is like the page, if that is many pages. More is fewer rounds, and more pages that are nearly empty."""
+"""Parts of the names that are like the page, if they are many pages. More parts mean fewer rounds, and more pages
+that are nearly empty."""
 LAST_PARTS: Final = 16
-"""Up to so many, if each of them is one page. Just 8 might be of a little more than one."""
+"""Parts at most if each of them is about one page. With 8, each might be slightly more than a page."""
 FULL: Final = 90
-"""Per cent of the last pages. Fuller ones are fewer, until too many parts have a few names more than a page."""
+"""How full the last pages should be, in per cent. Fuller pages are fewer, but more parts need a second page."""
 FAR: Final = 2
-"""Cuts behind what is like the page. Most of such parts are empty, and each costs a read; fewer are more rounds."""
+"""Cuts behind the names that are like the page. Most of these parts are empty and cost a read each; fewer cuts mean
+more rounds."""
 SAMPLE: Final = 16
-"""Names of a page that are looked at."""
+"""Names of a page that are examined."""
 MORE: Final = 4
-"""Characters beyond those that all have in common, to tell how dense they are."""
+"""Characters behind the common beginning that are used to tell the density."""
 NEAR: Final = 0x1000
-"""In large scripts a sample has few of the characters: those between are taken to be there, too."""
+"""In large scripts a sample has few of the characters. Those in between, up to this distance, are assumed too."""
 ALIKE: Final = (frozenset(b"0123456789"), frozenset(b"abcdef"), frozenset(b"ABCDEF"))
-"""Where there is one of them there are all."""
+"""If one character of a group occurs, all of the group are assumed."""
 PRINTABLE: Final = range(0x20, 0x7F)
 
 
 class Range(NamedTuple):
-    """Names behind `after`, up to `until` and with it; without one, to the end. Half-open: parts share no name."""
+    """The names behind `after`, up to and including `until` (None: to the end). Adjacent ranges share no name."""
 
     after: str = ""
     until: str | None = None
     depth: int = 1
-    """How many pages had to be seen, one after another, up to the one of this range."""
+    """The number of pages that had to be read one after the other before this range's page."""
 
 
 def split(prefix: str, done: Range, page: Sequence[str]) -> list[Range]:
-    """What is left of the range behind a page of it: parts, in order. All names begin with the prefix.
+    """The rest of the range behind its first page: parts in order. All names start with the prefix.
 
-    They cover it and overlap nowhere. Each has room for a name, if the range itself had: it ends with one.
+    The parts cover the rest and do not overlap. Each part can hold a name, if the range could: it ends with one.
     """
     last, until = page[-1], done.until
     if until is not None and last >= until:
@@ -60,7 +62,7 @@ def split(prefix: str, done: Range, page: Sequence[str]) -> list[Range]:
 
 
 def _cuts(prefix: str, done: Range, page: Sequence[str]) -> Iterator[str]:
-    """Where it might be cut. Not each of these is inside."""
+    """Possible cuts. Some may lie outside the range."""
     last, until = page[-1], done.until
     fixed = len(prefix) if until is None else common(last, until)
     edge = last
@@ -78,7 +80,7 @@ def _cuts(prefix: str, done: Range, page: Sequence[str]) -> Iterator[str]:
 
 
 class Heap:
-    """Names like those that were seen: they begin with the stem, and go on with characters of the alphabet."""
+    """Names like those of the page: they start with the stem and continue with characters of the alphabet."""
 
     def __init__(self, seen: Sequence[str], fixed: int, columns: int) -> None:
         self._seen = seen
@@ -90,18 +92,18 @@ class Heap:
         places = range(self._same - 1, fixed - 1, -1)
         stem = next((place + 1 for place in places if not self._holds(last[place])), fixed)
         self.stem = last[:stem]
-        # No further than they go on with it: what comes then is another thing.
+        # Only as many characters as continue in the alphabet: what follows is something else.
         grain = max(len([*takewhile(self._holds, name[stem:])]) for name in sample)
         self._width = max(min(self._same - stem + MORE, grain), self._same - stem + 1, 1)
         greatest = max(last[stem : stem + 1], chr(self._alphabet[-1][1] if self._alphabet else 0))
         self.edge = behind(self.stem + greatest)
-        """Behind all of them, if anything is."""
+        """The first name behind all of them; None if there is none."""
 
     def _holds(self, one: str) -> bool:
         return any(low <= ord(one) <= high for low, high in self._alphabet)
 
     def cuts(self, until: str | None) -> Iterator[str]:
-        """Into as many parts as there are pages, if the rest is as dense as what was seen."""
+        """Cuts into as many parts as there are pages, if the rest is as dense as the page."""
         seen, stem = self._seen, len(self.stem)
         begin = bisect_left(seen, self.stem) if self._same < stem else 0
         scale = Scale(self._alphabet, self._width)
@@ -113,14 +115,14 @@ class Heap:
             return
         pages = 100 * (len(seen) - begin) * (high - low) // (span * len(seen) * FULL)
         cuts = scale.cuts(low, high, pages + 1 if pages < LAST_PARTS else PARTS)
-        if pages >= LAST_PARTS:  # they may end long before, nobody knows at what distance
+        if pages >= LAST_PARTS:  # the names may end much earlier, at an unknown distance
             cuts += scale.cuts(low, low + 2 * isqrt((high - low) * span), 2)
         for cut in cuts:
             yield self.stem + cut
 
 
 def _far(edge: str, until: str | None, least: int) -> Iterator[str]:
-    """By characters of all sorts, the nearer the denser."""
+    """Cuts by characters of all kinds; they are denser near the page."""
     fixed = least if until is None else common(edge, until)
     near = ord(edge[fixed]) if fixed < len(edge) else 0
     gap = (LAST if until is None else ord(until[fixed])) - near
@@ -132,7 +134,7 @@ def _far(edge: str, until: str | None, least: int) -> Iterator[str]:
 
 
 def _alphabet(names: Sequence[str], columns: int) -> set[int]:
-    """The characters by which these names differ, in so many places behind the last that tells two apart."""
+    """The characters in which these names differ, up to `columns` places behind the last one that tells two apart."""
     deepest = max((common(*pair) for pair in pairwise(names)), default=0)
     places = [{name[place : place + 1] for name in names} for place in range(deepest + columns)]
     varied = {ord(one) for place in places if len(place) > 1 for one in place if one}

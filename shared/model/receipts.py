@@ -1,4 +1,4 @@
-"""Receipt keys and how long a receipt must live."""
+"""Receipt keys, and how long receipts live."""
 
 from hashlib import sha256
 from typing import Final
@@ -6,7 +6,7 @@ from typing import Final
 HOUR: Final = 3_600_000
 DAY: Final = 24 * HOUR
 CLIENT_IDS_REMEMBERED: Final = 8 * DAY
-"""A client's id counts once for at least so long after its first use."""
+"""A client's id counts once for at least this long after its first use."""
 
 
 def key_of_envelope(envelope_id: str) -> str:
@@ -14,43 +14,43 @@ def key_of_envelope(envelope_id: str) -> str:
 
 
 def key_of_part(envelope_id: str, number: int) -> str:
-    """Of a divided envelope. With a prefix of its own: an envelope may be called as if it were a part."""
+    """The key of a part of a divided envelope. The prefix keeps it apart from envelope ids that look like a part's."""
     return "p" + sha256(f"{envelope_id}/{number}".encode()).hexdigest()
 
 
 def key_of_second_use(key: str, attempt: str) -> str:
-    """Of what came under an id that was used before. It counts as deduplicated once, however often it is delivered."""
+    """The key of a second use of a client's id. It counts as deduplicated once, however often it is delivered."""
     return "s" + sha256(f"{key}/{attempt}".encode()).hexdigest()
 
 
 def key_of_increment(counter: str, client_id: str) -> str:
-    """The counter's length keeps ('a', 'bc') and ('ab', 'c') apart."""
+    """The key of an increment with an id. The counter's length keeps ('a', 'bc') and ('ab', 'c') apart."""
     return "i" + sha256(f"{len(counter)}:{counter}{client_id}".encode()).hexdigest()
 
 
 def key_of_set(counter: str, kind: str, idempotency_key: str) -> str:
-    """Of a set, a reset or a delete of the counter: a key that is used for two of them names two things."""
+    """The key of a set, reset or delete. The kind is part of it: the same idempotency key may be used for each."""
     return "c" + sha256(f"{kind}:{len(counter)}:{counter}{idempotency_key}".encode()).hexdigest()
 
 
 def key_of_import(commit_id: str) -> str:
-    """Of a commit that adds what another application has counted. Marks tell what was added; it is for the accounts."""
+    """The key of an import's commit. Marks tell what was imported; the receipt is for audits."""
     return "m" + sha256(commit_id.encode()).hexdigest()
 
 
 def key_of_visit(job: str, counter: str) -> str:
-    """Of what a job does to a counter. The id of a job has no colon."""
+    """The key of a job's change to a counter. A job's id has no colon."""
     return "j" + sha256(f"{job}:{counter}".encode()).hexdigest()
 
 
 def key_of_compaction(identity: str) -> str:
-    """It stands for no increments."""
+    """The key of a compaction, which stands for no increments."""
     return "k" + sha256(identity.encode()).hexdigest()
 
 
 def lifetime(retention: int, *, of_client: bool) -> int:
-    """Milliseconds a receipt lives: longer than the broker can deliver what it stands for again.
+    """Milliseconds that a receipt lives: longer than the broker can deliver its message again.
 
-    A client's id lives 8 days longer: a retry accepted on its last day is flushed after it.
+    The receipt of a client's id lives 8 days longer: a retry that is accepted on the last day is flushed later.
     """
     return retention + DAY + (CLIENT_IDS_REMEMBERED if of_client else 0)

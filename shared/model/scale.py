@@ -1,4 +1,4 @@
-"""Names in their order, as numbers: so that what lies between two of them can be cut evenly. Pure.
+"""Maps names to numbers in the same order, so that the space between two names can be divided evenly. Pure.
 
 Python compares strings by code points, which is the order of their bytes in UTF-8, and so that of the stores.
 """
@@ -10,17 +10,17 @@ from typing import Final
 
 LAST: Final = 0x10FFFF
 LARGE: Final = 0x3000
-"""From here on scripts have thousands of characters."""
+"""From this code point on, scripts have thousands of characters."""
 FINE: Final = 100
-"""A cut is as short as it can be while it is off by no more than this part of a step."""
+"""A cut is made as short as possible while it is off by at most 1/FINE of a step."""
 _MOST: Final = chr(LAST) * 101
-"""More than the 400 bytes of a name."""
+"""Longer than any name: names have at most 400 bytes."""
 _NEVER: Final = ((0x00, 0x1F), (0x7F, 0x9F), (0xD800, 0xDFFF))
-"""Controls, which no name has, and surrogates, which are no characters."""
+"""Control characters, which names can't hold, and surrogates, which are not characters."""
 
 
 def common(one: str, other: str) -> int:
-    """How many characters both begin with."""
+    """The number of characters that both start with."""
     most = min(len(one), len(other))
     if one[:most] == other[:most]:
         return most
@@ -28,7 +28,7 @@ def common(one: str, other: str) -> int:
 
 
 def character(code: int) -> str | None:
-    """The first that may stand in a name, from this code point on; none if it is behind the last."""
+    """The first character from this code point on that names may hold; None behind the last one."""
     for low, high in _NEVER:
         if low <= code <= high:
             code = high + 1
@@ -36,7 +36,7 @@ def character(code: int) -> str | None:
 
 
 def behind(text: str) -> str | None:
-    """The first name behind all that begin with the text; none if nothing is behind them."""
+    """The first name behind all names that start with the text; None if there is nothing behind them."""
     for end in range(len(text), 0, -1):
         following = character(ord(text[end - 1]) + 1)
         if following is not None:
@@ -45,12 +45,12 @@ def behind(text: str) -> str | None:
 
 
 def last(prefix: str, until: str | None) -> str:
-    """No name that begins so, and does not come after `until`, comes after this."""
+    """A bound: no name that starts with the prefix and is not behind `until` is behind it."""
     return prefix + _MOST if until is None else min(prefix + _MOST, until)
 
 
 def runs(codes: Iterable[int], near: int = 1) -> list[tuple[int, int]]:
-    """First and last of the code points that lie side by side; in large scripts, of those that are so near."""
+    """Runs of adjacent code points, as first and last. In large scripts a distance up to `near` counts as adjacent."""
     found: list[tuple[int, int]] = []
     for code in sorted({*codes}):
         if found and code - found[-1][1] <= (near if code >= LARGE else 1):
@@ -61,10 +61,10 @@ def runs(codes: Iterable[int], near: int = 1) -> list[tuple[int, int]]:
 
 
 class Scale:
-    """Strings as whole numbers of `width` digits, which are the characters of an alphabet, given as runs.
+    """Reads strings as whole numbers of `width` digits. The digits are the characters of an alphabet, given as runs.
 
-    Order is kept: a greater string is no smaller number, whatever characters it is made of. One that ends early goes on
-    with the least character.
+    The order is kept: a greater string is never a smaller number, whatever its characters. A string that ends early
+    continues with the least character.
     """
 
     def __init__(self, alphabet: Sequence[tuple[int, int]], width: int) -> None:
@@ -73,20 +73,20 @@ class Scale:
         self._base = max(self._sizes[-1], 1)
         self._width = width
         self.top = self._base**width
-        """Behind all numbers."""
+        """One more than the largest number."""
 
     def number(self, text: str) -> int:
         number = 0
         for place in range(self._width):
             digit, known = self._digit(ord(text[place])) if place < len(text) else (0, False)
             number = number * self._base + max(digit, 0)
-            if not known:  # the first or the last of what begins so
+            if not known:  # the first or last number with this beginning
                 rest: int = self._base ** (self._width - place - 1)
                 return number * rest + (rest - 1 if place < len(text) and digit >= 0 else 0)
         return number
 
     def _digit(self, code: int) -> tuple[int, bool]:
-        """Of this character or, if it is not in the alphabet, of the one before it; -1 if there is none."""
+        """The digit of the character and True; if the alphabet lacks it, the digit before it (or -1) and False."""
         run = bisect_right(self._lows, code)
         if not run:
             return -1, False
@@ -94,7 +94,7 @@ class Scale:
         return min(digit, self._sizes[run] - 1), digit < self._sizes[run]
 
     def text(self, number: int) -> str:
-        """The shortest of this number."""
+        """The shortest string with this number."""
         digits: list[str] = []
         for _ in range(self._width):
             number, digit = divmod(number, self._base)
@@ -107,7 +107,7 @@ class Scale:
         return character(self._lows[run] + digit - self._sizes[run]) or chr(LAST)
 
     def cuts(self, low: int, high: int, parts: int) -> list[str]:
-        """Places that divide what is from `low` to `high` into so many about equal parts. Some may be an end itself."""
+        """Strings that divide `low` to `high` into `parts` nearly equal parts. Some may equal an end."""
         step = (high - low) // parts
         unit = 1
         while unit * self._base * FINE <= step:

@@ -1,4 +1,4 @@
-"""Which shard takes a sum, and what shards are called."""
+"""Chooses the shard for a sum, and names shards."""
 
 from collections.abc import Callable, Sequence
 
@@ -6,12 +6,12 @@ from shared.model.words import SHARD_FULL, ShardAdd
 
 
 def shard_key(counter: str, index: int) -> str:
-    """The key name of Google's published model."""
+    """The key name of a shard, as in Google's published model."""
     return f"shard-{counter}-{index}"
 
 
 def choose(num_shards: int, full: frozenset[int], pick: Callable[[int], int]) -> int:
-    """A random shard that is not full; `num_shards`, that is a new one, when all are."""
+    """A random shard that is not full. If all are full it is `num_shards`, the next new one."""
     if not full:
         return pick(num_shards)
     free = [index for index in range(num_shards) if index not in full]
@@ -19,22 +19,25 @@ def choose(num_shards: int, full: frozenset[int], pick: Callable[[int], int]) ->
 
 
 def went(add: ShardAdd, there: int) -> bool:
-    """Whether its shard, which is not there, is one of those that went when the counter was compacted: it has `there`
-    by now (0: no config, and all may be made). It is not made anew.
+    """Whether a missing shard was removed by a compaction to `there` shards. If so it is not created again.
+
+    `there` is 0 if there is no config: then all shards may be created.
     """
     return 0 < there <= add.shard < add.known
 
 
 def number_for(add: ShardAdd, there: int) -> int:
-    """How many shards the counter must have at least, if the add makes its shard where there are so many: not as many
-    as there were, since it may be compacted until then.
+    """The least number of shards that the counter must have when this add creates its shard; it has `there` now.
+
+    It is not the number that was known before: the counter may have been compacted since.
     """
     return add.shard + 1 if there and add.known else add.num_shards
 
 
 def moved(staying: Sequence[int], leaving: int) -> list[int] | None:
-    """What each of the shards that stay is given of the sum of those that leave, the first as much as it can take.
-    None if they can't take all of it.
+    """How much of the sum of the leaving shards each staying shard gets. The first takes as much as it can.
+
+    None if they can't hold all of it.
     """
     given = []
     for held in staying:
