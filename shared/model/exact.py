@@ -45,7 +45,10 @@ def keys_of(view: View) -> list[str]:
 
 
 def pending(base: Base, view: View) -> int | None:
-    """The sum that is accepted and not applied in the base: its dead receipts, and the entries that it lacks. None if the base does not fit the view."""
+    """The sum that is accepted and not applied in the base: its dead receipts, and the entries that it lacks.
+
+    None if the base does not fit the view.
+    """
     if base.time < view.floor or base.epoch != view.epoch:
         return None
     total = 0

@@ -213,7 +213,7 @@ async def test_jobs_are_started_looked_at_and_read(client: Client, service: Serv
     compaction = await client.start_job("compact", "p:", shards=3)
     assert (compaction.delta, compaction.shards, compaction.state) == (None, 3, "running")
     stopped = await client.stop_job(compaction.id)
-    assert (stopped.state, stopped.reason) == ("failed", "somebody stopped it; what is done stays")
+    assert (stopped.state, stopped.reason) == ("failed", "somebody stopped it; changes that were made stay")
     for wrong in (client.start_job("add", "\ud800", 1), client.start_job("add", "", 2**53), client.job("a/b")):
         with pytest.raises(RejectedError):
             await wrong

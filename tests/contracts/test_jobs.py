@@ -82,7 +82,7 @@ async def test_a_task_that_nobody_can_read_is_dropped(database: Database, caplog
     await database.write(lambda db: db.execute("INSERT INTO tasks (data) VALUES (x'7b')").rowcount)
     await tasks.publish(TASKS)
     assert sorted(lease.task for lease in await tasks.pull(10, 0)) == sorted(TASKS)
-    assert "task 1 is dropped: this is no task" in caplog.text
+    assert "task 1 is dropped: this is not a task" in caplog.text
     assert await database.write(lambda db: db.execute("SELECT count(*) FROM tasks").fetchone()) == (len(TASKS),)
 
 
