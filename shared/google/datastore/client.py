@@ -3,6 +3,7 @@
 import asyncio
 import os
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, Final, NamedTuple
 from urllib.parse import quote
 
@@ -15,7 +16,7 @@ from shared.google.datastore.keys import Key
 from shared.google.datastore.time import ServerTime, micros
 from shared.model.errors import RefusedError, TransientError
 from shared.runtime import metrics
-from shared.runtime.backoff import Backoff
+from shared.runtime.backoff import Backoff, insist, tries, within
 from shared.runtime.clock import Clock
 from shared.runtime.clock_skew import Skew
 
@@ -43,7 +44,7 @@ _CONFLICT_FAILS: Final = 3
 _TRANSACTIONAL: Final = 1
 _NOT_FINISHED: Final = 1
 _NO_MORE: Final = 3
-TRIES: Final = 4
+TRIES: Final = 5
 _READS: Final = metrics.DATASTORE_OPERATIONS.labels("read")
 _WRITES: Final = metrics.DATASTORE_OPERATIONS.labels("write")
 _DELETES: Final = metrics.DATASTORE_OPERATIONS.labels("delete")
@@ -109,8 +110,7 @@ class DatastoreClient:
         """
         request = self.request("BeginTransaction")
         request.transaction_options.read_write.SetInParent()
-        with translated():
-            return bytes((await self._call("BeginTransaction", request)).transaction)
+        return bytes((await self._call("BeginTransaction", request)).transaction)
 
     async def commit(self, request: Any, *, updates: bool = False, versions: bool = False) -> Any:
         """`updates`, `versions`: it holds updates, or base versions, so that it may not match what is there."""
@@ -118,8 +118,7 @@ class DatastoreClient:
             raise RefusedError(f"a commit of {request.ByteSize()} bytes is larger than {self.most_bytes}")
         begun = self._clock.monotonic()
         try:
-            with translated(commit=True, updates=updates, versions=versions):
-                response = await self._call("Commit", request)
+            response = await self._call("Commit", request, commit=True, updates=updates, versions=versions)
         except RefusedError as error:
             if request.transaction and self._clock.monotonic() - begun > FRESH:
                 raise TransientError(f"the transaction was open for too long: {error}") from error
@@ -157,7 +156,9 @@ class DatastoreClient:
             request.keys.extend(keys)
             if read_time is not None:
                 request.read_options.read_time.FromMicroseconds(read_time)
-            response = await self._call_in_time(request)
+            # A clock that was put back, or commits that ran ahead of it, are waited for: a later look is as good.
+            limit, backoff = within(MOST_AHEAD, self._clock), Backoff(AHEAD_STEP, AHEAD_STEP)
+            response = await insist(partial(self._call, "Lookup", request), TooEarlyError, limit, backoff)
             if read_time is None:
                 time = max(time, self._time_of_look(response))
             entities += response.found
@@ -165,18 +166,6 @@ class DatastoreClient:
             _READS.inc(len(response.found) + len(response.missing))
             keys = response.deferred
         return Found(entities, time if read_time is None else read_time, missing)
-
-    async def _call_in_time(self, request: Any) -> Any:
-        """A clock that was put back, or commits that ran ahead of it, are waited for: a later look is as good."""
-        until = self._clock.monotonic() + MOST_AHEAD
-        while True:
-            try:
-                with translated():
-                    return await self._call("Lookup", request)
-            except TooEarlyError:
-                if self._clock.monotonic() > until:
-                    raise
-                await asyncio.sleep(AHEAD_STEP)
 
     def _time_of_look(self, response: Any) -> int:
         if response.HasField("read_time"):
@@ -194,8 +183,7 @@ class DatastoreClient:
             request.partition_id.CopyFrom(partition)
             request.query.CopyFrom(query)
             request.query.limit.value = limit - len(results)
-            with translated():
-                batch = (await self._call("RunQuery", request)).batch
+            batch = (await self._call("RunQuery", request)).batch
             results += batch.entity_results
             _READS.inc(1)  # nearly all queries here are for keys alone
             if batch.more_results != _NOT_FINISHED or len(results) >= limit:
@@ -212,7 +200,9 @@ class DatastoreClient:
             request.query.CopyFrom(query)
             if read_time is not None:
                 request.read_options.read_time.FromMicroseconds(read_time)
-            batch = (await self._insist("RunQuery", request)).batch
+            # A scan takes many calls, so one that fails must not end it.
+            call = partial(self._call, "RunQuery", request)
+            batch = (await insist(call, TransientError, tries(TRIES), Backoff())).batch
             if batch.entity_results:
                 _READS.inc(len(batch.entity_results))
                 yield batch.entity_results
@@ -222,20 +212,9 @@ class DatastoreClient:
                 return
             query.start_cursor = batch.end_cursor
 
-    async def _insist(self, method: str, request: Any) -> Any:
-        """For what takes many calls, so that one that fails is not the end of all."""
-        backoff = Backoff()
-        for _ in range(TRIES):
-            try:
-                with translated():
-                    return await self._call(method, request)
-            except TransientError:
-                await backoff.wait()
-        with translated():
-            return await self._call(method, request)
-
-    async def _call(self, method: str, request: Any) -> Any:
-        return await self._stubs[method](request, metadata=self._header, timeout=TIMEOUT)
+    async def _call(self, method: str, request: Any, **of_commit: bool) -> Any:
+        with translated(**of_commit):
+            return await self._stubs[method](request, metadata=self._header, timeout=TIMEOUT)
 
 
 def _channel_of_google() -> Any:

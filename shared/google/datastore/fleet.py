@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final
 
 from google.cloud.datastore_v1.types import query as _types
@@ -13,7 +14,7 @@ from shared.google.datastore.time import micros
 from shared.model.errors import AlreadyAppliedError, ContendedError
 from shared.model.fleet import Fleet, first, read, written
 from shared.ports.fleet import FleetLook
-from shared.runtime.backoff import Backoff
+from shared.runtime.backoff import Backoff, insist, tries
 from shared.runtime.clock import Clock
 
 TRIES: Final = 20
@@ -33,20 +34,21 @@ class DatastoreFleetBook:
         return (await self._look())[0]
 
     async def change(self, step: Callable[[Fleet, int], Fleet | None]) -> FleetLook:
-        backoff = Backoff(0.02, 2.0)
-        for _ in range(TRIES):
-            look, version = await self._look()
-            before = look.fleet if version else first(look.now, used=await self._used())
-            after = step(before, look.now)
-            if after is None:
-                return look
-            try:
-                await self._write(replace(after, version=before.version + 1), version)
-            except (AlreadyAppliedError, ContendedError, MissingError):
-                await backoff.wait()
-            else:
-                return await self.look()
-        raise ContendedError("the entity of the fleet is contended")
+        unchanged = await insist(partial(self._try, step), ContendedError, tries(TRIES), Backoff(0.02, 2.0))
+        return unchanged or await self.look()
+
+    async def _try(self, step: Callable[[Fleet, int], Fleet | None]) -> FleetLook | None:
+        """What was seen, if there is nothing to change."""
+        look, version = await self._look()
+        before = look.fleet if version else first(look.now, used=await self._used())
+        after = step(before, look.now)
+        if after is None:
+            return look
+        try:
+            await self._write(replace(after, version=before.version + 1), version)
+        except (AlreadyAppliedError, ContendedError, MissingError) as error:
+            raise ContendedError(f"the entity of the fleet is contended: {error}") from error
+        return None
 
     async def _look(self) -> tuple[FleetLook, int]:
         """And the version of the entity; 0 if there is none."""

@@ -1,8 +1,10 @@
 """Jobs in Datastore. How far one is stands in several books: tasks that end at once would meet in one entity."""
 
 import random
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Any, Final, TypeVar
 
 import orjson
 from google.cloud.datastore_v1.types import query as _types
@@ -11,9 +13,9 @@ from shared.google.datastore.client import DatastoreClient, only_over
 from shared.google.datastore.errors import MissingError
 from shared.google.datastore.keys import EXPIRES, DatastorePlace, Key, integer, name_of
 from shared.google.datastore.store import DatastoreStore
-from shared.model.errors import AlreadyAppliedError, ContendedError
+from shared.model.errors import AlreadyAppliedError, ContendedError, TransientError
 from shared.model.jobs import DONE, FAILED, FORGOTTEN, RUNNING, Done, Job, JobState, Progress, noted, recalled
-from shared.runtime.backoff import Backoff
+from shared.runtime.backoff import Backoff, insist, tries
 
 BOOKS: Final = 16
 """An entity takes about one write a second."""
@@ -30,6 +32,7 @@ _KEY: Final = "__key__"
 _Operator: Final = _types.PropertyFilter.Operator
 _AND: Final = 1
 _ASCENDING: Final = 1
+T = TypeVar("T")
 
 
 class DatastoreJobs:
@@ -48,24 +51,22 @@ class DatastoreJobs:
         self._pick = pick
 
     async def create(self, job: Job) -> tuple[JobState, bool]:
+        return await _insist(partial(self._create, job), job.id)
+
+    async def _create(self, job: Job) -> tuple[JobState, bool]:
         request = self._client.commit_request()
         request.mutations.add().insert.CopyFrom(self._entity(job))
         for number in range(BOOKS):
             book = request.mutations.add().insert
             book.key.CopyFrom(self._book(job.id, number))
             _write(book, Progress(), open_=0 if number else 1)
-        backoff = Backoff(0.01, 0.5)
-        for _ in range(TRIES):
-            try:
-                await self._client.commit(request)
-            except AlreadyAppliedError:
-                if (there := await self.get(job.id)) is not None:  # else it was forgotten just now
-                    return there, False
-            except ContendedError:
-                await backoff.wait()
-            else:
-                return JobState(job, open=1), True
-        raise ContendedError(f"job {job.id} is contended")
+        try:
+            await self._client.commit(request)
+        except AlreadyAppliedError as error:
+            if (there := await self.get(job.id)) is None:
+                raise ContendedError("it was forgotten just now") from error
+            return there, False
+        return JobState(job, open=1), True
 
     async def get(self, job: str) -> JobState | None:
         """The books of one look may be of several instants, and so add up to nothing though they never did. Two looks
@@ -87,35 +88,32 @@ class DatastoreJobs:
         return JobState(_job(entity), open_, progress, entity.properties[_STATE].string_value, finished, why)
 
     async def record(self, done: Done) -> Done | None:
+        return await _insist(partial(self._record, done), done.task.job)
+
+    async def _record(self, done: Done) -> Done | None:
         task = done.task
-        backoff = Backoff(0.01, 0.5)
-        for _ in range(TRIES):
-            book = await self._one(self._book(task.job, self._pick(BOOKS)))
-            if book is None:
-                return None
-            request = self._client.commit_request()
-            kept = request.mutations.add().insert
-            kept.key.CopyFrom(self._task(task.job, task.range.after))
-            for name, value in ((_NOTE, noted(done)), (_CHUNK, done.chunk)):
-                kept.properties[name].blob_value = value
-                kept.properties[name].exclude_from_indexes = True
-            progress = _read(book.entity).plus(done.progress)
-            changed = _only(request, book)
-            _write(changed, progress, open_=integer(book.entity, _OPEN) + done.opens)
-            try:
-                await self._client.commit(request, updates=True, versions=True)
-            except AlreadyAppliedError as error:
-                there = await self.recorded(task.job, [task.range.after])
-                if not there:
-                    raise ContendedError("what became of a task was forgotten just now") from error
-                return there[task.range.after]
-            except MissingError:
-                return None
-            except ContendedError:
-                await backoff.wait()
-            else:
-                return done
-        raise ContendedError(f"the books of job {task.job} are contended")
+        book = await self._one(self._book(task.job, self._pick(BOOKS)))
+        if book is None:
+            return None
+        request = self._client.commit_request()
+        kept = request.mutations.add().insert
+        kept.key.CopyFrom(self._task(task.job, task.range.after))
+        for name, value in ((_NOTE, noted(done)), (_CHUNK, done.chunk)):
+            kept.properties[name].blob_value = value
+            kept.properties[name].exclude_from_indexes = True
+        progress = _read(book.entity).plus(done.progress)
+        changed = _only(request, book)
+        _write(changed, progress, open_=integer(book.entity, _OPEN) + done.opens)
+        try:
+            await self._client.commit(request, updates=True, versions=True)
+        except AlreadyAppliedError as error:
+            there = await self.recorded(task.job, [task.range.after])
+            if not there:
+                raise TransientError("what became of a task was forgotten just now") from error
+            return there[task.range.after]
+        except MissingError:
+            return None
+        return done
 
     async def recorded(self, job: str, begins: Collection[str]) -> Mapping[str, Done]:
         found = (await self._client.look_up(self._task(job, begin) for begin in begins)).entities
@@ -123,28 +121,19 @@ class DatastoreJobs:
         return {one.task.range.after: one for one in done}
 
     async def end(self, job: str, state: str, when: int, why: str = "") -> None:
-        await self._end(job, state, when, why, unless=(DONE, FAILED))
+        await _insist(partial(self._end, job, state, when, why, unless=(DONE, FAILED)), job)
 
     async def _end(self, job: str, state: str, when: int, why: str, *, unless: Collection[str]) -> None:
-        backoff = Backoff(0.01, 0.5)
-        for _ in range(TRIES):
-            found = await self._one(self._place.key(self._place.kinds.job, job))
-            if found is None or found.entity.properties[_STATE].string_value in unless:
-                return
-            request = self._client.commit_request()
-            changed = _only(request, found)
-            changed.properties[_STATE].string_value = state
-            changed.properties["finished"].integer_value = when
-            changed.properties["why"].string_value = why
-            try:
-                await self._client.commit(request, updates=True, versions=True)
-            except MissingError:
-                return
-            except ContendedError:
-                await backoff.wait()
-            else:
-                return
-        raise ContendedError(f"job {job} is contended")
+        found = await self._one(self._place.key(self._place.kinds.job, job))
+        if found is None or found.entity.properties[_STATE].string_value in unless:
+            return
+        request = self._client.commit_request()
+        changed = _only(request, found)
+        changed.properties[_STATE].string_value = state
+        changed.properties["finished"].integer_value = when
+        changed.properties["why"].string_value = why
+        with suppress(MissingError):
+            await self._client.commit(request, updates=True, versions=True)
 
     async def chunks(self, job: str, after: str, limit: int) -> Sequence[tuple[str, bytes]]:
         """The older emulator has keys in another order, so all of them are read there."""
@@ -163,7 +152,7 @@ class DatastoreJobs:
         _filter(query, EXPIRES, _Operator.LESS_THAN).timestamp_value.FromMilliseconds(now)
         gone = 0
         for job in [name_of(one.entity.key)[1] for one in await self._run(query)]:
-            await self._end(job, FAILED, now, FORGOTTEN, unless=(FAILED,))
+            await _insist(partial(self._end, job, FAILED, now, FORGOTTEN, unless=(FAILED,)), job)
             tasks = await self._tasks(job, limit - gone)
             await self._delete(tasks)
             gone += len(tasks)
@@ -233,6 +222,14 @@ class DatastoreJobs:
             value.exclude_from_indexes = True
         properties[EXPIRES].timestamp_value.FromMilliseconds(job.expires)
         return entity
+
+
+async def _insist(step: Callable[[], Awaitable[T]], job: str) -> T:
+    """Take the step again as long as others are first."""
+    try:
+        return await insist(step, ContendedError, tries(TRIES), Backoff(0.01, 0.5))
+    except ContendedError as error:
+        raise ContendedError(f"job {job} is contended: {error}") from error
 
 
 def _job(entity: Any) -> Job:

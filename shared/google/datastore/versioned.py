@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from typing import Any, Final
 from weakref import WeakValueDictionary
 
@@ -16,7 +17,7 @@ from shared.google.datastore.shards import Shard
 from shared.google.datastore.sums import Sums
 from shared.model.errors import AlreadyAppliedError, ContendedError, ShardFullError, ShrunkError
 from shared.model.words import SHARD_FULL, Commit, Receipt
-from shared.runtime.backoff import Backoff
+from shared.runtime.backoff import Backoff, insist, tries
 
 _TRIES: Final = 20
 _END: Final = 2**63 - 1
@@ -116,14 +117,9 @@ class VersionedWay:
         self, counters: Iterable[str], receipts: Collection[Receipt], prepare: Callable[[], Awaitable[Any]]
     ) -> Any:
         """Again when others were first. Within this process nobody is: who would lose anyway waits instead."""
-        backoff = Backoff(0.01, 0.5)
         async with self._alone(counters):
-            for _ in range(_TRIES - 1):
-                try:
-                    return await self._once(receipts, prepare)
-                except ContendedError:
-                    await backoff.wait()
-            return await self._once(receipts, prepare)
+            once = partial(self._once, receipts, prepare)
+            return await insist(once, ContendedError, tries(_TRIES), Backoff(0.01, 0.5))
 
     async def _once(self, receipts: Collection[Receipt], prepare: Callable[[], Awaitable[Any]]) -> Any:
         request = await prepare()

@@ -16,7 +16,7 @@ from google.pubsub_v1 import types
 from google.pubsub_v1.services.publisher.transports import PublisherGrpcAsyncIOTransport
 
 from shared.model.errors import BrokerRejectedError, SettingsError, TransientError
-from shared.runtime.backoff import Backoff
+from shared.runtime.backoff import Backoff, insist
 
 HOST: Final = "pubsub.googleapis.com"
 TIMEOUT: Final = 5.0
@@ -174,16 +174,13 @@ async def patiently(call: Callable[[float], Awaitable[_T]], patience: float = PA
     """Try again what may pass, for `patience` seconds. The call is told how many seconds this try has."""
     loop = asyncio.get_running_loop()
     until = loop.time() + patience
-    backoff = Backoff()
-    while True:
-        try:
-            return await call(min(TIMEOUT, max(until - loop.time(), 0.1)))
-        except (SetupError, BrokerRejectedError):
-            raise
-        except TransientError:
-            await backoff.wait()
-            if loop.time() >= until:
-                raise
+    return await insist(
+        lambda: call(min(TIMEOUT, max(until - loop.time(), 0.1))),
+        TransientError,
+        lambda: loop.time() < until,
+        Backoff(),
+        never=(SetupError, BrokerRejectedError),
+    )
 
 
 class NotFoundError(SetupError):
