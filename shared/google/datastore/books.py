@@ -3,8 +3,6 @@
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from google.cloud.datastore_v1.types import query as _types
-
 from shared.google.datastore.client import DatastoreClient
 from shared.google.datastore.keys import (
     COUNT,
@@ -18,6 +16,7 @@ from shared.google.datastore.keys import (
     receipt_of,
     shard_of,
 )
+from shared.google.datastore.queries import KEY, query_of
 from shared.google.datastore.time import micros
 from shared.ports.books import Config, Kept, Shard
 
@@ -75,10 +74,7 @@ class DatastoreBooks:
         return {name_of(one.entity.key)[1]: one for one in found}
 
     async def _pages(self, kind: str) -> AsyncIterator[Sequence[Any]]:
-        query = _types.Query.pb()()
-        query.kind.add().name = kind
-        query.order.add(direction=1).property.name = "__key__"
-        query.limit.value = PAGE
+        query = query_of(kind, PAGE, order=KEY)
         partition = self._place.receipt("").partition_id
         async for results in self._client.pages(partition, query, read_time=self._time):
             yield [one for one in results if name_of(one.entity.key)[1]]

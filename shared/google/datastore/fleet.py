@@ -3,13 +3,12 @@
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import Any, Final
-
-from google.cloud.datastore_v1.types import query as _types
+from typing import Final
 
 from shared.google.datastore.client import DatastoreClient, only_over
 from shared.google.datastore.errors import MissingError
 from shared.google.datastore.keys import DatastorePlace, Key
+from shared.google.datastore.queries import query_of
 from shared.google.datastore.time import micros
 from shared.model.errors import AlreadyAppliedError, ContendedError
 from shared.model.fleet import Fleet, first, read, written
@@ -74,10 +73,7 @@ class DatastoreFleetBook:
 
     async def _used(self) -> bool:
         """Whether there is any receipt."""
-        query: Any = _types.Query.pb()()
-        query.kind.add().name = self._place.kinds.receipt
-        query.projection.add().property.name = "__key__"
-        query.limit.value = 1
+        query = query_of(self._place.kinds.receipt, 1, keys_only=True)
         return bool(await self._client.query(self._key().partition_id, query))
 
     def _key(self) -> Key:

@@ -3,18 +3,13 @@
 from collections.abc import AsyncIterator, Sequence
 from typing import Any, Final, NamedTuple
 
-from google.cloud.datastore_v1.types import query as _types
-
 from shared.google.datastore.client import DatastoreClient
 from shared.google.datastore.keys import DatastorePlace, Key, flaw_of, whole
+from shared.google.datastore.queries import KEY, Operator, query_of, where
 from shared.model.foreign import Foreign
 
 PAGE: Final = 2_000
 """Entities, which are small. The emulators look at all there are for each page."""
-KEY: Final = "__key__"
-Operator: Final = _types.PropertyFilter.Operator
-_AND: Final = 1
-_ASCENDING: Final = 1
 
 
 class Kind(NamedTuple):
@@ -25,18 +20,12 @@ class Kind(NamedTuple):
     kind: str
 
     def query(self, order: str = KEY, *, keys_only: bool = False) -> Any:
-        query = _types.Query.pb()()
-        query.kind.add().name = self.kind
-        query.order.add(direction=_ASCENDING).property.name = order
-        query.limit.value = PAGE
-        if keys_only:
-            query.projection.add().property.name = KEY
-        return query
+        return query_of(self.kind, PAGE, order=order, keys_only=keys_only)
 
     def from_key(self, query: Any, name: str) -> None:
         """From that key name on."""
         if name:
-            narrowed(query, KEY, Operator.GREATER_THAN_OR_EQUAL).key_value.CopyFrom(self.key(name))
+            where(query, KEY, Operator.GREATER_THAN_OR_EQUAL, key_value=self.key(name))
 
     def key(self, name: str) -> Key:
         return self.place.key(self.kind, name)
@@ -78,12 +67,3 @@ def integer_of(entity: Any, name: str, default: int) -> tuple[int, str]:
         return default, ""
     number = whole(entity.properties[name])
     return (default, flaw_of(entity, name)) if number is None else (number, "")
-
-
-def narrowed(query: Any, name: str, operator: Any) -> Any:
-    """By one more property; its value, to be set."""
-    query.filter.composite_filter.op = _AND
-    one = query.filter.composite_filter.filters.add().property_filter
-    one.property.name = name
-    one.op = operator
-    return one.value

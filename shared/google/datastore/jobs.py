@@ -7,11 +7,11 @@ from functools import partial
 from typing import Any, Final, TypeVar
 
 import orjson
-from google.cloud.datastore_v1.types import query as _types
 
 from shared.google.datastore.client import DatastoreClient, only_over
 from shared.google.datastore.errors import MissingError
 from shared.google.datastore.keys import EXPIRES, DatastorePlace, Key, integer, name_of
+from shared.google.datastore.queries import KEY, Operator, expired, query_of, where
 from shared.google.datastore.store import DatastoreStore
 from shared.model.errors import AlreadyAppliedError, ContendedError, TransientError
 from shared.model.jobs import DONE, FAILED, FORGOTTEN, RUNNING, Done, Job, JobState, Progress, noted, recalled
@@ -28,10 +28,6 @@ _EXAMPLES: Final = "examples"
 _STATE: Final = "state"
 _NOTE: Final = "note"
 _CHUNK: Final = "chunk"
-_KEY: Final = "__key__"
-_Operator: Final = _types.PropertyFilter.Operator
-_AND: Final = 1
-_ASCENDING: Final = 1
 T = TypeVar("T")
 
 
@@ -148,17 +144,16 @@ class DatastoreJobs:
         return sorted(chunks.items())
 
     async def sweep(self, now: int, limit: int) -> int:
-        query = self._query(self._place.kinds.job, limit)
-        _filter(query, EXPIRES, _Operator.LESS_THAN).timestamp_value.FromMilliseconds(now)
         gone = 0
-        for job in [name_of(one.entity.key)[1] for one in await self._run(query)]:
+        for key in await self._keys(expired(self._place.kinds.job, now, limit)):
+            _, job = name_of(key)
             await _insist(partial(self._end, job, FAILED, now, FORGOTTEN, unless=(FAILED,)), job)
             tasks = await self._tasks(job, limit - gone)
             await self._delete(tasks)
             gone += len(tasks)
             if gone >= limit:
                 break
-            await self._delete([self._place.key(self._place.kinds.job, job), *self._books(job)])
+            await self._delete([key, *self._books(job)])
             gone += 1
         return gone
 
@@ -175,12 +170,11 @@ class DatastoreJobs:
     async def _tasks(self, job: str, limit: int, after: str = "") -> list[Key]:
         """Keys of what is kept of its tasks. No id holds a colon."""
         kind = self._place.kinds.task
-        query = self._query(kind, limit)
-        operator = _Operator.GREATER_THAN if after else _Operator.GREATER_THAN_OR_EQUAL
-        _filter(query, _KEY, operator).key_value.CopyFrom(self._task(job, after))
-        _filter(query, _KEY, _Operator.LESS_THAN).key_value.CopyFrom(self._place.key(kind, f"{job};"))
-        query.order.add(direction=_ASCENDING).property.name = _KEY
-        return [one.entity.key for one in await self._run(query)]
+        query = query_of(kind, limit, order=KEY, keys_only=True)
+        operator = Operator.GREATER_THAN if after else Operator.GREATER_THAN_OR_EQUAL
+        where(query, KEY, operator, key_value=self._task(job, after))
+        where(query, KEY, Operator.LESS_THAN, key_value=self._place.key(kind, f"{job};"))
+        return await self._keys(query)
 
     async def _delete(self, keys: Sequence[Key]) -> None:
         for begin in range(0, len(keys), DELETES_AT_ONCE):
@@ -189,15 +183,9 @@ class DatastoreJobs:
                 request.mutations.add().delete.CopyFrom(key)
             await self._client.commit(request)
 
-    def _query(self, kind: str, limit: int) -> Any:
-        query = _types.Query.pb()()
-        query.kind.add().name = kind
-        query.projection.add().property.name = _KEY
-        query.limit.value = limit
-        return query
-
-    async def _run(self, query: Any) -> list[Any]:
-        return await self._client.query(self._place.receipt("nothing").partition_id, query)
+    async def _keys(self, query: Any) -> list[Key]:
+        found = await self._client.query(self._place.receipt("nothing").partition_id, query)
+        return [one.entity.key for one in found]
 
     def _book(self, job: str, number: int) -> Key:
         return self._place.key(self._place.kinds.job, f"{job}:{number}")
@@ -268,12 +256,3 @@ def _only(request: Any, seen: Any) -> Any:
 
 def _blob(entity: Any, name: str) -> bytes:
     return bytes(entity.properties[name].blob_value)
-
-
-def _filter(query: Any, name: str, operator: Any) -> Any:
-    """Its value, to be set."""
-    query.filter.composite_filter.op = _AND
-    one = query.filter.composite_filter.filters.add().property_filter
-    one.property.name = name
-    one.op = operator
-    return one.value

@@ -6,8 +6,6 @@ from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from google.cloud.datastore_v1.types import query as _types
-
 from shared.google.datastore.client import DatastoreClient
 from shared.google.datastore.keys import (
     COUNT,
@@ -21,6 +19,7 @@ from shared.google.datastore.keys import (
     name_of,
     receipt_of,
 )
+from shared.google.datastore.queries import Operator, query_of, where
 from shared.model import bodies
 from shared.model.errors import TransientError
 from shared.model.exact import ids_of
@@ -233,13 +232,7 @@ async def ask_for_dead(
     found: list[Any] = []
 
     async def ask(counter: str) -> None:
-        query = _types.Query.pb()()
-        query.kind.add().name = place.kinds.receipt
-        condition = query.filter.property_filter
-        condition.property.name = COUNTERS
-        condition.op = _types.PropertyFilter.Operator.EQUAL
-        condition.value.string_value = counter
-        query.limit.value = _PAGE
+        query = where(query_of(place.kinds.receipt, _PAGE), COUNTERS, Operator.EQUAL, string_value=counter)
         async for page in client.pages(place.receipt("").partition_id, query, read_time=time):
             question.learn_dead(counter, page)
             found.extend(page)

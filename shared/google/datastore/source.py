@@ -9,8 +9,9 @@ from grpc.aio import AioRpcError
 
 from shared.google.datastore.client import DatastoreClient
 from shared.google.datastore.configured import Configured
-from shared.google.datastore.foreign import KEY, Kind, Operator, Sum, narrowed
+from shared.google.datastore.foreign import Kind, Sum
 from shared.google.datastore.keys import DatastorePlace, name_of, said
+from shared.google.datastore.queries import KEY, Operator, where
 from shared.model.errors import SettingsError, TransientError
 from shared.model.foreign import Foreign, Source
 from shared.model.foreign_variants import By, Variant
@@ -56,8 +57,7 @@ class Labelled:
         self._variant = variant
 
     async def counter(self, name: str) -> Foreign | None:
-        query = self._shards.query()
-        narrowed(query, self._variant.label, Operator.EQUAL).string_value = name
+        query = where(self._shards.query(), self._variant.label, Operator.EQUAL, string_value=name)
         return await _one(self._shards, query, Sum(name, self._variant.count))
 
     async def counters(self, prefix: str) -> AsyncGenerator[Foreign | str, None]:
@@ -69,7 +69,7 @@ class Labelled:
 
         query = self._shards.query(label)
         if prefix:
-            narrowed(query, label, Operator.GREATER_THAN_OR_EQUAL).string_value = prefix
+            where(query, label, Operator.GREATER_THAN_OR_EQUAL, string_value=prefix)
         async for one in _grouped(self._shards, query, prefix, name_in, self._variant.count):
             yield one
 
@@ -84,8 +84,7 @@ class Below:
         self._variant = variant
 
     async def counter(self, name: str) -> Foreign | None:
-        query = self._shards.query()
-        narrowed(query, KEY, Operator.HAS_ANCESTOR).key_value.CopyFrom(self._shards.key(name))
+        query = where(self._shards.query(), KEY, Operator.HAS_ANCESTOR, key_value=self._shards.key(name))
         return await _one(self._shards, query, Sum(name, self._variant.count))
 
     async def counters(self, prefix: str) -> AsyncGenerator[Foreign | str, None]:

@@ -7,8 +7,6 @@ from contextlib import asynccontextmanager
 from heapq import nsmallest
 from typing import Any, Final
 
-from google.cloud.datastore_v1.types import query as _types
-
 from shared.google.datastore import promises
 from shared.google.datastore.books import PAGE, DatastoreBooks
 from shared.google.datastore.client import DatastoreClient
@@ -17,7 +15,6 @@ from shared.google.datastore.compaction import compact
 from shared.google.datastore.keys import (
     DEAD,
     DELETED,
-    EXPIRES,
     NUM_SHARDS,
     DatastorePlace,
     Key,
@@ -27,6 +24,7 @@ from shared.google.datastore.keys import (
 )
 from shared.google.datastore.marks import find
 from shared.google.datastore.probe import Abilities, probe
+from shared.google.datastore.queries import KEY, Operator, expired, query_of, where
 from shared.google.datastore.removal import remove
 from shared.google.datastore.snapshot import AgreeingSnapshot, Numbers, PastSnapshot
 from shared.google.datastore.time import micros
@@ -49,10 +47,6 @@ DELETES_AT_ONCE: Final = 500
 MOST_DEAD: Final = 100
 """Dead receipts in one answer: each may be almost 1 MiB."""
 MOST_INT32: Final = 2**31 - 1
-_KEY: Final = "__key__"
-_Operator: Final = _types.PropertyFilter.Operator
-_AND: Final = 1
-_ASCENDING: Final = 1
 
 
 class DatastoreStore:
@@ -145,13 +139,9 @@ class DatastoreStore:
 
     async def dead(self, after: str, limit: int) -> Sequence[Receipt]:
         kind = self._place.kinds.receipt
-        query = _types.Query.pb()()
-        query.kind.add().name = kind
-        query.limit.value = min(limit, MOST_DEAD)
-        _filter(query, DEAD, _Operator.EQUAL).boolean_value = True
+        query = where(query_of(kind, min(limit, MOST_DEAD), order=KEY), DEAD, Operator.EQUAL, boolean_value=True)
         if after:
-            _filter(query, _KEY, _Operator.GREATER_THAN).key_value.CopyFrom(self._place.key(kind, after))
-        query.order.add(direction=_ASCENDING).property.name = _KEY
+            where(query, KEY, Operator.GREATER_THAN, key_value=self._place.key(kind, after))
         return [receipt_of(one.entity) for one in await self._query(query)]
 
     async def shards(self, counters: Sequence[str]) -> Mapping[str, int]:
@@ -179,9 +169,8 @@ class DatastoreStore:
 
     async def grown(self, shards: int) -> AsyncIterator[Sequence[str]]:
         """By the index of the numbers, as those of one shard are most."""
-        query = _keys_of(self._place.kinds.config, PAGE)
-        _filter(query, NUM_SHARDS, _Operator.GREATER_THAN).integer_value = shards
-        query.order.add(direction=_ASCENDING).property.name = NUM_SHARDS
+        query = query_of(self._place.kinds.config, PAGE, order=NUM_SHARDS, keys_only=True)
+        where(query, NUM_SHARDS, Operator.GREATER_THAN, integer_value=shards)
         async for page in self._client.pages(self._nothing().partition_id, query, read_time=None):
             yield [name for name in (name_of(one.entity.key)[1] for one in page) if name]
 
@@ -195,11 +184,9 @@ class DatastoreStore:
 
     async def deleted(self, after: str, limit: int) -> Sequence[str]:
         kind = self._place.kinds.guard
-        query = _keys_of(kind, limit)
-        _filter(query, DELETED, _Operator.EQUAL).boolean_value = True
+        query = where(query_of(kind, limit, order=KEY, keys_only=True), DELETED, Operator.EQUAL, boolean_value=True)
         if after:
-            _filter(query, _KEY, _Operator.GREATER_THAN).key_value.CopyFrom(self._place.key(kind, after))
-        query.order.add(direction=_ASCENDING).property.name = _KEY
+            where(query, KEY, Operator.GREATER_THAN, key_value=self._place.key(kind, after))
         return [name_of(one.entity.key)[1] for one in await self._query(query)]
 
     async def deleted_among(self, counters: Sequence[str]) -> Collection[str]:
@@ -213,12 +200,13 @@ class DatastoreStore:
     async def names(self, prefix: str, after: str, limit: int, until: str | None = None) -> Sequence[str]:
         if until is not None and (until <= after or until < prefix):
             return []
-        return await self._names(_keys_of(self._place.kinds.config, limit), prefix, after, until)
+        query = query_of(self._place.kinds.config, limit, order=KEY, keys_only=True)
+        return await self._names(query, prefix, after, until)
 
     async def dead_names(self, prefix: str, after: str, limit: int) -> Sequence[str]:
         """Those that guards have the mark of, which is never taken back."""
-        query = _keys_of(self._place.kinds.guard, limit)
-        _filter(query, DEAD, _Operator.EQUAL).boolean_value = True
+        query = query_of(self._place.kinds.guard, limit, order=KEY, keys_only=True)
+        where(query, DEAD, Operator.EQUAL, boolean_value=True)
         return await self._names(query, prefix, after, None)
 
     async def _names(self, query: Any, prefix: str, after: str, until: str | None) -> Sequence[str]:
@@ -228,13 +216,11 @@ class DatastoreStore:
         kind = query.kind[0].name
         # One bound below: the later of both. Bytes of UTF-8 are in the order of code points, as strings are here.
         begin, operator = (
-            (after, _Operator.GREATER_THAN) if after >= prefix else (prefix, _Operator.GREATER_THAN_OR_EQUAL)
+            (after, Operator.GREATER_THAN) if after >= prefix else (prefix, Operator.GREATER_THAN_OR_EQUAL)
         )
         # Without a bound there would be entities of others that have numbers for names.
-        _filter(query, _KEY, operator).key_value.CopyFrom(self._place.key(kind, begin or FIRST))
-        end = self._place.key(kind, last(prefix, until))
-        _filter(query, _KEY, _Operator.LESS_THAN_OR_EQUAL).key_value.CopyFrom(end)
-        query.order.add(direction=_ASCENDING).property.name = _KEY
+        where(query, KEY, operator, key_value=self._place.key(kind, begin or FIRST))
+        where(query, KEY, Operator.LESS_THAN_OR_EQUAL, key_value=self._place.key(kind, last(prefix, until)))
         return [name_of(one.entity.key)[1] for one in await self._query(query)]
 
     async def _names_of_older(self, query: Any, prefix: str, after: str, until: str | None) -> Sequence[str]:
@@ -245,9 +231,7 @@ class DatastoreStore:
         return nsmallest(limit, (name for name in inside if until is None or name <= until))
 
     async def sweep(self, now: int, limit: int) -> int:
-        query = _keys_of(self._place.kinds.receipt, limit)
-        _filter(query, EXPIRES, _Operator.LESS_THAN).timestamp_value.FromMilliseconds(now)
-        keys = [one.entity.key for one in await self._query(query)]
+        keys = [one.entity.key for one in await self._query(expired(self._place.kinds.receipt, now, limit))]
         for begin in range(0, len(keys), DELETES_AT_ONCE):
             request = self._client.commit_request()
             for key in keys[begin : begin + DELETES_AT_ONCE]:
@@ -264,20 +248,3 @@ class DatastoreStore:
     def _nothing(self) -> Key:
         """Of an entity that is never there."""
         return self._place.receipt("nothing")
-
-
-def _keys_of(kind: str, limit: int) -> Any:
-    query = _types.Query.pb()()
-    query.kind.add().name = kind
-    query.projection.add().property.name = _KEY
-    query.limit.value = limit
-    return query
-
-
-def _filter(query: Any, name: str, operator: Any) -> Any:
-    """Its value, to be set."""
-    query.filter.composite_filter.op = _AND
-    one = query.filter.composite_filter.filters.add().property_filter
-    one.property.name = name
-    one.op = operator
-    return one.value
