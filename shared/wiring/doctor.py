@@ -14,7 +14,8 @@ from shared.model.errors import SettingsError
 from shared.runtime.clock import SystemClock
 from shared.sqlite.setup import SqliteSetup
 from shared.sqlite.spool_setup import SpoolSetup
-from shared.wiring.datastore import datastore_place, extra_missing, store_of
+from shared.wiring.datastore import datastore_place, store_of
+from shared.wiring.extras import needs
 from shared.wiring.files import BROKER, OVERLAY, STORE, elsewhere, only_file, spool_flaw, spool_path
 from shared.wiring.fleet_setup import FleetSetup
 
@@ -104,11 +105,9 @@ def _sqlite_setup(settings: Settings, file: Path) -> SqliteSetup:
 @asynccontextmanager
 async def _pubsub_setup(settings: Settings, environment: Mapping[str, str]) -> AsyncIterator[Setup]:
     there = urls.pubsub(BROKER, settings.broker)
-    try:
+    with needs("google", BROKER, settings.broker):
         from shared.google.pubsub.client import PubsubClient, PubsubPlace  # noqa: PLC0415 (the extra may be missing)
         from shared.google.pubsub.setup import PubsubSetup  # noqa: PLC0415
-    except ImportError as error:
-        raise extra_missing(BROKER, settings.broker, "google") from error
     emulator = environment.get("PUBSUB_EMULATOR_HOST", "")
     client = PubsubClient(emulator)
     place = PubsubPlace(there.project, there.topic, there.subscription)
@@ -121,12 +120,10 @@ async def _pubsub_setup(settings: Settings, environment: Mapping[str, str]) -> A
 @asynccontextmanager
 async def _redis_setup(settings: Settings) -> AsyncIterator["RedisSetup"]:
     urls.redis(OVERLAY, settings.overlay)
-    try:
+    with needs("redis", OVERLAY, urls.shown(settings.overlay)):
         from shared.redis.links import Links  # noqa: PLC0415 (the extra may be missing)
         from shared.redis.server import Server  # noqa: PLC0415
         from shared.redis.setup import RedisSetup  # noqa: PLC0415
-    except ImportError as error:
-        raise extra_missing(OVERLAY, urls.shown(settings.overlay), "redis") from error
     server = Server(settings.overlay, Links(settings.overlay))
     try:
         yield RedisSetup(server)
@@ -156,12 +153,10 @@ async def trust_overlay(
 @asynccontextmanager
 async def _datastore_setup(settings: Settings, environment: Mapping[str, str]) -> AsyncIterator[Setup]:
     place = datastore_place(settings)
-    try:
+    with needs("google", STORE, settings.store):
         from shared.google.datastore.client import EMULATOR, DatastoreClient  # noqa: PLC0415 (the extra may be missing)
         from shared.google.datastore.setup import DatastoreSetup  # noqa: PLC0415
         from shared.google.datastore.ttl import Ttl  # noqa: PLC0415
-    except ImportError as error:
-        raise extra_missing(STORE, settings.store, "google") from error
     clock = SystemClock()
     client = DatastoreClient(place.project, place.database, clock, environment)
     try:

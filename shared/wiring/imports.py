@@ -11,7 +11,7 @@ from shared.model.errors import SettingsError
 from shared.model.foreign import Source
 from shared.model.foreign_variants import By, Variant
 from shared.runtime.clock import SystemClock
-from shared.wiring.datastore import extra_missing
+from shared.wiring.extras import needs
 from shared.wiring.files import STORE
 
 FROM: Final = "--from"
@@ -32,12 +32,10 @@ async def source_of(
     if there is None:
         raise SettingsError(f"{FROM}={url!r}: must be datastore://PROJECT[/DATABASE][?namespace=NAMESPACE]")
     refuse_ours(settings, variant, there, variant.kinds(kind))
-    try:
+    with needs("google", FROM, url):
         from shared.google.datastore.client import DatastoreClient  # noqa: PLC0415 (the extra may be missing)
         from shared.google.datastore.keys import DatastorePlace  # noqa: PLC0415
         from shared.google.datastore.source import source_in  # noqa: PLC0415
-    except ImportError as error:
-        raise extra_missing(FROM, url, "google") from error
     place = DatastorePlace(there.project, there.database, there.namespace)
     client = DatastoreClient(there.project, there.database, SystemClock(), environment)
     try:

@@ -31,7 +31,8 @@ from shared.sqlite.overlay import SqliteOverlay
 from shared.sqlite.reserve import Reserve
 from shared.sqlite.store import SqliteStore
 from shared.sqlite.tasks import SqliteTasks
-from shared.wiring.datastore import extra_missing, opener, store_of
+from shared.wiring.datastore import opener, store_of
+from shared.wiring.extras import needs
 from shared.wiring.files import BROKER, OVERLAY, only_file
 from shared.wiring.spool import Queue, open_spool, with_spooled
 
@@ -139,15 +140,13 @@ def _on_pubsub(
     settings: Settings, environment: Mapping[str, str], opening: Callable[[Path], Database], *, publishes: bool
 ) -> Parts:
     broker = urls.pubsub(BROKER, settings.broker)
-    try:
+    with needs("google", BROKER, settings.broker):
         from shared.google.pubsub.client import PATIENCE, PubsubClient, PubsubPlace  # noqa: PLC0415 (the extra may be missing)
         from shared.google.pubsub.kept import KeptPublisher  # noqa: PLC0415
         from shared.google.pubsub.letters import PubsubDeadLetters  # noqa: PLC0415
         from shared.google.pubsub.setup import obstacles  # noqa: PLC0415
         from shared.google.pubsub.subscription import PubsubSubscription  # noqa: PLC0415
         from shared.google.pubsub.tasks import PubsubTasks  # noqa: PLC0415
-    except ImportError as error:
-        raise extra_missing(BROKER, settings.broker, "google") from error
     stored = store_of(settings, SystemClock(), environment)
     clock = stored.clock
     looks = Looks(stored.book, clock, settings.look)
@@ -209,10 +208,8 @@ def redis_overlay(
     settings: Settings, looks: Looks, clock: Clock, membership: Membership | None, store: Store
 ) -> "RedisOverlay":
     urls.redis(OVERLAY, settings.overlay)
-    try:
+    with needs("redis", OVERLAY, urls.shown(settings.overlay)):
         from shared.redis.overlay import RedisOverlay  # noqa: PLC0415 (the extra may be missing)
-    except ImportError as error:
-        raise extra_missing(OVERLAY, urls.shown(settings.overlay), "redis") from error
     return RedisOverlay(settings.overlay, looks, clock, membership=membership, promises=store.promises)
 
 
