@@ -2,6 +2,8 @@
 
 from typing import Final, NamedTuple
 
+from shared.model.receipts import DAY_SECONDS
+
 OK: Final = "ok"
 WARN: Final = "WARN"
 """It works, but somebody should know."""
@@ -11,7 +13,6 @@ FAIL: Final = "FAIL"
 SKEW_WARNS: Final = 5.0
 SKEW_FAILS: Final = 120.0
 """Seconds. Receipts, and the age of envelopes, are dated by the clocks of the machines that write them."""
-DAY: Final = 86_400
 
 
 class Finding(NamedTuple):
@@ -34,7 +35,8 @@ def too_long(name: str, keeps: int, retention: int) -> str | None:
     """Why receipts would be gone before what they stand for. Both in seconds."""
     if keeps <= retention:
         return None
+    kept, made = keeps / DAY_SECONDS, retention / DAY_SECONDS
     return (
-        f"{name} keeps messages {keeps / DAY:g} days, but receipts are made for {retention / DAY:g}, so that what"
-        f" comes late would count twice: set COUNTERSINK_RETENTION={keeps} for flushers, or have it keep them less long"
+        f"{name} keeps messages {kept:g} days, but receipts are made for {made:g}, so that what comes late would count"
+        f" twice: set COUNTERSINK_RETENTION={keeps} for flushers, or have it keep them less long"
     )

@@ -4,7 +4,7 @@ import asyncio
 from typing import Final, NoReturn
 
 from shared.model.errors import StoodStillError
-from shared.model.receipts import CLIENT_IDS_REMEMBERED, DAY
+from shared.model.receipts import CLIENT_IDS_REMEMBERED, DAY, DAY_SECONDS
 from shared.runtime.clock import Clock
 
 LONGEST: Final = (CLIENT_IDS_REMEMBERED - DAY) / 1_000
@@ -29,8 +29,8 @@ class Awake:
         still = self._clock.monotonic() - self._seen
         if still > LONGEST:
             raise StoodStillError(
-                f"this process stood still for {still / 86_400:.1f} days, so what it had received may have been counted"
-                " elsewhere: start it again; nothing that was accepted is lost"
+                f"this process stood still for {still / DAY_SECONDS:.1f} days, so what it had received may have been"
+                " counted elsewhere: start it again; nothing that was accepted is lost"
             )
 
     def look(self) -> None:

@@ -7,12 +7,13 @@ from uuid import uuid4
 from shared.google.datastore.client import DatastoreClient
 from shared.google.datastore.keys import COUNT, DatastorePlace, integer
 from shared.model.errors import CountersinkError
+from shared.model.receipts import HOUR
 from shared.model.words import Receipt
 from shared.runtime.clock import Clock
 
 _log = logging.getLogger(__name__)
 
-_SCRATCH_LIVES: Final = 3_600_000
+_SCRATCH_LIVES: Final = HOUR
 """Milliseconds. It is deleted at once; if that fails, it is deleted with the receipts that have expired."""
 
 

@@ -7,9 +7,9 @@ from google.pubsub_v1 import types
 
 from shared.google.pubsub.client import ExistsError, NotFoundError, PubsubClient, PubsubPlace
 from shared.model.errors import BrokerRejectedError
+from shared.model.receipts import DAY_SECONDS
 
-DAY: Final = 86_400
-EMULATORS_RETENTION: Final = 7 * DAY
+EMULATORS_RETENTION: Final = 7 * DAY_SECONDS
 DELETED_TOPIC: Final = "_deleted-topic_"
 """What Pub/Sub says of a subscription whose topic is gone."""
 _ANOTHER: Final = (
@@ -53,7 +53,7 @@ async def _topic(client: PubsubClient, name: str, retention: int) -> str:
 
 
 def _retains(retention: int) -> str:
-    return f", retains messages {retention / DAY:g} days" if retention else ""
+    return f", retains messages {retention / DAY_SECONDS:g} days" if retention else ""
 
 
 async def _subscription(client: PubsubClient, name: str, topic: str, deadline: int, retention: int) -> list[str]:
@@ -145,7 +145,7 @@ def costs(subscription: Any) -> list[str]:
     if subscription.enable_message_ordering:
         found.append(f"ordering makes messages wait for one another: {_ANOTHER}")
     if _expires(subscription):
-        days = subscription.expiration_policy.ttl.seconds / DAY
+        days = subscription.expiration_policy.ttl.seconds / DAY_SECONDS
         found.append(f"Pub/Sub deletes it after {days:g} days without a pull: countersink provision has it stay")
     return found
 
@@ -156,5 +156,5 @@ def _expires(subscription: Any) -> bool:
 
 
 def _said(subscription: Any) -> str:
-    days = subscription.message_retention_duration.seconds / DAY
+    days = subscription.message_retention_duration.seconds / DAY_SECONDS
     return f"leases of {subscription.ack_deadline_seconds} s, keeps messages {days:g} days"
