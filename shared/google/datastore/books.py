@@ -16,6 +16,7 @@ from shared.google.datastore.keys import (
     receipt_of,
     shard_of,
 )
+from shared.google.datastore.older_emulator.versions import written_at
 from shared.google.datastore.queries import KEY, query_of
 from shared.google.datastore.time import micros
 from shared.ports.books import Config, Kept, Shard
@@ -37,7 +38,7 @@ class DatastoreBooks:
 
     async def receipts(self) -> AsyncIterator[Sequence[Kept]]:
         async for results in self._pages(self._place.kinds.receipt):
-            yield [Kept(receipt_of(one.entity), self._written(one)) for one in results]
+            yield [Kept(receipt_of(one.entity), written_at(one)) for one in results]
 
     async def configs(self) -> AsyncIterator[Sequence[Config]]:
         """A config that is younger than the guard of a set was made anew: nobody knows how old its counter is. A guard
@@ -64,7 +65,7 @@ class DatastoreBooks:
         async for results in self._pages(self._place.kinds.shard):
             of = [(shard_of(one.entity.key), one) for one in results]
             yield [
-                Shard(*shard, integer(one.entity, COUNT), self._written(one), flaw_of(one.entity, COUNT))
+                Shard(*shard, integer(one.entity, COUNT), written_at(one), flaw_of(one.entity, COUNT))
                 for shard, one in of
                 if shard is not None
             ]
@@ -75,10 +76,6 @@ class DatastoreBooks:
 
     async def _pages(self, kind: str) -> AsyncIterator[Sequence[Any]]:
         query = query_of(kind, PAGE, order=KEY)
-        partition = self._place.receipt("").partition_id
+        partition = self._place.partition
         async for results in self._client.pages(partition, query, read_time=self._time):
             yield [one for one in results if name_of(one.entity.key)[1]]
-
-    def _written(self, result: Any) -> int:
-        """As `apply` tells the time of commits: the older emulator has versions only."""
-        return micros(result.update_time) if self.exact else int(result.version)

@@ -13,6 +13,7 @@ from google.cloud.datastore_v1.types import datastore as _types
 
 from shared.google.datastore.errors import TooEarlyError, translated
 from shared.google.datastore.keys import Key
+from shared.google.datastore.older_emulator.versions import highest
 from shared.google.datastore.time import ServerTime, micros
 from shared.model.errors import RefusedError, TransientError
 from shared.runtime import metrics
@@ -172,7 +173,7 @@ class DatastoreClient:
             time = micros(response.read_time)
             self._hear(time)
             return time
-        return max((one.version for some in (response.found, response.missing) for one in some), default=0)
+        return highest(response)
 
     async def query(self, partition: Any, query: Any) -> list[Any]:
         """All results (or `limit` of them), strong."""

@@ -8,8 +8,8 @@ from typing import Final
 from shared.google.datastore.client import DatastoreClient, only_over
 from shared.google.datastore.errors import MissingError
 from shared.google.datastore.keys import DatastorePlace, Key
+from shared.google.datastore.older_emulator.versions import written_at
 from shared.google.datastore.queries import query_of
-from shared.google.datastore.time import micros
 from shared.model.errors import AlreadyAppliedError, ContendedError
 from shared.model.fleet import Fleet, first, read, written
 from shared.ports.fleet import FleetLook
@@ -57,8 +57,8 @@ class DatastoreFleetBook:
         if not found.entities:
             return FleetLook(Fleet(), 0, now), 0
         (one,) = found.entities
-        changed = micros(one.update_time) if one.HasField("update_time") else int(one.version)
-        return FleetLook(read(bytes(one.entity.properties[_DATA].blob_value)), changed, now), int(one.version)
+        fleet = read(bytes(one.entity.properties[_DATA].blob_value))
+        return FleetLook(fleet, written_at(one), now), int(one.version)
 
     async def _write(self, fleet: Fleet, over: int) -> None:
         request = self._client.commit_request()
@@ -74,7 +74,7 @@ class DatastoreFleetBook:
     async def _used(self) -> bool:
         """Whether there is any receipt."""
         query = query_of(self._place.kinds.receipt, 1, keys_only=True)
-        return bool(await self._client.query(self._key().partition_id, query))
+        return bool(await self._client.query(self._place.partition, query))
 
     def _key(self) -> Key:
         return self._place.key(self._place.kinds.fleet, _NAME)

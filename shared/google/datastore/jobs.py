@@ -21,7 +21,6 @@ BOOKS: Final = 16
 """An entity takes about one write a second."""
 TRIES: Final = 20
 DELETES_AT_ONCE: Final = 400
-MOST_INT32: Final = 2**31 - 1
 _NUMBERS: Final = ("tasks", "visited", "changed", "failed", "depth", "share")
 _OPEN: Final = "open"
 _EXAMPLES: Final = "examples"
@@ -132,15 +131,11 @@ class DatastoreJobs:
             await self._client.commit(request, updates=True, versions=True)
 
     async def chunks(self, job: str, after: str, limit: int) -> Sequence[tuple[str, bytes]]:
-        """The older emulator has keys in another order, so all of them are read there."""
-        if (await self._store.abilities()).read_time:
-            keys = await self._tasks(job, limit, after)
-        else:
-            keys = await self._tasks(job, MOST_INT32)
-        begins = sorted(name_of(key)[1].partition(":")[2] for key in keys)
-        wanted = [begin for begin in begins if begin > after or not after][:limit]
-        found = (await self._client.look_up(self._task(job, begin) for begin in wanted)).entities
-        chunks = {name_of(one.entity.key)[1].partition(":")[2]: _blob(one.entity, _CHUNK) for one in found}
+        kind, prefix = self._place.kinds.task, f"{job}:"
+        query = query_of(kind, limit, order=KEY, keys_only=True)
+        names = await (await self._store.server()).names(query, prefix, after and prefix + after, None)
+        found = (await self._client.look_up(self._place.key(kind, name) for name in names)).entities
+        chunks = {name_of(one.entity.key)[1].removeprefix(prefix): _blob(one.entity, _CHUNK) for one in found}
         return sorted(chunks.items())
 
     async def sweep(self, now: int, limit: int) -> int:
@@ -167,12 +162,11 @@ class DatastoreJobs:
         found = (await self._client.look_up([key])).entities
         return found[0] if found else None
 
-    async def _tasks(self, job: str, limit: int, after: str = "") -> list[Key]:
+    async def _tasks(self, job: str, limit: int) -> list[Key]:
         """Keys of what is kept of its tasks. No id holds a colon."""
         kind = self._place.kinds.task
         query = query_of(kind, limit, order=KEY, keys_only=True)
-        operator = Operator.GREATER_THAN if after else Operator.GREATER_THAN_OR_EQUAL
-        where(query, KEY, operator, key_value=self._task(job, after))
+        where(query, KEY, Operator.GREATER_THAN_OR_EQUAL, key_value=self._task(job, ""))
         where(query, KEY, Operator.LESS_THAN, key_value=self._place.key(kind, f"{job};"))
         return await self._keys(query)
 
@@ -184,7 +178,7 @@ class DatastoreJobs:
             await self._client.commit(request)
 
     async def _keys(self, query: Any) -> list[Key]:
-        found = await self._client.query(self._place.receipt("nothing").partition_id, query)
+        found = await self._client.query(self._place.partition, query)
         return [one.entity.key for one in found]
 
     def _book(self, job: str, number: int) -> Key:

@@ -89,6 +89,15 @@ class DatastorePlace:
     def receipt(self, key: str) -> Key:
         return self.key(self.kinds.receipt, key)
 
+    def nothing(self) -> Key:
+        """The key of an entity that never exists."""
+        return self.receipt("nothing")
+
+    @property
+    def partition(self) -> Any:
+        """Project, database and namespace, as a raw protobuf PartitionId."""
+        return self.nothing().partition_id
+
     def guard(self, counter: str) -> Key:
         return self.key(self.kinds.guard, counter)
 

@@ -66,7 +66,7 @@ class DatastoreSetup:
         """What the clock's difference is, where the server tells its time."""
         before = self._clock.now()
         async with asyncio.timeout(REACH):
-            found = await self._client.look_up([self._place.receipt("nothing")])
+            found = await self._client.look_up([self._place.nothing()])
         after, begun = self._clock.now(), self._clock.monotonic()
         if not self._client.time.bound(begun):
             return None  # the older emulator has versions only
