@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def opener(environment: Mapping[str, str], *, makes: bool) -> Callable[[Path], Database]:
-    """How files are opened: those that are not there are made, or they are an error."""
+    """How files are opened. A missing file is made if `makes`, and an error otherwise."""
     return lambda file: Database(file, elsewhere(file, environment), makes=makes)
 
 

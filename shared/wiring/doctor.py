@@ -1,4 +1,4 @@
-"""What provision and doctor look at, by the settings."""
+"""Chooses, by the settings, what provision and doctor look at."""
 
 import os
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 
 
 class Setup(Protocol):
-    """A part of the set-up: how it is made, and what is wrong with it. For people, before anything runs."""
+    """A part of the set-up, which operators make and check before anything runs."""
 
     def provision(self) -> AsyncIterator[Finding]:
-        """Make what is missing and say so; what is there and wrong is a FAIL. Done twice, it changes nothing more."""
+        """Make what is missing, and report it. What exists and is wrong is a FAIL. A second run changes nothing."""
         ...
 
     def findings(self) -> AsyncIterator[Finding]:
-        """Look at everything, within a bounded time. What can't be reached is a finding, too: it raises nothing."""
+        """Look at everything, within a bounded time. What cannot be reached is a finding, too: nothing is raised."""
         ...
 
 
@@ -39,8 +39,8 @@ Opening = Callable[[], AbstractAsyncContextManager[Setup]]
 
 
 def setups(settings: Settings, environment: Mapping[str, str] = os.environ) -> Sequence[Opening]:
-    """What provision and doctor look at. Entered inside a running event loop, each raises `SettingsError` if its
-    settings can't be used; the others may be looked at all the same.
+    """The parts of the set-up, each to be entered inside a running event loop. Entering one raises `SettingsError` if
+    its settings cannot be used; the others can still be looked at.
     """
     if urls.scheme_of(settings.broker) != "pubsub":
         return [partial(_file_setup, settings)]
@@ -61,7 +61,7 @@ async def _file_setup(settings: Settings) -> AsyncIterator[Setup]:
 
 
 class _StoreSetup:
-    """The store, and the fleet in it where the store is well."""
+    """The store, and the record of the fleet in it, which is looked at only if the store has no FAIL."""
 
     def __init__(self, store: Setup, fleet: Callable[[], AbstractAsyncContextManager[FleetSetup]]) -> None:
         self._store = store
@@ -143,7 +143,7 @@ async def _fleet_setup(settings: Settings, environment: Mapping[str, str]) -> As
 async def trust_overlay(
     settings: Settings, which: str | None = None, environment: Mapping[str, str] = os.environ
 ) -> Sequence[str]:
-    """Somebody knows that nothing is unapplied of what no overlay holds; see `FleetSetup.trust`."""
+    """Take an operator's word that everything outside the overlay has been applied; see `FleetSetup.trust`."""
     if urls.scheme_of(settings.broker) != "pubsub":
         raise SettingsError(f"{BROKER} is a file, which knows all that is pending: there is nothing to trust")
     async with _fleet_setup(settings, environment) as setup:

@@ -1,4 +1,4 @@
-"""All that the store in Datastore holds, kind by kind, at an instant of the server's clock if it can read one."""
+"""Reads everything that the store holds in Datastore, kind by kind; at one instant, if the server can do that."""
 
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from typing import Any, Final
@@ -25,12 +25,13 @@ PAGE: Final = 500
 
 
 class DatastoreBooks:
-    """Each entity is read, and paid for; with each config its guard, too, and with each guard its config. Others may
-    have put into these kinds what is no counter: it is passed.
+    """Reads every entity, which Google charges for: with each config also its guard, with each guard also its config.
+
+    Entities of these kinds that are not Countersink's are skipped.
     """
 
     def __init__(self, client: DatastoreClient, place: DatastorePlace, time: int | None) -> None:
-        """`time` in micros; without one, what is written meanwhile may be seen in part."""
+        """`time` is in microseconds. If it is None, a reading may contain a part of what is written meanwhile."""
         self.exact = time is not None
         self._client = client
         self._place = place
@@ -41,8 +42,8 @@ class DatastoreBooks:
             yield [Kept(receipt_of(one.entity), written_at(one)) for one in results]
 
     async def configs(self) -> AsyncIterator[Sequence[Config]]:
-        """A config that is younger than the guard of a set was made anew: nobody knows how old its counter is. A guard
-        may be there though its counter was never set: for the mark of a dead receipt.
+        """A config that is younger than the guard of a set was made again, so the age of its counter is not known. A
+        guard may also exist without a set: it then holds the mark of a dead receipt.
         """
         place = self._place
         async for results in self._pages(place.kinds.config):

@@ -1,4 +1,4 @@
-"""The fleet in Datastore: one entity, changed over the very version that was seen."""
+"""Keeps the record of the fleet in Datastore: one entity, which is changed only over the version that was read."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -37,7 +37,7 @@ class DatastoreFleetBook:
         return unchanged or await self.look()
 
     async def _try(self, step: Callable[[Fleet, int], Fleet | None]) -> FleetLook | None:
-        """What was seen, if there is nothing to change."""
+        """Take the step once. Return what was seen if it changes nothing; None after a change."""
         look, version = await self._look()
         before = look.fleet if version else first(look.now, used=await self._used())
         after = step(before, look.now)
@@ -50,7 +50,7 @@ class DatastoreFleetBook:
         return None
 
     async def _look(self) -> tuple[FleetLook, int]:
-        """And the version of the entity; 0 if there is none."""
+        """The fleet, and the version of its entity; 0 if there is none."""
         found = await self._client.look_up([self._key()])
         told = self._client.time.bound(self._clock.monotonic())
         now = told // 1000 if told else int(self._clock.now() * 1000)
@@ -72,7 +72,7 @@ class DatastoreFleetBook:
         await self._client.commit(request, updates=bool(over), versions=bool(over))
 
     async def _used(self) -> bool:
-        """Whether there is any receipt."""
+        """Whether the store holds any receipt, and so has been in use."""
         query = query_of(self._place.kinds.receipt, 1, keys_only=True)
         return bool(await self._client.query(self._place.partition, query))
 

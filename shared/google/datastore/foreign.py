@@ -1,4 +1,4 @@
-"""What entities of others hold, as it was found: numbers that may be none, and sums over shards."""
+"""Reads entities of other applications: values that may not be numbers, and sums over shards."""
 
 from collections.abc import AsyncIterator, Sequence
 from typing import Any, Final, NamedTuple
@@ -9,7 +9,7 @@ from shared.google.datastore.queries import KEY, Operator, query_of, where
 from shared.model.foreign import Foreign
 
 PAGE: Final = 2_000
-"""Entities, which are small. The emulators look at all there are for each page."""
+"""Entities in a page. They are small, and the emulators scan the whole kind for each page."""
 
 
 class Kind(NamedTuple):
@@ -23,7 +23,7 @@ class Kind(NamedTuple):
         return query_of(self.kind, PAGE, order=order, keys_only=keys_only)
 
     def from_key(self, query: Any, name: str) -> None:
-        """From that key name on."""
+        """Limit the query to this key name and those after it. An empty name limits nothing."""
         if name:
             where(query, KEY, Operator.GREATER_THAN_OR_EQUAL, key_value=self.key(name))
 
@@ -42,7 +42,7 @@ class Kind(NamedTuple):
 
 
 class Sum:
-    """Of the shards of one counter."""
+    """Adds up the shards of one counter."""
 
     def __init__(self, name: str, count: str) -> None:
         self.name = name
@@ -62,7 +62,7 @@ class Sum:
 
 
 def integer_of(entity: Any, name: str, default: int) -> tuple[int, str]:
-    """What it holds, the default where it holds nothing; and why that is no number, if it is none."""
+    """The value of a property, or the default if it is missing; and why the value is no whole number, if it is none."""
     if name not in entity.properties:
         return default, ""
     number = whole(entity.properties[name])

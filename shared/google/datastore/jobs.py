@@ -1,4 +1,4 @@
-"""Jobs in Datastore. How far one is stands in several books: tasks that end at once would meet in one entity."""
+"""Keeps jobs in Datastore. A job's progress is spread over several entities, its books: one would slow its tasks."""
 
 import random
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
@@ -18,7 +18,7 @@ from shared.model.jobs import DONE, FAILED, FORGOTTEN, RUNNING, Done, Job, JobSt
 from shared.runtime.backoff import Backoff, insist, tries
 
 BOOKS: Final = 16
-"""An entity takes about one write a second."""
+"""Books of a job. An entity takes about one write a second."""
 TRIES: Final = 20
 DELETES_AT_ONCE: Final = 400
 _NUMBERS: Final = ("tasks", "visited", "changed", "failed", "depth", "share")
@@ -31,7 +31,7 @@ T = TypeVar("T")
 
 
 class DatastoreJobs:
-    """Commits of their own, over versions that were seen: they need nothing that the older emulator lacks."""
+    """Changes jobs in commits of their own, over versions that were read, which works on every server."""
 
     def __init__(
         self,
@@ -59,13 +59,13 @@ class DatastoreJobs:
             await self._client.commit(request)
         except AlreadyAppliedError as error:
             if (there := await self.get(job.id)) is None:
-                raise ContendedError("it was forgotten just now") from error
+                raise ContendedError("it was deleted just now") from error
             return there, False
         return JobState(job, open=1), True
 
     async def get(self, job: str) -> JobState | None:
-        """The books of one look may be of several instants, and so add up to nothing though they never did. Two looks
-        that find the same versions were of one instant: that between them.
+        """One look may see the books at different instants, so that they add up to no open task although there always
+        was one. Two looks that find the same versions saw the same instant, one between them.
         """
         found = await self._look_at(job)
         if job not in found:
@@ -104,7 +104,7 @@ class DatastoreJobs:
         except AlreadyAppliedError as error:
             there = await self.recorded(task.job, [task.range.after])
             if not there:
-                raise TransientError("what became of a task was forgotten just now") from error
+                raise TransientError("the record of a task was deleted just now") from error
             return there[task.range.after]
         except MissingError:
             return None
@@ -163,7 +163,7 @@ class DatastoreJobs:
         return found[0] if found else None
 
     async def _tasks(self, job: str, limit: int) -> list[Key]:
-        """Keys of what is kept of its tasks. No id holds a colon."""
+        """Keys of the records of a job's tasks. Ids of jobs contain no colon."""
         kind = self._place.kinds.task
         query = query_of(kind, limit, order=KEY, keys_only=True)
         where(query, KEY, Operator.GREATER_THAN_OR_EQUAL, key_value=self._task(job, ""))
@@ -207,7 +207,7 @@ class DatastoreJobs:
 
 
 async def _insist(step: Callable[[], Awaitable[T]], job: str) -> T:
-    """Take the step again as long as others are first."""
+    """Repeat the step while others are first."""
     try:
         return await insist(step, ContendedError, tries(TRIES), Backoff(0.01, 0.5))
     except ContendedError as error:
@@ -241,7 +241,7 @@ def _write(book: Any, progress: Progress, *, open_: int) -> None:
 
 
 def _only(request: Any, seen: Any) -> Any:
-    """To be changed, if it is as it was seen."""
+    """Add an update over the version that was read, and return its entity, to be changed."""
     mutation = request.mutations.add()
     mutation.update.CopyFrom(seen.entity)
     only_over(seen.version, mutation)

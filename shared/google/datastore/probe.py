@@ -1,4 +1,4 @@
-"""What this server can do, found out on a scratch entity: the older emulator ignores transforms and says nothing."""
+"""Finds out what the server can do, on a scratch entity: the older emulator ignores transforms silently."""
 
 import logging
 from typing import Any, Final, NamedTuple
@@ -14,7 +14,7 @@ from shared.runtime.clock import Clock
 _log = logging.getLogger(__name__)
 
 _SCRATCH_LIVES: Final = HOUR
-"""Milliseconds. It is deleted at once; if that fails, it is deleted with the receipts that have expired."""
+"""Milliseconds until the scratch entity expires. It is deleted at once, or, if that fails, with old receipts."""
 
 
 class Abilities(NamedTuple):
@@ -23,7 +23,7 @@ class Abilities(NamedTuple):
 
 
 async def probe(client: DatastoreClient, place: DatastorePlace, clock: Clock) -> Abilities:
-    """Add 2 to 40 in a scratch entity of another property, and see what is there then."""
+    """Add 2 to the 40 in a scratch entity that has other properties too, and look at the result."""
     expires = int(clock.now() * 1_000) + _SCRATCH_LIVES
     scratch = place.receipt_entity(Receipt(f"probe-{uuid4().hex}", expires, "probe"))
     scratch.properties[COUNT].integer_value = 40
@@ -34,7 +34,7 @@ async def probe(client: DatastoreClient, place: DatastorePlace, clock: Clock) ->
         try:
             await _commit(client, "delete", scratch.key)
         except CountersinkError as error:
-            _log.warning("a scratch entity of the probe is left over and expires within the hour: %s", error)
+            _log.warning("the scratch entity of the probe could not be deleted; it expires within the hour: %s", error)
 
 
 async def _try(client: DatastoreClient, scratch: Any, clock: Clock) -> Abilities:

@@ -1,4 +1,4 @@
-"""Totals and receipts at one instant."""
+"""Reads totals and receipts at one instant."""
 
 import asyncio
 import logging
@@ -29,20 +29,20 @@ _log = logging.getLogger(__name__)
 
 _MOST_NUMBERS: Final = 100_000
 _MOST_TOLD: Final = 100
-"""Flaws that go to the log."""
+"""How many flaws are logged, at most."""
 _PAGE: Final = 100
 """Dead receipts in one answer: each may be almost 1 MiB."""
 
 
 class Numbers:
-    """How many shards counters were seen to have last: how many to ask for along with the config."""
+    """Remembers how many shards counters had last, so that they can be asked for together with the config."""
 
     def __init__(self) -> None:
         self._numbers: OrderedDict[str, int] = OrderedDict()
         self._told: set[str] = set()
 
     def is_news(self, flaw: str) -> bool:
-        """Whether it was not told before."""
+        """Whether to log this flaw: it was not logged before, nor were too many others."""
         if flaw in self._told or len(self._told) >= _MOST_TOLD:
             return False
         self._told.add(flaw)
@@ -59,7 +59,7 @@ class Numbers:
 
 
 class SnapshotQuestion:
-    """What is asked of a snapshot, as keys, and the answer put together."""
+    """The keys that a reading asks for, and the answer that what was found adds up to."""
 
     def __init__(
         self, place: DatastorePlace, counters: Sequence[str], receipts: Collection[str], numbers: Numbers
@@ -93,7 +93,7 @@ class SnapshotQuestion:
         self._dead[counter] += [receipt_of(one.entity) for one in entities]
 
     def more(self) -> list[Any]:
-        """Keys of the shards that the configs name, and of the ids in dead receipts, that nobody asked for yet."""
+        """Keys that were not asked for yet: of shards in the configs, and of the ids in dead receipts."""
         dead = {counter: bodies.entries(receipts, counter)[0] for counter, receipts in self._dead.items()}
         ids = {key for entries in dead.values() for key in ids_of(entries)} - self._receipts
         self._receipts |= ids
@@ -129,18 +129,20 @@ class SnapshotQuestion:
                 yield shard
 
     def _flaw(self, counter: str) -> str:
-        """Of the first of its entities that has one. People are told, since a reading has no room for it."""
+        """Why a counter cannot be read exactly, by its first unreadable entity; empty if it can. Logs new ones."""
         config = self._found.get((self._place.kinds.config, counter))
         flaws = [flaw_of(config, NUM_SHARDS)] if config is not None else []
         flaws += [flaw_of(shard, COUNT) for shard in self._shards(counter)]
         flaw = next(filter(None, flaws), "")
         if flaw and self._numbers.is_news(flaw):
-            _log.error("counter %r can't be read exactly: %s. Have its application mend it", counter, flaw)
+            _log.error(
+                "counter %r can't be read exactly: %s. Correct it in the application that wrote it", counter, flaw
+            )
         return flaw
 
 
 class PastSnapshot:
-    """Of an instant of the server's clock, which every Lookup names."""
+    """The state at an instant of the server's clock. Every Lookup names that instant."""
 
     exact = True
 
@@ -165,7 +167,7 @@ class PastSnapshot:
             if more := question.more():
                 question.learn((await self._client.look_up(more, read_time=self.time)).entities)
         except TransientError:
-            self._disagreed()  # perhaps the instant can't be read: the next one is chosen from what is heard anew
+            self._disagreed()  # perhaps this instant cannot be read: choose the next one from new responses
             raise
         return question.answer()
 
@@ -173,8 +175,8 @@ class PastSnapshot:
 async def ask_for_dead(
     client: DatastoreClient, place: DatastorePlace, question: SnapshotQuestion, time: int | None
 ) -> Sequence[Any]:
-    """Dead receipts of the counters whose guards have a mark, at `time` if one is given. The built-in index of the
-    counters in them is enough.
+    """Ask for the dead receipts of the counters whose guards are marked, at `time` if one is given. The built-in index
+    of `counters` is enough.
     """
     found: list[Any] = []
 

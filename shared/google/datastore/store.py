@@ -1,4 +1,4 @@
-"""The store in Datastore (Firestore in Datastore mode): Google's published counters, and receipts beside them."""
+"""Keeps counters in Datastore (Firestore in Datastore mode), in Google's published model, and receipts beside them."""
 
 import asyncio
 import logging
@@ -42,10 +42,10 @@ MOST_DEAD: Final = 100
 
 
 class DatastoreStore:
-    """Its time is the server's: microseconds since 1970, or versions of the older emulator.
+    """Implements `Store`. Its time is the server's: microseconds since 1970, or versions on the older emulator.
 
-    A snapshot is not before any `apply` of this process; what another one applied less than a round trip ago it may
-    not have: floors tell.
+    A snapshot contains every commit that this process has applied. It may lack what another process applied less than a
+    round trip ago, which floors tell.
     """
 
     parallel = True
@@ -148,7 +148,7 @@ class DatastoreStore:
         return number
 
     async def grown(self, shards: int) -> AsyncIterator[Sequence[str]]:
-        """By the index of the numbers, as those of one shard are most."""
+        """Uses the index of the number of shards, because most counters have one."""
         query = query_of(self._place.kinds.config, PAGE, order=NUM_SHARDS, keys_only=True)
         where(query, NUM_SHARDS, Operator.GREATER_THAN, integer_value=shards)
         async for page in self._client.pages(self._place.partition, query, read_time=None):
@@ -179,7 +179,7 @@ class DatastoreStore:
         return await (await self.server()).names(query, prefix, after, until)
 
     async def dead_names(self, prefix: str, after: str, limit: int) -> Sequence[str]:
-        """Those that guards have the mark of, which is never taken back."""
+        """Counters whose guards are marked. A mark is never removed."""
         query = query_of(self._place.kinds.guard, limit, order=KEY, keys_only=True)
         where(query, DEAD, Operator.EQUAL, boolean_value=True)
         return await (await self.server()).names(query, prefix, after, None)

@@ -15,10 +15,10 @@ _LONGEST_SEARCH: Final = 20.0
 
 
 class AgreeingSnapshot:
-    """For a server without read times: what two Lookups agree on, the second begun after the first ended.
+    """What two Lookups agree on, of which the second began after the first had ended.
 
-    It held at an instant between them, which is later than `time`: it may hold what has been applied since then. So a
-    reading made of it is exact only when nothing is pending.
+    It is the state at an instant between them. That instant is later than `time`, so the state may contain what was
+    applied after `time`, and a reading of it is exact only while nothing is pending.
     """
 
     exact = False
@@ -40,12 +40,12 @@ class AgreeingSnapshot:
         until = clock.time() + _LONGEST_SEARCH
         before: Mapping[tuple[str, str], int] | None = None
         asked = {*receipts}
-        while clock.time() < until:  # without a pause: the sooner the second look, the likelier do they agree
+        while clock.time() < until:  # no pause: the sooner the second look, the more likely they agree
             question = SnapshotQuestion(self._place, counters, asked, self._numbers)
             found = await self._client.look_up(question.keys)
             question.learn(found.entities)
             dead = await ask_for_dead(self._client, self._place, question, None)
-            if more := question.more():  # asks for them along with the rest the next time
+            if more := question.more():  # the next look asks for them, too
                 asked |= {name for kind, name in map(name_of, more) if kind == self._place.kinds.receipt}
                 before = None
                 continue
@@ -59,7 +59,7 @@ class AgreeingSnapshot:
         raise TransientError("Datastore: these entities change faster than they can be read twice")
 
     def _lacks(self, found: Sequence[Any], dead: Sequence[Any], counters: Sequence[str]) -> bool:
-        """Whether the query has not found yet what the Lookup has: queries of the older emulator come a little late."""
+        """Whether the query lacks what the Lookup found: the emulator's queries lag a little behind."""
         queried = {name_of(one.entity.key) for one in dead}
         receipts = [one.entity for one in found if name_of(one.entity.key)[0] == self._place.kinds.receipt]
         late = [receipt_of(one) for one in receipts if name_of(one.key) not in queried]
