@@ -15,13 +15,13 @@ from flusher.jobs.worker import Worker
 from flusher.shards.cool_down import Cooling
 from flusher.shards.growth import Growth
 from flusher.shards.shard_choice import ShardBook
-from shared.config.settings import Settings, promise_of
+from shared.config.settings import Settings, promise_of, receipts_live
 from shared.counters.compaction import compactor_of
 from shared.counters.reader import Reader
 from shared.counters.setter import Setter
 from shared.fleet.looks import Looks
 from shared.model.jobs import ADD, COMPACT, DELETE, EXPORT, RESET
-from shared.model.receipts import lifetime
+from shared.model.receipts import DAY_SECONDS
 from shared.ports.broker import Subscription
 from shared.ports.jobs import Jobs, Tasks
 from shared.ports.overlay import Overlay
@@ -31,7 +31,6 @@ from shared.runtime.clock import Clock
 
 MOST_COUNTERS = 20_000
 """Counters in one window."""
-DAY_SECONDS = 86_400
 
 
 def make_tools(
@@ -84,9 +83,8 @@ def make_worker(
     tasks: Tasks, jobs: Jobs, store: Store, overlay: Overlay, *, clock: Clock, settings: Settings
 ) -> Worker:
     """The worker for tasks of jobs. Each kind of job is listed here."""
-    receipts_live = lifetime(settings.retention * 1000, of_client=True)
     reader = Reader(store, overlay, clock, settings.cache_ttl)
-    setting = Setting(Setter(reader, store, overlay, clock, receipts_live))
+    setting = Setting(Setter(reader, store, overlay, clock, receipts_live(settings)))
     visits: dict[str, Visit] = {
         ADD: Adding(store),
         RESET: setting,

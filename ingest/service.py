@@ -20,12 +20,11 @@ from ingest.routes.shards import Shards
 from ingest.server.fast_path import Lane
 from ingest.server.router import Routes
 from ingest.server.server import serve
-from shared.config.settings import Settings
+from shared.config.settings import Settings, receipts_live
 from shared.counters.compaction import compactor_of
 from shared.counters.reader import Reader
 from shared.counters.setter import Setter
 from shared.counters.start_job import Starting
-from shared.model.receipts import lifetime
 from shared.ports.broker import Publisher
 from shared.ports.jobs import Jobs, Tasks
 from shared.ports.overlay import Overlay
@@ -71,15 +70,15 @@ class Ingest:
         self.reader = Reader(store, overlay, clock, settings.cache_ttl)
         self.bodies = bodies = Bodies(settings.max_body_bytes, settings.body_timeout)
         tracking = Tracking(store, overlay, clock)
-        receipts_live = lifetime(settings.retention * 1000, of_client=True)
+        lives = receipts_live(settings)
         compactor = compactor_of(store, clock, settings)
-        starting = Starting(jobs, tasks, overlay, compactor, clock, store=store, receipts_live=receipts_live)
+        starting = Starting(jobs, tasks, overlay, compactor, clock, store=store, receipts_live=lives)
         self._lane = Lane(self.publishing, settings.max_body_bytes) if short else None
         self.routes = Routes(
             Writes(self.publishing, tracking, self.reader, bodies),
             Reads(self.reader, tracking, store, overlay),
             shards=Shards(store, compactor, bodies, settings.max_shards),
-            sets=Sets(Setter(self.reader, store, overlay, clock, receipts_live, new_counter=settings.shards), bodies),
+            sets=Sets(Setter(self.reader, store, overlay, clock, lives, new_counter=settings.shards), bodies),
             jobs=JobRoutes(jobs, starting, bodies, settings.max_shards),
             ready=self._ready,
             version=version,

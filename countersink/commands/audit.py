@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from countersink.commands.output import flush, tell
 from countersink.commands.setup import add, read_settings
+from shared.config.settings import receipts_live
 from shared.model.errors import CountersinkError
-from shared.model.receipts import HOUR, lifetime
+from shared.model.receipts import HOUR
 
 if TYPE_CHECKING:
     from countersink.commands.audit_ledger import Ledger, Line
@@ -73,13 +74,13 @@ async def _audit(options: argparse.Namespace) -> None:
     settings = read_settings()
     parts = connect(settings)
     try:
-        await _report(parts, settings.retention, options)
+        await _report(parts, receipts_live(settings, of_client=False), options)
     finally:
         await parts.close()
 
 
-async def _report(parts: "Parts", retention: int, options: argparse.Namespace) -> None:
-    horizon = await _horizon(parts, retention * 1_000)
+async def _report(parts: "Parts", lives: int, options: argparse.Namespace) -> None:
+    horizon = await _horizon(parts, lives)
     balance = await _balance(parts)
     ledger, exact = await look(parts.store, options.names, horizon)
     try:
@@ -106,9 +107,9 @@ async def _report(parts: "Parts", retention: int, options: argparse.Namespace) -
         raise CountersinkError("; ".join(count.wrong))
 
 
-async def _horizon(parts: "Parts", retention: int) -> float:
+async def _horizon(parts: "Parts", lives: int) -> float:
     """The time (s) before which receipts may be gone, by the clock that is ahead: a sweep may have used either."""
-    return (await parts.store.now() - lifetime(retention, of_client=False) + HOUR) / 1_000
+    return (await parts.store.now() - lives + HOUR) / 1_000
 
 
 async def look(store: "Accounts", names: Sequence[str], horizon: float) -> "tuple[Ledger, bool]":

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from countersink.commands.output import flush, tell
 from countersink.commands.setup import add, read_settings
+from shared.config.settings import receipts_live
 from shared.model.errors import CountersinkError
 from shared.model.foreign_variants import VARIANTS, By, Variant
-from shared.model.receipts import lifetime
 
 if TYPE_CHECKING:
     from countersink.commands.importer import ImportOutcome
@@ -101,8 +101,7 @@ async def _run(source: "Source", parts: "Parts", settings: "Settings", options: 
     from countersink.cli import line_of  # noqa: PLC0415 (it imports this)
     from countersink.commands.importer import Importer, Way  # noqa: PLC0415 (as above)
 
-    live = lifetime(settings.retention * 1_000, of_client=False)
-    way = Way(live, settings.shards, dry=options.dry_run, shrink=options.shrink)
+    way = Way(receipts_live(settings, of_client=False), settings.shards, dry=options.dry_run, shrink=options.shrink)
     report = Report(options.json, all_=options.all, dry=options.dry_run)
     importer = Importer(source, parts.store, parts.clock, way)
     try:

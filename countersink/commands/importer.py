@@ -26,7 +26,7 @@ from shared.model.receipts import key_of_import
 from shared.model.sharding import choose
 from shared.model.words import MAX_SUM, Commit, Receipt, ShardAdd, Tally, flaw_of_name
 from shared.ports.store import Store
-from shared.runtime.backoff import Backoff
+from shared.runtime.backoff import Backoff, insist, within
 from shared.runtime.clock import Clock
 from shared.runtime.ids import mint
 
@@ -195,17 +195,8 @@ class Importer:
         return True
 
     async def _insist(self, call: Callable[[], Awaitable[T]]) -> T:
-        until = self._clock.monotonic() + PATIENCE
-        backoff = self._backoff()
-        while True:
-            try:
-                return await call()
-            except StorageFullError:
-                raise
-            except TransientError:
-                if self._clock.monotonic() >= until:
-                    raise
-            await backoff.wait()
+        limit = within(PATIENCE, self._clock)
+        return await insist(call, TransientError, limit, self._backoff(), never=StorageFullError)
 
 
 def went_back(total: int, mark: int) -> bool:

@@ -19,7 +19,7 @@ from countersink.commands.export_file import STANDARD, check, written
 from countersink.commands.output import tell
 from countersink.commands.progress import Bar, lasting
 from countersink.commands.setup import read_settings
-from shared.config.settings import MOST_SHARDS, Settings, flaw_of_shards
+from shared.config.settings import MOST_SHARDS, Settings, flaw_of_shards, receipts_live
 from shared.model.errors import CountersinkError, SettingsError, TransientError
 from shared.model.jobs import (
     ADD,
@@ -206,7 +206,6 @@ async def _by_itself(wish: JobRequest, at_once: int | None) -> AsyncIterator[Job
     from flusher.service import make_runner, make_worker  # noqa: PLC0415 (as above)
     from shared.counters.compaction import compactor_of  # noqa: PLC0415 (as above)
     from shared.counters.start_job import Starting  # noqa: PLC0415 (as above)
-    from shared.model.receipts import lifetime  # noqa: PLC0415 (as above)
     from shared.runtime.supervise import Stop  # noqa: PLC0415 (as above)
     from shared.wiring.process import connect, tasks_of_process  # noqa: PLC0415 (as above)
 
@@ -216,9 +215,9 @@ async def _by_itself(wish: JobRequest, at_once: int | None) -> AsyncIterator[Job
         await parts.open()
         tasks = tasks_of_process(parts.clock, settings.lease)
         compactor = compactor_of(parts.store, parts.clock, settings)
-        receipts_live = lifetime(settings.retention * 1000, of_client=True)
+        lives = receipts_live(settings)
         starting = Starting(
-            parts.jobs, tasks, parts.overlay, compactor, parts.clock, store=parts.store, receipts_live=receipts_live
+            parts.jobs, tasks, parts.overlay, compactor, parts.clock, store=parts.store, receipts_live=lives
         )
         standing, _ = await starting.start(wish.kind, wish.prefix, wish.number or 0, id_=wish.id)
         if not standing.job.asks(wish.kind, wish.prefix, wish.number or 0):

@@ -155,15 +155,9 @@ async def _sweep(_: argparse.Namespace) -> None:
 
 
 async def _patiently(step: Callable[[], Awaitable[int]]) -> int:
-    from shared.runtime.backoff import Backoff  # noqa: PLC0415 (see above)
+    from shared.runtime.backoff import Backoff, insist, tries  # noqa: PLC0415 (see above)
 
-    backoff = Backoff()
-    for _ in range(TRIES - 1):
-        try:
-            return await step()
-        except TransientError:
-            await backoff.wait()
-    return await step()
+    return await insist(step, TransientError, tries(TRIES), Backoff())
 
 
 def read_settings() -> Settings:

@@ -1,6 +1,8 @@
-"""What a look at the set-up found: a mark, the part, and a sentence. Pure."""
+"""What a check of the set-up finds: a mark, the part, and a sentence. Pure."""
 
 from typing import Final, NamedTuple
+
+from shared.model.receipts import DAY_SECONDS
 
 OK: Final = "ok"
 WARN: Final = "WARN"
@@ -10,8 +12,7 @@ FAIL: Final = "FAIL"
 
 SKEW_WARNS: Final = 5.0
 SKEW_FAILS: Final = 120.0
-"""Seconds. Receipts, and the age of envelopes, are dated by the clocks of the machines that write them."""
-DAY: Final = 86_400
+"""Seconds that a clock may be off before that is a WARN, and before it is a FAIL."""
 
 
 class Finding(NamedTuple):
@@ -23,7 +24,7 @@ class Finding(NamedTuple):
 
 
 def of_clock(part: str, ahead: float) -> Finding:
-    """`ahead`: seconds that this machine's clock is before the server's, the least that it can be."""
+    """`ahead`: how many seconds this machine's clock is ahead of the server's, at least."""
     if abs(ahead) <= SKEW_WARNS:
         return Finding(OK, part, f"this machine's clock is within {SKEW_WARNS:g} s of the server's")
     said = f"this machine's clock is {abs(ahead):.0f} s {'ahead of' if ahead > 0 else 'behind'} the server's"
@@ -31,10 +32,11 @@ def of_clock(part: str, ahead: float) -> Finding:
 
 
 def too_long(name: str, keeps: int, retention: int) -> str | None:
-    """Why receipts would be gone before what they stand for. Both in seconds."""
+    """Why receipts would expire before the messages they stand for; None if they do not. Both are in seconds."""
     if keeps <= retention:
         return None
+    kept, made = keeps / DAY_SECONDS, retention / DAY_SECONDS
     return (
-        f"{name} keeps messages {keeps / DAY:g} days, but receipts are made for {retention / DAY:g}, so that what"
-        f" comes late would count twice: set COUNTERSINK_RETENTION={keeps} for flushers, or have it keep them less long"
+        f"{name} keeps messages {kept:g} days, but receipts are made for {made:g}, so late messages would count twice:"
+        f" set COUNTERSINK_RETENTION={keeps} for flushers, or let it keep messages for a shorter time"
     )

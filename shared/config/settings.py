@@ -8,10 +8,11 @@ from typing import Any
 from shared.model.errors import SettingsError
 from shared.model.fleet import LONGEST_LOOK
 from shared.model.promises import Promise, promised
+from shared.model.receipts import lifetime
 
 PREFIX = "COUNTERSINK_"
 MOST_SHARDS = 10_000
-"""Of a counter, whatever the settings say."""
+"""The most shards of a counter that a setting can allow."""
 
 
 def _setting(default: Any, read: Callable[[str], Any], help_: str, shown: str = "") -> Any:
@@ -65,7 +66,7 @@ _DEFAULT_FILE = "sqlite:///.countersink/countersink.db"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """What can be set. Every field is the variable COUNTERSINK_ + its name in capitals."""
+    """All settings. Each field is read from the variable COUNTERSINK_ + its name in capitals."""
 
     broker: str = _setting(
         _DEFAULT_FILE,
@@ -206,7 +207,7 @@ class Settings:
 
     @classmethod
     def read(cls, environment: Mapping[str, str]) -> "Settings":
-        """From the environment; `SettingsError` names the variable that is wrong, or that nobody knows."""
+        """Read them from the environment. `SettingsError` names a variable that is wrong or unknown."""
         known = {variable(item.name): item for item in fields(cls)}
         values: dict[str, Any] = {}
         for name, text in environment.items():
@@ -222,8 +223,8 @@ class Settings:
         settings = cls(**values)
         if settings.compact_after and settings.ndb_writers == "yes":
             raise SettingsError(
-                "COUNTERSINK_COMPACT_AFTER: beside an ndb application (COUNTERSINK_NDB_WRITERS=yes) nothing is"
-                " compacted; leave it out"
+                "COUNTERSINK_COMPACT_AFTER: nothing is compacted while an ndb application writes, too"
+                " (COUNTERSINK_NDB_WRITERS=yes); set only one of them"
             )
         return settings
 
@@ -233,7 +234,7 @@ _OTHERS = frozenset({"COUNTERSINK_URL", "COUNTERSINK_REQUIRE_ALL", "COUNTERSINK_
 
 
 def flaw_of_shards(number: object, most: int) -> str | None:
-    """Why a counter can't be told to have so many; None if it can. `most`: `Settings.max_shards`."""
+    """Why a counter cannot get this number of shards; None if it can. `most`: `Settings.max_shards`."""
     if type(number) is not int or not 1 <= number <= most:
         return f"must be a whole number from 1 to {most} (COUNTERSINK_MAX_SHARDS)"
     return None
@@ -245,7 +246,12 @@ def variable(name: str) -> str:
 
 def promise_of(settings: Settings) -> Promise:
     """What a flusher with these settings promises of envelopes."""
-    return promised(settings.retention * 1000, int(settings.spool_age * 1000))
+    return promised(settings.retention * 1_000, int(settings.spool_age * 1_000))
+
+
+def receipts_live(settings: Settings, *, of_client: bool = True) -> int:
+    """Milliseconds that a receipt lives, by these settings; `of_client`: one that may stand for a client's id."""
+    return lifetime(settings.retention * 1_000, of_client=of_client)
 
 
 def table() -> list[tuple[str, str, str]]:

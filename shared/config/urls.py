@@ -1,4 +1,4 @@
-"""What the URLs of the settings mean. Pure."""
+"""Reads the URLs in the settings. Pure."""
 
 import re
 from pathlib import Path
@@ -9,8 +9,8 @@ from shared.model.errors import SettingsError
 
 _SQLITE: Final = "sqlite:///FILE (sqlite:////FILE with an absolute path)"
 _PUBSUB: Final = (
-    "pubsub://PROJECT/TOPIC?subscription=SUBSCRIPTION, whose last two begin with a letter and have 3 to 255 characters"
-    " of letters, digits and -_.~+%"
+    "pubsub://PROJECT/TOPIC?subscription=SUBSCRIPTION, where TOPIC and SUBSCRIPTION begin with a letter and have 3 to"
+    " 255 letters, digits and -_.~+%"
 )
 _DATASTORE: Final = "datastore://PROJECT[/DATABASE][?namespace=NAMESPACE]"
 _REDIS: Final = "memory:// or redis://HOST[:PORT][/NUMBER] (also rediss, valkey, valkeys, or unix:///SOCKET)"
@@ -62,7 +62,7 @@ def datastore(variable: str, url: str) -> Datastore:
 
 
 def redis(variable: str, url: str) -> None:
-    """Refuse what no client of Redis could make sense of, or would take for database 0 in silence."""
+    """Refuse a URL that a Redis client would not understand, or would silently take for database 0."""
     try:
         parts, port = urlsplit(url), urlsplit(url).port
     except ValueError:
@@ -74,7 +74,7 @@ def redis(variable: str, url: str) -> None:
 
 
 def shown(url: str) -> str:
-    """Without a password, wherever it stands."""
+    """The URL without a password, wherever that stands."""
     scheme, mark, rest = url.partition("://")
     return scheme + mark + rest.partition("?")[0].rpartition("@")[2]
 

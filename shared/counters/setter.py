@@ -28,7 +28,7 @@ from shared.model.errors import (
     StorageFullError,
     TransientError,
 )
-from shared.model.receipts import key_of_set
+from shared.model.receipts import HOUR, key_of_set
 from shared.model.sharding import choose
 from shared.model.words import SHARD_FULL, Commit, Guard, Receipt, ShardAdd
 from shared.ports.commits import Commits
@@ -40,7 +40,7 @@ from shared.runtime.ids import mint
 
 PATIENCE: Final = 5.0
 """Seconds in which others may be faster, or the store may fail; before that, as long again in line."""
-LONGEST: Final = 3_600_000
+LONGEST: Final = HOUR
 """Milliseconds of the store's time in which a set has to be done: as long the receipt of an earlier request is surely
 there. A process that stood still for days does not set the counter again.
 """

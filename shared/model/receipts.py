@@ -1,10 +1,11 @@
-"""Receipt keys, and how long receipts live."""
+"""Receipt keys, and how long receipts live. Times are in milliseconds."""
 
 from hashlib import sha256
 from typing import Final
 
 HOUR: Final = 3_600_000
 DAY: Final = 24 * HOUR
+DAY_SECONDS: Final = DAY // 1_000
 CLIENT_IDS_REMEMBERED: Final = 8 * DAY
 """A client's id counts once for at least this long after its first use."""
 

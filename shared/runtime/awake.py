@@ -1,23 +1,24 @@
-"""Owns whether this process has stood still for so long that what reached it before may be too old to be counted."""
+"""Notices that the process was suspended for so long that requests it received before may be too old to count."""
 
 import asyncio
 from typing import Final, NoReturn
 
 from shared.model.errors import StoodStillError
-from shared.model.receipts import CLIENT_IDS_REMEMBERED, DAY
+from shared.model.receipts import CLIENT_IDS_REMEMBERED, DAY, DAY_SECONDS
 from shared.runtime.clock import Clock
 
 LONGEST: Final = (CLIENT_IDS_REMEMBERED - DAY) / 1_000
-"""Seconds. A client that got no answer may have sent its increments elsewhere, under the same ids. While those are
-remembered, it does no harm to publish them here, too.
+"""Seconds. A client that got no answer may have sent its increments to another process, with the same ids. While the
+ids are remembered, publishing them here, too, is harmless.
 """
 LOOK: Final = 60.0
-"""Seconds."""
+"""Seconds between two looks at the clock."""
 
 
 class Awake:
-    """Nobody knows how old a request is that waited in a socket while the process was stopped. So a process that stood
-    still for longer than `LONGEST` publishes nothing any more, and ends: a new one has empty hands.
+    """Ends a process that was suspended for longer than `LONGEST`, before it publishes anything more.
+
+    Nobody knows the age of a request that waited in a socket meanwhile. A new process holds no such requests.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -25,16 +26,16 @@ class Awake:
         self._seen = clock.monotonic()
 
     def check(self) -> None:
-        """Raise `StoodStillError` if it did. Call it in the same step as what must not happen then."""
+        """Raise `StoodStillError` if it was. Put no await between this call and what must not happen then."""
         still = self._clock.monotonic() - self._seen
         if still > LONGEST:
             raise StoodStillError(
-                f"this process stood still for {still / 86_400:.1f} days, so what it had received may have been counted"
-                " elsewhere: start it again; nothing that was accepted is lost"
+                f"this process stood still for {still / DAY_SECONDS:.1f} days, so what it had received may have been"
+                " counted elsewhere: start it again; nothing that was accepted is lost"
             )
 
     def look(self) -> None:
-        """As `check`, and begin to count anew."""
+        """Do the same as `check`, then measure from now on."""
         self.check()
         self._seen = self._clock.monotonic()
 

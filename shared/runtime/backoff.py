@@ -1,12 +1,21 @@
-"""How long to wait before a retry: doubling, with jitter, up to a limit."""
+"""Retries: `insist` repeats a call that may succeed later, and `Backoff` says how long to pause between two tries."""
 
 import asyncio
 import random
 from collections.abc import Awaitable, Callable
+from itertools import count
+from typing import TypeVar
+
+from shared.runtime.clock import Clock
+
+Errors = type[Exception] | tuple[type[Exception], ...]
+Limit = Callable[[], bool]
+"""Asked after each failure: whether there may be another try."""
+T = TypeVar("T")
 
 
 class Backoff:
-    """One row of tries."""
+    """The pauses between the tries of one call: each is twice as long as the one before, up to a limit, with jitter."""
 
     def __init__(
         self,
@@ -15,6 +24,7 @@ class Backoff:
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         jitter: Callable[[], float] = random.random,
     ) -> None:
+        """`first` and `most` are in seconds."""
         self._first = first
         self._next = first
         self._most = most
@@ -22,10 +32,42 @@ class Backoff:
         self._jitter = jitter
 
     async def wait(self) -> None:
-        """Between half of the time that is due and all of it."""
+        """Pause for a random time between half of the next pause and all of it."""
         delay = self._next
         self._next = min(self._next * 2, self._most)
         await self._sleep(delay * (0.5 + self._jitter() / 2))
 
     def reset(self) -> None:
+        """Begin again with the shortest pause, after a success."""
         self._next = self._first
+
+
+def tries(number: int) -> Limit:
+    """Allow this number of tries in all."""
+    made = count(1)
+    return lambda: next(made) < number
+
+
+def within(seconds: float, clock: Clock) -> Limit:
+    """Allow tries until this time has passed, counted from now."""
+    until = clock.monotonic() + seconds
+    return lambda: clock.monotonic() < until
+
+
+async def insist(
+    call: Callable[[], Awaitable[T]], on: Errors, limit: Limit, backoff: Backoff, *, never: Errors = ()
+) -> T:
+    """Repeat the call while it raises an error of `on`, and return its result.
+
+    Each error of `never`, even one that is also of `on`, is raised at once. So is any other error, and an error of `on`
+    when the limit allows no more tries.
+    """
+    while True:
+        try:
+            return await call()
+        except never:
+            raise
+        except on:
+            if not limit():
+                raise
+        await backoff.wait()

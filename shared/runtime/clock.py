@@ -1,4 +1,4 @@
-"""Time, as something that is handed in."""
+"""Clocks, which are handed to everything that needs the time."""
 
 import time
 from collections.abc import Callable
@@ -9,7 +9,7 @@ _COUNTS_SLEEP: Final[int] = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC
 
 
 class Clock(Protocol):
-    """One clock for instants that people see, one for durations. Neither decides what a receipt proves: the store's
+    """One clock for dates that people see, one for durations. Neither decides how long a receipt is valid: the store's
     time does.
     """
 
@@ -33,10 +33,10 @@ class SystemClock:
 
 
 class ToldClock:
-    """The time that a store tells, as soon as it has told any; until then, and for durations, this machine's clocks."""
+    """Shows the time that a store tells. Until it has told any, and for durations, it shows this machine's clocks."""
 
     def __init__(self, own: Clock, told: Callable[[], int]) -> None:
-        """`told`: the store's time in ms, as far as it is known here without asking; 0 if it is not."""
+        """`told` returns the store's time in ms if that is known without asking, else 0."""
         self._own = own
         self._told = told
 

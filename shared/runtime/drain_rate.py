@@ -1,15 +1,15 @@
-"""How fast something empties, by what was seen to go; and so when it is worth while to come back. Pure."""
+"""Estimates how fast a queue empties, and so when a client that was refused should come back. Pure."""
 
 from typing import Final
 
 SOONEST: Final = 1.0
 LATEST: Final = 30.0
-"""Seconds. Nobody is told to stay away for longer: who can say what will be then."""
+"""Seconds. No client is told to wait longer, because no estimate reaches further."""
 
 
 class Drain:
-    """The rate at which the last `memory` units went. Use it while there is much: what goes while there is little says
-    how little came. Time in which nothing went though it should have counts.
+    """The rate at which the last `memory` units left the queue. Measure only while the queue is long: what leaves a
+    short queue tells how little arrived. Time in which nothing left a long queue counts.
     """
 
     def __init__(self, memory: float) -> None:
@@ -17,22 +17,22 @@ class Drain:
         self._gone = 0.0
         self._took = 0.0
         self._since: float | None = None
-        """When the last of it went, or it began."""
+        """When something last left, or when the queue became long."""
 
     def begins(self, now: float) -> None:
-        """There is much, after there was little."""
+        """The queue has become long."""
         self._since = now
 
     def went(self, amount: float, now: float, *, last: bool = False) -> None:
-        """So much has gone. `last`: there is not much any more."""
+        """Note that this amount has left. `last`: the queue is not long any more."""
         keep = self._memory / (self._memory + amount)
         self._gone = self._gone * keep + amount
         self._took = self._took * keep + self._waited(now)
         self._since = None if last else now
 
     def seconds(self, amount: float, now: float) -> float:
-        """Until so much more has gone, as things go, from `SOONEST` to `LATEST`. While nothing ever went, as long again
-        as it has been there.
+        """How long it will take until this amount has left, from `SOONEST` to `LATEST`. If nothing ever left: as long
+        as the queue has been long.
         """
         took = self._took + self._waited(now)
         seconds = max(amount, 0) * took / self._gone if self._gone else took

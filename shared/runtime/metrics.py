@@ -1,4 +1,4 @@
-"""Every metric of ours, in one file. What means lost or stuck data says so."""
+"""Every metric, in one file. The help of one that means lost or stuck data says so."""
 
 import contextlib
 from collections.abc import Callable, Iterator
@@ -106,7 +106,10 @@ DEAD = Counter(
     ["why"],
     registry=REGISTRY,
 )
-for _why in ("unreadable", "refused"):  # there from the start: from nothing to 1 is no increase to Prometheus
+for _why in (
+    "unreadable",
+    "refused",
+):  # there from the start: a counter that appears as 1 has not increased for Prometheus
     DEAD.labels(_why)
 NEWER = Counter(
     "countersink_newer_messages",
@@ -180,7 +183,7 @@ READS = Counter("countersink_reads", "Counters read.", ["how"], registry=REGISTR
 
 
 class _Watched(Collector):
-    """Gauges that are read when they are asked for; none where there is nothing to read."""
+    """Gauges that are read at each scrape. There are none while `read` is not set."""
 
     def __init__(self) -> None:
         self.read: Callable[[], Balance] | None = None
@@ -188,7 +191,7 @@ class _Watched(Collector):
     def collect(self) -> Iterator[Metric]:
         if self.read is None:
             return
-        with contextlib.suppress(CountersinkError):  # the rest is shown all the same
+        with contextlib.suppress(CountersinkError):  # the other metrics are shown anyway
             balance = self.read()
             yield GaugeMetricFamily(
                 "countersink_pending_increments",

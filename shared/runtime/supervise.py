@@ -1,4 +1,4 @@
-"""Tasks that must not die unnoticed, and the word to stop."""
+"""Repeats background steps, and tells the parts of a process to stop."""
 
 import asyncio
 import logging
@@ -9,11 +9,11 @@ from shared.model.errors import TransientError
 _log = logging.getLogger(__name__)
 
 Stop = asyncio.Event
-"""Set once, when the process shall end."""
+"""Set once, when the process is to end."""
 
 
 async def forever(step: Callable[[], Awaitable[object]], interval: float) -> None:
-    """Take the step every `interval` seconds. One that may work later is tried then; any other error ends it."""
+    """Take the step every `interval` seconds. A `TransientError` is logged, and any other error ends the loop."""
     while True:
         await asyncio.sleep(interval)
         try:

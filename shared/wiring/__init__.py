@@ -1,1 +1,1 @@
-"""Settings in, ports out: the only room that names adapters."""
+"""Turns settings into ports. Only this package names adapters."""

@@ -12,6 +12,7 @@ from shared.ports.jobs import Jobs
 from shared.ports.store import Store
 from shared.runtime.clock import Clock, ToldClock
 from shared.sqlite.database import Database
+from shared.wiring.extras import needs
 from shared.wiring.files import STORE, elsewhere
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def opener(environment: Mapping[str, str], *, makes: bool) -> Callable[[Path], Database]:
-    """How files are opened: those that are not there are made, or they are an error."""
+    """How files are opened. A missing file is made if `makes`, and an error otherwise."""
     return lambda file: Database(file, elsewhere(file, environment), makes=makes)
 
 
@@ -36,13 +37,11 @@ class Stored(NamedTuple):
 
 def store_of(settings: Settings, clock: Clock, environment: Mapping[str, str]) -> Stored:
     place = datastore_place(settings)
-    try:
+    with needs("google", STORE, settings.store):
         from shared.google.datastore.client import DatastoreClient  # noqa: PLC0415 (the extra may be missing)
         from shared.google.datastore.fleet import DatastoreFleetBook  # noqa: PLC0415
         from shared.google.datastore.jobs import DatastoreJobs  # noqa: PLC0415
         from shared.google.datastore.store import DatastoreStore  # noqa: PLC0415
-    except ImportError as error:
-        raise extra_missing(STORE, settings.store, "google") from error
     client = DatastoreClient(place.project, place.database, clock, environment)
     store = DatastoreStore(client, place, clock)
     told = ToldClock(clock, lambda: client.time.bound(clock.monotonic()) // 1_000)
@@ -55,10 +54,8 @@ def datastore_place(settings: Settings) -> "DatastorePlace":
         raise SettingsError(
             f"{STORE}={settings.store!r}: with a Pub/Sub broker it must be datastore://PROJECT[/DATABASE]"
         )
-    try:
+    with needs("google", STORE, settings.store):
         from shared.google.datastore.keys import DatastorePlace, Kinds  # noqa: PLC0415 (the extra may be missing)
-    except ImportError as error:
-        raise extra_missing(STORE, settings.store, "google") from error
     there = urls.datastore(STORE, settings.store)
     kinds = Kinds(
         settings.kind_config,
@@ -71,10 +68,3 @@ def datastore_place(settings: Settings) -> "DatastorePlace":
         settings.kind_fleet,
     )
     return DatastorePlace(there.project, there.database, there.namespace, kinds)
-
-
-def extra_missing(variable: str, url: str, extra: str) -> SettingsError:
-    return SettingsError(
-        f"{variable}={url!r} needs more packages: install Countersink with its extra {extra!r}"
-        f" (in a checkout: pip install --editable '.[{extra}]')"
-    )

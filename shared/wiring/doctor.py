@@ -1,4 +1,4 @@
-"""What provision and doctor look at, by the settings."""
+"""Chooses, by the settings, what provision and doctor look at."""
 
 import os
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -14,7 +14,8 @@ from shared.model.errors import SettingsError
 from shared.runtime.clock import SystemClock
 from shared.sqlite.setup import SqliteSetup
 from shared.sqlite.spool_setup import SpoolSetup
-from shared.wiring.datastore import datastore_place, extra_missing, store_of
+from shared.wiring.datastore import datastore_place, store_of
+from shared.wiring.extras import needs
 from shared.wiring.files import BROKER, OVERLAY, STORE, elsewhere, only_file, spool_flaw, spool_path
 from shared.wiring.fleet_setup import FleetSetup
 
@@ -23,14 +24,14 @@ if TYPE_CHECKING:
 
 
 class Setup(Protocol):
-    """A part of the set-up: how it is made, and what is wrong with it. For people, before anything runs."""
+    """A part of the set-up, which operators make and check before anything runs."""
 
     def provision(self) -> AsyncIterator[Finding]:
-        """Make what is missing and say so; what is there and wrong is a FAIL. Done twice, it changes nothing more."""
+        """Make what is missing, and report it. What exists and is wrong is a FAIL. A second run changes nothing."""
         ...
 
     def findings(self) -> AsyncIterator[Finding]:
-        """Look at everything, within a bounded time. What can't be reached is a finding, too: it raises nothing."""
+        """Look at everything, within a bounded time. What cannot be reached is a finding, too: nothing is raised."""
         ...
 
 
@@ -38,8 +39,8 @@ Opening = Callable[[], AbstractAsyncContextManager[Setup]]
 
 
 def setups(settings: Settings, environment: Mapping[str, str] = os.environ) -> Sequence[Opening]:
-    """What provision and doctor look at. Entered inside a running event loop, each raises `SettingsError` if its
-    settings can't be used; the others may be looked at all the same.
+    """The parts of the set-up, each to be entered inside a running event loop. Entering one raises `SettingsError` if
+    its settings cannot be used; the others can still be looked at.
     """
     if urls.scheme_of(settings.broker) != "pubsub":
         return [partial(_file_setup, settings)]
@@ -60,7 +61,7 @@ async def _file_setup(settings: Settings) -> AsyncIterator[Setup]:
 
 
 class _StoreSetup:
-    """The store, and the fleet in it where the store is well."""
+    """The store, and the record of the fleet in it, which is looked at only if the store has no FAIL."""
 
     def __init__(self, store: Setup, fleet: Callable[[], AbstractAsyncContextManager[FleetSetup]]) -> None:
         self._store = store
@@ -104,11 +105,9 @@ def _sqlite_setup(settings: Settings, file: Path) -> SqliteSetup:
 @asynccontextmanager
 async def _pubsub_setup(settings: Settings, environment: Mapping[str, str]) -> AsyncIterator[Setup]:
     there = urls.pubsub(BROKER, settings.broker)
-    try:
+    with needs("google", BROKER, settings.broker):
         from shared.google.pubsub.client import PubsubClient, PubsubPlace  # noqa: PLC0415 (the extra may be missing)
         from shared.google.pubsub.setup import PubsubSetup  # noqa: PLC0415
-    except ImportError as error:
-        raise extra_missing(BROKER, settings.broker, "google") from error
     emulator = environment.get("PUBSUB_EMULATOR_HOST", "")
     client = PubsubClient(emulator)
     place = PubsubPlace(there.project, there.topic, there.subscription)
@@ -121,12 +120,10 @@ async def _pubsub_setup(settings: Settings, environment: Mapping[str, str]) -> A
 @asynccontextmanager
 async def _redis_setup(settings: Settings) -> AsyncIterator["RedisSetup"]:
     urls.redis(OVERLAY, settings.overlay)
-    try:
+    with needs("redis", OVERLAY, urls.shown(settings.overlay)):
         from shared.redis.links import Links  # noqa: PLC0415 (the extra may be missing)
         from shared.redis.server import Server  # noqa: PLC0415
         from shared.redis.setup import RedisSetup  # noqa: PLC0415
-    except ImportError as error:
-        raise extra_missing(OVERLAY, urls.shown(settings.overlay), "redis") from error
     server = Server(settings.overlay, Links(settings.overlay))
     try:
         yield RedisSetup(server)
@@ -146,7 +143,7 @@ async def _fleet_setup(settings: Settings, environment: Mapping[str, str]) -> As
 async def trust_overlay(
     settings: Settings, which: str | None = None, environment: Mapping[str, str] = os.environ
 ) -> Sequence[str]:
-    """Somebody knows that nothing is unapplied of what no overlay holds; see `FleetSetup.trust`."""
+    """Take an operator's word that everything outside the overlay has been applied; see `FleetSetup.trust`."""
     if urls.scheme_of(settings.broker) != "pubsub":
         raise SettingsError(f"{BROKER} is a file, which knows all that is pending: there is nothing to trust")
     async with _fleet_setup(settings, environment) as setup:
@@ -156,12 +153,10 @@ async def trust_overlay(
 @asynccontextmanager
 async def _datastore_setup(settings: Settings, environment: Mapping[str, str]) -> AsyncIterator[Setup]:
     place = datastore_place(settings)
-    try:
+    with needs("google", STORE, settings.store):
         from shared.google.datastore.client import EMULATOR, DatastoreClient  # noqa: PLC0415 (the extra may be missing)
         from shared.google.datastore.setup import DatastoreSetup  # noqa: PLC0415
         from shared.google.datastore.ttl import Ttl  # noqa: PLC0415
-    except ImportError as error:
-        raise extra_missing(STORE, settings.store, "google") from error
     clock = SystemClock()
     client = DatastoreClient(place.project, place.database, clock, environment)
     try:

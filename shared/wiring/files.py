@@ -1,4 +1,4 @@
-"""Which files the settings name: the database, and the spool; and whether they are those that were there before."""
+"""Finds the files of the settings, the database and the spool, and checks that they are the same as before."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -17,7 +17,7 @@ OVERLAY = "COUNTERSINK_OVERLAY"
 
 
 def spool_flaw(settings: Settings) -> str | None:
-    """Why the spool can't keep anything, with what to do; None if it can, or if nobody can tell."""
+    """Why the spool cannot keep anything, with what to do; None if it can, or if that is unknown."""
     folder = spool_path(settings).parent
     if settings.spool_disk == "durable":
         return None
@@ -29,14 +29,14 @@ def spool_flaw(settings: Settings) -> str | None:
     if why is None:
         return None
     return (
-        f"no spool while Pub/Sub is away, clients are answered 503 then: {folder} does not outlive its container or Pod"
-        f" ({why}). Name a file on a persistent volume with COUNTERSINK_SPOOL. If this one is persistent, set"
+        f"the spool is off, so clients get 503 while Pub/Sub is unavailable: {folder} does not outlive its container"
+        f" or Pod ({why}). Name a file on a persistent volume with COUNTERSINK_SPOOL. If this one is persistent, set"
         " COUNTERSINK_SPOOL_DISK=durable; if you want no spool, COUNTERSINK_SPOOL=off"
     )
 
 
 def spool_path(settings: Settings) -> Path:
-    """Where it would be, whatever the disk."""
+    """Where the spool is, or would be if it were on."""
     if settings.spool:
         return Path(settings.spool)
     broker = urls.pubsub(BROKER, settings.broker)
@@ -44,7 +44,7 @@ def spool_path(settings: Settings) -> Path:
 
 
 def only_file(settings: Settings) -> Path:
-    """Of a set-up with a SQLite broker."""
+    """The file of a set-up with a SQLite broker. `SettingsError` if the store or the overlay is anywhere else."""
     file = urls.sqlite_file(BROKER, settings.broker)
     if settings.store and urls.scheme_of(settings.store) != "sqlite":
         raise SettingsError(f"{STORE}={settings.store!r}: with a SQLite broker it must be the same file")
@@ -63,14 +63,14 @@ def only_file(settings: Settings) -> Path:
 
 
 def all_files(settings: Settings) -> Sequence[Path]:
-    """The data or the spool."""
+    """The database, or the spool if there is one."""
     if urls.scheme_of(settings.broker) != "pubsub":
         return [only_file(settings)]
     return [spool_path(settings)] if settings.spool != "off" else []
 
 
 def elsewhere(file: Path, environment: Mapping[str, str] = os.environ) -> Path | None:
-    """The folder that remembers the file, though its volume may go. What is in memory is expected to go."""
+    """The folder that remembers the file even if its volume is lost. None for a file in memory, which is never kept."""
     if kind_of(file.absolute().parent, mounts()) in MEMORY:
         return None
     return folder_elsewhere(environment)
@@ -81,6 +81,6 @@ def witness_of(file: Path, environment: Mapping[str, str] = os.environ) -> FileW
 
 
 def check_files(settings: Settings, environment: Mapping[str, str] = os.environ) -> None:
-    """`LostFileError` if one of them is gone or another."""
+    """Raise `LostFileError` if one of the files is missing, or was replaced."""
     for file in all_files(settings):
         witness_of(file, environment).check()

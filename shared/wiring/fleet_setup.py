@@ -1,4 +1,4 @@
-"""What keeps reads from being exact, for people; and their word that nothing is missing."""
+"""Tells operators what keeps reads from being exact, and takes their word that nothing is missing."""
 
 import asyncio
 from collections.abc import Sequence
@@ -13,17 +13,17 @@ from shared.ports.fleet import FleetBook
 
 _PART: Final = "fleet"
 PATIENCE: Final = 3 * LOOK_EVERY
-"""Seconds in which every process that lives has looked."""
+"""Seconds within which every running process has looked at the fleet."""
 
 
 class FleetSetup:
-    """Looks on; it is no member."""
+    """Looks at the fleet from outside, without being a member."""
 
     def __init__(self, book: FleetBook) -> None:
         self._book = book
 
     async def make(self) -> None:
-        """Make the entity, if it is missing. A store that does not answer is no error here: its own part says so."""
+        """Make the entity, if it is missing. If the store does not answer, its own check reports that, not this."""
         with suppress(TransientError):
             await self._book.change(lambda fleet, _: None if fleet.version else fleet)
 
@@ -33,22 +33,22 @@ class FleetSetup:
         except TransientError as error:
             return [Finding(WARN, _PART, f"whether reads are exact is not known: {error}")]
         if not fleet.overlay.epoch:
-            return [Finding(OK, _PART, "no process has named an overlay that all share: no read is exact")]
+            return [Finding(OK, _PART, "no process uses an overlay that all share, so no read is exact")]
         found = [
             Finding(WARN, _PART, f"{_described(name, record)}: no read is exact until {_end(record)}")
             for name, record in fleet.apart().items()
         ]
         if fleet.whole():
-            said = f"the overlay has all that is pending; ingests that publish: {len(fleet.members)}"
+            said = f"the overlay holds all that is pending; ingests that publish: {len(fleet.members)}"
             found.append(Finding(OK, _PART, said))
         return found
 
     async def trust(self, which: str | None = None, *, patience: float = PATIENCE) -> Sequence[str]:
-        """Take away the records that keep reads from being exact, or the one of that member or spool. What they
+        """Remove the records that keep reads from being exact, or only that of one member or spool. Return what they
         stood for, in words.
 
-        All of them are struck first. A process that lives sees that within `patience` seconds and changes its record,
-        which then stays.
+        All of them are struck first. A running process sees that within `patience` seconds and changes its record,
+        which is then kept.
         """
         before: dict[str, Record] = {}
 
@@ -73,7 +73,7 @@ class FleetSetup:
         if alive := sorted(before.keys() & left):
             raise SettingsError(
                 f"{', '.join(alive)}: still running, and accepting what is not in the overlay; end it, or wait until it"
-                " has reached the overlay, then say this again"
+                " has reached the overlay, then run this again"
             )
         return [_described(name, one) for name, one in before.items()]
 
@@ -86,7 +86,7 @@ def _described(name: str, record: Record) -> str:
         said += f", with the spool {record.spool},"
     if record.struck:
         when = datetime.fromtimestamp(record.struck / 1000, UTC).isoformat(timespec="seconds")
-        return f"{said} is gone since {when} or before, and may have accepted what is not applied and in no overlay"
+        return f"{said} ended at {when} or before, and may have accepted what is neither applied nor in the overlay"
     return f"{said} accepts increments that are not in the overlay"
 
 

@@ -1,4 +1,4 @@
-"""What `countersink import` reads, by its arguments."""
+"""Opens, by its arguments, what `countersink import` reads."""
 
 import os
 from collections.abc import AsyncIterator, Collection, Mapping
@@ -11,7 +11,7 @@ from shared.model.errors import SettingsError
 from shared.model.foreign import Source
 from shared.model.foreign_variants import By, Variant
 from shared.runtime.clock import SystemClock
-from shared.wiring.datastore import extra_missing
+from shared.wiring.extras import needs
 from shared.wiring.files import STORE
 
 FROM: Final = "--from"
@@ -27,17 +27,15 @@ async def source_of(
     names: Collection[str] = (),
     environment: Mapping[str, str] = os.environ,
 ) -> AsyncIterator[Source]:
-    """Inside a running event loop. `SettingsError` says which argument can't be used."""
+    """Enter it inside a running event loop. `SettingsError` says which argument cannot be used."""
     there = urls.datastore(FROM, url) if urls.scheme_of(url) == "datastore" else None
     if there is None:
         raise SettingsError(f"{FROM}={url!r}: must be datastore://PROJECT[/DATABASE][?namespace=NAMESPACE]")
     refuse_ours(settings, variant, there, variant.kinds(kind))
-    try:
+    with needs("google", FROM, url):
         from shared.google.datastore.client import DatastoreClient  # noqa: PLC0415 (the extra may be missing)
         from shared.google.datastore.keys import DatastorePlace  # noqa: PLC0415
         from shared.google.datastore.source import source_in  # noqa: PLC0415
-    except ImportError as error:
-        raise extra_missing(FROM, url, "google") from error
     place = DatastorePlace(there.project, there.database, there.namespace)
     client = DatastoreClient(there.project, there.database, SystemClock(), environment)
     try:
@@ -47,14 +45,14 @@ async def source_of(
 
 
 def name_of(variant: Variant, there: urls.Datastore, kind: str) -> str:
-    """Marks are kept under it: it must stay the same, however the place is spelled."""
+    """The name under which marks are kept. It must be the same however the URL is spelled."""
     namespace = f"?namespace={there.namespace}" if there.namespace else ""
     kind = f" {kind or variant.shard}" if variant.renamed else ""
     return f"{variant.name} datastore://{there.project}/{there.database or '(default)'}{namespace}{kind}"
 
 
 def refuse_ours(settings: Settings, variant: Variant, there: urls.Datastore, theirs: Collection[str]) -> None:
-    """Where its kinds are ours, either it is the same data, or we would take it for what it is not."""
+    """Refuse kinds that Countersink uses itself: they are the same data, or it would misread them."""
     if urls.scheme_of(settings.store) != "datastore" or urls.datastore(STORE, settings.store) != there:
         return
     ours = {settings.kind_config, settings.kind_shard, settings.kind_receipt, settings.kind_guard, settings.kind_mark}

@@ -1,4 +1,4 @@
-"""The parts of a process: settings in, ports out."""
+"""Builds the parts of a process from the settings."""
 
 import asyncio
 import os
@@ -31,7 +31,8 @@ from shared.sqlite.overlay import SqliteOverlay
 from shared.sqlite.reserve import Reserve
 from shared.sqlite.store import SqliteStore
 from shared.sqlite.tasks import SqliteTasks
-from shared.wiring.datastore import extra_missing, opener, store_of
+from shared.wiring.datastore import opener, store_of
+from shared.wiring.extras import needs
 from shared.wiring.files import BROKER, OVERLAY, only_file
 from shared.wiring.spool import Queue, open_spool, with_spooled
 
@@ -39,18 +40,18 @@ if TYPE_CHECKING:
     from shared.redis.overlay import RedisOverlay
 
 SPOOL_PATIENCE = 2.0
-"""Seconds in which a publish is tried again before the spool takes it."""
+"""Seconds for which a publish is retried before the spool takes it."""
 
 
 class Obstacles(Protocol):
-    """Why a process should not start, each with what to do; `TransientError` if that can't be found out now."""
+    """Returns the reasons not to start, each with what to do. `TransientError` if they cannot be found out now."""
 
     async def __call__(self, *, flushes: bool) -> Sequence[str]: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """Everything that a process needs of the outside, and how to let go of it."""
+    """Everything outside itself that a process uses, and how to close it."""
 
     publisher: Publisher
     subscription: Subscription
@@ -61,36 +62,38 @@ class Parts:
     ages: bool
     """Whether receipts expire by the clock alone; a file knows which of them are still needed."""
     metered: bool
-    """Whether each message and each receipt is paid for, so that it is worth while to wait for company."""
+    """Whether each message and each receipt costs money, so that it pays to wait and send several together."""
     where: str
-    """Of the data, for people."""
+    """Where the data is, as messages say it."""
     obstacles: "Obstacles"
     letters: Callable[[], DeadLetters]
-    """A way through what was buried."""
+    """Opens a pass through the dead letters."""
     jobs: Jobs
     tasks: Tasks
     spool: Queue | None = None
-    """What takes envelopes while the broker is away."""
+    """Takes envelopes while the broker is unavailable."""
     balance: Callable[[], Balance] | None = None
-    """Where broker and store are one file."""
+    """Reads the accounts, if broker and store are one file."""
     looks: Looks | None = None
-    """At the fleet, where others may publish whom the broker can't list."""
+    """Looks at the fleet, if there may be publishers that the broker cannot list."""
     _files: Sequence[Database] = ()
     _begins: list[Callable[[], Awaitable[None]]] = field(default_factory=list)
     _ends: list[Callable[[], Awaitable[None]]] = field(default_factory=list)
 
     async def open(self) -> None:
-        """Begin what has to go on all the time; waits for no server that is away."""
+        """Start the background work. It does not wait for a server that is unavailable."""
         for begin in self._begins:
             await begin()
 
     async def check_files(self) -> None:
-        """`DamagedError` if a file was removed or replaced since it was opened. Who only reads notices it here."""
+        """Raise `DamagedError` if a file was removed or replaced since it was opened. A process that only reads would
+        not notice otherwise.
+        """
         for database in self._files:
             database.check()
 
     async def close(self) -> None:
-        """The last that was opened first."""
+        """Close everything, in the reverse order of opening."""
         async with AsyncExitStack() as stack:
             for end in self._ends:
                 stack.push_async_callback(end)
@@ -99,9 +102,10 @@ class Parts:
 def connect(
     settings: Settings, environment: Mapping[str, str] = os.environ, *, publishes: bool = False, makes: bool = False
 ) -> Parts:
-    """Inside a running event loop. Reaches no server yet. `SettingsError` says which setting can't be used.
+    """Build the parts. Call it inside a running event loop; no server is contacted yet. `SettingsError` says which
+    setting cannot be used.
 
-    `makes`: files that are not there are made, unless COUNTERSINK_EXISTING says that they must be.
+    `makes`: missing files are made, unless COUNTERSINK_EXISTING says that they must exist.
     """
     opening = opener(environment, makes=makes and settings.existing == "no")
     if urls.scheme_of(settings.broker) == "pubsub":
@@ -139,15 +143,13 @@ def _on_pubsub(
     settings: Settings, environment: Mapping[str, str], opening: Callable[[Path], Database], *, publishes: bool
 ) -> Parts:
     broker = urls.pubsub(BROKER, settings.broker)
-    try:
+    with needs("google", BROKER, settings.broker):
         from shared.google.pubsub.client import PATIENCE, PubsubClient, PubsubPlace  # noqa: PLC0415 (the extra may be missing)
         from shared.google.pubsub.kept import KeptPublisher  # noqa: PLC0415
         from shared.google.pubsub.letters import PubsubDeadLetters  # noqa: PLC0415
         from shared.google.pubsub.setup import obstacles  # noqa: PLC0415
         from shared.google.pubsub.subscription import PubsubSubscription  # noqa: PLC0415
         from shared.google.pubsub.tasks import PubsubTasks  # noqa: PLC0415
-    except ImportError as error:
-        raise extra_missing(BROKER, settings.broker, "google") from error
     stored = store_of(settings, SystemClock(), environment)
     clock = stored.clock
     looks = Looks(stored.book, clock, settings.look)
@@ -158,7 +160,7 @@ def _on_pubsub(
     tasks = PubsubTasks(client, place, lease=settings.lease)
 
     async def close_pulls() -> None:
-        """At once: each waits for what it has asked Pub/Sub for."""
+        """Close both at once, since each waits for its outstanding pulls."""
         await asyncio.gather(subscription.close(), tasks.close())
 
     ends = [stored.close, client.close, close_pulls]
@@ -209,15 +211,13 @@ def redis_overlay(
     settings: Settings, looks: Looks, clock: Clock, membership: Membership | None, store: Store
 ) -> "RedisOverlay":
     urls.redis(OVERLAY, settings.overlay)
-    try:
+    with needs("redis", OVERLAY, urls.shown(settings.overlay)):
         from shared.redis.overlay import RedisOverlay  # noqa: PLC0415 (the extra may be missing)
-    except ImportError as error:
-        raise extra_missing(OVERLAY, urls.shown(settings.overlay), "redis") from error
     return RedisOverlay(settings.overlay, looks, clock, membership=membership, promises=store.promises)
 
 
 def tasks_of_process(clock: Clock, lease: float) -> Tasks:
-    """A queue that ends with the process, for who does a job alone."""
+    """A queue that ends with the process, for a command that does a job by itself."""
     return MemoryTasks(clock, lease)
 
 

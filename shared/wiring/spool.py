@@ -1,4 +1,4 @@
-"""Opens the spool of the settings, for an ingest to fill and for people to look at; and what it could not send."""
+"""Opens the spool, for an ingest to fill, and what the spool could not send, for people to look at."""
 
 import logging
 import sqlite3
@@ -25,7 +25,7 @@ from shared.wiring.files import spool_flaw, spool_path
 _log = logging.getLogger(__name__)
 
 LEASE: Final = 5.0
-"""Seconds for which what one process forwards is kept from the others on the same file, and from its next life."""
+"""Seconds for which others on the same file, and the next process, do not see what one process forwards."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,11 +35,11 @@ class Queue:
     publisher: Publisher
     subscription: Subscription
     clock: Clock
-    """By which it dates what it takes."""
+    """Dates what it takes."""
     keeps: bool
-    """Not if its disk may end with the process: then what is there is sent, and nothing is added."""
+    """Whether its disk outlives the process. If not, what it holds is sent, and nothing is added."""
     id: str
-    """Of the file, for ever."""
+    """The permanent id of the file."""
     file: Database
     holders: SpoolHolders
     _reader: sqlite3.Connection
@@ -60,7 +60,7 @@ class Queue:
 
 
 def open_spool(settings: Settings, clock: Clock, topic: str, opening: Callable[[Path], Database]) -> Queue | None:
-    """None where it is off, or could keep nothing and holds nothing."""
+    """Open the spool; None if it is off, or if it can keep nothing and holds nothing."""
     _warn_of_what_is_left_behind(settings)
     if settings.spool == "off":
         return None
@@ -99,7 +99,9 @@ def open_spool(settings: Settings, clock: Clock, topic: str, opening: Callable[[
 
 
 def _warn_of_what_is_left_behind(settings: Settings) -> None:
-    """In the file that is used if none is named: what was answered 202 waits there until an ingest opens it."""
+    """Log what waits in the default file, if another one is set: it was answered 202, and only an ingest that opens
+    that file sends it.
+    """
     file = spool_path(replace(settings, spool=""))
     if not settings.spool or file == Path(settings.spool).absolute() or not file.exists():
         return
@@ -115,7 +117,7 @@ def _warn_of_what_is_left_behind(settings: Settings) -> None:
 
 
 def with_spooled(settings: Settings, topic: str, letters: DeadLetters) -> DeadLetters:
-    """What the broker keeps, and, where this machine has a spool, what that can't send."""
+    """The broker's dead letters and, if this machine has a spool, what the spool cannot send."""
     if settings.spool == "off" or not (file := spool_path(settings)).exists():
         return letters
     database = Database(file)

@@ -201,7 +201,7 @@ async def test_by_a_clock_that_is_behind_nothing_is_judged_that_may_have_expired
     await store.apply(Commit((Receipt("k", int(clock.now() * 1_000) + longest),), ()))
     right = clock.now() - (9 * DAY - HOUR) / 1_000
     parts: Any = SimpleNamespace(clock=ManualClock(clock.now() - behind), store=store)
-    assert await _horizon(parts, 8 * DAY) == right
+    assert await _horizon(parts, lifetime(8 * DAY, of_client=False)) == right
 
 
 def test_writes_of_others_are_known_by_their_time() -> None:

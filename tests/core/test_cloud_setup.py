@@ -83,16 +83,16 @@ async def test_an_account_that_may_not_look_is_warned_and_may_start(caplog: pyte
     rights = Rights(look=False)
     findings = await of_broker(rights)
     assert not of_mark(findings, FAIL)
-    assert len([said for said in of_mark(findings, WARN) if "give this account Pub/Sub Viewer" in said]) == 6
+    assert len([said for said in of_mark(findings, WARN) if "the role Pub/Sub Viewer" in said]) == 6
     assert await obstacles(cast("PubsubClient", rights), PLACE, 604_800, flushes=True) == []
-    assert caplog.text.count("give this account Pub/Sub Viewer") == 6
+    assert caplog.text.count("the role Pub/Sub Viewer") == 6
 
 
 async def test_permissions_that_can_not_be_asked_for_are_a_warning() -> None:
     findings = await of_broker(Rights(broken=TransientError("away"), missing=PLACE.topic))
     assert len(of_mark(findings, FAIL)) == 1
     assert of_mark(findings, WARN) == [
-        f"{name}: can't be asked for permissions: away"
+        f"{name}: permissions can't be checked: away"
         for name in (PLACE.subscription, PLACE.dead_topic, PLACE.tasks.topic, PLACE.tasks.subscription)
     ]
 

@@ -80,7 +80,8 @@ async def test_what_is_no_whole_number_is_never_taken_for_nothing(
     reader = Reader(store, overlay, clock, 0.0)
     (reading,) = await reader.read(["a"])
     assert not reading.exact
-    assert caplog.messages.count(f"counter 'a' can't be read exactly: {flaw}. Have its application mend it") == 1
+    logged = f"counter 'a' can't be read exactly: {flaw}. Correct it in the application that wrote it"
+    assert caplog.messages.count(logged) == 1
     with pytest.raises(InexactError, match="is no whole number"):
         await Setter(reader, store, overlay, clock, 10**9).set("a", ChangeRequest("set", 7))
     ledger, exact = await look(store, ["a"], 0.0)

@@ -182,7 +182,7 @@ async def test_what_ndb_does_not_count_is_left_out(datastore: Datastore, old: Da
     assert added(told) == {"well": 2, "alone": 2, "bare": 1}
     assert flaws(told) == {
         "odd": f"num_shards of {CONFIG} odd is no whole number, but a string",
-        "many": f"{CONFIG} many says 1000000 shards, which nobody has",
+        "many": f"{CONFIG} many says 1000000 shards, which is not possible",
         "bad": f"count of {SHARD} shard-bad-0 is no whole number, but a double",
     }
     fewer, odd = "its counter has fewer shards", "it is no shard of this variant"
@@ -191,7 +191,7 @@ async def test_what_ndb_does_not_count_is_left_out(datastore: Datastore, old: Da
             *(f"{SHARD} shard-{one} is left out: {fewer}" for one in ("well-2", "none-0", "alone-20", "bare-20")),
             *(f"{SHARD} {one} is left out: {odd}" for one in ("other", "shard-well-01", "7")),
             f"{SHARD} well {SHARD} shard-well-0 is left out: {odd}",
-            f"{CONFIG} 7 is left out: it has a number for a name",
+            f"{CONFIG} 7 is left out: it has a number instead of a name",
         ]
     )
 
@@ -229,7 +229,7 @@ async def test_what_others_do_not_count(datastore: Datastore, old: Database) -> 
         "": "its name must not be empty",
         "big": "it is beyond 64 bits",
     }
-    assert left_out(told) == [f"{SHARD} number is left out: it does not say of which counter it is"]
+    assert left_out(told) == [f"{SHARD} number is left out: it does not name its counter"]
     assert await total(store, "most") == 2**63 - 1
 
 

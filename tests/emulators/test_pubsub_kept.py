@@ -107,7 +107,7 @@ async def test_who_may_not_look_publishes_and_says_so_once(
     publisher = kept(pubsub, before.address)
     for number in range(3):
         await publisher.publish([message(number)])
-    assert caplog.text.count("give this account Pub/Sub Viewer on it") == 1
+    assert caplog.text.count("the role Pub/Sub Viewer on it") == 1
 
 
 @pytest.mark.parametrize("code", ["UNAVAILABLE", "UNIMPLEMENTED", "RESOURCE_EXHAUSTED", "DEADLINE_EXCEEDED"])

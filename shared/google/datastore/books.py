@@ -1,9 +1,7 @@
-"""All that the store in Datastore holds, kind by kind, at an instant of the server's clock if it can read one."""
+"""Reads everything that the store holds in Datastore, kind by kind; at one instant, if the server can do that."""
 
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from typing import Any, Final
-
-from google.cloud.datastore_v1.types import query as _types
 
 from shared.google.datastore.client import DatastoreClient
 from shared.google.datastore.keys import (
@@ -18,6 +16,8 @@ from shared.google.datastore.keys import (
     receipt_of,
     shard_of,
 )
+from shared.google.datastore.older_emulator.versions import written_at
+from shared.google.datastore.queries import KEY, query_of
 from shared.google.datastore.time import micros
 from shared.ports.books import Config, Kept, Shard
 
@@ -25,12 +25,13 @@ PAGE: Final = 500
 
 
 class DatastoreBooks:
-    """Each entity is read, and paid for; with each config its guard, too, and with each guard its config. Others may
-    have put into these kinds what is no counter: it is passed.
+    """Reads every entity, which Google charges for: with each config also its guard, with each guard also its config.
+
+    Entities of these kinds that are not Countersink's are skipped.
     """
 
     def __init__(self, client: DatastoreClient, place: DatastorePlace, time: int | None) -> None:
-        """`time` in micros; without one, what is written meanwhile may be seen in part."""
+        """`time` is in microseconds. If it is None, a reading may contain a part of what is written meanwhile."""
         self.exact = time is not None
         self._client = client
         self._place = place
@@ -38,11 +39,11 @@ class DatastoreBooks:
 
     async def receipts(self) -> AsyncIterator[Sequence[Kept]]:
         async for results in self._pages(self._place.kinds.receipt):
-            yield [Kept(receipt_of(one.entity), self._written(one)) for one in results]
+            yield [Kept(receipt_of(one.entity), written_at(one)) for one in results]
 
     async def configs(self) -> AsyncIterator[Sequence[Config]]:
-        """A config that is younger than the guard of a set was made anew: nobody knows how old its counter is. A guard
-        may be there though its counter was never set: for the mark of a dead receipt.
+        """A config that is younger than the guard of a set was made again, so the age of its counter is not known. A
+        guard may also exist without a set: it then holds the mark of a dead receipt.
         """
         place = self._place
         async for results in self._pages(place.kinds.config):
@@ -65,7 +66,7 @@ class DatastoreBooks:
         async for results in self._pages(self._place.kinds.shard):
             of = [(shard_of(one.entity.key), one) for one in results]
             yield [
-                Shard(*shard, integer(one.entity, COUNT), self._written(one), flaw_of(one.entity, COUNT))
+                Shard(*shard, integer(one.entity, COUNT), written_at(one), flaw_of(one.entity, COUNT))
                 for shard, one in of
                 if shard is not None
             ]
@@ -75,14 +76,7 @@ class DatastoreBooks:
         return {name_of(one.entity.key)[1]: one for one in found}
 
     async def _pages(self, kind: str) -> AsyncIterator[Sequence[Any]]:
-        query = _types.Query.pb()()
-        query.kind.add().name = kind
-        query.order.add(direction=1).property.name = "__key__"
-        query.limit.value = PAGE
-        partition = self._place.receipt("").partition_id
+        query = query_of(kind, PAGE, order=KEY)
+        partition = self._place.partition
         async for results in self._client.pages(partition, query, read_time=self._time):
             yield [one for one in results if name_of(one.entity.key)[1]]
-
-    def _written(self, result: Any) -> int:
-        """As `apply` tells the time of commits: the older emulator has versions only."""
-        return micros(result.update_time) if self.exact else int(result.version)

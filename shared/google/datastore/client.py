@@ -1,8 +1,9 @@
-"""The channel to Datastore, and its calls with raw protobuf: the generated wrappers cost ten times as much."""
+"""The channel to Datastore and its calls, in raw protobuf: the generated wrappers take ten times as long."""
 
 import asyncio
 import os
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, Final, NamedTuple
 from urllib.parse import quote
 
@@ -12,10 +13,11 @@ from google.cloud.datastore_v1.types import datastore as _types
 
 from shared.google.datastore.errors import TooEarlyError, translated
 from shared.google.datastore.keys import Key
+from shared.google.datastore.older_emulator.versions import highest
 from shared.google.datastore.time import ServerTime, micros
 from shared.model.errors import RefusedError, TransientError
 from shared.runtime import metrics
-from shared.runtime.backoff import Backoff
+from shared.runtime.backoff import Backoff, insist, tries, within
 from shared.runtime.clock import Clock
 from shared.runtime.clock_skew import Skew
 
@@ -24,7 +26,7 @@ MOST_KEYS: Final = 1_000
 MOST_BYTES: Final = 9 * 2**20
 MOST_BYTES_EMULATED: Final = 4 * 2**20 - 2**16
 LAG_EMULATED: Final = 0.02
-"""Emulators give a commit its time, or version, and show it to reads at that time a little later: 0.4 ms seen."""
+"""Seconds. Emulators show a commit to reads at its time, or version, only a little later: up to 0.4 ms was measured."""
 MOST_AHEAD: Final = 1.0
 AHEAD_STEP: Final = 0.01
 TIMEOUT: Final = 30.0
@@ -34,44 +36,44 @@ _OPTIONS: Final = (
     ("grpc.max_receive_message_length", -1),
     ("grpc.max_send_message_length", -1),
     ("grpc.initial_reconnect_backoff_ms", 100),
-    ("grpc.max_reconnect_backoff_ms", 1_000),  # two minutes by default: so long all calls would fail after an outage
+    ("grpc.max_reconnect_backoff_ms", 1_000),  # two minutes by default, in which all calls would fail
 )
 FRESH: Final = 20.0
-"""Seconds in which a transaction that was begun is surely open: a server closes it when it is idle for 60."""
+"""Seconds for which a new transaction is surely open. The server closes one that is idle for 60 seconds."""
 _CONFLICT_FAILS: Final = 3
-"""Conflict strategy. Without it a mutation with a `base_version` overwrites in silence."""
+"""The conflict strategy FAIL. Without it, a mutation with a `base_version` overwrites silently."""
 _TRANSACTIONAL: Final = 1
 _NOT_FINISHED: Final = 1
 _NO_MORE: Final = 3
-TRIES: Final = 4
+TRIES: Final = 5
 _READS: Final = metrics.DATASTORE_OPERATIONS.labels("read")
 _WRITES: Final = metrics.DATASTORE_OPERATIONS.labels("write")
 _DELETES: Final = metrics.DATASTORE_OPERATIONS.labels("delete")
 
 
 def only_over(version: int, mutation: Any) -> None:
-    """The commit fails unless the entity is of that version then."""
+    """Make the commit fail if the entity does not have this version any more."""
     mutation.base_version = version
     mutation.conflict_resolution_strategy = _CONFLICT_FAILS
 
 
 class Found(NamedTuple):
-    """What a Lookup of any number of keys answered. One instant only if it was at an explicit `read_time`."""
+    """The result of a Lookup of any number of keys. It is of one instant only if a `read_time` was given."""
 
     entities: Sequence[Any]
     """Raw EntityResults."""
     time: int
-    """Not earlier than any of the instants of the look: micros, or the version where the server tells no time."""
+    """Microseconds, or a version if the server tells no time. It is not earlier than any instant that the look saw."""
     missing: Sequence[Any]
 
 
 class DatastoreClient:
-    """Made inside the running event loop. All methods raise our errors only."""
+    """Create it inside the running event loop. All methods raise only Countersink's own errors."""
 
     def __init__(
         self, project: str, database: str, clock: Clock, environment: Mapping[str, str] = os.environ, host: str = ""
     ) -> None:
-        """`host` or the variable DATASTORE_EMULATOR_HOST name an emulator; otherwise it is Google's."""
+        """`host`, or the variable DATASTORE_EMULATOR_HOST, names an emulator. Without both it connects to Google."""
         host = host or environment.get(EMULATOR, "")
         self._channel = grpc.aio.insecure_channel(host, options=_OPTIONS) if host else _channel_of_google()
         self.most_bytes = MOST_BYTES_EMULATED if host else MOST_BYTES
@@ -97,29 +99,27 @@ class DatastoreClient:
         return getattr(_types, f"{method}Request").pb()(**self._ids)
 
     def commit_request(self) -> Any:
-        """All or nothing, in a transaction of its own that reads nothing."""
+        """A commit that applies all of its mutations or none, in a transaction of its own that reads nothing."""
         request = self.request("Commit")
         request.mode = _TRANSACTIONAL
         request.single_use_transaction.read_write.SetInParent()
         return request
 
     async def begin(self) -> bytes:
-        """A transaction, which the server closes after 270 seconds, and when it is idle for 60: what is committed in
-        it was not on its way for longer. It costs a round trip, and is not billed.
+        """Begin a transaction. The server closes it after 270 seconds, or when it is idle for 60, so no commit in it
+        can arrive later. It costs a round trip and is not billed.
         """
         request = self.request("BeginTransaction")
         request.transaction_options.read_write.SetInParent()
-        with translated():
-            return bytes((await self._call("BeginTransaction", request)).transaction)
+        return bytes((await self._call("BeginTransaction", request)).transaction)
 
     async def commit(self, request: Any, *, updates: bool = False, versions: bool = False) -> Any:
-        """`updates`, `versions`: it holds updates, or base versions, so that it may not match what is there."""
+        """`updates` and `versions`: it contains updates, or base versions, so it may not match what is stored."""
         if request.ByteSize() > self.most_bytes:
             raise RefusedError(f"a commit of {request.ByteSize()} bytes is larger than {self.most_bytes}")
         begun = self._clock.monotonic()
         try:
-            with translated(commit=True, updates=updates, versions=versions):
-                response = await self._call("Commit", request)
+            response = await self._call("Commit", request, commit=True, updates=updates, versions=versions)
         except RefusedError as error:
             if request.transaction and self._clock.monotonic() - begun > FRESH:
                 raise TransientError(f"the transaction was open for too long: {error}") from error
@@ -136,7 +136,7 @@ class DatastoreClient:
         self.skew.saw(self._clock.now() - time / 1_000_000)
 
     async def look_up(self, keys: Iterable[Key], *, read_time: int | None = None) -> Found:
-        """Strong, or at a `read_time` (micros). Any number of keys."""
+        """Look up any number of keys: strongly consistent, or at a `read_time` (microseconds)."""
         if read_time is not None and (wait := self.time.wait(read_time, self._clock.monotonic())):
             await asyncio.sleep(wait)
         ids = [*keys]
@@ -157,7 +157,9 @@ class DatastoreClient:
             request.keys.extend(keys)
             if read_time is not None:
                 request.read_options.read_time.FromMicroseconds(read_time)
-            response = await self._call_in_time(request)
+            # Wait if the server's clock was put back, or if commits ran ahead of it: a later look is as good.
+            limit, backoff = within(MOST_AHEAD, self._clock), Backoff(AHEAD_STEP, AHEAD_STEP)
+            response = await insist(partial(self._call, "Lookup", request), TooEarlyError, limit, backoff)
             if read_time is None:
                 time = max(time, self._time_of_look(response))
             entities += response.found
@@ -166,27 +168,15 @@ class DatastoreClient:
             keys = response.deferred
         return Found(entities, time if read_time is None else read_time, missing)
 
-    async def _call_in_time(self, request: Any) -> Any:
-        """A clock that was put back, or commits that ran ahead of it, are waited for: a later look is as good."""
-        until = self._clock.monotonic() + MOST_AHEAD
-        while True:
-            try:
-                with translated():
-                    return await self._call("Lookup", request)
-            except TooEarlyError:
-                if self._clock.monotonic() > until:
-                    raise
-                await asyncio.sleep(AHEAD_STEP)
-
     def _time_of_look(self, response: Any) -> int:
         if response.HasField("read_time"):
             time = micros(response.read_time)
             self._hear(time)
             return time
-        return max((one.version for some in (response.found, response.missing) for one in some), default=0)
+        return highest(response)
 
     async def query(self, partition: Any, query: Any) -> list[Any]:
-        """All results (or `limit` of them), strong."""
+        """All results, or `limit` of them; strongly consistent."""
         results: list[Any] = []
         limit = query.limit.value
         while True:
@@ -194,8 +184,7 @@ class DatastoreClient:
             request.partition_id.CopyFrom(partition)
             request.query.CopyFrom(query)
             request.query.limit.value = limit - len(results)
-            with translated():
-                batch = (await self._call("RunQuery", request)).batch
+            batch = (await self._call("RunQuery", request)).batch
             results += batch.entity_results
             _READS.inc(1)  # nearly all queries here are for keys alone
             if batch.more_results != _NOT_FINISHED or len(results) >= limit:
@@ -203,7 +192,7 @@ class DatastoreClient:
             query.start_cursor = batch.end_cursor
 
     async def pages(self, partition: Any, query: Any, *, read_time: int | None) -> AsyncIterator[Sequence[Any]]:
-        """All results, whole entities, `query.limit` at once; of the instant `read_time` (micros) if one is given."""
+        """All results, as pages of `query.limit` whole entities; at the instant `read_time` (micros), if given."""
         if read_time is not None and (wait := self.time.wait(read_time, self._clock.monotonic())):
             await asyncio.sleep(wait)
         while True:
@@ -212,7 +201,9 @@ class DatastoreClient:
             request.query.CopyFrom(query)
             if read_time is not None:
                 request.read_options.read_time.FromMicroseconds(read_time)
-            batch = (await self._insist("RunQuery", request)).batch
+            # A scan takes many calls, so one that fails must not end it.
+            call = partial(self._call, "RunQuery", request)
+            batch = (await insist(call, TransientError, tries(TRIES), Backoff())).batch
             if batch.entity_results:
                 _READS.inc(len(batch.entity_results))
                 yield batch.entity_results
@@ -222,23 +213,12 @@ class DatastoreClient:
                 return
             query.start_cursor = batch.end_cursor
 
-    async def _insist(self, method: str, request: Any) -> Any:
-        """For what takes many calls, so that one that fails is not the end of all."""
-        backoff = Backoff()
-        for _ in range(TRIES):
-            try:
-                with translated():
-                    return await self._call(method, request)
-            except TransientError:
-                await backoff.wait()
-        with translated():
-            return await self._call(method, request)
-
-    async def _call(self, method: str, request: Any) -> Any:
-        return await self._stubs[method](request, metadata=self._header, timeout=TIMEOUT)
+    async def _call(self, method: str, request: Any, **of_commit: bool) -> Any:
+        with translated(**of_commit):
+            return await self._stubs[method](request, metadata=self._header, timeout=TIMEOUT)
 
 
 def _channel_of_google() -> Any:
-    """With the default credentials. Not of a whole transport, which adds an interceptor to each call."""
+    """A channel with the default credentials. A whole transport would add an interceptor to each call."""
     with translated():
         return DatastoreGrpcAsyncIOTransport.create_channel(_GOOGLE, options=_OPTIONS)

@@ -1,4 +1,4 @@
-"""Applying a commit blindly: one request, in which the server does the adding."""
+"""Applies a commit blindly: one request without a read, in which the server itself adds."""
 
 import logging
 from collections.abc import Collection, Mapping
@@ -21,14 +21,14 @@ from shared.runtime.clock import Clock
 _log = logging.getLogger(__name__)
 
 _TRIES: Final = 10
-"""Of a commit that depends on versions, when others were first."""
+"""How often a commit that depends on versions is tried while other processes are first."""
 TRANSACTION: Final = 600_000
-"""Milliseconds after which a server has surely closed a transaction: twice what it says, and more."""
+"""Milliseconds after which the server has surely closed a transaction: more than twice the documented limit."""
 _ENDS: Final = (2**63 - 1, -(2**63))
 
 
 class BlindWay:
-    """For servers with property transforms. Never send one to a server that hasn't shown that it knows them."""
+    """For servers that know property transforms. Never send a transform to a server that has not passed the probe."""
 
     def __init__(self, client: DatastoreClient, place: DatastorePlace, clock: Clock) -> None:
         self._client = client
@@ -56,7 +56,8 @@ class BlindWay:
         try:
             return await self._send(commit, sums, standings)
         except MissingError:
-            # A shard has been deleted, it isn't said which: none is believed to exist. No update, so no second time.
+            # Some shard was deleted, and the server does not say which. So assume that none exists, and update none:
+            # then this error cannot come again.
             for shard in sums.shards:
                 self._memory.forget(shard)
             standings = await self._standings(sums)
@@ -75,7 +76,9 @@ class BlindWay:
         return int(response.mutation_results[0].transform_results[0].integer_value)
 
     async def _standings(self, sums: Sums) -> dict[Shard, ShardState]:
-        """Of all shards. Those not seen lately are looked up, and those of big sums, which must be there, always."""
+        """The states of all shards. A shard that was not seen lately is looked up. A shard of a big sum always is, and
+        it is made if it is missing.
+        """
         now = self._clock.monotonic()
         known = {shard: None if is_big(delta) else self._memory.get(shard, now) for shard, delta in sums.shards.items()}
         standings = {shard: standing for shard, standing in known.items() if standing}
@@ -87,7 +90,7 @@ class BlindWay:
         full = [shard for shard, delta in sums.shards.items() if standings[shard].full(delta)]
         if full:
             for shard in full:
-                self._memory.forget(shard)  # so that a shard which others have emptied isn't full for ever
+                self._memory.forget(shard)  # others may empty it, and then it must not count as full
             raise ShardFullError(full)
         return standings
 
@@ -138,12 +141,16 @@ class BlindWay:
         for shard, result in zip(sums.shards, response.mutation_results, strict=False):  # the shards come first
             count = _held(result.transform_results[0])
             if count in _ENDS:
-                _log.critical("shard %s has left int64; others must have added to it", shard)
+                _log.critical(
+                    "shard %s is outside the range of 64 bits; another application must have added to it", shard
+                )
             self._memory.note(shard, ShardState(count, result.version, readable=True), now)
         return micros(response.commit_time)
 
     async def _begin(self, until: int) -> bytes:
-        """The server closes it in time. Judged after it was begun, so that a process may stand still anywhere."""
+        """Begin a transaction that the server closes before `until`, or raise `LateError`. The time is judged after it
+        was begun, so the process may be suspended anywhere.
+        """
         transaction = await self._client.begin()
         latest = self._client.time.bound(self._clock.monotonic()) // 1_000 + TRANSACTION
         if latest > until:
@@ -154,7 +161,7 @@ class BlindWay:
         mutation = request.mutations.add()
         entity = mutation.update if standing.settled() else mutation.upsert
         entity.key.CopyFrom(self._place.shard(*shard))
-        mutation.property_mask.SetInParent()  # empty; with none the entity would be replaced first
+        mutation.property_mask.SetInParent()  # an empty mask; without a mask the entity would be replaced first
         transform = mutation.property_transforms.add()
         transform.property = COUNT
         transform.increment.integer_value = delta
@@ -178,7 +185,7 @@ class BlindWay:
 
 
 def _held(value: Any) -> int:
-    """What a shard holds. One to which the server can't add without losing something counts as full: then others take
-    what comes.
+    """What a shard holds. A value to which the server cannot add exactly counts as full, so that other shards are
+    chosen.
     """
     return SHARD_FULL + 1 if inexact(value) else whole(value) or 0

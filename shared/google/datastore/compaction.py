@@ -1,9 +1,9 @@
-"""Owns the compaction of a counter: what the highest shards hold goes to those that stay, and they are deleted.
+"""Compacts a counter: moves what the highest shards hold to the shards that stay, and deletes the highest.
 
-They are deleted over the versions that were seen, and the config is lowered over its own. Whoever adds to one of them
-meanwhile changes its version, or finds it gone and asks how many there are. Shards that are not there are made before,
-as nobody would notice whoever makes them. Those that stay are written to by others all the time: where the server
-itself can add, nobody has to be first.
+They are deleted over the versions that were read, and the config is lowered over its own version. A process that adds
+to one of them meanwhile changes its version, or finds it gone and asks for the number of shards. Missing shards are
+made first: otherwise the commit would not notice that another process makes one. The shards that stay are written to
+all the time; if the server itself can add, their versions do not matter.
 """
 
 from typing import Any, Final
@@ -18,7 +18,7 @@ from shared.model.sharding import moved
 from shared.model.words import Receipt
 
 MOST_SHARDS: Final = 200
-"""To be deleted in one commit, each of which may need another one to take what it holds."""
+"""How many shards one commit deletes. For each of them it may have to change another one, which takes its count."""
 
 
 async def compact(
@@ -26,7 +26,7 @@ async def compact(
 ) -> int:
     """See `Store.compact`. `transforms`: whether the server can add by itself."""
     if (await client.look_up([place.receipt(receipt.key)])).entities:
-        raise AlreadyAppliedError("it has been compacted by this receipt")
+        raise AlreadyAppliedError("the compaction with this receipt was done before")
     found = (await client.look_up([place.config(counter)])).entities
     number = integer(found[0].entity, NUM_SHARDS) if found else 0
     if number <= num_shards:
@@ -44,7 +44,7 @@ async def compact(
 async def _request(
     client: DatastoreClient, place: DatastorePlace, counter: str, target: int, config: Any, *, transforms: bool
 ) -> Any:
-    """The commit but for its receipt."""
+    """The commit without its receipt."""
     keys = [*place.shards(counter, target, integer(config.entity, NUM_SHARDS))]
     leaving = await look(client, keys)
     if len(leaving) < len(keys):

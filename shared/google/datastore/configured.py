@@ -1,4 +1,4 @@
-"""Owns how counters are read whose configs say how many shards there are, and whose keys say which."""
+"""Reads counters whose configs hold the number of shards, and whose shards are found by their keys."""
 
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping, Sequence
 from typing import Any, Final
@@ -12,12 +12,14 @@ from shared.model.sharding import shard_key
 
 MOST_CONFIGS: Final = 500
 MOST_KEYS: Final = 5_000
-"""Shards that are looked up together."""
+"""How many shards are looked up at once, at most."""
 _ANY: Final = 2**63
 
 
 class Configured:
-    """By the configs, and then by the shards, as their own code makes a config where it finds none."""
+    """Goes through the configs, and then through the shards of counters without one: their application makes a config
+    when it finds none.
+    """
 
     name = ""
 
@@ -39,7 +41,7 @@ class Configured:
         async for entity in self._configs.entities(query):
             _, name = name_of(entity.key)
             if not name:
-                yield f"{said(entity.key)} is left out: it has a number for a name"
+                yield f"{said(entity.key)} is left out: it has a number instead of a name"
                 continue
             if not name.startswith(prefix):
                 break
@@ -60,11 +62,11 @@ class Configured:
     def _number(self, config: Any) -> tuple[int, str]:
         number, flaw = integer_of(config, self._variant.number, self._variant.shards)
         if not flaw and not 0 <= number <= MOST_SHARDS:
-            flaw = f"{said(config.key)} says {number} shards, which nobody has"
+            flaw = f"{said(config.key)} says {number} shards, which is not possible"
         return number, flaw
 
     async def _sums(self, numbers: Mapping[str, int]) -> Sequence[Foreign]:
-        """All looked up at once, whatever there is of them."""
+        """The sums over the shards that exist. All shards are looked up at once."""
         names = {shard_key(name, index): name for name, number in numbers.items() for index in range(number)}
         sums = {name: Sum(name, self._variant.count) for name in numbers}
         for one in (await self._client.look_up(map(self._shards.key, names))).entities:
@@ -72,7 +74,9 @@ class Configured:
         return [held.counter() for held in sums.values()]
 
     async def _beside(self, prefix: str) -> AsyncIterator[Foreign | str]:
-        """What the configs do not speak of. Of a counter without one, whoever reads it makes one, so it is read so."""
+        """Counters without a config, and shards that no config covers. A counter without a config is read with the
+        default number of shards, as its application would.
+        """
         beginning = f"shard-{prefix}" if prefix else ""
         query = self._shards.query(keys_only=True)
         self._shards.from_key(query, beginning)
@@ -94,7 +98,7 @@ class Configured:
                 return
 
     async def _numbers(self, names: Iterable[str]) -> Mapping[str, int]:
-        """Of those that have a config; one that says no number speaks of all."""
+        """The numbers of shards of the counters with a config. A config without a readable number covers all shards."""
         found = (await self._client.look_up(map(self._configs.key, names))).entities
         numbers = {name_of(one.entity.key)[1]: self._number(one.entity) for one in found}
         return {name: _ANY if flaw else number for name, (number, flaw) in numbers.items()}

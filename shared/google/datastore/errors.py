@@ -1,4 +1,4 @@
-"""What the errors of Datastore mean to us."""
+"""Translates the errors of Datastore to Countersink's own."""
 
 import re
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ from google.auth.exceptions import GoogleAuthError
 from shared.model.errors import AlreadyAppliedError, ContendedError, CountersinkError, RefusedError, TransientError
 
 _CLOSED: Final = {
-    grpc.StatusCode.PERMISSION_DENIED: "this account may not use the database (role roles/datastore.user)",
+    grpc.StatusCode.PERMISSION_DENIED: "this account may not use the database: grant it the role roles/datastore.user",
     grpc.StatusCode.UNAUTHENTICATED: "no valid credentials",
     grpc.StatusCode.RESOURCE_EXHAUSTED: "a quota is used up",
     grpc.StatusCode.NOT_FOUND: "the project or the database does not exist",
@@ -25,21 +25,21 @@ _TOO_LARGE: Final = re.compile(r"message.*(larger|exceeds)", re.IGNORECASE)
 
 
 class StoreClosedError(TransientError):
-    """Datastore lets nobody in until somebody mends it: permission, quota, or a database that does not exist."""
+    """Datastore refuses every request until somebody changes the permissions, the quota, or the database."""
 
 
 class TooEarlyError(TransientError):
-    """The server's clock does not show that instant yet."""
+    """The requested instant is still in the future of the server's clock."""
 
 
 class MissingError(CountersinkError):
-    """An entity that was to be updated does not exist (or the database); nothing was applied. Stays inside."""
+    """An entity to be updated, or the whole database, is missing; nothing was applied. Stays in the adapter."""
 
 
 def translate(
     error: grpc.aio.AioRpcError, *, commit: bool, updates: bool = False, versions: bool = False
 ) -> CountersinkError:
-    """`commit`: only those are ever refused for good. `updates`, `versions`: it holds some that may not match."""
+    """`commit`: only commits are ever refused for good. `updates`, `versions`: see `DatastoreClient.commit`."""
     code, details = error.code(), error.details() or ""
     said = f"Datastore: {code.name}: {details}"
     if commit:

@@ -1,19 +1,19 @@
-"""The fleet in Datastore: one entity, changed over the very version that was seen."""
+"""Keeps the record of the fleet in Datastore: one entity, which is changed only over the version that was read."""
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, Final
-
-from google.cloud.datastore_v1.types import query as _types
+from functools import partial
+from typing import Final
 
 from shared.google.datastore.client import DatastoreClient, only_over
 from shared.google.datastore.errors import MissingError
 from shared.google.datastore.keys import DatastorePlace, Key
-from shared.google.datastore.time import micros
+from shared.google.datastore.older_emulator.versions import written_at
+from shared.google.datastore.queries import query_of
 from shared.model.errors import AlreadyAppliedError, ContendedError
 from shared.model.fleet import Fleet, first, read, written
 from shared.ports.fleet import FleetLook
-from shared.runtime.backoff import Backoff
+from shared.runtime.backoff import Backoff, insist, tries
 from shared.runtime.clock import Clock
 
 TRIES: Final = 20
@@ -33,31 +33,32 @@ class DatastoreFleetBook:
         return (await self._look())[0]
 
     async def change(self, step: Callable[[Fleet, int], Fleet | None]) -> FleetLook:
-        backoff = Backoff(0.02, 2.0)
-        for _ in range(TRIES):
-            look, version = await self._look()
-            before = look.fleet if version else first(look.now, used=await self._used())
-            after = step(before, look.now)
-            if after is None:
-                return look
-            try:
-                await self._write(replace(after, version=before.version + 1), version)
-            except (AlreadyAppliedError, ContendedError, MissingError):
-                await backoff.wait()
-            else:
-                return await self.look()
-        raise ContendedError("the entity of the fleet is contended")
+        unchanged = await insist(partial(self._try, step), ContendedError, tries(TRIES), Backoff(0.02, 2.0))
+        return unchanged or await self.look()
+
+    async def _try(self, step: Callable[[Fleet, int], Fleet | None]) -> FleetLook | None:
+        """Take the step once. Return what was seen if it changes nothing; None after a change."""
+        look, version = await self._look()
+        before = look.fleet if version else first(look.now, used=await self._used())
+        after = step(before, look.now)
+        if after is None:
+            return look
+        try:
+            await self._write(replace(after, version=before.version + 1), version)
+        except (AlreadyAppliedError, ContendedError, MissingError) as error:
+            raise ContendedError(f"the entity of the fleet is contended: {error}") from error
+        return None
 
     async def _look(self) -> tuple[FleetLook, int]:
-        """And the version of the entity; 0 if there is none."""
+        """The fleet, and the version of its entity; 0 if there is none."""
         found = await self._client.look_up([self._key()])
         told = self._client.time.bound(self._clock.monotonic())
         now = told // 1000 if told else int(self._clock.now() * 1000)
         if not found.entities:
             return FleetLook(Fleet(), 0, now), 0
         (one,) = found.entities
-        changed = micros(one.update_time) if one.HasField("update_time") else int(one.version)
-        return FleetLook(read(bytes(one.entity.properties[_DATA].blob_value)), changed, now), int(one.version)
+        fleet = read(bytes(one.entity.properties[_DATA].blob_value))
+        return FleetLook(fleet, written_at(one), now), int(one.version)
 
     async def _write(self, fleet: Fleet, over: int) -> None:
         request = self._client.commit_request()
@@ -71,12 +72,9 @@ class DatastoreFleetBook:
         await self._client.commit(request, updates=bool(over), versions=bool(over))
 
     async def _used(self) -> bool:
-        """Whether there is any receipt."""
-        query: Any = _types.Query.pb()()
-        query.kind.add().name = self._place.kinds.receipt
-        query.projection.add().property.name = "__key__"
-        query.limit.value = 1
-        return bool(await self._client.query(self._key().partition_id, query))
+        """Whether the store holds any receipt, and so has been in use."""
+        query = query_of(self._place.kinds.receipt, 1, keys_only=True)
+        return bool(await self._client.query(self._place.partition, query))
 
     def _key(self) -> Key:
         return self._place.key(self._place.kinds.fleet, _NAME)

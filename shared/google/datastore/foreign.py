@@ -1,20 +1,15 @@
-"""What entities of others hold, as it was found: numbers that may be none, and sums over shards."""
+"""Reads entities of other applications: values that may not be numbers, and sums over shards."""
 
 from collections.abc import AsyncIterator, Sequence
 from typing import Any, Final, NamedTuple
 
-from google.cloud.datastore_v1.types import query as _types
-
 from shared.google.datastore.client import DatastoreClient
 from shared.google.datastore.keys import DatastorePlace, Key, flaw_of, whole
+from shared.google.datastore.queries import KEY, Operator, query_of, where
 from shared.model.foreign import Foreign
 
 PAGE: Final = 2_000
-"""Entities, which are small. The emulators look at all there are for each page."""
-KEY: Final = "__key__"
-Operator: Final = _types.PropertyFilter.Operator
-_AND: Final = 1
-_ASCENDING: Final = 1
+"""Entities in a page. They are small, and the emulators scan the whole kind for each page."""
 
 
 class Kind(NamedTuple):
@@ -25,18 +20,12 @@ class Kind(NamedTuple):
     kind: str
 
     def query(self, order: str = KEY, *, keys_only: bool = False) -> Any:
-        query = _types.Query.pb()()
-        query.kind.add().name = self.kind
-        query.order.add(direction=_ASCENDING).property.name = order
-        query.limit.value = PAGE
-        if keys_only:
-            query.projection.add().property.name = KEY
-        return query
+        return query_of(self.kind, PAGE, order=order, keys_only=keys_only)
 
     def from_key(self, query: Any, name: str) -> None:
-        """From that key name on."""
+        """Limit the query to this key name and those after it. An empty name limits nothing."""
         if name:
-            narrowed(query, KEY, Operator.GREATER_THAN_OR_EQUAL).key_value.CopyFrom(self.key(name))
+            where(query, KEY, Operator.GREATER_THAN_OR_EQUAL, key_value=self.key(name))
 
     def key(self, name: str) -> Key:
         return self.place.key(self.kind, name)
@@ -53,7 +42,7 @@ class Kind(NamedTuple):
 
 
 class Sum:
-    """Of the shards of one counter."""
+    """Adds up the shards of one counter."""
 
     def __init__(self, name: str, count: str) -> None:
         self.name = name
@@ -73,17 +62,8 @@ class Sum:
 
 
 def integer_of(entity: Any, name: str, default: int) -> tuple[int, str]:
-    """What it holds, the default where it holds nothing; and why that is no number, if it is none."""
+    """The value of a property, or the default if it is missing; and why the value is no whole number, if it is none."""
     if name not in entity.properties:
         return default, ""
     number = whole(entity.properties[name])
     return (default, flaw_of(entity, name)) if number is None else (number, "")
-
-
-def narrowed(query: Any, name: str, operator: Any) -> Any:
-    """By one more property; its value, to be set."""
-    query.filter.composite_filter.op = _AND
-    one = query.filter.composite_filter.filters.add().property_filter
-    one.property.name = name
-    one.op = operator
-    return one.value

@@ -1,4 +1,4 @@
-"""Owns the guards of counters: what sets change over the version that they saw, and the marks of dead receipts."""
+"""Owns the guards of counters: sets change them over the version that they read, and dead receipts mark them."""
 
 from collections.abc import Collection
 from typing import Any
@@ -12,9 +12,9 @@ from shared.model.words import Commit, Guard
 async def guard(client: DatastoreClient, place: DatastorePlace, request: Any, commit: Commit) -> None:
     """Add to the request what the commit changes in guards.
 
-    A set changes the guard of its counter over the version that it saw, or the commit fails. A dead receipt with a body
-    marks the guards of its counters. A mark is never taken back, so a guard that has one is left alone: dead letters
-    make a set begin anew once for each counter, at most.
+    A set changes the guard of its counter over the version that it read, or the commit fails. A dead receipt with a
+    body marks the guards of its counters. A mark is never removed, so a marked guard is left alone: dead letters make a
+    set start over at most once per counter.
     """
     marked = _marked(commit)
     counters = {*marked, *(commit.guard or ())[:1]}
@@ -31,7 +31,7 @@ async def guard(client: DatastoreClient, place: DatastorePlace, request: Any, co
         if commit.guard is not None and commit.guard[0] == counter:
             version = commit.guard[1].version
             entity.properties[DELETED].boolean_value = commit.guard[1].deleted
-            # Which set it was stands in it: a write that changed nothing would leave the version.
+            # The guard names the set, because a write that changes nothing would keep the version.
             entity.properties[LAST].string_value = commit.receipts[0].key
             entity.properties[LAST].exclude_from_indexes = True
         elif DEAD in entity.properties:
@@ -47,17 +47,17 @@ async def guard(client: DatastoreClient, place: DatastorePlace, request: Any, co
 
 
 def depends(commit: Commit) -> bool:
-    """Whether it is applied only over what was seen."""
+    """Whether the commit applies only over versions that were read."""
     return commit.guard is not None or bool(commit.marks) or bool(_marked(commit))
 
 
 def _marked(commit: Commit) -> Collection[str]:
-    """Counters that a dead receipt of this commit stands for."""
+    """The counters that are named in dead receipts of this commit."""
     return {counter for receipt in (*commit.receipts, *commit.revived) for counter in receipt.counters}
 
 
 async def check(client: DatastoreClient, place: DatastorePlace, commit: Commit) -> None:
-    """Raise why such a commit failed, if it was for its receipts or its guard; the server does not always say."""
+    """Raise the reason why such a commit failed, if it was a receipt or the guard. The server does not always say."""
     if not depends(commit):
         return
     counter, (seen, _) = commit.guard or ("", Guard())

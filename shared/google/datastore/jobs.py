@@ -1,39 +1,37 @@
-"""Jobs in Datastore. How far one is stands in several books: tasks that end at once would meet in one entity."""
+"""Keeps jobs in Datastore. A job's progress is spread over several entities, its books: one would slow its tasks."""
 
 import random
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Any, Final, TypeVar
 
 import orjson
-from google.cloud.datastore_v1.types import query as _types
 
 from shared.google.datastore.client import DatastoreClient, only_over
 from shared.google.datastore.errors import MissingError
 from shared.google.datastore.keys import EXPIRES, DatastorePlace, Key, integer, name_of
+from shared.google.datastore.queries import KEY, Operator, expired, query_of, where
 from shared.google.datastore.store import DatastoreStore
-from shared.model.errors import AlreadyAppliedError, ContendedError
+from shared.model.errors import AlreadyAppliedError, ContendedError, TransientError
 from shared.model.jobs import DONE, FAILED, FORGOTTEN, RUNNING, Done, Job, JobState, Progress, noted, recalled
-from shared.runtime.backoff import Backoff
+from shared.runtime.backoff import Backoff, insist, tries
 
 BOOKS: Final = 16
-"""An entity takes about one write a second."""
+"""Books of a job. An entity takes about one write a second."""
 TRIES: Final = 20
 DELETES_AT_ONCE: Final = 400
-MOST_INT32: Final = 2**31 - 1
 _NUMBERS: Final = ("tasks", "visited", "changed", "failed", "depth", "share")
 _OPEN: Final = "open"
 _EXAMPLES: Final = "examples"
 _STATE: Final = "state"
 _NOTE: Final = "note"
 _CHUNK: Final = "chunk"
-_KEY: Final = "__key__"
-_Operator: Final = _types.PropertyFilter.Operator
-_AND: Final = 1
-_ASCENDING: Final = 1
+T = TypeVar("T")
 
 
 class DatastoreJobs:
-    """Commits of their own, over versions that were seen: they need nothing that the older emulator lacks."""
+    """Changes jobs in commits of their own, over versions that were read, which works on every server."""
 
     def __init__(
         self,
@@ -48,28 +46,26 @@ class DatastoreJobs:
         self._pick = pick
 
     async def create(self, job: Job) -> tuple[JobState, bool]:
+        return await _insist(partial(self._create, job), job.id)
+
+    async def _create(self, job: Job) -> tuple[JobState, bool]:
         request = self._client.commit_request()
         request.mutations.add().insert.CopyFrom(self._entity(job))
         for number in range(BOOKS):
             book = request.mutations.add().insert
             book.key.CopyFrom(self._book(job.id, number))
             _write(book, Progress(), open_=0 if number else 1)
-        backoff = Backoff(0.01, 0.5)
-        for _ in range(TRIES):
-            try:
-                await self._client.commit(request)
-            except AlreadyAppliedError:
-                if (there := await self.get(job.id)) is not None:  # else it was forgotten just now
-                    return there, False
-            except ContendedError:
-                await backoff.wait()
-            else:
-                return JobState(job, open=1), True
-        raise ContendedError(f"job {job.id} is contended")
+        try:
+            await self._client.commit(request)
+        except AlreadyAppliedError as error:
+            if (there := await self.get(job.id)) is None:
+                raise ContendedError("it was deleted just now") from error
+            return there, False
+        return JobState(job, open=1), True
 
     async def get(self, job: str) -> JobState | None:
-        """The books of one look may be of several instants, and so add up to nothing though they never did. Two looks
-        that find the same versions were of one instant: that between them.
+        """One look may see the books at different instants, so that they add up to no open task although there always
+        was one. Two looks that find the same versions saw the same instant, one between them.
         """
         found = await self._look_at(job)
         if job not in found:
@@ -87,35 +83,32 @@ class DatastoreJobs:
         return JobState(_job(entity), open_, progress, entity.properties[_STATE].string_value, finished, why)
 
     async def record(self, done: Done) -> Done | None:
+        return await _insist(partial(self._record, done), done.task.job)
+
+    async def _record(self, done: Done) -> Done | None:
         task = done.task
-        backoff = Backoff(0.01, 0.5)
-        for _ in range(TRIES):
-            book = await self._one(self._book(task.job, self._pick(BOOKS)))
-            if book is None:
-                return None
-            request = self._client.commit_request()
-            kept = request.mutations.add().insert
-            kept.key.CopyFrom(self._task(task.job, task.range.after))
-            for name, value in ((_NOTE, noted(done)), (_CHUNK, done.chunk)):
-                kept.properties[name].blob_value = value
-                kept.properties[name].exclude_from_indexes = True
-            progress = _read(book.entity).plus(done.progress)
-            changed = _only(request, book)
-            _write(changed, progress, open_=integer(book.entity, _OPEN) + done.opens)
-            try:
-                await self._client.commit(request, updates=True, versions=True)
-            except AlreadyAppliedError as error:
-                there = await self.recorded(task.job, [task.range.after])
-                if not there:
-                    raise ContendedError("what became of a task was forgotten just now") from error
-                return there[task.range.after]
-            except MissingError:
-                return None
-            except ContendedError:
-                await backoff.wait()
-            else:
-                return done
-        raise ContendedError(f"the books of job {task.job} are contended")
+        book = await self._one(self._book(task.job, self._pick(BOOKS)))
+        if book is None:
+            return None
+        request = self._client.commit_request()
+        kept = request.mutations.add().insert
+        kept.key.CopyFrom(self._task(task.job, task.range.after))
+        for name, value in ((_NOTE, noted(done)), (_CHUNK, done.chunk)):
+            kept.properties[name].blob_value = value
+            kept.properties[name].exclude_from_indexes = True
+        progress = _read(book.entity).plus(done.progress)
+        changed = _only(request, book)
+        _write(changed, progress, open_=integer(book.entity, _OPEN) + done.opens)
+        try:
+            await self._client.commit(request, updates=True, versions=True)
+        except AlreadyAppliedError as error:
+            there = await self.recorded(task.job, [task.range.after])
+            if not there:
+                raise TransientError("the record of a task was deleted just now") from error
+            return there[task.range.after]
+        except MissingError:
+            return None
+        return done
 
     async def recorded(self, job: str, begins: Collection[str]) -> Mapping[str, Done]:
         found = (await self._client.look_up(self._task(job, begin) for begin in begins)).entities
@@ -123,53 +116,39 @@ class DatastoreJobs:
         return {one.task.range.after: one for one in done}
 
     async def end(self, job: str, state: str, when: int, why: str = "") -> None:
-        await self._end(job, state, when, why, unless=(DONE, FAILED))
+        await _insist(partial(self._end, job, state, when, why, unless=(DONE, FAILED)), job)
 
     async def _end(self, job: str, state: str, when: int, why: str, *, unless: Collection[str]) -> None:
-        backoff = Backoff(0.01, 0.5)
-        for _ in range(TRIES):
-            found = await self._one(self._place.key(self._place.kinds.job, job))
-            if found is None or found.entity.properties[_STATE].string_value in unless:
-                return
-            request = self._client.commit_request()
-            changed = _only(request, found)
-            changed.properties[_STATE].string_value = state
-            changed.properties["finished"].integer_value = when
-            changed.properties["why"].string_value = why
-            try:
-                await self._client.commit(request, updates=True, versions=True)
-            except MissingError:
-                return
-            except ContendedError:
-                await backoff.wait()
-            else:
-                return
-        raise ContendedError(f"job {job} is contended")
+        found = await self._one(self._place.key(self._place.kinds.job, job))
+        if found is None or found.entity.properties[_STATE].string_value in unless:
+            return
+        request = self._client.commit_request()
+        changed = _only(request, found)
+        changed.properties[_STATE].string_value = state
+        changed.properties["finished"].integer_value = when
+        changed.properties["why"].string_value = why
+        with suppress(MissingError):
+            await self._client.commit(request, updates=True, versions=True)
 
     async def chunks(self, job: str, after: str, limit: int) -> Sequence[tuple[str, bytes]]:
-        """The older emulator has keys in another order, so all of them are read there."""
-        if (await self._store.abilities()).read_time:
-            keys = await self._tasks(job, limit, after)
-        else:
-            keys = await self._tasks(job, MOST_INT32)
-        begins = sorted(name_of(key)[1].partition(":")[2] for key in keys)
-        wanted = [begin for begin in begins if begin > after or not after][:limit]
-        found = (await self._client.look_up(self._task(job, begin) for begin in wanted)).entities
-        chunks = {name_of(one.entity.key)[1].partition(":")[2]: _blob(one.entity, _CHUNK) for one in found}
+        kind, prefix = self._place.kinds.task, f"{job}:"
+        query = query_of(kind, limit, order=KEY, keys_only=True)
+        names = await (await self._store.server()).names(query, prefix, after and prefix + after, None)
+        found = (await self._client.look_up(self._place.key(kind, name) for name in names)).entities
+        chunks = {name_of(one.entity.key)[1].removeprefix(prefix): _blob(one.entity, _CHUNK) for one in found}
         return sorted(chunks.items())
 
     async def sweep(self, now: int, limit: int) -> int:
-        query = self._query(self._place.kinds.job, limit)
-        _filter(query, EXPIRES, _Operator.LESS_THAN).timestamp_value.FromMilliseconds(now)
         gone = 0
-        for job in [name_of(one.entity.key)[1] for one in await self._run(query)]:
-            await self._end(job, FAILED, now, FORGOTTEN, unless=(FAILED,))
+        for key in await self._keys(expired(self._place.kinds.job, now, limit)):
+            _, job = name_of(key)
+            await _insist(partial(self._end, job, FAILED, now, FORGOTTEN, unless=(FAILED,)), job)
             tasks = await self._tasks(job, limit - gone)
             await self._delete(tasks)
             gone += len(tasks)
             if gone >= limit:
                 break
-            await self._delete([self._place.key(self._place.kinds.job, job), *self._books(job)])
+            await self._delete([key, *self._books(job)])
             gone += 1
         return gone
 
@@ -183,15 +162,13 @@ class DatastoreJobs:
         found = (await self._client.look_up([key])).entities
         return found[0] if found else None
 
-    async def _tasks(self, job: str, limit: int, after: str = "") -> list[Key]:
-        """Keys of what is kept of its tasks. No id holds a colon."""
+    async def _tasks(self, job: str, limit: int) -> list[Key]:
+        """Keys of the records of a job's tasks. Ids of jobs contain no colon."""
         kind = self._place.kinds.task
-        query = self._query(kind, limit)
-        operator = _Operator.GREATER_THAN if after else _Operator.GREATER_THAN_OR_EQUAL
-        _filter(query, _KEY, operator).key_value.CopyFrom(self._task(job, after))
-        _filter(query, _KEY, _Operator.LESS_THAN).key_value.CopyFrom(self._place.key(kind, f"{job};"))
-        query.order.add(direction=_ASCENDING).property.name = _KEY
-        return [one.entity.key for one in await self._run(query)]
+        query = query_of(kind, limit, order=KEY, keys_only=True)
+        where(query, KEY, Operator.GREATER_THAN_OR_EQUAL, key_value=self._task(job, ""))
+        where(query, KEY, Operator.LESS_THAN, key_value=self._place.key(kind, f"{job};"))
+        return await self._keys(query)
 
     async def _delete(self, keys: Sequence[Key]) -> None:
         for begin in range(0, len(keys), DELETES_AT_ONCE):
@@ -200,15 +177,9 @@ class DatastoreJobs:
                 request.mutations.add().delete.CopyFrom(key)
             await self._client.commit(request)
 
-    def _query(self, kind: str, limit: int) -> Any:
-        query = _types.Query.pb()()
-        query.kind.add().name = kind
-        query.projection.add().property.name = _KEY
-        query.limit.value = limit
-        return query
-
-    async def _run(self, query: Any) -> list[Any]:
-        return await self._client.query(self._place.receipt("nothing").partition_id, query)
+    async def _keys(self, query: Any) -> list[Key]:
+        found = await self._client.query(self._place.partition, query)
+        return [one.entity.key for one in found]
 
     def _book(self, job: str, number: int) -> Key:
         return self._place.key(self._place.kinds.job, f"{job}:{number}")
@@ -233,6 +204,14 @@ class DatastoreJobs:
             value.exclude_from_indexes = True
         properties[EXPIRES].timestamp_value.FromMilliseconds(job.expires)
         return entity
+
+
+async def _insist(step: Callable[[], Awaitable[T]], job: str) -> T:
+    """Repeat the step while others are first."""
+    try:
+        return await insist(step, ContendedError, tries(TRIES), Backoff(0.01, 0.5))
+    except ContendedError as error:
+        raise ContendedError(f"job {job} is contended: {error}") from error
 
 
 def _job(entity: Any) -> Job:
@@ -262,7 +241,7 @@ def _write(book: Any, progress: Progress, *, open_: int) -> None:
 
 
 def _only(request: Any, seen: Any) -> Any:
-    """To be changed, if it is as it was seen."""
+    """Add an update over the version that was read, and return its entity, to be changed."""
     mutation = request.mutations.add()
     mutation.update.CopyFrom(seen.entity)
     only_over(seen.version, mutation)
@@ -271,12 +250,3 @@ def _only(request: Any, seen: Any) -> Any:
 
 def _blob(entity: Any, name: str) -> bytes:
     return bytes(entity.properties[name].blob_value)
-
-
-def _filter(query: Any, name: str, operator: Any) -> Any:
-    """Its value, to be set."""
-    query.filter.composite_filter.op = _AND
-    one = query.filter.composite_filter.filters.add().property_filter
-    one.property.name = name
-    one.op = operator
-    return one.value

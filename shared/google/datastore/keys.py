@@ -1,4 +1,4 @@
-"""Where things are in Datastore: kinds, key names, and how entities are written and read as raw protobuf."""
+"""Names the kinds and keys in Datastore, and converts entities to and from raw protobuf."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
@@ -22,9 +22,9 @@ DELETED: Final = "deleted"
 LAST: Final = "last"
 _END: Final = 2.0**63
 _EXACT_DOUBLES: Final = 2.0**52
-"""Doubles below it have room for each whole number, and for some time of adding."""
+"""Doubles below it hold every whole number exactly, with room for more to be added."""
 DEAD: Final = "dead"
-"""In a guard: the counter has had a dead receipt. In a receipt: it is one, with a body."""
+"""In a guard: the counter has had a dead receipt. In a receipt: it is a dead receipt with a body."""
 COUNTERS: Final = "counters"
 BODY: Final = "body"
 _Key: Final = _entity.Key.pb()
@@ -33,7 +33,7 @@ _Entity: Final = _entity.Entity.pb()
 
 @dataclass(frozen=True, slots=True)
 class Kinds:
-    """The first two are Google's published model. Databases where they are something else need others."""
+    """The first two are those of Google's published example. Databases with another use for them need others."""
 
     config: str = "GeneralCounterShardConfig"
     shard: str = "GeneralCounterShard"
@@ -45,7 +45,7 @@ class Kinds:
     fleet: str = "CountersinkFleet"
 
     def __post_init__(self) -> None:
-        """A config and a guard of one kind would be one entity, and a set would take away the number of shards."""
+        """Check that all kinds differ. If config and guard were of one kind, a set would erase the number of shards."""
         kinds = {item.name: getattr(self, item.name) for item in fields(self)}
         if len({*kinds.values()}) < len(kinds):
             said = ", ".join(f"_{name.upper()}={kind!r}" for name, kind in kinds.items())
@@ -61,7 +61,7 @@ class DatastorePlace:
     namespace: str = ""
     kinds: Kinds = Kinds()
     index_expires: bool = True
-    """`sweep` needs the index. Where a TTL policy deletes receipts it only costs, and is a hot spot at high rates."""
+    """Whether `expires` is indexed. `sweep` needs the index. With a TTL policy it only costs, and is a hot spot."""
 
     def key(self, kind: str, name: str) -> Key:
         key = _Key()
@@ -88,6 +88,15 @@ class DatastorePlace:
 
     def receipt(self, key: str) -> Key:
         return self.key(self.kinds.receipt, key)
+
+    def nothing(self) -> Key:
+        """The key of an entity that never exists."""
+        return self.receipt("nothing")
+
+    @property
+    def partition(self) -> Any:
+        """Project, database and namespace, as a raw protobuf PartitionId."""
+        return self.nothing().partition_id
 
     def guard(self, counter: str) -> Key:
         return self.key(self.kinds.guard, counter)
@@ -116,22 +125,20 @@ class DatastorePlace:
 
 
 def name_of(key: Key) -> tuple[str, str]:
-    """Kind and name."""
+    """The kind and the name of the entity."""
     element = key.path[-1]
     return element.kind, element.name
 
 
 def shard_of(key: Key) -> tuple[str, int] | None:
-    """Counter and index; nothing if it is no shard of ours."""
+    """Counter and index; None if it is no shard of ours."""
     counter, dash, index = name_of(key)[1].removeprefix("shard-").rpartition("-")
     own = dash and index.isdecimal() and name_of(key)[1] == shard_key(counter, int(index))
     return (counter, int(index)) if own else None
 
 
 def whole(value: Any) -> int | None:
-    """The number in a value of a property, which another application may have stored as a double; None if it is none,
-    or not a whole one.
-    """
+    """The whole number in a value, which another application may have stored as a double; None if it holds none."""
     match value.WhichOneof("value_type"):
         case "integer_value":
             return int(value.integer_value)
@@ -141,12 +148,12 @@ def whole(value: Any) -> int | None:
 
 
 def integer(entity: Any, name: str) -> int:
-    """What a property holds; 0 if it is not there. Also 0 if it is no whole number: `flaw_of` says so."""
+    """The whole number in a property; 0 if the property is missing or holds something else, which `flaw_of` tells."""
     return (whole(entity.properties[name]) or 0) if name in entity.properties else 0
 
 
 def flaw_of(entity: Any, name: str) -> str:
-    """Why nobody knows what number a property is; empty if it is one, or not there."""
+    """Why a property cannot be read as a whole number; empty if it can, or if it is missing."""
     if name not in entity.properties or whole(entity.properties[name]) is not None:
         return ""
     what = str(entity.properties[name].WhichOneof("value_type")).removesuffix("_value")
@@ -154,7 +161,7 @@ def flaw_of(entity: Any, name: str) -> str:
 
 
 def inexact(value: Any) -> bool:
-    """Whether the server can't add to it without losing something: it is no number, or a double that is too large."""
+    """Whether the server cannot add to a value exactly: it is no whole number, or too large a double."""
     what = value.WhichOneof("value_type")
     if what == "double_value":
         return whole(value) is None or abs(value.double_value) >= _EXACT_DOUBLES
@@ -162,8 +169,8 @@ def inexact(value: Any) -> bool:
 
 
 def number_in(config: Any) -> int:
-    """The number of shards in a result of a Lookup, if there is any. `RefusedError` if nobody knows: a guess would hide
-    shards from readers.
+    """The number of shards in a config that was looked up; 0 if there is none. `RefusedError` if it cannot be read: a
+    guess would hide shards from readers.
     """
     if config is None:
         return 0
@@ -173,7 +180,7 @@ def number_in(config: Any) -> int:
 
 
 def said(key: Key) -> str:
-    """For people."""
+    """A key as messages show it."""
     return " ".join(f"{element.kind} {element.name or element.id}" for element in key.path)
 
 

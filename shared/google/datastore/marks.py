@@ -1,4 +1,4 @@
-"""Owns the marks in Datastore: each moves over the very version that was seen, or the commit fails."""
+"""Owns the marks of imports in Datastore. A mark moves only over the version that was read, or the commit fails."""
 
 from collections.abc import Mapping, Sequence
 from hashlib import sha256
@@ -25,7 +25,7 @@ async def find(
 
 
 async def move(client: DatastoreClient, place: DatastorePlace, request: Any, marks: Sequence[Mark]) -> None:
-    """Add it to the request. `ChangedError` if one of them is another number than was seen."""
+    """Add the moves to the request. `ChangedError` if a mark does not hold the number that the import saw."""
     if not marks:
         return
     keys = {mark: _key(place, mark.source, mark.counter) for mark in marks}
@@ -43,7 +43,7 @@ async def move(client: DatastoreClient, place: DatastorePlace, request: Any, mar
 
 
 def _key(place: DatastorePlace, source: str, counter: str) -> Key:
-    """Of both together, as a key name has room for little more than one of them. The length keeps them apart."""
+    """A hash of both, as a key name has room for little more than one of them. The length keeps them apart."""
     return place.key(place.kinds.mark, sha256(f"{len(source)}:{source}{counter}".encode()).hexdigest())
 
 

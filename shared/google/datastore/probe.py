@@ -1,4 +1,4 @@
-"""What this server can do, found out on a scratch entity: the older emulator ignores transforms and says nothing."""
+"""Finds out what the server can do, on a scratch entity: the older emulator ignores transforms silently."""
 
 import logging
 from typing import Any, Final, NamedTuple
@@ -7,13 +7,14 @@ from uuid import uuid4
 from shared.google.datastore.client import DatastoreClient
 from shared.google.datastore.keys import COUNT, DatastorePlace, integer
 from shared.model.errors import CountersinkError
+from shared.model.receipts import HOUR
 from shared.model.words import Receipt
 from shared.runtime.clock import Clock
 
 _log = logging.getLogger(__name__)
 
-_SCRATCH_LIVES: Final = 3_600_000
-"""Milliseconds. It is deleted at once; if that fails, it is deleted with the receipts that have expired."""
+_SCRATCH_LIVES: Final = HOUR
+"""Milliseconds until the scratch entity expires. It is deleted at once, or, if that fails, with old receipts."""
 
 
 class Abilities(NamedTuple):
@@ -22,7 +23,7 @@ class Abilities(NamedTuple):
 
 
 async def probe(client: DatastoreClient, place: DatastorePlace, clock: Clock) -> Abilities:
-    """Add 2 to 40 in a scratch entity of another property, and see what is there then."""
+    """Add 2 to the 40 in a scratch entity that has other properties too, and look at the result."""
     expires = int(clock.now() * 1_000) + _SCRATCH_LIVES
     scratch = place.receipt_entity(Receipt(f"probe-{uuid4().hex}", expires, "probe"))
     scratch.properties[COUNT].integer_value = 40
@@ -33,7 +34,7 @@ async def probe(client: DatastoreClient, place: DatastorePlace, clock: Clock) ->
         try:
             await _commit(client, "delete", scratch.key)
         except CountersinkError as error:
-            _log.warning("a scratch entity of the probe is left over and expires within the hour: %s", error)
+            _log.warning("the scratch entity of the probe could not be deleted; it expires within the hour: %s", error)
 
 
 async def _try(client: DatastoreClient, scratch: Any, clock: Clock) -> Abilities:

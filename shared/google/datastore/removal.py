@@ -1,4 +1,4 @@
-"""Owns the removal of what a deleted counter has left: shards and config, of the very versions that were seen."""
+"""Removes what a deleted counter leaves behind: its shards and its config, over the versions that were read."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
@@ -9,14 +9,14 @@ from shared.google.datastore.keys import COUNT, DELETED, NUM_SHARDS, DatastorePl
 from shared.model.errors import AlreadyAppliedError, ContendedError
 
 MOST_SHARDS: Final = 450
-"""Of one commit. Counters of more are left as they are."""
+"""In one commit. Counters with more shards are left as they are."""
 
 
 async def remove(client: DatastoreClient, place: DatastorePlace, counter: str) -> bool:
-    """Whether it did; if others were faster, it did nothing.
+    """Remove it, and return whether that was done; nothing is done if another process was faster.
 
-    A shard that is not there would have no version that changes when somebody makes it, and its config, which is high
-    enough, would not change either. So all are made before.
+    Missing shards are made first. A shard that does not exist has no version, so the commit would not notice that
+    another process makes it: its config, which is high enough, would not change either.
     """
     found = {name_of(one.entity.key): one for one in await look(client, (place.guard(counter), place.config(counter)))}
     guard, config = found.get(name_of(place.guard(counter))), found.get(name_of(place.config(counter)))
@@ -48,8 +48,8 @@ async def remove(client: DatastoreClient, place: DatastorePlace, counter: str) -
 
 
 async def make(client: DatastoreClient, keys: Sequence[Key], shards: Sequence[Any], config: Any) -> Sequence[Any]:
-    """Those that are not there; all of them. They are made only while the config is what it was: otherwise somebody who
-    remembers one of them would find it, and add to what nobody reads any more.
+    """Make the missing shards, and return all of them. It fails if the config has changed: otherwise a process that
+    remembers a removed shard would find it again, and add to what nobody reads any more.
     """
     there = {name_of(one.entity.key) for one in shards}
     request = client.commit_request()
@@ -62,12 +62,12 @@ async def make(client: DatastoreClient, keys: Sequence[Key], shards: Sequence[An
     mutation.update.CopyFrom(config.entity)
     only_over(config.version, mutation)
     response = await client.commit(request, updates=True, versions=True)
-    config.version = response.mutation_results[-1].version  # though nothing in it has changed
+    config.version = response.mutation_results[-1].version  # a new one, although nothing in it has changed
     return await look(client, keys)
 
 
 def _held(shards: Iterable[Any]) -> int:
-    """What is no number is not nothing."""
+    """Whether the shards hold anything but 0. A value that is no number counts as something."""
     return sum(integer(shard.entity, COUNT) for shard in shards) or any(
         flaw_of(shard.entity, COUNT) for shard in shards
     )

@@ -1,4 +1,4 @@
-"""Owns the change of receipts that are dead: each over the very version that was seen, or the commit fails."""
+"""Changes dead receipts, each only over the version that was read, or the commit fails."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -10,7 +10,7 @@ from shared.model.words import Receipt
 
 
 async def revive(client: DatastoreClient, place: DatastorePlace, request: Any, revived: Sequence[Receipt]) -> None:
-    """Add it to the request. `AlreadyAppliedError` if one of them is not there as dead."""
+    """Add the changes to the request. `AlreadyAppliedError` if one of the receipts is not there, or is not dead."""
     if not revived:
         return
     found = (await client.look_up(place.receipt(receipt.key) for receipt in revived)).entities

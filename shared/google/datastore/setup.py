@@ -1,4 +1,4 @@
-"""Whether Datastore can be reached and written, what its server can do, and who deletes old receipts."""
+"""Checks whether Datastore can be reached and written, what the server can do, and who deletes expired receipts."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -18,7 +18,7 @@ _HOME: Final = "store"
 
 
 class DatastoreSetup:
-    """The store in Datastore."""
+    """Provisions and checks the store in Datastore."""
 
     def __init__(
         self, client: DatastoreClient, place: DatastorePlace, clock: Clock, ttl: Ttl, *, emulator: str
@@ -53,7 +53,7 @@ class DatastoreSetup:
             return
         yield Finding(OK, _HOME, f"{self._name}: can be read and written")
         if abilities.transforms and abilities.read_time:
-            yield Finding(OK, _HOME, f"{self._name}: it adds by itself, and reads are of one instant")
+            yield Finding(OK, _HOME, f"{self._name}: the server adds sums by itself, and each read is of one instant")
         else:
             said = "it ignores transforms (the older emulator): reads are not exact while anything is pending, and"
             said += " sums are read and written back, which is slower; use the Firestore emulator in Datastore mode"
@@ -63,10 +63,10 @@ class DatastoreSetup:
         yield await self._deletion()
 
     async def _look(self) -> Finding | None:
-        """What the clock's difference is, where the server tells its time."""
+        """How far this machine's clock is off; None if the server does not tell its time."""
         before = self._clock.now()
         async with asyncio.timeout(REACH):
-            found = await self._client.look_up([self._place.receipt("nothing")])
+            found = await self._client.look_up([self._place.nothing()])
         after, begun = self._clock.now(), self._clock.monotonic()
         if not self._client.time.bound(begun):
             return None  # the older emulator has versions only

@@ -1,9 +1,9 @@
-"""What is remembered of shards, so that a blind commit needs no read and no shard can leave int64. Pure.
+"""Remembers shards, so that a blind commit needs no read, and no shard leaves the range of 64 bits. Pure.
 
-The server saturates without a word, and others add to the same shards. So a shard that was seen beyond ±2^62 is full,
-what was seen is believed for ten minutes, and what is added on such old knowledge is at most 2^40 at once. A bigger sum
-is added only to a shard of that very version, and not beyond 3 * 2^61. From there to the end of int64 are 2^21 small
-commits, within ten minutes, on one shard: more than 3,000 a second.
+The server saturates silently, and other processes add to the same shards. So a shard that was seen beyond ±2^62 counts
+as full. What was seen is trusted for ten minutes, and a commit that relies on it adds at most 2^40. A bigger sum is
+added only over the version that was just read, and not beyond 3 * 2^61. From there, a shard overflows only after 2^21
+small commits within ten minutes: more than 3,000 a second.
 """
 
 from collections import OrderedDict
@@ -27,9 +27,9 @@ class ShardState(NamedTuple):
     version: int = 0
     """0 if it was not there."""
     readable: bool = False
-    """Its config was there too, and told readers to look for it."""
+    """Whether its config existed and covered it, so that readers look for it."""
     number: int = 0
-    """What the config said when it was looked for; 0 if there was none, or nobody looked."""
+    """The number of shards in its config; 0 if there was none, or if it was not looked up."""
 
     def full(self, delta: int) -> bool:
         if abs(self.held) > SHARD_FULL:
@@ -37,7 +37,7 @@ class ShardState(NamedTuple):
         return is_big(delta) and abs(self.held + delta) > FULL_FOR_BIG
 
     def settled(self) -> bool:
-        """It can be updated. Otherwise it is made, and its config raised, in the same commit."""
+        """Whether an update is enough. Otherwise the commit makes the shard and raises its config."""
         return self.version > 0 and self.readable
 
 
@@ -46,7 +46,7 @@ def is_big(delta: int) -> bool:
 
 
 class ShardMemory:
-    """The shards that were there lately."""
+    """The shards that were seen lately."""
 
     def __init__(self) -> None:
         self._standings: OrderedDict[Shard, tuple[ShardState, float]] = OrderedDict()
@@ -57,7 +57,7 @@ class ShardMemory:
         return standing if now - at < FRESH else None
 
     def note(self, shard: Shard, standing: ShardState, now: float) -> None:
-        if not standing.version:  # when it is to be made, somebody has to see whether it went with a compaction
+        if not standing.version:  # before it is made, a look has to tell whether a compaction removed it
             self.forget(shard)
             return
         self._standings[shard] = (standing, now)

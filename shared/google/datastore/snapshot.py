@@ -1,12 +1,10 @@
-"""Totals and receipts at one instant."""
+"""Reads totals and receipts at one instant."""
 
 import asyncio
 import logging
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, Final
-
-from google.cloud.datastore_v1.types import query as _types
 
 from shared.google.datastore.client import DatastoreClient
 from shared.google.datastore.keys import (
@@ -21,6 +19,7 @@ from shared.google.datastore.keys import (
     name_of,
     receipt_of,
 )
+from shared.google.datastore.queries import Operator, query_of, where
 from shared.model import bodies
 from shared.model.errors import TransientError
 from shared.model.exact import ids_of
@@ -30,21 +29,20 @@ _log = logging.getLogger(__name__)
 
 _MOST_NUMBERS: Final = 100_000
 _MOST_TOLD: Final = 100
-"""Flaws that go to the log."""
-_LONGEST_SEARCH: Final = 20.0
+"""How many flaws are logged, at most."""
 _PAGE: Final = 100
 """Dead receipts in one answer: each may be almost 1 MiB."""
 
 
 class Numbers:
-    """How many shards counters were seen to have last: how many to ask for along with the config."""
+    """Remembers how many shards counters had last, so that they can be asked for together with the config."""
 
     def __init__(self) -> None:
         self._numbers: OrderedDict[str, int] = OrderedDict()
         self._told: set[str] = set()
 
     def is_news(self, flaw: str) -> bool:
-        """Whether it was not told before."""
+        """Whether to log this flaw: it was not logged before, nor were too many others."""
         if flaw in self._told or len(self._told) >= _MOST_TOLD:
             return False
         self._told.add(flaw)
@@ -61,7 +59,7 @@ class Numbers:
 
 
 class SnapshotQuestion:
-    """What is asked of a snapshot, as keys, and the answer put together."""
+    """The keys that a reading asks for, and the answer that what was found adds up to."""
 
     def __init__(
         self, place: DatastorePlace, counters: Sequence[str], receipts: Collection[str], numbers: Numbers
@@ -95,7 +93,7 @@ class SnapshotQuestion:
         self._dead[counter] += [receipt_of(one.entity) for one in entities]
 
     def more(self) -> list[Any]:
-        """Keys of the shards that the configs name, and of the ids in dead receipts, that nobody asked for yet."""
+        """Keys that were not asked for yet: of shards in the configs, and of the ids in dead receipts."""
         dead = {counter: bodies.entries(receipts, counter)[0] for counter, receipts in self._dead.items()}
         ids = {key for entries in dead.values() for key in ids_of(entries)} - self._receipts
         self._receipts |= ids
@@ -131,18 +129,20 @@ class SnapshotQuestion:
                 yield shard
 
     def _flaw(self, counter: str) -> str:
-        """Of the first of its entities that has one. People are told, since a reading has no room for it."""
+        """Why a counter cannot be read exactly, by its first unreadable entity; empty if it can. Logs new ones."""
         config = self._found.get((self._place.kinds.config, counter))
         flaws = [flaw_of(config, NUM_SHARDS)] if config is not None else []
         flaws += [flaw_of(shard, COUNT) for shard in self._shards(counter)]
         flaw = next(filter(None, flaws), "")
         if flaw and self._numbers.is_news(flaw):
-            _log.error("counter %r can't be read exactly: %s. Have its application mend it", counter, flaw)
+            _log.error(
+                "counter %r can't be read exactly: %s. Correct it in the application that wrote it", counter, flaw
+            )
         return flaw
 
 
 class PastSnapshot:
-    """Of an instant of the server's clock, which every Lookup names."""
+    """The state at an instant of the server's clock. Every Lookup names that instant."""
 
     exact = True
 
@@ -167,86 +167,24 @@ class PastSnapshot:
             if more := question.more():
                 question.learn((await self._client.look_up(more, read_time=self.time)).entities)
         except TransientError:
-            self._disagreed()  # perhaps the instant can't be read: the next one is chosen from what is heard anew
+            self._disagreed()  # perhaps this instant cannot be read: choose the next one from new responses
             raise
         return question.answer()
-
-
-class AgreeingSnapshot:
-    """For a server without read times: what two Lookups agree on, the second begun after the first ended.
-
-    It held at an instant between them, which is later than `time`: it may hold what has been applied since then. So a
-    reading made of it is exact only when nothing is pending.
-    """
-
-    exact = False
-
-    def __init__(
-        self, client: DatastoreClient, place: DatastorePlace, numbers: Numbers, time: int, as_of: float
-    ) -> None:
-        self.time = time
-        self.as_of = as_of
-        self.now = int(as_of * 1_000)
-        self._client = client
-        self._place = place
-        self._numbers = numbers
-
-    async def read(
-        self, counters: Sequence[str], receipts: Collection[str]
-    ) -> tuple[Mapping[str, Total], Collection[str]]:
-        clock = asyncio.get_running_loop()
-        until = clock.time() + _LONGEST_SEARCH
-        before: Mapping[tuple[str, str], int] | None = None
-        asked = {*receipts}
-        while clock.time() < until:  # without a pause: the sooner the second look, the likelier do they agree
-            question = SnapshotQuestion(self._place, counters, asked, self._numbers)
-            found = await self._client.look_up(question.keys)
-            question.learn(found.entities)
-            dead = await ask_for_dead(self._client, self._place, question, None)
-            if more := question.more():  # asks for them along with the rest the next time
-                asked |= {name for kind, name in map(name_of, more) if kind == self._place.kinds.receipt}
-                before = None
-                continue
-            if self._lacks(found.entities, dead, counters):
-                before = None
-                continue
-            versions = _versions([*found.entities, *dead])
-            if before == versions:
-                return question.answer()
-            before = versions
-        raise TransientError("Datastore: these entities change faster than they can be read twice")
-
-    def _lacks(self, found: Sequence[Any], dead: Sequence[Any], counters: Sequence[str]) -> bool:
-        """Whether the query has not found yet what the Lookup has: queries of the older emulator come a little late."""
-        queried = {name_of(one.entity.key) for one in dead}
-        receipts = [one.entity for one in found if name_of(one.entity.key)[0] == self._place.kinds.receipt]
-        late = [receipt_of(one) for one in receipts if name_of(one.key) not in queried]
-        return any(one.body and not {*one.counters}.isdisjoint(counters) for one in late)
 
 
 async def ask_for_dead(
     client: DatastoreClient, place: DatastorePlace, question: SnapshotQuestion, time: int | None
 ) -> Sequence[Any]:
-    """Dead receipts of the counters whose guards have a mark, at `time` if one is given. The built-in index of the
-    counters in them is enough.
+    """Ask for the dead receipts of the counters whose guards are marked, at `time` if one is given. The built-in index
+    of `counters` is enough.
     """
     found: list[Any] = []
 
     async def ask(counter: str) -> None:
-        query = _types.Query.pb()()
-        query.kind.add().name = place.kinds.receipt
-        condition = query.filter.property_filter
-        condition.property.name = COUNTERS
-        condition.op = _types.PropertyFilter.Operator.EQUAL
-        condition.value.string_value = counter
-        query.limit.value = _PAGE
-        async for page in client.pages(place.receipt("").partition_id, query, read_time=time):
+        query = where(query_of(place.kinds.receipt, _PAGE), COUNTERS, Operator.EQUAL, string_value=counter)
+        async for page in client.pages(place.partition, query, read_time=time):
             question.learn_dead(counter, page)
             found.extend(page)
 
     await asyncio.gather(*map(ask, question.marked()))
     return found
-
-
-def _versions(found: Sequence[Any]) -> Mapping[tuple[str, str], int]:
-    return {name_of(one.entity.key): one.version for one in found}

@@ -1,4 +1,4 @@
-"""Owns how counters of the published variants are read from Datastore. Nothing is written there."""
+"""Reads the counters of the published variants from Datastore. It writes nothing there."""
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection
@@ -9,17 +9,18 @@ from grpc.aio import AioRpcError
 
 from shared.google.datastore.client import DatastoreClient
 from shared.google.datastore.configured import Configured
-from shared.google.datastore.foreign import KEY, Kind, Operator, Sum, narrowed
+from shared.google.datastore.foreign import Kind, Sum
 from shared.google.datastore.keys import DatastorePlace, name_of, said
+from shared.google.datastore.queries import KEY, Operator, where
 from shared.model.errors import SettingsError, TransientError
 from shared.model.foreign import Foreign, Source
 from shared.model.foreign_variants import By, Variant
 
 AT_ONCE: Final = 16
-"""Kinds that are read."""
+"""How many kinds are read at once."""
 _KINDS: Final = "__kind__"
 NameIn = Callable[[Any], str | None]
-"""The counter of a shard."""
+"""Returns the name of a shard's counter; None if the shard does not name one."""
 
 
 def source_in(
@@ -31,8 +32,8 @@ def source_in(
     kind: str = "",
     names: Collection[str] = (),
 ) -> Source:
-    """`kind`: of the shards, if it is another one. `names`: what the one is called that has none, or, where each is a
-    kind, which ones there are.
+    """`kind`: that of the shards, if it is not the usual one. `names`: the name of the only counter, if it has none
+    there; or the counters to read, if each is a kind of its own.
     """
     ways: dict[By, Any] = {
         By.CONFIG: lambda: Configured(client, place, variant),
@@ -47,7 +48,7 @@ def source_in(
 
 
 class Labelled:
-    """Shards say whose they are. Their code adds up all that say so."""
+    """Each shard names its counter. The application adds up all shards with that name."""
 
     name = ""
 
@@ -56,8 +57,7 @@ class Labelled:
         self._variant = variant
 
     async def counter(self, name: str) -> Foreign | None:
-        query = self._shards.query()
-        narrowed(query, self._variant.label, Operator.EQUAL).string_value = name
+        query = where(self._shards.query(), self._variant.label, Operator.EQUAL, string_value=name)
         return await _one(self._shards, query, Sum(name, self._variant.count))
 
     async def counters(self, prefix: str) -> AsyncGenerator[Foreign | str, None]:
@@ -69,13 +69,13 @@ class Labelled:
 
         query = self._shards.query(label)
         if prefix:
-            narrowed(query, label, Operator.GREATER_THAN_OR_EQUAL).string_value = prefix
+            where(query, label, Operator.GREATER_THAN_OR_EQUAL, string_value=prefix)
         async for one in _grouped(self._shards, query, prefix, name_in, self._variant.count):
             yield one
 
 
 class Below:
-    """Shards lie below the key of their counter. Their code adds up all that do."""
+    """Each shard has the key of its counter as its ancestor. The application adds up all such shards."""
 
     name = ""
 
@@ -84,8 +84,7 @@ class Below:
         self._variant = variant
 
     async def counter(self, name: str) -> Foreign | None:
-        query = self._shards.query()
-        narrowed(query, KEY, Operator.HAS_ANCESTOR).key_value.CopyFrom(self._shards.key(name))
+        query = where(self._shards.query(), KEY, Operator.HAS_ANCESTOR, key_value=self._shards.key(name))
         return await _one(self._shards, query, Sum(name, self._variant.count))
 
     async def counters(self, prefix: str) -> AsyncGenerator[Foreign | str, None]:
@@ -100,7 +99,7 @@ class Below:
 
 
 class SourceKinds:
-    """The shards of each counter are a kind. Kinds are things of a schema: not too many to remember all names."""
+    """The shards of each counter are a kind of their own. There are few enough kinds to keep all names in memory."""
 
     name = ""
 
@@ -129,12 +128,14 @@ class SourceKinds:
             names = {name async for name in self._names(_KINDS, self._variant.shard, prefix)}
         except TransientError as error:
             if isinstance(error.__cause__, AioRpcError) and error.__cause__.code() is StatusCode.INVALID_ARGUMENT:
-                raise SettingsError("this server (an emulator) lists no kinds: --name each counter") from error
+                raise SettingsError(
+                    "this server, an emulator, cannot list kinds: name each counter with --name"
+                ) from error
             raise
         return names | {name async for name in self._names(self._variant.config, "", prefix)}
 
     async def _names(self, kind: str, beginning: str, prefix: str) -> AsyncIterator[str]:
-        """Those of entities, without how they begin. A config alone is a counter that holds nothing."""
+        """Names of entities, without their common beginning. A config without shards is a counter that holds 0."""
         entities = Kind(self._client, self._place, kind)
         query = entities.query(keys_only=True)
         entities.from_key(query, beginning + prefix)
@@ -146,7 +147,7 @@ class SourceKinds:
 
 
 class One:
-    """All shards of the kind are of one counter."""
+    """All shards of the kind belong to one counter."""
 
     name = ""
 
@@ -172,12 +173,12 @@ async def _one(shards: Kind, query: Any, held: Sum) -> Foreign | None:
 async def _grouped(
     shards: Kind, query: Any, prefix: str, name_in: NameIn, count: str
 ) -> AsyncGenerator[Foreign | str, None]:
-    """In an order in which the shards of one counter are side by side, and so are counters that begin alike."""
+    """The sums of counters, from a query that lists the shards of a counter, and counters of a prefix, in a row."""
     held: Sum | None = None
     async for shard in shards.entities(query):
         name = name_in(shard)
         if name is None:
-            yield f"{said(shard.key)} is left out: it does not say of which counter it is"
+            yield f"{said(shard.key)} is left out: it does not name its counter"
             continue
         if held is not None and name != held.name:
             yield held.counter()

@@ -1,13 +1,10 @@
-"""The store in Datastore (Firestore in Datastore mode): Google's published counters, and receipts beside them."""
+"""Keeps counters in Datastore (Firestore in Datastore mode), in Google's published model, and receipts beside them."""
 
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
-from heapq import nsmallest
 from typing import Any, Final
-
-from google.cloud.datastore_v1.types import query as _types
 
 from shared.google.datastore import promises
 from shared.google.datastore.books import PAGE, DatastoreBooks
@@ -17,49 +14,38 @@ from shared.google.datastore.compaction import compact
 from shared.google.datastore.keys import (
     DEAD,
     DELETED,
-    EXPIRES,
     NUM_SHARDS,
     DatastorePlace,
-    Key,
     integer,
     name_of,
     receipt_of,
 )
 from shared.google.datastore.marks import find
+from shared.google.datastore.older_emulator.server import OlderEmulator
+from shared.google.datastore.older_emulator.writes import VersionedWay
 from shared.google.datastore.probe import Abilities, probe
+from shared.google.datastore.queries import KEY, Operator, expired, query_of, where
 from shared.google.datastore.removal import remove
-from shared.google.datastore.snapshot import AgreeingSnapshot, Numbers, PastSnapshot
-from shared.google.datastore.time import micros
-from shared.google.datastore.versioned import VersionedWay
+from shared.google.datastore.server import DatastoreServer
+from shared.google.datastore.snapshot import Numbers
 from shared.model.errors import LateError
 from shared.model.promises import Promise
-from shared.model.scale import last
 from shared.model.words import Commit, Receipt, Receipts
 from shared.ports.readings import Snapshot
 from shared.runtime.clock import Clock
 
 _log = logging.getLogger(__name__)
 
-FIRST: Final = "\x00"
-HEARD: Final = 30.0
-"""Seconds after which the server is asked for its time, where nothing has told it meanwhile."""
-STALE: Final = 1.0
-"""Seconds after which the server is asked for its time, so that snapshots aren't of a time too long ago."""
 DELETES_AT_ONCE: Final = 500
 MOST_DEAD: Final = 100
 """Dead receipts in one answer: each may be almost 1 MiB."""
-MOST_INT32: Final = 2**31 - 1
-_KEY: Final = "__key__"
-_Operator: Final = _types.PropertyFilter.Operator
-_AND: Final = 1
-_ASCENDING: Final = 1
 
 
 class DatastoreStore:
-    """Its time is the server's: microseconds since 1970, or versions of the older emulator.
+    """Implements `Store`. Its time is the server's: microseconds since 1970, or versions on the older emulator.
 
-    A snapshot is not before any `apply` of this process; what another one applied less than a round trip ago it may
-    not have: floors tell.
+    A snapshot contains every commit that this process has applied. It may lack what another process applied less than a
+    round trip ago, which floors tell.
     """
 
     parallel = True
@@ -70,39 +56,39 @@ class DatastoreStore:
         self._clock = clock
         self._numbers = Numbers()
         self._opening = asyncio.Lock()
-        self._opened: tuple[Abilities, BlindWay | VersionedWay] | None = None
+        self._opened: tuple[Abilities, DatastoreServer] | None = None
 
     async def close(self) -> None:
         await self._client.close()
 
     async def abilities(self) -> Abilities:
-        """What the server can do: found out the first time, so that nobody needs it in order to start."""
+        """What the server can do."""
         return (await self._open())[0]
 
-    async def _open(self) -> tuple[Abilities, BlindWay | VersionedWay]:
+    async def server(self) -> DatastoreServer:
+        """The kind of server. The first use finds it out, so a process can start while the server is away."""
+        return (await self._open())[1]
+
+    async def _open(self) -> tuple[Abilities, DatastoreServer]:
         if self._opened is None:
             async with self._opening:
                 if self._opened is None:
                     self._opened = await self._choose()
         return self._opened
 
-    async def _choose(self) -> tuple[Abilities, BlindWay | VersionedWay]:
+    async def _choose(self) -> tuple[Abilities, DatastoreServer]:
         client, place, clock = self._client, self._place, self._clock
         abilities = await probe(client, place, clock)
-        blind = abilities.transforms and abilities.read_time
-        way = "blindly, by transforms" if blind else "by reading and writing back"
-        instant = "of one instant" if abilities.read_time else "not exact while anything is pending"
-        _log.info("Datastore %s %s: sums are added %s; reads are %s", place.project, place.database, way, instant)
-        return abilities, BlindWay(client, place, clock) if blind else VersionedWay(client, place)
+        server: DatastoreServer
+        if abilities.transforms and abilities.read_time:
+            server = DatastoreServer(client, place, clock, BlindWay(client, place, clock))
+        else:
+            server = OlderEmulator(client, place, clock, VersionedWay(client, place))
+        _log.info("Datastore %s %s: %s", place.project, place.database, server.described)
+        return abilities, server
 
     async def now(self) -> int:
-        """The server's as last heard, and what has passed since; this machine's where the older emulator has none."""
-        if not (await self.abilities()).read_time:
-            return int(self._clock.now() * 1_000)
-        time = self._client.time
-        if time.age(self._clock.monotonic()) > HEARD:
-            await self._ask_time()
-        return time.bound(self._clock.monotonic()) // 1_000
+        return await (await self.server()).now()
 
     async def promises(self) -> Sequence[Promise]:
         return await promises.find(self._client, self._place)
@@ -111,47 +97,33 @@ class DatastoreStore:
         await promises.keep(self._client, self._place, one)
 
     async def apply(self, commit: Commit) -> int:
-        _, way = await self._open()
-        if commit.bounds.until is not None and (now := await self.now()) > commit.bounds.until:
+        server = await self.server()
+        if commit.bounds.until is not None and (now := await server.now()) > commit.bounds.until:
             raise LateError(now)
-        return await way.apply(commit)
+        return await server.writer.apply(commit)
 
     @asynccontextmanager
     async def snapshot(self) -> AsyncIterator[Snapshot]:
-        client, now = self._client, self._clock.monotonic()
-        if not (await self.abilities()).read_time:
-            time = await self._ask_time()
-            await asyncio.sleep(client.lag)
-            yield AgreeingSnapshot(client, self._place, self._numbers, time, self._clock.now())
-            return
-        if client.time.age(now) > STALE:
-            await self._ask_time()
-        await asyncio.sleep(0)  # whoever waits for a floor to pass asks again and again
-        time = client.time.bound(self._clock.monotonic())
-        yield PastSnapshot(client, self._place, self._numbers, time, client.time.doubt)
+        yield await (await self.server()).snapshot(self._numbers)
 
     @asynccontextmanager
     async def books(self) -> AsyncIterator[DatastoreBooks]:
-        time = await self._ask_time()
-        yield DatastoreBooks(self._client, self._place, time if (await self.abilities()).read_time else None)
+        server = await self.server()
+        yield DatastoreBooks(self._client, self._place, server.instant(await server.ask_time()))
 
     async def receipts(self, keys: Collection[str]) -> Receipts:
         # A plain Lookup lacks commits that are up to 0.4 ms older than the time it tells (Firestore emulator).
-        time = await self._ask_time()
-        at = time if (await self.abilities()).read_time else None
-        found = await self._client.look_up((self._place.receipt(key) for key in keys), read_time=at)
+        server = await self.server()
+        time = await server.ask_time()
+        found = await self._client.look_up(map(self._place.receipt, keys), read_time=server.instant(time))
         receipts = [receipt_of(one.entity) for one in found.entities]
         return Receipts(max(time, found.time), {receipt.key: receipt for receipt in receipts})
 
     async def dead(self, after: str, limit: int) -> Sequence[Receipt]:
         kind = self._place.kinds.receipt
-        query = _types.Query.pb()()
-        query.kind.add().name = kind
-        query.limit.value = min(limit, MOST_DEAD)
-        _filter(query, DEAD, _Operator.EQUAL).boolean_value = True
+        query = where(query_of(kind, min(limit, MOST_DEAD), order=KEY), DEAD, Operator.EQUAL, boolean_value=True)
         if after:
-            _filter(query, _KEY, _Operator.GREATER_THAN).key_value.CopyFrom(self._place.key(kind, after))
-        query.order.add(direction=_ASCENDING).property.name = _KEY
+            where(query, KEY, Operator.GREATER_THAN, key_value=self._place.key(kind, after))
         return [receipt_of(one.entity) for one in await self._query(query)]
 
     async def shards(self, counters: Sequence[str]) -> Mapping[str, int]:
@@ -165,41 +137,31 @@ class DatastoreStore:
         return await find(self._client, self._place, source, counters)
 
     async def raise_shards(self, counter: str, num_shards: int, *, make: bool = True) -> int:
-        _, way = await self._open()
-        number = await way.raise_shards(counter, num_shards, make=make)
+        number = await (await self.server()).writer.raise_shards(counter, num_shards, make=make)
         self._numbers.note(counter, number)
         return number
 
     async def compact(self, counter: str, num_shards: int, receipt: Receipt) -> int:
-        _, way = await self._open()
-        transforms = isinstance(way, BlindWay)
+        transforms = (await self.server()).transforms
         number = await compact(self._client, self._place, counter, num_shards, receipt, transforms=transforms)
         self._numbers.note(counter, number)
         return number
 
     async def grown(self, shards: int) -> AsyncIterator[Sequence[str]]:
-        """By the index of the numbers, as those of one shard are most."""
-        query = _keys_of(self._place.kinds.config, PAGE)
-        _filter(query, NUM_SHARDS, _Operator.GREATER_THAN).integer_value = shards
-        query.order.add(direction=_ASCENDING).property.name = NUM_SHARDS
-        async for page in self._client.pages(self._nothing().partition_id, query, read_time=None):
+        """Uses the index of the number of shards, because most counters have one."""
+        query = query_of(self._place.kinds.config, PAGE, order=NUM_SHARDS, keys_only=True)
+        where(query, NUM_SHARDS, Operator.GREATER_THAN, integer_value=shards)
+        async for page in self._client.pages(self._place.partition, query, read_time=None):
             yield [name for name in (name_of(one.entity.key)[1] for one in page) if name]
 
     async def ages(self, shards: Collection[tuple[str, int]]) -> Mapping[tuple[str, int], float]:
-        """By the server's clock alone; the older emulator does not tell."""
-        if not (await self.abilities()).read_time:
-            return {}
-        names = {name_of(self._place.shard(*shard)): shard for shard in shards}
-        found = await self._client.look_up(self._place.shard(*shard) for shard in names.values())
-        return {names[name_of(one.entity.key)]: (found.time - micros(one.update_time)) / 1e6 for one in found.entities}
+        return await (await self.server()).ages(shards)
 
     async def deleted(self, after: str, limit: int) -> Sequence[str]:
         kind = self._place.kinds.guard
-        query = _keys_of(kind, limit)
-        _filter(query, DELETED, _Operator.EQUAL).boolean_value = True
+        query = where(query_of(kind, limit, order=KEY, keys_only=True), DELETED, Operator.EQUAL, boolean_value=True)
         if after:
-            _filter(query, _KEY, _Operator.GREATER_THAN).key_value.CopyFrom(self._place.key(kind, after))
-        query.order.add(direction=_ASCENDING).property.name = _KEY
+            where(query, KEY, Operator.GREATER_THAN, key_value=self._place.key(kind, after))
         return [name_of(one.entity.key)[1] for one in await self._query(query)]
 
     async def deleted_among(self, counters: Sequence[str]) -> Collection[str]:
@@ -213,41 +175,17 @@ class DatastoreStore:
     async def names(self, prefix: str, after: str, limit: int, until: str | None = None) -> Sequence[str]:
         if until is not None and (until <= after or until < prefix):
             return []
-        return await self._names(_keys_of(self._place.kinds.config, limit), prefix, after, until)
+        query = query_of(self._place.kinds.config, limit, order=KEY, keys_only=True)
+        return await (await self.server()).names(query, prefix, after, until)
 
     async def dead_names(self, prefix: str, after: str, limit: int) -> Sequence[str]:
-        """Those that guards have the mark of, which is never taken back."""
-        query = _keys_of(self._place.kinds.guard, limit)
-        _filter(query, DEAD, _Operator.EQUAL).boolean_value = True
-        return await self._names(query, prefix, after, None)
-
-    async def _names(self, query: Any, prefix: str, after: str, until: str | None) -> Sequence[str]:
-        """What the query finds within these bounds, in the order of the names."""
-        if not (await self.abilities()).read_time:
-            return await self._names_of_older(query, prefix, after, until)
-        kind = query.kind[0].name
-        # One bound below: the later of both. Bytes of UTF-8 are in the order of code points, as strings are here.
-        begin, operator = (
-            (after, _Operator.GREATER_THAN) if after >= prefix else (prefix, _Operator.GREATER_THAN_OR_EQUAL)
-        )
-        # Without a bound there would be entities of others that have numbers for names.
-        _filter(query, _KEY, operator).key_value.CopyFrom(self._place.key(kind, begin or FIRST))
-        end = self._place.key(kind, last(prefix, until))
-        _filter(query, _KEY, _Operator.LESS_THAN_OR_EQUAL).key_value.CopyFrom(end)
-        query.order.add(direction=_ASCENDING).property.name = _KEY
-        return [name_of(one.entity.key)[1] for one in await self._query(query)]
-
-    async def _names_of_older(self, query: Any, prefix: str, after: str, until: str | None) -> Sequence[str]:
-        """The older emulator has names in the order of UTF-16: another one. So all are read, a few of them kept."""
-        limit, query.limit.value = query.limit.value, MOST_INT32
-        names = (name_of(one.entity.key)[1] for one in await self._query(query))
-        inside = (name for name in names if name.startswith(prefix) and name > after)
-        return nsmallest(limit, (name for name in inside if until is None or name <= until))
+        """Counters whose guards are marked. A mark is never removed."""
+        query = query_of(self._place.kinds.guard, limit, order=KEY, keys_only=True)
+        where(query, DEAD, Operator.EQUAL, boolean_value=True)
+        return await (await self.server()).names(query, prefix, after, None)
 
     async def sweep(self, now: int, limit: int) -> int:
-        query = _keys_of(self._place.kinds.receipt, limit)
-        _filter(query, EXPIRES, _Operator.LESS_THAN).timestamp_value.FromMilliseconds(now)
-        keys = [one.entity.key for one in await self._query(query)]
+        keys = [one.entity.key for one in await self._query(expired(self._place.kinds.receipt, now, limit))]
         for begin in range(0, len(keys), DELETES_AT_ONCE):
             request = self._client.commit_request()
             for key in keys[begin : begin + DELETES_AT_ONCE]:
@@ -256,28 +194,4 @@ class DatastoreStore:
         return len(keys)
 
     async def _query(self, query: Any) -> list[Any]:
-        return await self._client.query(self._nothing().partition_id, query)
-
-    async def _ask_time(self) -> int:
-        return (await self._client.look_up([self._nothing()])).time
-
-    def _nothing(self) -> Key:
-        """Of an entity that is never there."""
-        return self._place.receipt("nothing")
-
-
-def _keys_of(kind: str, limit: int) -> Any:
-    query = _types.Query.pb()()
-    query.kind.add().name = kind
-    query.projection.add().property.name = _KEY
-    query.limit.value = limit
-    return query
-
-
-def _filter(query: Any, name: str, operator: Any) -> Any:
-    """Its value, to be set."""
-    query.filter.composite_filter.op = _AND
-    one = query.filter.composite_filter.filters.add().property_filter
-    one.property.name = name
-    one.op = operator
-    return one.value
+        return await self._client.query(self._place.partition, query)

@@ -1,4 +1,4 @@
-"""The adds of a commit put together, since no key may stand twice in a request. Pure."""
+"""Adds up what a commit adds to each shard, because a request may contain each key only once. Pure."""
 
 from collections.abc import Collection
 from typing import Final
@@ -16,7 +16,7 @@ class Sums:
 
     def __init__(self, commit: Commit) -> None:
         if commit.repeats():
-            raise AlreadyAppliedError("a receipt stands twice in this commit")
+            raise AlreadyAppliedError("this commit contains a receipt twice")
         self.shards: dict[Shard, int] = {}
         self._adds: dict[str, list[ShardAdd]] = {}
         for add in commit.adds:
@@ -30,10 +30,10 @@ class Sums:
         return self._adds.keys()
 
     def number(self, counter: str, there: int) -> int:
-        """Shards that it must have at least, where it has so many (0: no config) and one of these is not there."""
+        """How many shards a counter must have, if it has `there` now (0: no config) and one to add to is missing."""
         return max(max(number_for(add, there), add.shard + 1) for add in self._adds[counter])
 
     def shrunk(self, shard: Shard, there: int) -> bool:
-        """Whether it, not being there, is one of those that went with a compaction."""
+        """Whether a shard that is missing was removed by a compaction."""
         counter, index = shard
         return any(add.shard == index and went(add, there) for add in self._adds[counter])

@@ -8,7 +8,7 @@ _DRIFT: Final = 0.001
 
 
 class ServerTime:
-    """The greatest, over all responses, of their time plus what has passed since. Never this machine's date."""
+    """The greatest time of any response, plus what has passed since then. It never uses this machine's date."""
 
     def __init__(self, lag: float) -> None:
         """`lag`: seconds after which all commits of an instant can be read. 0 where the server itself waits."""
@@ -18,12 +18,12 @@ class ServerTime:
         self._doubted = True
 
     def hear(self, micros: int, now: float) -> None:
-        """A response of this time came; `now` is of `Clock.monotonic`, which counts a sleep of the machine."""
+        """Note the time of a response. `now` is of `Clock.monotonic`, which goes on while the machine is suspended."""
         if self._doubted or micros >= self.bound(now):
             self._heard, self._at, self._doubted = micros, now, False
 
     def bound(self, now: float) -> int:
-        """The server's clock shows this or more; 0 as long as it never answered."""
+        """The server's clock shows at least this (micros); 0 until it has answered once."""
         return self._heard + int((now - self._at) * (1 - _DRIFT) * 1_000_000) if self._heard else 0
 
     def wait(self, time: int, now: float) -> float:
@@ -31,16 +31,16 @@ class ServerTime:
         return min(self._lag, max(0, time + self._lag - self.bound(now))) / 1_000_000
 
     def age(self, now: float) -> float:
-        """Seconds since something better was heard than what was known; infinite if that is in doubt."""
+        """Seconds since a response last improved the bound; infinite while the bound is in doubt."""
         return inf if self._doubted else now - self._at
 
     def doubt(self) -> None:
-        """The server disagreed: what it says next is believed, though it may be less. What is known is kept until then,
-        since nothing better is.
+        """Note that the server disagreed with the bound. Its next time is believed, even if that is earlier. Until then
+        the bound stays, because there is no better one.
         """
         self._doubted = True
 
 
 def micros(timestamp: Any) -> int:
-    """Of a protobuf Timestamp."""
+    """A protobuf Timestamp in microseconds."""
     return int(timestamp.seconds * 1_000_000 + timestamp.nanos // 1_000)

@@ -1,4 +1,4 @@
-"""The policy by which Google Cloud itself deletes receipts that have expired: the admin API, over REST."""
+"""Reads and makes the TTL policy by which Google Cloud deletes expired receipts: the Firestore Admin API, over REST."""
 
 import asyncio
 from collections.abc import Callable
@@ -22,11 +22,11 @@ _MASK: Final = "ttlConfig"
 
 
 class TtlDeniedError(CountersinkError):
-    """Our account may not look at the policy, or not make it."""
+    """The account may not read the TTL policy, or not make it."""
 
 
 def token_of_google() -> str:
-    """Of the default credentials. It blocks."""
+    """An access token of the default credentials. It blocks."""
     try:
         credentials, _ = google.auth.default(scopes=[_SCOPE])
         credentials.refresh(google.auth.transport.requests.Request())
@@ -36,7 +36,7 @@ def token_of_google() -> str:
 
 
 class Ttl:
-    """Of one kind in one database; it holds for all namespaces in it."""
+    """The TTL policy of the receipts' kind in one database. It holds for all namespaces."""
 
     def __init__(self, place: DatastorePlace, base: str = GOOGLE, token: Callable[[], str] = token_of_google) -> None:
         database, kind = place.database or "(default)", quote(place.kinds.receipt, safe="")
@@ -50,7 +50,7 @@ class Ttl:
         return str(said.get(_MASK, {}).get("state") or "ACTIVE") if _MASK in said else ""
 
     async def make(self) -> None:
-        """Google Cloud goes on making it for a while."""
+        """Make the policy. Google Cloud takes some minutes to activate it."""
         await self._ask("PATCH", params={"updateMask": _MASK}, json={_MASK: {}})
 
     async def _ask(self, method: str, **more: Any) -> dict[str, Any]:

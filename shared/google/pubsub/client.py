@@ -1,6 +1,6 @@
-"""The wire to Pub/Sub: one channel, calls in raw protobuf, and its errors as ours.
+"""Calls Pub/Sub: one channel, requests in raw protobuf, and its errors translated to Countersink's own.
 
-Raw, since proto-plus takes about fifteen times as long to build and to read a request. Make it inside the running loop.
+proto-plus would take about fifteen times as long to build and to read a request.
 """
 
 import asyncio
@@ -16,13 +16,13 @@ from google.pubsub_v1 import types
 from google.pubsub_v1.services.publisher.transports import PublisherGrpcAsyncIOTransport
 
 from shared.model.errors import BrokerRejectedError, SettingsError, TransientError
-from shared.runtime.backoff import Backoff
+from shared.runtime.backoff import Backoff, insist
 
 HOST: Final = "pubsub.googleapis.com"
 TIMEOUT: Final = 5.0
 """Seconds for one try of a call that does not wait for messages."""
 PATIENCE: Final = 10.0
-"""Seconds in which a call is tried again before its caller is told."""
+"""Seconds for which a call is retried before its caller gets the error."""
 PULL_MARGIN: Final = 1.0
 """Seconds. The emulator answers a pull that found nothing this long before its deadline; so none is ever cut off."""
 
@@ -33,18 +33,18 @@ _OPTIONS: Final = [
     ("grpc.max_reconnect_backoff_ms", 1_000),  # two minutes by default
 ]
 _KEEPALIVE: Final = ("grpc.keepalive_time_ms", 30_000)
-"""So that a pull notices a dead connection. The emulator would hang up on a client that pings it."""
+"""Lets a pull notice a dead connection. The emulator would close the connection of a client that pings it."""
 
 _T = TypeVar("_T")
 
 
 class SetupError(TransientError):
-    """Pub/Sub is not set up for us; the message says what to do. It works as soon as somebody has done it."""
+    """Pub/Sub is not set up. The message says what to do; once that is done, the same call succeeds."""
 
 
 @dataclass(frozen=True, slots=True)
 class PubsubPlace:
-    """Which topic and subscription."""
+    """Names the topic and the subscription, and those that go with them."""
 
     project: str
     topic_id: str
@@ -60,7 +60,7 @@ class PubsubPlace:
 
     @property
     def tasks(self) -> "PubsubPlace":
-        """Of the tasks of jobs."""
+        """The topic and the subscription for the tasks of jobs."""
         return PubsubPlace(self.project, f"{self.topic_id}-tasks", f"{self.subscription_id}-tasks")
 
     @property
@@ -73,13 +73,14 @@ class PubsubPlace:
 
 
 class PubsubClient:
-    """Each method is one call; it raises `TransientError`, of which `SetupError` and `BrokerRejectedError` are kinds.
+    """Each method is one call. It raises only `TransientError`; `SetupError` and `BrokerRejectedError` are kinds of it.
 
-    No answer of Pub/Sub is final: permissions, schemas and routes are mended, and then the same call succeeds.
+    No error of Pub/Sub is final: once permissions, schemas or routes are corrected, the same call succeeds. Create the
+    client inside the running event loop.
     """
 
     def __init__(self, emulator: str | None = None) -> None:
-        """`emulator`: host and port, what PUBSUB_EMULATOR_HOST says; Google Cloud without it."""
+        """`emulator`: its host and port, as in PUBSUB_EMULATOR_HOST. Without one it connects to Google Cloud."""
         self._channel = _channel(emulator)
         self._publish = self._stub("google.pubsub.v1.Publisher/Publish", types.PublishRequest.pb())
         self._pull = self._stub("google.pubsub.v1.Subscriber/Pull", types.PullRequest.pb(), types.PullResponse.pb())
@@ -113,13 +114,13 @@ class PubsubClient:
         await self._channel.close()
 
     async def publish(self, topic: str, messages: Sequence[Any], timeout: float) -> None:
-        """`PubsubMessage`s, 1,000 and 10 MB at most. Done when they are durable."""
+        """Publish at most 1,000 `PubsubMessage`s and 10 MB. It returns when they are durable."""
         request = types.PublishRequest.pb()(topic=topic, messages=messages)
         await _call(self._publish, request, ("topic", topic), timeout)
 
     async def pull(self, subscription: str, most: int, wait: float) -> Sequence[Any]:
-        """`ReceivedMessage`s, none if none came within about `wait` seconds. Cancelled, it loses messages for a while:
-        what the server hands to a call that is gone stays leased.
+        """`ReceivedMessage`s; none if none came within about `wait` seconds. Do not cancel it: messages that the server
+        hands to a cancelled call stay leased to nobody for a while.
         """
         request = types.PullRequest.pb()(subscription=subscription, max_messages=most)
         try:
@@ -134,7 +135,7 @@ class PubsubClient:
         await _call(self._acknowledge, request, ("subscription", subscription), timeout)
 
     async def set_deadline(self, subscription: str, ack_ids: Sequence[str], seconds: int, timeout: float) -> None:
-        """Leases end `seconds` from now; 0 gives the messages back."""
+        """Let the leases end `seconds` from now; 0 gives the messages back."""
         request = types.ModifyAckDeadlineRequest.pb()(
             subscription=subscription, ack_ids=ack_ids, ack_deadline_seconds=seconds
         )
@@ -164,42 +165,39 @@ class PubsubClient:
         return await _call(self._update_subscription, request, ("subscription.name", subscription.name), TIMEOUT)
 
     async def may(self, resource: str, permission: str) -> bool:
-        """Whether our account has the permission; asking needs none."""
+        """Whether this account has a permission. Asking needs no permission."""
         request = iam_policy_pb2.TestIamPermissionsRequest(resource=resource, permissions=[permission])
         response = await _call(self._permissions, request, ("resource", resource), TIMEOUT)
         return permission in response.permissions
 
 
 async def patiently(call: Callable[[float], Awaitable[_T]], patience: float = PATIENCE) -> _T:
-    """Try again what may pass, for `patience` seconds. The call is told how many seconds this try has."""
+    """Repeat a call for `patience` seconds while its errors may pass. The call gets the seconds of each try."""
     loop = asyncio.get_running_loop()
     until = loop.time() + patience
-    backoff = Backoff()
-    while True:
-        try:
-            return await call(min(TIMEOUT, max(until - loop.time(), 0.1)))
-        except (SetupError, BrokerRejectedError):
-            raise
-        except TransientError:
-            await backoff.wait()
-            if loop.time() >= until:
-                raise
+    return await insist(
+        lambda: call(min(TIMEOUT, max(until - loop.time(), 0.1))),
+        TransientError,
+        lambda: loop.time() < until,
+        Backoff(),
+        never=(SetupError, BrokerRejectedError),
+    )
 
 
 class NotFoundError(SetupError):
-    """It is not there."""
+    """The topic or subscription does not exist."""
 
 
 class ExistsError(SetupError):
-    """It is there already."""
+    """The topic or subscription exists already."""
 
 
 class DeniedError(SetupError):
-    """Our account may not do this."""
+    """The account lacks a permission."""
 
 
 class _DeadlineError(TransientError):
-    """No answer in time."""
+    """Pub/Sub did not answer in time."""
 
 
 _TOPIC: Final = types.Topic.pb()
@@ -221,7 +219,7 @@ async def _call(stub: Any, request: Any, route: tuple[str, str], timeout: float)
 
 
 def _ours(error: grpc.aio.AioRpcError, resource: str) -> TransientError:
-    """Everything may have happened, or may work later."""
+    """Our error for it. Each is transient: the call may have taken effect, or may work later."""
     code = error.code()
     said = f"Pub/Sub answered {code.name} for {resource}: {error.details()}"
     if code == grpc.StatusCode.NOT_FOUND:

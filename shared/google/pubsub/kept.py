@@ -1,4 +1,4 @@
-"""A publisher that sends only where a subscription keeps what it sends: Pub/Sub itself drops it without a word."""
+"""Publishes only while a subscription keeps the messages: without one, Pub/Sub drops them silently."""
 
 import asyncio
 import logging
@@ -15,22 +15,23 @@ from shared.runtime import metrics
 _log = logging.getLogger(__name__)
 
 EVERY: Final = 10.0
-"""Seconds for which a look at the subscription is believed. Pub/Sub allows some 6,000 looks a minute in a project."""
+"""Seconds between two looks at the subscription. Pub/Sub allows about 6,000 looks a minute in a project."""
 AGAIN: Final = 2.0
-"""Seconds until the next look while the subscription is missing, or Pub/Sub is away."""
+"""Seconds between two looks while the subscription is missing, or Pub/Sub is unavailable."""
 REACH: Final = 2.0
 """Seconds that a look may take."""
 ADVICE: Final = (
-    "run: countersink provision, then see 'A subscription that was deleted' in the README for what was published last"
+    "run: countersink provision, then see 'When a subscription is deleted' in docs/google-cloud.md for what was"
+    " published last"
 )
 
 
 class KeptPublisher:
     """A `PubsubPublisher` that looks at the subscription before it publishes, unless it has just done so.
 
-    `UnkeptError`: the subscription is known to be missing, detached, or one of another topic; nothing was sent. It
-    works again as soon as a look finds it. If nobody can tell, because Pub/Sub is away or because our account may not
-    look, what was seen last holds; at first that is taken to be well.
+    It raises `UnkeptError` if the subscription is missing, detached, or belongs to another topic; nothing was sent
+    then. It publishes again as soon as a look finds the subscription. If a look tells nothing, because Pub/Sub is
+    unavailable or this account may not look, the result before it holds; the first one is assumed to be good.
     """
 
     def __init__(
@@ -71,7 +72,7 @@ class KeptPublisher:
         await self._look()
 
     async def _look(self) -> None:
-        """`UnkeptError`. One look is in flight, and all who came meanwhile go by it."""
+        """Look at the subscription if that is due; raise `UnkeptError` if it is unfit. Callers share one look."""
         async with self._looking:
             now = asyncio.get_running_loop().time()
             if now >= self._next:
@@ -80,7 +81,7 @@ class KeptPublisher:
             raise UnkeptError(self._flaw)
 
     async def _sees(self) -> bool:
-        """Whether the look told anything."""
+        """Look at the subscription, and return whether the look told anything."""
         try:
             found = await self._client.get_subscription(self._subscription, REACH)
             flaws = strays(found, self._topic)
@@ -90,8 +91,8 @@ class KeptPublisher:
             flaws = []
             if not self._warned:
                 _log.warning(
-                    "whether %s is there can't be seen, so that increments would be lost without a word if it is"
-                    " deleted; give this account Pub/Sub Viewer on it: %s",
+                    "this account may not look at %s: if it is deleted, increments will be lost silently; give the"
+                    " account the role Pub/Sub Viewer on it: %s",
                     self._subscription,
                     error,
                 )

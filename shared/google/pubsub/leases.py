@@ -1,4 +1,4 @@
-"""Leases on Pub/Sub: acknowledged, extended and given back, in batches within its limits."""
+"""Acknowledges, extends and gives back leases on Pub/Sub, in batches within its limits."""
 
 import asyncio
 import math
@@ -10,15 +10,15 @@ from shared.google.pubsub.wire import ack_batches
 from shared.model.errors import BrokerRejectedError
 
 LONGEST: Final = 600
-"""Seconds of a lease that Pub/Sub allows."""
+"""Seconds of the longest lease that Pub/Sub allows."""
 SIDE_BY_SIDE: Final = 8
-"""Requests in flight."""
+"""How many requests are in flight at once, at most."""
 
 _Call = Callable[[Sequence[str], float], Awaitable[None]]
 
 
 class Leases:
-    """All that can be done to a lease can be done twice, so everything is tried again for a while."""
+    """Every operation on a lease may be repeated, so each one is retried for a while."""
 
     def __init__(self, client: PubsubClient, subscription: str, patience: float = PATIENCE) -> None:
         self._client = client
@@ -30,7 +30,7 @@ class Leases:
         await self._all(ack_ids, lambda ids, timeout: self._client.acknowledge(self._subscription, ids, timeout))
 
     async def extend(self, ack_ids: Sequence[str], seconds: float) -> None:
-        """For whole seconds, `LONGEST` at most; 0 gives them back."""
+        """Let them end in whole seconds, at most `LONGEST`; 0 gives the messages back."""
         await self._set(ack_ids, min(max(math.ceil(seconds), 0), LONGEST))
 
     async def give_back(self, ack_ids: Sequence[str]) -> None:
@@ -54,7 +54,7 @@ class Leases:
             async with self._slots:
                 await patiently(lambda timeout: call(batch, timeout), self._patience)
         except BrokerRejectedError:
-            # One id that Pub/Sub does not know (any more) fails all of them: a lease that was lost, and no error.
+            # One id that Pub/Sub does not know any more fails the whole batch. Its lease was lost, which is no error.
             if len(batch) > 1:
                 half = len(batch) // 2
                 await self._batch(batch[:half], call)

@@ -1,4 +1,4 @@
-"""The dead letters on Pub/Sub: the messages of a subscription, held while one goes through them."""
+"""Goes through the dead letters on Pub/Sub: the messages of a subscription, which are held meanwhile."""
 
 import logging
 from collections import deque
@@ -16,16 +16,16 @@ from shared.runtime.clock import Clock
 _log = logging.getLogger(__name__)
 
 WAIT: Final = 2.0
-"""Seconds after which there is nothing more, as far as can be known."""
+"""Seconds. If a pull brings nothing for so long, there is probably nothing more."""
 MOST_PULLED: Final = 100
 MOST_ROUNDS: Final = 20
-"""Pulls that bring only what was held before and has come again."""
+"""How many pulls may bring only letters that are held already."""
 MOST_LATE: Final = 5
-"""Pulls in a row that bring only what was buried since this began: waiting for the last of that might take for ever."""
+"""How many pulls in a row may bring only letters buried after this began: they may never end."""
 
 
 class PubsubDeadLetters:
-    """Pub/Sub does not tell how many messages there are, and some may be held by others."""
+    """Implements `DeadLetters`. It may miss some: Pub/Sub tells no number of them, and others may hold some."""
 
     complete = False
 
@@ -39,8 +39,8 @@ class PubsubDeadLetters:
         wait: float = WAIT,
         patience: float = PATIENCE,
     ) -> None:
-        """`lease`: seconds for which others do not see what is held, also if whoever held it was killed. If it takes
-        longer nothing is lost: receipts tell.
+        """`lease`: seconds for which others do not see the letters that are held, even if this process is killed. If a
+        pass takes longer, nothing is lost or counted twice: receipts tell.
         """
         self._client = client
         self._place = place
@@ -54,9 +54,9 @@ class PubsubDeadLetters:
         """Tokens by the broker's ids of the letters."""
         self._began = clock.now() * 1_000
         self._late = 0
-        """Such pulls, up to now."""
+        """How many pulls in a row, up to now, brought only letters that were buried since this began."""
         self._reburied: set[str] = set()
-        """Ids of messages that are there anew, as other letters."""
+        """Ids of messages that were buried again, as new letters."""
 
     async def pull(self, limit: int, max_bytes: int) -> Sequence[Letter]:
         for _ in range(MOST_ROUNDS):
@@ -76,7 +76,9 @@ class PubsubDeadLetters:
         self._held = {letter: token for letter, token in self._held.items() if token not in gone}
 
     async def bury(self, delivery: Delivery, reason: str) -> None:
-        """As a new letter, which is kept as long as any. Cut off between its two steps it leaves both."""
+        """Publish it as a new letter, which is kept for the whole retention, and acknowledge the old one. If this is
+        interrupted in between, both letters remain.
+        """
         self._reburied.add(delivery.message_id)
         await self._publisher.publish([dead_letter(delivery, reason, self._place.topic)])
         await self.ack([delivery.token], 0)
@@ -87,10 +89,15 @@ class PubsubDeadLetters:
         try:
             await self._leases.give_back(tokens)
         except TransientError as error:
-            _log.warning("%d dead letters are seen again only in %g seconds: %s", len(tokens), self._lease, error)
+            _log.warning(
+                "%d dead letters could not be given back, so they are visible again only in %g seconds: %s",
+                len(tokens),
+                self._lease,
+                error,
+            )
 
     async def _fetch(self) -> bool:
-        """Whether anything came, new or not."""
+        """Pull once, and return whether anything came, new or not."""
         subscription = self._place.dead_subscription
         received = await patiently(lambda _: self._client.pull(subscription, MOST_PULLED, self._wait), self._patience)
         await self._leases.extend([one.ack_id for one in received], self._lease)

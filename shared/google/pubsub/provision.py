@@ -1,4 +1,4 @@
-"""Makes topics and subscriptions on Pub/Sub, and says what is wrong with those that are there."""
+"""Makes topics and subscriptions on Pub/Sub, and says what is wrong with existing ones."""
 
 from contextlib import suppress
 from typing import Any, Final
@@ -7,21 +7,19 @@ from google.pubsub_v1 import types
 
 from shared.google.pubsub.client import ExistsError, NotFoundError, PubsubClient, PubsubPlace
 from shared.model.errors import BrokerRejectedError
+from shared.model.receipts import DAY_SECONDS
 
-DAY: Final = 86_400
-EMULATORS_RETENTION: Final = 7 * DAY
+EMULATORS_RETENTION: Final = 7 * DAY_SECONDS
 DELETED_TOPIC: Final = "_deleted-topic_"
-"""What Pub/Sub says of a subscription whose topic is gone."""
-_ANOTHER: Final = (
-    "make another without, let flushers on it run beside those on this one, and delete this one only when it is empty"
-)
+"""What Pub/Sub names as the topic of a subscription whose topic was deleted."""
+_ANOTHER: Final = "make another subscription without it, run flushers on both, and delete this one when it is empty"
 _ANEW: Final = ", and run: countersink provision"
 DEADLINES: Final = (10, 600)
 """Seconds: the shortest and the longest lease that a subscription may give by itself."""
 
 
 async def provision(client: PubsubClient, place: PubsubPlace, *, lease: float, retention: int) -> list[str]:
-    """What it did, a line each. Done twice, it changes nothing the second time. `retention` in seconds."""
+    """Make what is missing, and return a line for each resource. A second run changes nothing. `retention`: seconds."""
     deadline = min(max(int(lease), DEADLINES[0]), DEADLINES[1])
     return [
         await _topic(client, place.topic, retention),
@@ -35,8 +33,8 @@ async def provision(client: PubsubClient, place: PubsubPlace, *, lease: float, r
 
 
 async def _topic(client: PubsubClient, name: str, retention: int) -> str:
-    """A topic that retains messages can give them to a subscription that was deleted and made again. Nothing is
-    shortened: a longer retention was somebody's wish.
+    """A topic that retains messages can give them to a subscription that was deleted and made again. A longer retention
+    is kept: somebody chose it.
     """
     wanted = types.Topic.pb()(name=name)
     if retention:
@@ -53,7 +51,7 @@ async def _topic(client: PubsubClient, name: str, retention: int) -> str:
 
 
 def _retains(retention: int) -> str:
-    return f", retains messages {retention / DAY:g} days" if retention else ""
+    return f", retains messages {retention / DAY_SECONDS:g} days" if retention else ""
 
 
 async def _subscription(client: PubsubClient, name: str, topic: str, deadline: int, retention: int) -> list[str]:
@@ -74,12 +72,12 @@ async def _make(client: PubsubClient, name: str, topic: str, deadline: int, rete
     try:
         made = await _with_retention(client.create_subscription, wanted, retention)
     except ExistsError:
-        return f"{name}: is there"  # somebody was faster, and runs this too
+        return f"{name}: is there"  # another provision was faster
     return f"{name}: made, {_said(made)}"
 
 
 async def _mend(client: PubsubClient, there: Any, deadline: int, retention: int) -> Any:
-    """As it is then. Only what is less than it should be is changed: more was somebody's wish."""
+    """Raise what is less than it should be, and return the result. What is more is kept: somebody chose it."""
     wanted = types.Subscription.pb()(name=there.name, topic=there.topic, ack_deadline_seconds=deadline)
     fields = []
     if there.ack_deadline_seconds < deadline:
@@ -91,7 +89,7 @@ async def _mend(client: PubsubClient, there: Any, deadline: int, retention: int)
         now = await _with_retention(lambda one: client.update_subscription(one, fields), wanted, retention)
     if _expires(now):
         wanted.expiration_policy.SetInParent()
-        with suppress(BrokerRejectedError):  # the emulator can't; it is said below that it is as it was
+        with suppress(BrokerRejectedError):  # the emulator cannot do that; the caller reports it
             now = await client.update_subscription(wanted, ["expiration_policy"])
     return now
 
@@ -109,12 +107,12 @@ async def _with_retention(call: Any, wanted: Any, retention: int) -> Any:
 
 
 def flaws(subscription: Any, topic: str) -> list[str]:
-    """What makes a subscription that is there unfit for counting, each with what to do."""
+    """What makes an existing subscription unfit for counting, each with what to do."""
     return losses(subscription, topic) + costs(subscription)
 
 
 def strays(subscription: Any, topic: str) -> list[str]:
-    """Flaws by which it gets nothing of what is published on the topic."""
+    """Flaws because of which it gets no messages of the topic."""
     found = []
     if subscription.topic == DELETED_TOPIC:
         found.append(f"its topic has been deleted: have flushers empty it, then delete it{_ANEW}")
@@ -126,7 +124,7 @@ def strays(subscription: Any, topic: str) -> list[str]:
 
 
 def losses(subscription: Any, topic: str) -> list[str]:
-    """Flaws by which messages would not be counted."""
+    """Flaws because of which messages would not be counted."""
     found = strays(subscription, topic)
     if subscription.filter:
         found.append(f"its filter {subscription.filter!r} drops messages uncounted: {_ANOTHER}")
@@ -138,14 +136,14 @@ def losses(subscription: Any, topic: str) -> list[str]:
 
 
 def costs(subscription: Any) -> list[str]:
-    """Flaws that cost rate, or that somebody will be sorry for one day."""
+    """Flaws that cost throughput, or may cause trouble later."""
     found = []
     if subscription.enable_exactly_once_delivery:
         found.append("exactly-once delivery costs rate and is not needed: turn it off")
     if subscription.enable_message_ordering:
         found.append(f"ordering makes messages wait for one another: {_ANOTHER}")
     if _expires(subscription):
-        days = subscription.expiration_policy.ttl.seconds / DAY
+        days = subscription.expiration_policy.ttl.seconds / DAY_SECONDS
         found.append(f"Pub/Sub deletes it after {days:g} days without a pull: countersink provision has it stay")
     return found
 
@@ -156,5 +154,5 @@ def _expires(subscription: Any) -> bool:
 
 
 def _said(subscription: Any) -> str:
-    days = subscription.message_retention_duration.seconds / DAY
+    days = subscription.message_retention_duration.seconds / DAY_SECONDS
     return f"leases of {subscription.ack_deadline_seconds} s, keeps messages {days:g} days"

@@ -1,4 +1,4 @@
-"""The publisher on Pub/Sub: requests within its limits, several of them in flight, tried again for a while."""
+"""Publishes on Pub/Sub: in requests within its limits, several at once, each retried for a while."""
 
 import asyncio
 from collections.abc import Sequence
@@ -11,13 +11,13 @@ from shared.model.words import Message
 from shared.runtime.drain_rate import Drain
 
 SIDE_BY_SIDE: Final = 8
-"""Requests in flight."""
+"""How many requests are in flight at once, at most."""
 FRESH: Final = 1.0
-"""Seconds for which a success says that the next publish will succeed, too."""
+"""Seconds after a success in which the next publish is expected to succeed, too."""
 
 
 class PubsubPublisher:
-    """Nothing is told of unapplied messages here, so it refuses only what would be too much in flight."""
+    """Pub/Sub does not tell how much is unapplied, so this refuses only what would be too much in flight."""
 
     def __init__(
         self, client: PubsubClient, topic: str, max_in_flight_bytes: int = 2**26, patience: float = PATIENCE
@@ -32,8 +32,8 @@ class PubsubPublisher:
         self._good = float("-inf")
 
     async def publish(self, messages: Sequence[Message]) -> None:
-        """Tries for `patience` seconds, so an error does mean that something is wrong. It says "not taken" only of
-        what it never sent: an answer, whatever it is, may follow a try that was taken and not answered.
+        """Retry for `patience` seconds, so an error means that something is wrong. Only what was never sent is reported
+        as not taken: an error may follow an earlier try that was taken and not answered.
         """
         batches = requests([to_wire(message) for message in messages])
         size = sum(size for _, size in batches)
@@ -42,7 +42,7 @@ class PubsubPublisher:
             self._drain.begins(asyncio.get_running_loop().time())
         self._in_flight_bytes += size
         try:
-            # All are awaited, also after the first failed: what goes on behind the caller's back is not bounded.
+            # Wait for all, even if one failed: what went on after the return would not be bounded.
             ends = await asyncio.gather(*(self._send(batch) for batch, _ in batches), return_exceptions=True)
         finally:
             self._in_flight_bytes -= size
@@ -57,8 +57,8 @@ class PubsubPublisher:
             await patiently(lambda timeout: self._client.publish(self._topic, batch, timeout), self._patience)
 
     async def check(self) -> None:
-        """Asks for the topic, unless a publish has just succeeded. Whether we may publish is asked only of an account
-        that may not look, since the emulator can't say.
+        """Get the topic, unless a publish has just succeeded. Only if this account may not get it, ask whether it may
+        publish: the emulator knows no permissions.
         """
         self._admit(1)
         if asyncio.get_running_loop().time() - self._good < FRESH:

@@ -1,4 +1,4 @@
-"""Whether topic, subscription and dead letters on Pub/Sub are there and fit: for the start, provision and doctor."""
+"""Checks that topics and subscriptions on Pub/Sub exist and are fit, for the start, provision and doctor."""
 
 import asyncio
 import logging
@@ -13,7 +13,7 @@ from shared.model.errors import CountersinkError, TransientError
 _log = logging.getLogger(__name__)
 
 REACH: Final = 10.0
-"""Seconds for the look at everything."""
+"""Seconds in which everything has to be looked at."""
 _WRONG: Final = ": WRONG: "
 
 
@@ -21,17 +21,17 @@ class Seen(NamedTuple):
     """What a look at topics and subscriptions saw."""
 
     there: Mapping[str, Any]
-    """As raw protobuf."""
+    """What exists, by name, as raw protobuf."""
     missing: list[str]
     hidden: Mapping[str, str]
-    """Those that our account may not look at, and what Pub/Sub said."""
+    """What this account may not look at, with the answer of Pub/Sub."""
     pairs: Sequence[tuple[str, str]]
-    """Subscriptions, each with the topic that it should be one of."""
+    """Each subscription, with the topic that it should belong to."""
     tasks: frozenset[str] = frozenset()
-    """Those of jobs: how long they keep a task does not matter, since a job knows how old it may be."""
+    """Those of jobs. How long they keep a task does not matter, because a job knows how old it may be."""
 
     def obstacles(self, retention: int) -> list[str]:
-        """Why nobody should start, each with what to do. `retention` in seconds; 0 for who makes no receipts."""
+        """Reasons not to start, each with what to do. `retention`: seconds; 0 for a process that makes no receipts."""
         found = [f"{', '.join(self.missing)}: not there; run: countersink provision"] if self.missing else []
         for name, topic in self.pairs:
             if name in self.there:
@@ -44,7 +44,9 @@ class Seen(NamedTuple):
 
 
 async def look(client: PubsubClient, place: PubsubPlace, *, flushes: bool) -> Seen:
-    """`TransientError` if it can't be reached in time. `flushes`: also at what only flushers need."""
+    """Look at topics and subscriptions; if `flushes`, also at those that only flushers need. `TransientError` if
+    Pub/Sub cannot be reached in time.
+    """
     counts, dead = (place.subscription, place.topic), (place.dead_subscription, place.dead_topic)
     tasks = (place.tasks.subscription, place.tasks.topic)
     pairs = [counts, dead, tasks] if flushes else [counts]
@@ -71,15 +73,17 @@ async def look(client: PubsubClient, place: PubsubPlace, *, flushes: bool) -> Se
 
 
 async def obstacles(client: PubsubClient, place: PubsubPlace, retention: int, *, flushes: bool) -> list[str]:
-    """Before a start; `TransientError` if Pub/Sub can't be reached in time."""
+    """Reasons not to start. `TransientError` if Pub/Sub cannot be reached in time."""
     seen = await look(client, place, flushes=flushes)
     for name, why in seen.hidden.items():
-        _log.warning("whether %s is fit can't be seen, give this account Pub/Sub Viewer: %s", name, why)
+        _log.warning(
+            "this account may not look at %s, so it is not checked; give it the role Pub/Sub Viewer: %s", name, why
+        )
     return seen.obstacles(retention if flushes else 0)
 
 
 class PubsubSetup:
-    """The broker on Pub/Sub."""
+    """Provisions and checks the broker on Pub/Sub."""
 
     def __init__(
         self, client: PubsubClient, place: PubsubPlace, *, lease: float, retention: int, emulator: str
@@ -107,17 +111,19 @@ class PubsubSetup:
             yield self._away(error)
             return
         if self._emulator:
-            said = f"the emulator at {self._emulator} keeps everything in memory: it is for trying things"
+            said = f"the emulator at {self._emulator} keeps everything in memory: use it only for trials"
             yield Finding(WARN, "broker", said)
         for name in seen.there:
             yield Finding(OK, "broker", f"{name}: is there")
         for obstacle in seen.obstacles(self._retention):
             yield Finding(FAIL, "broker", obstacle)
         for name, why in seen.hidden.items():
-            yield Finding(WARN, "broker", f"{name}: can't be looked at, give this account Pub/Sub Viewer ({why})")
+            yield Finding(
+                WARN, "broker", f"{name}: this account may not look at it: give it the role Pub/Sub Viewer ({why})"
+            )
         for finding in self._flaws(seen):
             yield finding
-        if not self._emulator:  # which can't say
+        if not self._emulator:  # which knows no permissions
             async for finding in self._permissions(seen):
                 yield finding
 
@@ -126,7 +132,7 @@ class PubsubSetup:
         return Finding(FAIL, "broker", f"{error}; look at {where}")
 
     def _flaws(self, seen: Seen) -> list[Finding]:
-        """Those that are no obstacles."""
+        """Flaws that do not prevent a start."""
         found = []
         for name, topic in seen.pairs:
             if (one := seen.there.get(name)) is not None:
@@ -150,7 +156,7 @@ class PubsubSetup:
             try:
                 may = await self._client.may(name, permission)
             except CountersinkError as error:
-                yield Finding(WARN, "broker", f"{name}: can't be asked for permissions: {error}")
+                yield Finding(WARN, "broker", f"{name}: permissions can't be checked: {error}")
                 continue
             if may:
                 yield Finding(OK, "broker", f"{name}: this account has {permission}")

@@ -1,4 +1,4 @@
-"""The subscription on Pub/Sub: several unary pulls outstanding, and flow control of our own."""
+"""Pulls from a subscription on Pub/Sub: several unary pulls at once, with flow control of our own."""
 
 import asyncio
 import contextlib
@@ -20,23 +20,23 @@ _log = logging.getLogger(__name__)
 MOST_ASKED: Final = 1_000
 """Messages that one pull may ask for."""
 ROUND_TRIP: Final = 0.5
-"""Seconds that a pull waits for the answer to a question of its own, even if it is not to wait for messages."""
+"""Seconds that a caller waits for the request that it caused, even if it does not want to wait for messages."""
 CLOSING: Final = 1.0
-"""Seconds that the end may take beyond the linger."""
+"""Seconds that `close` may take beyond the linger."""
 REMEMBERED: Final = 50_000
-"""Messages of which is known how often they came."""
+"""Of how many messages the deliveries are counted."""
 
 
 class PubsubSubscription:
-    """Pub/Sub's own promises, which are a little weaker than the port's:
+    """Implements `Subscription` with the promises of Pub/Sub, which are a little weaker:
 
-    - it numbers attempts only under a dead-letter policy, which we can't use. So `attempt` counts what this object has
-      handed out, of the last `REMEMBERED` messages: a first delivery here may be a second one of another process;
-    - an ack that comes too late may still be taken. No harm: the message has been applied or buried;
-    - two holders of one message are rare, not impossible. No harm either: receipts tell.
+    - Pub/Sub numbers deliveries only under a dead-letter policy, which we cannot use. So `attempt` counts the
+      deliveries by this object, for the last `REMEMBERED` messages: its first one may be the second of another process.
+    - An ack that comes too late may still succeed. That is harmless: the message was applied or buried.
+    - Two processes may, rarely, hold the same message. That is harmless, too: receipts tell.
 
-    What was pulled beyond the limits of the caller waits for its next pull, for `hold` seconds at most, then it is
-    given back; and no pull is ever cancelled, since the messages of its answer would be leased to nobody.
+    Messages beyond the limits of a caller wait for its next pull, up to `hold` seconds; then they are given back. No
+    pull is ever cancelled, because the messages of its answer would be leased to nobody.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class PubsubSubscription:
         hold: float = 1.0,
         patience: float = PATIENCE,
     ) -> None:
-        """`linger`: seconds that a pull stays outstanding, though its caller may have gone."""
+        """`linger`: seconds that a pull stays outstanding, even if its caller has gone."""
         self._client = client
         self._place = place
         self._lease = lease
@@ -78,7 +78,7 @@ class PubsubSubscription:
         until = self._loop.time() + wait
         self._ask(limit, max_bytes)
         while True:
-            # No await between the taking and the return: a caller who is cancelled has taken nothing.
+            # No await between taking and returning: a caller that is cancelled has taken nothing.
             if deliveries := self._take(limit, max_bytes):
                 return deliveries
             if self._failure is not None:
@@ -100,7 +100,7 @@ class PubsubSubscription:
                 continue
 
     async def extend(self, tokens: Sequence[str], seconds: float) -> None:
-        """600 seconds at most: Pub/Sub has no longer leases."""
+        """Extend them by 600 seconds at most: Pub/Sub has no longer leases."""
         await self._leases.extend(tokens, seconds)
 
     async def ack(self, tokens: Sequence[str], floor: int) -> None:  # noqa: ARG002 (no overlay lives here)
@@ -110,13 +110,15 @@ class PubsubSubscription:
         await self._leases.give_back(tokens)
 
     async def bury(self, delivery: Delivery, reason: str) -> None:
-        """Done twice, or cut off between its two steps, it leaves two dead letters of one message id."""
+        """Publish it as a dead letter, then acknowledge it. If this is repeated, or interrupted in between, there are
+        two dead letters of one message id.
+        """
         await self._dead.publish([dead_letter(delivery, reason, self._place.topic)])
         await self._leases.ack([delivery.token])
 
     async def close(self) -> None:
-        """Give back all that no pull has returned. Waits for outstanding pulls to end, which takes `linger` and a
-        second, and not for a Pub/Sub that is away.
+        """Give back everything that no pull has returned. It waits until outstanding pulls end, for `linger` and a
+        second at most; it does not wait for a Pub/Sub that is unavailable.
         """
         self._closing.set()
         self._news.set()
@@ -131,7 +133,7 @@ class PubsubSubscription:
                     await asyncio.wait([self._reaper])
         for task in (*self._pulls, self._reaper):
             if task is not None:
-                task.cancel()  # what it holds or would get comes again when the leases run out
+                task.cancel()  # its messages are delivered again when their leases run out
 
     def _take(self, limit: int, max_bytes: int) -> list[Delivery]:
         deliveries: list[Delivery] = []
@@ -145,7 +147,7 @@ class PubsubSubscription:
         return deliveries
 
     def _ask(self, limit: int, max_bytes: int) -> None:
-        """Start pulls, so that all that are outstanding ask together for no more than the caller has room for."""
+        """Start pulls. All outstanding ones together ask for no more than the caller has room for."""
         room = min(limit, max(int(max_bytes / self._typical), 1)) - self._asked - len(self._pulled)
         free = self._width - len(self._pulls)
         while free > 0 and room > 0 and not self._closing.is_set():
@@ -160,7 +162,7 @@ class PubsubSubscription:
     async def _fetch(self, most: int, wait: float) -> None:
         try:
             received = await self._client.pull(self._place.subscription, most, wait)
-            # More of them while there is something to pull.
+            # Pull more at once while there is something to pull.
             self._width = min(self._width * 2, self._outstanding) if received else 1
             if received:
                 await self._keep([_Pulled(r.ack_id, r.message, r.delivery_attempt) for r in received])
@@ -183,14 +185,16 @@ class PubsubSubscription:
             self._reaper = self._loop.create_task(self._reap(), name="give back what nobody takes")
 
     async def _prolong(self, ack_ids: Sequence[str]) -> None:
-        """Have the leases that the caller counts on, if the subscription's own are shorter."""
+        """Extend the leases to the length that the caller relies on, if the subscription's own are shorter."""
         try:
             if self._extends is None:
                 self._extends = await self._is_short()
             if self._extends:
                 await self._leases.extend(ack_ids, self._lease)
         except CountersinkError as error:
-            _log.warning("leases may end early, which costs only repeated work: %s", error)
+            _log.warning(
+                "leases could not be extended; if they end early, work is repeated, and nothing else is lost: %s", error
+            )
 
     async def _is_short(self) -> bool:
         try:
@@ -217,12 +221,16 @@ class PubsubSubscription:
         try:
             await self._leases.give_back([one.ack_id for one in pulled])
         except TransientError as error:
-            _log.warning("%d messages come again only when their leases run out: %s", len(pulled), error)
+            _log.warning(
+                "%d messages could not be given back, so they are delivered again only when their leases run out: %s",
+                len(pulled),
+                error,
+            )
 
 
 @dataclass(slots=True)
 class _Pulled:
-    """A message on lease that nobody has asked for yet."""
+    """A leased message that no caller has taken yet."""
 
     ack_id: str
     message: Any
@@ -235,7 +243,7 @@ class _Pulled:
 
 
 class _Attempts:
-    """How often each of the last so many messages came."""
+    """Counts the deliveries of each message, for the last `most` messages."""
 
     def __init__(self, most: int) -> None:
         self._most = most

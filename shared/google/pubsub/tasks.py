@@ -1,4 +1,4 @@
-"""The tasks of jobs on Pub/Sub: a topic and a subscription of their own, where nobody who may count can add any."""
+"""Keeps the tasks of jobs on a topic of their own on Pub/Sub, so that publishers of increments cannot add tasks."""
 
 import logging
 from collections.abc import Sequence
@@ -16,14 +16,14 @@ from shared.runtime import metrics
 _log = logging.getLogger(__name__)
 
 MOST_BYTES = 2**20
-"""Of one pull. A task has a few hundred."""
+"""Bytes in one pull. A task has a few hundred."""
 
 
 class PubsubTasks:
-    """As the broker's messages are published and leased."""
+    """Implements `Tasks`. They are published and leased like the broker's messages."""
 
     def __init__(self, client: PubsubClient, place: PubsubPlace, *, lease: float) -> None:
-        """`place`: of the broker."""
+        """`place`: that of the broker."""
         self._publisher = PubsubPublisher(client, place.tasks.topic)
         self._subscription = PubsubSubscription(client, place.tasks, lease=lease, outstanding=1)
         self._lease = lease

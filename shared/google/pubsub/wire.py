@@ -1,4 +1,4 @@
-"""Our messages as those of Pub/Sub and back, and how many fit into a request. Pure."""
+"""Converts messages to and from those of Pub/Sub, and divides them into requests that fit. Pure."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -11,23 +11,23 @@ from shared.model.words import Delivery, Letter, Message
 
 MOST_MESSAGES: Final = 1_000
 MOST_BYTES: Final = 10_000_000 - 1_000
-"""In a publish request; the rest is for the topic's name."""
+"""Bytes of messages in a publish request; the rest of 10 MB is for the topic's name."""
 MOST_ACK_IDS: Final = 1_000
 MOST_ACK_BYTES: Final = 500_000
-"""Of 512 KiB; the rest is for the subscription's name."""
+"""Bytes of ids in a request; the rest of 512 KiB is for the subscription's name."""
 MOST_ATTRIBUTES: Final = 100
 MOST_VALUE_BYTES: Final = 1_024
 _FRAME: Final = 8
-"""At most so many bytes more of each item in a request: its tag and its length."""
+"""Bytes that each item adds to a request at most: its tag and its length."""
 
 REASON: Final = "countersink-reason"
 MESSAGE_ID: Final = "countersink-message-id"
 PUBLISHED: Final = "countersink-published"
 TOPIC: Final = "countersink-topic"
 CUT: Final = "countersink-cut"
-"""How many bytes the data had, where they did not all fit beside the reason."""
+"""The original size of the data, if it was cut to fit beside the reason."""
 _READ: Final = ("ce-", "content-type", "counter", "delta", "countersink-")
-"""Attributes that mean something to us start like this."""
+"""How the names of attributes begin that Countersink reads."""
 
 _NUMBER: Final = re.compile("[0-9]{1,18}")
 
@@ -55,7 +55,9 @@ def published(message: Any) -> int:
 
 
 def requests(messages: Sequence[Any]) -> list[tuple[list[Any], int]]:
-    """As few requests as hold them, in order, with their bytes; `TooLargeError` if one alone is too large."""
+    """Divide messages, in order, into as few requests as possible, each with its size in bytes. `TooLargeError` if one
+    message alone is too large.
+    """
     made: list[tuple[list[Any], int]] = []
     batch: list[Any] = []
     size = 0
@@ -88,10 +90,10 @@ def ack_batches(ack_ids: Sequence[str]) -> Iterator[list[str]]:
 
 
 def dead_letter(delivery: Delivery, reason: str, topic: str) -> Message:
-    """The message as it was, with what it was called and the reason as attributes.
+    """The message as it was, with its id, its time, its topic and the reason as attributes.
 
-    Only a foreign one can be so large that this does not fit: then attributes that mean nothing to us go first, and
-    the end of the data after them. So whatever could be published can be buried.
+    Only a foreign one can be so large that this does not fit. Then attributes that Countersink does not read are left
+    out, and the end of the data is cut off. So every message that could be published can be buried.
     """
     ours = {
         REASON: _short(reason),
@@ -110,7 +112,7 @@ def dead_letter(delivery: Delivery, reason: str, topic: str) -> Message:
 
 
 def letter_of(ack_id: str, message: Any, topic: str) -> Letter:
-    """The way back: under the id and the time that it had when it was buried."""
+    """The letter in a message, with the id and the time that the message had when it was buried."""
     attributes = dict(message.attributes)
     reason = attributes.pop(REASON, "")
     whole = from_wire(ack_id, message, 1)
@@ -122,7 +124,7 @@ def letter_of(ack_id: str, message: Any, topic: str) -> Letter:
     if its_topic != _short(topic):
         flaw = f"it is of another topic: {its_topic}"
     elif cut != str(len(message.data)):
-        flaw = f"only {len(message.data)} bytes of {cut} did fit beside the reason"
+        flaw = f"only {len(message.data)} of {cut} bytes fitted beside the reason"
     delivery = Delivery(ack_id, Message(message.data, attributes), its_id, int(its_time))
     return Letter(delivery, reason, flaw)
 

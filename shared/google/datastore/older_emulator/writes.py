@@ -1,8 +1,9 @@
-"""Applying a commit by reading, adding and writing back what has not changed meanwhile."""
+"""Applies a commit by reading entities, adding to them, and writing them back if they have not changed."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from typing import Any, Final
 from weakref import WeakValueDictionary
 
@@ -16,17 +17,18 @@ from shared.google.datastore.shards import Shard
 from shared.google.datastore.sums import Sums
 from shared.model.errors import AlreadyAppliedError, ContendedError, ShardFullError, ShrunkError
 from shared.model.words import SHARD_FULL, Commit, Receipt
-from shared.runtime.backoff import Backoff
+from shared.runtime.backoff import Backoff, insist, tries
 
 _TRIES: Final = 20
 _END: Final = 2**63 - 1
 
 
 class VersionedWay:
-    """For servers without property transforms: the older emulator would wipe the entity.
+    """For servers without property transforms: the older emulator would erase the entity.
 
-    The original algorithm with receipts, and with versions where that holds locks from the read to the commit: the
-    emulator lets those who meet wait for seconds (3 commits/s on one shard of 8 writers).
+    This is the original algorithm of sharded counters with receipts, and with versions instead of a transaction that
+    holds locks from the read to the commit. The emulator lets such transactions wait for each other for seconds: 8
+    writers on one shard reached 3 commits/s.
     """
 
     def __init__(self, client: DatastoreClient, place: DatastorePlace) -> None:
@@ -50,7 +52,7 @@ class VersionedWay:
 
         counters = {*sums.counters(), *(commit.guard or ())[:1], *(mark.counter for mark in commit.marks)}
         response = await self._run(counters, commit.receipts, prepare)
-        # What wasn't changed (0 added) has an old version. Receipts are always new.
+        # An entity to which 0 was added keeps its old version. Receipts are always new.
         return max((result.version for result in response.mutation_results), default=0)
 
     async def raise_shards(self, counter: str, num_shards: int, *, make: bool) -> int:
@@ -89,7 +91,7 @@ class VersionedWay:
         found = await self._read(configs.values())
         numbers: dict[str, int] = {}
         for counter, key in configs.items():
-            # Written even if it is high enough, so that it can't be deleted meanwhile.
+            # Written even if it is high enough, so that the commit fails if it is deleted meanwhile.
             config = found.get(name_of(key))
             numbers[counter] = number_in(config)
             number = max(numbers[counter], sums.number(counter, numbers[counter]))
@@ -102,7 +104,7 @@ class VersionedWay:
         return {name_of(one.entity.key): one for one in (await self._client.look_up(keys)).entities}
 
     def _put(self, request: Any, key: Any, found: Any, name: str, value: int) -> None:
-        """Whatever else an entity has is kept. Another version, or one where none was, fails the commit."""
+        """Set one property and keep the others. The commit fails if the entity changes, or appears, before it."""
         mutation = request.mutations.add()
         if found is None:
             mutation.insert.key.CopyFrom(key)
@@ -115,15 +117,10 @@ class VersionedWay:
     async def _run(
         self, counters: Iterable[str], receipts: Collection[Receipt], prepare: Callable[[], Awaitable[Any]]
     ) -> Any:
-        """Again when others were first. Within this process nobody is: who would lose anyway waits instead."""
-        backoff = Backoff(0.01, 0.5)
+        """Repeat the commit while other processes are first. In this process, commits to a counter take turns."""
         async with self._alone(counters):
-            for _ in range(_TRIES - 1):
-                try:
-                    return await self._once(receipts, prepare)
-                except ContendedError:
-                    await backoff.wait()
-            return await self._once(receipts, prepare)
+            once = partial(self._once, receipts, prepare)
+            return await insist(once, ContendedError, tries(_TRIES), Backoff(0.01, 0.5))
 
     async def _once(self, receipts: Collection[Receipt], prepare: Callable[[], Awaitable[Any]]) -> Any:
         request = await prepare()
@@ -132,7 +129,7 @@ class VersionedWay:
         except MissingError as error:
             raise ContendedError(str(error)) from error
         except AlreadyAppliedError as error:
-            # It isn't said of what: somebody else may have made a shard or config that was not there.
+            # The error names no entity: another process may have just made a shard or a config that was missing.
             keys = [self._place.receipt(receipt.key) for receipt in receipts]
             if len(receipts) < len(request.mutations) and not await self._read(keys):
                 raise ContendedError(str(error)) from error
@@ -141,7 +138,7 @@ class VersionedWay:
     @asynccontextmanager
     async def _alone(self, counters: Iterable[str]) -> AsyncIterator[None]:
         async with AsyncExitStack() as stack:
-            for counter in sorted(counters):  # one order for all, so that nobody waits in a circle
+            for counter in sorted(counters):  # one order for all, so there is no deadlock
                 lock = self._locks.setdefault(counter, asyncio.Lock())
                 await stack.enter_async_context(lock)
             yield

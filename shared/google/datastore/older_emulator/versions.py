@@ -1,0 +1,15 @@
+"""Times of entities and of looks. The older emulator tells none: there the versions of entities stand for them."""
+
+from typing import Any
+
+from shared.google.datastore.time import micros
+
+
+def written_at(result: Any) -> int:
+    """When an entity was last written (micros); on the older emulator, its version."""
+    return micros(result.update_time) if result.HasField("update_time") else int(result.version)
+
+
+def highest(response: Any) -> int:
+    """The highest version in the response to a Lookup. It stands for the time of the look."""
+    return max((one.version for some in (response.found, response.missing) for one in some), default=0)

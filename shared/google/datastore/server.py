@@ -1,0 +1,90 @@
+"""Owns what depends on the kind of server: how commits are applied, what an instant is, and how names are listed."""
+
+import asyncio
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, Final, Protocol
+
+from shared.google.datastore.client import DatastoreClient
+from shared.google.datastore.keys import DatastorePlace, name_of
+from shared.google.datastore.queries import KEY, Operator, where
+from shared.google.datastore.snapshot import Numbers, PastSnapshot
+from shared.google.datastore.time import micros
+from shared.model.scale import last
+from shared.model.words import Commit
+from shared.ports.store import Snapshot
+from shared.runtime.clock import Clock
+
+FIRST: Final = "\x00"
+HEARD: Final = 30.0
+"""Seconds. If no response has told the server's time for longer, `now` asks for it."""
+STALE: Final = 1.0
+"""Seconds. If no response has told the server's time for longer, `snapshot` asks for it, so that it is not too old."""
+
+
+class Writer(Protocol):
+    """One way to apply commits."""
+
+    async def apply(self, commit: Commit) -> int:
+        """See `Store.apply`."""
+        ...
+
+    async def raise_shards(self, counter: str, num_shards: int, *, make: bool) -> int:
+        """See `Store.raise_shards`."""
+        ...
+
+
+class DatastoreServer:
+    """Google's servers, and the Firestore emulator. `OlderEmulator` overrides what differs there."""
+
+    transforms = True
+    """Whether the server itself can add to a number."""
+    described = "sums are added blindly, by transforms; reads are of one instant"
+
+    def __init__(self, client: DatastoreClient, place: DatastorePlace, clock: Clock, writer: Writer) -> None:
+        self.writer = writer
+        self._client = client
+        self._place = place
+        self._clock = clock
+
+    async def now(self) -> int:
+        """The server's time in ms: the last that it told, plus what has passed since."""
+        time = self._client.time
+        if time.age(self._clock.monotonic()) > HEARD:
+            await self.ask_time()
+        return time.bound(self._clock.monotonic()) // 1_000
+
+    async def ask_time(self) -> int:
+        """The time (micros) of a look that begins now."""
+        return (await self._client.look_up([self._place.nothing()])).time
+
+    def instant(self, time: int) -> int | None:
+        """The `read_time` that sees what was committed until `time`; None: only the present can be read."""
+        return time
+
+    async def snapshot(self, numbers: Numbers) -> Snapshot:
+        time = self._client.time
+        if time.age(self._clock.monotonic()) > STALE:
+            await self.ask_time()
+        await asyncio.sleep(0)  # lets others run: a caller that waits for a floor to pass calls again and again
+        return PastSnapshot(self._client, self._place, numbers, time.bound(self._clock.monotonic()), time.doubt)
+
+    async def ages(self, shards: Collection[tuple[str, int]]) -> Mapping[tuple[str, int], float]:
+        """Seconds since each shard was written, by the server's clock alone. Shards that are not there are left out."""
+        names = {name_of(self._place.shard(*shard)): shard for shard in shards}
+        found = await self._client.look_up(self._place.shard(*shard) for shard in names.values())
+        return {names[name_of(one.entity.key)]: (found.time - micros(one.update_time)) / 1e6 for one in found.entities}
+
+    async def names(self, query: Any, prefix: str, after: str, until: str | None) -> Sequence[str]:
+        """The first names that the query finds within these bounds, as many as its limit, in the order of their bytes.
+
+        The query is one for keys, in their order, and is changed.
+        """
+        kind = query.kind[0].name
+        # One lower bound: the later of the two. Bytes of UTF-8 are in the order of code points, as strings are here.
+        begin, operator = (
+            (after, Operator.GREATER_THAN) if after >= prefix else (prefix, Operator.GREATER_THAN_OR_EQUAL)
+        )
+        # Without a lower bound the query would also find entities of others that have numbers for names.
+        where(query, KEY, operator, key_value=self._place.key(kind, begin or FIRST))
+        where(query, KEY, Operator.LESS_THAN_OR_EQUAL, key_value=self._place.key(kind, last(prefix, until)))
+        return [name_of(one.entity.key)[1] for one in await self._client.query(self._place.partition, query)]
