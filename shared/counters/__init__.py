@@ -1,1 +1,1 @@
-"""What ingest and flushers both do with counters, by ports alone."""
+"""Reading, setting and compacting counters, for ingest and flushers. Depends on ports only."""

@@ -1,4 +1,4 @@
-"""Brings a counter down to fewer shards. Each commit leaves a receipt, so that an audit knows whose it was."""
+"""Owns how a counter gets fewer shards. Each commit leaves a receipt, which tells an audit who wrote."""
 
 from collections.abc import Callable
 from typing import Final, NamedTuple
@@ -14,18 +14,18 @@ from shared.runtime.clock import Clock
 from shared.runtime.ids import mint
 
 PATIENCE: Final = 10.0
-"""Seconds in which it is tried again while others write to the shards that are to go."""
+"""Seconds for retries while others write to the shards that are to be removed."""
 
 
 class Stamp(NamedTuple):
-    """What the receipt of the first commit is called, so that it can be found, and when it expires (ms)."""
+    """Key and expiry (ms) of the first commit's receipt. With a known key, the caller can find it again."""
 
     key: str
     expires: int
 
 
 class Compactor:
-    """It may be killed anywhere, and several may do the same at once."""
+    """Safe to kill at any point, and safe to run several times at once."""
 
     def __init__(
         self,
@@ -36,7 +36,7 @@ class Compactor:
         alone: bool = True,
         backoff: Callable[[], Backoff] = lambda: Backoff(0.01, 0.5),
     ) -> None:
-        """`retention` in milliseconds; `alone`: no ndb application writes to the same counters."""
+        """`retention`: in milliseconds. `alone`: no ndb application writes to the same counters."""
         self._store = store
         self._clock = clock
         self._retention = retention
@@ -44,15 +44,18 @@ class Compactor:
         self._backoff = backoff
 
     def check(self) -> None:
-        """Raise `NotAloneError` if nothing is compacted here."""
+        """Raise `NotAloneError` if compaction is not allowed here."""
         if not self._alone:
             raise NotAloneError(
-                "an ndb application writes here, too (COUNTERSINK_NDB_WRITERS): it might be about to add to a shard"
-                " that would go, and nobody would read it; wait until that application has ended"
+                "an ndb application writes to these counters, too (COUNTERSINK_NDB_WRITERS): it may be about to add to"
+                " a shard that would be removed, and that increment would be lost; wait until the application has ended"
             )
 
     async def compact(self, counter: str, num_shards: int, stamp: Stamp | None = None) -> int:
-        """How many shards it has then. `CrowdedError` if so few can't hold it."""
+        """Compact the counter and return its number of shards then, which may be higher if time ran out.
+
+        Raises `CrowdedError` if so few shards can't hold the value.
+        """
         self.check()
         until = self._clock.monotonic() + PATIENCE
         backoff = self._backoff()
@@ -71,7 +74,7 @@ class Compactor:
                 stamp = None
 
     async def _receipt(self, counter: str, stamp: Stamp | None) -> Receipt:
-        """That it was there, and moved nothing in or out."""
+        """A receipt that names the counter with a sum of 0, since a compaction changes no total."""
         identity = mint()
         (note,) = notes.written([""], identity, Tally(), {counter: 0})
         if stamp is None:

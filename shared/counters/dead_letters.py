@@ -1,4 +1,4 @@
-"""Dead letters of two places seen as one: what a spool could never send, then what the broker keeps."""
+"""Shows the dead letters of two places as one list: first the spool's, then the broker's."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
@@ -8,16 +8,16 @@ from shared.model.words import Delivery, Letter
 from shared.ports.broker import DeadLetters
 
 SPOOL: Final = "spool-"
-"""Ids of the spool's letters begin like this, since both places number theirs."""
+"""Prefix of the ids of the spool's letters. Both places use numbers, which could be equal."""
 
 
 class BothDeadLetters:
-    """The spool's letters come first: they can be seen and replayed while the broker is away."""
+    """The spool's letters come first, so that you can see and replay them while the broker is away."""
 
     complete = False
 
     def __init__(self, spool: DeadLetters, broker: DeadLetters, close: Callable[[], Awaitable[None]]) -> None:
-        """`close`: of the spool's file."""
+        """`close` closes the spool's file."""
         self._spool = spool
         self._broker = broker
         self._close = close

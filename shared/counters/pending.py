@@ -1,4 +1,4 @@
-"""Owns, in memory, the entries of accepted envelopes that have not been acknowledged, per counter. Pure."""
+"""Owns the entries of accepted envelopes that are not acknowledged, per counter, in memory. Pure."""
 
 from collections.abc import Collection, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
@@ -10,35 +10,35 @@ from shared.model.parts import parts_of
 from shared.model.words import Entry, Envelope, View
 
 _VERSIONS: Final = count(1)
-"""Of all in this process, so that one that takes the place of another can't show an old version again."""
+"""Shared by all objects of this process: one that replaces another must never repeat a version."""
 
 
 MOST_FLOORS: Final = 100_000
-"""Beyond it all counters get the greatest, which voids more bases than necessary, once."""
+"""With more floors than this, all counters get the highest one. That voids more bases than necessary, once."""
 
 
 class Pending:
-    """A broker's pending messages as an overlay, or what a process has published. A message there is an entry there."""
+    """An overlay of a broker's pending messages, or of those that this process published."""
 
     def __init__(self, floor: int = 0, *, exact: bool = True) -> None:
         self._exact = exact
         self._floor = floor
-        """Of all counters that have none of their own."""
+        """The floor of all counters that have none of their own."""
         self._floors: dict[str, int] = {}
         self._entries: dict[str, dict[int, tuple[Entry, ...]]] = {}
         self._messages: dict[int, tuple[Collection[str], Collection[str]]] = {}
         self._unconfirmed: set[int] = set()
         self._late: set[int] = set()
-        """Those that are late whatever their envelopes say."""
+        """Messages that are late, whatever their envelopes say."""
         self._keys: dict[str, int] = {}
         self._unknown: set[int] = set()
-        """Messages of versions that are not known here. They may add to any counter, so nothing is exact."""
+        """Messages in versions that this process does not know. They may add to any counter, so no view is exact."""
         self._views: dict[str, View] = {}
         self._empty = View((), floor, next(_VERSIONS), exact)
 
     @property
     def exact(self) -> bool:
-        """Whether all that is pending can be told."""
+        """Whether views show everything that is pending."""
         return self._exact and not self._unknown
 
     def __len__(self) -> int:
@@ -48,7 +48,7 @@ class Pending:
         return number in self._messages
 
     def add(self, number: int, envelope: Envelope, *, confirmed: bool = True, late: bool = False) -> Sequence[str]:
-        """Message `number` is there; the receipt keys of its parts. Numbers rise in the order in which they win."""
+        """Add a message and return the receipt keys of its parts. If two carry the same id, the lower number counts."""
         if not confirmed:
             self._unconfirmed.add(number)
         if late:
@@ -67,18 +67,20 @@ class Pending:
         return keys
 
     def add_unknown(self, number: int) -> None:
-        """Message `number` is there, and what it adds is not known."""
+        """Add a message whose increments this process can't read."""
         self._unknown.add(number)
         self._show_anew()
 
     def confirm(self, number: int) -> None:
-        """The message is known to be published: its entries add to values."""
+        """Count the entries of a message that is known to be published."""
         self._unconfirmed.discard(number)
         for counter in self._messages[number][0]:
             self._views.pop(counter, None)
 
     def remove(self, numbers: Sequence[int], floor: int) -> None:
-        """These messages are known to be applied at `floor`. Of one that was never seen here, any counter may be."""
+        """Remove messages that are known to be applied at `floor`. One that was never added here may have held any
+        counter, so it raises the floor of all.
+        """
         for number in numbers:
             if number not in self._messages:
                 self._unknown.discard(number)
@@ -90,14 +92,14 @@ class Pending:
             self._raise_all(max(self._floors.values()))
 
     def raise_floor(self, counter: str, floor: int) -> None:
-        """Whatever was read of it before is void."""
+        """Void what was read of the counter before `floor`."""
         self._floors[counter] = max(floor, self._floors.get(counter, self._floor))
         self._views.pop(counter, None)
         if len(self._floors) > MOST_FLOORS:
             self._raise_all(max(self._floors.values()))
 
     def withdraw(self, number: int) -> Collection[str]:
-        """As if it had never been there; the counters whose entries are gone."""
+        """Remove a message without raising floors. Returns the counters that it had entries of."""
         counters, keys = self._messages.pop(number)
         self._unconfirmed.discard(number)
         self._late.discard(number)
@@ -147,16 +149,16 @@ class Pending:
 
 
 class KeptByBroker:
-    """The writing side of an overlay whose entries are a broker's messages: publishing makes them, acks settle them."""
+    """The writing side of an overlay whose entries are a broker's messages: publishes add them, acks settle them."""
 
     def entered(self, envelopes: Sequence[Envelope]) -> AbstractAsyncContextManager[None]:  # noqa: ARG002
         return nullcontext()
 
     def check(self) -> None:
-        """The broker says it."""
+        """Do nothing: the broker's own check is enough."""
 
     async def settle(self, applied: Collection[str], time: int) -> None:
-        """Done by the ack."""
+        """Do nothing: the ack settles them."""
 
     async def unsettled(self, limit: int) -> Collection[str]:  # noqa: ARG002
         return ()

@@ -1,4 +1,4 @@
-"""Owns the cached bases, and reads counters exactly: one lookup in flight per counter, however many readers."""
+"""Owns the cached bases and reads counters exactly, with one lookup in flight per counter for all its readers."""
 
 import asyncio
 import contextlib
@@ -17,17 +17,17 @@ from shared.runtime.clock import Clock
 MOST_BASES: Final = 20_000
 LONGEST_AGE: Final = 60.0
 MOST_TRIES: Final = 100
-"""Of a snapshot. A floor rises while one is taken, though hardly twice; a store that was put back stays behind it."""
+"""Tries for one snapshot. A floor may rise meanwhile, but hardly twice; a restored backup of a store stays below it."""
 MOST_LOOKUPS: Final = 32
-"""At once. Each is a connection to a file, or a call to a server; the others wait in line."""
+"""Concurrent lookups; others wait. Each uses a connection to a file or a call to a server."""
 MOST_NAMES: Final = 100_000
-"""Being looked up, or waiting for it; beyond it reads are told to come back."""
+"""Counters being looked up or waiting for it. Beyond that, reads are refused and may be retried."""
 _LOOKED_UP = metrics.READS.labels("looked up")
 _CACHED = metrics.READS.labels("cached")
 
 
 class _Answer(NamedTuple):
-    """A reading, and of which base and view it is."""
+    """A reading, with the base and the version of the view that it was made from."""
 
     base: Base
     version: int
@@ -35,18 +35,18 @@ class _Answer(NamedTuple):
 
 
 class FreshRead(NamedTuple):
-    """A reading of an instant within the call, and what else the store knew at it."""
+    """A reading of an instant within the call, and what else the store held at that instant."""
 
     reading: Reading
     guard: Guard
     done: bool
-    """Whether the receipt was there."""
+    """Whether the receipt was `settled`."""
     flaw: str = ""
-    """Why the store's part can't be told."""
+    """Why the store's part of the value is unknown."""
 
 
 class Reader:
-    """`max_age` is the age in seconds up to which a base will do; what is pending is always of this moment."""
+    """Reads counters. `max_age` is the greatest age of a base in seconds; what is pending is always current."""
 
     def __init__(self, store: Snapshots, overlay: Overlay, clock: Clock, cache_ttl: float) -> None:
         self._store = store
@@ -57,10 +57,10 @@ class Reader:
         self._flights: dict[str, asyncio.Task[Mapping[str, Reading]]] = {}
         self._slots = asyncio.Semaphore(MOST_LOOKUPS)
         self._viewed = 0
-        """Views that bases were made with."""
+        """How many views bases were made with."""
 
     async def read(self, counters: Sequence[str], max_age: float | None = None) -> list[Reading]:
-        """One reading for each, in order. Not `exact` where the overlay or the store can't be."""
+        """One reading per counter, in order. A reading is not `exact` if its view or its base is not."""
         age = self._cache_ttl if max_age is None else min(max_age, LONGEST_AGE)
         found = await self._view(counters, age)
         missing = [name for name, reading in found.items() if reading is None]
@@ -71,9 +71,9 @@ class Reader:
         return [found[name] for name in counters]  # type: ignore[misc] # all were found
 
     async def look(self, counter: str, receipt: str) -> FreshRead:
-        """One counter anew, its guard, and whether that receipt is `applied`: all at one instant.
+        """Read one counter from the store, with its guard and whether that receipt is `settled`, all at one instant.
 
-        Its base is not kept: a look-up in flight may be of a later instant, or follow with one of an earlier.
+        The base is not cached, since a lookup in flight may have one of a later instant, or replace it by an older one.
         """
         async with self._slots:
             readings, totals, applied = await self._look((counter,), (receipt,))
@@ -81,7 +81,11 @@ class Reader:
         return FreshRead(readings[counter], total.guard, receipt in applied, total.flaw)
 
     async def _view(self, names: Sequence[str], age: float) -> dict[str, Reading | None]:
-        """What the cached bases say together with a view of now."""
+        """Readings from the cached bases and a current view; None where no base will do.
+
+        If a base was made after the view was asked for, the view is asked for again: it may hold an entry that was
+        applied and removed before the base asked for receipts, so the increment would count twice.
+        """
         found: dict[str, Reading | None] = {}
         rest: Sequence[str] = names
         while rest:
@@ -95,7 +99,7 @@ class Reader:
         return found
 
     def _cached(self, name: str, view: View, age: float) -> Reading | None:
-        """What the cached base says together with the view; None if there is none or it will not do."""
+        """A reading from the cached base and the view; None if there is no base or it will not do."""
         answer = self._answers.get(name)
         if answer is None or self._clock.monotonic() - answer.base.born > age:
             return None
@@ -130,10 +134,10 @@ class Reader:
         return reading
 
     async def _look_up(self, names: Sequence[str], age: float) -> Mapping[str, Reading]:
-        """Wait for the lookups in flight, since they may do; look up what is still missing together.
+        """Wait for the lookups in flight, then look up together what is still missing.
 
-        A flight that began before this read does only together with a view of now. One that began after it does as it
-        is: its view is of an instant within this read, so two flights are the most that a read waits for.
+        The base of a lookup that began before this read needs a current view. A lookup that began after it took its
+        view within this read, so its readings are used as they are. So a read waits for two lookups at most.
         """
         found: dict[str, Reading] = {}
         earlier = {self._flights[name] for name in names if name in self._flights}
@@ -151,14 +155,14 @@ class Reader:
 
     def _take_off(self, names: Sequence[str]) -> asyncio.Task[Mapping[str, Reading]]:
         if len(self._flights) + len(names) > MOST_NAMES:
-            raise OverloadedError(f"{len(self._flights)} counters are being looked up: ask for fewer at once")
+            raise OverloadedError(f"{len(self._flights)} counters are being looked up: read fewer at once")
         flight = asyncio.create_task(self._snapshot(names), name=f"lookup of {names[0]}")
 
         def landed(flight: asyncio.Task[Mapping[str, Reading]]) -> None:
             for name in names:
                 del self._flights[name]
             if not flight.cancelled():
-                flight.exception()  # seen: whoever waits gets it, and perhaps nobody waits any more
+                flight.exception()  # mark it as seen: each waiter gets it, but there may be none left
 
         for name in names:
             self._flights[name] = flight
@@ -172,7 +176,7 @@ class Reader:
     async def _look(
         self, names: Sequence[str], also: Collection[str] = ()
     ) -> tuple[Mapping[str, Reading], Mapping[str, Total], Collection[str]]:
-        """Choose the instant; then read the overlay; then, at that instant, totals and receipts of all its entries."""
+        """Choose the instant, then read the overlay, then totals and the receipts of all its entries at the instant."""
         for _ in range(MOST_TRIES):
             born = self._clock.monotonic()
             async with self._store.snapshot() as snapshot:
@@ -202,11 +206,14 @@ class Reader:
                     found[name] = reading
                 await self._settle(views, applied, snapshot.time)
                 return found, totals, applied
-        raise TransientError("the store is older than what the broker knows to be applied: do they belong together?")
+        raise TransientError(
+            "the store is older than what the broker knows to be applied: see that they belong together, and whether"
+            " the store was restored from a backup"
+        )
 
     async def _settle(self, views: Mapping[str, View], applied: Collection[str], time: int) -> None:
-        """What the snapshot found settled needs no entry any more."""
+        """Remove the entries that the snapshot found settled."""
         keys = {entry.key for view in views.values() for entry in view.entries if entry.key in applied}
         if keys:
-            with contextlib.suppress(TransientError):  # then the next one does it
+            with contextlib.suppress(TransientError):  # the next snapshot tries again
                 await self._overlay.settle(keys, time)

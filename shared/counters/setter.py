@@ -1,7 +1,7 @@
-"""Owns how a counter is set: by what an exact reading lacks, in one commit with a receipt and the counter's guard.
+"""Owns how a counter is set: it adds the difference to an exact reading, with a receipt and the guard in one commit.
 
-What was accepted before the reading is in it, applied or not; what comes later counts after the set. Whoever else has
-set the counter since then has changed the guard, and so the commit fails. See docs/adr/0009.
+Increments accepted before the reading are part of it, applied or not. Later ones count after the set. If the counter
+was set again since the reading, its guard has changed and the commit fails. See docs/adr/0009.
 """
 
 import asyncio
@@ -39,10 +39,10 @@ from shared.runtime.clock import Clock
 from shared.runtime.ids import mint
 
 PATIENCE: Final = 5.0
-"""Seconds in which others may be faster, or the store may fail; before that, as long again in line."""
+"""Seconds for retries while other sets are faster or the store fails. A set may wait in line for as long before."""
 LONGEST: Final = HOUR
-"""Milliseconds of the store's time in which a set has to be done: as long the receipt of an earlier request is surely
-there. A process that stood still for days does not set the counter again.
+"""Milliseconds of the store's time within which a set must be done. The receipt of an earlier request surely lives as
+long, so a process that stood still for days does not set the counter again.
 """
 SET: Final = "set"
 RESET: Final = "reset"
@@ -54,27 +54,27 @@ _NOTHING_HAPPENED: Final = (InexactError, OverloadedError, StorageFullError)
 
 
 class ChangeRequest(NamedTuple):
-    """What is asked for."""
+    """A set, a reset or a delete that a client or a job asks for."""
 
     kind: str
     value: int = 0
     key: str | None = None
-    """Under which it happens once, however often it is asked for."""
+    """The Idempotency-Key: requests with the same one change the counter once."""
     expires: int = 0
-    """When its receipts expire, by the store's time; 0: as late as those of any set."""
+    """When its receipts expire, by the store's time; 0 for the usual lifetime."""
     until: int | None = None
-    """The store's time after which it is not done any more; None: an hour from now."""
+    """The store's time after which it must not happen; None for an hour from now."""
 
 
 class Change(NamedTuple):
-    """What came of it."""
+    """The value of the counter before and after."""
 
     before: int
     after: int
 
 
 class Setter:
-    """Sets counters, one after the other where they are the same: others would have to begin anew."""
+    """Sets counters. Sets of one counter run one after the other, since only one of several at once can succeed."""
 
     def __init__(
         self,
@@ -88,7 +88,7 @@ class Setter:
         pick: Callable[[int], int] = random.randrange,
         backoff: Callable[[], Backoff] = lambda: Backoff(0.01, 0.5),
     ) -> None:
-        """`receipts_live` in milliseconds; `new_counter`: how many shards it has."""
+        """`receipts_live`: in milliseconds. `new_counter`: the number of shards of a new counter."""
         self._reader = reader
         self._store = store
         self._overlay = overlay
@@ -100,8 +100,8 @@ class Setter:
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def set(self, counter: str, wish: ChangeRequest) -> Change:
-        """Return when every process reads it so. `InexactError`, `OverloadedError` and `StorageFullError` say that
-        nothing happened; after any other error it may have.
+        """Return when every process reads the new value. `InexactError`, `OverloadedError` and `StorageFullError` mean
+        that nothing happened. After any other error it may have happened.
         """
         receipt = key_of_set(counter, wish.kind, wish.key or mint())
         change = await self._set(counter, wish, receipt)
@@ -109,14 +109,14 @@ class Setter:
         return change
 
     async def set_existing(self, counter: str, wish: ChangeRequest, receipt: str) -> Change | None:
-        """As `set`, once for this receipt; unless the counter does not exist: None."""
+        """Like `set`, once per receipt. Returns None, and changes nothing, if the counter does not exist."""
         return await self._set(counter, wish, receipt, existing=True)
 
     async def _set(self, counter: str, wish: ChangeRequest, receipt: str, *, existing: bool = False) -> Change | None:
         until = self._clock.monotonic() + PATIENCE
         async with self._locks.setdefault(counter, asyncio.Lock()):
             if self._clock.monotonic() > until:
-                raise ShareError("others are setting this counter, one after the other")
+                raise ShareError("too many requests set this counter, one after the other: retry later")
             done = await self._insist(counter, wish, receipt, existing=existing)
             if done is None:
                 return None
@@ -130,8 +130,8 @@ class Setter:
     async def _insist(
         self, counter: str, wish: ChangeRequest, receipt: str, *, existing: bool
     ) -> tuple[Change, int] | None:
-        """Until the receipt is there, ours or that of an earlier request. The same receipt each time: a commit that was
-        taken for lost may come late.
+        """Retry until the receipt exists, from this request or an earlier one. Each try uses the same receipt, since a
+        commit that seemed lost may still happen.
         """
         until = self._clock.monotonic() + PATIENCE
         backoff = self._backoff()
@@ -174,27 +174,27 @@ class Setter:
             raise InexactError(f"a counter is set only while it can be read exactly: {look.flaw}")
         if not reading.exact:
             raise InexactError(
-                "a counter is set only while it can be read exactly, which this one can't be now: with Pub/Sub it takes"
-                " COUNTERSINK_OVERLAY=redis://…, and all processes must reach it"
+                "a counter is set only while it can be read exactly, which is not possible now: with Pub/Sub, set"
+                " COUNTERSINK_OVERLAY=redis://… and see that all processes reach it"
             )
         change = Change(reading.value, wish.value)
         adds = [*self._adds(counter, wish, look, full)]
         said = notes.of_change(secrets.token_hex(6), counter, [add.delta for add in adds], *change)
         expires = wish.expires or await self._store.now() + self._receipts_live
         receipts = [Receipt(f"{receipt}{'+' * number}", expires, note=note) for number, note in enumerate(said)]
-        # A reset of what was deleted does not bring it back: it would hang on whether a flusher has removed it yet.
+        # A reset does not bring a deleted counter back: the outcome would depend on whether a flusher has removed it.
         gone = look.guard.deleted and not reading.exists
         guard = Guard(look.guard.version, deleted=wish.kind == DELETE or (wish.kind == RESET and gone))
         bounds = Bounds(wish.until)
         try:
             time = await self._store.apply(Commit(tuple(receipts), tuple(adds), guard=(counter, guard), bounds=bounds))
         except LateError as error:
-            raise TransientError("this process stood still while it set the counter: send it again") from error
+            raise TransientError("this process stood still while it set the counter: send the request again") from error
         _SETS[wish.kind].inc()
         return change, time
 
     def _adds(self, counter: str, wish: ChangeRequest, look: FreshRead, full: Collection[int]) -> Iterator[ShardAdd]:
-        """As many as it takes, each to a shard of its own. A set makes the counter, whatever its value."""
+        """The adds of the difference, each to a shard of its own. A set makes a new counter even if the value is 0."""
         makes = wish.kind == SET and not look.reading.shards
         shards, full = look.reading.shards or self._new_counter, {*full}
         for delta in divided(wish.value - look.reading.value) or [0] * makes:
@@ -207,20 +207,20 @@ class Setter:
         time, found = await self._store.receipts([receipt])
         change = notes.read(found[receipt].note).change if receipt in found else None
         if change is None:
-            raise TransientError("its receipt has just expired")
+            raise TransientError("an earlier request did this, but its receipt has just expired: read the counter")
         return Change(*change), time
 
 
 def _given_up(why: CountersinkError, *, doubtful: bool) -> CountersinkError:
     if doubtful:
         return TransientError(
-            f"nobody can say whether it happened: send it again under the same Idempotency-Key ({why})"
+            f"it may or may not have happened: send the request again with the same Idempotency-Key ({why})"
         )
-    return ShareError(f"others change this counter all the time, and nothing happened ({why})")
+    return ShareError(f"others keep changing this counter, and nothing happened: send the request again ({why})")
 
 
 def divided(delta: int) -> Sequence[int]:
-    """In parts that a shard can take; none of nothing."""
+    """The delta in parts that a shard can take; no parts if it is 0."""
     sign = 1 if delta > 0 else -1
     whole, rest = divmod(abs(delta), SHARD_FULL)
     return [sign * SHARD_FULL] * whole + [sign * rest] * (rest > 0)

@@ -1,4 +1,4 @@
-"""How a job begins: it is kept, then its first task is published; both are safe to do again. And how it is stopped."""
+"""Owns how a job starts and stops. A start keeps the job, then publishes its first task; both are safe to repeat."""
 
 from typing import Final
 
@@ -12,11 +12,13 @@ from shared.runtime.clock import Clock
 from shared.runtime.ids import mint
 
 _ANY: Final = "-"
-"""A name: whether one counter could be read exactly is whether all could."""
+"""Any counter name: if one counter can be read exactly, all can."""
 
 
 class Starting:
-    """Whoever is killed in between leaves a job without a task: asking for it again is what mends that."""
+    """Starts and stops jobs. A process that is killed during a start may leave a job without a task; starting the job
+    again repairs that.
+    """
 
     def __init__(
         self,
@@ -29,7 +31,7 @@ class Starting:
         store: StoreClock,
         receipts_live: int,
     ) -> None:
-        """`receipts_live` in milliseconds."""
+        """`receipts_live`: in milliseconds."""
         self._jobs = jobs
         self._store = store
         self._tasks = tasks
@@ -39,10 +41,11 @@ class Starting:
         self._receipts_live = receipts_live
 
     async def start(self, kind: str, prefix: str, number: int = 0, *, id_: str | None = None) -> tuple[JobState, bool]:
-        """The job of that id as it is now, and whether it is new. It may be another job: see `Job.asks`.
+        """Start a job. Returns the job of that id, which may be a different one (`Job.asks`), and whether it is new.
 
-        One that still runs is gone through once more, in case that tasks of it were lost. One that has ended needs
-        nothing. `InexactError`: what would have to be read exactly can't be; `NotAloneError`: nothing is compacted.
+        If the job still runs, all of it is visited again, since tasks may have been lost. If it has ended, nothing
+        happens. Raises `InexactError` if it needs exact readings and there are none, and `NotAloneError` if compaction
+        is not allowed.
         """
         if id_ is not None and (there := await self._jobs.get(id_)) is not None and there.state != RUNNING:
             return there, False
@@ -50,8 +53,8 @@ class Starting:
             self._compactor.check()
         if kind in EXACT and not (await self._overlay.view((_ANY,)))[_ANY].exact:
             raise InexactError(
-                f"a job can {kind} only while counters can be read exactly, which they can't be now: with Pub/Sub it"
-                " takes COUNTERSINK_OVERLAY=redis://…, and all processes must reach it"
+                f"a job can {kind} only while counters can be read exactly, which is not possible now: with Pub/Sub,"
+                " set COUNTERSINK_OVERLAY=redis://… and see that all processes reach it"
             )
         expires = await self._store.now() + lifetime_of_job(kind, self._receipts_live)
         job = Job(id_ or mint(), kind, prefix, number, int(self._clock.now() * 1000), expires)
@@ -61,6 +64,6 @@ class Starting:
         return standing, new
 
     async def stop(self, id_: str) -> JobState | None:
-        """The job of that id as it is then: it has failed, unless it had ended. Tasks that are in work are finished."""
+        """Mark a running job as failed and return it as it is then. Tasks that have begun are still finished."""
         await self._jobs.end(id_, FAILED, int(self._clock.now() * 1000), STOPPED)
         return await self._jobs.get(id_)

@@ -1,1 +1,1 @@
-"""Which processes publish, and whether the overlay has all that they accepted."""
+"""The list of processes that publish, and whether the overlay holds everything that they accepted."""

@@ -1,4 +1,4 @@
-"""Owns what one process knows of the fleet: one look in flight, however many readings ask for it, and its changes."""
+"""Owns what one process knows about the fleet. One look at a time is in flight and serves all readings that wait."""
 
 import asyncio
 import logging
@@ -17,13 +17,13 @@ PATIENCE: Final = 2.0
 CHANGE_PATIENCE: Final = 5.0
 """Seconds for the store to take a change."""
 PAUSE: Final = 0.5
-"""Seconds after a failed look in which nobody tries again: readings are inexact meanwhile."""
+"""Seconds without a new look after one has failed. Readings are inexact meanwhile."""
 _DRIFT: Final = 0.001
-"""Our clock may run faster than the store's, but not by so much."""
+"""By how much our clock may run faster than the store's, as a fraction, at most."""
 
 
 class Looks:
-    """A question is served by a look that began at most `age` seconds before it, or after it."""
+    """Looks at the fleet. A question is answered by a look that began after it, or at most `age` seconds before it."""
 
     def __init__(self, book: FleetBook, clock: Clock, age: float) -> None:
         self._book = book
@@ -33,9 +33,9 @@ class Looks:
         self._begun = float("-inf")
         """When the flight began."""
         self._failed = float("-inf")
-        """When the last look that failed had begun."""
+        """When the last failed look began."""
         self._told = float("-inf")
-        """When the last fleet came."""
+        """When `last` was received."""
         self.answered = True
         """Whether the store answered the last look."""
         self._heard = (0, 0.0)
@@ -43,14 +43,14 @@ class Looks:
         self.last: FleetLook | None = None
         """The latest fleet that was seen."""
         self.at = float("-inf")
-        """When the last look that succeeded began: what it shows is of that instant, or later."""
+        """When the last successful look began. It shows the fleet at that instant, or later."""
 
     def fresh(self) -> FleetLook | None:
-        """The last look, if it serves a question that is asked now."""
+        """The last look, if it answers a question that is asked now."""
         return self.last if self.at >= self._clock.monotonic() - self._age else None
 
     async def get(self, age: float | None = None) -> FleetLook | None:
-        """The fleet; None if the store does not say."""
+        """A look at most `age` seconds old, by default the `age` of this object. None if the store does not answer."""
         asked = self._clock.monotonic()
         oldest = asked - (self._age if age is None else age)
         while True:
@@ -64,7 +64,7 @@ class Looks:
             await asyncio.shield(self._flight)
 
     async def change(self, step: Callable[[Fleet, int], Fleet | None]) -> FleetLook:
-        """As `FleetBook.change`, within some seconds."""
+        """Like `FleetBook.change`. Raises `TransientError` if the store does not answer within some seconds."""
         begun = self._clock.monotonic()
         try:
             async with asyncio.timeout(CHANGE_PATIENCE):
@@ -75,14 +75,15 @@ class Looks:
         return look
 
     def now(self) -> int:
-        """The store's clock shows this or more (ms); 0 if it was never heard."""
+        """A lower bound of the store's clock (ms); 0 before the store has answered."""
         time, at = self._heard
         return time + int((self._clock.monotonic() - at) * (1 - _DRIFT) * 1000) if time else 0
 
     def _hear(self, look: FleetLook, begun: float) -> None:
         if look.now >= self.now():
             self._heard = look.now, self._clock.monotonic()
-        # What was asked for after the last answer had come is newer, though the entity was deleted meanwhile.
+        # An answer with a lower version is newer, too, if the question came after the last answer: the entity was
+        # deleted meanwhile.
         if self.last is None or look.fleet.version >= self.last.fleet.version or begun > self._told:
             self.last, self.at, self._told = look, max(begun, self.at), self._clock.monotonic()
 
@@ -91,7 +92,7 @@ class Looks:
             async with asyncio.timeout(PATIENCE):
                 look = await self._book.look()
         except (TransientError, TimeoutError) as error:
-            said = "the store does not say who is in the fleet, reads are not exact: %s"
+            said = "can't read from the store who is in the fleet; reads are not exact until that works: %s"
             _log.log(logging.WARNING if self.answered else logging.DEBUG, said, str(error) or "no answer in time")
             self.answered, self._failed = False, begun
         else:
@@ -101,7 +102,7 @@ class Looks:
             self._flight = None
 
     async def close(self) -> None:
-        """End the look under way."""
+        """Cancel the look in flight."""
         if self._flight is not None:
             self._flight.cancel()
             await asyncio.gather(self._flight, return_exceptions=True)

@@ -1,6 +1,6 @@
-"""Owns the record of one publisher in the fleet, and says whether it may answer.
+"""Owns the fleet's record of one publisher, and says whether the publisher may answer.
 
-`memory://` has members, too: they only ever owe, and those of one topic share a record.
+Processes with `memory://` are members, too. They always owe, and those on one spool file or one topic share a record.
 """
 
 import asyncio
@@ -18,10 +18,10 @@ from shared.runtime.clock import Clock
 _log = logging.getLogger(__name__)
 
 UNKNOWN: Final = "unknown"
-"""Nobody knows what the store says of this member; it answers nothing."""
+"""It is not known what the store says about this member, so it answers nothing."""
 OWES: Final = "owes"
 JOINING: Final = "joining"
-"""A commit is under way that says that it has joined."""
+"""A commit which says that it has joined is under way."""
 JOINED: Final = "joined"
 
 
@@ -29,18 +29,18 @@ class Heritage(NamedTuple):
     """What a member finds in its spool file."""
 
     dead: Collection[str]
-    """Others that had the file and are gone."""
+    """Other members that had the file and are gone."""
     rows: Rows
-    """Theirs, and its own."""
+    """All rows in it: theirs, and its own."""
 
 
 def new_member() -> str:
-    """A name that no other run has, or has had."""
+    """A name that no other run has or had."""
     return uuid4().hex[:16]
 
 
 def in_memory(topic: str, spool: str) -> str:
-    """The member that stands for all processes whose overlay is their own memory, on one spool file or one topic."""
+    """The name of the member that stands for all processes with `memory://` on one spool file or one topic."""
     return f"memory-{spool or topic}"
 
 
@@ -67,30 +67,30 @@ class Membership:
         if spool is not None:
             spool.hold(member)
         self.found: Heritage | None = None
-        """Its rows are to be entered before anything else; then call `inherit`."""
+        """If it is not None, enter its rows before anything else, then call `inherit`."""
         self._heir_of: Collection[str] | None = None
-        """Those whose rows were entered, and who still have the file by the last look; None before the first ones."""
+        """Dead members whose rows were entered and who have the file by the last look; None before any were entered."""
         self._wait = longest_look + MARGIN if longest_look else 0.0
         self._silence = silence
         self._turn = asyncio.Lock()
         self.state = UNKNOWN
         self.epoch = 0
-        """The one that it has joined."""
+        """The epoch that it has joined."""
         self._seen_epoch = 0
         self._seen_at = 0.0
         """When the current epoch was first seen here."""
         self._free = 0.0
-        """From when on it may answer: until then a reader's look may be of before the last change."""
+        """When it may answer. Until then, readers may use a look from before the last change."""
 
     def joined(self, fleet: Fleet) -> bool:
         return self.state == JOINED and self.epoch == fleet.overlay.epoch
 
     def check(self) -> None:
-        """`OverloadedError` if this process may answer nothing now."""
+        """Raise `OverloadedError` if this process may answer nothing now."""
         if self.state == UNKNOWN:
             raise OverloadedError(
-                "this process is not in the store's list of those that accept increments; it goes in as soon as the"
-                " store answers (COUNTERSINK_STORE)"
+                "this process accepts nothing, since it is not in the store's list of processes yet; it enters the list"
+                " as soon as the store answers (COUNTERSINK_STORE)"
             )
         if not self._spool and self._clock.monotonic() - self._looks.at > self._silence:
             raise OverloadedError(
@@ -99,13 +99,13 @@ class Membership:
             )
 
     async def until_free(self) -> None:
-        """Return when no reading leans on a look of before the last change."""
+        """Return when no reading can use a look from before the last change."""
         if (left := self._free - self._clock.monotonic()) > 0:
             await asyncio.sleep(left)
             await self.until_free()
 
     def reconcile(self, look: FleetLook) -> None:
-        """What a look says of this member."""
+        """Learn from a look what the store says about this member, its overlay and its spool file."""
         overlay = look.fleet.overlay
         if overlay.epoch != self._seen_epoch:
             self._seen_epoch, self._seen_at = overlay.epoch, self._clock.monotonic()
@@ -114,13 +114,13 @@ class Membership:
             return
         record = look.fleet.members.get(self.id)
         if record is None or record.struck:
-            _log.info("this process was taken for dead, and comes back")
+            _log.info("this process was taken for dead; it enters the store's list of processes again")
             self.state = UNKNOWN
-        elif self.state == JOINED and not record.joined:  # it did commit that it owes, and has not heard of it
+        elif self.state == JOINED and not record.joined:  # its commit of `owes` was done, and the answer was lost
             self.state = UNKNOWN
 
     def shares(self, look: FleetLook) -> bool:
-        """Whether another process has had the record say `owes`, so that it speaks for this one, too."""
+        """Whether another process that shares the record made it say `owes`. If so, this process needs no commit."""
         record = look.fleet.members.get(self.id)
         if record is None or record.struck or record.joined or record.spool != self._spool:
             return False
@@ -128,7 +128,7 @@ class Membership:
         return True
 
     async def owe(self) -> None:
-        """Return when the store says that this process may have answered what is in no overlay."""
+        """Return when the store says that this process may have accepted something that is in no overlay."""
         async with self._turn:
             if self.state == OWES:
                 return
@@ -139,13 +139,13 @@ class Membership:
 
     def _owes(self, look: FleetLook) -> None:
         self.state = OWES
-        if look.fleet.overlay.epoch:  # before there was an overlay no reading was exact
+        if look.fleet.overlay.epoch:  # without an overlay, no reading has been exact
             self._free = self._clock.monotonic() + self._wait
 
     async def join(self, epoch: int) -> bool:
-        """Have the store say that all that was answered is in the overlay of the epoch; False if it has ended.
+        """Have the store say that all that this process accepted is in the epoch's overlay. False if it did not say so.
 
-        Call it in the same step in which you saw that nothing is left to be written.
+        Call it in the same step of the event loop in which you found nothing left to write.
         """
         if self.state == JOINING:
             return False
@@ -163,37 +163,37 @@ class Membership:
                 self.state = UNKNOWN
                 raise
             if look.fleet.overlay.epoch != epoch:
-                self.state = before  # nothing was written
+                self.state = before  # the epoch has ended, so nothing was written
                 return False
             self.state, self.epoch = JOINED, epoch
-            if epoch > 1:  # before the first one no reading was exact
+            if epoch > 1:  # before the first epoch, no reading was exact
                 self._free = max(self._free, self._seen_at + self._wait)
             return True
 
     async def leave(self) -> None:
-        """Take the record away: everything that was answered is applied."""
+        """Remove the record. Call it only when everything that was accepted is applied."""
         async with self._turn:
             self.state = UNKNOWN
             await self._changed(lambda fleet, _: fleet.without(self.id) if self.id in fleet.members else None)
 
     def inherit(self, found: Heritage) -> None:
-        """Its rows are entered: the next change of the record takes the file over from those who had it."""
+        """Call it when rows are entered. The next change of the record takes the file over from the dead members."""
         self._heir_of, self.found = found.dead, None
 
     def _find(self, fleet: Fleet) -> None:
-        """At first whatever is in the file; later what is there when somebody who had it, too, is struck and gone."""
+        """Set `found`: at first to whatever is in the file, later when a member that had it is struck and gone."""
         if self._file is None or self.found is not None:
             return
         first, had = self._heir_of is None, self._with_spool(fleet)
         if self._heir_of is not None:
             had = {name: one for name, one in had.items() if one.struck and name not in self._heir_of}
         if first or had:
-            dead = had.keys() - self._file.alive()  # asked before the rows are read: these add none any more
+            dead = had.keys() - self._file.alive()  # asked before the rows are read, so the dead can't add any later
             if first or dead:
                 self.found = Heritage(dead, self._file.rows())
 
     def _with_spool(self, fleet: Fleet) -> dict[str, Record]:
-        """Others that may have rows in the same file."""
+        """Other members that may have rows in the same file."""
         return {name: one for name, one in fleet.members.items() if one.spool == self._spool and name != self.id}
 
     def _inherits(self, fleet: Fleet, now: int) -> Fleet:
@@ -202,6 +202,6 @@ class Membership:
     async def _changed(self, step: Callable[[Fleet, int], Fleet | None]) -> FleetLook:
         look = await self._looks.change(step)
         if self._heir_of and self._with_spool(look.fleet).keys().isdisjoint(self._heir_of):
-            self._heir_of = ()  # `memory://` may use the name of its record again
+            self._heir_of = ()  # forget the names, since `memory://` may use that of its record again
         self.reconcile(look)
         return look

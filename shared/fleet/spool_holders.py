@@ -1,4 +1,4 @@
-"""Which processes have a spool file open: each holds a lock file beside it, which ends with the process."""
+"""Owns which processes have a spool file open. Each locks a file beside it, and the lock ends with the process."""
 
 import fcntl
 import os
@@ -9,28 +9,27 @@ from uuid import uuid4
 
 
 class SpoolHolders:
-    """Of one spool file. A process that stands still holds its lock; one that is gone does not, however it went.
-
-    Several processes may be one member.
+    """The holders of one spool file. A process that stands still keeps its lock; one that ended has lost it, however it
+    ended. Several processes may be one member.
     """
 
     def __init__(self, folder: Path, spool: str) -> None:
-        """`folder` of the file itself, and not of a link to it. `spool`: its id, since its name may change."""
+        """`folder`: of the file itself, not of a link to it. `spool`: the file's id, since its name may change."""
         self._folder = folder
         self._spool = spool
         self._locks = re.compile(re.escape(spool) + r"\.([^.]+)\.[0-9a-f]{8}\.holder")
         self._held: int | None = None
 
     def hold(self, member: str) -> None:
-        """Until `close`, or the end of this process."""
+        """Hold the file for the member, until `close` or the end of this process."""
         own = self._folder / f"{self._spool}.{member}.{uuid4().hex[:8]}.holder"
         new = own.with_suffix(".new")
         self._held = os.open(new, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
         fcntl.flock(self._held, fcntl.LOCK_EX)
-        new.rename(own)  # nobody sees it without its lock
+        new.rename(own)  # only now, so that nobody sees it without its lock
 
     def alive(self) -> set[str]:
-        """Members that have it. Whoever had it and is not among them adds no row any more."""
+        """The members that have the file. A member that had it and is not among them adds no more rows."""
         found = [(match[1], path) for path in self._folder.iterdir() if (match := self._locks.fullmatch(path.name))]
         return {member for member, path in found if not _removed(path)}
 
@@ -41,12 +40,12 @@ class SpoolHolders:
 
 
 def _removed(path: Path) -> bool:
-    """Remove the lock file if its process is gone."""
+    """Whether the process of the lock file is gone. If so, the file is removed."""
     try:
         file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
         return True
-    except PermissionError:  # another user's: nobody can tell
+    except PermissionError:  # another user's file, so its process may live
         return False
     try:
         fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)

@@ -1,1 +1,1 @@
-"""What lives in memory alone: the overlay of one process, and fakes of all ports, held to their contracts."""
+"""Adapters in memory: the overlay of one process, and fakes of all ports that pass the contract suites."""

@@ -21,7 +21,7 @@ class _Held:
 
 
 class MemoryBroker:
-    """Publisher and subscription on one dict; what lives longer than the processes that use it."""
+    """Publisher and subscription on one dict. It outlives the (simulated) processes that use it."""
 
     def __init__(self, clock: Clock, lease: float = 60.0, max_pending_bytes: int = 2**26) -> None:
         self._clock = clock
@@ -101,7 +101,7 @@ class MemoryBroker:
             held.until = 0.0
 
     def letters(self, after: int) -> list[tuple[int, Letter]]:
-        """What is buried, in order of arrival."""
+        """The dead letters with a number above `after`, in order of arrival."""
         return [
             (number, Letter(replace(_delivery(number, held), token=str(number)), held.buried))
             for number, held in self._messages.items()
@@ -123,15 +123,15 @@ class MemoryBroker:
         return number in self._messages and self._messages[number].buried is not None
 
     def buried(self) -> dict[str, str]:
-        """Message ids and reasons."""
+        """The reasons of all dead letters, by message id."""
         return {str(number): held.buried for number, held in self._messages.items() if held.buried}
 
     def unburied(self) -> int:
-        """Messages that are not acknowledged."""
+        """How many messages are neither acknowledged nor buried."""
         return sum(held.buried is None for held in self._messages.values())
 
     def expire_leases(self) -> None:
-        """As if every lease had run out."""
+        """End all leases, as if their time were over."""
         for held in self._messages.values():
             held.until = min(held.until, self._clock.now())
 

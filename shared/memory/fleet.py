@@ -9,7 +9,7 @@ from shared.ports.fleet import FleetLook
 
 
 class MemoryFleetBook:
-    """Its changes count in the store's time."""
+    """Keeps the fleet. Each change advances the store's time."""
 
     def __init__(self, store: MemoryStore) -> None:
         self._store = store

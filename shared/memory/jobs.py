@@ -1,4 +1,4 @@
-"""Jobs and their tasks in memory: fakes, and the queue of a process that does a whole job by itself."""
+"""Jobs and their tasks in memory: fakes for tests, and the queue of a process that runs a whole job alone."""
 
 import asyncio
 from collections.abc import Collection, Mapping, Sequence
@@ -10,7 +10,7 @@ from shared.runtime.clock import Clock
 
 
 class MemoryJobs:
-    """State is replaced, never changed."""
+    """Keeps jobs. Their states are replaced and never changed, so callers may keep what they got."""
 
     def __init__(self) -> None:
         self._jobs: dict[str, JobState] = {}
@@ -68,7 +68,7 @@ class _LeasedTask:
 
 
 class MemoryTasks:
-    """The last that came goes first, so that there are never many of them; what is given back, last."""
+    """Hands out the newest task first, so that few wait at a time. Tasks that were given back come last."""
 
     def __init__(self, clock: Clock, lease: float = 60.0) -> None:
         self._clock = clock

@@ -7,7 +7,7 @@ from shared.model.words import Delivery, Letter
 
 
 class MemoryDeadLetters:
-    """There are no leases on them."""
+    """One pass through the dead letters. They have no leases."""
 
     complete = True
 
@@ -32,4 +32,4 @@ class MemoryDeadLetters:
         self._broker.rebury(delivery, reason)
 
     async def close(self) -> None:
-        """Nothing was taken from others."""
+        """Do nothing, since nothing is leased."""

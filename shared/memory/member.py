@@ -1,4 +1,4 @@
-"""The overlay of an ingest in its own memory, as a member of the fleet: others must know that they do not see it."""
+"""The overlay in an ingest's own memory, with a member in the fleet, so that others know that they do not see it."""
 
 import asyncio
 import logging
@@ -21,7 +21,7 @@ SOON: Final = 1.0
 
 
 class MemberOverlay(ProcessOverlay):
-    """Its member owes as long as it lives (rule 4): all processes on one topic, or one spool file, share a record."""
+    """Its member always owes (rule 4), so all processes on one spool file or one topic share a record."""
 
     def __init__(
         self,
@@ -37,13 +37,13 @@ class MemberOverlay(ProcessOverlay):
         self._task: asyncio.Task[None] | None = None
 
     async def open(self) -> None:
-        """Begin. The store may be away: then nothing is accepted until it has answered."""
+        """Start. If the store is away, nothing is accepted until it has answered."""
         with suppress(TransientError):
             await self._step()
         self._task = asyncio.create_task(self._run(), name="membership")
 
     async def close(self) -> None:
-        """The record stays: what was accepted here may not be applied yet."""
+        """Stop. The record stays, since what was accepted here may not be applied yet."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
@@ -67,7 +67,7 @@ class MemberOverlay(ProcessOverlay):
             try:
                 await self._step()
             except TransientError as error:
-                _log.debug("the store is asked again for the place of this process in the fleet: %s", error)
+                _log.debug("can't update the record of this process in the store, trying again: %s", error)
 
     async def _step(self) -> None:
         look = await self._looks.get(SOON / 2)

@@ -1,4 +1,4 @@
-"""The overlay of one ingest process, in its memory: memory:// where the broker keeps none."""
+"""The overlay in the memory of one ingest process, for `memory://` with a broker that keeps none."""
 
 import heapq
 import logging
@@ -13,14 +13,14 @@ from shared.runtime.clock import Clock
 _log = logging.getLogger(__name__)
 
 MOST_ENTRIES: Final = 200_000
-"""Beyond it the oldest go. Readings are not exact here anyway: they miss what was dropped until it is applied."""
+"""With more entries, the oldest are dropped. Readings miss these until they are applied, and are not exact anyway."""
 PATIENCE: Final = 10.0
-"""Seconds in which readers, or flushers, may settle an entry before it is asked for."""
+"""Seconds for readers or flushers to settle an entry before `unsettled` names it."""
 
 
 class ProcessOverlay:
-    """Sees what this process has published, and nothing of others: so its views are not exact, but for tests in which
-    all publish through one.
+    """Sees only what this process has published, so its views are not exact. `exact` is for tests in which all publish
+    through one overlay.
     """
 
     def __init__(self, clock: Clock, most_entries: int = MOST_ENTRIES, *, exact: bool = False) -> None:
@@ -30,7 +30,7 @@ class ProcessOverlay:
         self._last = 0
         self._numbers: dict[str, set[int]] = {}
         self._there: dict[int, tuple[Sequence[str], int, float]] = {}
-        """Oldest first: receipt keys, how many entries, and when it was made."""
+        """Receipt keys, number of entries and time of creation of each message, oldest first."""
         self._entries = 0
         self._due: list[tuple[float, int]] = []
         self._full = False
@@ -55,7 +55,7 @@ class ProcessOverlay:
         self.confirm(numbers, envelopes)
 
     def begin(self, envelopes: Sequence[Envelope]) -> Sequence[int]:
-        """Entries of all of them, unconfirmed; their numbers."""
+        """Make unconfirmed entries of all envelopes and return their numbers."""
         return [self._add(envelope, confirmed=False) for envelope in envelopes]
 
     def confirm(self, numbers: Sequence[int], envelopes: Sequence[Envelope]) -> None:
@@ -71,7 +71,7 @@ class ProcessOverlay:
                 self._forget(number)
 
     def check(self) -> None:
-        """There is always room: the oldest goes."""
+        """Do nothing: there is always room, since the oldest entries are dropped."""
 
     async def settle(self, applied: Collection[str], time: int) -> None:
         numbers = sorted({number for key in applied for number in self._numbers.get(key, ())})
@@ -94,7 +94,7 @@ class ProcessOverlay:
         return keys
 
     def _add(self, envelope: Envelope, *, confirmed: bool) -> int:
-        """One that is confirmed when it is made is late: it may have been applied before anybody could see it here."""
+        """Add an envelope. If it is confirmed at once it is late, since it may have been applied before it was here."""
         self._last = number = self._last + 1
         keys = self._pending.add(number, envelope, confirmed=confirmed, late=confirmed)
         entries = len(envelope.sums) + len(envelope.keyed)
@@ -110,7 +110,7 @@ class ProcessOverlay:
     def _drop_oldest(self) -> None:
         if self._entries > self._most_entries and not self._full:
             self._full = True
-            _log.warning("too much is not applied yet: reads miss the oldest of it. Do the flushers keep up?")
+            _log.warning("too many increments wait to be applied, and reads miss the oldest: do the flushers keep up?")
         while self._entries > self._most_entries and len(self._there) > 1:
             self._forget(next(iter(self._there)))
 

@@ -1,4 +1,4 @@
-"""A store in memory, with its whole history, so that a snapshot can be of any instant."""
+"""A store in memory."""
 
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -25,7 +25,7 @@ PAGE: Final = 100
 
 
 class MemoryStore:
-    """Its time counts commits and removals. State is replaced, never changed, so a snapshot is a reference."""
+    """Time counts commits, compactions and removals. State is replaced, never changed, so snapshots are references."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -34,7 +34,7 @@ class MemoryStore:
         self._shards: dict[tuple[str, int], int] = {}
         self._receipts: dict[str, Receipt] = {}
         self._bodies: dict[str, Receipt] = {}
-        """Those that have one, which are few."""
+        """The receipts that have a body, which are few."""
         self._times: dict[str, int] = {}
         self._carried: dict[str, int] = {}
         self._guards: dict[str, Guard] = {}
@@ -44,16 +44,16 @@ class MemoryStore:
         self.parallel = True
 
     def tick(self) -> int:
-        """Its time, after something that is no commit has changed."""
+        """Advance its time, for a change that is no commit, and return it."""
         self._time += 1
         return self._time
 
     def used(self) -> bool:
-        """Whether there is any receipt."""
+        """Whether it has any receipt."""
         return bool(self._receipts)
 
     async def now(self) -> int:
-        """By the clock that it was made with, whichever process asks."""
+        """The time of the store's own clock, whichever process asks."""
         return int(self._clock.now() * 1000)
 
     async def promises(self) -> Sequence[Promise]:
@@ -71,7 +71,7 @@ class MemoryStore:
         if commit.guard is not None and self._guards.get(commit.guard[0], Guard()).version != commit.guard[1].version:
             raise ChangedError(f"{commit.guard[0]} has been set meanwhile")
         if any(self._marks.get(mark[:2], 0) != mark.seen for mark in commit.marks):
-            raise ChangedError("it has been imported meanwhile")
+            raise ChangedError("a counter of this commit has been imported meanwhile")
         if any(not -(2**63) <= add.delta < 2**63 for add in commit.adds):
             raise RefusedError("a sum is beyond int64")
         full = {
@@ -103,7 +103,7 @@ class MemoryStore:
         return self._time
 
     def _written_by(self, commit: Commit) -> dict[str, Receipt]:
-        """The receipts as they will be."""
+        """The receipts as they will be after the commit, by key."""
         dead = {key: receipt for key, receipt in self._receipts.items() if receipt.state == DEAD}
         if any(receipt.key not in dead for receipt in commit.revived):
             raise AlreadyAppliedError("a receipt to be revived is not dead")
@@ -115,7 +115,7 @@ class MemoryStore:
             raise LateError(now)
 
     def _check_shards(self, commit: Commit) -> None:
-        """Those that are not there."""
+        """Raise `ShrunkError` if a shard does not exist because its counter was compacted."""
         shrunk = {
             add.counter
             for add in commit.adds
@@ -160,7 +160,7 @@ class MemoryStore:
     async def compact(self, counter: str, num_shards: int, receipt: Receipt) -> int:
         number = self._configs.get(counter, 0)
         if receipt.key in self._receipts:
-            raise AlreadyAppliedError("it has been compacted by this receipt")
+            raise AlreadyAppliedError("the receipt of this compaction exists")
         if number <= num_shards:
             return number
         shards = {shard: count for shard, count in self._shards.items() if shard[0] != counter or shard[1] < num_shards}
@@ -223,7 +223,7 @@ class MemoryStore:
 
 
 class MemorySnapshot:
-    """References to what was current."""
+    """A snapshot: references to the state at one instant."""
 
     exact = True
 
@@ -265,7 +265,7 @@ T = TypeVar("T")
 
 
 class MemoryBooks:
-    """Copies of what was current."""
+    """The books: copies of the state at one instant."""
 
     exact = True
 

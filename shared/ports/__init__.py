@@ -1,5 +1,5 @@
-"""What the core needs of the outside, as Protocols. Adapters fill them.
+"""What the core needs from the outside, as Protocols that adapters implement.
 
-Each is held to its sentences by one contract suite (tests/contracts), which every adapter passes.
+The docstrings are promises: tests/contracts has one suite per port, and every adapter passes it.
 All methods raise `TransientError` when the outcome is unknown or a later try may succeed.
 """

@@ -1,4 +1,4 @@
-"""The role of a store that an audit depends on, and the words of what it reads."""
+"""The role of a store that an audit depends on, and the types of what it reads."""
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager
@@ -16,16 +16,16 @@ class Kept(NamedTuple):
 
 
 class Config(NamedTuple):
-    """What a store says of a counter beside its shards."""
+    """What a store knows about a counter, apart from its shards."""
 
     counter: str
     num_shards: int
     carried: int
-    """What receipts that have been deleted said of it."""
+    """The sum that its deleted receipts stood for."""
     since: float | None
-    """When it was made (seconds since 1970; 0 if nobody knows), where `carried` does not hold all that was deleted."""
+    """When it was made (seconds since 1970, 0 if unknown). None where `carried` includes all deleted receipts."""
     flaw: str = ""
-    """Why nobody knows its number of shards."""
+    """Why its number of shards is unknown."""
 
 
 class Shard(NamedTuple):
@@ -35,27 +35,27 @@ class Shard(NamedTuple):
     number: int
     held: int
     written: int
-    """The store's time of the last write, whoever wrote; 0 where nobody but us can."""
+    """The store's time of the last write by any program; 0 where only Countersink can write."""
     flaw: str = ""
-    """Why nobody knows what it holds."""
+    """Why its count is unknown."""
 
 
 class Books(Protocol):
-    """All that a store holds, at one instant, a page at a time, so that it need not fit into memory."""
+    """All that a store holds at one instant, in pages, so that it need not fit into memory."""
 
     exact: bool
-    """Whether it is of one instant. Otherwise what is written meanwhile may be seen in part."""
+    """Whether all pages show one instant. If not, they may show parts of concurrent writes."""
 
     def receipts(self) -> AsyncIterator[Sequence[Kept]]:
-        """In the order of their keys."""
+        """All receipts, in the order of their keys."""
         ...
 
     def configs(self) -> AsyncIterator[Sequence[Config]]:
-        """In an order of the store. Also counters of which only deleted receipts are known."""
+        """All configs, in an order of the store. Includes counters that are known only from deleted receipts."""
         ...
 
     def shards(self) -> AsyncIterator[Sequence[Shard]]:
-        """In an order of the store."""
+        """All shards, in an order of the store."""
         ...
 
 
@@ -63,5 +63,5 @@ class Accounts(StoreClock, Protocol):
     """Opens the books."""
 
     def books(self) -> AbstractAsyncContextManager[Books]:
-        """Everything at one instant, as for `Snapshots.snapshot`. It may take its time."""
+        """Open everything at one instant, chosen as for `Snapshots.snapshot`. Reading it may take long."""
         ...

@@ -1,4 +1,4 @@
-"""What the core needs of a broker, and may rely on from every adapter."""
+"""What the core may rely on from every broker."""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -13,75 +13,75 @@ class Publisher(Protocol):
         """Return when all messages are durable.
 
         After an error any of them may have been published, at once or later, so a retry can publish twice.
-        `OverloadedError`, `StorageFullError` and `UnkeptError`: none was, and none will be. `TooLargeError`: none was,
-        and one of them never can be.
+        The exceptions are `OverloadedError`, `StorageFullError` and `UnkeptError`: no message was published, and none
+        will be; and `TooLargeError`: no message was published, and one of them never can be.
         """
         ...
 
     async def check(self) -> None:
-        """Raise what a publish would raise now."""
+        """Raise the error that a publish would raise now."""
         ...
 
 
 class Subscription(Protocol):
-    """Leases messages to flushers: at least once, in no promised order, to one holder at a time."""
+    """Leases messages to flushers: each at least once, in no promised order, to one holder at a time."""
 
     async def pull(self, limit: int, max_bytes: int, wait: float) -> Sequence[Delivery]:
-        """Lease at least one message, waiting up to `wait` seconds; none if none came, or a little early.
+        """Lease messages, waiting up to `wait` seconds for the first. Returns none if none came, or a little early.
 
-        At most `limit` of them, and of `max_bytes` of data together unless the first alone is larger. A message whose
-        lease ran out, or that was given back, is delivered again with a new token, and a higher `attempt` as far as
-        the broker, or this object, knows of the earlier ones.
+        There are at most `limit` messages, with at most `max_bytes` of data together unless the first alone is larger.
+        A message that was given back, or whose lease ended, is delivered again with a new token. Its `attempt` rises
+        with each delivery that the broker, or this object, knows of.
         """
         ...
 
     async def extend(self, tokens: Sequence[str], seconds: float) -> None:
-        """Have these leases end `seconds` from now, 600 at most. A lease that was lost stays lost; that is no error."""
+        """Have these leases end `seconds` from now, 600 at most. Leases that were lost stay lost without an error."""
         ...
 
     async def ack(self, tokens: Sequence[str], floor: int) -> None:
-        """Done: forget these messages. A lease that was lost stays lost, and its message will come again.
+        """Forget these messages. A message whose lease was lost is delivered again.
 
-        `floor` is the store's time at which all of them are known to be applied; an overlay that lives in the broker
-        drops their entries and raises the floor of their counters in the same step.
+        `floor` is the store's time at which all of them are known to be applied. If the broker holds the overlay, it
+        removes their entries and raises the floors of their counters in the same step.
         """
         ...
 
     async def give_back(self, tokens: Sequence[str]) -> None:
-        """End these leases now: the messages are delivered again at once."""
+        """End these leases now. The messages are delivered again at once."""
         ...
 
     async def bury(self, delivery: Delivery, reason: str) -> None:
         """Put the message among the dead letters with the reason, then forget it. Safe to do twice.
 
-        What it carries stays pending for readers: it was accepted, and it is not applied.
+        Its increments stay pending for readers: they were accepted and are not applied.
         """
         ...
 
 
 class DeadLetters(Protocol):
-    """One way through what was buried. Where the broker has leases, it holds what it hands out; elsewhere another one
-    may be handed the same. Receipts tell.
+    """One pass through the dead letters. Where the broker has leases, what is handed out is leased. Elsewhere two
+    passes may get the same letter; receipts tell what was done with it.
     """
 
     complete: bool
-    """Whether what is found is all there is."""
+    """Whether a pass finds all dead letters."""
 
     async def pull(self, limit: int, max_bytes: int) -> Sequence[Letter]:
-        """Some that this object has not handed out yet; none if it finds no more. Limits as for a `Subscription`.
+        """Letters that this object has not handed out yet; none if it finds no more. Limits as for a `Subscription`.
 
         A message that was buried twice may be two letters.
         """
         ...
 
     async def ack(self, tokens: Sequence[str], floor: int) -> None:
-        """Forget these for good. Safe to do twice. `floor` and overlay as for a `Subscription`."""
+        """Forget these letters for good. Safe to do twice. `floor` means what it does for a `Subscription`."""
         ...
 
     async def bury(self, delivery: Delivery, reason: str) -> None:
-        """It stays, with this reason. This object does not hand it out again."""
+        """Keep the letter, with this reason. This object does not hand it out again."""
         ...
 
     async def close(self) -> None:
-        """Give back what was handed out and is not forgotten: others find it at once."""
+        """Give back the letters that were handed out and not forgotten, so that others find them at once."""
         ...

@@ -1,4 +1,4 @@
-"""The ports of the fleet: the one entity in the store that says which readings may be exact, and rows of a spool."""
+"""The ports of the fleet: the entity in the store that says which readings may be exact, and the rows of a spool."""
 
 from collections.abc import AsyncIterator, Callable, Collection
 from typing import NamedTuple, Protocol
@@ -12,54 +12,54 @@ class FleetLook(NamedTuple):
 
     fleet: Fleet
     changed: int
-    """The store's time of its last change, comparable with those of snapshots and floors; 0 if there is no entity."""
+    """The store's time of its last change, comparable with snapshots and floors; 0 if there is no entity."""
     now: int
-    """The store's clock, or a little less: milliseconds since 1970."""
+    """The store's clock, or a little less, in milliseconds since 1970."""
 
 
 class FleetBook(Protocol):
     """Keeps the fleet. Both methods raise `TransientError` if the store does not answer; a change may have happened."""
 
     async def look(self) -> FleetLook:
-        """Read it, strongly consistent. Without the entity: version 0, nobody is a member."""
+        """Read the fleet with strong consistency. If there is no entity, it has version 0 and no members."""
         ...
 
     async def change(self, step: Callable[[Fleet, int], Fleet | None]) -> FleetLook:
-        """Write what `step` makes of the fleet and of the store's clock (ms), unless that is None; what is there then.
+        """Call `step` with the fleet and the store's clock (ms), write what it returns, and return the fleet then.
 
-        `step` sees the fleet as it is, and nobody else changes it meanwhile; it may be called several times.
-        The version is raised here. Without an entity it sees what `fleet.first` makes.
+        Nothing is written if `step` returns None. The change is atomic, so `step` may be called several times. This
+        method raises the version. If there is no entity, `step` gets the result of `fleet.first`.
         """
         ...
 
 
 class Rows(Protocol):
-    """What was in the spool file at one instant."""
+    """The rows that a spool file held at one instant."""
 
     left: bool | None
-    """Whether there is one that can't be read; None before all of them were read."""
+    """Whether some rows can't be read; None until all were read."""
 
     def read(self) -> AsyncIterator[tuple[Envelope, int]]:
-        """All of them and when they were taken (store's time, ms), oldest first. Who stops before the end is given the
-        last one again, and what comes after it, by the next call.
+        """All rows and when they were taken (store's time, ms), oldest first. If you stop before the end, the next call
+        begins with the last row that you got.
         """
         ...
 
     async def gone(self) -> bool:
-        """Whether all of them have been forwarded."""
+        """Whether all rows have been forwarded."""
         ...
 
 
 class SpoolFile(Protocol):
-    """A spool file, which processes may have together, or one after the other."""
+    """A spool file. Several processes may use it, at once or one after the other."""
 
     @property
     def id(self) -> str:
-        """Of the file, for ever."""
+        """The id of the file, which never changes."""
         ...
 
     def hold(self, member: str) -> None:
-        """From now on this process is that member, and may add rows."""
+        """From now on this process adds rows as that member."""
         ...
 
     def alive(self) -> Collection[str]:
@@ -67,5 +67,5 @@ class SpoolFile(Protocol):
         ...
 
     def rows(self) -> Rows:
-        """What is there now."""
+        """The rows that are there now."""
         ...

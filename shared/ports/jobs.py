@@ -1,4 +1,4 @@
-"""The ports of jobs: where what is known of them is kept, and what hands out their tasks.
+"""The ports of jobs: one keeps their state, the other hands out their tasks.
 
 As with the other ports, all methods raise `TransientError` when the outcome is unknown or a later try may succeed.
 """
@@ -10,39 +10,42 @@ from shared.model.jobs import Done, Job, JobState, Task
 
 
 class Jobs(Protocol):
-    """Keeps jobs, what became of their tasks, and how far they are."""
+    """Keeps jobs, the results of their tasks, and their progress."""
 
     async def create(self, job: Job) -> tuple[JobState, bool]:
-        """Keep it, with one open task, unless there is one of its id; the one that is there, and whether it is new."""
+        """Keep the job, with one open task, unless its id exists. Returns the job of that id and whether it is new."""
         ...
 
     async def get(self, job: str) -> JobState | None:
-        """None if it is not there. Numbers may be a little behind while it runs, all but an `open` of 0."""
+        """The job, or None if it does not exist. Numbers may lag a little while it runs, but an `open` of 0 is true."""
         ...
 
     async def record(self, done: Done) -> Done | None:
-        """Keep it and have the job's progress grow by it, in one step, unless that task is kept already. What is kept:
-        this, or the earlier one. None if the job is not there.
+        """Keep the result of a task and add it to the job's progress, in one step. If the task has a result already,
+        nothing changes. Returns the result that is kept, or None if the job does not exist.
         """
         ...
 
     async def recorded(self, job: str, begins: Collection[str]) -> Mapping[str, Done]:
-        """Those of the tasks that begin there which are kept, by where they begin. Chunks may be left out."""
+        """The results that are kept of the tasks that begin at these names, by name. Chunks may be left out."""
         ...
 
     async def end(self, job: str, state: str, when: int, why: str = "") -> None:
-        """It is so from now on, unless it has ended before."""
+        """Set the state of a job that runs. Nothing changes if it has ended before."""
         ...
 
     async def chunks(self, job: str, after: str, limit: int) -> Sequence[tuple[str, bytes]]:
-        """Of the tasks that begin behind `after`, or at the beginning if it is empty: the first `limit` of them, in
-        order, where each begins and its chunk. None if no more are there.
+        """A page of the job's recorded tasks, in order: where each begins, and its chunk.
+
+        The page starts behind `after`, or with the first task if `after` is empty. An empty page means that there are
+        no more.
         """
         ...
 
     async def sweep(self, now: int, limit: int) -> int:
-        """Delete what is left of jobs that expired before `now` (ms), up to `limit` tasks; how many rows went. Fewer
-        does not mean that none is left. A job has failed before the first of its tasks goes: what it says is not whole.
+        """Delete up to `limit` tasks of jobs that expired before `now` (ms), and jobs without tasks. Returns how many
+        rows were deleted; fewer than `limit` does not mean that none is left. A job is marked as failed before its
+        first task is deleted, since its results are incomplete from then on.
         """
         ...
 
@@ -51,31 +54,31 @@ class Lease(NamedTuple):
     """A task that is handed out."""
 
     token: str
-    """Names the lease. A later one of the same task has another."""
+    """Names the lease. A later lease of the same task has another token."""
     task: Task
 
 
 class Tasks(Protocol):
-    """Hands out tasks: at least once, in no promised order, to one holder at a time. Nobody else can put any in."""
+    """Hands out tasks: each at least once, in no promised order, to one holder at a time. Clients can't add any."""
 
     async def publish(self, tasks: Sequence[Task]) -> None:
-        """Return when all are durable, as far as this queue is. After an error any of them may have been published."""
+        """Return when all are as durable as this queue is. After an error any of them may have been published."""
         ...
 
     async def pull(self, limit: int, wait: float) -> Sequence[Lease]:
-        """At least one, waiting up to `wait` seconds; none if none came, or a little early. A lease that ran out, or
-        was given back, is handed out again.
+        """Lease tasks, waiting up to `wait` seconds for the first. Returns none if none came, or a little early. A task
+        that was given back, or whose lease ended, is handed out again.
         """
         ...
 
     async def extend(self, tokens: Sequence[str]) -> None:
-        """Have these leases begin anew. A lease that was lost stays lost; that is no error."""
+        """Restart these leases at their full length. Leases that were lost stay lost without an error."""
         ...
 
     async def ack(self, tokens: Sequence[str]) -> None:
-        """Done: forget these. A lease that was lost stays lost, and its task will come again."""
+        """Forget these tasks. A task whose lease was lost is handed out again."""
         ...
 
     async def give_back(self, tokens: Sequence[str]) -> None:
-        """End these leases now: the tasks are handed out again at once."""
+        """End these leases now. The tasks are handed out again at once."""
         ...

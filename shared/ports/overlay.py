@@ -1,4 +1,4 @@
-"""What the core needs of an overlay, and may rely on from every adapter."""
+"""What the core may rely on from every overlay."""
 
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
@@ -11,43 +11,44 @@ class Overlay(Protocol):
     """Accepted envelopes that are not known to be applied: entries and a floor per counter."""
 
     async def view(self, counters: Sequence[str]) -> Mapping[str, View]:
-        """Entries and floor of each of the counters, all at one instant within the call."""
+        """The entries and the floor of each counter, all at one instant within the call."""
         ...
 
     async def names(self, prefix: str) -> Sequence[str]:
-        """Counters with an entry that start with the prefix, in any order."""
+        """Counters that have an entry and start with the prefix, in any order."""
         ...
 
     async def holds(self, keys: Collection[str]) -> Collection[str]:
-        """Those of the envelopes' receipt keys that have an entry."""
+        """Those of these receipt keys of envelopes that have an entry."""
         ...
 
     def entered(self, envelopes: Sequence[Envelope]) -> AbstractAsyncContextManager[None]:
-        """Publish them inside it, all or none at once.
+        """Publish the envelopes inside this block, all of them or none.
 
-        Their entries are there, unconfirmed, when the block begins; confirmed when it has ended well; withdrawn when it
-        fails, even if something was published: whoever tries again makes entries of its own. An entry that is gone when
-        it is to be confirmed is made anew, late.
+        Their entries exist, unconfirmed, when the block begins, and are confirmed when it ends without an error. If it
+        fails they are withdrawn, even if something was published, since a retry makes its own entries. An entry that
+        has been removed before it is confirmed is made again, as late.
         """
         ...
 
     def check(self) -> None:
-        """Raise what `entered` would raise now."""
+        """Raise the error that `entered` would raise now."""
         ...
 
     async def settle(self, applied: Collection[str], time: int) -> None:
-        """These receipts of envelopes are `settled`, seen at `time` of the store: their counters' floors rise to it,
-        then their entries go.
+        """Remove the entries of these receipt keys of envelopes, which the store had as `settled` at `time`.
+
+        The floors of their counters rise to `time` first.
         """
         ...
 
     async def raise_floor(self, counter: str, time: int) -> None:
-        """What was read of the counter before `time` of the store is void, for all processes, when this returns.
+        """When this returns, what any process read of the counter before the store's `time` is void.
 
-        Its entries stay. `TransientError`: nobody knows.
+        Its entries stay. After a `TransientError` the floor may or may not have risen.
         """
         ...
 
     async def unsettled(self, limit: int) -> Collection[str]:
-        """Receipt keys of entries that nobody has settled for long. Named again after a while that doubles."""
+        """Receipt keys of entries that have waited for long. Each is named again after an interval that doubles."""
         ...

@@ -1,4 +1,4 @@
-"""What this process has entered and nobody has settled yet, in its memory: read while Redis is away, and written again.
+"""Owns a copy of what this process entered and nobody has settled: read while Redis is away, and written again later.
 
 Pure: time is an argument.
 """
@@ -16,13 +16,13 @@ from shared.model.words import Envelope, View
 from shared.redis.entries import Attempt, pieces_of
 
 FIRST_LOOK: Final = 2.0
-"""Seconds after which Redis is asked whether somebody else has settled an attempt; then after twice as many."""
+"""Seconds until Redis is asked whether another process has settled an attempt. They double with each look."""
 LOCAL: Final = "local"
-"""The epoch of views that are of this copy."""
+"""The epoch of views that come from this copy."""
 
 
 class Copy:
-    """Attempts of this process. Bounded: beyond `most_entries` nothing is taken."""
+    """The attempts of this process. A copy that has `most_entries` takes no more."""
 
     def __init__(self, most_entries: int) -> None:
         self._most_entries = most_entries
@@ -34,13 +34,13 @@ class Copy:
         self._process = uuid4().hex[:12]
         self.entries = 0
         self.floor = 0
-        """Not below any at which something was settled here: a snapshot of before may lack it."""
+        """The highest floor at which something was settled here. An earlier snapshot may lack it."""
 
     def add(self, envelopes: Iterable[Envelope], now: float, published: int) -> list[Attempt]:
-        """Unconfirmed. They are published at `published` (ms, store's clock) or later."""
+        """Add unconfirmed attempts. They are published at `published` (ms, store's clock) or later."""
         if self.entries >= self._most_entries:
             raise OverloadedError(
-                f"{self.entries} entries wait to be applied, the overlay's copy in this process holds no more:"
+                f"{self.entries} entries wait to be applied, and the overlay's copy in this process holds no more:"
                 " do the flushers keep up?"
             )
         attempts = []
@@ -54,7 +54,7 @@ class Copy:
         return attempts
 
     def confirm(self, attempt: Attempt, *, late: bool = False) -> None:
-        """Anew and late, if it is gone. `late` also if Redis has not got it."""
+        """Count the attempt. It is added again, as late, if it is gone. Pass `late` if Redis may not have it."""
         attempt.confirmed = True
         if attempt.number in self._attempts and not late:
             self._pending.confirm(attempt.number)
@@ -75,7 +75,7 @@ class Copy:
         self.gone([self._attempts[number] for number in sorted(numbers)], floor)
 
     def gone(self, attempts: Iterable[Attempt], floor: int) -> None:
-        """These are settled, at `floor` or before."""
+        """Remove attempts that were settled, at `floor` or before."""
         self.floor = max(self.floor, floor)
         for attempt in attempts:
             if attempt.number in self._attempts:
@@ -87,11 +87,11 @@ class Copy:
         self._pending.raise_floor(counter, floor)
 
     def confirmed(self) -> list[Attempt]:
-        """What has to be in Redis before this process may be a member."""
+        """The attempts that have to be in Redis before this process may join."""
         return [attempt for attempt in self._attempts.values() if attempt.confirmed]
 
     def due(self, now: float, limit: int) -> list[Attempt]:
-        """Confirmed attempts that it is time to look at again."""
+        """Confirmed attempts that are due for another look."""
         found: list[Attempt] = []
         while self._due and self._due[0][0] <= now and len(found) < limit:
             _, number = heapq.heappop(self._due)

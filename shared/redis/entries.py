@@ -1,4 +1,4 @@
-"""Entries as they travel: attempts to publish, by the parts of an envelope, and what comes back of a counter. Pure."""
+"""Owns how entries are written to Redis, one piece for each part of an envelope, and how they are read back. Pure."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
@@ -10,18 +10,18 @@ from shared.model.parts import parts_of
 from shared.model.words import Entry, Envelope
 
 MOST_IN_ONE_STEP: Final = 2_000
-"""Entries written by one script, about: others wait meanwhile."""
+"""About how many entries one script writes. Other clients of Redis wait meanwhile."""
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """One part of an envelope, on one attempt to publish it."""
+    """One part of an envelope, in one attempt to publish it."""
 
     key: str
-    """Of its receipt."""
+    """The key of its receipt."""
     attempt: str
     published: int
-    """Not later than the attempt: milliseconds since 1970 by the store's clock."""
+    """When it is published, or earlier: milliseconds since 1970 by the store's clock."""
     payload: bytes
     counters: int
 
@@ -31,7 +31,7 @@ class Piece:
 
 @dataclass(slots=True, eq=False)
 class Attempt:
-    """To publish one envelope."""
+    """One attempt to publish an envelope."""
 
     number: int
     envelope: Envelope
@@ -39,14 +39,14 @@ class Attempt:
     born: float
     confirmed: bool = False
     wait: float = 0.0
-    """Seconds until somebody looks again whether it has been settled."""
+    """Seconds until this process looks again whether it has been settled."""
     entries: int = field(init=False)
 
     def __post_init__(self) -> None:
         self.entries = sum(piece.counters for piece in self.pieces)
 
     def rename(self) -> None:
-        """Nothing is in Redis under the new name."""
+        """Give it a name under which nothing is in Redis."""
         self.pieces = tuple(replace(piece, attempt=f"{piece.attempt}r") for piece in self.pieces)
 
 
@@ -58,7 +58,7 @@ def pieces_of(envelope: Envelope, attempt: str, published: int) -> Iterator[Piec
 
 
 def _body(entry: Entry) -> str:
-    """A sum may be longer than a number that Redis's scripts can hold, so all of it is text to them."""
+    """The entry as text, since a sum may be too large for a number in a Redis script."""
     own = "L" if entry.late else ""
     if entry.keyed:
         return f"{own}{entry.delta} {orjson.dumps(entry.keyed).decode()}"
@@ -66,7 +66,7 @@ def _body(entry: Entry) -> str:
 
 
 def read(fields: list[bytes]) -> tuple[bytes, int, tuple[Entry, ...]]:
-    """Version, floor and entries, in order of arrival, of the hash of a counter."""
+    """The version, the floor and the entries in order of arrival, from the hash of a counter."""
     version, floor = b"", 0
     found: list[tuple[int, Entry]] = []
     for name, value in zip(fields[::2], fields[1::2], strict=True):
@@ -99,7 +99,7 @@ def _by_arrival(found: tuple[int, Entry]) -> int:
 
 
 def in_steps(pieces: Iterable[Piece]) -> Iterator[list[Piece]]:
-    """So many at a time that Redis is not kept from others for long."""
+    """Divide the pieces into steps, so that none blocks Redis for long."""
     some: list[Piece] = []
     entries = 0
     for piece in pieces:

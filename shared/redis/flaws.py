@@ -1,4 +1,4 @@
-"""What a Redis must be so that it can hold entries."""
+"""Finds out whether a Redis can hold the overlay."""
 
 from typing import Final
 
@@ -8,7 +8,7 @@ OLDEST: Final = (6, 0)
 
 
 async def flaws_of(server: Server) -> list[str]:
-    """A sentence for each thing that is wrong, with what to do."""
+    """One sentence for each thing that is wrong, with what to do."""
     found = []
     info = _read(await server.plain("INFO", looking=True))
     version = info.get("redis_version", "0")
@@ -19,8 +19,8 @@ async def flaws_of(server: Server) -> list[str]:
     policy = info.get("maxmemory_policy", "noeviction")
     if policy != "noeviction":
         found.append(
-            f"{server.shown} has maxmemory-policy {policy}: it may drop entries, and reads would miss them in silence;"
-            " set it to noeviction"
+            f"{server.shown} has maxmemory-policy {policy}: it may drop entries, and reads would miss them without"
+            " notice; set it to noeviction"
         )
     if info.get("role") not in {None, "master"}:
         found.append(f"{server.shown} is a replica; name the server that takes writes")

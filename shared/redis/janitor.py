@@ -1,4 +1,4 @@
-"""Records of members that are gone: removed when nothing of theirs can be missing. Each step can be done by several."""
+"""Owns what happens to the records of members that seem to be gone. Several processes may do each step at once."""
 
 import logging
 from collections.abc import Mapping
@@ -14,14 +14,14 @@ from shared.runtime.clock import Clock
 _log = logging.getLogger(__name__)
 
 SILENT: Final = 10.0
-"""Seconds without a word in Redis after which a member that has joined is fenced."""
+"""Seconds without a sign of life in Redis after which a member that has joined is fenced."""
 STRUCK_AFTER: Final = 30.0
-"""Seconds for which a record owes before its member is taken for dead, doubled with each time that it came back."""
+"""Seconds for which a record owes before its member is taken for dead. They double each time that it came back."""
 MOST: Final = 3_600.0
 
 
 class Janitor:
-    """Of one live member. That others are silent is no more than a hint: what it does to a live one is safe."""
+    """Works for one live member. That another is silent is only a hint, so each step is safe if the other lives."""
 
     def __init__(self, server: Server, looks: Looks, clock: Clock, member: str, silent: float = SILENT) -> None:
         self._server = server
@@ -30,10 +30,10 @@ class Janitor:
         self._member = member
         self._silent = silent
         self._since: dict[str, tuple[object, float]] = {}
-        """What was last seen of a member, and when first."""
+        """What was last seen of each member, and when that was first seen."""
 
     async def tidy(self, look: FleetLook, seen: Mapping[str, str]) -> None:
-        """`seen`: when Redis has last heard the members of the epoch."""
+        """Fence or strike members that seem to be gone. `seen`: when Redis last heard each member of the epoch."""
         fleet = look.fleet
         others = {name: record for name, record in fleet.members.items() if name != self._member}
         self._since = {name: one for name, one in self._since.items() if name in others}
@@ -46,14 +46,14 @@ class Janitor:
                 await self._strike(name, record)
 
     def _still(self, name: str, sight: object) -> float:
-        """For how many seconds it has been seen like this."""
+        """For how many seconds the member has looked like this."""
         now = self._clock.monotonic()
         if name not in self._since or self._since[name][0] != sight:
             self._since[name] = sight, now
         return now - self._since[name][1]
 
     async def _fence(self, fleet: Fleet, name: str, record: Record) -> None:
-        """Rule 11: once it is fenced and has no entry in the overlay, everything that it answered is applied."""
+        """Fence it. Without an entry in the overlay, all that it answered is applied: its record goes (rule 11)."""
         reply: Any = await self._server.ask(FENCE, fleet.overlay, name)
         if reply[0] != b"ok" or reply[1]:
             return
@@ -73,7 +73,7 @@ class Janitor:
         if after is None or after.strikes == record.strikes:
             return
         _log.warning(
-            "a process may be gone that accepted what no overlay holds (%s): reads are not exact until it is back, or"
-            " flushers have seen that nothing of it is left",
+            "process %s may be gone, and may have accepted something that no overlay holds: reads are not exact until"
+            " it is back, or flushers have seen that nothing of it is left",
             name,
         )

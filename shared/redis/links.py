@@ -1,4 +1,4 @@
-"""The connections to Redis: a few of them, each knowing which server is at its other end. None repeats a command."""
+"""Owns the few connections to Redis. No command is repeated, except when the server said that it did not run."""
 
 import asyncio
 import contextlib
@@ -18,11 +18,11 @@ from shared.model.errors import SettingsError, TransientError
 
 TIMEOUT: Final = 0.5
 MOST: Final = 8
-"""Connections; who finds none waits."""
+"""The most connections in use. Further calls wait."""
 
 
 class AwayError(TransientError):
-    """Redis does not answer, or not as one that can be written to. What was sent may have been done, or be done yet."""
+    """Redis does not answer, or takes no writes. What was sent may have been done, or may still be done."""
 
 
 class FullError(AwayError):
@@ -30,7 +30,7 @@ class FullError(AwayError):
 
 
 class Script:
-    """Text that runs inside Redis as one step, called by its hash."""
+    """A script that runs inside Redis as one atomic step, called by its hash."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -38,29 +38,29 @@ class Script:
 
 
 class Links:
-    """Every call goes out once. Which server answers, each script finds out by itself."""
+    """The connections to one address. Each script finds out by itself which server runs it."""
 
     def __init__(self, url: str, timeout: float = TIMEOUT, most: int = MOST) -> None:
         try:
             self._pool = ConnectionPool.from_url(
                 url.replace("valkey", "redis", 1) if url.startswith("valkey") else url,
-                socket_timeout=None,  # of a whole call, here
+                socket_timeout=None,  # `_Translated` limits the whole call
                 socket_connect_timeout=timeout,
                 retry=Retry(NoBackoff(), 0),
                 protocol=2,
             )
-            self._new()  # an option that nobody knows is found out only by this
+            self._new()  # only this notices an unknown option
         except (TypeError, ValueError) as error:
-            raise SettingsError(f"{shown(url)}: this or an option behind its ? can't be used: {error}") from error
+            raise SettingsError(f"{shown(url)}: this URL or an option after its ? can't be used: {error}") from error
         self._timeout = timeout
         self._turn = asyncio.Semaphore(most)
         self._idle: list[AbstractConnection] = []
         self._dropped = 0
-        """How often."""
+        """How often `drop` was called."""
         self._closed = False
 
     async def run(self, script: Script, prefix: bytes, *arguments: Any) -> Any:
-        """What the script answers; its one key is the prefix."""
+        """Run the script with the prefix as its only key, and return its answer."""
         async with self._lent() as link:
             try:
                 return await _ask(link, "EVALSHA", script.sha, 1, prefix, *arguments)
@@ -68,19 +68,19 @@ class Links:
                 return await _ask(link, "EVAL", script.text, 1, prefix, *arguments)
 
     async def call(self, *command: Any) -> Any:
-        """A command that changes nothing."""
+        """Run a command that changes nothing."""
         async with self._lent() as link:
             return await _ask(link, *command)
 
     @asynccontextmanager
     async def _lent(self) -> AsyncIterator[AbstractConnection]:
-        """A connection, when it is one's turn. Who waits for that while Redis goes away is not kept any longer: each
-        would find it out anew, one after the other.
+        """Lend a connection, in turn. A caller that waits for its turn while Redis goes away fails when it gets it;
+        otherwise such callers would time out one after the other.
         """
         dropped = self._dropped
         async with self._turn, _Translated(self._timeout):
             if dropped != self._dropped:
-                raise AwayError("Redis has gone away meanwhile")
+                raise AwayError("Redis went away while this call waited for a connection")
             link = await self._take()
             try:
                 yield link
@@ -90,18 +90,18 @@ class Links:
             await self._put(link)
 
     async def drop(self) -> None:
-        """The connections that nobody uses: what comes next asks anew who is there."""
+        """Close the idle connections, so that the next calls connect again."""
         self._dropped += 1
         while self._idle:
             await _end(self._idle.pop())
 
     async def close(self) -> None:
-        """What is under way may end; its connections go then."""
+        """Close the idle connections now, and the others when their calls have ended."""
         self._closed = True
         await self.drop()
 
     def _new(self) -> Any:
-        """Typed in part only."""
+        """Make a connection; the library types this only in part."""
         return self._pool.make_connection()  # type: ignore[no-untyped-call]
 
     async def _take(self) -> Any:
@@ -118,7 +118,7 @@ class Links:
         return link
 
     async def _put(self, link: AbstractConnection, error: BaseException | None = None) -> None:
-        """Back, unless its answer may still come."""
+        """Keep the connection for others, unless an answer may still arrive on it."""
         if not self._closed and (error is None or isinstance(error, ResponseError)):
             self._idle.append(link)
         else:
@@ -126,7 +126,7 @@ class Links:
 
 
 class _Translated:
-    """Vendors' errors into ours, after a time at most."""
+    """Translates the vendor's errors into ours, and ends a call that takes too long."""
 
     def __init__(self, timeout: float) -> None:
         self._timeout = asyncio.timeout(timeout)
@@ -149,7 +149,7 @@ class _Translated:
 
 async def _ask(link: AbstractConnection, *command: Any) -> Any:
     if not link.is_connected:
-        raise ConnectionError("the connection was lost")  # it would make a new one, to whichever server
+        raise ConnectionError("the connection was lost")  # `send_command` would reconnect, perhaps to another server
     await link.send_command(*command, check_health=False)
     return await link.read_response()
 

@@ -1,7 +1,7 @@
-"""A process that publishes: what it answers is in the fleet's overlay, or the store says that it may not be there.
+"""Owns what a publisher promises: what it answers is in the fleet's overlay, or the store says that it may not be.
 
-It needs no clock for that. While its record says `joined`, an answer waits for Redis; otherwise the record `owes`, and
-no reading is exact. It comes back when all that it has answered is in the overlay, in its own copy until then.
+While its record says `joined`, an answer waits for Redis. Otherwise the record says `owes`, and no reading is exact.
+The copy keeps what it answers. It joins again when all of that is in the overlay. It uses no lease and no wall clock.
 """
 
 import asyncio
@@ -28,11 +28,11 @@ from shared.runtime.clock import Clock
 _log = logging.getLogger(__name__)
 
 APART_AFTER: Final = 1.0
-"""Seconds for which an answer waits for a Redis that is away, before this process goes on without it."""
+"""Seconds for which an answer waits while Redis is away, before this process goes on without it."""
 
 
 class Member:
-    """`overlay` is the one that this process writes to; None while there is none."""
+    """A member of the fleet. `overlay` is the overlay that it writes to, or None while there is none."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class Member:
         """Whether others may have fenced it since its record was last written."""
 
     def check(self) -> None:
-        """`OverloadedError` if nothing could be accepted now."""
+        """Raise `OverloadedError` if nothing could be accepted now."""
         self.membership.check()
 
     def joined(self) -> bool:
@@ -65,7 +65,7 @@ class Member:
         return self.overlay is not None and self.membership.state == JOINED
 
     async def step(self, look: FleetLook) -> FleetLook:
-        """Whatever is to be done next to be joined; the fleet after it."""
+        """Do what is next on the way to `joined`, and return the fleet after it."""
         self._reconcile(look)
         if (found := self.membership.found) is not None:
             self.lose()
@@ -96,8 +96,10 @@ class Member:
         return self._looks.last or look
 
     async def _entered_rows(self, rows: Rows) -> bool:
-        """Rule 14: before this process arrives it enters what it found, late. What its copy has no room for now, or
-        can't be read, keeps it from joining until it is entered or has been forwarded.
+        """Enter the rows of the spool file into the copy, as late, before this process joins (rule 14).
+
+        Returns whether all rows are entered or have been forwarded. Rows that can't be read, or that the copy has no
+        room for, keep this process from joining until then.
         """
         async for envelope, taken in rows.read():
             try:
@@ -113,22 +115,22 @@ class Member:
             self.lose()
 
     def lose(self) -> None:
-        """What is under way has to be written again."""
+        """Stop using the overlay. What is being written to it has to be written again."""
         self.overlay = None
 
     async def _name(self, seen: FleetLook) -> FleetLook:
-        """Make a new epoch of this server and name it, unless somebody else was faster."""
+        """Make a new epoch on this server and name it in the store, unless another process was faster."""
         nonce = uuid4().hex[:12]
         identity = await self._server.make(nonce)
         if identity is None:
-            raise AwayError(f"Redis at {self._server.shown} is a replica")
+            raise AwayError(f"Redis at {self._server.shown} is a replica: name the server that takes writes")
 
         def step(fleet: Fleet, _: int) -> Fleet | None:
             return fleet.names(nonce, identity, self._server.place) if fleet.overlay == seen.fleet.overlay else None
 
         look = await self._looks.change(step)
         if look.fleet.overlay.nonce == nonce and seen.fleet.overlay.epoch:
-            _log.warning("Redis at %s is the overlay from now on; it is told everything again", self._server.shown)
+            _log.warning("Redis at %s is the overlay from now on; all entries are written there", self._server.shown)
         self._naming.named(nonce, self._clock.monotonic())
         self._reconcile(look)
         return look
@@ -138,7 +140,7 @@ class Member:
         self._changed.set()
 
     async def _join(self, overlay: NamedOverlay) -> None:
-        """All that was answered goes there first. Whatever is answered apart meanwhile makes it begin again."""
+        """Write all that was answered to the overlay, then join. What is answered apart meanwhile is written, too."""
         await self._unfence(overlay)
         self.overlay = overlay
         written = set[int]()
@@ -156,26 +158,26 @@ class Member:
         self._changed.set()
 
     async def _unfence(self, overlay: NamedOverlay) -> None:
-        """Whoever has fenced it may be about to take its record away, so it changes the record before it answers."""
-        before, self._fenced = self._fenced, True  # it may be that only the answer is lost
+        """End a fence. Its maker may be about to remove this record, so change the record before any answer."""
+        before, self._fenced = self._fenced, True  # the write may end a fence while its answer is lost
         self._fenced = await self._write(overlay, (), confirmed=True, again=True) or before
         if self._fenced and self.membership.state == JOINED:
             await self._owe()
         self._fenced = False
 
     async def _write(self, overlay: NamedOverlay, pieces: Iterable[Piece], *, confirmed: bool, again: bool) -> bool:
-        """Whether it was fenced, which is over if it writes `again`."""
+        """Write the pieces. Returns whether this process was fenced, which ends if it writes `again`."""
         head = (self.membership.id, int(confirmed), int(again))
         reply = await self._server.ask(scripts.WRITE, overlay, *head, *_flat(pieces), looking=again)
         if reply[0] != b"ok":
             if self.overlay == overlay:
                 self.lose()
             self._server.wake.set()
-            raise AwayError("Redis is another one, or has been told to take nothing from this process")
+            raise AwayError("this Redis is not the fleet's overlay, or other processes have taken this one for dead")
         return bool(reply[1])
 
     async def write(self, attempts: Sequence[Attempt], *, confirmed: bool) -> bool:
-        """Into the overlay; False if it was lost: then what was written may not be there."""
+        """Write to the overlay. False if it was lost on the way: then what was written may not be there."""
         overlay = self.overlay
         if overlay is None:
             return False
@@ -184,8 +186,10 @@ class Member:
         return self.overlay == overlay
 
     async def announce(self, attempts: Sequence[Attempt]) -> None:
-        """Before they are published: so that readings ask for their receipts. What fails here may still arrive later,
-        when it has been published and applied. Then they have other names, and are entered late under these.
+        """Enter attempts before they are published, so that readings ask for their receipts.
+
+        A write that fails here may still reach Redis after the envelope was published and applied. So the attempts get
+        new names, under which they are entered late.
         """
         try:
             known = await self.write(attempts, confirmed=False)
@@ -196,11 +200,11 @@ class Member:
                 attempt.rename()
 
     async def confirm(self, attempts: Sequence[Attempt]) -> None:
-        """Return when whoever says exact will count them: they are in the overlay, or the store says that they may
-        not be.
+        """Return when every reading that says exact will count them: they are in the overlay, or the store says that
+        they may not be.
         """
         until = self._clock.monotonic() + self._patience
-        for attempt in attempts:  # others may see it from now on, and sets lean on it: the next epoch needs it, too
+        for attempt in attempts:  # others may see it from now on, and sets rely on it: the next epoch needs it, too
             attempt.confirmed = True
         while True:
             self._changed.clear()
@@ -233,7 +237,7 @@ class Member:
             return False
 
     async def forget_settled(self) -> None:
-        """Attempts that somebody else has settled need no place in the copy."""
+        """Remove the attempts that another process has settled from the copy."""
         while (overlay := self.overlay) is not None:
             due = self._copy.due(self._clock.monotonic(), 500)
             if not due:
@@ -248,7 +252,7 @@ class Member:
             self._copy.gone([attempt for attempt in due if attempt.number not in left], int(reply[1]))
 
     async def leave(self) -> None:
-        """Take the record away if nothing that was answered is pending; otherwise others do it, when that is so."""
+        """Remove the record if nothing that was answered is pending. Otherwise other processes remove it later."""
         overlay = self.overlay
         if overlay is not None and self.membership.state == JOINED:
             reply = await self._server.ask(FENCE, overlay, self.membership.id)

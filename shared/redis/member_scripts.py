@@ -1,4 +1,4 @@
-"""What runs inside Redis about the server itself, its epoch, and the members that write there."""
+"""The scripts in Redis that are about the server itself, its epoch, and the members that write there."""
 
 from typing import Final
 
@@ -6,7 +6,7 @@ from shared.redis.links import Script
 from shared.redis.scripts import BEGIN, SERVER
 
 WHO: Final = Script(SERVER + "return {identity, master and 1 or 0, redis.call('EXISTS', EPOCH)}")
-"""Nothing: which server this is, whether it takes writes, and whether it holds the epoch of the prefix."""
+"""No arguments. Answers which server this is, whether it takes writes, and whether it holds the epoch of the prefix."""
 
 MAKE: Final = Script(
     SERVER
@@ -16,7 +16,7 @@ redis.call('HSET', EPOCH, 'floor', '0', 'top', '0')
 return {'ok', identity}
 """
 )
-"""Nothing: make the epoch of the prefix, which nobody uses yet."""
+"""No arguments. Makes the epoch of the prefix, which no process uses yet."""
 
 HEARD: Final = Script(
     BEGIN
@@ -26,7 +26,7 @@ redis.call('HSET', P .. 'seen', ARGV[2], text(now))
 return {'ok', redis.call('HGETALL', P .. 'seen')}
 """
 )
-"""identity, member: it lives; when it and the others were last heard."""
+"""Arguments: identity, member. Notes that the member lives, and answers when each member was last heard."""
 
 FENCE: Final = Script(
     BEGIN
@@ -36,4 +36,6 @@ redis.call('HDEL', P .. 'seen', ARGV[2])
 return {'ok', tonumber(redis.call('HGET', P .. 'owners', ARGV[2]) or '0')}
 """
 )
-"""identity, member: it writes nothing any more until it enters all that it has; its confirmed entries."""
+"""Arguments: identity, member. Refuses its writes until it enters all that it has. Answers how many confirmed entries
+it has.
+"""

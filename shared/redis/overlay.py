@@ -1,6 +1,6 @@
 """The overlay of a fleet in Redis or Valkey: every process sees the entries of all, or knows that it does not.
 
-The store says which overlay is the one, and whether all that was accepted is in it (`shared.fleet`, ADR 18).
+The store says which overlay the fleet uses, and whether all that was accepted is in it (`shared.fleet`, ADR 18).
 """
 
 import asyncio
@@ -40,23 +40,23 @@ MOST_ENTRIES: Final = 300_000
 MOST_WITHDRAWN: Final = 10_000
 KEYS_AT_ONCE: Final = 500
 NOTHING: Final = Ages(0, 0)
-"""Is too old."""
+"""Ages by which no entry is too old or unsure."""
 
 
 class _Told(NamedTuple):
-    """What Redis answered."""
+    """The answer of Redis to a `ViewQuestion`."""
 
     question: ViewQuestion
     floor: int
     unsure: Collection[str] | None
-    """Receipt keys of entries that may have been applied under a receipt that is gone; None if that can't be told."""
+    """Receipt keys of entries that may have been applied under a receipt that has expired. None if that is unknown."""
     hashes: Sequence[Any]
 
 
 class RedisOverlay:
-    """With a `membership` it publishes; without one it only reads and settles.
+    """With a `membership` this process publishes; without one it only reads and settles.
 
-    Between `open` and `close` one task of a member does what is needed to be joined; that of others looks for Redis.
+    A task runs between `open` and `close`. For a member it does what is needed to join; for others it looks for Redis.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class RedisOverlay:
         timeout: float = TIMEOUT,
         most_entries: int = MOST_ENTRIES,
     ) -> None:
-        """`promises`: `Store.promises`. All else is in seconds."""
+        """`promises` is `Store.promises`. Times are in seconds."""
         self._looks = looks
         self._clock = clock
         self._server = server = Server(url, Links(url, timeout))
@@ -91,13 +91,13 @@ class RedisOverlay:
         self._task: asyncio.Task[None] | None = None
 
     async def open(self) -> None:
-        """Begin. Redis and the store may be away; what is so is found out by the first step, which this waits for."""
+        """Start, and wait for the first step, which finds out whether Redis and the store answer. They may be away."""
         with contextlib.suppress(TransientError):
             await self._step()
         self._task = asyncio.create_task(self._run(), name="overlay in Redis")
 
     async def close(self) -> None:
-        """After the last block has ended."""
+        """Stop. Call it after the last `entered` block has ended."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
@@ -109,7 +109,7 @@ class RedisOverlay:
         await self._server.close()
 
     async def view(self, counters: Sequence[str]) -> Mapping[str, View]:
-        """What Redis does not tell, as it is away or has too much of it, is read from the copy, and so is not exact."""
+        """If Redis is away, or has too many entries to show, views come from the copy and are not exact."""
         names = [*dict.fromkeys(counters)]
         shown: Mapping[str, View] = {}
         if self._server.up:
@@ -121,7 +121,7 @@ class RedisOverlay:
         return {name: both(shown[name], here[name]) if name in shown else here[name] for name in names}
 
     async def _shown(self, names: Sequence[str]) -> Mapping[str, View]:
-        """Entries and a look at the fleet, each of after the question or one that serves it (rule 2)."""
+        """Views from Redis, with a look at the fleet that began after the question, or is fresh enough (rule 2)."""
         overlay, look = self._named(), self._looks.fresh()
         if look is None:
             look, views = await asyncio.gather(self._looks.get(), self._told(names, overlay))
@@ -137,7 +137,7 @@ class RedisOverlay:
         return self._views.answer(question, hashes, Context(overlay.nonce, exact, max(floor, changed)), unsure or ())
 
     async def _told(self, names: Sequence[str], overlay: NamedOverlay) -> _Told | None:
-        """What the overlay says; None if it has no name yet."""
+        """What the overlay answers; None if the fleet has not named one yet."""
         if not overlay.epoch:
             return None
         while True:
@@ -196,7 +196,7 @@ class RedisOverlay:
             raise
 
     def _withdraw(self, attempts: Sequence[Attempt]) -> None:
-        """Here at once; in Redis now or later. One that stays there is unconfirmed, so it adds to nothing."""
+        """Withdraw from the copy now, from Redis soon. What stays there counts only if its envelope was published."""
         for attempt in attempts:
             self._copy.withdraw(attempt)
             self._withdrawn += [(piece.key, piece.attempt) for piece in attempt.pieces]
@@ -223,11 +223,11 @@ class RedisOverlay:
             del keys[: reply[1]]
 
     async def raise_floor(self, counter: str, time: int) -> None:
-        """In the overlay that the fleet names now: readers of a later one would not see the floor of another."""
+        """Raise it in the overlay that the fleet names now, since its readers don't see a floor in an earlier one."""
         self._copy.raise_floor(counter, time)
         look = await self._looks.get(0)
         if look is None:
-            raise TransientError("the store does not say which overlay is the one")
+            raise TransientError("the store does not answer, so it is unknown which overlay the fleet uses: try again")
         overlay = look.fleet.overlay
         if overlay.epoch and (await self._server.ask(scripts.RAISE, overlay, time, counter))[0] != b"ok":
             raise AwayError("Redis is not the overlay of the fleet")
@@ -248,7 +248,7 @@ class RedisOverlay:
             self._member.check()
 
     async def flaws(self) -> list[str]:
-        """What is wrong with this Redis for our purpose."""
+        """Why this Redis can't hold the overlay: one sentence for each flaw."""
         return await flaws_of(self._server)
 
     async def _forget(self, overlay: NamedOverlay) -> None:
@@ -270,8 +270,8 @@ class RedisOverlay:
                 continue
             except TransientError as error:
                 _log.warning("the overlay waits for the store: %s", error)
-            except Exception:  # a mistake of ours; without this task nothing would be exact or accepted again
-                _log.exception("the overlay in Redis goes on after an error")
+            except Exception:  # a bug; but without this task nothing would be exact or accepted again
+                _log.exception("unexpected error in the overlay in Redis; it goes on")
 
     async def _step(self, *, woken: bool = True) -> None:
         look = await self._looks.get(self._every / 2 if woken else self._look_every)

@@ -1,18 +1,18 @@
-"""What runs inside Redis, each as one step. Keys are made from the prefix, since there is no cluster.
+"""The scripts that run inside Redis, each as one atomic step. They make keys from the prefix, as there is no cluster.
 
-The prefix names an epoch of the fleet (`shared.model.fleet`): nothing of another epoch is seen. Keys behind it:
+The prefix names an epoch of the fleet (`shared.model.fleet`), so nothing of another epoch is seen. Keys behind it:
 
-epoch     hash, made once, before the epoch has a name in the store: floor (of all counters), top (the greatest floor
-          of any). An epoch without it is lost.
+epoch     hash, made once, before the store names the epoch: floor (of all counters), top (the highest floor of any).
+          An epoch without it is lost.
 c:NAME    hash of a counter: v (version), f (floor), eATTEMPT -> "seq flags receipt-key body"
-k:KEY     hash of a receipt key: rATTEMPT -> "owner seq born flags" (confirmed and late, "10"), pATTEMPT -> payload,
-          which is an object of counters and bodies
-names     sorted set of counters with an entry;  due  sorted set of receipt keys, by when to settle them
+k:KEY     hash of a receipt key: rATTEMPT -> "owner seq born flags" (confirmed and late, like "10"),
+          pATTEMPT -> payload, an object of counters and bodies
+names     sorted set of counters with an entry;  due  sorted set of receipt keys, by when they are to be settled
 old       sorted set of receipt keys, by when they were published (store's clock)
 floors    sorted set of counters that have a floor and no entry, by when that began
-owners    hash: member id -> confirmed entries of its own;  seen  hash: member id -> when it was last heard
-fenced    set of members that others have taken for dead: they write nothing until they have entered all they have
-version   counter
+owners    hash: member id -> number of its confirmed entries;  seen  hash: member id -> when it was last heard
+fenced    set of members that others took for dead: their writes are refused until they enter all that they have
+version   the last version of any counter
 """
 
 from typing import Final
@@ -20,17 +20,17 @@ from typing import Final
 from shared.redis.links import Script
 
 FLOORS_KEPT: Final = 180_000
-"""Milliseconds a floor outlives the last entry of its counter. Then the floor of all counters takes its place."""
+"""Milliseconds that a floor outlives the last entry of its counter. Then the floor of all counters takes its place."""
 PATIENCE: Final = 10_000
-"""Milliseconds in which readers, or flushers, may settle an entry before it is asked for."""
+"""Milliseconds for readers or flushers to settle an entry before `UNSETTLED` names it."""
 ORPHANS_KEPT: Final = 600_000
-"""Milliseconds an unconfirmed entry lives that nobody withdraws. It adds to nothing; confirming would make it anew."""
+"""Milliseconds that an unconfirmed entry lives. It adds to no value, and confirming it later would make it again."""
 MOST_SHOWN: Final = 20_000
-"""Entries in one view. Flushers have stood still for long where there are more; others wait while they are told."""
+"""The most entries in one answer. There are more only if flushers stood still for long. Other clients would wait."""
 MOST_UNSURE: Final = 1_000
-"""Receipt keys of entries that are so old that they may be applied; where there are more, nothing is exact."""
+"""The most receipt keys of entries so old that they may have been applied. With as many or more, nothing is exact."""
 MOST_WORK: Final = 5_000
-"""Entries changed in one step, about: others wait meanwhile."""
+"""About how many entries one step changes. Other clients of Redis wait meanwhile."""
 
 SERVER: Final = """
 local P = KEYS[1]
@@ -42,7 +42,7 @@ local master = said('role') == 'master'
 local clock = redis.call('TIME')
 local now = clock[1] * 1000 + math.floor(clock[2] / 1000)
 local function text(number) return string.format('%.0f', number) end
-local function less(a, b) -- whole numbers in digits, which may be longer than a float is exact
+local function less(a, b) -- compares digits, since a float is not exact for numbers of that size
   if #a ~= #b then return #a < #b end
   return a < b
 end
@@ -54,10 +54,10 @@ BEGIN: Final = (
 if not master or identity ~= ARGV[1] or redis.call('EXISTS', EPOCH) == 0 then return {'bad'} end
 """
 )
-"""Only the server that the fleet has named, while it holds the epoch, answers anything."""
+"""Answers `bad` unless this is the server that the fleet has named, a master, and holds the epoch."""
 
 _REMOVE: Final = """
-redis.call('DEL', P .. 'none') -- a step that has begun to write may go on when memory is short
+redis.call('DEL', P .. 'none') -- Redis lets a script that has begun to write go on when memory is short
 local version
 local work = 0
 local function remove(key, attempt, floor)
@@ -123,7 +123,7 @@ for at = 5, #ARGV, 4 do
       redis.call('HINCRBY', P .. 'owners', owner, 1)
     end
   elseif confirmed == '1' then
-    l = '1' -- it is gone, or never was there: a base may not have asked for it
+    l = '1' -- it is gone or never was there, so a base may not have asked for its receipt
     redis.call('HINCRBY', P .. 'owners', owner, 1)
   end
   redis.call('HSET', P .. 'k:' .. key, 'r' .. attempt, owner .. ' ' .. seq .. ' ' .. born .. ' ' .. c .. l)
@@ -148,8 +148,8 @@ end
 return {'ok', was_fenced}
 """.replace("PATIENCE", str(PATIENCE))
 )
-"""identity, member, confirmed, whether it comes back with what it has answered, then (key, attempt, published,
-payload)… Answers whether it was fenced until then.
+"""Arguments: identity, member, confirmed, again (it enters what it answered before, which ends a fence), then (key,
+attempt, published, payload)… Answers whether the member was fenced until then.
 """
 
 WITHDRAW: Final = Script(
@@ -162,7 +162,7 @@ end
 return {'ok'}
 """
 )
-"""identity, then (key, attempt)…"""
+"""Arguments: identity, then (key, attempt)…"""
 
 SETTLE: Final = Script(
     BEGIN
@@ -176,12 +176,12 @@ end
 return {'ok', #ARGV - 2}
 """.replace("MOST_WORK", str(MOST_WORK))
 )
-"""identity, floor, then keys… Answers how many of them are done."""
+"""Arguments: identity, floor, then keys… Answers how many of the keys are done."""
 
 RAISE: Final = Script(
     BEGIN
     + """
-redis.call('DEL', P .. 'none') -- as above
+redis.call('DEL', P .. 'none') -- as in _REMOVE
 if less(redis.call('HGET', EPOCH, 'top'), ARGV[2]) then redis.call('HSET', EPOCH, 'top', ARGV[2]) end
 local counter = P .. 'c:' .. ARGV[3]
 if less(redis.call('HGET', counter, 'f') or '0', ARGV[2]) then
@@ -191,7 +191,7 @@ end
 return {'ok'}
 """
 )
-"""identity, floor, counter."""
+"""Arguments: identity, floor, counter."""
 
 FORGET: Final = Script(
     BEGIN
@@ -213,8 +213,8 @@ end
 return {'ok'}
 """.replace("FLOORS_KEPT", str(FLOORS_KEPT)).replace("MOST", "1000")
 )
-"""identity, an instant of the store (ms): what was published before it is applied, or never will be. Floors that
-nobody needs any more go, too: what is as old as they are is void for all counters.
+"""Arguments: identity, an instant of the store (ms). Removes what was published before it, which is applied or never
+will be. Also removes old floors, after it has raised the floor of all counters to the highest of them.
 """
 
 VIEW: Final = Script(
@@ -244,8 +244,8 @@ end
 return reply
 """.replace("MOST_SHOWN", str(MOST_SHOWN)).replace("MOST_UNSURE", str(MOST_UNSURE))
 )
-"""identity, an instant as above, another, then (counter, version known)… One instant. `old`: forget first what is too
-old. Otherwise the third answer is the receipt keys of what was published until the other instant.
+"""Arguments: identity, an instant as for FORGET, another instant, then (counter, known version)… Answers `old` if
+FORGET has to run first. Otherwise the third answer is the receipt keys of what was published up to the other instant.
 """
 
 HOLDS: Final = Script(
@@ -256,7 +256,7 @@ for at = 2, #ARGV do found[at - 1] = redis.call('EXISTS', P .. 'k:' .. ARGV[at])
 return {'ok', found}
 """
 )
-"""identity, then keys…"""
+"""Arguments: identity, then keys…"""
 
 UNSETTLED: Final = Script(
     BEGIN
@@ -284,7 +284,7 @@ end
 return {'ok', keys}
 """.replace("PATIENCE", str(PATIENCE)).replace("ORPHANS_KEPT", str(ORPHANS_KEPT))
 )
-"""identity, limit."""
+"""Arguments: identity, limit."""
 
 GONE: Final = Script(
     BEGIN
@@ -296,4 +296,4 @@ end
 return {'ok', redis.call('HGET', EPOCH, 'top'), gone}
 """
 )
-"""identity, then (key, attempt)…: the places of those that were settled, and a floor not below theirs."""
+"""Arguments: identity, then (key, attempt)… Answers the places of those settled, and a floor not below theirs."""

@@ -1,4 +1,4 @@
-"""Redis as this process sees it: there or away. While it is away nothing waits for it; one task looks for it."""
+"""Owns whether Redis is up or away. While it is away, calls fail at once, and one task looks for it."""
 
 import asyncio
 import logging
@@ -16,7 +16,7 @@ _PREFIX: Final = "countersink:"
 
 
 class Identity(NamedTuple):
-    """Which server answers, and what it is."""
+    """Which server answers, and whether it is fit for use."""
 
     name: str
     master: bool
@@ -25,27 +25,27 @@ class Identity(NamedTuple):
 
 
 def prefix_of(overlay: NamedOverlay) -> bytes:
-    """Of all keys of an epoch."""
+    """The prefix of all keys of an epoch."""
     return f"{_PREFIX}{overlay.nonce}:".encode()
 
 
 class Server:
-    """Every call fails at once while Redis is away, but for those of the one that looks for it."""
+    """The server of the overlay. While it is away every call fails at once, unless it is `looking` for the server."""
 
     def __init__(self, url: str, links: Links) -> None:
         self.shown = shown(url)
         self.place = sha256(self.shown.encode()).hexdigest()[:12]
-        """Tells whether others speak of the same server, by its address."""
+        """Stands for its address, so that members can tell whether they use the same one."""
         self._links = links
         self.up = False
         self.wake = asyncio.Event()
-        """Set when the task that looks for it has something to do."""
+        """Set when the task that looks for Redis has something to do."""
         self._said = ""
 
     async def ask(self, script: Script, overlay: NamedOverlay, *arguments: Any, looking: bool = False) -> list[Any]:
-        """What the script answers about the overlay: a word, then what belongs to it. `bad`: it is not this server's.
+        """Run the script on the overlay. Returns a word, then data. The word `bad`: the overlay is not on this server.
 
-        `AwayError`: it may have run, or may run yet; `FullError`: it has not.
+        Raises `AwayError` if the script may have run, or may still run, and `FullError` if it did not.
         """
         identity = overlay.identity.encode()
         reply: list[Any] = await self._run(script, prefix_of(overlay), identity, *arguments, looking=looking)
@@ -54,7 +54,7 @@ class Server:
         return reply
 
     async def plain(self, *command: Any, looking: bool = False) -> Any:
-        """A plain command that changes nothing."""
+        """Run a plain command that changes nothing."""
         self._check(looking=looking)
         try:
             return await self._links.call(*command)
@@ -63,13 +63,13 @@ class Server:
             raise
 
     async def who(self, overlay: NamedOverlay) -> Identity:
-        """Look for it: which server is there, and whether it holds the epoch."""
+        """Look for Redis. Returns which server answers, and whether it holds the epoch."""
         name, master, holds = await self._run(WHO, prefix_of(overlay), looking=True)
         self.up = True
         return Identity(name.decode(), bool(master), bool(holds))
 
     async def make(self, nonce: str) -> str | None:
-        """Make a new epoch's own key; the identity of the server, or None if it takes no writes."""
+        """Make a new epoch's own key. Returns the identity of the server, or None if it takes no writes."""
         reply = await self._run(MAKE, prefix_of(NamedOverlay(nonce=nonce)), looking=True)
         return reply[1].decode() if reply[0] == b"ok" else None
 
@@ -89,23 +89,23 @@ class Server:
             raise AwayError(f"Redis is away: {self.shown}")
 
     def found(self) -> None:
-        """It answers, and takes what is written."""
+        """Note that Redis answers and takes writes."""
         if self._said:
             _log.warning("Redis at %s is back", self.shown)
         self._said = ""
 
     async def _lost(self, error: AwayError) -> None:
         if self.up:
-            self.wake.set()  # once: who looks for it in vain takes its time
+            self.wake.set()  # only once: while it stays away, the task that looks for it keeps its pauses
         self.up = False
         self._say(str(error))
         await self._links.drop()
 
     def _say(self, why: str) -> None:
-        """Once until it is back."""
+        """Log why Redis is away, once until it is back."""
         if not self._said:
             _log.warning(
-                "%s (%s): increments are accepted all the same, and reads are not exact until it is back",
+                "%s (%s): increments are still accepted, but reads are not exact until it is back",
                 why,
                 self.shown,
             )

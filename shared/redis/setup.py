@@ -1,4 +1,4 @@
-"""Whether a Redis is fit for the overlay."""
+"""Checks whether a Redis is fit for the overlay."""
 
 from collections.abc import AsyncIterator
 from typing import Final
@@ -12,20 +12,20 @@ _PART: Final = "overlay"
 
 
 class RedisSetup:
-    """Looks on; it is no member of the fleet."""
+    """Only looks at Redis; it is no member of the fleet."""
 
     def __init__(self, server: Server) -> None:
         self._server = server
 
     async def provision(self) -> AsyncIterator[Finding]:
-        yield Finding(OK, _PART, f"{self._server.shown}: nothing is to be done, the first process makes what it needs")
+        yield Finding(OK, _PART, f"{self._server.shown}: nothing to do, the first process makes what it needs")
 
     async def findings(self) -> AsyncIterator[Finding]:
         try:
             flaws = await flaws_of(self._server)
         except TransientError as error:
             said = f"{self._server.shown}: can't be reached ({error}): see that it runs and COUNTERSINK_OVERLAY names"
-            yield Finding(FAIL, _PART, f"{said} it; until it can, reads are not exact")
+            yield Finding(FAIL, _PART, f"{said} it; until then, reads are not exact")
             return
         yield Finding(OK, _PART, f"{self._server.shown}: can be reached")
         for flaw in flaws:

@@ -1,4 +1,4 @@
-"""Views of counters as Redis answered them; what has not changed since is neither sent nor read again."""
+"""Owns the cache of views that Redis has answered. A view that has not changed is neither sent nor parsed again."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -10,20 +10,20 @@ from shared.redis.entries import read
 
 MOST: Final = 20_000
 _VERSIONS: Final = count(-1, -1)
-"""Below those of the local copy's views, so that none is ever shown for another. Of all overlays in this process."""
+"""Below zero, so that none equals a version of the local copy's views. Shared by all overlays in this process."""
 
 
 class Context(NamedTuple):
-    """What holds for all views of one answer."""
+    """What all views of one answer have in common."""
 
     epoch: str
     exact: bool
     floor: int
-    """Of all counters."""
+    """The floor of all counters."""
 
 
 def both(one: View, other: View) -> View:
-    """What two places hold of a counter. What both hold is counted once, by its receipt key; it is not exact."""
+    """Join two views of a counter. An entry that both have counts once, by its receipt key. The result is not exact."""
     return replace(
         one,
         entries=one.entries + other.entries,
@@ -34,7 +34,9 @@ def both(one: View, other: View) -> View:
 
 
 def _doubted(view: View, unsure: Collection[str]) -> View:
-    """It is not cached, and has a version of its own: an entry grows old while nothing else of it changes."""
+    """The view, which is not exact if it has an unsure entry. Then it is not cached and has a version of its own, since
+    entries become unsure by age alone.
+    """
     if any(entry.key in unsure for entry in view.entries):
         return replace(view, version=next(_VERSIONS), exact=False)
     return view
@@ -43,26 +45,26 @@ def _doubted(view: View, unsure: Collection[str]) -> View:
 class _Seen(NamedTuple):
     version: bytes
     floor: int
-    """Of the counter itself."""
+    """The counter's own floor."""
     of: Context
     view: View
 
 
 class ViewQuestion(NamedTuple):
-    """What was known when Redis was asked. Before it answers, the cache may forget that, or learn of others."""
+    """The counters that Redis is asked for, and what the cache held then. It may change before the answer comes."""
 
     counters: Sequence[str]
     known: Mapping[str, _Seen]
 
     def arguments(self) -> Iterator[Any]:
-        """The counters with the versions known."""
+        """Each counter, followed by the version that is known of it."""
         for name in self.counters:
             yield name
             yield self.known[name].version if name in self.known else b""
 
 
 class Views:
-    """A cache of one epoch: forgotten as a whole when it is full, or when another epoch begins."""
+    """A cache for one epoch. It is emptied when it is full, or when another epoch begins."""
 
     def __init__(self) -> None:
         self._seen: dict[str, _Seen] = {}
@@ -79,7 +81,7 @@ class Views:
     def answer(
         self, question: ViewQuestion, hashes: Sequence[Any], of: Context, unsure: Collection[str] = ()
     ) -> dict[str, View]:
-        """Counters with too many entries are left out. Those with an entry of an `unsure` receipt key are not exact."""
+        """Views by counter, without counters that have too many entries. A view with an `unsure` entry is not exact."""
         found = [(name, one) for name, one in zip(question.counters, hashes, strict=True) if one != b"many"]
         views = {name: self._view(name, one, of, question.known.get(name)) for name, one in found}
         return {name: _doubted(view, unsure) for name, view in views.items()} if unsure else views
@@ -92,7 +94,7 @@ class Views:
                 self._empty = (of, View((), of.floor, next(_VERSIONS), of.exact, of.epoch))
             return self._empty[1]
         if b"\n" not in found:
-            assert before is not None  # noqa: S101 - it was asked with the version that it is answered with
+            assert before is not None  # noqa: S101 - Redis sends only a version if the question had the same one
             if before.of == of:
                 return before.view
             version, floor, entries = found, before.floor, before.view.entries

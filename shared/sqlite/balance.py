@@ -1,4 +1,4 @@
-"""Whether all that the file's broker took is accounted for by its store: one look, by the sums that both keep."""
+"""Reads whether a file's store accounts for all that its broker accepted, by the sums that both keep."""
 
 import sqlite3
 
@@ -9,14 +9,14 @@ _READ = "SELECT increments, taken - applied - deduplicated - dead - increments F
 
 
 class SqliteBalance:
-    """Each sum is kept in the transaction that changes what it is of, so no crash can part them."""
+    """Each sum changes in the transaction that changes what it counts, so a crash can't make them disagree."""
 
     def __init__(self, database: Database) -> None:
         self._path = database.path
         self._reader = database.reader()
 
     def read(self) -> Balance:
-        """Short enough for the event loop."""
+        """The balance now. Short enough for the event loop."""
         try:
             return Balance(*self._reader.execute(_READ).fetchone())
         except sqlite3.Error as error:

@@ -1,4 +1,4 @@
-"""All that the file's store holds, in one read transaction; and what swept receipts said, carried on in the file."""
+"""Reads all that a file's store holds, in one read transaction, and keeps the sums of receipts that are swept."""
 
 import sqlite3
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -10,9 +10,9 @@ from shared.ports.books import Config, Kept, Shard
 
 PAGE: Final = 500
 MOST_READ: Final = 2**20
-"""Bytes of notes in a page, and one note: each may have some hundred thousands."""
+"""Bytes of notes after which a page ends. One note may have some hundred thousand."""
 MOST_CARRIED: Final = 2**20
-"""Bytes of notes that one sweep reads, since others wait for it: some hundredths of a second."""
+"""Bytes of notes after which a sweep ends, since others wait for it: some hundredths of a second."""
 _LOW: Final = 32
 _MASK: Final = 2**_LOW - 1
 _CARRY: Final = (
@@ -22,7 +22,7 @@ _CARRY: Final = (
 
 
 class SqliteBooks:
-    """WAL mode keeps what the transaction saw first, however long it takes."""
+    """The books of one read transaction. In WAL mode it sees one instant, however long it takes."""
 
     exact = True
 
@@ -62,7 +62,7 @@ class SqliteBooks:
 
 
 def sweep(db: sqlite3.Connection, before: int, limit: int) -> int:
-    """Delete receipts that expired before that, and carry on what they said. Those that never expire have 0."""
+    """Delete receipts that expired before `before`, and keep their sums in `carried`. 0 stands for no expiry."""
     rows = db.execute("SELECT key, note FROM receipts WHERE expires > 0 AND expires < ? LIMIT ?", (before, limit))
     keys: list[tuple[str]] = []
     sums: dict[str, int] = {}

@@ -1,4 +1,4 @@
-"""The broker in a SQLite file: a table of messages, with leases and redelivery as Pub/Sub has them."""
+"""The broker in a SQLite file: a table of messages, with leases and redelivery like those of Pub/Sub."""
 
 import asyncio
 import sqlite3
@@ -19,19 +19,19 @@ from shared.sqlite.time import FileTime
 from shared.wire.codec import increments_of
 
 POLL: Final = 0.01
-"""Seconds between two looks for messages of other processes; a look is a few microseconds."""
+"""Seconds between two looks for messages of other processes. A look takes a few microseconds."""
 SMALL: Final = 500
-"""Bytes of an envelope with little in it."""
+"""Bytes of a small envelope."""
 COMFORT: Final = 0.9
-"""Of what may be pending: whoever was refused is told to come back when so much is expected to be left."""
+"""The part of the limit that is expected to be pending when a refused client is told to come back."""
 ACKS_KEPT: Final = 10_000
-"""Followers further behind than that read the pending messages anew."""
+"""Overlays that are further behind read all pending messages again."""
 LONGEST_LEASE: Final = 600_000
 """Milliseconds: the most that COUNTERSINK_LEASE allows."""
 _LAPSED: Final = (
     "(SELECT * FROM leases WHERE until <= :now UNION ALL SELECT * FROM leases WHERE until > :now + :longest)"
 )
-"""A lease that lasts for longer is of a clock that has been set back since, and nobody may hold it any more."""
+"""Leases that have ended. One for longer than `longest` was made before the clock was set back, and counts as ended."""
 
 
 _LEASE: Final = (
@@ -42,13 +42,13 @@ _INSERT: Final = "INSERT OR IGNORE INTO messages (data, attributes, published, o
 
 
 def topic_of(database: Database) -> str:
-    """The name of this broker."""
+    """The name of the broker in this file."""
     (name,) = database.reader().execute("SELECT name FROM broker").fetchone()
     return str(name)
 
 
 def claim(database: Database, topic: str) -> None:
-    """Take what is for that topic, now and for ever; `SettingsError` if the file is another's."""
+    """Reserve the file for that topic, for ever. Raises `SettingsError` if it belongs to another topic."""
     with closing(connect_to(database.path)) as db:
         db.execute("UPDATE broker SET name = ? WHERE NOT EXISTS (SELECT 1 FROM sqlite_sequence)", (topic,))
         (name,) = db.execute("SELECT name FROM broker").fetchone()
@@ -57,7 +57,7 @@ def claim(database: Database, topic: str) -> None:
 
 
 class SqlitePublisher:
-    """Durable when `publish` returns: the transaction is synced."""
+    """Publishes to the file. When `publish` returns, its transaction is synced."""
 
     def __init__(
         self, database: Database, clock: Clock, max_pending_bytes: int, reserve: Reserve | None = None
@@ -68,7 +68,7 @@ class SqlitePublisher:
         self._reserve = reserve
         self._drain = Drain(max_pending_bytes / 4)
         self._left = 0
-        """Pending after the last look. What others publish meanwhile makes the drain look slower than it is."""
+        """Bytes pending after the last look. What other processes publish makes the drain look slower than it is."""
 
     async def publish(self, messages: Sequence[Message]) -> None:
         now = int(self._clock.now() * 1000)
@@ -76,7 +76,7 @@ class SqlitePublisher:
         size = sum(len(row[0]) + len(row[1]) for row in rows)
 
         def insert(db: sqlite3.Connection) -> int:
-            """Increments of what was dropped."""
+            """Insert the messages. Returns how many increments were in those that were dropped as repeated."""
             self._admit(db, size)
             taken = increments = dropped = 0
             for row in rows:
@@ -95,7 +95,7 @@ class SqlitePublisher:
         metrics.DEDUPLICATED.inc(await self._database.write(insert))
 
     async def check(self) -> None:
-        """It writes what a publish would write, and takes it back in the same transaction."""
+        """Write what a publish would write, and delete it in the same transaction."""
 
         def touch(db: sqlite3.Connection) -> None:
             self._admit(db, SMALL)
@@ -106,7 +106,7 @@ class SqlitePublisher:
         await self._database.write(touch)
 
     def _admit(self, db: sqlite3.Connection, size: int) -> None:
-        """In the writer's thread, and nowhere else."""
+        """Raise an error if there is no room. Call it in the writer's thread only."""
         (pending,) = db.execute("SELECT bytes FROM broker").fetchone()
         now = self._clock.monotonic()
         if self._left > self._max_pending_bytes // 2:
@@ -126,7 +126,7 @@ class SqlitePublisher:
 
 
 class SqliteSubscription:
-    """Leases for a number of seconds. The token of a lease is the message and the attempt."""
+    """Leases messages for `lease` seconds. The token of a lease names the message and the attempt."""
 
     def __init__(self, database: Database, clock: Clock, lease: float) -> None:
         self._database = database
@@ -190,9 +190,9 @@ class SqliteSubscription:
         await self._database.write(work)
 
     async def bury(self, delivery: Delivery, reason: str) -> None:
-        """The row stays, so that readers go on to count it; it is not delivered any more.
+        """Mark the row as buried. It stays, so that readers still count it, and is not delivered any more.
 
-        What nobody could read has no receipt that counts it as dead, so it is counted here.
+        An unreadable message has no receipt that counts it as dead, so it is counted here.
         """
         lease = _lease_of(delivery.token)
         unread = not increments_of(delivery.message)
@@ -218,7 +218,7 @@ class SqliteSubscription:
 
 
 def forget(db: sqlite3.Connection, numbers: Sequence[int], floor: int) -> None:
-    """These messages are there, and are settled. What is buried is not among the bytes that wait any more."""
+    """Delete messages that exist and are settled. Buried ones are no longer part of the bytes that wait."""
     seqs = orjson.dumps(numbers).decode()
     sizes = db.execute(
         "DELETE FROM messages WHERE seq IN (SELECT value FROM json_each(?))"
@@ -233,19 +233,19 @@ def forget(db: sqlite3.Connection, numbers: Sequence[int], floor: int) -> None:
 
 
 def raise_floor(db: sqlite3.Connection, counter: str, floor: int) -> None:
-    """Whatever was read of that counter before is void, for all who follow."""
+    """Void what any process read of the counter before `floor`."""
     db.execute("UPDATE broker SET floor = max(floor, ?)", (floor,))
     _tell(db, orjson.dumps(counter).decode())
 
 
 def _tell(db: sqlite3.Connection, what: str) -> None:
-    """Those who follow: the messages that went, or the name of a counter that was set."""
+    """Tell the overlays of all processes which messages were deleted, or the name of a counter that was set."""
     db.execute("INSERT INTO acks (seqs) VALUES (?)", (what,))
     db.execute("DELETE FROM acks WHERE number <= (SELECT max(number) FROM acks) - ?", (ACKS_KEPT,))
 
 
 def _next(db: sqlite3.Connection, now: int, limit: int, max_bytes: int) -> list[Delivery]:
-    """Those to be leased now."""
+    """The messages to lease now: those whose leases have ended, then new ones."""
     columns = "m.seq, data, attributes, published"
     again = db.execute(
         f"SELECT {columns}, attempt + 1 FROM {_LAPSED} l JOIN messages m ON m.seq = l.seq"  # noqa: S608 (constant)
@@ -267,7 +267,7 @@ def _next(db: sqlite3.Connection, now: int, limit: int, max_bytes: int) -> list[
 
 
 def _fitting(rows: sqlite3.Cursor, max_bytes: int, *, first: bool = True) -> tuple[list[Delivery], bool]:
-    """As many as `max_bytes` allow, but one at least if it would be the `first`; and whether all of them did fit."""
+    """As many as fit into `max_bytes`, but at least one if it would be the `first`; and whether all of them fitted."""
     deliveries: list[Delivery] = []
     for seq, data, attributes, published, attempt in rows:
         delivery = Delivery(

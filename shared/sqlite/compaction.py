@@ -1,4 +1,4 @@
-"""The compaction of a counter in a SQLite file, in the transaction that it is called in."""
+"""Compacts a counter in a SQLite file, in the caller's transaction."""
 
 import sqlite3
 
@@ -9,15 +9,15 @@ from shared.sqlite import receipts
 
 
 def number_of(db: sqlite3.Connection, counter: str) -> int:
-    """How many shards it has; 0 without a config."""
+    """The counter's number of shards; 0 without a config."""
     row = db.execute("SELECT num_shards FROM configs WHERE counter = ?", (counter,)).fetchone()
     return row[0] if row else 0
 
 
 def compact(db: sqlite3.Connection, counter: str, num_shards: int, receipt: Receipt) -> int:
-    """See `Store.compact`. All of it fits."""
+    """See `ShardNumbers.compact`. Any number of shards fits into the one transaction."""
     if db.execute("SELECT 1 FROM receipts WHERE key = ?", (receipt.key,)).fetchone():
-        raise AlreadyAppliedError("it has been compacted by this receipt")
+        raise AlreadyAppliedError("the receipt of this compaction exists")
     if (number := number_of(db, counter)) <= num_shards:
         return number
     counts = dict(db.execute("SELECT shard, count FROM shards WHERE counter = ?", (counter,)).fetchall())

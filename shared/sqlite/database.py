@@ -30,12 +30,12 @@ T = TypeVar("T")
 Work = Callable[[sqlite3.Connection], T]
 
 LONGEST_TURN: Final = 5.0
-"""Seconds to wait for the other processes on the file."""
+"""Seconds to wait for other processes that write to the file."""
 _MOST_IN_A_GROUP: Final = 256
 _MOST_ORDERS: Final = 10_000
-"""Waiting for the writer."""
+"""The most orders that may wait for the writer."""
 _MIN_SQLITE: Final = (3, 38, 0)
-"""RETURNING and json_each."""
+"""The first version that always has RETURNING and json_each."""
 _NOT_THERE: Final = (
     "Is its volume mounted, and do the settings name it right? The first `countersink up` makes it, or, with"
     " COUNTERSINK_EXISTING=yes, `countersink provision`"
@@ -43,7 +43,7 @@ _NOT_THERE: Final = (
 
 
 class _GroupError(Exception):
-    """No work of the group was to blame: it had not begun, or all of it was done and COMMIT failed."""
+    """A group failed, but not because of its work: none had begun, or all was done and COMMIT failed."""
 
 
 class _Order(NamedTuple):
@@ -52,22 +52,23 @@ class _Order(NamedTuple):
 
 
 class Database:
-    """What waits for the writer while it syncs goes together into the next transaction: one fsync for all of it.
+    """One SQLite file. Work that arrives while the writer syncs shares the next transaction, and so one fsync.
 
-    Reads run on the event loop's thread: in WAL mode they wait for nobody, and one costs a few microseconds, less
+    Reads run on the event loop's thread. In WAL mode they wait for no writer, and one takes a few microseconds, less
     than handing it to a thread. Keep each of them short.
     """
 
     def __init__(self, path: Path, elsewhere: Path | None = None, *, makes: bool = True) -> None:
-        """`elsewhere`: a folder on another volume, which remembers this file. `makes`: a file that is not there is
-        made. `LostFileError`: it is gone, or is not the file that was here before.
+        """`elsewhere`: a folder on another volume that remembers this file. `makes`: make the file if there is none.
+
+        Raises `LostFileError` if the file is gone, or is not the one that was here before.
         """
         self.path = path
         self._loop = asyncio.get_running_loop()
         self._orders: queue.SimpleQueue[_Order | None] = queue.SimpleQueue()
         self._readers: list[sqlite3.Connection] = []
-        # SQLite's own waiting for the write lock sleeps longer each time, however short the others are.
         witness = FileWitness(path, elsewhere)
+        # Writers take turns by a lock of ours: SQLite's own wait sleeps longer each time, however short the others are.
         self._db, self._turn = _prepare(path, witness, makes=makes)
         self._log = Log(path)
         self._db.execute(f"PRAGMA busy_timeout = {LONGEST_TURN * 1000:.0f}")
@@ -76,7 +77,7 @@ class Database:
         self._thread.start()
 
     def reader(self) -> sqlite3.Connection:
-        """A connection for reads on the event loop's thread, where it must not wait; closed with the database."""
+        """A connection for reads on the event loop's thread, which must not wait. It is closed with the database."""
         try:
             connection = connect_to(self.path)
         except sqlite3.Error as error:
@@ -86,9 +87,10 @@ class Database:
         return connection
 
     async def write(self, work: Work[T]) -> T:
-        """Run `work` in a transaction; its result once that is durable.
+        """Run `work` in a transaction. Returns its result when the transaction is durable.
 
-        It may be run again, alone, when a neighbour in its group failed: it must do all through its connection.
+        If other work in the same transaction fails, `work` is rolled back and runs again, alone. So it must change
+        things only through its connection.
         """
         if self._orders.qsize() >= _MOST_ORDERS:
             raise OverloadedError(f"too much waits to be written to {self.path}: is its disk stuck?")
@@ -97,7 +99,7 @@ class Database:
         return await done
 
     async def close(self) -> None:
-        """After all that was ordered."""
+        """Do all work that was ordered, then close."""
         self._orders.put(None)
         await asyncio.to_thread(self._thread.join, LONGEST_TURN + 1)
         for connection in self._readers:
@@ -106,7 +108,7 @@ class Database:
         self._opened.close()
 
     def _write(self) -> None:
-        """The thread."""
+        """Run the writer's thread."""
         orders = self._orders
         ended = False
         while not ended:
@@ -128,9 +130,10 @@ class Database:
         self._db.close()
 
     def _commit(self, group: list[_Order]) -> list[Any]:
-        """A result or an exception for each. Where the work of one failed, all are done again, one by one. Where the
-        file can't be had, none is: each would wait as long as all of them did. Nor where the commit itself failed,
-        since after an error of the disk nobody knows whether it happened.
+        """A result or an exception for each order. If the work of one fails, all run again, one by one.
+
+        If the file can't be locked, none runs again, since each would wait as long as all of them did. Nor if COMMIT
+        fails, since after a disk error it is unknown whether it happened.
         """
         try:
             return self._transact(group)
@@ -162,7 +165,7 @@ class Database:
                 fcntl.flock(self._turn, fcntl.LOCK_UN)
 
     def _take_turn(self) -> None:
-        """Short waits between processes that commit; an error if one of them holds on for long."""
+        """Wait until no other process commits. Raises an error if one of them holds the lock for long."""
         until, pause = time.monotonic() + LONGEST_TURN, 0.0001
         while True:
             try:
@@ -178,7 +181,7 @@ class Database:
                 return
 
     def check(self) -> None:
-        """`DamagedError` if the file is not the one that was opened; also for those who only read."""
+        """Raise `DamagedError` if the file is not the one that was opened. Reads need this check, too."""
         self._opened.check()
 
 
@@ -193,7 +196,7 @@ def _blaming_nobody() -> Iterator[None]:
 def _tell(group: list[_Order], results: list[Any]) -> None:
     for order, result in zip(group, results, strict=True):
         if order.done.done():
-            continue  # nobody waits any more
+            continue  # the caller was cancelled
         if isinstance(result, BaseException):
             order.done.set_exception(result)
         else:
@@ -201,7 +204,7 @@ def _tell(group: list[_Order], results: list[Any]) -> None:
 
 
 def translate(error: BaseException, path: Path) -> BaseException:
-    """A vendor's error as one of ours."""
+    """An error of SQLite as one of ours; other errors as they are."""
     if isinstance(error, CountersinkError) or not isinstance(error, sqlite3.Error):
         return error
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
@@ -209,7 +212,7 @@ def translate(error: BaseException, path: Path) -> BaseException:
     if code == sqlite3.SQLITE_FULL:
         ours = StorageFullError(f"the disk of {path} is full: free some space")
     elif code in {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}:
-        ours = TransientError(f"another program has locked {path} ({error}): it goes on when that lets go")
+        ours = TransientError(f"another program has locked {path} ({error}): close that program, or wait until it ends")
     elif code in {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}:
         ours = DamagedError(
             f"{path} is damaged, or its disk can't be read ({error}): look at the disk, stop all processes on the file"
@@ -222,7 +225,7 @@ def translate(error: BaseException, path: Path) -> BaseException:
 
 
 def _prepare(path: Path, witness: FileWitness, *, makes: bool) -> tuple[sqlite3.Connection, int]:
-    """The connection that writes, and the lock that it takes turns by."""
+    """The connection that writes, and the lock by which processes take turns."""
     if sqlite3.sqlite_version_info < _MIN_SQLITE:
         raise SettingsError(f"SQLite {sqlite3.sqlite_version} is too old: 3.38 or later is needed")
     witness.check()
@@ -234,12 +237,12 @@ def _prepare(path: Path, witness: FileWitness, *, makes: bool) -> tuple[sqlite3.
         raise SettingsError(f"can't make the folder {path.parent}: {error.strerror}") from error
     try:
         with ExitStack() as undo:
-            # This makes the file, and before the lock: a lock without a file says that the file has gone.
+            # This makes the file, and does so before the lock: a lock without a file means that the file was lost.
             db = undo.enter_context(closing(connect_to(path)))
             refuse_others(db, path)
             turn = os.open(f"{path}-turn", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
             undo.callback(os.close, turn)
-            # Of several processes that make the file, all but one would be told at once that it is locked.
+            # Without the lock, if several processes make the file, SQLite tells all but one at once that it is locked.
             fcntl.flock(turn, fcntl.LOCK_EX)
             db.execute("PRAGMA journal_mode = WAL")
             migrate(db, path)
@@ -253,7 +256,7 @@ def _prepare(path: Path, witness: FileWitness, *, makes: bool) -> tuple[sqlite3.
 
 
 def connect_to(path: Path) -> sqlite3.Connection:
-    """What is committed through it is on the disk. For any thread, one at a time."""
+    """A connection whose commits are durable. Any thread may use it, one at a time."""
     db = sqlite3.connect(path, timeout=10, isolation_level=None, check_same_thread=False)
     set_durable(db)
     return db

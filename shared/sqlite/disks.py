@@ -1,14 +1,14 @@
-"""What kind of file system a folder is on."""
+"""Finds out what kind of file system a folder is on."""
 
 from pathlib import Path
 from typing import Final
 
 NETWORK: Final = {"nfs", "nfs4", "cifs", "smb3", "smbfs", "ncpfs", "afs", "ceph", "lustre", "gpfs", "fuse.sshfs"}
 SHARED: Final = {"9p", "virtiofs", "drvfs", "vboxsf", "fuse.glusterfs", "fuse.gcsfuse"}
-"""Perhaps with other machines."""
+"""These may be shared with other machines."""
 MEMORY: Final = {"tmpfs", "ramfs"}
 LAYERS: Final = {"overlay", "aufs", "fuse.fuse-overlayfs"}
-"""A container's own: gone with it."""
+"""A container's own file systems, which are deleted with it."""
 _MOUNTS: Final = Path("/proc/mounts")
 
 
@@ -16,11 +16,14 @@ def mounts() -> str:
     try:
         return _MOUNTS.read_text()
     except OSError:
-        return ""  # no Linux
+        return ""  # not Linux
 
 
 def kind_of(folder: Path, table: str) -> str:
-    """By the longest mount point that the folder is under, the last of several on one point. Empty if none."""
+    """The kind of the file system, or an empty string if it is unknown.
+
+    The longest mount point above the folder decides; of several mounts on one point, the last.
+    """
     best, kind = "", ""
     for line in table.splitlines():
         _, point, this, *_ = line.split(" ")

@@ -1,4 +1,4 @@
-"""The guards in a SQLite file: what is kept of counters that were set, and the removal of those that were deleted."""
+"""Changes the guards of counters in a SQLite file, and removes counters that were deleted."""
 
 import sqlite3
 from typing import Final
@@ -14,14 +14,14 @@ _CHANGE: Final = (
 
 
 def change(db: sqlite3.Connection, counter: str, guard: Guard, time: int) -> None:
-    """From the version that was seen to that of `time`, which is a commit's."""
+    """Change the guard if it still has the version that was seen. Its new version is `time`, that of the commit."""
     its = {"counter": counter, "seen": guard.version, "deleted": guard.deleted, "time": time}
     if not db.execute(_CHANGE, its).rowcount:
         raise ChangedError(f"{counter} has been set meanwhile")
 
 
 def remove(db: sqlite3.Connection, counter: str) -> bool:
-    """The guard stays, of another version: who saw what goes now must not set the counter as if it were there."""
+    """See `Cleanup.remove`. The guard stays, with another version, so that a set that has read what goes restarts."""
     counts = db.execute("SELECT count FROM shards WHERE counter = ?", (counter,)).fetchall()
     if sum(count for (count,) in counts):
         return False

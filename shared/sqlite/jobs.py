@@ -1,4 +1,4 @@
-"""Jobs in a SQLite file: what is asked, what became of each task, and how far they are. One writer, so one row each."""
+"""Jobs in a SQLite file, with the results of their tasks. Progress is one row per job, since a file has one writer."""
 
 import sqlite3
 from collections.abc import Collection, Mapping, Sequence
@@ -25,7 +25,7 @@ _CHUNKS: Final = "SELECT begin, chunk FROM done_tasks WHERE job = ? AND begin {}
 
 
 class SqliteJobs:
-    """One row for a job, one for each task of it that is done."""
+    """Keeps one row for each job, and one for each of its tasks that is done."""
 
     def __init__(self, database: Database, reserve: Reserve | None = None) -> None:
         self._database = database
@@ -60,7 +60,7 @@ class SqliteJobs:
                 return None
             if not db.execute("INSERT OR IGNORE INTO done_tasks VALUES (?, ?, ?, ?)", row).rowcount:
                 return _recorded(db, task.job, [task.range.after])[task.range.after]
-            if self._reserve is not None:  # a job writes as much as there are counters, and can wait
+            if self._reserve is not None:  # a job writes more the more counters there are, and it can wait
                 self._reserve.check(0)
             *numbers, examples = standing.progress.plus(done.progress)
             db.execute(_GROW, (done.opens, *numbers, orjson.dumps(examples).decode(), task.job))

@@ -18,7 +18,7 @@ _NEXT: Final = (
 
 
 class SqliteDeadLetters:
-    """There are no leases on them. The token is the number of the message."""
+    """One pass through the dead letters. They have no leases; a token is the number of the message."""
 
     complete = True
 
@@ -42,7 +42,7 @@ class SqliteDeadLetters:
         return letters
 
     async def ack(self, tokens: Sequence[str], floor: int) -> None:
-        """In one transaction with the overlay's entries, as the ack of a message that waits."""
+        """Delete the letters and their overlay entries in one transaction, like the ack of a pending message."""
         wanted = orjson.dumps([int(token) for token in tokens]).decode()
 
         def work(db: sqlite3.Connection) -> None:
@@ -58,4 +58,4 @@ class SqliteDeadLetters:
         )
 
     async def close(self) -> None:
-        """Nothing was taken from others."""
+        """Do nothing, since nothing is leased."""

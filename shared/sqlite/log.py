@@ -1,4 +1,4 @@
-"""Owns a file's write-ahead log: what of it a process may build on, and where it begins anew when it is too long."""
+"""Owns a file's write-ahead log: makes it safe to append to, and empties it when it is too long."""
 
 import contextlib
 import os
@@ -10,32 +10,31 @@ from typing import Final
 from shared.sqlite.sync import to_disk
 
 LONGEST: Final = 6 * 2**20
-"""Bytes. SQLite itself begins anew at 4 MiB, if at that moment nobody reads."""
+"""Bytes. SQLite itself starts the log again at 4 MiB, but only if nobody reads at that moment."""
 LOOK: Final = 0.02
 """Seconds between two looks at its length."""
 PATIENCE: Final = 200
-"""Milliseconds in which those who read must come to an end; who begins to read meanwhile needs no log any more."""
+"""Milliseconds in which readers must end. Reads that begin meanwhile do not need the log."""
 PAUSE: Final = 20 * PATIENCE / 1_000
-"""Seconds until the next try, after one that was in vain: all who write have waited for it."""
+"""Seconds until the next try after one that failed, since all writers have waited for it."""
 COPIED: Final = 2**16
-"""Bytes at once."""
+"""Bytes that are copied at once."""
 
 
 class Log:
-    """Of the writer's thread."""
+    """The log of one file. Use it in the writer's thread only."""
 
     def __init__(self, file: Path) -> None:
         self._path = f"{file}-wal"
         self._next = 0.0
         self.inherited = True
-        """It may hold what another process wrote and could not sync. While that is so it must not be moved into the
-        file.
-        """
+        """Whether it may hold what another process wrote and could not sync. If so, don't move it into the file."""
 
     def inherit(self) -> None:
-        """Before the first promise, by whoever holds the lock for writing. If the last process could not sync the log
-        and was killed, the log can be read and is on no disk: the kernel takes it for written. What was appended to it
-        would be lost with it. So all of it is written once more, over itself; who reads meanwhile sees no difference.
+        """Write the log once more, over itself, and sync it. Call it before the first commit, with the write lock.
+
+        If the last process could not sync the log and was killed, the log can be read but is on no disk, though the
+        kernel takes it for written. What is appended to it would be lost with it. Readers see no difference.
         """
         if self.inherited:
             log = os.open(self._path, os.O_RDWR)
@@ -49,14 +48,14 @@ class Log:
             self.inherited = False
 
     def shorten(self, db: sqlite3.Connection) -> None:
-        """If it is too long: all of it into the file, and the space back to the disk. Readers that follow one another
-        closely never let it begin anew by itself.
+        """If the log is too long, move all of it into the file and free its space. While readers follow one another
+        closely, SQLite never does so by itself.
         """
         now = time.monotonic()
         if now < self._next:
             return
         self._next = now + LOOK
-        with contextlib.suppress(OSError, sqlite3.Error):  # the next commit says what is wrong
+        with contextlib.suppress(OSError, sqlite3.Error):  # the next commit reports what is wrong
             if os.stat(self._path).st_size <= LONGEST:  # noqa: PTH116 (after commits)
                 return
             (before,) = db.execute("PRAGMA busy_timeout").fetchone()

@@ -1,4 +1,4 @@
-"""The marks in a SQLite file: how much of what other applications hold has been added here."""
+"""The import marks in a SQLite file: how much of other applications' counters has been added here."""
 
 import sqlite3
 from collections.abc import Iterable
@@ -16,7 +16,7 @@ _MOVE: Final = (
 
 
 def move(db: sqlite3.Connection, marks: Iterable[Mark]) -> None:
-    """From what was seen."""
+    """Write the marks. Raises `ChangedError` if one is not at the total that was seen."""
     for mark in marks:
         if not db.execute(_MOVE, mark._asdict()).rowcount:
             raise ChangedError(f"{mark.counter} has been imported meanwhile")

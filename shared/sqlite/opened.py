@@ -1,4 +1,4 @@
-"""Owns the files of one database as this process opened them: whether they are still there, and how far they got."""
+"""Owns the files that this process opened for one database: whether they are still there, and how far they have got."""
 
 import contextlib
 import os
@@ -16,7 +16,7 @@ REMEMBER: Final = 10.0
 
 
 class OpenedFile:
-    """The file, its log and the log's index, by which the processes on the file know of each other."""
+    """The file, its log and the log's index, through which the processes on the file know of each other."""
 
     def __init__(self, path: Path, witness: FileWitness) -> None:
         self._witness = witness
@@ -29,8 +29,8 @@ class OpenedFile:
         self._next = 0.0
 
     def check(self) -> None:
-        """`DamagedError` if they are not those that were opened. SQLite goes on with files that were deleted: what was
-        accepted would be gone with the process, and reads would answer from what is no longer the data.
+        """Raise `DamagedError` if they are not those that were opened. SQLite goes on with deleted files: what is
+        accepted would be lost with the process, and reads would answer from a file that is no longer the data.
         """
         for file, identity in self._files:
             try:
@@ -44,14 +44,14 @@ class OpenedFile:
                 )
 
     def note(self, db: sqlite3.Connection, log: Log, *, now: bool = False) -> None:
-        """Remember how far the file has got without its log, every few seconds or `now`. Called between commits of
-        the writer, since the log may be moved into the file only when this process has written it once more. Where
-        others read or write meanwhile not all of it can be moved, and there is another time.
+        """Remember how far the file has got without its log, every few seconds or `now`. The writer calls it between
+        commits. The log may be moved into the file only after this process has written it once more (`Log.inherit`).
+        If others read or write meanwhile, not all of it can be moved, and a later call tries again.
         """
         if log.inherited or (time.monotonic() < self._next and not now):
             return
         self._next = time.monotonic() + REMEMBER
-        with contextlib.suppress(OSError, sqlite3.Error, CountersinkError):  # the next commit says what is wrong
+        with contextlib.suppress(OSError, sqlite3.Error, CountersinkError):  # the next commit reports what is wrong
             sighting = sighting_of(db)
             if sighting == self._noted:
                 return
@@ -62,5 +62,5 @@ class OpenedFile:
                 self._noted = sighting
 
     def close(self) -> None:
-        """When all connections are closed."""
+        """Call it when all connections are closed."""
         IN_USE[self._files[0][1]] -= 1

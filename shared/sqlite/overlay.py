@@ -15,11 +15,11 @@ from shared.sqlite.database import Database, translate
 from shared.wire.codec import decode
 
 SLICE: Final = 100
-"""Messages read before others get a turn."""
+"""Messages to read before other tasks get a turn."""
 
 
 class SqliteOverlay(KeptByBroker):
-    """Sees all processes on the file. A look at an unchanged file is one call of a few microseconds."""
+    """Sees what all processes on the file accepted. If the file is unchanged, a look takes a few microseconds."""
 
     def __init__(self, database: Database, topic: str) -> None:
         self._database = database
@@ -62,7 +62,7 @@ class SqliteOverlay(KeptByBroker):
             raise translate(error, self._path) from error
 
     def _version(self) -> int:
-        """Another one after each commit of another connection. `DamagedError`: it is of a file that is gone."""
+        """A number that changes with each commit of another connection. Raises `DamagedError` if the file is gone."""
         self._database.check()
         try:
             (version,) = self._db.execute("PRAGMA data_version").fetchone()
@@ -71,7 +71,7 @@ class SqliteOverlay(KeptByBroker):
         return int(version)
 
     async def _catch_up(self) -> None:
-        """At one instant, though in slices if there is much."""
+        """Read what is new, as of one instant. If there is much, other tasks get a turn between slices."""
         self._db.execute("BEGIN")
         try:
             self._forget_what_went()
@@ -88,7 +88,7 @@ class SqliteOverlay(KeptByBroker):
             self._db.execute("ROLLBACK")
 
     def _forget_what_went(self) -> None:
-        # Each by itself: together in one SELECT they would scan the table.
+        # Two subqueries, since min() and max() in one SELECT would scan the table.
         first, last = self._db.execute(
             "SELECT coalesce((SELECT min(number) FROM acks), 0), coalesce((SELECT max(number) FROM acks), 0)"
         ).fetchone()

@@ -1,4 +1,4 @@
-"""The receipts in a SQLite file, and the dead ones by the counters that they stand for."""
+"""The receipts in a SQLite file. Dead receipts can be found by their counters, too."""
 
 import sqlite3
 from collections.abc import Collection, Sequence
@@ -10,7 +10,7 @@ from shared.model.errors import AlreadyAppliedError
 from shared.model.words import Receipt
 
 MOST_BYTES: Final = 2**22
-"""Of bodies in one page of dead receipts; one may have some hundred thousands."""
+"""Bytes of bodies in one page of dead receipts. One body may have some hundred thousand."""
 _INSERT: Final = "INSERT INTO receipts (key, expires, state, note, time) VALUES (?, ?, ?, ?, ?)"
 _WRITE: Final = "UPDATE receipts SET expires = ?, state = ?, note = ?, time = ? WHERE key = ?"
 _DEAD: Final = (
@@ -24,7 +24,7 @@ _FIND: Final = (
 
 
 def insert(db: sqlite3.Connection, receipts: Sequence[Receipt], time: int) -> None:
-    """`AlreadyAppliedError` if one is there."""
+    """Insert the receipts. Raises `AlreadyAppliedError` if one exists."""
     try:
         db.executemany(_INSERT, [(one.key, one.expires, one.state, one.note, time) for one in receipts])
     except sqlite3.IntegrityError:
@@ -35,7 +35,7 @@ def insert(db: sqlite3.Connection, receipts: Sequence[Receipt], time: int) -> No
 
 
 def revive(db: sqlite3.Connection, receipts: Sequence[Receipt], time: int) -> None:
-    """`AlreadyAppliedError` if one is not there as dead."""
+    """Replace dead receipts. Raises `AlreadyAppliedError` if one does not exist as dead."""
     for receipt in receipts:
         row = db.execute(_DEAD, (receipt.key,)).fetchone()
         if row is None:
@@ -49,20 +49,20 @@ def revive(db: sqlite3.Connection, receipts: Sequence[Receipt], time: int) -> No
 
 
 def find(db: sqlite3.Connection, keys: Collection[str]) -> dict[str, Receipt]:
-    """Those that are there."""
+    """The receipts that exist, by key."""
     if not keys:
         return {}
     return {row[0]: _receipt(db, row) for row in db.execute(_FIND, (orjson.dumps(list(keys)).decode(),)).fetchall()}
 
 
 def dead_of(db: sqlite3.Connection, counter: str) -> list[Receipt]:
-    """Dead receipts with a body that stand for this counter, among others."""
+    """The dead receipts whose body holds this counter."""
     keys = [key for (key,) in db.execute("SELECT key FROM dead WHERE counter = ?", (counter,))]
     return [*find(db, keys).values()]
 
 
 def dead(db: sqlite3.Connection, after: str, limit: int) -> Sequence[Receipt]:
-    """See `Store.dead`."""
+    """See `ReceiptBook.dead`."""
     found: list[Receipt] = []
     size = 0
     rows = db.execute("SELECT key, length(body) FROM bodies WHERE key > ? ORDER BY key LIMIT ?", (after, limit))
@@ -75,7 +75,7 @@ def dead(db: sqlite3.Connection, after: str, limit: int) -> Sequence[Receipt]:
 
 
 def _keep(db: sqlite3.Connection, receipt: Receipt) -> None:
-    """Its body; and have it found by its counters."""
+    """Store the body, and make the receipt findable by its counters."""
     db.execute("INSERT INTO bodies (key, body) VALUES (?, ?)", (receipt.key, receipt.body))
     rows = [(receipt.key, place, counter) for place, counter in enumerate(receipt.counters)]
     db.executemany("INSERT INTO dead (key, place, counter) VALUES (?, ?, ?)", rows)

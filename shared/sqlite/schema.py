@@ -1,4 +1,4 @@
-"""The tables, and how a file of an older version becomes one of this version."""
+"""Owns the tables, and how a file of an older version becomes one of this version."""
 
 import sqlite3
 from pathlib import Path
@@ -23,14 +23,14 @@ MIGRATIONS: Final = (
     );
     CREATE UNIQUE INDEX messages_once ON messages (once) WHERE once IS NOT NULL AND buried IS NULL;
 
-    -- Beside the messages, so that a lease does not write their data again.
+    -- Apart from the messages, so that a lease does not write their data again.
     CREATE TABLE leases (seq INTEGER PRIMARY KEY, until INTEGER NOT NULL, attempt INTEGER NOT NULL);
     CREATE INDEX leases_until ON leases (until);
 
-    -- Which messages went, for those who keep the pending ones in memory.
+    -- Which messages were deleted, for processes that keep the pending ones in memory.
     CREATE TABLE acks (number INTEGER PRIMARY KEY AUTOINCREMENT, seqs TEXT NOT NULL);
 
-    -- The name is the file's own, however its path is spelled: messages without an id are called after it.
+    -- The name belongs to the file, however its path is spelled. It is part of the id of messages without one.
     CREATE TABLE broker (
         only INTEGER PRIMARY KEY CHECK (only = 1),
         name TEXT NOT NULL,
@@ -55,8 +55,8 @@ MIGRATIONS: Final = (
     CREATE TABLE store (only INTEGER PRIMARY KEY CHECK (only = 1), time INTEGER);
     INSERT INTO store VALUES (1, 0);
     """,
-    # Version 2: what adds up. Of envelopes that are on their way the increments are counted here once, as far as they
-    # are ours, and without a receipt: a process may have been killed between a commit and its ack. What was applied
+    # Version 2: the sums that an audit compares. The increments of pending envelopes are counted here once, except
+    # those of ours that have a receipt: a process may have been killed between a commit and its ack. What was applied
     # before counts as carried, since its receipts do not say what they stand for.
     """
     ALTER TABLE receipts ADD COLUMN note BLOB NOT NULL DEFAULT x'';
@@ -77,22 +77,22 @@ MIGRATIONS: Final = (
     UPDATE broker SET increments = (SELECT coalesce(sum(increments), 0) FROM messages);
     UPDATE broker SET taken = increments;
 
-    -- What receipts that have been swept said of a counter: high * 2^32 + low, since it may be beyond int64.
+    -- The sum that swept receipts of a counter stood for: high * 2^32 + low, since it may be beyond int64.
     CREATE TABLE carried (counter TEXT PRIMARY KEY, high INTEGER NOT NULL, low INTEGER NOT NULL) WITHOUT ROWID;
     INSERT INTO carried SELECT counter, sum(count >> 32), sum(count & 4294967295) FROM shards GROUP BY counter;
     """,
-    # Version 3: of counters that were set. The version is the store's time of the last set.
+    # Version 3: guards of counters that were set. The version is the store's time of the last change.
     """
     CREATE TABLE guards (counter TEXT PRIMARY KEY, version INTEGER NOT NULL, deleted INTEGER NOT NULL) WITHOUT ROWID;
     CREATE INDEX guards_deleted ON guards (counter) WHERE deleted;
     """,
-    # Version 4: how much of what other applications hold has been added.
+    # Version 4: import marks, which say how much of other applications' counters has been added.
     """
     CREATE TABLE marks (
         source TEXT NOT NULL, counter TEXT NOT NULL, total INTEGER NOT NULL, PRIMARY KEY (source, counter)
     ) WITHOUT ROWID;
     """,
-    # Version 5: jobs. A task is known by where its range begins; what waits of them is apart, as messages are.
+    # Version 5: jobs. A task is known by where its range begins. Tasks that wait have a table of their own.
     """
     CREATE TABLE jobs (
         id TEXT PRIMARY KEY,
@@ -125,12 +125,12 @@ MIGRATIONS: Final = (
     );
     CREATE INDEX tasks_until ON tasks (until);
     """,
-    # Version 6: which file it is, whatever the broker is called. See `witness`.
+    # Version 6: the id of the file, whatever the broker's name is. See `witness`.
     """
     ALTER TABLE broker ADD COLUMN id TEXT NOT NULL DEFAULT '';
     UPDATE broker SET id = lower(hex(randomblob(16)));
     """,
-    # Version 7: what dead receipts stand for, and the counters in it, by which readings find them.
+    # Version 7: the bodies of dead receipts, and their counters, by which readings find them.
     """
     CREATE TABLE bodies (key TEXT PRIMARY KEY, body BLOB NOT NULL);
     CREATE TABLE dead (
@@ -140,8 +140,8 @@ MIGRATIONS: Final = (
     """,
     # Version 8: the file's own time in milliseconds, see `time`. Receipts of older versions expire by a wall clock, and
     # lived for 40 days at most: 31 days of retention, 1 day, and 8 days for ids of clients.
-    # `since` is the file's time when a message was first leased; while the message is there, no receipt that was made
-    # since then is swept. What promises are, `shared.model.promises` says.
+    # `since` is the file's time when a message was first leased. While the message is there, no receipt that was made
+    # since then is swept. For promises, see `shared.model.promises`.
     """
     ALTER TABLE store ADD COLUMN now INTEGER NOT NULL DEFAULT 0;
     UPDATE store SET now = (SELECT max(coalesce(max(expires), 0) - 40 * 86400000, 0) FROM receipts);
@@ -156,7 +156,7 @@ MIGRATIONS: Final = (
 
 
 def migrate(db: sqlite3.Connection, path: Path, migrations: tuple[str, ...] = MIGRATIONS) -> None:
-    """Bring the file to this version, in one transaction; an empty one is made."""
+    """Bring the file to this version in one transaction. An empty file gets all tables."""
     if (_application(db), _version(db)) == (APPLICATION_ID, len(migrations)):
         return
     db.create_function("key_of_envelope", 1, key_of_envelope)
@@ -180,7 +180,7 @@ def migrate(db: sqlite3.Connection, path: Path, migrations: tuple[str, ...] = MI
 
 
 def refuse_others(db: sqlite3.Connection, path: Path) -> None:
-    """`SettingsError` if the file is of another program. Only reads: it is left as it was."""
+    """Raise `SettingsError` if the file belongs to another program. This only reads, and leaves the file as it is."""
     (tables,) = db.execute("SELECT count(*) FROM sqlite_schema").fetchone()
     if tables and _application(db) != APPLICATION_ID:
         raise SettingsError(f"{path} is a database of another program: choose another file")
@@ -197,7 +197,7 @@ def _version(db: sqlite3.Connection) -> int:
 
 
 def _statements(script: str) -> list[str]:
-    """One by one, since `executescript` would commit first. Each ends with its line."""
+    """The statements one by one, since `executescript` would commit first. Each must end at the end of a line."""
     statements, text = [], ""
     for line in script.splitlines(keepends=True):
         text += line

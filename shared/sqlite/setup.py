@@ -1,4 +1,4 @@
-"""Whether the SQLite file, its folder and its disk are fit. Only `provision` makes a file, where no start may."""
+"""Checks whether a SQLite file, its folder and its disk are fit. Where no start may make the file, `provision` does."""
 
 import asyncio
 import shutil
@@ -21,13 +21,13 @@ from shared.sqlite.witness import FileWitness, uri_of
 LONGEST_CHECK: Final = 30.0
 """Seconds for reading the whole file."""
 STEPS: Final = 10_000
-"""Of SQLite's between two looks at the time."""
+"""Instructions of SQLite between two looks at the time."""
 FREE_WARNS: Final = 2**30
 _LOCAL: Final = "SQLite's locks and its log need a local disk"
 
 
 class SqliteSetup:
-    """Broker, store and overlay in one file; or the store alone, or the spool. `reserve`: bytes to be kept free."""
+    """Checks the file of broker, store and overlay, of the store alone, or of the spool. `reserve`: bytes kept free."""
 
     def __init__(
         self,
@@ -38,8 +38,8 @@ class SqliteSetup:
         part: str = "",
         existing: bool = False,
     ) -> None:
-        """`part`: what findings call it, where it is not all of the data. `existing`: no start makes it. `elsewhere` as
-        for a `Database`.
+        """`part`: its name in findings, if it does not hold all of the data. `existing`: no start makes the file.
+        `elsewhere`: as for a `Database`.
         """
         self._path = path.absolute()
         self._elsewhere = elsewhere
@@ -50,7 +50,7 @@ class SqliteSetup:
     async def provision(self) -> AsyncIterator[Finding]:
         part = self._part or "file"
         if not self._existing or self._path.exists():
-            yield Finding(OK, part, f"{self._path}: nothing is to be done, the first start makes it")
+            yield Finding(OK, part, f"{self._path}: nothing to do, the first start makes it")
             return
         try:
             await Database(self._path, self._elsewhere).close()
@@ -83,7 +83,7 @@ def _writable(folder: Path) -> Finding:
         with tempfile.TemporaryFile(dir=folder):
             return Finding(OK, "folder", f"{folder}: can be written")
     except OSError as error:
-        said = f"{folder}: can't be written ({error.strerror}): choose another, or have its rights changed"
+        said = f"{folder}: can't be written ({error.strerror}): choose another, or change its permissions"
         return Finding(FAIL, "folder", said)
 
 
@@ -92,7 +92,7 @@ def _disk(folder: Path, reserve: int) -> list[Finding]:
         disk = shutil.disk_usage(folder)
         return [of_free(folder, disk.free, min(reserve, disk.total // SMALL_DISK))]
     except OSError as error:
-        return [Finding(WARN, "disk", f"{folder}: how much is free is not known ({error.strerror})")]
+        return [Finding(WARN, "disk", f"{folder}: can't find out how much is free ({error.strerror})")]
 
 
 def of_free(folder: Path, free: int, reserve: int) -> Finding:
@@ -110,9 +110,9 @@ def of_file_system(folder: Path, table: str) -> Finding:
         said = f"{folder}: a file system that may be shared with other machines ({kind}): mind that {_LOCAL}"
         return Finding(WARN, "disk", said)
     if kind in MEMORY:
-        return Finding(WARN, "disk", f"{folder}: in memory ({kind}), gone with the next boot: choose one on a disk")
+        return Finding(WARN, "disk", f"{folder}: in memory ({kind}), lost at the next boot: choose one on a disk")
     if not kind:
-        return Finding(WARN, "disk", f"{folder}: which file system it is can't be told: mind that {_LOCAL}")
+        return Finding(WARN, "disk", f"{folder}: can't find out which file system it is: mind that {_LOCAL}")
     return Finding(OK, "disk", f"{folder}: a local file system ({kind})")
 
 
@@ -131,7 +131,7 @@ def _file(path: Path) -> list[Finding]:
 def _version(db: sqlite3.Connection, path: Path) -> Finding:
     (version,) = db.execute("PRAGMA user_version").fetchone()
     if version > len(MIGRATIONS):
-        return Finding(FAIL, "file", f"{path}: of a newer Countersink (schema {version}): use that one")
+        return Finding(FAIL, "file", f"{path}: belongs to a newer Countersink (schema {version}): use that one")
     return Finding(OK, "file", f"{path}: is ours, schema {version}")
 
 
@@ -151,7 +151,7 @@ def _sound(db: sqlite3.Connection, path: Path) -> Finding:
         if getattr(error, "sqlite_errorcode", 0) != sqlite3.SQLITE_INTERRUPT:
             raise
         said = (
-            f"{path}: is large, and not all of it was read within {LONGEST_CHECK:g} s: PRAGMA quick_check, at leisure"
+            f"{path}: is large, not all of it was read within {LONGEST_CHECK:g} s: run PRAGMA quick_check on it later"
         )
         return Finding(WARN, "file", said)
     finally:
@@ -163,11 +163,11 @@ def _sound(db: sqlite3.Connection, path: Path) -> Finding:
 
 
 def _can_write(db: sqlite3.Connection, path: Path) -> Finding:
-    """By a write that is taken back: BEGIN IMMEDIATE alone succeeds where nothing may be written."""
+    """Try a write and roll it back, since BEGIN IMMEDIATE alone succeeds where nothing may be written."""
     try:
         db.execute("BEGIN IMMEDIATE")
         db.execute("PRAGMA user_version = 0")
         db.execute("ROLLBACK")
     except sqlite3.OperationalError as error:
-        return Finding(FAIL, "file", f"{path}: can't be written ({error}): have its rights changed")
+        return Finding(FAIL, "file", f"{path}: can't be written ({error}): change its permissions")
     return Finding(OK, "file", f"{path}: can be written")

@@ -1,4 +1,4 @@
-"""What waits in a spool file: envelopes that were accepted and could not be published."""
+"""Reads what waits in a spool file: envelopes that were accepted and could not be published."""
 
 import asyncio
 import sqlite3
@@ -15,13 +15,13 @@ from shared.wire.codec import decode
 
 _READ: Final = "SELECT seq, data, attributes, published FROM messages WHERE seq > ? AND seq <= ? ORDER BY seq LIMIT ?"
 PAGE: Final = 100
-"""Rows read before others get a turn."""
+"""Rows to read before other tasks get a turn."""
 _LAST: Final = "SELECT coalesce(max(seq), 0) FROM messages"
 _FIRST: Final = "SELECT coalesce(min(seq), ?) FROM messages"
 
 
 class SpoolRows:
-    """Those that are there when it is made."""
+    """The rows that are there when this object is made."""
 
     def __init__(self, reader: sqlite3.Connection, path: Path, topic: str) -> None:
         self._db = reader

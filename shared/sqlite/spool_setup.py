@@ -1,4 +1,4 @@
-"""Whether the spool is fit, and what lies in it. For doctor; it changes nothing and makes no file."""
+"""Checks whether the spool is fit, and what is in it. Where no start may make its file, `provision` does."""
 
 import asyncio
 import sqlite3
@@ -15,7 +15,7 @@ PART: Final = "spool"
 
 
 class SpoolSetup:
-    """`flaw`: why nothing can be kept there."""
+    """Checks one spool file. `flaw`: why nothing can be kept there."""
 
     def __init__(
         self, path: Path, reserve: int, flaw: str | None, elsewhere: Path | None = None, *, existing: bool = False
@@ -41,12 +41,12 @@ class SpoolSetup:
         try:
             rows = spooled_in(self._path)
         except sqlite3.Error as error:
-            return [Finding(FAIL, PART, f"{self._path}: what is in it can't be read ({error})")]
+            return [Finding(FAIL, PART, f"{self._path}: its envelopes can't be read ({error})")]
         found = []
         if rows.oldest is not None:
             age = max(time.time() - rows.oldest / 1000, 0.0)
-            said = f"{rows.waiting} envelopes wait for Pub/Sub, the oldest for {age:.0f} s: an ingest on it sends them"
-            found.append(Finding(WARN, PART, f"{self._path}: {said}; if one runs, its log says what keeps it"))
+            said = f"{rows.waiting} envelopes wait for Pub/Sub, the oldest for {age:.0f} s: start an ingest with this"
+            found.append(Finding(WARN, PART, f"{self._path}: {said} spool; if one runs, its log says why they wait"))
         if rows.given_up:
             said = f"{rows.given_up} envelopes were given up by an older version: start an ingest, it sends them again"
             found.append(Finding(FAIL, PART, f"{self._path}: {said}"))

@@ -1,4 +1,4 @@
-"""What lies in a spool file: rows that wait, rows that can never be sent, and rows that an older version gave up."""
+"""Counts the rows of a spool file: those that wait, that can never be sent, and that an older version gave up."""
 
 import sqlite3
 from contextlib import closing
@@ -9,7 +9,7 @@ from urllib.parse import quote
 from shared.sqlite.database import Database
 
 GIVEN_UP: Final = "the broker refuses it"
-"""The reason that Countersink 0.1.0 wrote before it learnt that such a refusal may pass."""
+"""The reason that Countersink 0.1.0 wrote for a refusal that it took for final. Such a refusal may pass."""
 _REVIVED: Final = (
     "UPDATE OR IGNORE messages SET buried = NULL WHERE buried = ?"
     " RETURNING seq, length(data) + length(attributes), increments"
@@ -21,7 +21,7 @@ class Spooled(NamedTuple):
 
     waiting: int
     oldest: int | None
-    """When the oldest of those that wait was spooled: ms since 1970."""
+    """When the oldest waiting row was spooled: ms since 1970."""
     given_up: int
     """The next start of an ingest sends them again."""
     buried: int
@@ -38,14 +38,15 @@ def spooled(db: sqlite3.Connection) -> Spooled:
 
 
 def spooled_in(path: Path) -> Spooled:
-    """Of a file that is there. Nothing in it is changed."""
+    """The numbers of an existing file, which is not changed."""
     with closing(sqlite3.connect(f"file:{quote(str(path))}?mode=rw", uri=True, isolation_level=None)) as db:
         return spooled(db)
 
 
 def bring_back(database: Database) -> int:
-    """Let the rows wait again that an older version has buried for a refusal that may have passed; how many. Safe to
-    do twice, and by several processes. Receipts tell if one of them was published after all.
+    """Have the rows wait again that an older version gave up for a refusal that may have passed. Returns how many.
+
+    Safe to do twice, and by several processes. A row that was published after all counts once, by its receipt.
     """
     with closing(sqlite3.connect(database.path, isolation_level=None, timeout=10)) as db:
         if not spooled(db).given_up:

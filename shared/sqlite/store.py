@@ -46,11 +46,11 @@ _OLDEST: Final = (
     "SELECT min(since) FROM (SELECT since FROM leases UNION ALL SELECT since FROM messages WHERE buried IS NOT NULL)"
 )
 SLICE: Final = 100
-"""Counters read before others get a turn."""
+"""Counters to read before other tasks get a turn."""
 
 
 class SqliteStore:
-    """Its time counts commits and removals. Shards are kept, so that the data is what it would be elsewhere."""
+    """Its time counts commits, compactions and removals. It has shards so that its data is as in other stores."""
 
     parallel = False  # a file has one writer
 
@@ -73,9 +73,9 @@ class SqliteStore:
 
     async def apply(self, commit: Commit) -> int:
         def work(db: sqlite3.Connection) -> int:
-            if (commit.guard or commit.marks) and self._reserve is not None:  # it is a promise, not the end of one
+            if (commit.guard or commit.marks) and self._reserve is not None:  # new work; the rest was accepted before
                 self._reserve.check(0)
-            now = self._time.inside(db)  # nobody else writes until this is done, so the time is that of the commit
+            now = self._time.inside(db)  # no other process writes until this is done, so it is the commit's time
             if commit.bounds.until is not None and now > commit.bounds.until:
                 raise LateError(now)
             if gone := _gone(db, commit.bounds.messages):
@@ -150,7 +150,7 @@ class SqliteStore:
             yield [counter for (counter,) in rows]
             after = rows[-1][0]
 
-    async def ages(self, shards: Collection[tuple[str, int]]) -> Mapping[tuple[str, int], float]:  # noqa: ARG002 (nobody keeps them here)
+    async def ages(self, shards: Collection[tuple[str, int]]) -> Mapping[tuple[str, int], float]:  # noqa: ARG002 (this store keeps none)
         return {}
 
     async def deleted(self, after: str, limit: int) -> Sequence[str]:
@@ -192,7 +192,7 @@ class SqliteStore:
 
 
 class SqliteSnapshot:
-    """A read transaction: WAL mode keeps what it saw first."""
+    """A read transaction. In WAL mode it sees one instant."""
 
     exact = True
 
@@ -209,7 +209,7 @@ class SqliteSnapshot:
                 await asyncio.sleep(0)
             num_shards, version, deleted = self.db.execute(_HEAD, {"counter": counter}).fetchone()
             counts = self.db.execute("SELECT count FROM shards WHERE counter = ? AND shard < ?", (counter, num_shards))
-            # Summed here: sum() in SQL fails beyond int64, where a total may be though no shard is.
+            # Summed in Python: sum() in SQL fails beyond int64, which a total may exceed though no shard does.
             guard = Guard(version, bool(deleted)) if version else Guard()
             dead = bodies.entries(receipts.dead_of(self.db, counter), counter)
             totals[counter] = Total(sum(count for (count,) in counts), num_shards, guard, *dead)
@@ -219,7 +219,7 @@ class SqliteSnapshot:
 
 
 def _gone(db: sqlite3.Connection, messages: Sequence[str]) -> set[str]:
-    """A message is taken away when it is settled, so whoever finds his own gone must not apply it again."""
+    """Which of these messages are gone. A message is deleted when it is settled, so it must not be applied again."""
     if not messages:
         return set()
     seqs = orjson.dumps([int(one) for one in messages]).decode()
@@ -238,7 +238,7 @@ def _apply(db: sqlite3.Connection, commit: Commit, now: int) -> int:
     move(db, commit.marks)
     try:
         _add(db, commit.adds)
-    except sqlite3.IntegrityError as error:  # a check of ours, or what somebody has laid down for these tables
+    except sqlite3.IntegrityError as error:  # our own CHECK, or a rule that somebody added to these tables
         raise RefusedError(f"the file takes no such sum: {error}") from error
     return int(time)
 
@@ -273,8 +273,8 @@ def _raise_shards(db: sqlite3.Connection, counter: str, num_shards: int) -> None
 
 
 def _sweep(db: sqlite3.Connection, now: int, limit: int) -> int:
-    """Messages do not expire in this broker, so neither may the receipt of one that was applied and not yet forgotten:
-    none is deleted that may have been made since the oldest of those messages was first leased.
+    """Messages do not expire in this broker, so the receipt of one that is applied and not yet deleted must stay. No
+    receipt is deleted that may have been made since the oldest leased or buried message was first leased.
     """
     (oldest,) = db.execute(_OLDEST).fetchone()
     return sweep(db, now if oldest is None else min(now, oldest), limit)

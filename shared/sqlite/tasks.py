@@ -1,4 +1,4 @@
-"""The tasks of jobs that wait in a SQLite file, with leases as the broker's messages have them."""
+"""The tasks of jobs that wait in a SQLite file, with leases like those of the broker's messages."""
 
 import asyncio
 import logging
@@ -17,9 +17,9 @@ from shared.sqlite.database import Database, translate
 _log = logging.getLogger(__name__)
 
 POLL: Final = 0.05
-"""Seconds between two looks for tasks; a look is a few microseconds."""
+"""Seconds between two looks for tasks. A look takes a few microseconds."""
 LONGEST_LEASE: Final = 600_000
-"""Milliseconds. What is leased for longer is of a clock that has been set back since."""
+"""Milliseconds. A longer lease was made before the clock was set back, and counts as ended."""
 _FREE: Final = "SELECT EXISTS (SELECT 1 FROM tasks WHERE until <= :now OR until > :now + :longest)"
 _LEASE: Final = """
     UPDATE tasks SET until = :now + :lease, attempt = attempt + 1
@@ -30,10 +30,10 @@ _LEASE: Final = """
 
 
 class SqliteTasks:
-    """In the order in which they came, so that one job does not hold up another; what is given back goes to
-    the end. The token is the task and the lease.
+    """Hands out tasks in the order in which they came, so that one job does not hold up another. A task that is given
+    back goes to the end. A token names the task and the lease.
 
-    What is done is small and known by its record: a task that is published twice is a look.
+    A task that is published twice costs only a look, since its record says that it is done.
     """
 
     def __init__(self, database: Database, clock: Clock, lease: float) -> None:
@@ -68,7 +68,7 @@ class SqliteTasks:
                 except NewerError as error:  # when the lease ends, it is handed out again
                     metrics.NEWER.inc()
                     _log.warning("task %d is left to newer flushers: %s", seq, error)
-                except UnreadableError as error:  # else it would end each process that takes it
+                except UnreadableError as error:  # otherwise it would end each process that takes it
                     _log.error("task %d is dropped: %s", seq, error)
                     db.execute("DELETE FROM tasks WHERE seq = ?", (seq,))
             return leases

@@ -1,8 +1,8 @@
-"""Owns the time of a SQLite file: it passes only while a process watches, so no clock that is wrong can hurry it.
+"""Owns the time of a SQLite file. It passes only while a process runs, so a wrong clock can't make it pass faster.
 
-Each process adds what has passed since it last saw the file's time, by a clock that no one sets; the file keeps the
-greatest. So the time is never ahead of what has really passed since the file was made. It stands still while no process
-runs, and receipts live so much longer. No wall clock is asked, not even once.
+Each process adds what has passed since it last saw the file's time, by a clock that can't be set. The file keeps the
+highest time. So this time never passes faster than real time. While no process runs it stands still, and receipts live
+longer by as much. No wall clock is ever read.
 """
 
 import sqlite3
@@ -13,11 +13,11 @@ from shared.sqlite.database import Database, translate
 
 READ: Final = "SELECT now FROM store"
 KEPT: Final = 600_000
-"""Milliseconds that may be lost when all processes end: a time that nobody commits by is written so seldom."""
+"""Milliseconds that may be lost when all processes end: without commits, the time is written only this often."""
 
 
 class FileTime:
-    """One for each process and adapter. In the thread that writes and in that of the event loop."""
+    """The time as one adapter in one process sees it. Used in the writer's thread and in the event loop's thread."""
 
     def __init__(self, database: Database, clock: Clock) -> None:
         self._database = database
@@ -26,20 +26,20 @@ class FileTime:
         self._last = 0, clock.monotonic()
 
     def now(self) -> int:
-        """Milliseconds, outside of a write."""
+        """The time in milliseconds. Call it outside of a write."""
         try:
-            if self._reader is None:  # who only writes needs none
+            if self._reader is None:  # made late, since writes need none
                 self._reader = self._database.reader()
             return self._pass(self._reader.execute(READ).fetchone()[0])
         except sqlite3.Error as error:
             raise translate(error, self._database.path) from error
 
     def inside(self, db: sqlite3.Connection) -> int:
-        """The same within a write, whose transaction lets no other process write meanwhile."""
+        """The time within a write, whose transaction keeps other processes from writing."""
         return self._pass(db.execute(READ).fetchone()[0])
 
     def keep(self, db: sqlite3.Connection) -> None:
-        """For the processes that come later."""
+        """Write the time down for later processes, if that was not done for long."""
         if self.inside(db) > db.execute(READ).fetchone()[0] + KEPT:
             db.execute("UPDATE store SET now = ?", (self.inside(db),))
 

@@ -1,4 +1,4 @@
-"""Whether a folder is on a volume that is deleted together with a container or a Pod, as far as can be seen."""
+"""Finds out, as far as possible, whether a folder is on a volume that is deleted with a container or a Pod."""
 
 import re
 from pathlib import Path
@@ -8,9 +8,9 @@ from shared.sqlite.disks import LAYERS, MEMORY
 
 _MOUNTS: Final = Path("/proc/self/mountinfo")
 _EMPTY_DIR: Final = "/volumes/kubernetes.io~empty-dir/"
-"""Kubernetes deletes these volumes with their Pod. The file system that they are on outlives it."""
+"""Kubernetes deletes these volumes with their Pod, though the file system that they are on outlives it."""
 _ANONYMOUS: Final = re.compile("/volumes/[0-9a-f]{64}/_data$")
-"""A volume without a name, of Docker or Podman: the next container gets another one."""
+"""An unnamed volume of Docker or Podman. The next container gets another one."""
 _OCTAL: Final = re.compile(r"\\([0-7]{3})")
 
 
@@ -18,12 +18,13 @@ def mounts() -> str:
     try:
         return _MOUNTS.read_text()
     except OSError:
-        return ""  # no Linux
+        return ""  # not Linux
 
 
 def why_ephemeral(folder: Path, table: str) -> str | None:
-    """What kind of volume it is, if it is one that ends with its container, its Pod or the machine's next boot. By the
-    longest mount point that the folder is under, the last of several on one point.
+    """The kind of volume, if it is deleted with its container, its Pod or at the machine's next boot. Otherwise None.
+
+    The longest mount point above the folder decides; of several mounts on one point, the last.
     """
     folder = folder.resolve()
     best, kind, root = "", "", ""
@@ -44,5 +45,5 @@ def why_ephemeral(folder: Path, table: str) -> str | None:
 
 
 def _plain(text: str) -> str:
-    """Without the kernel's octal codes."""
+    """The text, with the kernel's octal codes replaced."""
     return _OCTAL.sub(lambda match: chr(int(match[1], 8)), text)

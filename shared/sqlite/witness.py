@@ -1,8 +1,8 @@
-"""Owns what is known of a data file outside of it: that it was there, which one it was, and how far it had got.
+"""Owns what is remembered of a data file outside of it: that it was there, which one it was, and how far it had got.
 
 Without that, a file that was removed, an empty mount point and a first start look the same, and an empty file would
-take the place of all counts. What is known stands in two places: in the lock file beside the data file, which survives
-when the data file alone goes, and in a folder elsewhere, which survives when the whole volume goes.
+replace all counts. Two places remember: the lock file beside the data file, which survives if only the data file is
+lost, and a folder elsewhere, which survives if the whole volume is lost.
 """
 
 import contextlib
@@ -21,14 +21,14 @@ from urllib.parse import quote
 from shared.model.errors import LostFileError
 
 IN_USE: Final[Counter[tuple[int, int]]] = Counter()
-"""Device and inode of the data files that this process has open. To close another descriptor of one of them would drop
-the locks that SQLite holds on it, so they are not looked at again."""
+"""Device and inode of the data files that this process has open. Closing another descriptor of such a file would drop
+the locks that SQLite holds on it, so it is not read again."""
 TRIES: Final = 3
-"""To read a file while another process moves its log into it."""
+"""Tries to read a file while another process moves its log into it."""
 _ROOM: Final = 256
 """Bytes of a record. All have the same length, so that one overwrites another in a single write."""
 _TRUST: Final = (
-    "`countersink doctor --trust-file` accepts what is there now, and where nothing is the next start makes a new file"
+    "`countersink doctor --trust-file` accepts what is there now; if nothing is there, the next start makes a new file"
 )
 
 
@@ -49,12 +49,12 @@ def sighting_of(db: sqlite3.Connection) -> Sighting:
 
 
 def uri_of(path: Path) -> str:
-    """With an empty authority, as a path may begin with two slashes."""
+    """The URI of the file. Its authority is empty, since a path may begin with two slashes."""
     return f"file://{quote(os.fsencode(path.absolute()))}"
 
 
 def sighting_without_log(path: Path) -> Sighting | None:
-    """What the file alone says, whatever its log would add. None if it can't be read: opening it says why."""
+    """What the file says without its log. None if it can't be read; opening it will tell why."""
     for _ in range(TRIES):
         try:
             with closing(sqlite3.connect(f"{uri_of(path)}?mode=ro&immutable=1", uri=True)) as db:
@@ -68,31 +68,31 @@ def sighting_without_log(path: Path) -> Sighting | None:
 
 
 class FileWitness:
-    """Of one path. `elsewhere`: a folder on another volume, if there is one."""
+    """Remembers the file at one path. `elsewhere`: a folder on another volume, if there is one."""
 
     def __init__(self, path: Path, elsewhere: Path | None = None) -> None:
         self._path = path.absolute()
         self._log = Path(f"{self._path}-wal")
         self._beside = Path(f"{self._path}-turn")
         self._elsewhere: Path | None = None
-        if elsewhere is not None:  # homes may be shared by machines
+        if elsewhere is not None:  # several machines may share a home, so the name has the machine's
             name = sha256(f"{socket.gethostname()}:{self._path}".encode(errors="surrogateescape")).hexdigest()[:32]
             self._elsewhere = elsewhere / f"{name}.json"
 
     def check(self) -> None:
-        """`LostFileError` if something else was here before. Changes nothing."""
+        """Raise `LostFileError` if another file was here before. Changes nothing."""
         if (flaw := self.flaw()) is not None:
             raise LostFileError(flaw)
 
     def flaw(self) -> str | None:
         """Why the file is not the one that was here before, and what to do; None if nothing says so."""
-        known, locked = [*self._known()], self._beside.exists()  # before the look at the file, which is made first
+        known, locked = [*self._known()], self._beside.exists()  # read before the file, which is made before these
         try:
             there = self._path.stat()
         except (FileNotFoundError, NotADirectoryError):
             there = None
         except OSError:
-            return None  # opening it says why
+            return None  # opening it will tell why
         if there is None or not there.st_size:
             how = "gone" if there is None else "empty"
             if known or (there is None and locked):
@@ -113,7 +113,7 @@ class FileWitness:
         )
 
     def remember(self, sighting: Sighting) -> None:
-        """That all of this stands in the file itself, without its log. What can't be kept is not kept."""
+        """Remember that the file itself, without its log, has got this far. Skips a place that can't be written."""
         record = json.dumps({"file": str(self._path), **sighting._asdict()})
         small = json.dumps(sighting._asdict()).ljust(_ROOM - 1) + "\n"
         with contextlib.suppress(OSError):
@@ -130,13 +130,13 @@ class FileWitness:
                 new.replace(self._elsewhere)
 
     def forget(self) -> None:
-        """Somebody says that what is there now is right. `LostFileError` if a log of another file is beside it."""
+        """Accept what is there now. Raises `LostFileError` if the log of another file may be beside it."""
         if (flaw := self.flaw()) is None:
             return
         if (left := self._of_log("the log may be of an earlier file")) is not None:
             raise LostFileError(left)
         with contextlib.suppress(FileNotFoundError):
-            self._beside.unlink()  # nobody takes turns on a file that is not the one they opened
+            self._beside.unlink()  # safe: no process locks it to write to a file other than the one it opened
         if self._elsewhere is not None:
             self._elsewhere.unlink(missing_ok=True)
         if (flaw := self.flaw()) is not None:
@@ -146,8 +146,8 @@ class FileWitness:
         with contextlib.suppress(OSError):
             if self._log.stat().st_size:
                 return (
-                    f"{why}, and {self._log} is there and holds something. If it belongs to the file that you put here,"
-                    f" take it in with `sqlite3 {self._path} 'PRAGMA wal_checkpoint(TRUNCATE)'`. If not, move it away"
+                    f"{why}, and {self._log} is there and is not empty. If it belongs to the file that you put here,"
+                    f" merge it with `sqlite3 {self._path} 'PRAGMA wal_checkpoint(TRUNCATE)'`. If not, move it away"
                 )
         return None
 
@@ -160,7 +160,7 @@ class FileWitness:
 
 
 def folder_elsewhere(environment: Mapping[str, str]) -> Path | None:
-    """Where programs of this user keep what they have to know of their earlier runs."""
+    """The folder in which programs of this user keep state between runs; None if the environment names none."""
     if state := environment.get("XDG_STATE_HOME", ""):
         return Path(state, "countersink", "files") if Path(state).is_absolute() else None
     if home := environment.get("HOME", ""):

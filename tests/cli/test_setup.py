@@ -72,7 +72,7 @@ def test_a_wrong_setting_is_one_line(tmp_path: Path, command: str) -> None:
 def test_with_a_file_there_is_nothing_to_provision(tmp_path: Path) -> None:
     code, out, lines = run("provision", cwd=tmp_path)
     assert (code, lines) == (0, [])
-    assert "nothing is to be done" in out
+    assert "nothing to do" in out
     assert not (tmp_path / ".countersink").exists()
 
 
@@ -150,7 +150,7 @@ def test_doctor_finds_a_newer_file_and_one_without_a_log(tmp_path: Path) -> None
         db.execute("PRAGMA journal_mode = DELETE")
     done = doctor(tmp_path)
     assert done.code == 1
-    assert "of a newer Countersink (schema 99)" in marks(done, FAIL)[0]
+    assert "belongs to a newer Countersink (schema 99)" in marks(done, FAIL)[0]
     assert "its journal is 'delete'" in "".join(marks(done, WARN))
 
 
@@ -166,7 +166,7 @@ def test_doctor_finds_a_file_that_can_not_be_written(tmp_path: Path) -> None:
     with closing(sqlite3.connect(f"file:{file}?mode=ro", uri=True, isolation_level=None)) as db:
         found = setup._can_write(db, file)
     assert found.mark == FAIL
-    assert "have its rights changed" in found.said
+    assert "change its permissions" in found.said
 
 
 async def test_a_file_too_large_to_read_in_time_is_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -175,7 +175,7 @@ async def test_a_file_too_large_to_read_in_time_is_a_warning(tmp_path: Path, mon
     monkeypatch.setattr(setup, "LONGEST_CHECK", -1.0)
     monkeypatch.setattr(setup, "STEPS", 1)
     found = [finding async for finding in SqliteSetup(file, 2**26).findings()]
-    assert any(finding.mark == WARN and "at leisure" in finding.said for finding in found)
+    assert any(finding.mark == WARN and "quick_check on it later" in finding.said for finding in found)
     assert not [finding for finding in found if finding.mark == FAIL]
 
 

@@ -211,7 +211,7 @@ async def test_a_process_that_stood_still_does_not_set_the_counter_any_more(monk
         return await apply(commit)
 
     monkeypatch.setattr(parts.store, "apply", long_on_its_way)
-    with pytest.raises(TransientError, match="send it again"):
+    with pytest.raises(TransientError, match="send the request again"):
         await parts.setter.set("a", ChangeRequest(SET, 7, "k"))
     monkeypatch.undo()
     assert await parts.value() == 0

@@ -139,7 +139,7 @@ async def test_a_log_without_its_file_is_not_thrown_away(tmp_path: Path) -> None
     path = tmp_path / "file.db"
     left = b"something"
     fill(companion(path, "wal"), left)
-    with pytest.raises(LostFileError, match="holds something"):
+    with pytest.raises(LostFileError, match="is not empty"):
         Database(path)
     with pytest.raises(LostFileError, match="move it away"):
         FileWitness(path).forget()
