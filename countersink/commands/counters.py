@@ -28,10 +28,10 @@ Command = Callable[["Client", argparse.Namespace], Coroutine[Any, Any, None]]
 
 
 def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
-    incr = _add(commands, "incr", _incr, "count")
+    incr = _add(commands, "incr", _incr, "add to a counter")
     incr.add_argument("name", metavar="NAME", help="the counter; put a name that starts with - after --")
     incr.add_argument("--by", type=int, default=1, metavar="N", help="the delta; may be negative [1]")
-    incr.add_argument("--id", help="repeat a command under the same id, and it counts once [a new id]")
+    incr.add_argument("--id", help="its id; a command that you repeat with the same id counts once [a new id]")
 
     get = _add(commands, "get", _get, "print totals")
     get.add_argument("names", nargs="+", metavar="NAME")
@@ -45,7 +45,7 @@ def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
         help="only the N largest, the largest first",
     )
 
-    set_ = _add_change(commands, "set", "set a counter; what is counted later is added")
+    set_ = _add_change(commands, "set", "set a counter to a value; later increments add to it")
     set_.add_argument("value", type=int, metavar="VALUE")
     _add_change(commands, "reset", "set a counter to 0")
     _add_change(commands, "delete", "set a counter to 0, and remove it from lists until it is counted again")
@@ -60,7 +60,7 @@ def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
 def _add_change(commands: "argparse._SubParsersAction[Any]", name: str, help_: str) -> Any:
     parser = _add(commands, name, _change, help_)
     parser.add_argument("name", metavar="NAME", help="the counter; put a name that starts with - after --")
-    parser.add_argument("--key", help="repeat a command under the same key, and it happens once [a new key]")
+    parser.add_argument("--key", help="its key; a command that you repeat with the same key happens once [a new key]")
     parser.set_defaults(change=name)
     return parser
 

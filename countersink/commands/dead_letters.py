@@ -35,7 +35,7 @@ def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
     parser = commands.add_parser("dlq", help=help_, description=f"{_sentence(help_)}.", allow_abbrev=False)
     actions = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
 
-    listing = _add(actions, "list", _list, "list dead letters, and why they are dead; changes nothing")
+    listing = _add(actions, "list", _list, "list dead letters with their reasons; changes nothing")
     listing.add_argument("--limit", type=_positive, default=_LIMIT, metavar="N", help=f"list at most N [{_LIMIT}]")
     listing.add_argument("--json", action="store_true", help="print one JSON object per line")
 
@@ -54,7 +54,7 @@ def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
     replay.add_argument(
         "--too-old",
         action="store_true",
-        help="also those that are too old to tell whether they were counted, because you know that they were not",
+        help="also those that are too old to tell whether they were counted; use it if you know that they were not",
     )
 
     drop = _add(

@@ -37,7 +37,9 @@ def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
         " there. It exits with 1 if something could not be imported.",
     )
     variants = "; ".join(f"{one.name}: {one.what}" for one in VARIANTS.values())
-    parser.add_argument("--variant", required=True, choices=VARIANTS, metavar="V", help=f"whose data it is. {variants}")
+    parser.add_argument(
+        "--variant", required=True, choices=VARIANTS, metavar="V", help=f"which application's data. {variants}"
+    )
     parser.add_argument(
         "--from",
         dest="place",
@@ -46,7 +48,7 @@ def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
         help="where the data is: datastore://PROJECT[/DATABASE][?namespace=NS]",
     )
     parser.add_argument("--prefix", default="", metavar="P", help="only counters whose names start with P")
-    kinds = ", ".join(f"{one.name}: {one.shard or 'to be named'}" for one in VARIANTS.values() if one.renamed)
+    kinds = ", ".join(f"{one.name}: {one.shard or 'required'}" for one in VARIANTS.values() if one.renamed)
     parser.add_argument(
         "--kind", default="", metavar="K", help=f"kind of the shards, if the variant allows several [{kinds}]"
     )
@@ -65,7 +67,7 @@ def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
         action="store_true",
         help="subtract the difference if a counter went down [report it and leave it as it is]",
     )
-    parser.add_argument("--all", action="store_true", help="show every counter [only those that could not be imported]")
+    parser.add_argument("--all", action="store_true", help="show all counters [only those that could not be imported]")
     parser.add_argument("--json", action="store_true", help="print one JSON object per line; the last is the summary")
     parser.set_defaults(refuse=parser.error)
 

@@ -76,8 +76,9 @@ def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
         help=help_,
         allow_abbrev=False,
         description=f"{help_[0].upper()}{help_[1:]}. Each counter that is in the store at the beginning is"
-        " changed exactly once; one that is created meanwhile may or may not be. If it is killed, run it again with"
-        " --job: it continues where it stopped. Without --url, this process does the work, with the settings that"
+        " changed exactly once; one that is created meanwhile may or may not be. If the command is killed, run it again"
+        " with the same --job ID: it continues where it stopped. Without --job, each run is a new job, and changes"
+        " the counters again. Without --url, this process does the work, with the settings that"
         " countersink --help lists.",
     )
     parser.add_argument("--prefix", required=True, metavar="P", help="prefix of the names; '' means all counters")
@@ -92,7 +93,7 @@ def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
         "--export", metavar="FILE", help="write a line of JSON for each counter, in order; - is standard output"
     )
     parser.add_argument(
-        "--job", metavar="ID", help="repeat a command under the same id, and it happens once [a new id]"
+        "--job", metavar="ID", help="id of the job; repeat a command with the same id, and it happens once [a new id]"
     )
     parser.add_argument("--url", help="let the service at URL do the work; COUNTERSINK_URL is not used here")
     parser.add_argument(

@@ -43,14 +43,15 @@ def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
         nargs="?",
         const=ALL,
         metavar="PROCESS|SPOOL",
-        help="declare that everything is applied that a lost process accepted (all lost processes, if you name"
-        " none), so that reads are exact again; then check",
+        help="declare that all increments of a lost process are applied, so that reads are exact again; then check."
+        " Without a name, this means all lost processes",
     )
     doctor.add_argument(
         "--trust-file",
         action="store_true",
         help="declare that the SQLite files are correct as they are now, after you restored a backup or removed"
-        " a file to begin anew; then check. Without it, nothing starts on another file than before",
+        " a file to begin anew; then check. Without this, Countersink does not start if a file is missing, older or"
+        " another one",
     )
     add(
         commands,

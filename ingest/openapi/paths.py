@@ -27,8 +27,8 @@ _KEY: Final = _in(
     "header",
     "Idempotency-Key",
     ref("Id"),
-    "Makes it safe to send again. Of a single increment it is the id; of a batch it covers the items without an id of"
-    " their own, and the first body wins.",
+    "Makes it safe to send the request again. It is the id of a single increment. In a batch, it covers the items"
+    " without an id of their own, and the first body counts.",
 )
 _HOW: Final = [
     _in(
@@ -41,7 +41,7 @@ _HOW: Final = [
         "query",
         "timeout",
         {"type": "number", "minimum": 0, "default": DEFAULT_WAIT},
-        f"Of `wait`, in seconds; {LONGEST_WAIT:g} at most, and more means that.",
+        f"How long `wait` waits, in seconds; at most {LONGEST_WAIT:g}, and a higher value means that.",
     ),
     _in("query", "ack", {"enum": ["none"]}, "Answer at once, with `durable: false`: no promise."),
 ]
@@ -49,14 +49,14 @@ _ONCE: Final = _in(
     "header",
     "Idempotency-Key",
     ref("Id"),
-    "Makes it safe to send again: it happens once, and each answer is that of the first time.",
+    "Makes it safe to send the request again: the change happens once, and each answer is the first one.",
 )
 _MAX_AGE: Final = _in(
     "query",
     "max_age",
     {"type": "number", "minimum": 0},
-    f"Seconds that the cached part of the answer may be old; {LONGEST_AGE:g} at most, and more means that. What is"
-    " pending is always of now.",
+    f"Longest age of the cached part of the answer, in seconds; at most {LONGEST_AGE:g}, and a higher value means that."
+    " The pending part is always current.",
 )
 
 
@@ -122,8 +122,8 @@ PATHS: Final[Part] = {
                 **_READ,
             },
         },
-        "put": _set("setCounter", "Set a counter: what is accepted later is added to it", "SetValue"),
-        "delete": _set("deleteCounter", "Set a counter to 0, and list it no more until it is counted again", "Nothing"),
+        "put": _set("setCounter", "Set a counter to a value; later increments add to it", "SetValue"),
+        "delete": _set("deleteCounter", "Set a counter to 0; lists omit it until it is counted again", "Nothing"),
     },
     "/v1/counters/{name}/reset": {
         "parameters": [_NAME],
@@ -137,8 +137,8 @@ PATHS: Final[Part] = {
             "parameters": [*_HOW, _KEY],
             "requestBody": _body("Batch", {"application/x-ndjson": {"schema": TEXT}}),
             "responses": {
-                "200": answer("All of the accepted are in the store.", "BatchAccepted"),
-                "202": answer("The accepted are durable, and will be counted exactly once.", "BatchAccepted"),
+                "200": answer("All accepted increments are in the store.", "BatchAccepted"),
+                "202": answer("The accepted ones are durable, and will be counted exactly once.", "BatchAccepted"),
                 **_WRITE,
             },
         }
@@ -156,12 +156,12 @@ PATHS: Final[Part] = {
                     "Not with `prefix`, `limit` or `page_token`.",
                     explode=True,
                 ),
-                _in("query", "prefix", TEXT, "Names that start with it; all, if it is empty or not there."),
+                _in("query", "prefix", TEXT, "Prefix of the names; all counters, if it is empty or missing."),
                 _in(
                     "query",
                     "limit",
                     {"type": "integer", "minimum": 1, "maximum": MOST_LISTED, "default": DEFAULT_LISTED},
-                    "Most counters on a page.",
+                    "Maximum number of counters on a page.",
                 ),
                 _in("query", "page_token", TEXT, "The `next_page_token` of the page before."),
                 _MAX_AGE,
@@ -177,10 +177,10 @@ PATHS: Final[Part] = {
         "put": {
             "operationId": "raiseShards",
             "tags": ["manage"],
-            "summary": "Have at least that many shards; fewer only with `compact`",
+            "summary": "Give a counter at least that many shards, or exactly that many with `compact`",
             "requestBody": _body("SetShards"),
             "responses": {
-                "200": answer("The number now. Fewer than there are changes nothing without `compact`.", "Shards"),
+                "200": answer("The number of shards now. Without `compact`, a lower number changes nothing.", "Shards"),
                 **_WRITE,
                 **failures(409),
             },
@@ -190,14 +190,14 @@ PATHS: Final[Part] = {
         "post": {
             "operationId": "startJob",
             "tags": ["manage"],
-            "summary": "Do something to each counter under a prefix, once",
-            "parameters": [_in("header", "Idempotency-Key", ref("Id"), "Stands for an `id` where there is none.")],
+            "summary": "Change or export each counter under a prefix, once",
+            "parameters": [_in("header", "Idempotency-Key", ref("Id"), "The `id`, if the body has none.")],
             "requestBody": _body("NewJob"),
             "responses": {
-                "200": answer("The job of this id, which was asked for before.", "Job") | _LOCATION,
+                "200": answer("The job with this id, which was started before.", "Job") | _LOCATION,
                 "202": answer(
-                    "It has begun. Flushers will visit each counter that is in the store by now once; one that is"
-                    " made meanwhile they may visit, or not.",
+                    "The job has begun. Flushers visit each counter that is in the store now, once. A counter that is"
+                    " created meanwhile may or may not be visited.",
                     "Job",
                 )
                 | _LOCATION,
@@ -210,20 +210,20 @@ PATHS: Final[Part] = {
         "get": {
             "operationId": "getJob",
             "tags": ["manage"],
-            "summary": "How far a job is",
+            "summary": "Read the progress of a job",
             "responses": {
-                "200": answer("What it has come to so far, or in the end.", "Job"),
+                "200": answer("The progress of the job, or its result.", "Job"),
                 **failures(400, 404, 422, 503, 507),
             },
         },
         "delete": {
             "operationId": "stopJob",
             "tags": ["manage"],
-            "summary": "Stop a job: what is done stays",
+            "summary": "Stop a job; what it has done stays done",
             "responses": {
                 "200": answer(
-                    "The job, which has `failed`, unless it had ended. Flushers that are at it may take 10 seconds"
-                    " to notice.",
+                    "The job. Its state is `failed`, unless it had ended before. Flushers may take 10 seconds to"
+                    " notice.",
                     "Job",
                 ),
                 **failures(400, 404, 422, 503, 507),
@@ -235,12 +235,12 @@ PATHS: Final[Part] = {
         "get": {
             "operationId": "getExport",
             "tags": ["manage"],
-            "summary": "What a job of kind `export` has written, in order of the names' UTF-8 bytes",
+            "summary": "Read the result of a job of kind `export`, in the order of the names' UTF-8 bytes",
             "parameters": [_in("query", "page_token", TEXT, "The `Next-Page-Token` of the answer before.")],
             "responses": {
                 "200": {
                     "description": "A line of JSON for each counter: `name` and `value`, exact at an instant while the"
-                    " job ran. Without the header `Next-Page-Token` it is the last page.",
+                    " job ran. The last page has no header `Next-Page-Token`.",
                     "content": {"application/x-ndjson": {"schema": TEXT}},
                 },
                 **failures(400, 404, 409, 422, 503, 507),

@@ -124,7 +124,8 @@ class Settings:
     look: float = _setting(
         1.0,
         _number(0.0, LONGEST_LOOK),
-        "how long reads may rely on the last look at the other processes, seconds; 0: look for every read",
+        "longest time that reads rely on what the store last said about the other processes, seconds; 0: ask for "
+        "every read",
     )
     shards: int = _setting(1, _whole(1, MOST_SHARDS), "number of shards of a new counter")
     max_shards: int = _setting(100, _whole(1, MOST_SHARDS), "maximum number of shards of a counter")
@@ -149,19 +150,21 @@ class Settings:
         "seconds after which the messages of a flusher that has stopped responding go to another one",
     )
     max_pending_bytes: int = _setting(
-        33_554_432, _whole(1_024, 2**50), "bytes waiting in a SQLite broker at which requests get 503"
+        33_554_432,
+        _whole(1_024, 2**50),
+        "maximum size of the pending increments in a SQLite broker, bytes; beyond it, requests get 503",
     )
     disk_reserve: int = _setting(
         67_108_864,
         _whole(0, 2**40),
-        "bytes to keep free on the disk of a SQLite file, at most a tenth of the disk; with less, or without room "
-        "to apply what is pending, requests get 507",
+        "bytes to keep free on the disk of a SQLite file, at most a tenth of the disk; if less is free, or too little "
+        "to apply the pending increments, requests get 507",
     )
     max_waiting: int = _setting(
         200_000,
         _whole(1, 10_000_000),
-        "increments that one ingest process holds in memory before it answers 503, and 429 to a client that holds "
-        "too many of them; 256 bytes of a body count as one",
+        "maximum number of increments that one ingest process holds in memory; beyond it, requests get 503, and a "
+        "client that holds too many of them gets 429; 256 bytes of a body count as one increment",
     )
     max_body_bytes: int = _setting(8_388_608, _whole(1_024, 2**30), "largest request body, bytes")
     body_timeout: float = _setting(10.0, _number(0.1, 600.0), "seconds that a client may take to send a body")
@@ -198,7 +201,7 @@ class Settings:
     kind_mark: str = _setting("CountersinkMark", _text, "Datastore kind of the records of imports")
     kind_job: str = _setting("CountersinkJob", _text, "Datastore kind of jobs")
     kind_task: str = _setting("CountersinkTask", _text, "Datastore kind of the tasks of jobs")
-    kind_fleet: str = _setting("CountersinkFleet", _text, "Datastore kind of the record of ingest processes")
+    kind_fleet: str = _setting("CountersinkFleet", _text, "Datastore kind of the record of processes")
     log_level: str = _setting(
         "WARNING",
         _choice("DEBUG", "INFO", "WARNING", "ERROR"),

@@ -54,12 +54,14 @@ VARIANTS: Final = {
     one.name: one
     for one in (
         Variant("ndb", "Google's, Python ndb", By.CONFIG, _SHARD, _CONFIG, number="num_shards", shards=20),
-        Variant("ndb-2013", "the same, of January 2013, with shards below their counter", By.PARENT, _SHARD, _CONFIG),
+        Variant("ndb-2013", "ndb of January 2013: shards are children of their counter", By.PARENT, _SHARD, _CONFIG),
         Variant("db", "Google's of 2008, Python db", By.LABEL, _SHARD, _CONFIG, "name"),
         Variant("go", "Google's, Go", By.LABEL, _SHARD, _CONFIG, "Name", "Count"),
-        Variant("java", "Google's, Java, a kind for each counter", By.KIND, "CounterShard_", "Counter"),
-        Variant("php", "php-gds; --kind says which", By.LABEL, label="target", renamed=True),
+        Variant("java", "Google's, Java, where each counter has its own kind", By.KIND, "CounterShard_", "Counter"),
+        Variant("php", "php-gds; name its kind with --kind", By.LABEL, label="target", renamed=True),
         Variant("acc", "Acc of 2008", By.LABEL, "AccVals", label="cluster", renamed=True),
-        Variant("simple", "one counter, without a name: --name says one", By.ALL, "SimpleCounterShard", renamed=True),
+        Variant(
+            "simple", "one counter without a name; name it with --name", By.ALL, "SimpleCounterShard", renamed=True
+        ),
     )
 }

@@ -14,11 +14,12 @@ from shared.model.words import Balance
 REGISTRY = CollectorRegistry()
 
 ACCEPTED = Counter(
-    "countersink_accepted_increments", "Increments that were durable and answered 2xx.", registry=REGISTRY
+    "countersink_accepted_increments", "Increments that were accepted: durable, and answered 2xx.", registry=REGISTRY
 )
 FOREIGN = Counter(
     "countersink_foreign_increments",
-    "Accepted increments in messages of other publishers, counted when they are settled.",
+    "Accepted increments in messages of other publishers. They are added here when they are applied, deduplicated or"
+    " dead-lettered.",
     registry=REGISTRY,
 )
 DOUBTFUL = Counter(
@@ -49,7 +50,7 @@ LIMITED = Counter(
 PUBLISHED = Counter("countersink_published_envelopes", "Envelopes handed to the broker.", registry=REGISTRY)
 PUBLISH_SECONDS = Histogram(
     "countersink_publish_seconds",
-    "Time until a publish was durable.",
+    "Duration of a publish, until it was durable.",
     registry=REGISTRY,
     buckets=(0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10),
 )
@@ -63,7 +64,7 @@ FORWARDED = Counter(
 )
 SPOOL_REFUSED = Counter(
     "countersink_spool_refusals",
-    "Rejections of single envelopes in the spool by the broker. They are kept and tried again. Alert if it rises.",
+    "How often the broker rejected a single envelope of the spool. It is kept and tried again. Alert if it rises.",
     registry=REGISTRY,
 )
 SPOOL_BURIED = Gauge(
@@ -76,8 +77,8 @@ SPOOLING = Gauge(
 )
 UNKEPT = Gauge(
     "countersink_subscription_missing",
-    "1 while the subscription is missing, detached or of another topic. Nothing is published "
-    "meanwhile. Alert if it is 1.",
+    "1 while the subscription is missing, is detached, or belongs to another topic. Nothing is published"
+    " meanwhile. Alert if it is 1.",
     ["of"],
     registry=REGISTRY,
 )
@@ -92,7 +93,7 @@ REDELIVERED = Counter("countersink_redelivered_messages", "Messages that were de
 APPLIED = Counter("countersink_applied_increments", "Increments committed to the store.", registry=REGISTRY)
 DEDUPLICATED = Counter(
     "countersink_deduplicated_increments",
-    "Second uses of ids and idempotency keys: accepted, and not counted again.",
+    "Repeated uses of ids and idempotency keys: accepted, and not counted again.",
     registry=REGISTRY,
 )
 ALREADY_APPLIED = Counter(
@@ -113,8 +114,8 @@ for _why in (
     DEAD.labels(_why)
 NEWER = Counter(
     "countersink_newer_messages",
-    "Messages and tasks of another version, left to processes of that version. NOT counted until one"
-    " of them takes them.",
+    "Messages and tasks of another version of Countersink, left to processes of that version. NOT counted until"
+    " such a process takes them.",
     registry=REGISTRY,
 )
 DEAD_INCREMENTS = Counter(
@@ -126,7 +127,7 @@ FLUSHES = Counter("countersink_flushes", "Commits to the store.", registry=REGIS
 FLUSH_RETRIES = Counter("countersink_flush_retries", "Commits that were tried again.", ["why"], registry=REGISTRY)
 FLUSH_SECONDS = Histogram(
     "countersink_flush_seconds",
-    "Time of a commit.",
+    "Duration of a commit to the store.",
     registry=REGISTRY,
     buckets=(0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10),
 )
@@ -145,7 +146,7 @@ for _why in ("asked", "cold", "job"):
     COMPACTIONS.labels(_why)
 MOST_SHARDS = Gauge(
     "countersink_most_shards",
-    "Number of shards of the largest counter that this flusher writes to; 0 if it watches none.",
+    "Largest number of shards of a counter that this flusher writes to; 0 if it watches none.",
     registry=REGISTRY,
 )
 HELD = Gauge(
@@ -160,7 +161,8 @@ OLDEST = Gauge(
 
 CLOCK_AHEAD = Gauge(
     "countersink_clock_ahead_seconds",
-    "How far this machine's clock is ahead of the store's; negative if it is behind. Correct it beyond 3600.",
+    "How far this machine's clock is ahead of the store's; negative if it is behind. Correct the clock if this is"
+    " above 3600 or below -3600.",
     registry=REGISTRY,
 )
 
@@ -195,14 +197,15 @@ class _Watched(Collector):
             balance = self.read()
             yield GaugeMetricFamily(
                 "countersink_pending_increments",
-                "Accepted increments in the file that are not settled yet, of all processes.",
+                "Accepted increments in the file, of all processes, that are not applied, deduplicated or"
+                " dead-lettered yet.",
                 balance.pending,
             )
             yield GaugeMetricFamily(
                 "countersink_drift_increments",
-                "Accepted - applied - deduplicated - dead-lettered - pending, over the life of the file. Below 0"
-                " between a commit and its acknowledgement, else 0. ALERT if it stays different: something is "
-                "lost or counted twice.",
+                "Accepted - applied - deduplicated - dead-lettered - pending, since the file was created. It is 0, or"
+                " below 0 between a commit and its acknowledgement. ALERT if it stays different from 0: increments"
+                " were lost or counted twice.",
                 balance.drift,
             )
 
