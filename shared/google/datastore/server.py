@@ -11,7 +11,7 @@ from shared.google.datastore.snapshot import Numbers, PastSnapshot
 from shared.google.datastore.time import micros
 from shared.model.scale import last
 from shared.model.words import Commit
-from shared.ports.store import Snapshot
+from shared.ports.readings import Snapshot
 from shared.runtime.clock import Clock
 
 FIRST: Final = "\x00"

@@ -9,7 +9,7 @@ from shared.google.datastore.keys import name_of
 from shared.google.datastore.older_emulator.snapshot import AgreeingSnapshot
 from shared.google.datastore.server import DatastoreServer
 from shared.google.datastore.snapshot import Numbers
-from shared.ports.store import Snapshot
+from shared.ports.readings import Snapshot
 
 MOST_INT32: Final = 2**31 - 1
 
