@@ -35,10 +35,13 @@ _LAPSED: Final = (
 
 
 _LEASE: Final = (
-    "INSERT INTO leases (seq, until, attempt, since) VALUES (?, ?, ?, ?)"
+    "INSERT INTO leases (seq, until, attempt) VALUES (?, ?, ?)"
     " ON CONFLICT (seq) DO UPDATE SET until = excluded.until, attempt = excluded.attempt"
 )
-_INSERT: Final = "INSERT OR IGNORE INTO messages (data, attributes, published, once, increments) VALUES (?, ?, ?, ?, ?)"
+_INSERT: Final = (
+    "INSERT OR IGNORE INTO messages (data, attributes, published, once, increments, since)"
+    " VALUES (?, ?, ?, ?, ?, (SELECT now FROM store))"
+)
 
 
 def topic_of(database: Database) -> str:
@@ -64,6 +67,7 @@ class SqlitePublisher:
     ) -> None:
         self._database = database
         self._clock = clock
+        self._time = FileTime(database, clock)
         self._max_pending_bytes = max_pending_bytes
         self._reserve = reserve
         self._drain = Drain(max_pending_bytes / 4)
@@ -77,6 +81,7 @@ class SqlitePublisher:
 
         def insert(db: sqlite3.Connection) -> int:
             """Insert the messages. Returns how many increments were in those that were dropped as repeated."""
+            self._time.keep(db)
             self._admit(db, size)
             taken = increments = dropped = 0
             for row in rows:
@@ -132,7 +137,6 @@ class SqliteSubscription:
         self._database = database
         self._reader = database.reader()
         self._clock = clock
-        self._time = FileTime(database, clock)
         self._lease = lease
 
     async def pull(self, limit: int, max_bytes: int, wait: float) -> Sequence[Delivery]:
@@ -147,9 +151,7 @@ class SqliteSubscription:
 
         def work(db: sqlite3.Connection) -> list[Delivery]:
             deliveries = _next(db, now, limit, max_bytes)
-            since = self._time.inside(db)
-            rows = [(int(d.message_id), now + lease, d.attempt, since) for d in deliveries]
-            db.executemany(_LEASE, rows)
+            db.executemany(_LEASE, [(int(d.message_id), now + lease, d.attempt) for d in deliveries])
             return deliveries
 
         return await self._database.write(work)
@@ -198,12 +200,11 @@ class SqliteSubscription:
         unread = not increments_of(delivery.message)
 
         def mark(db: sqlite3.Connection) -> int:
-            since = db.execute("SELECT since FROM leases WHERE seq = ?", lease[:1]).fetchone()
             if _end_lease(db, lease):
                 sizes = db.execute(
-                    "UPDATE messages SET buried = ?, since = ? WHERE seq = ?"
+                    "UPDATE messages SET buried = ? WHERE seq = ?"
                     " RETURNING length(data) + length(attributes), increments",
-                    (reason, *since, lease[0]),
+                    (reason, lease[0]),
                 ).fetchone()
                 db.execute("UPDATE broker SET bytes = bytes - ?, increments = increments - ?", sizes)
                 if unread:

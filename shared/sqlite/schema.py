@@ -152,6 +152,19 @@ MIGRATIONS: Final = (
         reach INTEGER NOT NULL, life INTEGER NOT NULL, seen INTEGER NOT NULL, PRIMARY KEY (reach, life)
     ) WITHOUT ROWID;
     """,
+    # Version 9: `since` is the file's time when a message was accepted. No receipt that lived then is swept while the
+    # message is there: it may be the receipt of an id in the message. Nobody knows when the messages of older versions
+    # were accepted, so all of them count from when the first of them was leased.
+    """
+    UPDATE messages SET since = (
+        SELECT min(since) FROM (
+            SELECT since FROM leases UNION ALL SELECT since FROM messages WHERE buried IS NOT NULL
+            UNION ALL SELECT now FROM store
+        )
+    );
+    DROP INDEX messages_buried;
+    ALTER TABLE leases DROP COLUMN since;
+    """,
 )
 
 

@@ -42,9 +42,7 @@ _DEAD_NAMES: Final = (
 _PROMISE: Final = (
     "INSERT INTO promises VALUES (?, ?, ?) ON CONFLICT (reach, life) DO UPDATE SET seen = max(seen, excluded.seen)"
 )
-_OLDEST: Final = (
-    "SELECT min(since) FROM (SELECT since FROM leases UNION ALL SELECT since FROM messages WHERE buried IS NOT NULL)"
-)
+_OLDEST: Final = "SELECT since FROM messages ORDER BY seq LIMIT 1"
 SLICE: Final = 100
 """Counters to read before other tasks get a turn."""
 
@@ -273,8 +271,8 @@ def _raise_shards(db: sqlite3.Connection, counter: str, num_shards: int) -> None
 
 
 def _sweep(db: sqlite3.Connection, now: int, limit: int) -> int:
-    """Messages do not expire in this broker, so the receipt of one that is applied and not yet deleted must stay. No
-    receipt is deleted that may have been made since the oldest leased or buried message was first leased.
+    """Messages do not expire in this broker, so the receipts that they may meet must stay: their own, and those of the
+    ids in them. No receipt is deleted that lived when the oldest message in the file was accepted.
     """
-    (oldest,) = db.execute(_OLDEST).fetchone()
-    return sweep(db, now if oldest is None else min(now, oldest), limit)
+    oldest = db.execute(_OLDEST).fetchone()
+    return sweep(db, now if oldest is None else min(now, *oldest), limit)

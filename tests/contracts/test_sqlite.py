@@ -2,7 +2,10 @@
 
 import asyncio
 import contextlib
+import sqlite3
+from contextlib import closing
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -18,6 +21,7 @@ from shared.sqlite.broker import SqlitePublisher, SqliteSubscription
 from shared.sqlite.database import Database
 from shared.sqlite.letters import SqliteDeadLetters
 from shared.sqlite.overlay import SqliteOverlay
+from shared.sqlite.schema import MIGRATIONS, migrate
 from shared.sqlite.store import SqliteStore
 from shared.sqlite.time import KEPT
 from shared.wire.codec import decode, encode
@@ -126,25 +130,38 @@ class TestSqliteStore(
     async def test_a_sweep_spares_receipts_of_messages_that_are_still_there(
         self, store: SqliteStore, database: Database
     ) -> None:
-        """They do not expire in this broker, and one that was applied and not acknowledged comes again, whatever clocks
-        say. One that was buried may be counted later.
+        """Messages do not expire in this broker. One that was applied and not acknowledged comes again, one that was
+        buried may be replayed, and one that waits may hold an id that was applied long ago, whatever clocks say.
         """
-        clock = ManualClock(5.0)
-        subscription = SqliteSubscription(database, clock, 60)
-        await SqlitePublisher(database, ManualClock(9e9), ROOM).publish([encode(PLAIN), encode(KEYED)])
-        clock.turn(2.0)
+        clock, late = ManualClock(), 10**9
+        publisher, subscription = SqlitePublisher(database, clock, ROOM), SqliteSubscription(database, clock, 60)
+        await store.apply(Commit((Receipt("before", 600_000), Receipt("after", 800_000)), ()))
+        clock.turn(700)
+        await publisher.publish([encode(PLAIN), encode(KEYED)])
+        clock.turn(10_000)
+        assert await store.sweep(late, 10) == 1
+        assert set((await store.receipts(["before", "after"])).found) == {"after"}
         leased = await pull_all(subscription, 2)
-        await store.apply(Commit((Receipt("before", 1_000), Receipt("after", 3_000)), ()))
+        assert await store.sweep(late, 10) == 0
         clock.turn(100)
         assert len(await pull_all(subscription, 2)) == 2
-        assert await store.sweep(10_000, 10) == 1
-        assert set((await store.receipts(["before", "after"])).found) == {"after"}
         await subscription.ack([f"{leased[0].message_id}.2"], floor=1)
         await subscription.bury(replace(leased[1], token=f"{leased[1].message_id}.2"), "no")
-        assert await store.sweep(10_000, 10) == 0
+        assert await store.sweep(late, 10) == 0
         letters = SqliteDeadLetters(database)
         await letters.ack([letter.delivery.token for letter in await letters.pull(1, 10**6)], floor=1)
-        assert await store.sweep(10_000, 10) == 1
+        assert await store.sweep(late, 10) == 1
+
+    async def test_a_message_of_an_older_version_keeps_its_receipts(self, tmp_path: Path) -> None:
+        """Nobody knows when it was accepted: it counts from when the first message in the file was leased."""
+        with closing(sqlite3.connect(tmp_path / "old.db", isolation_level=None)) as db:
+            migrate(db, tmp_path / "old.db", MIGRATIONS[:8])
+            db.execute("UPDATE store SET now = 900000")
+            for _ in range(2):
+                db.execute("INSERT INTO messages (data, attributes, published) VALUES (x'', '{}', 0)")
+            db.execute("INSERT INTO leases (seq, until, attempt, since) VALUES (1, 0, 1, 500000)")
+            migrate(db, tmp_path / "old.db")
+            assert db.execute("SELECT since FROM messages").fetchall() == [(500_000,)] * 2
 
     async def test_the_time_of_a_file_passes_while_a_process_watches_and_never_by_a_wall_clock(
         self, database: Database, another: Database

@@ -219,7 +219,7 @@ SABOTAGES: Final = (
     Sabotage(
         "receipts of messages that are still there are swept",
         "shared/sqlite/store.py",
-        "    return sweep(db, now if oldest is None else min(now, oldest), limit)",
+        "    return sweep(db, now if oldest is None else min(now, *oldest), limit)",
         "    return sweep(db, now, limit)",
         (STORE,),
     ),
