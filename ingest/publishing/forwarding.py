@@ -5,7 +5,7 @@ from typing import Final
 
 from shared.model.errors import BrokerRejectedError, TooLargeError
 from shared.model.words import Delivery
-from shared.ports.broker import Publisher, Subscription
+from shared.ports.broker import Check, Publisher, Subscription, at_any_time
 from shared.runtime import metrics
 
 PAUSE: Final = 60.0
@@ -21,8 +21,11 @@ class Forwarding:
     nobody. Only a message that can never fit is buried.
     """
 
-    def __init__(self, broker: Publisher, waiting: Subscription, deliveries: Sequence[Delivery]) -> None:
+    def __init__(
+        self, broker: Publisher, waiting: Subscription, deliveries: Sequence[Delivery], check: Check = at_any_time
+    ) -> None:
         self._broker = broker
+        self._check = check
         self._waiting = waiting
         self._left = {delivery.token: delivery for delivery in deliveries}
         self.taken = 0
@@ -43,7 +46,7 @@ class Forwarding:
 
     async def _send(self, deliveries: Sequence[Delivery]) -> None:
         try:
-            await self._broker.publish([delivery.message for delivery in deliveries])
+            await self._broker.publish([delivery.message for delivery in deliveries], self._check)
         except (BrokerRejectedError, TooLargeError) as error:
             if len(deliveries) == 1:
                 await self._set_aside(deliveries[0], error)

@@ -23,7 +23,7 @@ from shared.model.words import Increment
 from shared.ports.broker import Publisher
 from shared.ports.overlay import Overlay
 from shared.runtime import metrics
-from shared.runtime.awake import Awake
+from shared.runtime.awake import Awake, within
 from shared.runtime.clock import Clock
 from shared.runtime.ids import mint
 from shared.wire.codec import encode
@@ -32,6 +32,10 @@ _log = logging.getLogger(__name__)
 
 MOST_MESSAGES: Final = 100
 """Envelopes in one publish."""
+LONGEST_PUBLISH: Final = 1_800.0
+"""Seconds in which a publish may be repeated, or go to the spool. An earlier try may have been taken, and its receipts
+do not live for ever. What goes to the spool is as old as this when it is dated: ages have an hour to spare.
+"""
 _NOT_TAKEN: Final = (OverloadedError, StoodStillError, StorageFullError, TooLargeError, UnkeptError)
 """After any other error of a publish something may have been published."""
 
@@ -183,14 +187,15 @@ class Publishing:
     async def _publish(self, drafts: list[Draft]) -> None:
         created = int(self._clock.now() * 1000)
         begun = self._clock.monotonic()
+        check = within(LONGEST_PUBLISH, self._clock)
         failure: BaseException | None = None
         published = False
         try:
+            self.awake.check()
             envelopes = [draft.close(created) for draft in drafts]
             messages = [encode(one, draft.batch.increments) for one, draft in zip(envelopes, drafts, strict=True)]
             async with self._overlay.entered(envelopes):
-                self.awake.check()
-                await self._publisher.publish(messages)
+                await self._publisher.publish(messages, check)
                 published = True
         except BaseException as error:
             failure = DoubtfulError(error) if published and isinstance(error, _NOT_TAKEN) else error

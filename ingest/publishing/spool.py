@@ -10,13 +10,15 @@ from shared.model.errors import (
     BrokerRejectedError,
     DoubtfulError,
     OverloadedError,
+    StoodStillError,
     StorageFullError,
     TransientError,
     UnkeptError,
 )
 from shared.model.words import Delivery, Message
-from shared.ports.broker import Publisher, Subscription
+from shared.ports.broker import Check, Publisher, Subscription, at_any_time
 from shared.runtime import metrics
+from shared.runtime.awake import within
 from shared.runtime.backoff import Backoff
 from shared.runtime.clock import Clock
 
@@ -27,8 +29,10 @@ MOST_BYTES_FORWARDED: Final = 5_000_000
 MOST_REMEMBERED: Final = 10_000
 """Refused rows."""
 WAIT: Final = 0.2
-YOUNG: Final = 600_000
-"""Milliseconds."""
+BELIEVED: Final = 3_600.0
+"""Seconds for which an answer of the store is used. It moves on with time, and promises stay in force for longer."""
+LONGEST_FORWARD: Final = 600.0
+"""Seconds after the judgement of its age in which a row may be published."""
 TOO_OLD: Final = (
     "it waited in the spool for so long that receipts may be gone: if it was published before, it would count twice;"
     " set COUNTERSINK_SPOOL_AGE for flushers as for ingests"
@@ -71,6 +75,8 @@ class Spool:
         self._longest_age = longest_age
         self._keeps = keeps
         self._asks = oldest
+        self._answer = 0, float("-inf")
+        """What the store said last, and when (monotonic)."""
         self._away = True
         """Until it is known that nothing is left of an earlier life."""
         self._oldest: int | None = None
@@ -84,30 +90,30 @@ class Spool:
         self._quiet_until = float("-inf")
         """Until then (monotonic) no more is logged of refused messages."""
 
-    async def publish(self, messages: Sequence[Message]) -> None:
+    async def publish(self, messages: Sequence[Message], check: Check = at_any_time) -> None:
         if not self._keeps:
-            await self._broker.publish(messages)
+            await self._broker.publish(messages, check)
             return
         if self._away:
-            await self._take(messages)
+            await self._take(messages, check)
             return
         try:
-            await self._broker.publish(messages)
-        except OverloadedError:
+            await self._broker.publish(messages, check)
+        except (OverloadedError, StoodStillError):
             raise
         except TransientError as failure:
             self._goes(failure)
             try:
-                await self._take(messages)
-            except (OverloadedError, StorageFullError) as limit:
+                await self._take(messages, check)
+            except (OverloadedError, StorageFullError, StoodStillError) as limit:
                 if isinstance(failure, UnkeptError):
                     raise
                 raise DoubtfulError(limit) from limit
 
-    async def _take(self, messages: Sequence[Message]) -> None:
+    async def _take(self, messages: Sequence[Message], check: Check) -> None:
         self._admit()
         try:
-            await self._queue.publish(messages)
+            await self._queue.publish(messages, check)
         except OverloadedError as error:
             raise OverloadedError(
                 f"the broker is away ({self._said}), and the spool has all that COUNTERSINK_SPOOL_BYTES allows",
@@ -161,7 +167,7 @@ class Spool:
             raise
         if not deliveries:
             return pulled
-        step = Forwarding(self._broker, self._waiting, deliveries)
+        step = Forwarding(self._broker, self._waiting, deliveries, within(LONGEST_FORWARD, self._clock))
         try:
             await step.run()
             self._most = min(2 * self._most, MOST_FORWARDED)
@@ -203,11 +209,16 @@ class Spool:
             )
 
     async def _in_time(self, deliveries: Sequence[Delivery]) -> Sequence[Delivery]:
-        """Those that may still be forwarded. The store is asked only about what has been here for some minutes."""
-        now = self._clock.now() * 1000
-        if self._asks is None or all(abs(now - delivery.published) < YOUNG for delivery in deliveries):
+        """The rows that may still be forwarded. A new process asks the store before it forwards anything: the rows that
+        it finds may have waited for any time, whatever this machine's clock says.
+        """
+        if self._asks is None:
             return deliveries
-        oldest = await self._asks()
+        now = self._clock.monotonic()
+        answer, when = self._answer
+        if now - when > BELIEVED:
+            answer, when = self._answer = await self._asks(), now
+        oldest = answer + int((now - when) * 1_000)
         for delivery in deliveries:
             if delivery.published < oldest:
                 metrics.SPOOL_BURIED.inc()

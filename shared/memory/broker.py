@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from shared.counters.pending import KeptByBroker, Pending
 from shared.model.errors import NewerError, OverloadedError, UnreadableError
 from shared.model.words import Delivery, Letter, Message, View
+from shared.ports.broker import Check, at_any_time
 from shared.runtime.clock import Clock
 from shared.wire.codec import decode
 
@@ -32,7 +33,8 @@ class MemoryBroker:
         self._arrived = asyncio.Event()
         self.pending = Pending()
 
-    async def publish(self, messages: Sequence[Message]) -> None:
+    async def publish(self, messages: Sequence[Message], check: Check = at_any_time) -> None:
+        check()
         self._admit(sum(len(message.data) for message in messages))
         there = {held.message.once for held in self._messages.values() if held.buried is None}
         for message in messages:

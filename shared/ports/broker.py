@@ -1,16 +1,27 @@
 """What the core may rely on from every broker."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from shared.model.words import Delivery, Letter, Message
+
+Check = Callable[[], None]
+"""Raises an error if something must not happen any more. Any thread may call it."""
+
+
+def at_any_time() -> None:
+    """The check of messages that may be published at any time."""
 
 
 class Publisher(Protocol):
     """Hands messages to the broker."""
 
-    async def publish(self, messages: Sequence[Message]) -> None:
+    async def publish(self, messages: Sequence[Message], check: Check = at_any_time) -> None:
         """Return when all messages are durable.
+
+        `check` is called right before the messages take effect, and again before each retry: the process may have stood
+        still meanwhile. If it raises an error, nothing more is published. That error is raised if none of the messages
+        can have been published before.
 
         After an error any of them may have been published, at once or later, so a retry can publish twice.
         The exceptions are `OverloadedError`, `StorageFullError` and `UnkeptError`: no message was published, and none

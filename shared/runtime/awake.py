@@ -1,6 +1,7 @@
 """Notices that the process was suspended for so long that requests it received before may be too old to count."""
 
 import asyncio
+from collections.abc import Callable
 from typing import Final, NoReturn
 
 from shared.model.errors import StoodStillError
@@ -13,6 +14,21 @@ ids are remembered, publishing them here, too, is harmless.
 """
 LOOK: Final = 60.0
 """Seconds between two looks at the clock."""
+
+
+def within(seconds: float, clock: Clock) -> Callable[[], None]:
+    """A check for what must happen within this time from now. Later it raises `StoodStillError`."""
+    begun = clock.monotonic()
+
+    def check() -> None:
+        late = clock.monotonic() - begun
+        if late > seconds:
+            raise StoodStillError(
+                f"this took {late:.0f} s, perhaps as the process stood still, and may be too old now: send it again"
+                " with the same id"
+            )
+
+    return check
 
 
 class Awake:

@@ -10,6 +10,7 @@ import orjson
 
 from shared.model.errors import OverloadedError, SettingsError
 from shared.model.words import Delivery, Message
+from shared.ports.broker import Check, at_any_time
 from shared.runtime import metrics
 from shared.runtime.clock import Clock
 from shared.runtime.drain_rate import Drain
@@ -74,13 +75,14 @@ class SqlitePublisher:
         self._left = 0
         """Bytes pending after the last look. What other processes publish makes the drain look slower than it is."""
 
-    async def publish(self, messages: Sequence[Message]) -> None:
+    async def publish(self, messages: Sequence[Message], check: Check = at_any_time) -> None:
         now = int(self._clock.now() * 1000)
         rows = [(m.data, orjson.dumps(m.attributes).decode(), now, m.once, increments_of(m)) for m in messages]
         size = sum(len(row[0]) + len(row[1]) for row in rows)
 
         def insert(db: sqlite3.Connection) -> int:
             """Insert the messages. Returns how many increments were in those that were dropped as repeated."""
+            check()
             self._time.keep(db)
             self._admit(db, size)
             taken = increments = dropped = 0

@@ -7,20 +7,21 @@ from typing import Any
 from shared.memory.broker import MemoryBroker
 from shared.model.errors import OverloadedError
 from shared.model.words import Delivery, Message
+from shared.ports.broker import Check, at_any_time
 
 
 class LosesOne(MemoryBroker):
-    async def publish(self, messages: Sequence[Message]) -> None:
+    async def publish(self, messages: Sequence[Message], check: Check = at_any_time) -> None:
         await super().publish(messages[:25])
 
 
 class DoublesOne(MemoryBroker):
-    async def publish(self, messages: Sequence[Message]) -> None:
+    async def publish(self, messages: Sequence[Message], check: Check = at_any_time) -> None:
         await super().publish([*messages, *messages[:1]])
 
 
 class ForgetsAttributes(MemoryBroker):
-    async def publish(self, messages: Sequence[Message]) -> None:
+    async def publish(self, messages: Sequence[Message], check: Check = at_any_time) -> None:
         await super().publish([replace(message, attributes={"number": "1"}) for message in messages])
 
 
@@ -134,12 +135,12 @@ class OnlyExtendsForLonger(MemoryBroker):
 
 
 class TakesTheSecondOfOneOnce(MemoryBroker):
-    async def publish(self, messages: Sequence[Message]) -> None:
+    async def publish(self, messages: Sequence[Message], check: Check = at_any_time) -> None:
         await super().publish([replace(message, once=None) for message in messages])
 
 
 class NeverFreesAOnce(MemoryBroker):
-    async def publish(self, messages: Sequence[Message]) -> None:
+    async def publish(self, messages: Sequence[Message], check: Check = at_any_time) -> None:
         taken = self.__dict__.setdefault("taken", set())
         for message in messages:
             if message.once is None or message.once not in taken:
@@ -148,15 +149,15 @@ class NeverFreesAOnce(MemoryBroker):
 
 
 class DropsEqualMessages(MemoryBroker):
-    async def publish(self, messages: Sequence[Message]) -> None:
+    async def publish(self, messages: Sequence[Message], check: Check = at_any_time) -> None:
         there = [held.message for held in self._messages.values()]
         await super().publish([message for n, message in enumerate(messages) if message not in there + [*messages][:n]])
 
 
 class ReusesIds(MemoryBroker):
-    async def publish(self, messages: Sequence[Message]) -> None:
+    async def publish(self, messages: Sequence[Message], check: Check = at_any_time) -> None:
         self._last = max(self._messages, default=0)
-        await super().publish(messages)
+        await super().publish(messages, check)
 
 
 class PublishedWhenPulled(MemoryBroker):

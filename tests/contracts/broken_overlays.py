@@ -8,6 +8,7 @@ from dataclasses import replace
 from shared.memory.broker import MemoryBroker, MemoryOverlay
 from shared.memory.overlay import ProcessOverlay
 from shared.model.words import Delivery, Envelope, Message, View
+from shared.ports.broker import Check, at_any_time
 
 
 class DropsTooEarly(MemoryBroker):
@@ -85,14 +86,14 @@ class DropsWhatIsGivenBack(MemoryBroker):
 
 
 class ForgetsForeignMessages(MemoryBroker):
-    async def publish(self, messages: Sequence[Message]) -> None:
-        await super().publish(messages)
+    async def publish(self, messages: Sequence[Message], check: Check = at_any_time) -> None:
+        await super().publish(messages, check)
         foreign = [number for number, held in self._messages.items() if "ce-type" not in held.message.attributes]
         self.pending.remove(foreign, 0)
 
 
 class ChokesOnRubbish(MemoryBroker):
-    async def publish(self, messages: Sequence[Message]) -> None:
+    async def publish(self, messages: Sequence[Message], check: Check = at_any_time) -> None:
         await super().publish([message for message in messages if message.data != b"rubbish"])
         if any(message.data == b"rubbish" for message in messages):
             self.pending.remove([*self.pending._messages], 0)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from shared.model.errors import OverloadedError
+from shared.model.errors import OverloadedError, StoodStillError
 from shared.model.words import Delivery, Message
 from shared.ports.broker import Publisher, Subscription
 
@@ -210,6 +210,15 @@ class BrokerContract:
         await broker.tiny.check()
         await broker.tiny.publish([Message(b" " * 1_900, {"number": "2"})])
         assert numbers(await pull_all(broker.subscription, 1)) == [2]
+
+    async def test_what_must_not_happen_any_more_is_not_published(self, broker: Broker) -> None:
+        def late() -> None:
+            raise StoodStillError("a week has passed")
+
+        with pytest.raises(StoodStillError, match="a week"):
+            await broker.publisher.publish([message(1), message(2)], late)
+        await broker.publisher.publish([message(3)])
+        assert numbers(await pull_all(broker.subscription, 1)) == [3]
 
     async def test_check_says_what_a_publish_would_say(self, broker: Broker) -> None:
         await broker.tiny.publish([Message(b" " * 1_800, {"number": "1"})])

@@ -8,6 +8,7 @@ from shared.memory.broker import MemoryBroker, MemoryOverlay
 from shared.memory.letters import MemoryDeadLetters
 from shared.memory.store import MemoryStore
 from shared.model.words import Message
+from shared.ports.broker import Check, at_any_time
 from shared.ports.overlay import Overlay
 from shared.runtime.clock import ManualClock
 from tests.contracts.books import BooksContract
@@ -52,9 +53,9 @@ class _Tiny:
     async def check(self) -> None:
         await self._limit.check()
 
-    async def publish(self, messages: Sequence[Message]) -> None:
+    async def publish(self, messages: Sequence[Message], check: Check = at_any_time) -> None:
         self._limit._admit(sum(len(message.data) for message in messages))
-        await self._broker.publish(messages)
+        await self._broker.publish(messages, check)
 
 
 class TestMemoryBroker(BrokerContract, LeaseContract, OnceContract):

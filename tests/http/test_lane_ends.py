@@ -12,6 +12,7 @@ import ingest.server.server
 from ingest.server.connection import Connection
 from shared.model.errors import TransientError
 from shared.model.words import Message
+from shared.ports.broker import Check, at_any_time
 from tests.http.lanes import Client, by_aiohttp, connected, post
 from tests.http.service import Service, running
 
@@ -28,7 +29,7 @@ class _Gate:
         self._publish = service.parts.publisher.publish
         patch.setattr(service.parts.publisher, "publish", self.publish)
 
-    async def publish(self, messages: Sequence[Message]) -> None:
+    async def publish(self, messages: Sequence[Message], check: Check = at_any_time) -> None:
         self.reached.set()
         await self.open.wait()
         if self.error is not None:

@@ -10,6 +10,7 @@ import pytest
 
 from shared.model.errors import DoubtfulError, OverloadedError, StorageFullError, TransientError
 from shared.model.words import Message
+from shared.ports.broker import Check, at_any_time
 from shared.sqlite.store import SqliteStore
 from tests.http.service import Service, running
 
@@ -85,7 +86,7 @@ class _Gate:
         monkeypatch.setattr(service.parts.publisher, "publish", self.publish)
         monkeypatch.setattr(service.parts.publisher, "check", self.check)
 
-    async def publish(self, messages: Sequence[Message]) -> None:
+    async def publish(self, messages: Sequence[Message], check: Check = at_any_time) -> None:
         self.reached.set()
         await self.open.wait()
         await self.check()

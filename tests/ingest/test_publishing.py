@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from ingest.publishing.linger import Pace
-from ingest.publishing.publishing import Publishing
+from ingest.publishing.publishing import LONGEST_PUBLISH, Publishing
 from shared.memory.broker import MemoryBroker
 from shared.memory.overlay import ProcessOverlay
 from shared.model.errors import (
@@ -20,6 +20,7 @@ from shared.model.errors import (
     UnkeptError,
 )
 from shared.model.words import Envelope, Increment, Message
+from shared.ports.broker import Check, at_any_time
 from shared.runtime import metrics
 from shared.runtime.awake import LONGEST
 from shared.runtime.clock import ManualClock
@@ -37,7 +38,7 @@ class Fails(MemoryBroker):
 
     error: CountersinkError
 
-    async def publish(self, messages: Sequence[Message]) -> None:
+    async def publish(self, messages: Sequence[Message], check: Check = at_any_time) -> None:
         raise self.error
 
 
@@ -115,3 +116,20 @@ async def test_who_stood_still_for_a_week_publishes_nothing_any_more() -> None:
         await publishing.awake.watch()
     assert broker.unburied() == 1
     assert doubtful() == before
+
+
+async def test_who_stood_still_while_he_published_does_not_publish_late() -> None:
+    """Between the decision and the act, as where a thread writes, or a try is repeated."""
+    clock = ManualClock()
+
+    class Slow(MemoryBroker):
+        async def publish(self, messages: Sequence[Message], check: Check = at_any_time) -> None:
+            check()
+            clock.turn(LONGEST_PUBLISH + 1)
+            await super().publish(messages, check)
+
+    broker = Slow(ManualClock())
+    publishing = Publishing(broker, ProcessOverlay(clock), clock, pace=Pace(0, metered=False), max_waiting=10)
+    with pytest.raises(StoodStillError, match="send it again"):
+        await publishing.durable(publishing.add("c", 1))
+    assert broker.unburied() == 0

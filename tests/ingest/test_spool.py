@@ -6,18 +6,22 @@ from collections.abc import Sequence
 import pytest
 
 from ingest.publishing.forwarding import MOST_REFUSED, PAUSE
-from ingest.publishing.spool import TOO_OLD, Spool
+from ingest.publishing.publishing import LONGEST_PUBLISH
+from ingest.publishing.spool import LONGEST_FORWARD, TOO_OLD, Spool
 from shared.memory.broker import MemoryBroker
 from shared.model.errors import (
     BrokerRejectedError,
     DoubtfulError,
     OverloadedError,
+    StoodStillError,
     StorageFullError,
     TooLargeError,
     TransientError,
     UnkeptError,
 )
 from shared.model.words import Message
+from shared.ports.broker import Check, at_any_time
+from shared.runtime.awake import within
 from shared.runtime.clock import ManualClock
 
 AGE = 3_600.0
@@ -36,7 +40,7 @@ class Broker(MemoryBroker):
     most = 1_000
     """Messages of one request."""
 
-    async def publish(self, messages: Sequence[Message]) -> None:
+    async def publish(self, messages: Sequence[Message], check: Check = at_any_time) -> None:
         if self.full:
             raise OverloadedError("too much in flight")
         if self.unkept:
@@ -47,7 +51,7 @@ class Broker(MemoryBroker):
             raise BrokerRejectedError("not now")
         if (self.away and not self.takes_anyway) or len(messages) > self.most:
             raise TransientError("away")
-        await super().publish(messages)
+        await super().publish(messages, check)
         if self.away:
             raise TransientError("no answer")
 
@@ -284,7 +288,7 @@ async def test_it_is_ready_while_it_can_take_an_outage(scene: Scene) -> None:
 class Full(MemoryBroker):
     """Has no room for anything."""
 
-    async def publish(self, messages: Sequence[Message]) -> None:
+    async def publish(self, messages: Sequence[Message], check: Check = at_any_time) -> None:
         raise StorageFullError("the disk is full")
 
 
@@ -299,7 +303,7 @@ async def test_a_full_spool_does_not_say_that_nothing_was_taken_if_the_broker_ma
     spool = Spool(scene.broker, Full(scene.clock), scene.queue, scene.clock, AGE)
     assert await spool.forward_once() == 0
     scene.broker.away = scene.broker.takes_anyway = True
-    with pytest.raises(DoubtfulError, match="the disk is full; what was sent may have been taken"):
+    with pytest.raises(DoubtfulError, match="the disk is full; the request may have been accepted"):
         await spool.publish([Message(b"1")])
     assert await scene.arrived() == [b"1"]
     with pytest.raises(StorageFullError):
@@ -350,14 +354,65 @@ async def test_what_waited_too_long_is_not_forwarded_and_stays_in_the_spool(scen
     assert await scene.arrived() == [b"new"]
 
 
-async def test_the_store_is_not_asked_about_what_waited_for_a_moment(scene: Scene) -> None:
-    async def never() -> int:
-        raise AssertionError
+async def test_a_new_process_forwards_nothing_before_the_store_has_told_the_time(scene: Scene) -> None:
+    """Its machine was off for a month, and has a clock that does not know it. Later it need not ask each time."""
+    away, asked = True, 0
 
-    spool = Spool(scene.broker, scene.queue, scene.queue, scene.clock, AGE, oldest=never)
-    scene.broker.away = True
+    async def oldest() -> int:
+        nonlocal asked
+        asked += 1
+        if away:
+            raise TransientError("the store is away")
+        return int((scene.clock.now() - AGE) * 1000)
+
+    spool = Spool(scene.broker, scene.queue, scene.queue, scene.clock, AGE, oldest=oldest)
     await spool.publish([Message(b"1")])
+    with pytest.raises(TransientError, match="the store is away"):
+        await spool.forward_once()
+    assert await scene.arrived() == []
+    away = False
+    await spool.forward_once()
+    assert await scene.arrived() == [b"1"]
+    away, before = True, asked
+    scene.broker.away = True
+    await spool.publish([Message(b"2")])
     scene.clock.turn(60)
     scene.broker.away = False
     await spool.forward_once()
-    assert await scene.arrived() == [b"1"]
+    assert await scene.arrived() == [b"2"]
+    assert asked == before
+
+
+async def test_what_was_judged_and_then_stood_still_is_judged_again(scene: Scene) -> None:
+    async def oldest() -> int:
+        return int((scene.clock.now() - AGE) * 1000)
+
+    class Slow(Broker):
+        async def publish(self, messages: Sequence[Message], check: Check = at_any_time) -> None:
+            scene.clock.turn(AGE + 2 * LONGEST_FORWARD)
+            await super().publish(messages, check)
+
+    slow = Slow(scene.clock)
+    spool = Spool(slow, scene.queue, scene.queue, scene.clock, AGE, oldest=oldest)
+    await spool.publish([Message(b"1")])
+    with pytest.raises(StoodStillError):
+        await spool.forward_once()
+    assert slow.unburied() == 0
+    assert await spool.forward_once() == 1
+    assert list(scene.queue.buried().values()) == [TOO_OLD]
+
+
+async def test_what_stood_still_on_its_way_does_not_go_to_the_spool(scene: Scene) -> None:
+    """Its first try may have been taken, by a client's second one elsewhere even counted, and be forgotten by now."""
+
+    class Lost(Broker):
+        async def publish(self, messages: Sequence[Message], check: Check = at_any_time) -> None:
+            await super().publish(messages, check)
+            scene.clock.turn(LONGEST_PUBLISH + 1)
+            raise TransientError("no answer")
+
+    spool = Spool(Lost(scene.clock), scene.queue, scene.queue, scene.clock, AGE)
+    assert await spool.forward_once() == 0
+    with pytest.raises(DoubtfulError, match="may have been"):
+        await spool.publish([Message(b"1")], within(LONGEST_PUBLISH, scene.clock))
+    assert scene.queue.unburied() == 0

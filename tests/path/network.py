@@ -16,6 +16,7 @@ from shared.model.errors import TransientError
 from shared.model.promises import Promise
 from shared.model.words import Commit, Delivery, Envelope, Letter, Message, Receipt, Receipts, Total, View
 from shared.ports.books import Books
+from shared.ports.broker import Check, at_any_time
 from shared.ports.readings import Snapshot
 
 
@@ -34,6 +35,8 @@ class Network:
     """`calls` are those that have not arrived."""
 
     calls: list[Call] = field(default_factory=list)
+    once: frozenset[str] = frozenset()
+    """Calls that are one transaction on this machine."""
 
     async def call(self, owner: str, name: str, effect: Callable[[], Awaitable[Any]]) -> Any:
         answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
@@ -81,8 +84,12 @@ class RemoteBroker:
     def __init__(self, network: Network, owner: str, broker: MemoryBroker) -> None:
         self._network, self._owner, self._broker = network, owner, broker
 
-    async def publish(self, messages: Sequence[Message]) -> None:
-        await self._network.call(self._owner, "publish", lambda: self._broker.publish(messages))
+    async def publish(self, messages: Sequence[Message], check: Check = at_any_time) -> None:
+        def publish() -> Awaitable[None]:
+            return self._broker.publish(messages, check if "publish" in self._network.once else at_any_time)
+
+        check()  # what has left the process can't be called back, unless it is one transaction
+        await self._network.call(self._owner, "publish", publish)
 
     async def check(self) -> None:
         await self._network.call(self._owner, "check", self._broker.check)

@@ -369,8 +369,8 @@ SABOTAGES: Final = (
     Sabotage(
         "who stood still for weeks publishes what it holds",
         "ingest/publishing/publishing.py",
-        "                self.awake.check()",
-        "                pass",
+        "            self.awake.check()",
+        "            pass",
         ("tests/ingest/test_publishing.py",),
     ),
     Sabotage(

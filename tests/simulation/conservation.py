@@ -7,6 +7,7 @@ from countersink.commands.audit import AGREES, judge, look
 from shared.memory.broker import MemoryBroker
 from shared.model.errors import BrokerRejectedError
 from shared.model.words import Delivery, Message, Tally
+from shared.ports.broker import Check, at_any_time
 from shared.wire.codec import decode
 from tests.path.changes import split
 from tests.path.letters import BuriesApart
@@ -22,9 +23,9 @@ class CountingBroker(MemoryBroker):
         self.foreign: dict[tuple[str, str], int] = {}
         """Those of them that no ingest has accepted."""
 
-    async def publish(self, messages: Sequence[Message]) -> None:
+    async def publish(self, messages: Sequence[Message], check: Check = at_any_time) -> None:
         last = self._last
-        await super().publish(messages)
+        await super().publish(messages, check)
         for number in range(last + 1, self._last + 1):
             held = self._messages[number]
             envelope = decode(Delivery("", held.message, str(number), held.published), "memory")
@@ -41,12 +42,12 @@ class CountingApart(CountingBroker, BuriesApart):
         self.refused: dict[str, float] = {}
         """Counters whose messages it does not take, and until when; "" stands for all."""
 
-    async def publish(self, messages: Sequence[Message]) -> None:
+    async def publish(self, messages: Sequence[Message], check: Check = at_any_time) -> None:
         now = asyncio.get_running_loop().time()
         guilty = [f'"{name}"'.encode() if name else b"" for name, until in self.refused.items() if until > now]
         if any(name in message.data for name in guilty for message in messages):
             raise BrokerRejectedError("a schema that these do not fit")
-        await super().publish(messages)
+        await super().publish(messages, check)
 
 
 async def check(broker: CountingBroker, store: PickyStore) -> None:

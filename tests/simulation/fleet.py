@@ -17,6 +17,7 @@ from shared.memory.fleet import MemoryFleetBook
 from shared.model.errors import TransientError
 from shared.model.fleet import Fleet
 from shared.model.words import Delivery, Envelope, Message
+from shared.ports.broker import Check, at_any_time
 from shared.ports.fleet import FleetLook
 from shared.ports.overlay import Overlay
 from shared.redis.overlay import RedisOverlay
@@ -103,10 +104,10 @@ class PatientBroker(RemoteBroker):
 
     refuses: "Callable[[], TransientError | None]"
 
-    async def publish(self, messages: Sequence[Message]) -> None:
+    async def publish(self, messages: Sequence[Message], check: Check = at_any_time) -> None:
         if (error := self.refuses()) is not None:
             raise error
-        await super().publish(messages)
+        await super().publish(messages, check)
 
     async def pull(self, limit: int, max_bytes: int, wait: float) -> list[Delivery]:
         found = [*await super().pull(limit, max_bytes, wait)]

@@ -15,7 +15,7 @@ from google.iam.v1 import iam_policy_pb2
 from google.pubsub_v1 import types
 from google.pubsub_v1.services.publisher.transports import PublisherGrpcAsyncIOTransport
 
-from shared.model.errors import BrokerRejectedError, SettingsError, TransientError
+from shared.model.errors import BrokerRejectedError, SettingsError, StoodStillError, TransientError
 from shared.runtime.backoff import Backoff, insist
 
 HOST: Final = "pubsub.googleapis.com"
@@ -180,7 +180,7 @@ async def patiently(call: Callable[[float], Awaitable[_T]], patience: float = PA
         TransientError,
         lambda: loop.time() < until,
         Backoff(),
-        never=(SetupError, BrokerRejectedError),
+        never=(SetupError, BrokerRejectedError, StoodStillError),
     )
 
 

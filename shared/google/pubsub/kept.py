@@ -10,6 +10,7 @@ from shared.google.pubsub.provision import strays
 from shared.google.pubsub.publisher import PubsubPublisher
 from shared.model.errors import TransientError, UnkeptError
 from shared.model.words import Message
+from shared.ports.broker import Check, at_any_time
 from shared.runtime import metrics
 
 _log = logging.getLogger(__name__)
@@ -59,10 +60,10 @@ class KeptPublisher:
         self._warned = False
         self._looking = asyncio.Lock()
 
-    async def publish(self, messages: Sequence[Message]) -> None:
+    async def publish(self, messages: Sequence[Message], check: Check = at_any_time) -> None:
         await self._look()
         try:
-            await self._publisher.publish(messages)
+            await self._publisher.publish(messages, check)
         except TransientError:
             self._next = float("-inf")  # it may have been deleted while we could not see it
             raise

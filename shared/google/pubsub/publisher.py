@@ -6,8 +6,9 @@ from typing import Any, Final
 
 from shared.google.pubsub.client import PATIENCE, NotFoundError, PubsubClient, SetupError, patiently
 from shared.google.pubsub.wire import requests, to_wire
-from shared.model.errors import OverloadedError
+from shared.model.errors import OverloadedError, StoodStillError, TransientError
 from shared.model.words import Message
+from shared.ports.broker import Check, at_any_time
 from shared.runtime.drain_rate import Drain
 
 SIDE_BY_SIDE: Final = 8
@@ -31,7 +32,7 @@ class PubsubPublisher:
         self._slots = asyncio.Semaphore(SIDE_BY_SIDE)
         self._good = float("-inf")
 
-    async def publish(self, messages: Sequence[Message]) -> None:
+    async def publish(self, messages: Sequence[Message], check: Check = at_any_time) -> None:
         """Retry for `patience` seconds, so an error means that something is wrong. Only what was never sent is reported
         as not taken: an error may follow an earlier try that was taken and not answered.
         """
@@ -43,7 +44,7 @@ class PubsubPublisher:
         self._in_flight_bytes += size
         try:
             # Wait for all, even if one failed: what went on after the return would not be bounded.
-            ends = await asyncio.gather(*(self._send(batch) for batch, _ in batches), return_exceptions=True)
+            ends = await asyncio.gather(*(self._send(batch, check) for batch, _ in batches), return_exceptions=True)
         finally:
             self._in_flight_bytes -= size
             self._drain.went(size, asyncio.get_running_loop().time())
@@ -52,9 +53,23 @@ class PubsubPublisher:
                 raise end
         self._good = asyncio.get_running_loop().time()
 
-    async def _send(self, batch: Sequence[Any]) -> None:
+    async def _send(self, batch: Sequence[Any], check: Check) -> None:
+        unanswered: TransientError | None = None
+
+        async def send(timeout: float) -> None:
+            nonlocal unanswered
+            try:
+                check()
+            except StoodStillError as error:
+                raise unanswered or error from None
+            try:
+                await self._client.publish(self._topic, batch, timeout)
+            except TransientError as error:
+                unanswered = error
+                raise
+
         async with self._slots:
-            await patiently(lambda timeout: self._client.publish(self._topic, batch, timeout), self._patience)
+            await patiently(send, self._patience)
 
     async def check(self) -> None:
         """Get the topic, unless a publish has just succeeded. Only if this account may not get it, ask whether it may
