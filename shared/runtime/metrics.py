@@ -107,10 +107,7 @@ DEAD = Counter(
     ["why"],
     registry=REGISTRY,
 )
-for _why in (
-    "unreadable",
-    "refused",
-):  # there from the start: a counter that appears as 1 has not increased for Prometheus
+for _why in ("unreadable", "refused"):  # from the start: a counter that appears as 1 is no increase to Prometheus
     DEAD.labels(_why)
 NEWER = Counter(
     "countersink_newer_messages",

@@ -80,7 +80,7 @@ async def test_what_is_no_whole_number_is_never_taken_for_nothing(
     reader = Reader(store, overlay, clock, 0.0)
     (reading,) = await reader.read(["a"])
     assert not reading.exact
-    logged = f"counter 'a' can't be read exactly: {flaw}. Correct it in the application that wrote it"
+    logged = f"counter 'a' can't be read exactly: {flaw}. Its application has to correct it"
     assert caplog.messages.count(logged) == 1
     with pytest.raises(InexactError, match="is no whole number"):
         await Setter(reader, store, overlay, clock, 10**9).set("a", ChangeRequest("set", 7))

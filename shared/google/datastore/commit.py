@@ -141,9 +141,7 @@ class BlindWay:
         for shard, result in zip(sums.shards, response.mutation_results, strict=False):  # the shards come first
             count = _held(result.transform_results[0])
             if count in _ENDS:
-                _log.critical(
-                    "shard %s is outside the range of 64 bits; another application must have added to it", shard
-                )
+                _log.critical("shard %s is beyond 64 bits; another application must have added to it", shard)
             self._memory.note(shard, ShardState(count, result.version, readable=True), now)
         return micros(response.commit_time)
 

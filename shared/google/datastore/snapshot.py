@@ -135,9 +135,7 @@ class SnapshotQuestion:
         flaws += [flaw_of(shard, COUNT) for shard in self._shards(counter)]
         flaw = next(filter(None, flaws), "")
         if flaw and self._numbers.is_news(flaw):
-            _log.error(
-                "counter %r can't be read exactly: %s. Correct it in the application that wrote it", counter, flaw
-            )
+            _log.error("counter %r can't be read exactly: %s. Its application has to correct it", counter, flaw)
         return flaw
 
 

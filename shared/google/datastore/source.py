@@ -128,9 +128,7 @@ class SourceKinds:
             names = {name async for name in self._names(_KINDS, self._variant.shard, prefix)}
         except TransientError as error:
             if isinstance(error.__cause__, AioRpcError) and error.__cause__.code() is StatusCode.INVALID_ARGUMENT:
-                raise SettingsError(
-                    "this server, an emulator, cannot list kinds: name each counter with --name"
-                ) from error
+                raise SettingsError("an emulator cannot list kinds: name each counter with --name") from error
             raise
         return names | {name async for name in self._names(self._variant.config, "", prefix)}
 

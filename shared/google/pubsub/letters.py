@@ -89,12 +89,7 @@ class PubsubDeadLetters:
         try:
             await self._leases.give_back(tokens)
         except TransientError as error:
-            _log.warning(
-                "%d dead letters could not be given back, so they are visible again only in %g seconds: %s",
-                len(tokens),
-                self._lease,
-                error,
-            )
+            _log.warning("%d dead letters stay hidden for up to %g seconds: %s", len(tokens), self._lease, error)
 
     async def _fetch(self) -> bool:
         """Pull once, and return whether anything came, new or not."""

@@ -76,9 +76,7 @@ async def obstacles(client: PubsubClient, place: PubsubPlace, retention: int, *,
     """Reasons not to start. `TransientError` if Pub/Sub cannot be reached in time."""
     seen = await look(client, place, flushes=flushes)
     for name, why in seen.hidden.items():
-        _log.warning(
-            "this account may not look at %s, so it is not checked; give it the role Pub/Sub Viewer: %s", name, why
-        )
+        _log.warning("%s is not checked: give this account the role Pub/Sub Viewer on it (%s)", name, why)
     return seen.obstacles(retention if flushes else 0)
 
 
@@ -118,9 +116,7 @@ class PubsubSetup:
         for obstacle in seen.obstacles(self._retention):
             yield Finding(FAIL, "broker", obstacle)
         for name, why in seen.hidden.items():
-            yield Finding(
-                WARN, "broker", f"{name}: this account may not look at it: give it the role Pub/Sub Viewer ({why})"
-            )
+            yield Finding(WARN, "broker", f"{name}: not checked; give this account the role Pub/Sub Viewer ({why})")
         for finding in self._flaws(seen):
             yield finding
         if not self._emulator:  # which knows no permissions

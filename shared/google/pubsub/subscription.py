@@ -192,9 +192,7 @@ class PubsubSubscription:
             if self._extends:
                 await self._leases.extend(ack_ids, self._lease)
         except CountersinkError as error:
-            _log.warning(
-                "leases could not be extended; if they end early, work is repeated, and nothing else is lost: %s", error
-            )
+            _log.warning("leases may end early, which only repeats work: %s", error)
 
     async def _is_short(self) -> bool:
         try:
@@ -221,11 +219,7 @@ class PubsubSubscription:
         try:
             await self._leases.give_back([one.ack_id for one in pulled])
         except TransientError as error:
-            _log.warning(
-                "%d messages could not be given back, so they are delivered again only when their leases run out: %s",
-                len(pulled),
-                error,
-            )
+            _log.warning("%d messages are delivered again only when their leases run out: %s", len(pulled), error)
 
 
 @dataclass(slots=True)
