@@ -27,7 +27,7 @@ def weight_of(increments: int, size: int) -> int:
     return max(increments, size // BYTES)
 
 
-class Door:
+class Admission:
     """While less than half is taken nobody can hold more than his share, so nobody is counted: what each flow holds is
     found out from the drafts when it comes to matter, and kept until a quarter is left.
     """

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Final, NoReturn
 
 from ingest.access.tenants import LOCAL
-from ingest.publishing.admission import BYTES, OWN, Door
+from ingest.publishing.admission import BYTES, OWN, Admission
 from ingest.publishing.batch import Batch
 from ingest.publishing.coalescer import Coalescer, Draft
 from ingest.publishing.linger import Pace
@@ -57,7 +57,7 @@ class Publishing:
         self._pace = pace
         self._side_by_side = side_by_side
         self._coalescer = Coalescer(mint)
-        self.door = Door(max_waiting, self._drafts)
+        self.admission = Admission(max_waiting, self._drafts)
         self._waiters: dict[str, list[asyncio.Future[None]]] = {}
         self._flights: dict[asyncio.Task[None], list[Draft]] = {}
         self._wake: asyncio.Handle | None = None
@@ -67,11 +67,11 @@ class Publishing:
 
     def add(self, counter: str, delta: int, tenant: str = LOCAL) -> Draft:
         """One increment. Wait for its draft with `durable`, in the same step."""
-        door = self.door
-        if door.held < door.easy:
-            door.held += 1
+        admission = self.admission
+        if admission.held < admission.easy:
+            admission.held += 1
         else:
-            door.enter(tenant, 1, {counter: 1}, self._clock.monotonic())
+            admission.enter(tenant, 1, {counter: 1}, self._clock.monotonic())
         draft = self._coalescer.add(counter, delta)
         draft.senders[tenant] = draft.senders.get(tenant, 0) + 1
         self._schedule()
@@ -79,7 +79,7 @@ class Publishing:
 
     def add_keyed(self, item: Increment, tenant: str = LOCAL) -> Draft:
         weight = 1 + (len(item.counter) + len(item.id or "")) // BYTES
-        self.door.enter(tenant, weight, {item.counter: 1}, self._clock.monotonic())
+        self.admission.enter(tenant, weight, {item.counter: 1}, self._clock.monotonic())
         draft = self._coalescer.add_keyed(item)
         return self._entered(draft, tenant, weight)
 
@@ -123,12 +123,12 @@ class Publishing:
 
     def check(self, tenant: str, weight: int) -> None:
         """Raise what adding so much would, as far as can be said before it is read."""
-        self.door.check(tenant, weight, self._clock.monotonic())
+        self.admission.check(tenant, weight, self._clock.monotonic())
 
     def _enter(self, batch: Batch, tenant: str, weight: int) -> None:
-        door = self.door
-        counts = {} if door.held + weight <= door.easy else batch.by_counter()
-        door.enter(tenant, weight, counts, self._clock.monotonic())
+        admission = self.admission
+        counts = {} if admission.held + weight <= admission.easy else batch.by_counter()
+        admission.enter(tenant, weight, counts, self._clock.monotonic())
 
     def _entered(self, draft: Draft, tenant: str, weight: int) -> Draft:
         draft.senders[tenant] = draft.senders.get(tenant, 0) + weight
@@ -171,7 +171,7 @@ class Publishing:
             flight.add_done_callback(self._landed)
 
     def _landed(self, flight: asyncio.Task[None]) -> None:
-        self.door.leave(self._flights.pop(flight), self._clock.monotonic())
+        self.admission.leave(self._flights.pop(flight), self._clock.monotonic())
         if not flight.cancelled():
             flight.result()  # it tells its waiters of errors; anything else is a mistake of ours
         if self._coalescer:
