@@ -6,6 +6,7 @@ import socket
 
 from aiohttp import web
 
+from ingest.access.door import Door
 from ingest.http.bodies import Bodies
 from ingest.publishing.linger import Pace
 from ingest.publishing.publishing import Publishing
@@ -74,6 +75,7 @@ class Ingest:
         receipts_live = lifetime(settings.retention * 1000, of_client=True)
         compactor = compactor_of(store, clock, settings)
         starting = Starting(jobs, tasks, overlay, compactor, clock, store=store, receipts_live=receipts_live)
+        self.door = Door()
         self._lane = Lane(self.publishing, settings.max_body_bytes) if short else None
         self.routes = Routes(
             Writes(self.publishing, tracking, self.reader, bodies),
@@ -92,7 +94,7 @@ class Ingest:
     async def start(self, sock: socket.socket) -> None:
         """Answer requests on a bound socket, once what is pending is known."""
         await self._overlay.view(())
-        self._runner = await serve(self.routes, self._lane, sock, self._settings)
+        self._runner = await serve(self.door, self.routes, self._lane, sock, self._settings)
 
     async def tend(self) -> None:
         """For ever, beside the answering. It ends with the error if what is stored can't be used any more."""

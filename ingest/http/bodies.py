@@ -9,7 +9,7 @@ from typing import Final, TypeVar
 import aiohttp
 from aiohttp import web
 
-from ingest.access.tenants import tenant_of
+from ingest.access.door import CALLER
 from ingest.http.fair_lock import Turns
 from ingest.http.problems import Problem
 from shared.model.errors import OverloadedError, ShareError
@@ -19,9 +19,11 @@ T = TypeVar("T")
 MOST_BODIES: Final = 8
 """Of the largest size, held at once."""
 LARGE: Final = 262_144
-"""Bytes of a body that takes too long to parse for the event loop."""
+"""Bytes. Parsing a larger body would keep the event loop busy for too long, so that is done in a thread."""
 MOST_OF_ONE: Final = 1_048_576
-"""Bytes of a body that is about one counter. What is good has a few thousand; it is said of the rest what is wrong."""
+"""Most bytes of a body about one counter or job. A valid one has a few thousand; a larger one is told what is wrong."""
+SMALL_OF_ONE: Final = 16_384
+"""As LARGE, for bodies about one counter or job: it can take long to find what is wrong with a larger one."""
 TOO_LARGE: Final = 413
 _KEPT: Final = 8
 """One part of so many of the room is kept for small bodies."""
@@ -45,11 +47,15 @@ class Bodies:
         self._tenants: dict[str, int] = {}
         self.held = 0
 
+    async def read_one(self, request: web.BaseRequest, parse: Callable[[bytes], T]) -> T:
+        """What `parse` returns for the body of a request about one counter or one job."""
+        return (await self.read(request, parse, MOST_OF_ONE, SMALL_OF_ONE))[0]
+
     async def read(
         self, request: web.BaseRequest, parse: Callable[[bytes], T], most: int | None = None, small: int = LARGE
     ) -> tuple[T, int]:
-        """What `parse` makes of it, and how large it was decompressed. Usually it came with the head of the request and
-        is there. What has more than `small` bytes is parsed aside; nobody may send more than `most`.
+        """What `parse` returns for the body, and the size of the body after decompression. A body of more than `most`
+        bytes is refused; one of more than `small` bytes is parsed in a thread.
         """
         limit = self._limit if most is None else min(most, self._limit)
         with self._share(request) as share:
@@ -71,7 +77,7 @@ class Bodies:
 
     @contextmanager
     def _share(self, request: web.BaseRequest) -> "Iterator[_Share]":
-        share = _Share(self, tenant_of(request.transport))
+        share = _Share(self, request[CALLER].tenant)
         try:
             yield share
         finally:

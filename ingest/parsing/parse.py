@@ -7,30 +7,19 @@ from typing import Any, Final
 import orjson
 
 from ingest.parsing import plain
+from ingest.parsing.json_object import SPACE, BodyError, ObjectShape, or_null
 from ingest.publishing.batch import Batch
 from shared.model.words import MAX_DELTA, MAX_SUM, Increment, flaw_of_delta, flaw_of_id, flaw_of_name
 from shared.wire import strict_json
 
 MAX_ITEMS: Final = 100_000
 """Increments in one request."""
-SMALL: Final = 16_384
-"""Bytes of a body about one counter; a larger one is not good, and to say what is wrong with it may take long."""
-_ITEM_FIELDS: Final = frozenset({"counter", "delta", "id"})
-_SINGLE_FIELDS: Final = frozenset({"delta", "id"})
+_SINGLE: Final = ObjectShape(
+    'empty or a JSON object such as {"delta": 1, "id": "…"}', {"delta": flaw_of_delta, "id": or_null(flaw_of_id)}
+)
+_ITEM: Final = ObjectShape("an array of these", {"counter": flaw_of_name, **_SINGLE.fields}, required=("counter",))
 _STRING: Final = re.compile(rb'"(?:[^"\\\n]++|\\[^\n])*+"?')
 """It ends with its line, as lines are read one by one; closed or not it is looked at once."""
-_SPACE: Final = b" \t\r\n"
-"""What JSON calls so; Python's own idea is larger."""
-
-
-class BodyError(Exception):
-    """The request can't be used: 400, or 422 with the field that is wrong, or 413."""
-
-    def __init__(self, status: int, detail: str, field_: str | None = None) -> None:
-        super().__init__(detail)
-        self.status = status
-        self.detail = detail
-        self.field = field_
 
 
 @dataclass(slots=True)
@@ -42,27 +31,16 @@ class Parsed:
 
 
 def single(body: bytes, by: str | None) -> tuple[int, str | None]:
-    """Delta and id of one increment: from a body `{"delta", "id"}`, or an empty one and `?by=`."""
-    delta: object = 1
-    client_id: object = None
-    if body and body.strip(_SPACE):
-        data = _load(body)
-        if type(data) is not dict:
-            raise BodyError(400, 'the body must be a JSON object such as {"delta": 1}, or empty')
-        for name in data:
-            if name not in _SINGLE_FIELDS:
-                raise BodyError(422, f"unknown field {name[:100]!r}: only 'delta' and 'id' are known", name)
-        if by is not None and "delta" in data:
-            raise BodyError(422, "say the delta in the body or in ?by=, not in both", "by")
-        delta = data.get("delta", 1)
-        client_id = data.get("id")
-    if by is not None:
-        delta = whole(by, "by")
+    """The delta and the id of one increment. Its delta may stand in the query, as `?by=`, instead of the body."""
+    data = _SINGLE.read(body) if body else {}
+    if by is None:
+        return data.get("delta", 1), data.get("id")
+    if "delta" in data:
+        raise BodyError(422, "send the delta in the body or in ?by=, not in both", "by")
+    delta = whole(by, "by")
     if flaw := flaw_of_delta(delta):
-        raise BodyError(422, f"'{'by' if by is not None else 'delta'}' {flaw}", "by" if by is not None else "delta")
-    if client_id is not None and (flaw := flaw_of_id(client_id)):
-        raise BodyError(422, f"'id' {flaw}", "id")
-    return delta, client_id  # type: ignore[return-value] # checked just above
+        raise BodyError(422, f"'by' {flaw}", "by")
+    return delta, data.get("id")
 
 
 def whole(text: str, name: str) -> int:
@@ -75,7 +53,7 @@ def whole(text: str, name: str) -> int:
 
 def batch(body: bytes) -> Parsed:
     """An array of increments, the same as NDJSON, or `{"counters": {name: delta}}`."""
-    text = body.strip(_SPACE)
+    text = body.strip(SPACE)
     if not text:
         raise BodyError(400, 'the body is empty: send [{"counter": …}, …] or {"counters": {…}}')
     if text.count(b"{") + text.count(b"[") > MAX_ITEMS + 2:
@@ -135,7 +113,7 @@ def _is_json(text: bytes) -> bool:
 
 def _lines(text: bytes) -> Parsed:
     _too_many(text.count(b"\n"))
-    lines = [line for line in text.split(b"\n") if line.strip(_SPACE)]
+    lines = [line for line in text.split(b"\n") if line.strip(SPACE)]
     return _items([_line(line) for line in lines])
 
 
@@ -218,20 +196,9 @@ def _take(item: Any, into: Batch) -> str | None:
         return item.reason
     if type(item) is not dict:
         return "must be an object with 'counter'"
-    unknown = item.keys() - _ITEM_FIELDS
-    if unknown:
-        return f"unknown field {min(unknown)[:100]!r}: only 'counter', 'delta' and 'id' are known"
-    if "counter" not in item:
-        return "'counter' is missing"
+    if found := _ITEM.flaw_of(item):
+        return found[1]
     name, delta, client_id = item["counter"], item.get("delta", 1), item.get("id")
-    flaws = (
-        ("counter", flaw_of_name(name)),
-        ("delta", flaw_of_delta(delta)),
-        ("id", None if client_id is None else flaw_of_id(client_id)),
-    )
-    for field_, flaw in flaws:
-        if flaw:
-            return f"'{field_}' {flaw}"
     if client_id is not None:
         into.keyed.append(Increment(name, delta, client_id))
         return None

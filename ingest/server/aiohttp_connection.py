@@ -1,6 +1,7 @@
 """Owns what we use of aiohttp's connection beyond what it documents. Nobody else touches its private attributes."""
 
-from typing import Final
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, Final
 
 import aiohttp
 from aiohttp import StreamReader, web
@@ -8,8 +9,10 @@ from aiohttp.http import RawRequestMessage
 
 from shared.model.errors import SettingsError
 
+Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
+
 USED: Final = (
-    *("_close", "_current_request", "_force_close", "_keepalive_timeout", "_loop", "_messages"),
+    *("_close", "_current_request", "_force_close", "_handle_request", "_keepalive_timeout", "_loop", "_messages"),
     *("_next_keepalive_close_time", "_process_keepalive", "_request_count", "_request_handler", "_task_handler"),
     *("_upgraded", "_waiter", "writing_paused"),
 )
@@ -91,6 +94,20 @@ class AiohttpConnection(web.RequestHandler):
     def is_busy(self) -> bool:
         """Whether a request is under way that aiohttp does not know of."""
         return False
+
+    def handler_of(self, request: web.BaseRequest, handler: Handler, *, is_http: bool) -> Handler:
+        """What answers this request, in place of `handler`. Asked once for each request that aiohttp has read.
+
+        Not `is_http`: aiohttp could not read it as a request, and `handler` says so.
+        """
+        raise NotImplementedError
+
+    def _handle_request(
+        self, request: web.BaseRequest, start_time: float | None, request_handler: Handler
+    ) -> Coroutine[Any, Any, tuple[web.StreamResponse, bool]]:
+        is_http = request_handler is self._request_handler
+        handler = self.handler_of(request, request_handler, is_http=is_http)
+        return super()._handle_request(request, start_time, handler)
 
     def _process_keepalive(self) -> None:
         if self.is_busy():  # aiohttp takes the connection for idle

@@ -8,9 +8,12 @@ from aiohttp import web
 from aiohttp.http import RawRequestMessage
 from aiohttp.http_exceptions import LineTooLong
 
-from ingest.access.tenants import LOCAL, tenant_of
-from ingest.http.problems import Problem
+from ingest.access.door import CALLER, Door
+from ingest.access.tenants import peer_of
+from ingest.http.problems import Problem, problem_of
+from ingest.http.requests import target_of
 from ingest.publishing.coalescer import Draft
+from ingest.server.aiohttp_connection import Handler
 from ingest.server.connection_limit import Crowd
 from ingest.server.fast_path import Lane
 from ingest.server.slow_clients import Patient
@@ -29,8 +32,9 @@ class Connection(Patient):
     behind it is held until it is answered, and no more is read meanwhile.
     """
 
-    __slots__ = ("_draft", "_drains", "_ended", "_ends", "_held", "_lane", "_owed", "_tenant")
+    __slots__ = ("_door", "_draft", "_drains", "_ended", "_ends", "_held", "_lane", "_owed", "_peer")
 
+    _door: Door
     _lane: Lane | None
     _owed: int
     """Bytes that aiohttp is to get until the next request begins; not known any more after what is hard to follow."""
@@ -43,11 +47,12 @@ class Connection(Patient):
     """Somebody waits for the end of that request."""
     _ends: bool
     """The client will send nothing after that request."""
-    _tenant: str
+    _peer: str
 
-    def use(self, lane: Lane | None, crowd: Crowd | None, head_timeout: float) -> "Connection":
+    def use(self, door: Door, lane: Lane | None, crowd: Crowd | None, head_timeout: float) -> "Connection":
         """Beside a constructor with aiohttp's many arguments; before the connection is made."""
         self.watch(crowd, head_timeout)
+        self._door = door
         self._lane = lane
         self._owed = 0 if lane is not None else _UNKNOWN
         self._draft = None
@@ -55,12 +60,12 @@ class Connection(Patient):
         self._held = b""
         self._ended = None
         self._ends = False
-        self._tenant = LOCAL
+        self._peer = ""
         return self
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._peer = peer_of(transport)
         super().connection_made(transport)
-        self._tenant = tenant_of(transport)
 
     def data_received(self, data: bytes) -> None:
         if self._draft is not None:
@@ -71,13 +76,38 @@ class Connection(Patient):
     def _begin(self, data: bytes) -> bool:
         if self._lane is None or not self.waits_alone() or self.writing_paused:
             return False
-        begun = self._lane.begin(data, self._tenant)
-        if begun is None:
+        post = self._lane.recognise(data)
+        if post is None:
             return False
-        self._draft, durable = begun
         self._begun = 0.0
-        durable.add_done_callback(self._answer)
+        try:
+            path, head, _ = post
+            caller = self._door.enter("POST", path, "", head.headers, self._peer)
+            self._draft, durable = self._lane.begin(post, caller)
+        except Exception as error:
+            self._refuse(problem_of(error))
+        else:
+            durable.add_done_callback(self._answer)
         return True
+
+    def _refuse(self, problem: Problem) -> None:
+        """Answer a request of the fast path of which nothing was counted."""
+        if self.transport is not None:
+            self.transport.write(problem.written())
+        if problem.close:
+            self.force_close()
+        else:
+            self.restart_keepalive()
+
+    def handler_of(self, request: web.BaseRequest, handler: Handler, *, is_http: bool) -> Handler:
+        path, query = target_of(request)
+        try:
+            request[CALLER] = self._door.enter(request.method, path, query, request.headers, self._peer)
+        except Exception as error:
+            problem = problem_of(error)
+            problem.close |= not is_http
+            return problem.answer
+        return handler
 
     def _answer(self, durable: "asyncio.Future[None]") -> None:
         assert self._draft is not None  # noqa: S101

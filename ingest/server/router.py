@@ -9,7 +9,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from ingest import openapi
 from ingest.http.problems import Problem, problem_of
-from ingest.http.requests import Query, name_of
+from ingest.http.requests import Query, name_of, target_of
 from ingest.http.responses import JSON
 from ingest.routes.counters import Reads
 from ingest.routes.increments import Writes
@@ -68,9 +68,7 @@ class Routes:
             return problem_of(error).response()
 
     def _dispatch(self, request: web.BaseRequest) -> Answer:
-        path, _, text = request.raw_path.partition("?")
-        if not path.startswith("/"):  # absolute form, as proxies send it
-            path, text = request.rel_url.raw_path, request.rel_url.raw_query_string
+        path, text = target_of(request)
         method = request.method
         if method == "HEAD":
             method = "GET"

@@ -6,6 +6,7 @@ from typing import Final
 
 from aiohttp import web
 
+from ingest.access.door import Door
 from ingest.server.aiohttp_connection import check_aiohttp
 from ingest.server.connection import LONGEST_HEADER, LONGEST_LINE, Connection
 from ingest.server.connection_limit import Crowd, room_for
@@ -20,12 +21,15 @@ LINGER: Final = 2.0
 
 
 class _Server(web.Server):
+    door: Door
     lane: Lane | None = None
     crowd: Crowd | None = None
     head_timeout = 0.0
 
     def __call__(self) -> web.RequestHandler:
-        return Connection(self, loop=self._loop, **self._kwargs).use(self.lane, self.crowd, self.head_timeout)
+        return Connection(self, loop=self._loop, **self._kwargs).use(
+            self.door, self.lane, self.crowd, self.head_timeout
+        )
 
     async def shutdown(self, timeout: float | None = None) -> None:
         await super().shutdown(timeout)
@@ -33,8 +37,10 @@ class _Server(web.Server):
             self.crowd.stop()
 
 
-async def serve(routes: Routes, lane: Lane | None, sock: socket.socket, settings: Settings) -> web.ServerRunner:
-    """Answer on a bound socket until the runner's `cleanup`, which lets the requests under way finish."""
+async def serve(
+    door: Door, routes: Routes, lane: Lane | None, sock: socket.socket, settings: Settings
+) -> web.ServerRunner:
+    """Answer requests on a bound socket until `cleanup` of the runner, which lets requests under way finish."""
     check_aiohttp()
     server = _Server(
         routes,
@@ -45,6 +51,7 @@ async def serve(routes: Routes, lane: Lane | None, sock: socket.socket, settings
         max_field_size=LONGEST_HEADER,
         auto_decompress=False,
     )
+    server.door = door
     server.lane = lane
     server.crowd = Crowd(room_for(settings.max_connections), asyncio.get_running_loop())
     server.head_timeout = settings.head_timeout

@@ -78,7 +78,7 @@ class Patient(AiohttpConnection):
             self._begun = self._begun or self.seconds()
             self._head += len(data)
             if self._head > LONGEST_HEAD:
-                self._give_up(Problem(431, f"the headers are longer than {LONGEST_HEAD} bytes"))
+                self._give_up(Problem(431, f"the headers are longer than {LONGEST_HEAD} bytes", close=True))
 
     def eof_received(self) -> bool:  # type: ignore[override] # aiohttp closes, and says so with None
         """Who sends no more may still read: what came whole is answered, and the connection closed after it."""
@@ -117,12 +117,12 @@ class Patient(AiohttpConnection):
                 self.drop()
         elif self._begun and now - self._begun > self._head_timeout and self.is_idle():
             metrics.CLOSED.labels("slow").inc()
-            self._give_up(Problem(408, f"the headers did not arrive within {self._head_timeout:g} seconds"))
+            detail = f"the headers did not arrive within {self._head_timeout:g} seconds"
+            self._give_up(Problem(408, detail, close=True))
 
     def _give_up(self, problem: Problem) -> None:
         """Who has not said anything is not told anything: it would be taken for the answer to what he says next."""
         if self._head and self.transport is not None:
-            problem.headers["Connection"] = "close"
             self.transport.write(problem.written())
         self.force_close()
 

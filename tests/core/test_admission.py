@@ -24,7 +24,9 @@ class Scene:
         numbers = count()
         self.coalescer = Coalescer(lambda: f"e{next(numbers)}", max_entries=3)
         self.flights: list[list[Draft]] = []
-        self.admission = Admission(capacity, lambda: [*self.coalescer.drafts(), *(d for drafts in self.flights for d in drafts)])
+        self.admission = Admission(
+            capacity, lambda: [*self.coalescer.drafts(), *(d for drafts in self.flights for d in drafts)]
+        )
         self.held: list[tuple[Draft, str, int]] = []
 
     def total(self) -> int:
