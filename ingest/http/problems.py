@@ -1,4 +1,4 @@
-"""Owns what a client sees when something is wrong: RFC 9457 problem documents."""
+"""Owns how a client is told what went wrong: as an RFC 9457 problem document."""
 
 import logging
 import math

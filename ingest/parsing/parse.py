@@ -1,4 +1,4 @@
-"""Request bodies as batches of increments, and everything that can be wrong with them. Pure."""
+"""Reads increments from the bodies of requests, and finds everything that is wrong with them. Pure."""
 
 import re
 from dataclasses import dataclass, field
@@ -13,18 +13,18 @@ from shared.model.words import MAX_DELTA, MAX_SUM, Increment, flaw_of_delta, fla
 from shared.wire import strict_json
 
 MAX_ITEMS: Final = 100_000
-"""Increments in one request."""
+"""Most increments in one request."""
 _SINGLE: Final = ObjectShape(
     'empty or a JSON object such as {"delta": 1, "id": "…"}', {"delta": flaw_of_delta, "id": or_null(flaw_of_id)}
 )
 _ITEM: Final = ObjectShape("an array of these", {"counter": flaw_of_name, **_SINGLE.fields}, required=("counter",))
 _STRING: Final = re.compile(rb'"(?:[^"\\\n]++|\\[^\n])*+"?')
-"""It ends with its line, as lines are read one by one; closed or not it is looked at once."""
+"""A string in JSON. It ends with its line even if it is not closed, as lines are read one by one."""
 
 
 @dataclass(slots=True)
 class Parsed:
-    """The good increments, and why the others are not."""
+    """The valid increments, and what is wrong with the others."""
 
     batch: Batch = field(default_factory=Batch)
     rejected: list[dict[str, Any]] = field(default_factory=list)
@@ -52,7 +52,7 @@ def whole(text: str, name: str) -> int:
 
 
 def batch(body: bytes) -> Parsed:
-    """An array of increments, the same as NDJSON, or `{"counters": {name: delta}}`."""
+    """Read an array of increments, NDJSON of increments, or `{"counters": {name: delta}}`."""
     text = body.strip(SPACE)
     if not text:
         raise BodyError(400, 'the body is empty: send [{"counter": …}, …] or {"counters": {…}}')
@@ -75,7 +75,7 @@ def batch(body: bytes) -> Parsed:
             raise BodyError(400, "the body holds no increments")
         first = parsed.rejected[0]
         where = f"item {first['index']}" if "index" in first else f"counter {first['counter'][:100]!r}"
-        raise BodyError(400, f"no increment is good; {where}: {first['reason']}")
+        raise BodyError(400, f"no increment is valid; {where}: {first['reason']}")
     return parsed
 
 
@@ -87,7 +87,7 @@ def _load(text: bytes) -> Any:
 
 
 def _object_or_lines(text: bytes) -> Parsed:
-    """One object is a map or a line; if it does not parse as one, there may be many lines."""
+    """Read a body that begins with an object. If it is not one JSON text, it may be NDJSON."""
     try:
         data = strict_json.loads(text)
     except strict_json.JsonError as error:
@@ -103,7 +103,7 @@ def _object_or_lines(text: bytes) -> Parsed:
 
 
 def _is_json(text: bytes) -> bool:
-    """One document, then, though with a name twice."""
+    """Whether it is one JSON text, even if a name stands twice in an object."""
     try:
         orjson.loads(text)
     except orjson.JSONDecodeError:
@@ -118,7 +118,7 @@ def _lines(text: bytes) -> Parsed:
 
 
 class _Broken:
-    """A line that is not JSON."""
+    """Stands for a line that is not JSON."""
 
     def __init__(self, reason: str) -> None:
         self.reason = reason
@@ -137,7 +137,7 @@ def _too_many(count: int) -> None:
 
 
 def _refuse_many_objects(text: bytes) -> None:
-    """Before they are made: millions of them would keep all others waiting for seconds."""
+    """Refuse the body before it is parsed: to make millions of objects would block the event loop for seconds."""
     rest = _STRING.sub(b"", text)
     _too_many(rest.count(b"{") + rest.count(b"[") - 2)
 
@@ -160,7 +160,7 @@ def _map(counters: Any) -> Parsed:
 
 
 def _items(items: list[Any]) -> Parsed:
-    """Item by item: a name is checked once, and a good item costs a few dictionary look-ups."""
+    """Read items one by one. A name is checked once, and a valid item costs a few dictionary look-ups."""
     _too_many(len(items))
     parsed = Parsed()
     sums, counts = parsed.batch.sums, parsed.batch.counts
@@ -191,7 +191,7 @@ def _items(items: list[Any]) -> Parsed:
 
 
 def _take(item: Any, into: Batch) -> str | None:
-    """Take an item that is not plainly good, or say what is wrong with it."""
+    """Add an item to the batch, or return what is wrong with it."""
     if isinstance(item, _Broken):
         return item.reason
     if type(item) is not dict:
@@ -209,5 +209,5 @@ def _take(item: Any, into: Batch) -> str | None:
         into.sums[name] = there + delta
         into.counts[name] = into.counts.get(name, 1) + 1
     else:
-        return f"the deltas of one counter in a batch may sum to ±{MAX_SUM} at most: send it in another batch"
+        return f"the deltas of a counter in one batch may add up to ±{MAX_SUM} at most: send this in another batch"
     return None

@@ -1,4 +1,4 @@
-"""Owns what is on its way to the broker: coalesces, publishes, and tells those who wait."""
+"""Owns the way of increments to the broker: sums them, publishes them, and tells those who wait for that."""
 
 import asyncio
 import logging
@@ -33,11 +33,11 @@ _log = logging.getLogger(__name__)
 MOST_MESSAGES: Final = 100
 """Envelopes in one publish."""
 _NOT_TAKEN: Final = (OverloadedError, StoodStillError, StorageFullError, TooLargeError, UnkeptError)
-"""After any other error of a publish something may have been published."""
+"""After one of these errors nothing was published. After any other, something may have been."""
 
 
 class Publishing:
-    """`add…` returns what it takes to wait: a future that ends when the increment is durable, or fails."""
+    """Publishes increments. The `add` methods return drafts; `durable` of a draft ends when it is durable, or fails."""
 
     def __init__(
         self,
@@ -66,7 +66,7 @@ class Publishing:
         self._damage: DamagedError | None = None
 
     def add(self, counter: str, delta: int, tenant: str = LOCAL) -> Draft:
-        """One increment. Wait for its draft with `durable`, in the same step."""
+        """Add one increment. Call `durable` of its draft without awaiting anything in between."""
         admission = self.admission
         if admission.held < admission.easy:
             admission.held += 1
@@ -84,7 +84,7 @@ class Publishing:
         return self._entered(draft, tenant, weight)
 
     def add_batch(self, batch: Batch, tenant: str = LOCAL, weight: int = 0) -> list[Draft]:
-        """It weighs as much as its increments at least. All of it is held until the last of its drafts has left."""
+        """Add a batch. It weighs at least 1 per increment, and takes room until the last of its drafts is published."""
         weight = max(weight, batch.increments)
         self._enter(batch, tenant, weight)
         drafts = self._coalescer.add_batch(batch)
@@ -92,7 +92,7 @@ class Publishing:
         return drafts
 
     def add_whole(self, batch: Batch, envelope_id: str, tenant: str = LOCAL, weight: int = 0) -> list[Draft]:
-        """The same; what has no id of its own is one envelope, under its client's id. Check `fits` of it before."""
+        """Add a batch whose items without ids are one envelope, with the client's id. Check with `fits` before."""
         weight = max(weight, batch.increments, OWN)
         self._enter(batch, tenant, weight)
         plain, keyed = batch.apart()
@@ -104,25 +104,25 @@ class Publishing:
         return self._coalescer.fits(batch)
 
     def durable(self, draft: Draft) -> asyncio.Future[None]:
-        """Ends when the draft is durable; the error of the publish if it is not known to be."""
+        """A future that ends when the draft is durable. It has the error of the publish if that is not certain."""
         future: asyncio.Future[None] = self._loop.create_future()
         self._waiters.setdefault(draft.id, []).append(future)
         return future
 
     async def until_broken(self) -> NoReturn:
-        """Raise the `DamagedError` that a publish met: nothing will be accepted any more."""
+        """Wait until a publish fails with `DamagedError`, and raise it: nothing can be accepted any more."""
         await self._broken.wait()
         assert self._damage is not None  # noqa: S101 (set before the event)
         raise self._damage
 
     async def drain(self) -> None:
-        """Return when all that was added has been published, or has failed."""
+        """Return when everything that was added has been published or has failed."""
         while self._coalescer or self._flights:
             self._start()
             await asyncio.wait(self._flights)
 
     def check(self, tenant: str, weight: int) -> None:
-        """Raise what adding so much would, as far as can be said before it is read."""
+        """Raise what adding a batch of this weight would raise, as far as that is known before its body is read."""
         self.admission.check(tenant, weight, self._clock.monotonic())
 
     def _enter(self, batch: Batch, tenant: str, weight: int) -> None:
@@ -136,7 +136,7 @@ class Publishing:
         return draft
 
     def _drafts(self) -> Iterator[Draft]:
-        """All that wait, or are on their way."""
+        """All drafts that wait or are being published."""
         yield from self._coalescer.drafts()
         for drafts in self._flights.values():
             yield from drafts
@@ -147,7 +147,7 @@ class Publishing:
             self._wait(self._pace.delay(self._loop.time(), busy=bool(self._flights)))
 
     def _wait(self, delay: float) -> None:
-        """For the end of this turn of the loop at least, so that all that arrived in one turn goes together."""
+        """Wait at least for the end of this turn of the event loop, so that what came in one turn goes together."""
         self._wake = self._loop.call_later(delay, self._look) if delay else self._loop.call_soon(self._start)
 
     def _look(self) -> None:
@@ -173,7 +173,7 @@ class Publishing:
     def _landed(self, flight: asyncio.Task[None]) -> None:
         self.admission.leave(self._flights.pop(flight), self._clock.monotonic())
         if not flight.cancelled():
-            flight.result()  # it tells its waiters of errors; anything else is a mistake of ours
+            flight.result()  # raises only because of a bug: other errors went to those who wait
         if self._coalescer:
             if not self._flights and not self._pace.streams(self._loop.time()):
                 self._start()
@@ -196,7 +196,7 @@ class Publishing:
             failure = DoubtfulError(error) if published and isinstance(error, _NOT_TAKEN) else error
             if not isinstance(error, Exception):
                 raise
-            _log.warning("increments can't be accepted, clients are told to come back: %s", failure)
+            _log.warning("increments could not be published, clients are told to try again: %s", failure)
             if isinstance(error, DamagedError):
                 self._damage = error
                 self._broken.set()

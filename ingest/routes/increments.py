@@ -1,4 +1,4 @@
-"""The routes that count: one increment, or many."""
+"""The routes that count one increment or many."""
 
 import asyncio
 from functools import partial
@@ -30,7 +30,7 @@ DEFAULT_WAIT: Final = 10.0
 
 
 class Writes:
-    """202 means durable. Before it, the increment may be lost or not: the client sends it again with the same id."""
+    """Answers 202 when the increments are durable. A client that gets no 202 sends them again with the same id."""
 
     def __init__(self, publishing: Publishing, tracking: Tracking, reader: Reader, bodies: Bodies) -> None:
         self._publishing = publishing
@@ -67,7 +67,7 @@ class Writes:
         key = idempotency_key_of(request)
         tenant = request[CALLER].tenant
         announced = self._bodies.announced(request)
-        if announced > LARGE:  # what would be refused need not be read
+        if announced > LARGE:  # a body that will be refused is not read first
             self._publishing.check(tenant, weight_of(1, announced))
         try:
             parsed, size = await self._bodies.read(request, parse.batch)
@@ -96,22 +96,22 @@ class Writes:
         return _accepted(orjson.dumps(answer))
 
     def _add(self, batch: Batch, key: str | None, tenant: str, weight: int) -> list[Draft]:
-        """Under a key, the items without an id of their own are one envelope: its receipt lets the first body win."""
+        """Add a batch. With a key, its items without ids become one envelope: its receipt makes the first body win."""
         if key is None or not batch.sums:
             return self._publishing.add_batch(batch, tenant, weight)
         plain, _ = batch.apart()
         if not self._publishing.fits(plain):
             raise Problem(
                 413,
-                f"a batch under an Idempotency-Key may name at most {MAX_ENTRIES} counters, this one names"
-                f" {len(plain.sums)}: send several, each under a key of its own",
+                f"a batch with an Idempotency-Key may name at most {MAX_ENTRIES} counters, this one names"
+                f" {len(plain.sums)}: send several batches, each with its own key",
                 field="Idempotency-Key",
             )
         return self._publishing.add_whole(batch, of_key(key), tenant, weight)
 
 
 class _How:
-    """When to answer."""
+    """When the client wants the answer: the query parameters `wait`, `timeout` and `ack`."""
 
     def __init__(self, query: Query) -> None:
         waits = query.choice("wait", "applied") is not None
@@ -119,7 +119,7 @@ class _How:
         self.undurable = query.choice("ack", "none") is not None
         self.wait = (DEFAULT_WAIT if timeout is None else timeout) if waits else None
         if waits and self.undurable:
-            raise Problem(422, "'ack=none' answers at once and can't go with 'wait'", field="ack")
+            raise Problem(422, "'ack=none' answers at once, so it cannot be combined with 'wait'", field="ack")
         query.done()
 
 

@@ -1,4 +1,4 @@
-"""The routes of jobs: what visits all counters under a prefix. Flushers do them."""
+"""The routes of jobs. A job visits all counters under a prefix; flushers do the work."""
 
 from functools import partial
 from typing import Any, Final
@@ -20,11 +20,11 @@ from shared.ports.jobs import Jobs
 from shared.runtime.ids import of_key
 
 CHUNKS: Final = 4
-"""Of an export, in one answer: of at most 1,000 counters each."""
+"""Chunks of an export in one answer. A chunk has at most 1,000 counters."""
 
 
 class JobRoutes:
-    """A job that was asked for before is answered as it is now."""
+    """Starts, shows and stops jobs. Starting a job again under its id answers with its present state."""
 
     def __init__(self, jobs: Jobs, starting: Starting, bodies: Bodies, max_shards: int) -> None:
         self._jobs = jobs
@@ -64,7 +64,7 @@ class JobRoutes:
         """GET /v1/jobs/{id}, GET /v1/jobs/{id}/export"""
         segment, slash, part = rest.partition("/")
         if slash and part != "export":
-            raise Problem(404, "there is nothing here; /openapi.json lists what there is")
+            raise Problem(404, "there is no such path; /openapi.json lists all paths")
         after = page_token_of(query) if slash else ""
         query.done()
         id_ = _id_of(segment)
@@ -81,10 +81,12 @@ class JobRoutes:
         return web.Response(body=orjson.dumps(said(standing)), headers=JSON)
 
     async def _export(self, standing: JobState, after: str) -> web.Response:
-        """What it has written, in order, some pages at a time."""
+        """Some chunks of what an export has written, in order of the names."""
         job = standing.job
         if job.kind != EXPORT or standing.state != DONE:
-            raise Problem(409, f"the job can {job.kind}, and is {standing.state}: an export is there when it is done")
+            raise Problem(
+                409, f"the job is of kind '{job.kind}' and {standing.state}: only a finished export can be read"
+            )
         chunks = await self._jobs.chunks(job.id, after, CHUNKS)
         headers = {"Content-Type": "application/x-ndjson"}
         if len(chunks) == CHUNKS:
@@ -115,5 +117,5 @@ def _id_of(segment: str) -> str:
 
 def _known(standing: JobState | None, id_: str) -> JobState:
     if standing is None:
-        raise Problem(404, f"there is no job called {id_!r}; ids are forgotten some weeks after the job")
+        raise Problem(404, f"there is no job {id_!r}; jobs are forgotten some weeks after they ended")
     return standing

@@ -45,4 +45,4 @@ class Shards:
         except NotAloneError as error:
             raise Problem(409, str(error)) from None
         except CrowdedError as error:
-            raise Problem(409, f"{error}: ask for more") from None
+            raise Problem(409, f"{error}: choose a larger number") from None

@@ -1,4 +1,4 @@
-"""Owns one connection: which of its requests go the short way, in which order, and until when it stays open."""
+"""Owns one connection: which of its requests take the fast path, their order, and when it is closed."""
 
 import asyncio
 import contextlib
@@ -19,17 +19,19 @@ from ingest.server.fast_path import Lane
 from ingest.server.slow_clients import Patient
 
 LONGEST_LINE: Final = 16_384
-"""Bytes in a request's first line: a name of 400 bytes may be percent-encoded, and a query may hold many."""
+"""Most bytes in the first line of a request. Names of 400 bytes may be percent-encoded, and a query may hold many."""
 LONGEST_HEADER: Final = 8_192
-"""Bytes in the name and value of one header. Another number than LONGEST_LINE: the parser's error says no more."""
+"""Most bytes in the name and value of one header. It differs from LONGEST_LINE, as only the number in the parser's
+error tells which limit was exceeded.
+"""
 _UNKNOWN: Final = -1
 
 
 class Connection(Patient):
-    """aiohttp's, but for what it says of a request that is not HTTP, and for requests that the lane takes.
+    """aiohttp's connection with a door before each request, with the fast path, and with problems for invalid HTTP.
 
-    A request goes the short way when it is alone: aiohttp waits for one, and has read nothing of the next. What arrives
-    behind it is held until it is answered, and no more is read meanwhile.
+    A request takes the fast path when it comes alone, while aiohttp waits for a request. Bytes that follow it are held
+    until it has been answered, and no more are read meanwhile. So answers keep the order of their requests.
     """
 
     __slots__ = ("_door", "_draft", "_drains", "_ended", "_ends", "_held", "_lane", "_owed", "_peer")
@@ -37,20 +39,22 @@ class Connection(Patient):
     _door: Door
     _lane: Lane | None
     _owed: int
-    """Bytes that aiohttp is to get until the next request begins; not known any more after what is hard to follow."""
+    """Bytes of the current request that aiohttp still has to get. _UNKNOWN once that can't be told: then aiohttp gets
+    all that comes.
+    """
     _draft: Draft | None
-    """Of the request that is on the short way."""
+    """The draft with the request that is on the fast path."""
     _drains: bool
-    """Its answer is written, and the client does not read it."""
+    """The answer to that request is written, but the client does not read it."""
     _held: bytes
     _ended: "asyncio.Future[None] | None"
-    """Somebody waits for the end of that request."""
+    """Set at the end of that request, if somebody waits for it."""
     _ends: bool
-    """The client will send nothing after that request."""
+    """Whether the client has said that it sends nothing more."""
     _peer: str
 
     def use(self, door: Door, lane: Lane | None, crowd: Crowd | None, head_timeout: float) -> "Connection":
-        """Beside a constructor with aiohttp's many arguments; before the connection is made."""
+        """Call it right after the constructor, whose many arguments are aiohttp's."""
         self.watch(crowd, head_timeout)
         self._door = door
         self._lane = lane
@@ -118,7 +122,7 @@ class Connection(Patient):
             self.force_close()
         elif transport is not None and not transport.is_closing():
             transport.write(answer)
-            if self.writing_paused:  # who does not read his answers gets no further
+            if self.writing_paused:  # a client that does not read its answers has to wait
                 self._drains = True
                 return
         self._go_on()
@@ -129,7 +133,7 @@ class Connection(Patient):
         if self._ended is not None and not self._ended.done():
             self._ended.set_result(None)
         held, self._held = self._held, b""
-        if self.is_ending():  # nobody else does: aiohttp's task is gone
+        if self.is_ending():  # aiohttp's task is gone, so nobody else would close it
             self.force_close()
         if self.transport is None:
             return
@@ -148,7 +152,7 @@ class Connection(Patient):
         self._held += data
 
     def _pass_on(self, data: bytes) -> None:
-        """To aiohttp, and keep count of where its next request begins."""
+        """Give bytes to aiohttp, and keep track of where its next request begins."""
         if self._owed or not data:
             if self._owed > 0:
                 self._owed = max(self._owed - len(data), _UNKNOWN)
@@ -161,7 +165,7 @@ class Connection(Patient):
         unanswered = self.unanswered()
         self._owed = _owed(data, unanswered[-1][0]) if len(unanswered) == before + 1 else _UNKNOWN
 
-    def eof_received(self) -> bool:  # type: ignore[override] # aiohttp closes, and says so with None
+    def eof_received(self) -> bool:  # type: ignore[override] # aiohttp returns None, which closes
         self._ends = self._draft is not None
         return self._ends or super().eof_received()
 
@@ -211,7 +215,7 @@ class Connection(Patient):
 
 
 def _owed(data: bytes, message: object) -> int:
-    """Bytes of the body of this one request that are still to come."""
+    """Bytes of the body that are still to come, of the one request that begins in `data`."""
     head = data.find(b"\r\n\r\n") + 4
     if not isinstance(message, RawRequestMessage) or head < 4 or not data[:1].isalpha():  # noqa: PLR2004
         return _UNKNOWN

@@ -1,4 +1,4 @@
-"""Owns the socket's side of ingest: listening, the limits of connections, and stopping."""
+"""Owns how ingest listens on a socket, limits its connections, and stops."""
 
 import asyncio
 import socket
@@ -17,7 +17,7 @@ from shared.config.settings import Settings
 IDLE: Final = 75.0
 """Seconds after which an unused connection is closed."""
 LINGER: Final = 2.0
-"""Seconds for a client to read why its body was refused, while it is still sending it."""
+"""Seconds for a client that is still sending its body to read why it was refused."""
 
 
 class _Server(web.Server):
@@ -62,7 +62,7 @@ async def serve(
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A bound socket; port 0 takes a free one."""
+    """Return a socket that listens at this address. Port 0 takes a free port."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     sock = socket.socket(family, socket.SOCK_STREAM)
     try:
