@@ -1,4 +1,4 @@
-"""One ingest: its parts, made in one visible order, and how it stops."""
+"""One ingest service: how its parts are put together, started and stopped."""
 
 import asyncio
 import logging
@@ -6,6 +6,7 @@ import socket
 
 from aiohttp import web
 
+from ingest.access.door import Door
 from ingest.http.bodies import Bodies
 from ingest.publishing.linger import Pace
 from ingest.publishing.publishing import Publishing
@@ -36,7 +37,7 @@ _log = logging.getLogger(__name__)
 
 
 class Ingest:
-    """HTTP in, envelopes out; and the reads."""
+    """Accepts increments over HTTP, publishes them as envelopes, and answers reads."""
 
     def __init__(
         self,
@@ -53,7 +54,7 @@ class Ingest:
         version: str,
         short: bool = True,
     ) -> None:
-        """Not `short`: aiohttp gets every request. The answers are the same, as tests hold one against the other."""
+        """Without `short` there is no fast path. The answers are the same; tests and benchmarks compare the two."""
         self._settings = settings
         self._publisher = publisher = publisher if spool is None else spool
         self._spool = spool
@@ -73,6 +74,7 @@ class Ingest:
         lives = receipts_live(settings)
         compactor = compactor_of(store, clock, settings)
         starting = Starting(jobs, tasks, overlay, compactor, clock, store=store, receipts_live=lives)
+        self.door = Door()
         self._lane = Lane(self.publishing, settings.max_body_bytes) if short else None
         self.routes = Routes(
             Writes(self.publishing, tracking, self.reader, bodies),
@@ -89,12 +91,14 @@ class Ingest:
         await self._publisher.check()
 
     async def start(self, sock: socket.socket) -> None:
-        """Answer requests on a bound socket, once what is pending is known."""
+        """Load what is pending, then answer requests on a bound socket."""
         await self._overlay.view(())
-        self._runner = await serve(self.routes, self._lane, sock, self._settings)
+        self._runner = await serve(self.door, self.routes, self._lane, sock, self._settings)
 
     async def tend(self) -> None:
-        """For ever, beside the answering. It ends with the error if what is stored can't be used any more."""
+        """Do the background work until cancelled. Raises the error after which the service can't go on, such as damaged
+        data.
+        """
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self.publishing.until_broken(), name="notice damage")
             tasks.create_task(self.publishing.awake.watch(), name="notice a standstill")
@@ -103,7 +107,7 @@ class Ingest:
                 tasks.create_task(self._spool.forward(), name="forward")
 
     async def stop(self) -> None:
-        """Take no more; answer what was taken; publish what was answered at once with ack=none."""
+        """Stop listening, answer requests under way, and publish the increments that were accepted with ack=none."""
         try:
             async with asyncio.timeout(self._settings.drain_timeout):
                 if self._runner is not None:

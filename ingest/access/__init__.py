@@ -1,1 +1,1 @@
-"""Who sends."""
+"""Who may do what: the one step that every request passes."""

@@ -1,24 +1,28 @@
-"""Who sends, for those who share what there is among all: the one place that says what a tenant is."""
+"""Owns what a tenant is: the clients that share one part of the room for bodies and for increments that wait."""
 
 import asyncio
 from ipaddress import IPv6Address
 from typing import Final
 
 LOCAL: Final = "local"
-"""Whoever has no address."""
+"""The tenant of a peer without an address, such as one behind a Unix socket."""
 _NETWORK: Final = 64
-"""Bits of an IPv6 address that tell clients apart: the others are theirs to choose."""
+"""Bits of an IPv6 address that tell clients apart. A client can choose the other bits as it likes."""
 
 
-def tenant_of(transport: asyncio.BaseTransport | None) -> str:
-    """The address of the peer, without its port."""
-    peer = transport.get_extra_info("peername") if transport is not None else None
-    if not isinstance(peer, tuple) or not peer:
+def peer_of(transport: asyncio.BaseTransport) -> str:
+    """The address of the other end of a connection, without its port; empty if it has none."""
+    peer = transport.get_extra_info("peername")
+    return str(peer[0]) if isinstance(peer, tuple) and peer else ""
+
+
+def tenant_of(peer: str) -> str:
+    """The tenant at an address: the address itself, or its network for IPv6."""
+    if not peer:
         return LOCAL
-    host = str(peer[0])
-    if ":" not in host:
-        return host
-    address = IPv6Address(host)
+    if ":" not in peer:
+        return peer
+    address = IPv6Address(peer)
     if address.ipv4_mapped is not None:
         return str(address.ipv4_mapped)
     network = int(address) >> (128 - _NETWORK) << (128 - _NETWORK)

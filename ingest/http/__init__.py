@@ -1,1 +1,1 @@
-"""Requests, bodies, answers and problems, for all routes."""
+"""What all routes share: reading requests and bodies, writing answers and problems."""

@@ -1,4 +1,4 @@
-"""Owns the bytes of bodies, from when they arrive until they have been read: all together take so much and no more."""
+"""Owns the memory for bodies of requests, from their arrival until they have been parsed: its total is bounded."""
 
 import asyncio
 import zlib
@@ -9,7 +9,7 @@ from typing import Final, TypeVar
 import aiohttp
 from aiohttp import web
 
-from ingest.access.tenants import tenant_of
+from ingest.access.door import CALLER
 from ingest.http.fair_lock import Turns
 from ingest.http.problems import Problem
 from shared.model.errors import OverloadedError, ShareError
@@ -17,24 +17,26 @@ from shared.model.errors import OverloadedError, ShareError
 T = TypeVar("T")
 
 MOST_BODIES: Final = 8
-"""Of the largest size, held at once."""
+"""The room for all bodies, in bodies of the largest size."""
 LARGE: Final = 262_144
-"""Bytes of a body that takes too long to parse for the event loop."""
+"""Bytes. Parsing a larger body would keep the event loop busy for too long, so that is done in a thread."""
 MOST_OF_ONE: Final = 1_048_576
-"""Bytes of a body that is about one counter. What is good has a few thousand; it is said of the rest what is wrong."""
+"""Most bytes of a body about one counter or job. A valid one has a few thousand; a larger one is told what is wrong."""
+SMALL_OF_ONE: Final = 16_384
+"""As LARGE, for bodies about one counter or job: it can take long to find what is wrong with a larger one."""
 TOO_LARGE: Final = 413
 _KEPT: Final = 8
-"""One part of so many of the room is kept for small bodies."""
+"""1/8 of the room is kept for small bodies."""
 _SMALL: Final = 512
-"""Those that take one part of so many of it at most: 128 KiB, unless the largest size is set."""
+"""A body is small if it takes at most 1/512 of the room: 128 KiB with the default COUNTERSINK_MAX_BODY_BYTES."""
 _WINDOWS: Final = {"gzip": 16 + zlib.MAX_WBITS, "x-gzip": 16 + zlib.MAX_WBITS, "deflate": zlib.MAX_WBITS}
-"""zlib's `wbits` of the content codings that are understood."""
+"""The content codings that clients may use, with zlib's `wbits` for each."""
 
 
 class Bodies:
-    """A tenant may hold as many bytes as are left free after him, or one body. Large ones are parsed one at a time.
+    """Shares the room for bodies among tenants. A tenant may hold one body, or as many bytes as then are still free.
 
-    When uploads that do not end have all that large ones may have, small ones still get in.
+    Large bodies are parsed one at a time. Slow uploads of large bodies cannot keep small bodies out.
     """
 
     def __init__(self, limit: int, timeout: float) -> None:
@@ -45,11 +47,15 @@ class Bodies:
         self._tenants: dict[str, int] = {}
         self.held = 0
 
+    async def read_one(self, request: web.BaseRequest, parse: Callable[[bytes], T]) -> T:
+        """What `parse` returns for the body of a request about one counter or one job."""
+        return (await self.read(request, parse, MOST_OF_ONE, SMALL_OF_ONE))[0]
+
     async def read(
         self, request: web.BaseRequest, parse: Callable[[bytes], T], most: int | None = None, small: int = LARGE
     ) -> tuple[T, int]:
-        """What `parse` makes of it, and how large it was decompressed. Usually it came with the head of the request and
-        is there. What has more than `small` bytes is parsed aside; nobody may send more than `most`.
+        """What `parse` returns for the body, and the size of the body after decompression. A body of more than `most`
+        bytes is refused; one of more than `small` bytes is parsed in a thread.
         """
         limit = self._limit if most is None else min(most, self._limit)
         with self._share(request) as share:
@@ -62,7 +68,7 @@ class Bodies:
                 return await asyncio.to_thread(_parsed, body, coding, limit, parse)
 
     def announced(self, request: web.BaseRequest, most: int | None = None) -> int:
-        """How large the body is to be, as far as its head says; 413 if nothing of it need be looked at."""
+        """The size of the body as its headers announce it, or 0; a `Problem` 413 if that is too large."""
         limit = self._limit if most is None else most
         length = request.content_length or 0
         if length > limit:
@@ -71,7 +77,7 @@ class Bodies:
 
     @contextmanager
     def _share(self, request: web.BaseRequest) -> "Iterator[_Share]":
-        share = _Share(self, tenant_of(request.transport))
+        share = _Share(self, request[CALLER].tenant)
         try:
             yield share
         finally:
@@ -85,17 +91,19 @@ class Bodies:
         except TimeoutError:
             raise Problem(408, f"the body did not arrive within {self._timeout:g} seconds", close=True) from None
         except (OSError, aiohttp.ClientError, aiohttp.http.HttpProcessingError, web.RequestPayloadError):
-            raise Problem(400, "the body broke off, or is not what its headers say", close=True) from None
+            raise Problem(400, "the body ended early or does not match its headers", close=True) from None
         if len(body) > limit:
             raise _too_large(limit)
         return body
 
     async def _receive(self, request: web.BaseRequest, share: "_Share", limit: int) -> bytes:
-        """Room is kept for all that was announced: to refuse half of a body helps nobody."""
+        """Read a body that has not arrived yet. Its announced size is reserved at once, so that it is refused before it
+        is sent and not half-way.
+        """
         share.grow_to(self.announced(request, limit))
         if request.headers.get("Expect", "").lower() == "100-continue":
             await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-            request.writer.output_size = 0  # the answer itself has not begun
+            request.writer.output_size = 0  # so that aiohttp does not take this for the answer
         content = request.content
         chunks: list[bytes] = []
         size = 0
@@ -110,7 +118,7 @@ class Bodies:
         return b"".join(chunks)
 
     def admit(self, tenant: str, more: int, size: int) -> None:
-        """Count `more`, with which a body has `size`, as held by the tenant; or say why not."""
+        """Reserve `more` bytes for a tenant's body of now `size` bytes, or raise the error that says why not."""
         free = self._room - self.held - more
         held = self._tenants.get(tenant, 0)
         kept = self._room // _KEPT if size > self._room // _SMALL else 0
@@ -118,7 +126,7 @@ class Bodies:
             raise OverloadedError("too many large bodies are arriving at once")
         if held and held + more > free:
             raise ShareError(
-                f"{held} bytes of bodies of this client ({tenant}) are held, and {more} more would be beyond its share"
+                f"this client ({tenant}) is sending {held} bytes in other requests; {more} more would exceed its share"
                 f" of {self._room}: send fewer large bodies at once"
             )
         self._take(tenant, more)
@@ -133,7 +141,7 @@ class Bodies:
 
 
 class _Share:
-    """What one body takes of the room."""
+    """The part of the room that one body has reserved."""
 
     def __init__(self, bodies: Bodies, tenant: str) -> None:
         self._bodies = bodies
@@ -151,13 +159,13 @@ def coding_of(request: web.BaseRequest) -> str:
 
 
 def _parsed(body: bytes, coding: str, limit: int, parse: Callable[[bytes], T]) -> tuple[T, int]:
-    """In a thread."""
+    """Decompress and parse a body. Runs in a thread."""
     decoded = _decoded(body, coding, limit)
     return parse(decoded), len(decoded)
 
 
 def _small(body: bytes, coding: str, limit: int, small: int) -> bytes | None:
-    """Decompressed, unless it is no longer small then."""
+    """The decompressed body; None if it has more than `small` bytes."""
     if limit <= small or coding not in _WINDOWS:
         return _decoded(body, coding, limit)
     try:
@@ -169,13 +177,13 @@ def _small(body: bytes, coding: str, limit: int, small: int) -> bytes | None:
 
 
 def _decoded(body: bytes, coding: str, limit: int) -> bytes:
-    """Here and not in aiohttp, which takes a gzip stream that broke off for a whole one."""
+    """The decompressed body. aiohttp could do this, but it accepts a gzip stream that ends early."""
     if coding == "identity" or not body:
         return body
     if coding not in _WINDOWS:
         raise Problem(
             415,
-            f"the Content-Encoding {coding[:100]!r} is not understood: use gzip, deflate or none",
+            f"the Content-Encoding {coding[:100]!r} is not supported: use gzip, deflate or none",
             field="Content-Encoding",
             headers={"Accept-Encoding": "gzip, deflate"},
         )

@@ -1,4 +1,4 @@
-"""Owns whose turn it is to do what only one may do at a time: the tenants take turns, each with his own row."""
+"""Owns a lock for which tenants queue: each has a queue of its own, and the queues take turns."""
 
 import asyncio
 from collections import deque
@@ -7,11 +7,11 @@ from contextlib import asynccontextmanager
 
 
 class Turns:
-    """Who has many waiting gets no more turns than who has one. As many may wait as are let in before."""
+    """A lock that is fair between tenants: one with many waiters gets no more turns than one with a single waiter."""
 
     def __init__(self) -> None:
         self._rows: dict[str, deque[asyncio.Future[None]]] = {}
-        """Tenants in the order of their turns."""
+        """The waiters of each tenant. The tenants are in the order of their turns."""
         self._taken = False
 
     @asynccontextmanager
@@ -25,14 +25,14 @@ class Turns:
             self._pass_on()
 
     async def _wait(self, tenant: str) -> None:
-        """It is taken when this returns."""
+        """Wait for a turn. The lock is taken when this returns."""
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._rows.setdefault(tenant, deque()).append(turn)
         try:
             await turn
         except BaseException:
             if turn.done() and not turn.cancelled():
-                self._pass_on()  # it was given, and will not be used
+                self._pass_on()  # the turn was given to a waiter that has ended
             raise
 
     def _pass_on(self) -> None:
@@ -41,7 +41,7 @@ class Turns:
             row = self._rows.pop(tenant)
             turn = row.popleft()
             if row:
-                self._rows[tenant] = row  # behind all others
+                self._rows[tenant] = row  # its next turn comes after all others
             if not turn.done():
                 turn.set_result(None)
                 return

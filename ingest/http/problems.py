@@ -1,4 +1,4 @@
-"""Owns what a client sees when something is wrong: RFC 9457 problem documents."""
+"""Owns how a client is told what went wrong: as an RFC 9457 problem document."""
 
 import logging
 import math
@@ -10,6 +10,7 @@ from aiohttp import web
 from aiohttp.http import SERVER_SOFTWARE
 
 from ingest.http.responses import date
+from ingest.parsing.json_object import BodyError
 from shared.model.errors import CountersinkError, DoubtfulError, OverloadedError, ShareError, StorageFullError
 from shared.runtime import metrics
 
@@ -18,7 +19,9 @@ _HEADERS: Final = {"Content-Type": "application/problem+json"}
 
 
 class Problem(Exception):  # noqa: N818 (the RFC's word)
-    """Ends a request with this status. `detail` says what to do; `field` names what is wrong."""
+    """Ends a request with this status. `detail` says what is wrong and what to do; `field` names the field, parameter
+    or header. `close` ends the connection after the answer.
+    """
 
     def __init__(
         self,
@@ -46,8 +49,14 @@ class Problem(Exception):  # noqa: N818 (the RFC's word)
             response.force_close()
         return response
 
+    async def answer(self, _: web.BaseRequest) -> web.Response:
+        """A handler that answers with the problem."""
+        return self.response()
+
     def written(self) -> bytes:
-        """The same as aiohttp writes it, where there is no request of its own to answer. The connection goes on."""
+        """The bytes that aiohttp would write, for requests that do not reach it. Who writes them closes the connection
+        if the problem says `close`.
+        """
         body = document(self.status, self.detail, self.field)
         headers = {
             **_HEADERS,
@@ -55,6 +64,7 @@ class Problem(Exception):  # noqa: N818 (the RFC's word)
             "Content-Length": str(len(body)),
             "Date": date.now().decode(),
             "Server": SERVER_SOFTWARE,
+            **({"Connection": "close"} if self.close else {}),
         }
         lines = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
         return f"HTTP/1.1 {self.status} {HTTPStatus(self.status).phrase}\r\n{lines}\r\n".encode() + body
@@ -69,18 +79,20 @@ def document(status: int, detail: str, field: str | None = None) -> bytes:
 
 
 def problem_of(error: Exception) -> Problem:
-    """What the client of a request is told that ended so; it is counted, or logged, here."""
+    """The answer to a request that ended with this error. Overload is counted here, and mistakes of ours are logged."""
     if isinstance(error, Problem):
         return error
+    if isinstance(error, BodyError):
+        return Problem(error.status, error.detail, field=error.field)
     if isinstance(error, CountersinkError):
         (metrics.LIMITED if isinstance(error, ShareError) else metrics.OVERLOADED).inc()
         return _of_error(error)
-    _log.error("a request failed in a way that nobody thought of", exc_info=error)
-    return Problem(500, "a mistake of ours; the log has more")
+    _log.error("a request failed because of a bug in Countersink", exc_info=error)
+    return Problem(500, "this is a bug in Countersink; its log says more")
 
 
 def _of_error(error: CountersinkError) -> Problem:
-    """Nothing was promised: send it again with the same id."""
+    """The answer to a request of which nothing was promised. Clients send it again with the same id."""
     limit = error.limit if isinstance(error, DoubtfulError) else error
     if isinstance(limit, StorageFullError):
         return Problem(507, str(error), headers={"Retry-After": "10"})

@@ -1,4 +1,4 @@
-"""What a handler reads of a request beside its body: query, names in the path, headers."""
+"""Reads what a request says beside its body: path, query, headers."""
 
 import base64
 import math
@@ -16,7 +16,9 @@ _DECIMAL: Final = frozenset("0123456789.+-eE")
 
 
 class Query:
-    """The query of a request. Each handler asks for what it knows, then says `done`: the rest is a mistake."""
+    """The query of a request. A handler takes the parameters that it knows and then calls `done`, which refuses any
+    that are left.
+    """
 
     def __init__(self, text: str) -> None:
         self._values: dict[str, list[str]] = {}
@@ -24,7 +26,7 @@ class Query:
             return
         try:
             if not text.isascii():
-                text.encode()  # no UTF-8 came, if this fails
+                text.encode()  # fails if the bytes were not UTF-8
             if "%" in text and _BAD_ESCAPE.search(text):
                 raise ValueError
             pairs = parse_qsl(text, keep_blank_values=True, errors="strict")
@@ -41,7 +43,7 @@ class Query:
         if values is None:
             return None
         if len(values) > 1:
-            raise Problem(422, f"'{name}' stands {len(values)} times in the query: say it once", field=name)
+            raise Problem(422, f"'{name}' is in the query {len(values)} times: send it once", field=name)
         return values[0]
 
     def choice(self, name: str, *choices: str) -> str | None:
@@ -51,7 +53,7 @@ class Query:
         return value
 
     def seconds(self, name: str, most: float) -> float | None:
-        """A number of seconds; more than `most` means `most`."""
+        """A number of seconds. A number above `most` is read as `most`."""
         value = self.one(name)
         if value is None:
             return None
@@ -68,13 +70,21 @@ class Query:
             raise Problem(422, f"unknown parameter {name[:100]!r} in the query", field=name)
 
 
+def target_of(request: web.BaseRequest) -> tuple[str, str]:
+    """The path and the query, as they were sent."""
+    path, _, query = request.raw_path.partition("?")
+    if path.startswith("/"):
+        return path, query
+    return request.rel_url.raw_path, request.rel_url.raw_query_string  # absolute form, as proxies send it
+
+
 def page_token(last: str) -> str:
-    """For what comes behind this name."""
+    """A token for the page of names after this one."""
     return base64.urlsafe_b64encode(last.encode()).decode()
 
 
 def page_token_of(query: Query) -> str:
-    """The name that it was made of; empty if there is none."""
+    """The name in the request's page token; empty if there is none."""
     token = query.one("page_token")
     if not token:
         return ""
@@ -85,7 +95,7 @@ def page_token_of(query: Query) -> str:
 
 
 def name_of(segment: str) -> str:
-    """The counter that a segment of the path names."""
+    """The counter's name from a segment of the path; raises a `Problem` if it is not a valid one."""
     name = unescape(segment, "name")
     if flaw := flaw_of_name(name):
         raise Problem(422, f"the counter's name {flaw}", field="name")
@@ -108,7 +118,7 @@ def idempotency_key_of(request: web.BaseRequest) -> str | None:
     if key is not None:
         flaw = flaw_of_id(key)
         if len(request.headers.getall("Idempotency-Key")) > 1:
-            flaw = "stands more than once: send one"
+            flaw = "was sent more than once: send one"
         if flaw:
             raise Problem(422, f"the header Idempotency-Key {flaw}", field="Idempotency-Key")
     return key

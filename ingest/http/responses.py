@@ -1,4 +1,4 @@
-"""Owns how the usual answers are written: JSON, in one piece."""
+"""Owns how JSON answers are written: head and body in one piece."""
 
 import time
 from email.utils import formatdate
@@ -15,8 +15,8 @@ _HEADS: Final = {
 
 
 class Answer(web.Response):
-    """JSON. To a plain request it is written as bytes that are known but for the length and the date: building headers
-    one by one costs as much as all the rest of the answer. Other requests get what aiohttp makes of it.
+    """A JSON answer. For a plain request the head is a constant with the length and the date filled in, since aiohttp
+    takes as long to build headers as everything else takes. For other requests aiohttp writes it.
     """
 
     _written = False
@@ -32,7 +32,7 @@ class Answer(web.Response):
             return await super().prepare(request)
         transport.write(written(self.status, self._bytes))
         self._written = True
-        if request.protocol.writing_paused:  # who does not read his answers gets no further
+        if request.protocol.writing_paused:  # a client that does not read its answers has to wait
             await request.writer.drain()
         return None
 
@@ -46,12 +46,12 @@ class Answer(web.Response):
 
 
 def written(status: int, body: bytes) -> bytes:
-    """The whole answer to a plain request."""
+    """The bytes of a whole answer to a plain request."""
     return b"%bContent-Length: %d\r\nDate: %b\r\n\r\n%b" % (_HEADS[status], len(body), date.now(), body)
 
 
 class _Date:
-    """The header of this second."""
+    """The value of the header Date, formatted once a second."""
 
     def __init__(self) -> None:
         self._second = 0

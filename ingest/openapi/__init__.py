@@ -1,4 +1,4 @@
-"""The OpenAPI 3.1 document of the service: what exists, kept by hand. tests/http hold every answer against it."""
+"""The OpenAPI 3.1 document of the service. It is written by hand; tests/http check every answer against it."""
 
 from functools import cache
 
@@ -12,11 +12,11 @@ _DESCRIPTION = """\
 Counts exactly once. A 2xx answer to an increment is a promise, except with `ack=none`; anything else, or no answer, is
 not: send it again **with the same id**.
 
-Bodies are JSON in UTF-8 whatever their Content-Type, with no name twice in an object; `Content-Encoding` may be gzip or
-deflate. Unknown fields and parameters are mistakes, except parameters of `/healthz`, `/readyz`, `/metrics`, `/version`
-and this document. `HEAD` goes wherever `GET` does. Errors are RFC 9457 problem documents. Any request can meet 400 for
-what is not HTTP, 408 for headers that do not arrive in time, 431 for a header beyond 8 KiB or too many of them, and 503
-where too many clients are connected."""
+Bodies are JSON in UTF-8 whatever their Content-Type, and no name may be twice in an object; `Content-Encoding` may be
+gzip or deflate. Unknown fields and parameters are errors, except parameters of `/healthz`, `/readyz`, `/metrics`,
+`/version` and this document. `HEAD` works wherever `GET` does. Errors are RFC 9457 problem documents. Any request may
+be answered 400 if it is not valid HTTP, 408 if its headers do not arrive in time, 431 if a header is longer than 8 KiB
+or there are too many headers, and 503 if too many clients are connected."""
 
 
 @cache
@@ -32,10 +32,10 @@ def document(version: str) -> bytes:
             },
             "servers": [{"url": "/"}],
             "tags": [
-                {"name": "count", "description": "Increments in"},
-                {"name": "read", "description": "Totals out"},
-                {"name": "manage", "description": "Counters themselves"},
-                {"name": "operate", "description": "For those who run it"},
+                {"name": "count", "description": "Send increments"},
+                {"name": "read", "description": "Read totals"},
+                {"name": "manage", "description": "Change counters"},
+                {"name": "operate", "description": "Run the service"},
             ],
             "paths": PATHS,
             "components": {"schemas": SCHEMAS, "responses": RESPONSES},

@@ -1,4 +1,4 @@
-"""The operations: what can be asked, and how it is answered."""
+"""The operations of the OpenAPI document: their parameters, bodies and answers."""
 
 from typing import Any, Final
 
@@ -27,36 +27,36 @@ _KEY: Final = _in(
     "header",
     "Idempotency-Key",
     ref("Id"),
-    "Makes it safe to send the request again. It is the id of a single increment. In a batch, it covers the items"
-    " without an id of their own, and the first body counts.",
+    "Makes it safe to send the request again. For a single increment it is the id. For a batch it covers the items"
+    " without an id of their own, and the first body wins.",
 )
 _HOW: Final = [
     _in(
         "query",
         "wait",
         {"enum": ["applied"]},
-        "Answer 200 when it is in the store, or 202 after the timeout. Not with `ack`.",
+        "Answer 200 when the increments are in the store, or 202 after the timeout. Cannot be combined with `ack`.",
     ),
     _in(
         "query",
         "timeout",
         {"type": "number", "minimum": 0, "default": DEFAULT_WAIT},
-        f"How long `wait` waits, in seconds; at most {LONGEST_WAIT:g}, and a higher value means that.",
+        f"How many seconds to `wait`. More than {LONGEST_WAIT:g} is read as {LONGEST_WAIT:g}.",
     ),
-    _in("query", "ack", {"enum": ["none"]}, "Answer at once, with `durable: false`: no promise."),
+    _in("query", "ack", {"enum": ["none"]}, "Answer at once with `durable: false`. This answer is no promise."),
 ]
 _ONCE: Final = _in(
     "header",
     "Idempotency-Key",
     ref("Id"),
-    "Makes it safe to send the request again: the change happens once, and each answer is the first one.",
+    "Makes it safe to send the request again: it is done once, and each answer is the first one.",
 )
 _MAX_AGE: Final = _in(
     "query",
     "max_age",
     {"type": "number", "minimum": 0},
-    f"Longest age of the cached part of the answer, in seconds; at most {LONGEST_AGE:g}, and a higher value means that."
-    " The pending part is always current.",
+    f"How many seconds old the cached part of the answer may be. More than {LONGEST_AGE:g} is read as"
+    f" {LONGEST_AGE:g}. Pending increments are never cached.",
 )
 
 
@@ -87,7 +87,7 @@ def _set(operation: str, summary: str, body: str) -> Part:
         "parameters": [_ONCE],
         "requestBody": _body(body, required=body != "Nothing"),
         "responses": {
-            "200": answer("It is done, and every read from now on shows it.", "Changed"),
+            "200": answer("It is done. Every read from now on shows it.", "Changed"),
             **_WRITE,
         },
     }
@@ -101,14 +101,14 @@ PATHS: Final[Part] = {
             "tags": ["count"],
             "summary": "Count one increment",
             "parameters": [
-                _in("query", "by", ref("Delta"), "The delta, in place of the one in the body."),
+                _in("query", "by", ref("Delta"), "The delta, instead of the one in the body."),
                 *_HOW,
                 _KEY,
             ],
             "requestBody": _body("Single", required=False),
             "responses": {
-                "200": answer("It is in the store; `value` is the counter's.", "Applied"),
-                "202": answer("It is durable, and will be counted exactly once.", "Accepted"),
+                "200": answer("The increment is in the store. `value` is the counter's value.", "Applied"),
+                "202": answer("The increment is durable, and will be counted exactly once.", "Accepted"),
                 **_WRITE,
             },
         },
@@ -118,12 +118,16 @@ PATHS: Final[Part] = {
             "summary": "Read one counter",
             "parameters": [_MAX_AGE],
             "responses": {
-                "200": answer("One that was never seen, or was deleted, is 0 with `exists: false`.", "Counter"),
+                "200": answer(
+                    "The counter. One that was never seen or was deleted is 0 with `exists: false`.", "Counter"
+                ),
                 **_READ,
             },
         },
-        "put": _set("setCounter", "Set a counter to a value; later increments add to it", "SetValue"),
-        "delete": _set("deleteCounter", "Set a counter to 0; lists omit it until it is counted again", "Nothing"),
+        "put": _set("setCounter", "Set a counter. Later increments are added to the value", "SetValue"),
+        "delete": _set(
+            "deleteCounter", "Delete a counter. It is 0, and is not listed until it is counted again", "Nothing"
+        ),
     },
     "/v1/counters/{name}/reset": {
         "parameters": [_NAME],
@@ -138,7 +142,9 @@ PATHS: Final[Part] = {
             "requestBody": _body("Batch", {"application/x-ndjson": {"schema": TEXT}}),
             "responses": {
                 "200": answer("All accepted increments are in the store.", "BatchAccepted"),
-                "202": answer("The accepted ones are durable, and will be counted exactly once.", "BatchAccepted"),
+                "202": answer(
+                    "The accepted increments are durable, and will be counted exactly once.", "BatchAccepted"
+                ),
                 **_WRITE,
             },
         }
@@ -156,18 +162,26 @@ PATHS: Final[Part] = {
                     "Not with `prefix`, `limit` or `page_token`.",
                     explode=True,
                 ),
-                _in("query", "prefix", TEXT, "Prefix of the names; all counters, if it is empty or missing."),
+                _in(
+                    "query",
+                    "prefix",
+                    TEXT,
+                    "List the counters whose names start with it; all counters if it is empty or missing.",
+                ),
                 _in(
                     "query",
                     "limit",
                     {"type": "integer", "minimum": 1, "maximum": MOST_LISTED, "default": DEFAULT_LISTED},
                     "Maximum number of counters on a page.",
                 ),
-                _in("query", "page_token", TEXT, "The `next_page_token` of the page before."),
+                _in("query", "page_token", TEXT, "The `next_page_token` of the previous page."),
                 _MAX_AGE,
             ],
             "responses": {
-                "200": answer("In order of the names' UTF-8 bytes, or as asked.", "Counters"),
+                "200": answer(
+                    "The counters, in the order of the UTF-8 bytes of their names, or of the `name` parameters.",
+                    "Counters",
+                ),
                 **_READ,
             },
         }
@@ -177,10 +191,12 @@ PATHS: Final[Part] = {
         "put": {
             "operationId": "raiseShards",
             "tags": ["manage"],
-            "summary": "Give a counter at least that many shards, or exactly that many with `compact`",
+            "summary": "Raise the number of shards. Only `compact` lowers it",
             "requestBody": _body("SetShards"),
             "responses": {
-                "200": answer("The number of shards now. Without `compact`, a lower number changes nothing.", "Shards"),
+                "200": answer(
+                    "The present number. Without `compact`, a lower number than that changes nothing.", "Shards"
+                ),
                 **_WRITE,
                 **failures(409),
             },
@@ -190,14 +206,14 @@ PATHS: Final[Part] = {
         "post": {
             "operationId": "startJob",
             "tags": ["manage"],
-            "summary": "Change or export each counter under a prefix, once",
-            "parameters": [_in("header", "Idempotency-Key", ref("Id"), "The `id`, if the body has none.")],
+            "summary": "Start a job, which changes or exports each counter under a prefix once",
+            "parameters": [_in("header", "Idempotency-Key", ref("Id"), "Used as the id if the body has none.")],
             "requestBody": _body("NewJob"),
             "responses": {
-                "200": answer("The job with this id, which was started before.", "Job") | _LOCATION,
+                "200": answer("A job with this id was started before: its present state.", "Job") | _LOCATION,
                 "202": answer(
-                    "The job has begun. Flushers visit each counter that is in the store now, once. A counter that is"
-                    " created meanwhile may or may not be visited.",
+                    "The job has begun. Flushers will visit each counter that is in the store now once. They may also"
+                    " visit counters that are created meanwhile.",
                     "Job",
                 )
                 | _LOCATION,
@@ -210,20 +226,20 @@ PATHS: Final[Part] = {
         "get": {
             "operationId": "getJob",
             "tags": ["manage"],
-            "summary": "Read the progress of a job",
+            "summary": "Show the state of a job",
             "responses": {
-                "200": answer("The progress of the job, or its result.", "Job"),
+                "200": answer("The job, with its results so far.", "Job"),
                 **failures(400, 404, 422, 503, 507),
             },
         },
         "delete": {
             "operationId": "stopJob",
             "tags": ["manage"],
-            "summary": "Stop a job; what it has done stays done",
+            "summary": "Stop a job. What it has done is kept",
             "responses": {
                 "200": answer(
-                    "The job. Its state is `failed`, unless it had ended before. Flushers may take 10 seconds to"
-                    " notice.",
+                    "The job. It has `failed` unless it had ended before. Flushers that work on it may take 10"
+                    " seconds to notice.",
                     "Job",
                 ),
                 **failures(400, 404, 422, 503, 507),
@@ -235,12 +251,12 @@ PATHS: Final[Part] = {
         "get": {
             "operationId": "getExport",
             "tags": ["manage"],
-            "summary": "Read the result of a job of kind `export`, in the order of the names' UTF-8 bytes",
-            "parameters": [_in("query", "page_token", TEXT, "The `Next-Page-Token` of the answer before.")],
+            "summary": "Read what a job of kind `export` has written, in the order of the UTF-8 bytes of the names",
+            "parameters": [_in("query", "page_token", TEXT, "The `Next-Page-Token` of the previous answer.")],
             "responses": {
                 "200": {
-                    "description": "A line of JSON for each counter: `name` and `value`, exact at an instant while the"
-                    " job ran. The last page has no header `Next-Page-Token`.",
+                    "description": "A line of JSON for each counter: its `name`, and its `value`, exact at an instant"
+                    " while the job ran. The last page has no header `Next-Page-Token`.",
                     "content": {"application/x-ndjson": {"schema": TEXT}},
                 },
                 **failures(400, 404, 409, 422, 503, 507),
@@ -251,20 +267,25 @@ PATHS: Final[Part] = {
         "get": {
             "operationId": "getReceipt",
             "tags": ["read"],
-            "summary": "Where accepted increments are",
+            "summary": "Show whether accepted increments are pending, applied or dead-lettered",
             "parameters": [_in("path", "id", ASKED, "The `receipt` of an answer.", required=True)],
             "responses": {
-                "200": answer("Applied when all its parts are. Unknown does not mean lost.", "Receipt"),
+                "200": answer(
+                    "The state. A batch is applied when all its parts are. Unknown does not mean lost.", "Receipt"
+                ),
                 **_READ,
             },
         }
     },
-    "/healthz": _plain("healthz", "It is alive", _json({"status": {"const": "alive"}}), failures(400)),
+    "/healthz": _plain("healthz", "The service is alive", _json({"status": {"const": "alive"}}), failures(400)),
     "/readyz": _plain(
-        "readyz", "It can accept durably", _json({"status": {"const": "ready"}}), failures(400, 503, 507)
+        "readyz",
+        "The service can accept increments durably",
+        _json({"status": {"const": "ready"}}),
+        failures(400, 503, 507),
     ),
-    "/metrics": _plain("metrics", "For Prometheus", {"text/plain": {"schema": TEXT}}, failures(400)),
-    "/version": _plain("version", "Its version", _json({"version": TEXT}), failures(400)),
+    "/metrics": _plain("metrics", "Metrics for Prometheus", {"text/plain": {"schema": TEXT}}, failures(400)),
+    "/version": _plain("version", "The version of the service", _json({"version": TEXT}), failures(400)),
     "/openapi.json": _plain(
         "openapi", "This document", {"application/json": {"schema": {"type": "object"}}}, failures(400)
     ),

@@ -1,4 +1,4 @@
-"""The answers that several operations share: what can go wrong, in words."""
+"""The answers that several operations share, most of them problems."""
 
 from typing import Any, Final
 
@@ -15,22 +15,22 @@ def _problem(description: str, headers: dict[str, Any] | None = None) -> dict[st
 
 
 _WORDS: Final = {
-    "400": "It can't be read, or holds no good increment. Nothing was counted.",
-    "404": "There is no such job, or no longer.",
-    "405": "Another method is meant; `Allow` says which.",
+    "400": "The request can't be read, or holds no valid increment. Nothing was counted.",
+    "404": "There is no such job, or it has been forgotten.",
+    "405": "The path does not have this method. `Allow` lists those that it has.",
     "408": "The body did not arrive in time. Nothing was counted.",
-    "409": "Of a job: there is another one of this id, or it is not done. Of shards: fewer can't hold it all, or an ndb"
-    " application writes to them, too.",
-    "413": "The body (beyond 1 MiB where it is about one counter), the number of its increments or other objects, or of"
-    " counters under an Idempotency-Key, is too large.",
+    "409": "For a job: another job has this id, or the job is not done. For shards: fewer shards can't hold the value,"
+    " or an ndb application writes to them, too.",
+    "413": "The body is too large (more than 1 MiB if it is about one counter), has too many increments or other"
+    " objects, or names too many counters for one Idempotency-Key.",
     "414": "The URL is longer than 16 KiB.",
-    "415": "The Content-Encoding is none of gzip, deflate, identity.",
+    "415": "The Content-Encoding is not gzip, deflate or identity.",
     "422": "A field, parameter or header is wrong: `field` names it. Nothing was counted.",
-    "429": "This client, or this counter, holds its share of what may wait; others are served. Send less at once, and"
-    " come back after `Retry-After`, with the same ids.",
-    "503": "Too much is waiting, or the broker or the store is away; or a counter that is to be set can't be read"
-    " exactly now. Come back after `Retry-After`.",
-    "507": "The disk is full. Come back after `Retry-After`.",
+    "429": "This client or this counter has its full share of what may wait; others are served. Send less at once, and"
+    " try again after `Retry-After`, with the same ids.",
+    "503": "Too much is waiting, the broker or the store is not available, or a counter that is to be set can't be read"
+    " exactly now. Try again after `Retry-After`.",
+    "507": "The disk is full. Try again after `Retry-After`.",
 }
 _HEADERS: Final[dict[str, dict[str, Any]]] = {
     "405": {"Allow": {"required": True, "schema": {"type": "string"}}},
@@ -44,7 +44,7 @@ RESPONSES: Final = {f"E{status}": _problem(words, _HEADERS.get(status)) for stat
 
 
 def failures(*statuses: int) -> dict[str, Any]:
-    """These and the two that any URL can meet."""
+    """These problems, and the two that any path can have."""
     return {str(status): {"$ref": f"#/components/responses/E{status}"} for status in (*statuses, 405, 414)}
 
 

@@ -1,4 +1,4 @@
-"""The schemas of bodies and parameters."""
+"""The schemas of the OpenAPI document, for bodies and parameters."""
 
 from typing import Any, Final
 
@@ -15,7 +15,7 @@ def ref(name: str) -> Schema:
 
 
 def _object(properties: Schema, *, optional: tuple[str, ...] = (), **more: Any) -> Schema:
-    """Closed: what is not listed is a mistake of the sender."""
+    """An object without other properties than these."""
     return {
         "type": "object",
         "properties": properties,
@@ -33,22 +33,26 @@ SHARDS: Final[Schema] = {"type": "integer", "minimum": 1}
 PREFIX: Final[Schema] = {
     "type": "string",
     "maxLength": MAX_NAME_BYTES,
-    "description": "What the counters' names begin with; of all counters, if it is empty.",
+    "description": "What the names of the counters begin with. Empty for all counters.",
 }
 NEW_ID: Final[Schema] = {
     "anyOf": [ref("JobId"), {"type": "null"}],
-    "description": "Of the job. A new one, if it is not there.",
+    "description": "The id of the job. If it is missing, the service makes one.",
 }
-RECEIPT: Final[Schema] = {"type": "string", "minLength": 1, "description": "Ask /v1/receipts/{id} about it."}
+RECEIPT: Final[Schema] = {
+    "type": "string",
+    "minLength": 1,
+    "description": "GET /v1/receipts/{receipt} shows the state of the increments.",
+}
 ASKED: Final[Schema] = {
     "type": "string",
     "minLength": 1,
-    # ASCII, and nothing empty between the dots, as of a batch that became several envelopes.
+    # ASCII: the ids of one or more envelopes with dots between them.
     "pattern": r"^[\u0000-\u002d\u002f-\u007f]+(\.[\u0000-\u002d\u002f-\u007f]+)*$",
 }
 DURABLE: Final[Schema] = {
     "const": False,
-    "description": "There with ack=none alone: answered at once, and no promise.",
+    "description": "Only with ack=none: the increments are not durable yet, and may be lost.",
 }
 
 SCHEMAS: Final[Schema] = {
@@ -66,7 +70,7 @@ SCHEMAS: Final[Schema] = {
         "type": "string",
         "minLength": 1,
         "maxLength": MAX_ID_BYTES,
-        "description": f"1 to {MAX_ID_BYTES} bytes of UTF-8. Counts once per counter, for 8 days at least.",
+        "description": f"1 to {MAX_ID_BYTES} bytes of UTF-8. It counts once per counter, for at least 8 days.",
     },
     "Delta": {"type": "integer", "minimum": -MAX_DELTA, "maximum": MAX_DELTA, "default": 1},
     "Single": _object(
@@ -83,7 +87,7 @@ SCHEMAS: Final[Schema] = {
         "items": ref("Item"),
         "minItems": 1,
         "maxItems": MAX_ITEMS,
-        "description": "A bad item is rejected; the good ones count.",
+        "description": "Invalid items are rejected; the valid ones count.",
     },
     "Map": _object(
         {
@@ -95,18 +99,18 @@ SCHEMAS: Final[Schema] = {
                 "maxProperties": MAX_ITEMS,
             }
         },
-        description="Deltas by name. A bad entry is rejected; the good ones count.",
+        description="The delta of each counter. Invalid entries are rejected; the valid ones count.",
     ),
     "Batch": {
         "anyOf": [ref("Items"), ref("Map"), ref("Item")],
-        "description": f"With an Idempotency-Key at most {MAX_ENTRIES} counters without ids of their own.",
+        "description": f"With an Idempotency-Key, the items without an id may name at most {MAX_ENTRIES} counters.",
     },
     "Accepted": _object({"accepted": {"const": 1}, "receipt": RECEIPT, "durable": DURABLE}, optional=("durable",)),
     "Applied": _object({"accepted": {"const": 1}, "receipt": RECEIPT, "value": WHOLE}),
     "Rejected": {
         "oneOf": [
             _object({"index": {"type": "integer", "minimum": 0}, "reason": TEXT}),
-            _object({"counter": TEXT, "reason": TEXT}, description="Of a map: its items have no index."),
+            _object({"counter": TEXT, "reason": TEXT}, description="For a map, whose entries have no index."),
         ]
     },
     "BatchAccepted": _object(
@@ -122,8 +126,8 @@ SCHEMAS: Final[Schema] = {
         {
             "name": ref("Name"),
             "value": {"type": "integer", "description": "applied + pending"},
-            "applied": {"type": "integer", "description": "In the store at the instant as_of."},
-            "pending": {"type": "integer", "description": "Accepted, and not among the applied."},
+            "applied": {"type": "integer", "description": "The part that is in the store at the instant as_of."},
+            "pending": {"type": "integer", "description": "The part that is accepted but not applied yet."},
             "exact": {"type": "boolean"},
             "as_of": INSTANT,
             "shards": {"type": "integer", "minimum": 0},
@@ -135,18 +139,18 @@ SCHEMAS: Final[Schema] = {
             "counters": {"type": "array", "items": ref("Counter")},
             "next_page_token": {
                 "type": ["string", "null"],
-                "description": "null on the last page. A page may hold fewer counters than `limit`, or none: those that"
-                " were deleted are left out.",
+                "description": "null on the last page. A page may hold fewer counters than `limit`, or none, since"
+                " deleted counters are left out.",
             },
         }
     ),
     "SetValue": _object({"value": {"type": "integer", "minimum": -MAX_DELTA, "maximum": MAX_DELTA}}),
-    "Nothing": _object({}, description="Or no body at all."),
+    "Nothing": _object({}, description="The body may also be missing."),
     "Changed": _object(
         {
             "name": ref("Name"),
-            "before": {"type": "integer", "description": "All that was accepted until then, applied or not."},
-            "after": {"type": "integer", "description": "What is accepted from then on is added to it."},
+            "before": {"type": "integer", "description": "The value before, with all increments accepted until then."},
+            "after": {"type": "integer", "description": "The value after. Later increments are added to it."},
         }
     ),
     "SetShards": _object(
@@ -155,7 +159,7 @@ SCHEMAS: Final[Schema] = {
             "compact": {
                 "type": "boolean",
                 "default": False,
-                "description": "Whether fewer are meant, if they are more.",
+                "description": "Whether the number of shards may be lowered.",
             },
         },
         optional=("compact",),
@@ -181,21 +185,26 @@ SCHEMAS: Final[Schema] = {
             "delta": ref("Delta"),
             "shards": SHARDS,
             "state": {"enum": [RUNNING, DONE, FAILED]},
-            "visited": {**COUNT, "description": "Counters."},
+            "visited": {**COUNT, "description": "Counters that were visited."},
             "changed": COUNT,
-            "failed": {**COUNT, "description": "Counters that the store refuses to change."},
+            "failed": {**COUNT, "description": "Counters that the store refused to change."},
             "examples": {
                 "type": "array",
                 "items": _object({"counter": TEXT, "reason": TEXT}),
-                "description": "Some of those that failed.",
+                "description": "Some of the counters that failed.",
             },
             "tasks": {**COUNT, "description": "Pages that were visited."},
-            "open": {**COUNT, "description": "Pages that are known, and were not."},
+            "open": {**COUNT, "description": "Pages that are known and not visited yet."},
             "depth": {**COUNT, "description": "The most pages that had to be visited one after another."},
-            "share": {"type": "number", "minimum": 0, "maximum": 1, "description": "That is done, about."},
+            "share": {
+                "type": "number",
+                "minimum": 0,
+                "maximum": 1,
+                "description": "Roughly how much of the job is done.",
+            },
             "started": INSTANT,
             "finished": {"anyOf": [INSTANT, {"type": "null"}]},
-            "reason": {"type": ["string", "null"], "description": "Why it failed."},
+            "reason": {"type": ["string", "null"], "description": "Why the job failed."},
         },
         optional=("delta", "shards"),
     ),
@@ -205,7 +214,7 @@ SCHEMAS: Final[Schema] = {
             "type": {"const": "about:blank"},
             "title": TEXT,
             "status": {"type": "integer", "minimum": 400, "maximum": 599},
-            "detail": {"type": "string", "description": "What is wrong, and what to do."},
+            "detail": {"type": "string", "description": "What is wrong and what to do."},
             "field": {"type": "string", "description": "The field, parameter or header that is wrong."},
         },
         optional=("field",),

@@ -1,1 +1,1 @@
-"""Bodies to batches. Pure."""
+"""Turns the bodies of requests into increments. Pure."""

@@ -1,4 +1,4 @@
-"""Request bodies as batches of increments, and everything that can be wrong with them. Pure."""
+"""Reads increments from the bodies of requests, and finds everything that is wrong with them. Pure."""
 
 import re
 from dataclasses import dataclass, field
@@ -7,62 +7,40 @@ from typing import Any, Final
 import orjson
 
 from ingest.parsing import plain
+from ingest.parsing.json_object import SPACE, BodyError, ObjectShape, or_null
 from ingest.publishing.batch import Batch
 from shared.model.words import MAX_DELTA, MAX_SUM, Increment, flaw_of_delta, flaw_of_id, flaw_of_name
 from shared.wire import strict_json
 
 MAX_ITEMS: Final = 100_000
-"""Increments in one request."""
-SMALL: Final = 16_384
-"""Bytes of a body about one counter; a larger one is not good, and to say what is wrong with it may take long."""
-_ITEM_FIELDS: Final = frozenset({"counter", "delta", "id"})
-_SINGLE_FIELDS: Final = frozenset({"delta", "id"})
+"""Most increments in one request."""
+_SINGLE: Final = ObjectShape(
+    'empty or a JSON object such as {"delta": 1, "id": "…"}', {"delta": flaw_of_delta, "id": or_null(flaw_of_id)}
+)
+_ITEM: Final = ObjectShape("an array of these", {"counter": flaw_of_name, **_SINGLE.fields}, required=("counter",))
 _STRING: Final = re.compile(rb'"(?:[^"\\\n]++|\\[^\n])*+"?')
-"""It ends with its line, as lines are read one by one; closed or not it is looked at once."""
-_SPACE: Final = b" \t\r\n"
-"""What JSON calls so; Python's own idea is larger."""
-
-
-class BodyError(Exception):
-    """The request can't be used: 400, or 422 with the field that is wrong, or 413."""
-
-    def __init__(self, status: int, detail: str, field_: str | None = None) -> None:
-        super().__init__(detail)
-        self.status = status
-        self.detail = detail
-        self.field = field_
+"""A string in JSON. It ends with its line even if it is not closed, as lines are read one by one."""
 
 
 @dataclass(slots=True)
 class Parsed:
-    """The good increments, and why the others are not."""
+    """The valid increments, and what is wrong with the others."""
 
     batch: Batch = field(default_factory=Batch)
     rejected: list[dict[str, Any]] = field(default_factory=list)
 
 
 def single(body: bytes, by: str | None) -> tuple[int, str | None]:
-    """Delta and id of one increment: from a body `{"delta", "id"}`, or an empty one and `?by=`."""
-    delta: object = 1
-    client_id: object = None
-    if body and body.strip(_SPACE):
-        data = _load(body)
-        if type(data) is not dict:
-            raise BodyError(400, 'the body must be a JSON object such as {"delta": 1}, or empty')
-        for name in data:
-            if name not in _SINGLE_FIELDS:
-                raise BodyError(422, f"unknown field {name[:100]!r}: only 'delta' and 'id' are known", name)
-        if by is not None and "delta" in data:
-            raise BodyError(422, "say the delta in the body or in ?by=, not in both", "by")
-        delta = data.get("delta", 1)
-        client_id = data.get("id")
-    if by is not None:
-        delta = whole(by, "by")
+    """The delta and the id of one increment. Its delta may stand in the query, as `?by=`, instead of the body."""
+    data = _SINGLE.read(body) if body else {}
+    if by is None:
+        return data.get("delta", 1), data.get("id")
+    if "delta" in data:
+        raise BodyError(422, "send the delta in the body or in ?by=, not in both", "by")
+    delta = whole(by, "by")
     if flaw := flaw_of_delta(delta):
-        raise BodyError(422, f"'{'by' if by is not None else 'delta'}' {flaw}", "by" if by is not None else "delta")
-    if client_id is not None and (flaw := flaw_of_id(client_id)):
-        raise BodyError(422, f"'id' {flaw}", "id")
-    return delta, client_id  # type: ignore[return-value] # checked just above
+        raise BodyError(422, f"'by' {flaw}", "by")
+    return delta, data.get("id")
 
 
 def whole(text: str, name: str) -> int:
@@ -74,8 +52,8 @@ def whole(text: str, name: str) -> int:
 
 
 def batch(body: bytes) -> Parsed:
-    """An array of increments, the same as NDJSON, or `{"counters": {name: delta}}`."""
-    text = body.strip(_SPACE)
+    """Read an array of increments, NDJSON of increments, or `{"counters": {name: delta}}`."""
+    text = body.strip(SPACE)
     if not text:
         raise BodyError(400, 'the body is empty: send [{"counter": …}, …] or {"counters": {…}}')
     if text.count(b"{") + text.count(b"[") > MAX_ITEMS + 2:
@@ -97,7 +75,7 @@ def batch(body: bytes) -> Parsed:
             raise BodyError(400, "the body holds no increments")
         first = parsed.rejected[0]
         where = f"item {first['index']}" if "index" in first else f"counter {first['counter'][:100]!r}"
-        raise BodyError(400, f"no increment is good; {where}: {first['reason']}")
+        raise BodyError(400, f"no increment is valid; {where}: {first['reason']}")
     return parsed
 
 
@@ -109,7 +87,7 @@ def _load(text: bytes) -> Any:
 
 
 def _object_or_lines(text: bytes) -> Parsed:
-    """One object is a map or a line; if it does not parse as one, there may be many lines."""
+    """Read a body that begins with an object. If it is not one JSON text, it may be NDJSON."""
     try:
         data = strict_json.loads(text)
     except strict_json.JsonError as error:
@@ -125,7 +103,7 @@ def _object_or_lines(text: bytes) -> Parsed:
 
 
 def _is_json(text: bytes) -> bool:
-    """One document, then, though with a name twice."""
+    """Whether it is one JSON text, even if a name stands twice in an object."""
     try:
         orjson.loads(text)
     except orjson.JSONDecodeError:
@@ -135,12 +113,12 @@ def _is_json(text: bytes) -> bool:
 
 def _lines(text: bytes) -> Parsed:
     _too_many(text.count(b"\n"))
-    lines = [line for line in text.split(b"\n") if line.strip(_SPACE)]
+    lines = [line for line in text.split(b"\n") if line.strip(SPACE)]
     return _items([_line(line) for line in lines])
 
 
 class _Broken:
-    """A line that is not JSON."""
+    """Stands for a line that is not JSON."""
 
     def __init__(self, reason: str) -> None:
         self.reason = reason
@@ -159,7 +137,7 @@ def _too_many(count: int) -> None:
 
 
 def _refuse_many_objects(text: bytes) -> None:
-    """Before they are made: millions of them would keep all others waiting for seconds."""
+    """Refuse the body before it is parsed: to make millions of objects would block the event loop for seconds."""
     rest = _STRING.sub(b"", text)
     _too_many(rest.count(b"{") + rest.count(b"[") - 2)
 
@@ -182,7 +160,7 @@ def _map(counters: Any) -> Parsed:
 
 
 def _items(items: list[Any]) -> Parsed:
-    """Item by item: a name is checked once, and a good item costs a few dictionary look-ups."""
+    """Read items one by one. A name is checked once, and a valid item costs a few dictionary look-ups."""
     _too_many(len(items))
     parsed = Parsed()
     sums, counts = parsed.batch.sums, parsed.batch.counts
@@ -213,25 +191,14 @@ def _items(items: list[Any]) -> Parsed:
 
 
 def _take(item: Any, into: Batch) -> str | None:
-    """Take an item that is not plainly good, or say what is wrong with it."""
+    """Add an item to the batch, or return what is wrong with it."""
     if isinstance(item, _Broken):
         return item.reason
     if type(item) is not dict:
         return "must be an object with 'counter'"
-    unknown = item.keys() - _ITEM_FIELDS
-    if unknown:
-        return f"unknown field {min(unknown)[:100]!r}: only 'counter', 'delta' and 'id' are known"
-    if "counter" not in item:
-        return "'counter' is missing"
+    if found := _ITEM.flaw_of(item):
+        return found[1]
     name, delta, client_id = item["counter"], item.get("delta", 1), item.get("id")
-    flaws = (
-        ("counter", flaw_of_name(name)),
-        ("delta", flaw_of_delta(delta)),
-        ("id", None if client_id is None else flaw_of_id(client_id)),
-    )
-    for field_, flaw in flaws:
-        if flaw:
-            return f"'{field_}' {flaw}"
     if client_id is not None:
         into.keyed.append(Increment(name, delta, client_id))
         return None
@@ -242,5 +209,5 @@ def _take(item: Any, into: Batch) -> str | None:
         into.sums[name] = there + delta
         into.counts[name] = into.counts.get(name, 1) + 1
     else:
-        return f"the deltas of one counter in a batch may sum to ±{MAX_SUM} at most: send it in another batch"
+        return f"the deltas of a counter in one batch may add up to ±{MAX_SUM} at most: send this in another batch"
     return None

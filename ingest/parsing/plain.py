@@ -1,5 +1,5 @@
-"""Batches as most clients send them, checked as a whole, since a loop over the items would cost more than reading the
-JSON. Whatever is not plainly good is left to `parse`, which can say what is wrong with it. Pure.
+"""Reads batches as most clients send them. They are checked as a whole, since a loop over the items would take longer
+than reading the JSON. All other batches are left to `parse`, which can say what is wrong with them. Pure.
 """
 
 from collections import Counter
@@ -11,11 +11,11 @@ from ingest.publishing.batch import Batch
 from shared.model.words import MAX_DELTA, MAX_NAME_BYTES, MAX_SUM
 
 _HEAD: Final = 400
-"""Bytes that tell what the items look like."""
+"""Bytes at the beginning of a batch that show whether its items have ids."""
 
 
 def batch(text: bytes, most: int) -> Batch | None:
-    """Of an array of up to `most` items with a counter and a delta, or of a map; None if it is not plainly good.
+    """The batch in an array of up to `most` items with a counter and a delta, or in a map. None if it is anything else.
 
     Without escapes each quote begins or ends a string, so as many quotes as the strings that survived parsing need
     mean that no name stood twice in an object. ASCII without DEL holds no controls, as JSON allows no others.

@@ -1,1 +1,1 @@
-"""From batches to messages on the broker, or in the spool."""
+"""Turns batches into messages, and publishes them to the broker or keeps them in the spool."""

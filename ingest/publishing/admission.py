@@ -1,7 +1,7 @@
-"""Owns how much waits or is on its way, and who holds how much of it: nobody gets all, and one more gets in. Pure.
+"""Owns how many increments may wait to be published, and how tenants and counters share that room. Pure.
 
-A flow is a tenant, or a counter. It may hold as much as is left free after it: half of all when it is alone, a third
-when two want all that they can get. Whoever holds nothing gets in while there is room.
+A flow is a tenant or a counter. It may hold as much as then is still free: half of the room if it is alone, a third if
+two flows take all they can get. A flow that holds nothing gets in as long as there is room.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -12,40 +12,44 @@ from shared.model.errors import OverloadedError, ShareError
 from shared.runtime.drain_rate import Drain
 
 BYTES: Final = 256
-"""Of a body, or of a name and an id, that weigh as much as one increment."""
+"""So many bytes of a body, or of a name and an id, weigh as much as one increment."""
 OWN: Final = 32
-"""Increments that an envelope of its own weighs as much as: so many fewer of them go with one publish."""
+"""The weight of a batch that needs an envelope of its own, in increments: one publish takes only so many envelopes."""
 _KEPT: Final = 8
-"""One part of so many is kept from those who hold nothing and want a lot at once."""
+"""The last 1/8 of the room is not for flows that want a lot at once, even if they hold nothing."""
 _MEMORY: Final = 10
-"""The rate is of the last so manieth part of what there is room for."""
+"""The rate is measured over the last 1/10 of the room that became free."""
 _SETTING: Final = "COUNTERSINK_MAX_WAITING"
 
 
 def weight_of(increments: int, size: int) -> int:
-    """Of what came in so many bytes."""
+    """The weight of increments that came in a body of `size` bytes."""
     return max(increments, size // BYTES)
 
 
-class Door:
-    """While less than half is taken nobody can hold more than his share, so nobody is counted: what each flow holds is
-    found out from the drafts when it comes to matter, and kept until a quarter is left.
+class Admission:
+    """Keeps each flow within its share of the room.
+
+    While less than half of the room is taken no flow can exceed its share, so flows are not counted. Above that, what
+    each flow holds is counted from the drafts and kept up to date until only a quarter of the room is taken.
     """
 
     def __init__(self, capacity: int, drafts: Callable[[], Iterable[Draft]]) -> None:
-        """`drafts`: all that wait or are on their way, whenever asked."""
+        """`drafts` returns all drafts that wait or are being published."""
         self._capacity = capacity
         self._drafts = drafts
         self._drain = Drain(max(capacity / _MEMORY, 1.0))
         self._tenants: dict[str, int] = {}
         self._counters: dict[str, int] = {}
         self.held = 0
-        """Weight of all that has entered and not left."""
+        """The weight of everything that has entered and not left."""
         self.easy = capacity // 2
-        """Up to here nobody is looked at; below 0 while all are counted."""
+        """Flows are not counted while `held` is at most this. -1 while they are counted."""
 
     def enter(self, tenant: str, weight: int, counts: Mapping[str, int], now: float) -> None:
-        """Take it in, to be put into drafts at once; or say why not: `ShareError`, or `OverloadedError` to all."""
+        """Let increments in; the caller puts them into drafts at once. Raises `ShareError` if a flow would exceed its
+        share, `OverloadedError` if there is no room for anybody.
+        """
         if self.held + weight > self.easy:
             self._count(now)
             self._judge(tenant, weight, counts, now)
@@ -54,13 +58,13 @@ class Door:
         self.held += weight
 
     def check(self, tenant: str, weight: int, now: float) -> None:
-        """Raise what `enter` would, as far as can be said before it is known what it counts."""
+        """Raise what `enter` would raise, as far as that is known before the body is read."""
         if self.held + weight > self.easy:
             self._count(now)
             self._judge(tenant, weight, {}, now)
 
     def leave(self, drafts: Iterable[Draft], now: float) -> None:
-        """They are durable, or have failed."""
+        """Free the room of drafts that are durable or have failed."""
         gone = 0
         for draft in drafts:
             gone += sum(draft.senders.values())
@@ -76,7 +80,7 @@ class Door:
                 self._tenants, self._counters = {}, {}
 
     def holders(self) -> tuple[Mapping[str, int], Mapping[str, int]]:
-        """Tenants and counters, while they are counted."""
+        """What each tenant and each counter holds; empty while flows are not counted."""
         return self._tenants, self._counters
 
     def _count(self, now: float) -> None:
@@ -90,7 +94,7 @@ class Door:
 
     def _judge(self, tenant: str, weight: int, counts: Mapping[str, int], now: float) -> None:
         if not self.held:
-            return  # alone, whatever its size: else it would never get in
+            return  # whatever its size, or it would never get in
         free = self._capacity - self.held - weight
         if free < 0:
             raise OverloadedError(

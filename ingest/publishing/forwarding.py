@@ -1,4 +1,4 @@
-"""One step of a spool: hands what waits to the broker, and finds out which messages the broker refuses."""
+"""One step of a spool: publishes the messages that wait, and finds out which of them the broker refuses."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -17,8 +17,8 @@ MOST_REFUSED: Final = 10
 class Forwarding:
     """Sends all messages together. If the broker refuses them, it halves them until the refused ones are alone.
 
-    A refused message keeps its row: its lease is prolonged by `PAUSE`, and then it is tried again. So it holds up
-    nobody. Only a message that can never fit is buried.
+    A refused message stays in the spool and is tried again after `PAUSE`, so it does not hold up the others. Only a
+    message that is too large for the broker is buried.
     """
 
     def __init__(
@@ -32,10 +32,12 @@ class Forwarding:
         self.refused: list[Delivery] = []
         self.buried: list[Delivery] = []
         self.error: BrokerRejectedError | None = None
-        """What the broker said when it refused one."""
+        """What the broker said when it refused a message."""
 
     async def run(self) -> None:
-        """Raise `TransientError` if the broker is away, `BrokerRejectedError` if it took none. `give_back` the rest."""
+        """Forward the messages. Raises `TransientError` if the broker is away, `BrokerRejectedError` if it took none.
+        Call `give_back` afterwards.
+        """
         await self._send([*self._left.values()])
         if self.error is not None and not self.taken:
             raise self.error

@@ -1,22 +1,22 @@
-"""How long increments wait for company before they are published. Pure: told what happens, asked what is to be done.
+"""Owns how long increments wait for others before they are published together. Pure.
 
-A quiet system waits for nothing. While a publish is under way, what arrives waits for its end, for the linger at most.
-Where each envelope is paid for, a stream waits on, as long as more keeps coming: so the more comes, the more travels
-together; and clients that wait for their answers, so that nobody else comes, are not made to wait in vain.
+In a quiet system they do not wait. While a publish is under way they wait for its end, but at most for the linger.
+Where each message costs money (`metered`), a stream of increments waits on for as long as more keep coming: the more
+come, the more travel together. The wait ends when no more come, as all clients may be waiting for their answers.
 """
 
 from typing import Final
 
 STREAM: Final = 4
-"""So many in the last publish are a stream."""
+"""So many requests in one publish make a stream."""
 GAP: Final = 0.005
-"""Seconds without anybody are its end."""
+"""A stream ends when nothing comes for so many seconds."""
 STRETCH: Final = 5
-"""A stream waits so many lingers at most."""
+"""A stream waits at most for so many lingers."""
 
 
 class Pace:
-    """Of one process."""
+    """Decides for one process when the next publish starts. It is told what happens, and asked how long to wait."""
 
     def __init__(self, linger: float, *, metered: bool) -> None:
         self._linger = linger
@@ -27,11 +27,11 @@ class Pace:
         self._seen = 0
 
     def arrived(self) -> None:
-        """A request's increments."""
+        """Called when a request's increments have come."""
         self._since += 1
 
     def started(self, now: float) -> None:
-        """A publish of all that had arrived."""
+        """Called when a publish of everything that had come starts."""
         self._last = now
         self._before, self._since, self._seen = self._since, 0, 0
 
@@ -39,13 +39,13 @@ class Pace:
         return self._before >= STREAM and now - self._last < self._longest
 
     def delay(self, now: float, *, busy: bool) -> float:
-        """Seconds until the next look at it; 0 to start at once. `busy`: a publish is under way."""
+        """Seconds to wait before calling `look`; 0 to publish at once. `busy`: a publish is under way."""
         if self.streams(now):
             return self.look(now)
         return self._linger if busy else 0.0
 
     def look(self, now: float) -> float:
-        """The same, after the wait."""
+        """Seconds to wait before calling it again; 0 to publish now."""
         ended = self._seen == self._since
         self._seen = self._since
         if ended or not self.streams(now):

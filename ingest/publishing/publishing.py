@@ -1,4 +1,4 @@
-"""Owns what is on its way to the broker: coalesces, publishes, and tells those who wait."""
+"""Owns the way of increments to the broker: sums them, publishes them, and tells those who wait for that."""
 
 import asyncio
 import logging
@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Final, NoReturn
 
 from ingest.access.tenants import LOCAL
-from ingest.publishing.admission import BYTES, OWN, Door
+from ingest.publishing.admission import BYTES, OWN, Admission
 from ingest.publishing.batch import Batch
 from ingest.publishing.coalescer import Coalescer, Draft
 from ingest.publishing.linger import Pace
@@ -37,11 +37,11 @@ LONGEST_PUBLISH: Final = 1_800.0
 do not live for ever. What goes to the spool is as old as this when it is dated: ages have an hour to spare.
 """
 _NOT_TAKEN: Final = (OverloadedError, StoodStillError, StorageFullError, TooLargeError, UnkeptError)
-"""After any other error of a publish something may have been published."""
+"""After one of these errors nothing was published. After any other, something may have been."""
 
 
 class Publishing:
-    """`add…` returns what it takes to wait: a future that ends when the increment is durable, or fails."""
+    """Publishes increments. The `add` methods return drafts; `durable` of a draft ends when it is durable, or fails."""
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class Publishing:
         self._pace = pace
         self._side_by_side = side_by_side
         self._coalescer = Coalescer(mint)
-        self.door = Door(max_waiting, self._drafts)
+        self.admission = Admission(max_waiting, self._drafts)
         self._waiters: dict[str, list[asyncio.Future[None]]] = {}
         self._flights: dict[asyncio.Task[None], list[Draft]] = {}
         self._wake: asyncio.Handle | None = None
@@ -70,12 +70,12 @@ class Publishing:
         self._damage: DamagedError | None = None
 
     def add(self, counter: str, delta: int, tenant: str = LOCAL) -> Draft:
-        """One increment. Wait for its draft with `durable`, in the same step."""
-        door = self.door
-        if door.held < door.easy:
-            door.held += 1
+        """Add one increment. Call `durable` of its draft without awaiting anything in between."""
+        admission = self.admission
+        if admission.held < admission.easy:
+            admission.held += 1
         else:
-            door.enter(tenant, 1, {counter: 1}, self._clock.monotonic())
+            admission.enter(tenant, 1, {counter: 1}, self._clock.monotonic())
         draft = self._coalescer.add(counter, delta)
         draft.senders[tenant] = draft.senders.get(tenant, 0) + 1
         self._schedule()
@@ -83,12 +83,12 @@ class Publishing:
 
     def add_keyed(self, item: Increment, tenant: str = LOCAL) -> Draft:
         weight = 1 + (len(item.counter) + len(item.id or "")) // BYTES
-        self.door.enter(tenant, weight, {item.counter: 1}, self._clock.monotonic())
+        self.admission.enter(tenant, weight, {item.counter: 1}, self._clock.monotonic())
         draft = self._coalescer.add_keyed(item)
         return self._entered(draft, tenant, weight)
 
     def add_batch(self, batch: Batch, tenant: str = LOCAL, weight: int = 0) -> list[Draft]:
-        """It weighs as much as its increments at least. All of it is held until the last of its drafts has left."""
+        """Add a batch. It weighs at least 1 per increment, and takes room until the last of its drafts is published."""
         weight = max(weight, batch.increments)
         self._enter(batch, tenant, weight)
         drafts = self._coalescer.add_batch(batch)
@@ -96,7 +96,7 @@ class Publishing:
         return drafts
 
     def add_whole(self, batch: Batch, envelope_id: str, tenant: str = LOCAL, weight: int = 0) -> list[Draft]:
-        """The same; what has no id of its own is one envelope, under its client's id. Check `fits` of it before."""
+        """Add a batch whose items without ids are one envelope, with the client's id. Check with `fits` before."""
         weight = max(weight, batch.increments, OWN)
         self._enter(batch, tenant, weight)
         plain, keyed = batch.apart()
@@ -108,31 +108,31 @@ class Publishing:
         return self._coalescer.fits(batch)
 
     def durable(self, draft: Draft) -> asyncio.Future[None]:
-        """Ends when the draft is durable; the error of the publish if it is not known to be."""
+        """A future that ends when the draft is durable. It has the error of the publish if that is not certain."""
         future: asyncio.Future[None] = self._loop.create_future()
         self._waiters.setdefault(draft.id, []).append(future)
         return future
 
     async def until_broken(self) -> NoReturn:
-        """Raise the `DamagedError` that a publish met: nothing will be accepted any more."""
+        """Wait until a publish fails with `DamagedError`, and raise it: nothing can be accepted any more."""
         await self._broken.wait()
         assert self._damage is not None  # noqa: S101 (set before the event)
         raise self._damage
 
     async def drain(self) -> None:
-        """Return when all that was added has been published, or has failed."""
+        """Return when everything that was added has been published or has failed."""
         while self._coalescer or self._flights:
             self._start()
             await asyncio.wait(self._flights)
 
     def check(self, tenant: str, weight: int) -> None:
-        """Raise what adding so much would, as far as can be said before it is read."""
-        self.door.check(tenant, weight, self._clock.monotonic())
+        """Raise what adding a batch of this weight would raise, as far as that is known before its body is read."""
+        self.admission.check(tenant, weight, self._clock.monotonic())
 
     def _enter(self, batch: Batch, tenant: str, weight: int) -> None:
-        door = self.door
-        counts = {} if door.held + weight <= door.easy else batch.by_counter()
-        door.enter(tenant, weight, counts, self._clock.monotonic())
+        admission = self.admission
+        counts = {} if admission.held + weight <= admission.easy else batch.by_counter()
+        admission.enter(tenant, weight, counts, self._clock.monotonic())
 
     def _entered(self, draft: Draft, tenant: str, weight: int) -> Draft:
         draft.senders[tenant] = draft.senders.get(tenant, 0) + weight
@@ -140,7 +140,7 @@ class Publishing:
         return draft
 
     def _drafts(self) -> Iterator[Draft]:
-        """All that wait, or are on their way."""
+        """All drafts that wait or are being published."""
         yield from self._coalescer.drafts()
         for drafts in self._flights.values():
             yield from drafts
@@ -151,7 +151,7 @@ class Publishing:
             self._wait(self._pace.delay(self._loop.time(), busy=bool(self._flights)))
 
     def _wait(self, delay: float) -> None:
-        """For the end of this turn of the loop at least, so that all that arrived in one turn goes together."""
+        """Wait at least for the end of this turn of the event loop, so that what came in one turn goes together."""
         self._wake = self._loop.call_later(delay, self._look) if delay else self._loop.call_soon(self._start)
 
     def _look(self) -> None:
@@ -175,9 +175,9 @@ class Publishing:
             flight.add_done_callback(self._landed)
 
     def _landed(self, flight: asyncio.Task[None]) -> None:
-        self.door.leave(self._flights.pop(flight), self._clock.monotonic())
+        self.admission.leave(self._flights.pop(flight), self._clock.monotonic())
         if not flight.cancelled():
-            flight.result()  # it tells its waiters of errors; anything else is a mistake of ours
+            flight.result()  # raises only because of a bug: other errors went to those who wait
         if self._coalescer:
             if not self._flights and not self._pace.streams(self._loop.time()):
                 self._start()
@@ -201,7 +201,7 @@ class Publishing:
             failure = DoubtfulError(error) if published and isinstance(error, _NOT_TAKEN) else error
             if not isinstance(error, Exception):
                 raise
-            _log.warning("increments can't be accepted, clients are told to come back: %s", failure)
+            _log.warning("increments could not be published, clients are told to try again: %s", failure)
             if isinstance(error, DamagedError):
                 self._damage = error
                 self._broken.set()

@@ -1,4 +1,4 @@
-"""Settles what nobody reads: removes overlay entries whose receipts say that they are applied, dead or dropped."""
+"""Removes overlay entries of counters that nobody reads, once their receipts say applied, dead or dropped."""
 
 from typing import Final
 
@@ -6,19 +6,20 @@ from shared.ports.commits import ReceiptBook
 from shared.ports.overlay import Overlay
 
 MOST: Final = 1_000
-"""Receipts of one look."""
+"""Receipts that are looked up at once."""
 INTERVAL: Final = 2.0
+"""Seconds between two rounds."""
 
 
 class Settling:
-    """The same rule as for a snapshot: the floor rises to the time of the look before entries go."""
+    """Follows the rule of snapshots: the floor rises to the time of the look-up before entries are removed."""
 
     def __init__(self, store: ReceiptBook, overlay: Overlay) -> None:
         self._store = store
         self._overlay = overlay
 
     async def settle_once(self) -> None:
-        """All that is due, some at a time: with `memory://` nobody else settles what others have applied."""
+        """Settle all entries that are due. With `memory://` nobody else removes what other processes have applied."""
         while True:
             keys = await self._overlay.unsettled(MOST)
             if keys:

@@ -1,1 +1,1 @@
-"""What each route does."""
+"""The handlers of the routes."""

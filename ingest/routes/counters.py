@@ -1,4 +1,4 @@
-"""The routes that read: counters, lists, receipts."""
+"""The routes that read counters, lists of counters and receipts."""
 
 from datetime import UTC, datetime
 from typing import Final
@@ -20,7 +20,7 @@ DEFAULT_LISTED: Final = 100
 
 
 class Reads:
-    """Every answer is exact, or says that it is not."""
+    """Answers reads. An answer that is not exact says so."""
 
     def __init__(self, reader: Reader, tracking: Tracking, store: CounterNames, overlay: Overlay) -> None:
         self._reader = reader
@@ -56,7 +56,7 @@ class Reads:
             query.done()
             page, token = await self._page(prefix, after, limit)
             found = await self._reader.read(page, max_age)
-            readings = [reading for reading in found if reading.exists]  # what was deleted may still be stored
+            readings = [reading for reading in found if reading.exists]  # a deleted counter may still be stored
         next_token = orjson.dumps(token) if token else b"null"
         counters = b",".join([self._render(reading) for reading in readings])
         return Answer(b'{"counters":[%b],"next_page_token":%b}' % (counters, next_token))
@@ -67,15 +67,15 @@ class Reads:
         receipt = unescape(segment, "receipt")
         ids = receipt.split(".")
         if not receipt.isascii() or not all(ids) or (len(ids) == 1 and len(receipt) > MAX_ID_BYTES):
-            raise Problem(422, "a receipt is what the answer to a POST said it is", field="receipt")
+            raise Problem(422, "this is not a receipt: use the 'receipt' of an answer to a POST", field="receipt")
         state = await self._tracking.state(ids)
         return Answer(orjson.dumps({"receipt": receipt, "state": state}))
 
     async def _page(self, prefix: str, after: str, limit: int) -> tuple[list[str], str | None]:
-        """Names with a config, and those with nothing but pending increments; the token of the next page.
+        """The names on a page, and the token of the next page. A counter with only pending increments is listed, too.
 
-        The overlay is asked first, then the dead receipts: a counter that moves on meanwhile is then found twice, not
-        missed.
+        Increments move from the overlay to the dead letters or the store, so those are read after it: a counter that
+        moves meanwhile is found twice and not missed.
         """
         waiting = [name for name in await self._overlay.names(prefix) if name > after]
         dead = await self._store.dead_names(prefix, after, limit + 1)
@@ -98,7 +98,7 @@ class Reads:
 
 
 def render(reading: Reading) -> bytes:
-    """By hand: a total may be larger than the integers that orjson writes."""
+    """The JSON of a counter. It is not made by orjson, which refuses integers beyond 64 bits."""
     as_of = datetime.fromtimestamp(reading.as_of, UTC).isoformat(timespec="milliseconds")
     return b'{"name":%b,"value":%d,"applied":%d,"pending":%d,"exact":%b,"as_of":"%b","shards":%d,"exists":%b}' % (
         orjson.dumps(reading.name),
@@ -115,6 +115,6 @@ def render(reading: Reading) -> bytes:
 def _limit(text: str | None) -> int:
     if text is None:
         return DEFAULT_LISTED
-    if not (text.isascii() and text.isdigit() and len(text) < 20 and 1 <= int(text) <= MOST_LISTED):  # noqa: PLR2004 (digits enough)
+    if not (text.isascii() and text.isdigit() and len(text) < 20 and 1 <= int(text) <= MOST_LISTED):  # noqa: PLR2004 (more digits are too many for any limit)
         raise Problem(422, f"'limit' must be a whole number from 1 to {MOST_LISTED}", field="limit")
     return int(text)

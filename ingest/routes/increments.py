@@ -1,4 +1,4 @@
-"""The routes that count: one increment, or many."""
+"""The routes that count one increment or many."""
 
 import asyncio
 from functools import partial
@@ -7,12 +7,13 @@ from typing import Final
 import orjson
 from aiohttp import web
 
-from ingest.access.tenants import LOCAL, tenant_of
-from ingest.http.bodies import LARGE, MOST_OF_ONE, Bodies
+from ingest.access.door import CALLER, Caller
+from ingest.http.bodies import LARGE, Bodies
 from ingest.http.problems import Problem
 from ingest.http.requests import Query, idempotency_key_of
 from ingest.http.responses import Answer
 from ingest.parsing import parse
+from ingest.parsing.json_object import BodyError
 from ingest.publishing.admission import weight_of
 from ingest.publishing.batch import Batch
 from ingest.publishing.coalescer import MAX_ENTRIES, Draft
@@ -29,7 +30,7 @@ DEFAULT_WAIT: Final = 10.0
 
 
 class Writes:
-    """202 means durable. Before it, the increment may be lost or not: the client sends it again with the same id."""
+    """Answers 202 when the increments are durable. A client that gets no 202 sends them again with the same id."""
 
     def __init__(self, publishing: Publishing, tracking: Tracking, reader: Reader, bodies: Bodies) -> None:
         self._publishing = publishing
@@ -43,13 +44,13 @@ class Writes:
         how = _How(query)
         key = idempotency_key_of(request)
         try:
-            single = partial(parse.single, by=by)
-            (delta, client_id), _ = await self._bodies.read(request, single, MOST_OF_ONE, parse.SMALL)
-        except parse.BodyError as error:
-            raise _refused(error) from None
+            delta, client_id = await self._bodies.read_one(request, partial(parse.single, by=by))
+        except BodyError:
+            metrics.REJECTED.inc()
+            raise
         if client_id is None:
             client_id = key
-        draft = add(self._publishing, name, delta, client_id, tenant_of(request.transport))
+        draft = add(self._publishing, name, delta, client_id, request[CALLER])
         if how.undurable:
             metrics.UNDURABLE.inc()
             return _accepted(b'{"accepted":1,"durable":false,"receipt":"%b"}' % draft.id.encode())
@@ -64,14 +65,15 @@ class Writes:
         """POST /v1/increments"""
         how = _How(query)
         key = idempotency_key_of(request)
-        tenant = tenant_of(request.transport)
+        tenant = request[CALLER].tenant
         announced = self._bodies.announced(request)
-        if announced > LARGE:  # what would be refused need not be read
+        if announced > LARGE:  # a body that will be refused is not read first
             self._publishing.check(tenant, weight_of(1, announced))
         try:
             parsed, size = await self._bodies.read(request, parse.batch)
-        except parse.BodyError as error:
-            raise _refused(error) from None
+        except BodyError:
+            metrics.REJECTED.inc()
+            raise
         if parsed.rejected:
             metrics.REJECTED.inc(len(parsed.rejected))
         accepted = parsed.batch.increments
@@ -94,22 +96,22 @@ class Writes:
         return _accepted(orjson.dumps(answer))
 
     def _add(self, batch: Batch, key: str | None, tenant: str, weight: int) -> list[Draft]:
-        """Under a key, the items without an id of their own are one envelope: its receipt lets the first body win."""
+        """Add a batch. With a key, its items without ids become one envelope: its receipt makes the first body win."""
         if key is None or not batch.sums:
             return self._publishing.add_batch(batch, tenant, weight)
         plain, _ = batch.apart()
         if not self._publishing.fits(plain):
             raise Problem(
                 413,
-                f"a batch under an Idempotency-Key may name at most {MAX_ENTRIES} counters, this one names"
-                f" {len(plain.sums)}: send several, each under a key of its own",
+                f"a batch with an Idempotency-Key may name at most {MAX_ENTRIES} counters, this one names"
+                f" {len(plain.sums)}: send several batches, each with its own key",
                 field="Idempotency-Key",
             )
         return self._publishing.add_whole(batch, of_key(key), tenant, weight)
 
 
 class _How:
-    """When to answer."""
+    """When the client wants the answer: the query parameters `wait`, `timeout` and `ack`."""
 
     def __init__(self, query: Query) -> None:
         waits = query.choice("wait", "applied") is not None
@@ -117,26 +119,21 @@ class _How:
         self.undurable = query.choice("ack", "none") is not None
         self.wait = (DEFAULT_WAIT if timeout is None else timeout) if waits else None
         if waits and self.undurable:
-            raise Problem(422, "'ack=none' answers at once and can't go with 'wait'", field="ack")
+            raise Problem(422, "'ack=none' answers at once, so it cannot be combined with 'wait'", field="ack")
         query.done()
 
 
-def add(publishing: Publishing, name: str, delta: int, client_id: str | None, tenant: str = LOCAL) -> Draft:
-    """One increment."""
+def add(publishing: Publishing, name: str, delta: int, client_id: str | None, caller: Caller) -> Draft:
+    """Take one increment. It counts once its draft is durable; `OverloadedError` if there is no room for it."""
     if client_id is None:
-        return publishing.add(name, delta, tenant)
-    return publishing.add_keyed(Increment(name, delta, client_id), tenant)
+        return publishing.add(name, delta, caller.tenant)
+    return publishing.add_keyed(Increment(name, delta, client_id), caller.tenant)
 
 
 def answer_of(draft: Draft) -> bytes:
-    """What is said of one increment that is durable."""
+    """The body of the answer to one increment that is durable."""
     return b'{"accepted":1,"receipt":"%b"}' % draft.id.encode()
 
 
 def _accepted(body: bytes) -> web.Response:
     return Answer(body, ACCEPTED)
-
-
-def _refused(error: parse.BodyError) -> Problem:
-    metrics.REJECTED.inc()
-    return Problem(error.status, error.detail, field=error.field)

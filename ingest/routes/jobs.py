@@ -1,49 +1,52 @@
-"""The routes of jobs: what visits all counters under a prefix. Flushers do them."""
+"""The routes of jobs. A job visits all counters under a prefix; flushers do the work."""
 
+from functools import partial
 from typing import Any, Final
 
 import orjson
 from aiohttp import web
 
-from ingest.http.bodies import MOST_OF_ONE, Bodies
+from ingest.http.bodies import Bodies
 from ingest.http.problems import Problem
 from ingest.http.requests import Query, idempotency_key_of, page_token, page_token_of, unescape
 from ingest.http.responses import JSON
-from ingest.parsing.parse import SMALL
+from ingest.parsing.json_object import Flaw, ObjectShape, or_null
 from shared.config.settings import flaw_of_shards
 from shared.counters.start_job import Starting
 from shared.model.errors import NotAloneError
-from shared.model.jobs import ADD, DONE, EXPORT, KINDS, NUMBERS, JobState, flaw_of_job, flaw_of_prefix, said
+from shared.model.jobs import DONE, EXPORT, KINDS, NUMBERS, JobState, flaw_of_job, flaw_of_prefix, said
 from shared.model.words import flaw_of_delta
 from shared.ports.jobs import Jobs
 from shared.runtime.ids import of_key
-from shared.wire import strict_json
 
 CHUNKS: Final = 4
-"""Of an export, in one answer: of at most 1,000 counters each."""
-_FIELDS: Final = ("kind", "prefix", *NUMBERS.values(), "id")
+"""Chunks of an export in one answer. A chunk has at most 1,000 counters."""
 
 
 class JobRoutes:
-    """A job that was asked for before is answered as it is now."""
+    """Starts, shows and stops jobs. Starting a job again under its id answers with its present state."""
 
     def __init__(self, jobs: Jobs, starting: Starting, bodies: Bodies, max_shards: int) -> None:
         self._jobs = jobs
         self._starting = starting
         self._bodies = bodies
-        self._max_shards = max_shards
+        fields: dict[str, Flaw] = {
+            "kind": _flaw_of_kind,
+            "prefix": flaw_of_prefix,
+            "delta": flaw_of_delta,
+            "shards": partial(flaw_of_shards, most=max_shards),
+            "id": or_null(flaw_of_job),
+        }
+        self._shape = ObjectShape('{"kind": …, "prefix": …}', fields, required=("kind", "prefix"))
 
     async def post(self, request: web.BaseRequest, query: Query) -> web.Response:
         """POST /v1/jobs"""
         query.done()
         key = idempotency_key_of(request)
-        try:
-            asked, _ = await self._bodies.read(request, self._asked_of, MOST_OF_ONE, SMALL)
-        except strict_json.JsonError as error:
-            raise Problem(400, f"the body is {error}") from None
+        asked = await self._bodies.read_one(request, self._shape.read)
         id_ = asked.get("id") or (of_key(key) if key else None)
         kind, prefix = asked["kind"], asked["prefix"]
-        number = asked[NUMBERS[kind]] if kind in NUMBERS else 0
+        number = _number_of(kind, asked)
         try:
             standing, new = await self._starting.start(kind, prefix, number, id_=id_)
         except NotAloneError as error:
@@ -61,7 +64,7 @@ class JobRoutes:
         """GET /v1/jobs/{id}, GET /v1/jobs/{id}/export"""
         segment, slash, part = rest.partition("/")
         if slash and part != "export":
-            raise Problem(404, "there is nothing here; /openapi.json lists what there is")
+            raise Problem(404, "there is no such path; /openapi.json lists all paths")
         after = page_token_of(query) if slash else ""
         query.done()
         id_ = _id_of(segment)
@@ -78,39 +81,31 @@ class JobRoutes:
         return web.Response(body=orjson.dumps(said(standing)), headers=JSON)
 
     async def _export(self, standing: JobState, after: str) -> web.Response:
-        """What it has written, in order, some pages at a time."""
+        """Some chunks of what an export has written, in order of the names."""
         job = standing.job
         if job.kind != EXPORT or standing.state != DONE:
-            raise Problem(409, f"the job can {job.kind}, and is {standing.state}: an export is there when it is done")
+            raise Problem(
+                409, f"the job is of kind '{job.kind}' and {standing.state}: only a finished export can be read"
+            )
         chunks = await self._jobs.chunks(job.id, after, CHUNKS)
         headers = {"Content-Type": "application/x-ndjson"}
         if len(chunks) == CHUNKS:
             headers["Next-Page-Token"] = page_token(chunks[-1][0])
         return web.Response(body=b"".join(chunk for _, chunk in chunks), headers=headers)
 
-    def _asked_of(self, body: bytes) -> dict[str, Any]:
-        data = strict_json.loads(body)
-        if type(data) is not dict:
-            raise Problem(400, 'the body must be {"kind": …, "prefix": …}')
-        for field in data:
-            if field not in _FIELDS:
-                raise Problem(422, f"unknown field {field[:100]!r}: there are {', '.join(_FIELDS)}", field=field)
-        kind = data.get("kind")
-        if kind not in KINDS:
-            raise Problem(422, f"'kind' must be {' or '.join(map(repr, KINDS))}", field="kind")
-        if flaw := flaw_of_prefix(data.get("prefix")):
-            raise Problem(422, f"'prefix' {flaw}; an empty one is that of all counters", field="prefix")
-        for its_kind, field in NUMBERS.items():
-            if kind != its_kind and field in data:
-                raise Problem(422, f"'{field}' is of jobs that {its_kind}: leave it out", field=field)
-        if kind in NUMBERS and (flaw := self._flaw_of_number(kind, data.get(NUMBERS[kind]))):
-            raise Problem(422, f"'{NUMBERS[kind]}' {flaw}", field=NUMBERS[kind])
-        if data.get("id") is not None and (flaw := flaw_of_job(data["id"])):
-            raise Problem(422, f"'id' {flaw}", field="id")
-        return data
 
-    def _flaw_of_number(self, kind: str, number: object) -> str | None:
-        return flaw_of_delta(number) if kind == ADD else flaw_of_shards(number, self._max_shards)
+def _flaw_of_kind(value: object) -> str | None:
+    return None if value in KINDS else f"must be {' or '.join(map(repr, KINDS))}"
+
+
+def _number_of(kind: str, asked: dict[str, Any]) -> int:
+    """What a job of this kind adds or how many shards it leaves; 0 for kinds without a number."""
+    for its_kind, field in NUMBERS.items():
+        if kind == its_kind and field not in asked:
+            raise Problem(422, f"'{field}' is missing: jobs of kind '{kind}' need it", field=field)
+        if kind != its_kind and field in asked:
+            raise Problem(422, f"'{field}' belongs to jobs of kind '{its_kind}': leave it out", field=field)
+    return asked[NUMBERS[kind]] if kind in NUMBERS else 0
 
 
 def _id_of(segment: str) -> str:
@@ -122,5 +117,5 @@ def _id_of(segment: str) -> str:
 
 def _known(standing: JobState | None, id_: str) -> JobState:
     if standing is None:
-        raise Problem(404, f"there is no job called {id_!r}; ids are forgotten some weeks after the job")
+        raise Problem(404, f"there is no job {id_!r}; jobs are forgotten some weeks after they ended")
     return standing

@@ -1,4 +1,4 @@
-"""Where envelopes are: waiting, in the store, or among the dead letters."""
+"""Finds out whether envelopes are pending, applied or dead-lettered."""
 
 import asyncio
 from collections.abc import Sequence
@@ -11,10 +11,11 @@ from shared.ports.overlay import Overlay
 from shared.runtime.clock import Clock
 
 POLL: Final = 0.03
+"""Seconds between two looks."""
 
 
 class Tracking:
-    """Asks the overlay before the store, so that an envelope that moves between them is not missed in both."""
+    """Asks the overlay before the store. Envelopes move from the first to the second, so none is missed in both."""
 
     def __init__(self, store: ReceiptBook, overlay: Overlay, clock: Clock) -> None:
         self._store = store
@@ -22,7 +23,7 @@ class Tracking:
         self._clock = clock
 
     async def state(self, envelope_ids: Sequence[str]) -> str:
-        """Of all of them together: the last of them decides."""
+        """The state of all envelopes together: `applied` only if all are applied."""
         keys = [key_of_envelope(envelope_id) for envelope_id in envelope_ids]
         held = await self._overlay.holds(keys)
         found = (await self._store.receipts(keys)).found
@@ -35,7 +36,7 @@ class Tracking:
         return "applied"
 
     async def applied(self, envelope_ids: Sequence[str], timeout: float) -> bool:
-        """Wait until all of them are applied; False if that takes longer."""
+        """Wait until all envelopes are applied. False if that takes longer than `timeout` seconds or can't happen."""
         keys = [key_of_envelope(envelope_id) for envelope_id in envelope_ids]
         until = self._clock.monotonic() + timeout
         while True:

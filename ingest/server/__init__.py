@@ -1,1 +1,1 @@
-"""Sockets, connections and their limits; which handler answers."""
+"""Sockets, connections and their limits, and which handler answers a request."""

@@ -1,4 +1,4 @@
-"""Owns one connection: which of its requests go the short way, in which order, and until when it stays open."""
+"""Owns one connection: which of its requests take the fast path, their order, and when it is closed."""
 
 import asyncio
 import contextlib
@@ -8,46 +8,55 @@ from aiohttp import web
 from aiohttp.http import RawRequestMessage
 from aiohttp.http_exceptions import LineTooLong
 
-from ingest.access.tenants import LOCAL, tenant_of
-from ingest.http.problems import Problem
+from ingest.access.door import CALLER, Door
+from ingest.access.tenants import peer_of
+from ingest.http.problems import Problem, problem_of
+from ingest.http.requests import target_of
 from ingest.publishing.coalescer import Draft
+from ingest.server.aiohttp_connection import Handler
 from ingest.server.connection_limit import Crowd
 from ingest.server.fast_path import Lane
 from ingest.server.slow_clients import Patient
 
 LONGEST_LINE: Final = 16_384
-"""Bytes in a request's first line: a name of 400 bytes may be percent-encoded, and a query may hold many."""
+"""Most bytes in the first line of a request. Names of 400 bytes may be percent-encoded, and a query may hold many."""
 LONGEST_HEADER: Final = 8_192
-"""Bytes in the name and value of one header. Another number than LONGEST_LINE: the parser's error says no more."""
+"""Most bytes in the name and value of one header. It differs from LONGEST_LINE, as only the number in the parser's
+error tells which limit was exceeded.
+"""
 _UNKNOWN: Final = -1
 
 
 class Connection(Patient):
-    """aiohttp's, but for what it says of a request that is not HTTP, and for requests that the lane takes.
+    """aiohttp's connection with a door before each request, with the fast path, and with problems for invalid HTTP.
 
-    A request goes the short way when it is alone: aiohttp waits for one, and has read nothing of the next. What arrives
-    behind it is held until it is answered, and no more is read meanwhile.
+    A request takes the fast path when it comes alone, while aiohttp waits for a request. Bytes that follow it are held
+    until it has been answered, and no more are read meanwhile. So answers keep the order of their requests.
     """
 
-    __slots__ = ("_draft", "_drains", "_ended", "_ends", "_held", "_lane", "_owed", "_tenant")
+    __slots__ = ("_door", "_draft", "_drains", "_ended", "_ends", "_held", "_lane", "_owed", "_peer")
 
+    _door: Door
     _lane: Lane | None
     _owed: int
-    """Bytes that aiohttp is to get until the next request begins; not known any more after what is hard to follow."""
+    """Bytes of the current request that aiohttp still has to get. _UNKNOWN once that can't be told: then aiohttp gets
+    all that comes.
+    """
     _draft: Draft | None
-    """Of the request that is on the short way."""
+    """The draft with the request that is on the fast path."""
     _drains: bool
-    """Its answer is written, and the client does not read it."""
+    """The answer to that request is written, but the client does not read it."""
     _held: bytes
     _ended: "asyncio.Future[None] | None"
-    """Somebody waits for the end of that request."""
+    """Set at the end of that request, if somebody waits for it."""
     _ends: bool
-    """The client will send nothing after that request."""
-    _tenant: str
+    """Whether the client has said that it sends nothing more."""
+    _peer: str
 
-    def use(self, lane: Lane | None, crowd: Crowd | None, head_timeout: float) -> "Connection":
-        """Beside a constructor with aiohttp's many arguments; before the connection is made."""
+    def use(self, door: Door, lane: Lane | None, crowd: Crowd | None, head_timeout: float) -> "Connection":
+        """Call it right after the constructor, whose many arguments are aiohttp's."""
         self.watch(crowd, head_timeout)
+        self._door = door
         self._lane = lane
         self._owed = 0 if lane is not None else _UNKNOWN
         self._draft = None
@@ -55,12 +64,12 @@ class Connection(Patient):
         self._held = b""
         self._ended = None
         self._ends = False
-        self._tenant = LOCAL
+        self._peer = ""
         return self
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._peer = peer_of(transport)
         super().connection_made(transport)
-        self._tenant = tenant_of(transport)
 
     def data_received(self, data: bytes) -> None:
         if self._draft is not None:
@@ -71,13 +80,38 @@ class Connection(Patient):
     def _begin(self, data: bytes) -> bool:
         if self._lane is None or not self.waits_alone() or self.writing_paused:
             return False
-        begun = self._lane.begin(data, self._tenant)
-        if begun is None:
+        post = self._lane.recognise(data)
+        if post is None:
             return False
-        self._draft, durable = begun
         self._begun = 0.0
-        durable.add_done_callback(self._answer)
+        try:
+            path, head, _ = post
+            caller = self._door.enter("POST", path, "", head.headers, self._peer)
+            self._draft, durable = self._lane.begin(post, caller)
+        except Exception as error:
+            self._refuse(problem_of(error))
+        else:
+            durable.add_done_callback(self._answer)
         return True
+
+    def _refuse(self, problem: Problem) -> None:
+        """Answer a request of the fast path of which nothing was counted."""
+        if self.transport is not None:
+            self.transport.write(problem.written())
+        if problem.close:
+            self.force_close()
+        else:
+            self.restart_keepalive()
+
+    def handler_of(self, request: web.BaseRequest, handler: Handler, *, is_http: bool) -> Handler:
+        path, query = target_of(request)
+        try:
+            request[CALLER] = self._door.enter(request.method, path, query, request.headers, self._peer)
+        except Exception as error:
+            problem = problem_of(error)
+            problem.close |= not is_http
+            return problem.answer
+        return handler
 
     def _answer(self, durable: "asyncio.Future[None]") -> None:
         assert self._draft is not None  # noqa: S101
@@ -88,7 +122,7 @@ class Connection(Patient):
             self.force_close()
         elif transport is not None and not transport.is_closing():
             transport.write(answer)
-            if self.writing_paused:  # who does not read his answers gets no further
+            if self.writing_paused:  # a client that does not read its answers has to wait
                 self._drains = True
                 return
         self._go_on()
@@ -99,7 +133,7 @@ class Connection(Patient):
         if self._ended is not None and not self._ended.done():
             self._ended.set_result(None)
         held, self._held = self._held, b""
-        if self.is_ending():  # nobody else does: aiohttp's task is gone
+        if self.is_ending():  # aiohttp's task is gone, so nobody else would close it
             self.force_close()
         if self.transport is None:
             return
@@ -118,7 +152,7 @@ class Connection(Patient):
         self._held += data
 
     def _pass_on(self, data: bytes) -> None:
-        """To aiohttp, and keep count of where its next request begins."""
+        """Give bytes to aiohttp, and keep track of where its next request begins."""
         if self._owed or not data:
             if self._owed > 0:
                 self._owed = max(self._owed - len(data), _UNKNOWN)
@@ -131,7 +165,7 @@ class Connection(Patient):
         unanswered = self.unanswered()
         self._owed = _owed(data, unanswered[-1][0]) if len(unanswered) == before + 1 else _UNKNOWN
 
-    def eof_received(self) -> bool:  # type: ignore[override] # aiohttp closes, and says so with None
+    def eof_received(self) -> bool:  # type: ignore[override] # aiohttp returns None, which closes
         self._ends = self._draft is not None
         return self._ends or super().eof_received()
 
@@ -181,7 +215,7 @@ class Connection(Patient):
 
 
 def _owed(data: bytes, message: object) -> int:
-    """Bytes of the body of this one request that are still to come."""
+    """Bytes of the body that are still to come, of the one request that begins in `data`."""
     head = data.find(b"\r\n\r\n") + 4
     if not isinstance(message, RawRequestMessage) or head < 4 or not data[:1].isalpha():  # noqa: PLR2004
         return _UNKNOWN

@@ -1,4 +1,4 @@
-"""Owns the open connections of one server: how many there may be, and who has to go for a new one."""
+"""Owns the open connections of one server: how many there may be, and which are closed to make room for others."""
 
 import asyncio
 import resource
@@ -8,31 +8,31 @@ from typing import Final, Protocol
 from shared.runtime import metrics
 
 LOOK: Final = 1.0
-"""Seconds between two looks at all connections."""
+"""Seconds between two checks of all connections."""
 SPARE: Final = 64
-"""Connections beyond the most, which are only told that there are too many."""
+"""Connections beyond the limit that are accepted only to be answered 503."""
 _RESERVE: Final = 256
-"""File descriptors for everything but clients: the data, the broker, the store."""
+"""File descriptors that are kept for the data, the broker and the store."""
 _PART: Final = 32
-"""Of all connections, this part goes at once when one has to: looking for them costs more than closing them."""
+"""1/32 of all connections are closed when one has to be, since finding them costs more than closing them."""
 
 
 class LimitedConnection(Protocol):
-    """A connection, as it is seen here."""
+    """What is asked of a connection."""
 
     def claim(self) -> tuple[int, float] | None:
-        """The least goes first; None while the client waits for us."""
+        """How dispensable it is: the least is closed first. None while the client waits for an answer."""
 
     def look(self, now: float) -> None:
-        """Close it if it has kept us waiting for too long."""
+        """Close the connection if its client has been too slow."""
 
     def drop(self) -> None:
-        """Close it at once."""
+        """Close the connection at once."""
 
 
 class Crowd:
-    """Whoever waits for nothing but his own client has to go when there are too many: who sends slowly or does not read
-    first, then who is idle, the longest of each.
+    """Closes connections when there are too many. Those of clients that send slowly or do not read are closed first,
+    then those that are idle; of each kind those that have been unused for longest.
     """
 
     def __init__(self, most: int, loop: asyncio.AbstractEventLoop) -> None:
@@ -46,7 +46,7 @@ class Crowd:
         return len(self._members)
 
     def enter(self, member: LimitedConnection) -> bool:
-        """Whether it may ask for something; if not, it may be told so, or is dropped."""
+        """Add a connection. False if there is no room: then it is dropped, or may be answered 503 and nothing else."""
         welcome = len(self._members) < self.most or self._make_room()
         if not welcome:
             metrics.CLOSED.labels("crowded").inc()
@@ -84,7 +84,7 @@ class Crowd:
 
 
 def room_for(wanted: int) -> int:
-    """How many clients this process can have at once. Its limit of open files is raised for them, if it may be."""
+    """How many of the wanted connections this process can have. Raises its limit of open files if it is allowed to."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     needed = wanted + SPARE + _RESERVE
     if soft < needed:

@@ -1,4 +1,4 @@
-"""Which handler answers which request; everything that goes wrong becomes a problem document."""
+"""Owns which handler answers which request. Errors of handlers become problem documents."""
 
 from collections.abc import Awaitable, Callable
 from typing import Final
@@ -9,7 +9,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from ingest import openapi
 from ingest.http.problems import Problem, problem_of
-from ingest.http.requests import Query, name_of
+from ingest.http.requests import Query, name_of, target_of
 from ingest.http.responses import JSON
 from ingest.routes.counters import Reads
 from ingest.routes.increments import Writes
@@ -24,12 +24,12 @@ _JOBS: Final = "/v1/jobs/"
 
 Answer = Awaitable[web.Response]
 Ready = Callable[[], Awaitable[None]]
-"""Raises what a request to count would be answered now."""
+"""Raises the error that an increment would be answered with now."""
 
 
 class Routes:
-    """A plain function of the request: the paths are few, and a router's regular expressions would cost more than
-    the answer.
+    """The handler of all requests. It compares strings: the paths are few, and aiohttp's router, with its regular
+    expressions, takes longer than the answer.
     """
 
     def __init__(
@@ -68,9 +68,7 @@ class Routes:
             return problem_of(error).response()
 
     def _dispatch(self, request: web.BaseRequest) -> Answer:
-        path, _, text = request.raw_path.partition("?")
-        if not path.startswith("/"):  # absolute form, as proxies send it
-            path, text = request.rel_url.raw_path, request.rel_url.raw_query_string
+        path, text = target_of(request)
         method = request.method
         if method == "HEAD":
             method = "GET"
@@ -84,7 +82,7 @@ class Routes:
             return self._job(method, path[len(_JOBS) :], query)
         handlers = self._fixed.get(path)
         if handlers is None:
-            raise Problem(404, "there is nothing here; /openapi.json lists what there is")
+            raise Problem(404, "there is no such path; /openapi.json lists all paths")
         _allow(method, *handlers)
         return handlers[method](request, query)
 
@@ -104,7 +102,7 @@ class Routes:
         if part == "shards":
             _allow(method, "PUT")
             return self._shards.put(request, name, query)
-        raise Problem(404, "there is nothing here; a '/' in a counter's name must be written %2F")
+        raise Problem(404, "there is no such path; write a '/' in a counter's name as %2F")
 
     def _job(self, method: str, rest: str, query: Query) -> Answer:
         if "/" in rest:

@@ -1,4 +1,4 @@
-"""Owns the socket's side of ingest: listening, the limits of connections, and stopping."""
+"""Owns how ingest listens on a socket, limits its connections, and stops."""
 
 import asyncio
 import socket
@@ -6,6 +6,7 @@ from typing import Final
 
 from aiohttp import web
 
+from ingest.access.door import Door
 from ingest.server.aiohttp_connection import check_aiohttp
 from ingest.server.connection import LONGEST_HEADER, LONGEST_LINE, Connection
 from ingest.server.connection_limit import Crowd, room_for
@@ -16,16 +17,19 @@ from shared.config.settings import Settings
 IDLE: Final = 75.0
 """Seconds after which an unused connection is closed."""
 LINGER: Final = 2.0
-"""Seconds for a client to read why its body was refused, while it is still sending it."""
+"""Seconds for a client that is still sending its body to read why it was refused."""
 
 
 class _Server(web.Server):
+    door: Door
     lane: Lane | None = None
     crowd: Crowd | None = None
     head_timeout = 0.0
 
     def __call__(self) -> web.RequestHandler:
-        return Connection(self, loop=self._loop, **self._kwargs).use(self.lane, self.crowd, self.head_timeout)
+        return Connection(self, loop=self._loop, **self._kwargs).use(
+            self.door, self.lane, self.crowd, self.head_timeout
+        )
 
     async def shutdown(self, timeout: float | None = None) -> None:
         await super().shutdown(timeout)
@@ -33,8 +37,10 @@ class _Server(web.Server):
             self.crowd.stop()
 
 
-async def serve(routes: Routes, lane: Lane | None, sock: socket.socket, settings: Settings) -> web.ServerRunner:
-    """Answer on a bound socket until the runner's `cleanup`, which lets the requests under way finish."""
+async def serve(
+    door: Door, routes: Routes, lane: Lane | None, sock: socket.socket, settings: Settings
+) -> web.ServerRunner:
+    """Answer requests on a bound socket until `cleanup` of the runner, which lets requests under way finish."""
     check_aiohttp()
     server = _Server(
         routes,
@@ -45,6 +51,7 @@ async def serve(routes: Routes, lane: Lane | None, sock: socket.socket, settings
         max_field_size=LONGEST_HEADER,
         auto_decompress=False,
     )
+    server.door = door
     server.lane = lane
     server.crowd = Crowd(room_for(settings.max_connections), asyncio.get_running_loop())
     server.head_timeout = settings.head_timeout
@@ -55,7 +62,7 @@ async def serve(routes: Routes, lane: Lane | None, sock: socket.socket, settings
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A bound socket; port 0 takes a free one."""
+    """Return a socket that listens at this address. Port 0 takes a free port."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     sock = socket.socket(family, socket.SOCK_STREAM)
     try:

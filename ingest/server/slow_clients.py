@@ -1,4 +1,4 @@
-"""Owns how long a client may keep a connection open without sending a whole request, or without reading its answers."""
+"""Owns how long a client may keep a connection open while it sends no whole request or does not read its answers."""
 
 import asyncio
 from typing import Final, cast
@@ -11,35 +11,35 @@ from ingest.server.connection_limit import Crowd
 from shared.runtime import metrics
 
 UNREAD: Final = 30.0
-"""Seconds for a client to read on when it has left so much of its answers unread that we had to stop."""
+"""Seconds for which a client may leave so much unread that no more could be written to it."""
 LONGEST_HEAD: Final = 65_536
-"""Bytes of the beginning of a request that keeps us waiting for its end. No header or line may be so long."""
+"""Most bytes of a head that is not complete. It is more than any single line or header may have."""
 _LAST: Final = 0
 _FIRST: Final = -1
 
 
 class Patient(AiohttpConnection):
-    """aiohttp's connection, but watched: what it lets wait for a client has an end."""
+    """aiohttp's connection, with an end to each wait for the client."""
 
     __slots__ = ("_begun", "_counted", "_crowd", "_head", "_head_timeout", "_payload", "_socket", "_unread")
 
     _crowd: Crowd | None
     _head_timeout: float
     _begun: float
-    """When the wait for a head began: with the connection, later with the head's first byte. 0: there is none."""
+    """When the wait for a head began: for the first one with the connection, later with its first byte. 0: no wait."""
     _head: int
-    """Bytes of it that have come."""
+    """Bytes of that head that have come."""
     _counted: int
-    """Requests that aiohttp had found in what had come before."""
+    """How many requests aiohttp had found before."""
     _payload: StreamReader | None
-    """Of the last of them."""
+    """The body of the last of them."""
     _unread: float
-    """Since when the client does not read, or 0."""
+    """Since when the client has not read its answers, or 0."""
     _socket: asyncio.Transport | None
-    """aiohttp forgets its own when it closes it, and it may stay open for as long as the client does not read."""
+    """aiohttp forgets its transport when it closes it, though it stays open until the client has read everything."""
 
     def watch(self, crowd: Crowd | None, head_timeout: float) -> None:
-        """Beside a constructor with aiohttp's many arguments; before the connection is made."""
+        """Call it right after the constructor, whose many arguments are aiohttp's."""
         self._crowd = crowd
         self._head_timeout = head_timeout
         self._begun = self._unread = 0.0
@@ -64,10 +64,10 @@ class Patient(AiohttpConnection):
         super().connection_lost(exc)
 
     def refuse_all(self) -> None:
-        """There are too many of us."""
+        """Called if there are too many connections: this one is only to answer 503."""
 
     def heard(self, data: bytes) -> None:
-        """What aiohttp has got."""
+        """Called with bytes after aiohttp has got them. Ends a head that grows too long."""
         if self.requests_found() != self._counted:
             self._counted = self.requests_found()
             unanswered = self.unanswered()
@@ -78,10 +78,10 @@ class Patient(AiohttpConnection):
             self._begun = self._begun or self.seconds()
             self._head += len(data)
             if self._head > LONGEST_HEAD:
-                self._give_up(Problem(431, f"the headers are longer than {LONGEST_HEAD} bytes"))
+                self._give_up(Problem(431, f"the headers are longer than {LONGEST_HEAD} bytes", close=True))
 
-    def eof_received(self) -> bool:  # type: ignore[override] # aiohttp closes, and says so with None
-        """Who sends no more may still read: what came whole is answered, and the connection closed after it."""
+    def eof_received(self) -> bool:  # type: ignore[override] # aiohttp returns None, which closes
+        """A client that sends no more may still read: whole requests are answered before the connection is closed."""
         if self.is_upgraded() or self._payload is None or not self._payload.is_eof():
             return False
         if self.close_after_last():
@@ -92,7 +92,7 @@ class Patient(AiohttpConnection):
         return True
 
     def is_idle(self) -> bool:
-        """It waits for a request."""
+        """Whether it waits for a request."""
         return self.waits_for_request()
 
     def claim(self) -> tuple[int, float] | None:
@@ -117,12 +117,14 @@ class Patient(AiohttpConnection):
                 self.drop()
         elif self._begun and now - self._begun > self._head_timeout and self.is_idle():
             metrics.CLOSED.labels("slow").inc()
-            self._give_up(Problem(408, f"the headers did not arrive within {self._head_timeout:g} seconds"))
+            detail = f"the headers did not arrive within {self._head_timeout:g} seconds"
+            self._give_up(Problem(408, detail, close=True))
 
     def _give_up(self, problem: Problem) -> None:
-        """Who has not said anything is not told anything: it would be taken for the answer to what he says next."""
+        """Close the connection. The problem is written only if the client had begun a request: otherwise the client
+        would take it for the answer to its next one.
+        """
         if self._head and self.transport is not None:
-            problem.headers["Connection"] = "close"
             self.transport.write(problem.written())
         self.force_close()
 
@@ -143,5 +145,5 @@ class Patient(AiohttpConnection):
 async def _full(_: web.BaseRequest) -> web.StreamResponse:
     metrics.OVERLOADED.inc()
     return Problem(
-        503, "too many clients are connected: come back later", headers={"Retry-After": "1"}, close=True
+        503, "too many clients are connected: try again later", headers={"Retry-After": "1"}, close=True
     ).response()

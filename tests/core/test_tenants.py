@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from ingest.access.tenants import LOCAL, tenant_of
+from ingest.access.tenants import LOCAL, peer_of, tenant_of
 
 
 class Transport(asyncio.BaseTransport):
@@ -29,8 +29,4 @@ class Transport(asyncio.BaseTransport):
     ],
 )
 def test_a_client_is_an_address_or_a_network_of_its_own(peer: Any, tenant: str) -> None:
-    assert tenant_of(Transport(peer)) == tenant
-
-
-def test_who_is_gone_has_none() -> None:
-    assert tenant_of(None) == LOCAL
+    assert tenant_of(peer_of(Transport(peer))) == tenant

@@ -67,13 +67,13 @@ async def test_one_who_floods_does_not_starve_another(
         slow_down(service, monkeypatch)
         done = asyncio.Event()
         seen: list[tuple[int, int]] = []
-        door = service.ingest.publishing.door
+        admission = service.ingest.publishing.admission
 
         async def flooder(first: int) -> None:
             number = first
             while not done.is_set():
                 seen.append(await flood(service, number, 1))
-                assert door.held <= ROOM
+                assert admission.held <= ROOM
                 number += 1_000
                 await asyncio.sleep(SLOW / 2)  # all of this is one process
 
@@ -92,9 +92,9 @@ async def test_one_who_floods_does_not_starve_another(
             done.set()
         assert max(waits) < PATIENCE, waits
         assert {status for status, _ in seen} == {202, 429}
-        while door.held:
+        while admission.held:
             await asyncio.sleep(0.01)
-        assert door.holders() == ({}, {})
+        assert admission.holders() == ({}, {})
         assert sum((await service.totals()).values()) == POLITE + sum(accepted for _, accepted in seen)
 
 

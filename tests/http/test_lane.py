@@ -184,7 +184,9 @@ def test_the_same_holds_on_uvloop(tmp_path: Path) -> None:
     uvloop.run(run())
 
 
-@pytest.mark.parametrize("between", [GET, BATCH, post(b"[]"), post(name=b"c?by=3"), post(b"{}", b"TE: x\r\n")])
+@pytest.mark.parametrize(
+    "between", [GET, BATCH, post(b"[]", b"TE: x\r\n"), post(name=b"c?by=3"), post(b"{}", b"TE: x\r\n")]
+)
 async def test_after_what_went_the_long_way_the_short_one_is_open_again(
     services: tuple[Service, Service], between: bytes
 ) -> None:

@@ -153,14 +153,14 @@ async def test_what_waits_and_what_is_on_its_way_is_bounded(
             for number in range(20):
                 tasks.create_task(one(1, number))
             await refused(18)
-            assert service.ingest.publishing.door.held == 6
+            assert service.ingest.publishing.admission.held == 6
             batch = await service.post("/v1/increments", b'{"counters": {"a": 9, "b": 1, "c": 1}}')
             gate.open.set()
         assert batch.status == 503
         assert [sorted(some) for some in statuses] == [[202] * 4 + [429] * 16, [202] * 2 + [429] * 18]
         assert sum((await service.totals()).values()) == 6
         assert (await service.incr("c")).status == 202
-        assert service.ingest.publishing.door.held == 0
+        assert service.ingest.publishing.admission.held == 0
 
 
 async def test_a_batch_under_a_key_is_taken_whole_or_not_at_all(
@@ -178,14 +178,14 @@ async def test_a_batch_under_a_key_is_taken_whole_or_not_at_all(
         async with asyncio.TaskGroup() as tasks:
             alone = tasks.create_task(service.post("/v1/increments", body(0), Idempotency_Key="k1"))
             await gate.reached.wait()
-            assert service.ingest.publishing.door.held == 61, "each of them once"
+            assert service.ingest.publishing.admission.held == 61, "each of them once"
             refused = await service.post("/v1/increments", body(60), Idempotency_Key="k2")
             gate.open.set()
         assert (alone.result().status, refused.status) == (202, 503)
         assert await service.totals() == {"plain": 1, "keyed": 60}
         assert (await service.post("/v1/increments", body(60), Idempotency_Key="k2")).status == 202
         assert await service.totals() == {"plain": 2, "keyed": 120}
-        assert service.ingest.publishing.door.held == 0
+        assert service.ingest.publishing.admission.held == 0
 
 
 async def test_a_body_that_can_never_be_taken_is_413_also_while_something_waits(
@@ -197,12 +197,12 @@ async def test_a_body_that_can_never_be_taken_is_413_also_while_something_waits(
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(service.incr("c", client=1))
         await gate.reached.wait()
-        easy = service.ingest.publishing.door.easy
+        easy = service.ingest.publishing.admission.easy
         for path in (b"counters/c", b"increments"):
             answer = await service.raw(b"POST /v1/%b HTTP/1.1\r\n" % path + head)
             assert answer.status == 413
             assert "Retry-After" not in answer.headers
-        assert service.ingest.publishing.door.easy == easy > 0, "nobody is counted for its sake"
+        assert service.ingest.publishing.admission.easy == easy > 0, "nobody is counted for its sake"
         gate.open.set()
 
 

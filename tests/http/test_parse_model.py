@@ -9,6 +9,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from ingest.parsing import parse
+from ingest.parsing.json_object import BodyError
 from tests.http import model
 
 NAMES = st.one_of(
@@ -94,7 +95,7 @@ def test_a_batch_is_taken_as_the_model_takes_it(body: bytes) -> None:
     try:
         expected = model.batch(body)
     except model.BadError:
-        with pytest.raises(parse.BodyError) as caught:
+        with pytest.raises(BodyError) as caught:
             _batch(body)
         assert caught.value.status in {400, 413, 422}
         assert caught.value.detail
@@ -115,7 +116,7 @@ def test_a_single_is_taken_as_the_model_takes_it(body: bytes) -> None:
     try:
         expected = model.single(body)
     except model.BadError:
-        with pytest.raises(parse.BodyError) as caught:
+        with pytest.raises(BodyError) as caught:
             parse.single(body, None)
         assert caught.value.status in {400, 422}
         assert caught.value.detail

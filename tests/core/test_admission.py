@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ingest.publishing.admission import BYTES, Door, weight_of
+from ingest.publishing.admission import BYTES, Admission, weight_of
 from ingest.publishing.batch import Batch
 from ingest.publishing.coalescer import Coalescer, Draft
 from shared.model.errors import OverloadedError, ShareError
@@ -17,14 +17,16 @@ COUNTERS = "wxyz"
 
 
 class Scene:
-    """A door before a coalescer, and a ledger that is kept in the plainest way."""
+    """Admission before a coalescer, and a ledger that is kept in the plainest way."""
 
     def __init__(self, capacity: int) -> None:
         self.capacity = capacity
         numbers = count()
         self.coalescer = Coalescer(lambda: f"e{next(numbers)}", max_entries=3)
         self.flights: list[list[Draft]] = []
-        self.door = Door(capacity, lambda: [*self.coalescer.drafts(), *(d for drafts in self.flights for d in drafts)])
+        self.admission = Admission(
+            capacity, lambda: [*self.coalescer.drafts(), *(d for drafts in self.flights for d in drafts)]
+        )
         self.held: list[tuple[Draft, str, int]] = []
 
     def total(self) -> int:
@@ -42,7 +44,7 @@ class Scene:
         many = {name: number for name, number in counts.items() if number > 1}
         batch = Batch(dict(counts), many, items, sum(counts.values()) + keyed)
         weight = max(weight, batch.increments)
-        self.door.enter(tenant, weight, batch.by_counter(), 0.0)
+        self.admission.enter(tenant, weight, batch.by_counter(), 0.0)
         last = self.coalescer.add_batch(batch)[-1]
         last.senders[tenant] = last.senders.get(tenant, 0) + weight
         self.held.append((last, tenant, weight))
@@ -52,7 +54,7 @@ class Scene:
 
     def land(self) -> None:
         drafts = self.flights.pop(0)
-        self.door.leave(drafts, 1.0)
+        self.admission.leave(drafts, 1.0)
         self.held = [entry for entry in self.held if entry[0] not in drafts]
 
     def rest(self) -> None:
@@ -101,17 +103,17 @@ def test_shares_are_kept_and_nothing_is_forgotten(
                 assert not before or all(
                     not held or held + by_counter[name] <= free for name, held in of_counters.items()
                 )
-        assert scene.door.held == scene.total()
-        tenants, counters = scene.door.holders()
-        if scene.door.easy < 0:
+        assert scene.admission.held == scene.total()
+        tenants, counters = scene.admission.holders()
+        if scene.admission.easy < 0:
             assert tenants == {one: scene.of(one) for one in TENANTS if scene.of(one)}
             assert counters == {one: scene.of_counter(one) for one in COUNTERS if scene.of_counter(one)}
         else:
             assert not tenants
             assert not counters
     scene.rest()
-    assert scene.door.held == 0
-    assert scene.door.holders() == ({}, {})
+    assert scene.admission.held == 0
+    assert scene.admission.holders() == ({}, {})
     scene.enter("new", {"new": 1})
 
 
@@ -138,7 +140,7 @@ def test_the_greedy_share_and_one_who_is_new_gets_in(capacity: int, greedy: int)
         scene.enter("late", {"late": 1})
     assert not isinstance(full.value, ShareError)
     scene.rest()
-    assert scene.door.held == 0
+    assert scene.admission.held == 0
 
 
 def test_a_counter_that_all_flood_leaves_room_for_others() -> None:
@@ -177,10 +179,10 @@ def test_one_who_holds_nothing_may_want_much_but_not_the_last_of_it() -> None:
 def test_it_is_said_before_a_body_is_read() -> None:
     scene = Scene(100)
     scene.enter("a", {"x": 50})
-    scene.door.check("b", 30, 0.0)
+    scene.admission.check("b", 30, 0.0)
     assert scene.of("b") == 0
     with pytest.raises(ShareError):
-        scene.door.check("a", 10, 0.0)
+        scene.admission.check("a", 10, 0.0)
 
 
 def test_bodies_weigh_by_their_bytes_where_these_are_many() -> None:

@@ -1,0 +1,244 @@
+"""Every request passes the door once and before anything else, whichever way it takes through the server."""
+
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any, Final, NoReturn
+
+import pytest
+
+from ingest.access.door import Caller, Door
+from ingest.http.problems import Problem
+from ingest.server.connection_limit import Crowd
+from shared.model.errors import CountersinkError, OverloadedError, ShareError
+from shared.runtime import metrics
+from tests.guards.checkout import ROOT
+from tests.http import answer, contract
+from tests.http.lanes import END, by_aiohttp, check, connected, pair, post
+from tests.http.service import Service, running
+
+Entered = list[tuple[str, str, str]]
+
+BODIES: Final = {
+    "/v1/increments": b'[{"counter":"c"}]',
+    "/v1/counters/c": b'{"value": 3}',
+    "/v1/counters/c/shards": b'{"shards": 3}',
+    "/v1/jobs": b'{"kind": "export", "prefix": ""}',
+}
+DESCRIBED: Final = [
+    (method.upper(), path.replace("{name}", "c").replace("{id}", "j"))
+    for path, item in contract.DOCUMENT["paths"].items()
+    for method in item
+    if method in contract.METHODS
+]
+OTHERS: Final = [
+    *(("HEAD", "/version"), ("GET", "/v1/counters/c?max_age=0"), ("POST", "/v1/counters/c?by=2")),
+    *(("GET", "/"), ("GET", "/v1"), ("GET", "//"), ("POST", "/nothing?a=b"), ("GET", "/v1/counters/c/nothing")),
+    *(("PATCH", "/v1/counters/c"), ("DELETE", "/healthz"), ("PUT", "/openapi.json"), ("PURGE", "/v1/jobs")),
+    *(("OPTIONS", "/v1/increments"), ("TRACE", "/"), ("POST", "/v1/counters/%zz"), ("GET", "/v1/counters?%zz")),
+    *(("POST", "/v1/counters/.."), ("POST", "/v1/counters/__x__")),
+]
+NOT_HTTP: Final = {
+    "nonsense": (b"nonsense\r\n\r\n", 400),
+    "an unknown method": (b"X /v1/counters/c HTTP/1.1\r\nHost: h\r\n\r\n", 400),
+    "no host": (b"POST /v1/counters/c HTTP/1.1\r\n\r\n", 400),
+    "two lengths": (post(b"{}", b"Content-Length: 2\r\n"), 400),
+    "a long line": (b"GET /%b HTTP/1.1\r\nHost: h\r\n\r\n" % (b"x" * 20_000), 414),
+    "a long header": (b"GET / HTTP/1.1\r\nHost: h\r\nX: %b\r\n\r\n" % (b"x" * 10_000), 431),
+}
+FAST: Final = [post(), post(b'{"delta": 2, "id": "one"}'), post(b"[]"), post(b'{"x": 1}'), post(name=b"..")]
+
+
+def bytes_of(method: str, target: str) -> bytes:
+    body = BODIES.get(target, b"") if method in {"POST", "PUT"} else b""
+    if (method, target) == ("POST", "/v1/counters/c"):
+        body = b'{"delta": 3}'
+    return f"{method} {target} HTTP/1.1\r\nHost: h\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body
+
+
+@pytest.fixture(params=[True, False], ids=["short", "long"])
+async def service(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[Service]:
+    async with running(tmp_path, short=request.param) as it:
+        yield it
+
+
+@pytest.fixture
+def entered(monkeypatch: pytest.MonkeyPatch) -> Entered:
+    """What has passed the door, which is open."""
+    seen: Entered = []
+    enter = Door.enter
+
+    def watched(door: Door, *shown: Any) -> Caller:
+        method, path, query, _, peer = shown
+        seen.append((method, path, query))
+        assert peer == "127.0.0.1"
+        return enter(door, *shown)
+
+    monkeypatch.setattr(Door, "enter", watched)
+    return seen
+
+
+def refuse(*_: object) -> NoReturn:
+    raise Problem(403, "nobody may do anything")
+
+
+async def ask(service: Service, data: bytes) -> answer.Answer:
+    """On a connection of its own, which stays open as long as the server wants."""
+    async with connected(service) as client:
+        await client.ask(data)
+        return answer.parse(client.seen)
+
+
+@pytest.mark.parametrize(("method", "target"), [*DESCRIBED, *OTHERS])
+async def test_it_is_passed_once_by_what_is_answered(
+    service: Service, entered: Entered, method: str, target: str
+) -> None:
+    await ask(service, bytes_of(method, target))
+    path, _, query = target.partition("?")
+    assert entered == [(method, path, query)]
+
+
+@pytest.mark.parametrize("data", FAST)
+async def test_it_is_passed_once_on_the_fast_path(tmp_path: Path, entered: Entered, data: bytes) -> None:
+    async with running(tmp_path) as service:
+        async with connected(service) as client:
+            for number in range(1, 4):
+                await client.ask(data)
+                assert len(entered) == number
+        assert by_aiohttp(service) == 0
+
+
+@pytest.mark.parametrize(("data", "status"), NOT_HTTP.values(), ids=NOT_HTTP)
+async def test_it_is_passed_once_by_what_is_not_http(
+    service: Service, entered: Entered, monkeypatch: pytest.MonkeyPatch, data: bytes, status: int
+) -> None:
+    assert (await service.raw(data)).status == status
+    assert entered == [("UNKNOWN", "/", "")]
+    monkeypatch.setattr(Door, "enter", refuse)
+    assert (await service.raw(data)).status == 403
+
+
+async def test_what_is_refused_at_the_door_gets_no_further(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = metrics.ACCEPTED._value.get()
+    requests = [*(bytes_of(*one) for one in (*DESCRIBED, *OTHERS)), *FAST]
+    with monkeypatch.context() as patch:
+        patch.setattr(Door, "enter", refuse)
+        async with connected(service) as client:
+            for number, data in enumerate(requests, 1):
+                await client.ask(data)
+                assert client.seen.count(b"HTTP/1.1 403 Forbidden\r\n") == number, data
+    assert await service.totals() == {}
+    await service.apply()
+    assert await service.totals() == {}
+    assert metrics.ACCEPTED._value.get() == before
+    assert (await service.get("/v1/jobs/j")).status == 404
+
+
+@pytest.mark.parametrize("cut", [None, 1, 40, 200])
+@pytest.mark.parametrize("refused", [False, True])
+async def test_pipelined_requests_pass_one_by_one(
+    service: Service, entered: Entered, monkeypatch: pytest.MonkeyPatch, cut: int | None, *, refused: bool
+) -> None:
+    requests = [*FAST, bytes_of("GET", "/healthz"), *FAST, bytes_of("PATCH", "/"), bytes_of("GET", "/no"), *FAST]
+    paths = [data.split(b" ")[1].decode() for data in requests]
+    if refused:
+        watched = Door.enter
+
+        def look_and_refuse(door: Door, *shown: Any) -> NoReturn:
+            watched(door, *shown)
+            refuse()
+
+        monkeypatch.setattr(Door, "enter", look_and_refuse)
+    stream = b"".join(requests)
+    async with connected(service) as client:
+        size = cut or len(stream)
+        for start in range(0, len(stream), size):
+            client.writer.write(stream[start : start + size])
+            await client.writer.drain()
+        await client.until(lambda: client.answers() == len(requests))
+    assert [path for _, path, _ in entered] == paths
+    assert client.seen.count(b"HTTP/1.1 403 ") == (len(requests) if refused else 0)
+
+
+async def test_the_body_is_neither_asked_for_nor_judged_before_it(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Door, "enter", refuse)
+    for head in (b"Expect: 100-continue\r\nContent-Length: 5\r\n", b"Content-Length: 999999999999\r\n"):
+        found = await ask(service, b"POST /v1/increments HTTP/1.1\r\nHost: h\r\n%b\r\n" % head)
+        assert found.status == 403
+    assert service.ingest.bodies.held == 0
+
+
+async def test_it_comes_before_the_word_that_there_are_too_many(
+    service: Service, entered: Entered, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Crowd, "enter", lambda *_: False)
+    assert (await ask(service, post())).status == 503
+    assert entered == [("POST", "/v1/counters/c", "")]
+    monkeypatch.setattr(Door, "enter", refuse)
+    assert (await ask(service, post())).status == 403
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: Problem(401, "send a key", headers={"WWW-Authenticate": "Bearer"}),
+        lambda: Problem(403, "this key may not do that", field="Authorization"),
+        lambda: ShareError("this key counts too much", 3.0),
+        lambda: OverloadedError("too much is counted", 3.0),
+    ],
+)
+async def test_both_ways_say_it_in_the_same_words(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make: Callable[[], Problem | CountersinkError]
+) -> None:
+    enter = Door.enter
+
+    def judge(door: Door, *shown: Any) -> Caller:
+        if shown[3].get("X-Key") == "bad":
+            raise make()
+        return enter(door, *shown)
+
+    monkeypatch.setattr(Door, "enter", judge)
+    async with pair(tmp_path) as services:
+        pieces = [
+            post(),
+            post(b"{}", b"x-key: bad\r\n"),
+            post(b"[]", b"X-KEY: bad\r\n"),
+            post(None, b"X-Key: a\r\n"),
+            END,
+        ]
+        seen = await check(services, pieces, patient=True)
+        assert [part[:3] for part in seen.split(b"HTTP/1.1 ")[1:]].count(b"202") == 2
+        assert (await services[0].totals()) == {"c": 2}
+
+
+async def test_what_it_found_goes_with_the_request(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As far as to what waits to be published, and to the room that a body takes."""
+    senders: list[str] = []
+    publishing = service.ingest.publishing
+    admit = publishing.admission.enter
+
+    def enter(tenant: str, *rest: Any) -> None:
+        senders.append(tenant)
+        admit(tenant, *rest)
+
+    def named(_: Door, *shown: Any) -> Caller:
+        return Caller(shown[3]["x-who"])
+
+    monkeypatch.setattr(publishing.admission, "enter", enter)
+    monkeypatch.setattr(Door, "enter", named)
+    batch = (
+        b"POST /v1/increments HTTP/1.1\r\nHost: h\r\nX-Who: c\r\nContent-Length: 17\r\n\r\n" + BODIES["/v1/increments"]
+    )
+    for data in (post(b'{"id": "x"}', b"X-Who: a\r\n"), post(b'{"id": "y"}', b"TE: x\r\nX-Who: b\r\n"), batch):
+        assert (await ask(service, data)).status == 202
+    assert senders == ["a", "b", "c"]
+
+
+def test_nobody_behind_it_asks_again_who_it_is() -> None:
+    asking = [
+        str(file.relative_to(ROOT))
+        for file in sorted((ROOT / "ingest").rglob("*.py"))
+        if any(word in file.read_text() for word in ("tenant_of", "peername", ".remote"))
+    ]
+    assert asking == ["ingest/access/door.py", "ingest/access/tenants.py"]
