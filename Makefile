@@ -37,7 +37,7 @@ test: $(VENV)/.installed-dev ## run every test this machine can run (ARGS='-k na
 	$(BIN)/pytest -n auto --dist worksteal $(ARGS)
 
 sabotage: $(VENV)/.installed-dev ## break single lines of the guarantee; the tests must notice each
-	$(BIN)/python -m tests.sabotage
+	$(BIN)/python -m tests.mutations
 
 reliability: $(VENV)/.installed-dev ## do real faults to real processes; writes docs/reliability.md (ARGS='--only ROW --seconds N')
 	$(BIN)/python -m tests.reliability $(ARGS)
