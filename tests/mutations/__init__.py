@@ -1,1 +1,1 @@
-"""Single-line sabotages of the guarantee. Each must be caught, or the tests are not worth much."""
+"""Breaks the guarantee on purpose, one behaviour at a time: a test has to notice each."""

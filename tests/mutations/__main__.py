@@ -1,47 +1,55 @@
-"""Does each sabotage to a copy of the checkout and runs the tests that must notice: `make sabotage`."""
+"""Runs, under each mutation, the tests that must notice it: `make mutations`, or `python -m tests.mutations NAME…`."""
 
-import shutil
+import os
 import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from tests.mutations.sabotages import SABOTAGES, Sabotage
+from tests.mutations.mutation import Mutation
+from tests.mutations.table import by_name
 
 ROOT = Path(__file__).parents[2]
-LEFT_OUT = shutil.ignore_patterns(".*", "__pycache__", "results.json")
+STARTUP = Path(__file__).with_name("startup")
+PATIENCE = 600
+"""Seconds. Tests that hang have noticed nothing that they could tell."""
 
 
 def main(names: Sequence[str]) -> int:
-    if unknown := set(names) - {one.name for one in SABOTAGES}:
-        raise SystemExit(f"no sabotage is called {' or '.join(sorted(unknown))}; their names are in sabotages.py")
-    chosen = [one for one in SABOTAGES if not names or one.name in names]
+    known = by_name()
+    if unknown := set(names) - known.keys():
+        raise SystemExit(f"no mutation is called {' or '.join(sorted(unknown))}; see tests/mutations")
+    chosen = [one for one in known.values() if not names or one.name in names]
     missed = []
-    for sabotage in chosen:
-        caught = catches(sabotage)
-        print(f"{'caught ' if caught else 'MISSED '} {sabotage.name} ({sabotage.file})", flush=True)
-        if not caught:
-            missed.append(sabotage.name)
-    print(f"{len(chosen)} sabotages, {len(missed)} missed")
+    for mutation in chosen:
+        by = catches(mutation)
+        print(f"{'caught ' if by else 'MISSED '} {mutation.name} ({by or ', '.join(mutation.places)})", flush=True)
+        if not by:
+            missed.append(mutation.name)
+    print(f"{len(chosen)} mutations, {len(missed)} missed")
     return 1 if missed else 0
 
 
-def catches(sabotage: Sabotage) -> bool:
-    """Whether a test fails that passes without it."""
+def catches(mutation: Mutation) -> str:
+    """The first test that fails under the mutation; nothing if all pass."""
     with tempfile.TemporaryDirectory() as folder:
-        copy = Path(folder) / "checkout"
-        shutil.copytree(ROOT, copy, ignore=LEFT_OUT)
-        file = copy / sabotage.file
-        text = file.read_text()
-        if text.count(sabotage.line) != 1:
-            raise SystemExit(f"{sabotage.name}: its line stands {text.count(sabotage.line)} times in {sabotage.file}")
-        file.write_text(text.replace(sabotage.line, sabotage.instead))
-        command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *sabotage.caught_by]
-        done = subprocess.run(command, cwd=copy, capture_output=True, text=True, timeout=600, check=False)
-        if done.returncode not in {0, 1}:
-            raise SystemExit(f"{sabotage.name}: the tests could not run:\n{done.stdout[-2_000:]}{done.stderr[-2_000:]}")
-        return done.returncode == 1
+        path = os.pathsep.join([str(STARTUP), str(ROOT)])
+        environment = os.environ | {"TEST_MUTATION": mutation.name, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"}
+        command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", f"--basetemp={folder}/tests"]
+        done = subprocess.run(
+            [*command, *mutation.caught_by],
+            cwd=ROOT,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE,
+            check=False,
+        )
+    if done.returncode not in {0, 1}:
+        raise SystemExit(f"{mutation.name}: the tests could not run:\n{done.stdout[-2_000:]}{done.stderr[-2_000:]}")
+    failed = [line for line in done.stdout.splitlines() if line.startswith(("FAILED ", "ERROR "))]
+    return failed[0].split(" ")[1] if failed else ""
 
 
 if __name__ == "__main__":
