@@ -9,8 +9,6 @@ import orjson
 
 from flusher.flush.flusher import Flusher
 from flusher.flush.policy import FlushPolicy
-from flusher.flush.receipt_lives import Lives
-from flusher.flush.tools import Tools
 from flusher.jobs.action import Visit
 from flusher.jobs.add import Adding
 from flusher.jobs.compact import Compacting
@@ -18,7 +16,6 @@ from flusher.jobs.export import Exporting
 from flusher.jobs.reset import Setting
 from flusher.jobs.runner import Runner
 from flusher.jobs.worker import Worker
-from flusher.shards.shard_choice import ShardBook
 from shared.counters.compaction import Compactor
 from shared.counters.reader import Reader
 from shared.counters.setter import Setter
@@ -27,17 +24,16 @@ from shared.memory.jobs import MemoryJobs, MemoryTasks
 from shared.memory.store import MemoryStore
 from shared.model import notes
 from shared.model.jobs import ADD, ALL, COMPACT, DELETE, DONE, EXPORT, RESET, Done, Job, JobState, Task, lifetime_of_job
-from shared.model.promises import promised
 from shared.model.receipts import DAY, lifetime
 from shared.model.words import Envelope, Reading
 from shared.ports.jobs import Lease
-from shared.runtime.backoff import Backoff
 from shared.runtime.supervise import Stop
 from shared.wire.codec import encode
 from tests.interleavings.simulation.loop import OWNER, VirtualLoop
 from tests.interleavings.simulation.network import Network
 from tests.interleavings.simulation.system import LoopClock
 from tests.interleavings.steps.network import RemoteOverlay, RemoteStore
+from tests.world.flushing import tools_of
 
 LEASE = 2.0
 LIVE = lifetime(7 * DAY, of_client=True)
@@ -310,15 +306,7 @@ class World:
 
     def _start_flusher(self) -> None:
         """It is never killed: that is tried elsewhere."""
-        tools = Tools(
-            store=self.store,
-            subscription=self.broker,
-            overlay=self.overlay,
-            book=ShardBook(self.store, self.clock, 1, pick=self.random.randrange),
-            clock=self.clock,
-            lives=Lives(self.store, self.clock, promised(7 * DAY, DAY)),
-            backoff=Backoff,
-        )
+        tools = tools_of(self.store, self.broker, self.overlay, self.clock, pick=self.random.randrange)
         flusher = Flusher(tools, FlushPolicy(0.3, 100, 10**6), topic="memory", lease=LEASE, ages=False)
         self._go("flusher", flusher.run(Stop(), 1.0))
 

@@ -38,7 +38,14 @@ class Chaos:
         self._lease = lease
 
     async def run(self, until: float) -> None:
-        faults = [self._kill_ingest, self._kill_flusher, self._freeze, self._jump, self._grow, self._set]
+        faults = [
+            self._kill_ingest,
+            self._kill_flusher,
+            self._freeze,
+            self._jump,
+            self._grow,
+            self._system.other_settings,
+        ]
         faults += [
             self._compact,
             self._compact,
@@ -70,16 +77,9 @@ class Chaos:
         for owner in self._loop.frozen():
             self._loop.thaw(owner)
 
-    def _set(self) -> None:
-        """Other settings, for those that are started from now on."""
-        self._system.other_settings()
-
     def _kill_ingest(self) -> None:
         """Another one finds its spool."""
-        ingest = self._random.choice(self._system.ingests)
-        self._system.ingests.remove(ingest)
-        self._system.kill(ingest.owner)
-        self._system.start_ingest(ingest.disk)
+        self._system.replace(self._random.choice(self._system.ingests).owner)
 
     def _kill_flusher(self) -> None:
         owner = self._random.choice([*self._system.flushers])

@@ -118,10 +118,7 @@ class Disorder:
         return self._random.choice([*self._system.flushers, *(one.owner for one in self._system.ingests)])
 
     def _kill_ingest(self) -> None:
-        ingest = self._random.choice(self._system.ingests)
-        self._system.ingests.remove(ingest)
-        self._system.kill(ingest.owner)
-        self._system.start_ingest(ingest.disk)
+        self._system.replace(self._random.choice(self._system.ingests).owner)
 
     def _end_ingest(self) -> None:
         """As a rolling restart does: another one is there before it goes."""

@@ -226,11 +226,7 @@ class FleetSystem(System):
         doing += [self.users.reading(until) for _ in range(2)]
         doing += [self.users.changing(until) for _ in range(self.random.randint(0, 1))]
         doing += [self.disorder.run(until)]
-        tasks = [asyncio.create_task(one) for one in doing]
-        await asyncio.wait(tasks)
-        for task in tasks:
-            task.result()
-        self.check()
+        await self._together(doing)
 
     async def _leap(self) -> None:
         """All machines sleep for days, if all that was published has been applied: whatever else is wrong stays so."""
@@ -360,19 +356,13 @@ class FleetSystem(System):
             if id(disk) not in held and (disk.unburied() or f"spool-{number}" in missed):
                 yield disk
 
-    async def _rest(self, waits: Callable[[], bool], longest: float, why: str) -> None:
-        until = self.loop.time() + longest
-        while waits():
-            self.check()
-            self.drop_what_is_too_old()
-            for disk in [*self._left()]:
-                self.start_ingest(disk)
-            if self.loop.time() > until:
-                raise AssertionError(f"{why}: {self._told()}")
-            await asyncio.sleep(0.5)
+    def _look_after(self) -> None:
+        super()._look_after()
+        for disk in [*self._left()]:
+            self.start_ingest(disk)
 
     def _apart(self) -> bool:
         return not self.book._fleet.whole()
 
     def _told(self) -> str:
-        return f"{self.book._fleet}, alive: {[one.owner for one in self.ingests]} {[*self.flushers]}"
+        return f"{self.book._fleet}, {super()._told()}"

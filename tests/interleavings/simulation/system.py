@@ -3,17 +3,15 @@
 import asyncio
 import contextlib
 import random
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 from flusher.flush.fleet_watch import BacklogWitness
 from flusher.flush.flusher import Flusher
 from flusher.flush.policy import FlushPolicy
-from flusher.flush.receipt_lives import Lives
 from flusher.flush.tools import Tools
 from flusher.shards.growth import Growth
-from flusher.shards.shard_choice import ShardBook
 from ingest.publishing.linger import Pace
 from ingest.publishing.publishing import Publishing
 from ingest.publishing.settling import Settling
@@ -27,7 +25,6 @@ from shared.model.promises import Promise, promised
 from shared.model.receipts import DAY, HOUR
 from shared.ports.broker import DeadLetters, Publisher
 from shared.ports.overlay import Overlay
-from shared.runtime.backoff import Backoff
 from shared.runtime.supervise import Stop, forever
 from tests.interleavings.simulation.chaos import Chaos
 from tests.interleavings.simulation.conservation import CountingApart, CountingBroker, check
@@ -43,6 +40,7 @@ from tests.interleavings.steps.network import (
     RemoteStore,
     RemoteWrittenOverlay,
 )
+from tests.world.flushing import tools_of
 
 LEASE = 2.0
 SECONDS = 5.0
@@ -146,6 +144,10 @@ class System:
         doing += [self.users.reading(until) for _ in range(2)]
         doing += [self.users.changing(until) for _ in range(self.random.randint(0, 3))]
         doing += [chaos.run(until)]
+        await self._together(doing)
+
+    async def _together(self, doing: Iterable[Coroutine[Any, Any, None]]) -> None:
+        """All of them to their ends, also after one has failed."""
         tasks = [asyncio.create_task(one) for one in doing]
         await asyncio.wait(tasks)
         for task in tasks:
@@ -219,15 +221,12 @@ class System:
             self._go(replaying(self.random, self._tools(owner, clock), letters, ages=self.written))
 
     def _tools(self, owner: str, clock: LoopClock) -> Tools:
-        store = RemoteStore(self.network, owner, self.store)  # type: ignore[arg-type]
-        return Tools(
-            store=store,
-            subscription=self._broker_of(owner),
-            overlay=self._overlay_of(owner, clock),
-            book=ShardBook(store, clock, 1),
-            clock=clock,
-            lives=Lives(store, clock, self.promise),
-            backoff=Backoff,
+        return tools_of(
+            RemoteStore(self.network, owner, self.store),  # type: ignore[arg-type] # it calls no more than `call`
+            self._broker_of(owner),
+            self._overlay_of(owner, clock),
+            clock,
+            promise=self.promise,
             together=not self.written,
             growth=Growth(1.0, 5),
         )
@@ -273,7 +272,7 @@ class System:
         self.loop.kill(owner)
 
     def replace(self, owner: str) -> None:
-        """An ingest has ended by itself: its supervisor starts another one, on the same disk."""
+        """An ingest is killed, or has ended by itself: its supervisor starts another one, on the same disk."""
         for ingest in [ingest for ingest in self.ingests if ingest.owner == owner]:
             self.ingests.remove(ingest)
             self.kill(owner)
@@ -308,10 +307,18 @@ class System:
         until = self.loop.time() + longest
         while waits():
             self.check()
-            self.drop_what_is_too_old()
+            self._look_after()
             if self.loop.time() > until:
-                raise AssertionError(why)
+                raise AssertionError(f"{why}; {self._told()}")
             await asyncio.sleep(0.5)
+
+    def _look_after(self) -> None:
+        """What people do while the system comes to rest."""
+        self.drop_what_is_too_old()
+
+    def _told(self) -> str:
+        """How things are, for who reads why a run failed."""
+        return f"alive: {[one.owner for one in self.ingests]} {[*self.flushers]}"
 
     def other_settings(self) -> None:
         """For those that are started from now on."""

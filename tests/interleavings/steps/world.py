@@ -17,9 +17,7 @@ from flusher.dead_letters.opened import open_letter, open_receipt
 from flusher.dead_letters.replay import Replay
 from flusher.flush.flusher import Flusher
 from flusher.flush.policy import FlushPolicy
-from flusher.flush.receipt_lives import Lives
 from flusher.flush.tools import Tools
-from flusher.shards.shard_choice import ShardBook
 from ingest.publishing.batch import Batch
 from ingest.publishing.coalescer import Draft
 from ingest.publishing.linger import Pace
@@ -49,6 +47,7 @@ from tests.interleavings.steps.network import (
     RemoteStore,
     RemoteWrittenOverlay,
 )
+from tests.world.flushing import tools_of
 
 COUNTERS = ("a", "b")
 POISON = "poison"
@@ -223,14 +222,12 @@ class World:
         return ReplayProcess(owner, tools=self._tools(owner), letters=letters)
 
     def _tools(self, owner: str) -> Tools:
-        store = RemoteStore(self.network, owner, self.store)
-        return Tools(
-            store=store,
-            subscription=RemoteBroker(self.network, owner, self.broker),
-            overlay=self._overlay_of(owner),
-            book=ShardBook(store, self.clock, 1, self.random.randrange),
-            clock=self.clock,
-            lives=Lives(store, self.clock, promised(7 * DAY, DAY)),
+        return tools_of(
+            RemoteStore(self.network, owner, self.store),
+            RemoteBroker(self.network, owner, self.broker),
+            self._overlay_of(owner),
+            self.clock,
+            pick=self.random.randrange,
             backoff=lambda: self._backoff(owner),
         )
 

@@ -1,6 +1,6 @@
 """What a replay does with dead letters: each increment counts once, and what can't be counted stays and says why."""
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 import pytest
 
@@ -18,7 +18,7 @@ from shared.model.promises import promised
 from shared.model.receipts import DAY, HOUR, key_of_envelope, key_of_increment
 from shared.model.words import Commit, Envelope, Increment, Message, Receipt
 from shared.runtime.clock import ManualClock
-from tests.unit.flush.test_flusher import Bench
+from tests.world.flushing import Bench
 
 
 class Moody(MemoryStore):
@@ -439,16 +439,17 @@ async def test_a_replay_on_a_machine_that_slept_counts_nothing_twice(
     else:
         opened = [open_receipt(one) for one in await morgue.store.dead("", 10)]
     call = "apply" if asleep == "before the commit" else "receipts"
-    now = getattr(morgue.store, call)
 
     async def sleep(what: object) -> object:
+        """When it wakes up, the store is as the other one has left it."""
         monkeypatch.undo()
         assert sums(await morgue.replay()) == (5, 0, 0)
         morgue.clock.turn(30 * DAY / 1_000)
         assert await morgue.store.sweep(morgue.now(), 100)
         if kept == "letter" and not ages:
             monkeypatch.setattr(morgue.store, "apply", gone)
-        return await (gone if call == "apply" and kept == "letter" and not ages else now)(what)
+        awake: Callable[[object], Awaitable[object]] = getattr(morgue.store, call)
+        return await awake(what)
 
     async def gone(_: object) -> object:
         """The store is the broker's file, and does not find the message."""

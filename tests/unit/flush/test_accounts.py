@@ -19,7 +19,7 @@ from shared.model.words import Commit, Delivery, Envelope, Increment, Message, T
 from shared.runtime import metrics
 from shared.wire.codec import encode
 from tests.interleavings.simulation.poison import PickyStore
-from tests.unit.flush.test_flusher import Bench
+from tests.world.flushing import Bench
 
 COUNTED = (metrics.APPLIED, metrics.DEDUPLICATED, metrics.DEAD_INCREMENTS, metrics.FOREIGN)
 PLAIN = Envelope("e1", {"a": 7, "b": 1}, {"a": 3}, (Increment("c", 2, "i1"),))

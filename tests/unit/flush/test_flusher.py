@@ -1,69 +1,21 @@
 """What a flusher does with what it holds."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
 
-from flusher.flush.flusher import Flusher
-from flusher.flush.policy import FlushPolicy
-from flusher.flush.receipt_lives import Lives
-from flusher.flush.tools import Tools
 from flusher.flush.window import TOO_OLD
-from flusher.shards.shard_choice import ShardBook
-from shared.memory.broker import MemoryBroker, MemoryOverlay
 from shared.memory.store import MemoryStore
 from shared.model.errors import GoneError, RefusedError, TransientError
-from shared.model.promises import promised
 from shared.model.receipts import DAY, key_of_envelope
 from shared.model.words import MAX_SUM, Commit, Delivery, Envelope, Message, Receipt
-from shared.runtime.backoff import Backoff
 from shared.runtime.clock import ManualClock
 from shared.runtime.supervise import Stop
-from shared.wire.codec import encode
+from tests.world.flushing import Bench
 
 NOBODY = 60.0
-
-
-class Bench:
-    """A flusher on fakes, and a clock to turn."""
-
-    def __init__(self, store: Callable[[ManualClock], MemoryStore] = MemoryStore, *, ages: bool = False) -> None:
-        self.clock = ManualClock()
-        self.broker = MemoryBroker(self.clock)
-        self.store = store(self.clock)
-        self.pauses: list[float] = []
-
-        async def pause(seconds: float) -> None:
-            self.pauses.append(seconds)
-            await asyncio.sleep(0)
-
-        tools = Tools(
-            self.store,
-            self.broker,
-            MemoryOverlay(self.broker),
-            ShardBook(self.store, self.clock, 1),
-            self.clock,
-            Lives(self.store, self.clock, promised(7 * DAY, DAY)),
-            lambda: Backoff(sleep=pause, jitter=lambda: 1.0),
-            ages,
-        )
-        self.flusher = Flusher(tools, FlushPolicy(1.0, 100, 10_000), topic="t", lease=60.0, ages=ages)
-
-    async def publish(self, *envelopes: Envelope) -> None:
-        await self.broker.publish([encode(envelope) for envelope in envelopes])
-
-    async def total(self, counter: str = "a") -> int:
-        async with self.store.snapshot() as snapshot:
-            totals, _ = await snapshot.read([counter], ())
-        return totals[counter].value
-
-    async def published_ago(self, name: str, milliseconds: int) -> None:
-        """By a maker whose clock is now somewhere else."""
-        self.clock.turn(-milliseconds / 1000)
-        await self.publish(Envelope(name, {"a": 1}, {}, (), int(self.clock.now() * 1000) + 5 * DAY))
-        self.clock.turn(milliseconds / 1000)
 
 
 async def test_a_window_is_flushed_when_it_is_due_and_acknowledged_after_that() -> None:

@@ -26,7 +26,7 @@ from shared.sqlite.database import Database
 from shared.sqlite.overlay import SqliteOverlay
 from shared.sqlite.tasks import SqliteTasks
 from shared.wire.codec import TYPE, decode, encode, increments_of
-from tests.unit.flush.test_flusher import Bench
+from tests.world.flushing import Bench
 
 V2 = {"ce-id": "e2", "ce-source": "countersink", "ce-type": "countersink.envelope.v2"}
 NEW = Message(b'{"counter":"a","delta":5}', V2)

@@ -12,7 +12,7 @@ from shared.model.errors import RefusedError
 from shared.model.promises import promised
 from shared.model.receipts import DAY, HOUR
 from shared.model.words import Commit, Envelope
-from tests.unit.flush.test_flusher import Bench
+from tests.world.flushing import Bench
 
 SHORT, LONG = 600_000, 31 * DAY
 
