@@ -12,8 +12,9 @@ from tests.mutations.table import by_name
 
 ROOT = Path(__file__).parents[2]
 STARTUP = Path(__file__).with_name("startup")
-PATIENCE = 600
+PATIENCE = 3_000
 """Seconds. Tests that hang have noticed nothing that they could tell."""
+_HUNG = ("TimeoutExpired", "Timeout (>")
 
 
 def main(names: Sequence[str]) -> int:
@@ -46,10 +47,12 @@ def catches(mutation: Mutation) -> str:
             timeout=PATIENCE,
             check=False,
         )
-    if done.returncode not in {0, 1}:
+    if done.returncode not in {0, 1} or any(word in done.stdout for word in _HUNG):
         raise SystemExit(f"{mutation.name}: the tests could not run:\n{done.stdout[-2_000:]}{done.stderr[-2_000:]}")
-    failed = [line for line in done.stdout.splitlines() if line.startswith(("FAILED ", "ERROR "))]
-    return failed[0].split(" ")[1] if failed else ""
+    failed = [
+        line.split()[1] for line in done.stdout.splitlines() if line.startswith(("FAILED tests/", "ERROR tests/"))
+    ]
+    return failed[0] if failed else ""
 
 
 if __name__ == "__main__":
