@@ -1,4 +1,4 @@
-"""The short way is not to be told from aiohttp's: the same bytes get the same answers and leave the same totals."""
+"""The fast path and aiohttp answer the same bytes alike, and leave the same totals."""
 
 import asyncio
 import random

@@ -156,7 +156,7 @@ async def test_an_active_connection_stays_open_and_an_idle_one_does_not(
         assert by_aiohttp(service) == 0
 
 
-async def test_who_does_not_read_gets_no_further(waiting: Waiting) -> None:
+async def test_a_client_that_does_not_read_answers_is_read_no_further(waiting: Waiting) -> None:
     service, client, connection, gate = waiting
     transport = connection.transport
     assert transport is not None

@@ -73,7 +73,7 @@ async def ask_shards(service: Service, number: int, *, compact: bool = True, nam
     return await service.ask("PUT", f"/v1/counters/{name}/shards", body)
 
 
-async def test_fewer_shards_only_for_who_says_so_and_the_total_stays(service: Service) -> None:
+async def test_compaction_has_to_be_asked_for_and_keeps_the_total(service: Service) -> None:
     await ask_shards(service, 9, compact=False)
     for _ in range(30):
         await service.incr("c")

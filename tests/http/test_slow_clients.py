@@ -1,4 +1,4 @@
-"""Clients that send slowly, do not read, are too many, or say that they will send no more: on both ways in."""
+"""Clients that send slowly, do not read, are too many, or close their sending side, on both paths."""
 
 import asyncio
 import contextlib
@@ -87,7 +87,7 @@ async def test_a_head_that_drips_is_408(service: Service) -> None:
 
 
 @pytest.mark.parametrize("said", [b"", b"\r\n", b"\r\n" * 20])
-async def test_who_says_nothing_is_told_nothing(service: Service, said: bytes) -> None:
+async def test_a_client_that_sends_no_request_gets_no_answer(service: Service, said: bytes) -> None:
     loop = asyncio.get_running_loop()
     begun = loop.time()
     async with connected(service) as client:
@@ -98,7 +98,7 @@ async def test_who_says_nothing_is_told_nothing(service: Service, said: bytes) -
 
 
 @pytest.mark.parametrize("request_", [post(), GET, post() + b"\r\n"])
-async def test_who_has_asked_may_be_idle_for_longer(service: Service, request_: bytes) -> None:
+async def test_a_client_that_has_sent_a_request_may_idle_longer(service: Service, request_: bytes) -> None:
     async with connected(service) as client:
         for _ in range(2):
             await client.ask(request_)
@@ -136,7 +136,9 @@ async def deaf(service: Service) -> AsyncIterator[asyncio.StreamWriter]:
 
 
 @pytest.mark.parametrize("request_", [LARGE, b"GET /metrics HTTP/1.1\r\nHost: h\r\n\r\n", GET])
-async def test_who_does_not_read_is_dropped(service: Service, monkeypatch: pytest.MonkeyPatch, request_: bytes) -> None:
+async def test_a_client_that_does_not_read_is_dropped(
+    service: Service, monkeypatch: pytest.MonkeyPatch, request_: bytes
+) -> None:
     monkeypatch.setattr(slow_clients, "UNREAD", 0.3)
     before = closed("unread")
     async with deaf(service) as writer:
@@ -154,7 +156,7 @@ def _sockets(service: Service) -> list[asyncio.Transport]:
     return [item._socket for item in connections if item._socket is not None]
 
 
-async def test_who_does_not_read_the_last_answer_is_dropped_too(
+async def test_a_client_that_does_not_read_the_last_answer_is_dropped_too(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is not so long that we would have to stop, but the connection can't be closed before it is read."""
@@ -205,7 +207,7 @@ async def _opened(service: Service) -> Client:
     return client
 
 
-async def test_who_is_slow_goes_before_who_is_idle(service: Service) -> None:
+async def test_slow_clients_are_dropped_before_idle_ones(service: Service) -> None:
     async with many(service, MOST - 2, lambda client: client.ask(post())) as clients:
         slow = [Client(*await asyncio.open_connection(*service.address)) for _ in range(2)]
         slow[0].writer.write(b"POST /v1/counters/c HTTP/1.1\r\nHost: h\r\n")
@@ -247,7 +249,9 @@ async def test_where_all_wait_for_us_one_too_many_is_503(service: Service) -> No
 
 @pytest.mark.parametrize("pieces", [[1], [1, 1], [3], [60]])
 @pytest.mark.parametrize("request_", [post(), post(b'{"delta": 1}'), post(None, b"TE: x\r\n")])
-async def test_who_sends_no_more_is_answered(service: Service, pieces: list[int], request_: bytes) -> None:
+async def test_a_client_that_closed_its_sending_side_is_answered(
+    service: Service, pieces: list[int], request_: bytes
+) -> None:
     reader, writer = await asyncio.open_connection(*service.address)
     for piece in pieces:
         writer.write(request_ * piece)
@@ -260,7 +264,7 @@ async def test_who_sends_no_more_is_answered(service: Service, pieces: list[int]
     await poll(lambda: not open_now(service))
 
 
-async def test_who_sends_no_more_is_answered_what_takes_long(service: Service) -> None:
+async def test_a_client_that_closed_its_sending_side_gets_a_slow_answer(service: Service) -> None:
     reader, writer = await asyncio.open_connection(*service.address)
     writer.write(post(name=b"c?wait=applied") + post(name=b"c?wait=applied"))
     writer.write_eof()
@@ -271,7 +275,9 @@ async def test_who_sends_no_more_is_answered_what_takes_long(service: Service) -
 
 
 @pytest.mark.parametrize("rest", [b"POST /v1/counters/d HTTP/1.1\r\n", b"POS", b"\r\n"])
-async def test_of_who_sends_no_more_a_piece_does_not_count(service: Service, rest: bytes) -> None:
+async def test_half_a_request_of_a_client_that_closed_its_sending_side_does_not_count(
+    service: Service, rest: bytes
+) -> None:
     seen = await service.send(post() + GET + rest, hang_up=True)
     assert seen.count(b"HTTP/1.1 2") == 2
     assert await service.totals() == {"c": 1}
@@ -279,7 +285,7 @@ async def test_of_who_sends_no_more_a_piece_does_not_count(service: Service, res
 
 @pytest.mark.parametrize("when", [0, 0.001, 0.01])
 @pytest.mark.parametrize("request_", [post(), post() * 50, LARGE * 200, post()[:-1], post(b"{}")[:-1]])
-async def test_who_breaks_off_leaves_nothing_open(service: Service, request_: bytes, when: float) -> None:
+async def test_a_client_that_breaks_off_leaves_nothing_open(service: Service, request_: bytes, when: float) -> None:
     sock = socket.create_connection(service.address)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\x00\x00\x00\x00\x00\x00\x00")  # close is a reset
     sock.setblocking(False)

@@ -75,7 +75,7 @@ def test_what_is_pending_is_found_by_the_set_and_applied_once(world: World) -> N
     world.finish()
 
 
-def test_a_set_is_seen_at_once_by_who_has_an_old_base(world: World) -> None:
+def test_a_reader_with_an_old_base_sees_a_set_at_once(world: World) -> None:
     for ingest in world.ingests:
         read(world, ingest)
     world.set(world.ingests[0], "a", SET)

@@ -1,4 +1,4 @@
-"""Who counts as one client."""
+"""Which requests belong to one tenant."""
 
 import asyncio
 from typing import Any
@@ -32,5 +32,5 @@ def test_a_client_is_an_address_or_a_network_of_its_own(peer: Any, tenant: str) 
     assert tenant_of(Transport(peer)) == tenant
 
 
-def test_who_is_gone_has_none() -> None:
+def test_a_closed_connection_counts_as_local() -> None:
     assert tenant_of(None) == LOCAL

@@ -1,4 +1,4 @@
-"""What is left of deleted counters, and when it goes."""
+"""The flusher removes the rows of deleted counters, at the right time and within limits."""
 
 from collections.abc import Sequence
 

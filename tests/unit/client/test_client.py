@@ -1,4 +1,4 @@
-"""Every method against a real service."""
+"""Each method of the Python client, against a real service."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -24,7 +24,7 @@ async def client(service: Service) -> AsyncIterator[Client]:
         yield it
 
 
-def test_it_is_at_the_front_door() -> None:
+def test_the_client_is_imported_from_the_package_itself() -> None:
     assert countersink.Client is Client
     with pytest.raises(AttributeError):
         countersink.nothing  # noqa: B018 (it is asked for)

@@ -1,4 +1,4 @@
-"""What is sent again, under which id, and for how long."""
+"""What the Python client sends again, under which id, and for how long."""
 
 import asyncio
 import time

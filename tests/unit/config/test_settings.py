@@ -1,4 +1,4 @@
-"""Whatever stands in the environment: it is understood, or refused by an error that names the variable."""
+"""Any value of an environment variable is understood, or refused by an error that names the variable."""
 
 from collections.abc import Callable
 from typing import Final

@@ -1,4 +1,4 @@
-"""The overlay of a broker in memory, against the plainest thing that could be right."""
+"""The overlay of a broker in memory agrees with the simplest model that could be right."""
 
 from collections.abc import Mapping
 

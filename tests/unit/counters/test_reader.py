@@ -1,4 +1,4 @@
-"""Readers: whose views of the overlay come late, and what they make of dead receipts."""
+"""The reader when views of the overlay arrive late, and what it makes of dead receipts."""
 
 import asyncio
 from collections.abc import Mapping, Sequence

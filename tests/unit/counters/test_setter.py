@@ -1,4 +1,4 @@
-"""What a set does where it can't be done at once, or not at all; tests/interleavings have the interleavings."""
+"""What a set does when it can't be done at once, or at all. tests/interleavings has the races."""
 
 import asyncio
 import random
@@ -95,7 +95,7 @@ class Contended(MemoryStore):
         raise ChangedError("others were first")
 
 
-async def test_who_is_never_the_first_is_told_so_after_a_while() -> None:
+async def test_a_set_that_always_loses_to_others_ends_after_a_while() -> None:
     parts = Parts(Contended)
     begun = parts.clock.monotonic()
     with pytest.raises(ShareError, match="nothing happened"):
@@ -115,7 +115,7 @@ class Mute(Contended):
         return await super().apply(commit)
 
 
-async def test_nor_does_who_has_heard_nothing_know() -> None:
+async def test_a_set_that_got_no_answer_from_the_store_is_doubtful() -> None:
     with pytest.raises(TransientError, match="Idempotency-Key"):
         await Parts(Mute).setter.set("a", ChangeRequest(SET, 7))
 
@@ -182,7 +182,7 @@ class Slow(MemoryStore):
         return await super().apply(commit)
 
 
-async def test_who_stands_in_line_for_long_is_told_to_come_back() -> None:
+async def test_a_set_that_waits_long_behind_others_is_refused() -> None:
     parts = Parts(Slow)
     outcomes = await asyncio.gather(
         *(parts.setter.set("a", ChangeRequest(SET, number)) for number in range(20)), return_exceptions=True

@@ -1,4 +1,4 @@
-"""Dead receipts as entities in Datastore."""
+"""Dead receipts are stored as Datastore entities and read back."""
 
 from shared.google.datastore.keys import BODY, COUNTERS, DEAD, EXPIRES, DatastorePlace, receipt_of
 from shared.model import bodies

@@ -1,4 +1,4 @@
-"""What is known of a server's clock."""
+"""What is known of Datastore's clock."""
 
 from math import inf
 

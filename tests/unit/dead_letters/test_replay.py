@@ -1,4 +1,4 @@
-"""What a replay does with dead letters: each increment counts once, and what can't be counted stays and says why."""
+"""A replay counts each increment once; a letter that can't be counted stays, with the reason."""
 
 from collections.abc import Awaitable, Callable, Sequence
 

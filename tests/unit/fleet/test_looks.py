@@ -1,4 +1,4 @@
-"""One look at the fleet serves all who ask; what it says is never older than what was known."""
+"""One look at the fleet serves all callers, and is never older than what was known before."""
 
 import asyncio
 

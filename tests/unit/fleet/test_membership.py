@@ -1,4 +1,4 @@
-"""An ingest whose overlay is its own memory, as a member of the fleet."""
+"""An ingest whose overlay is its own memory is a member of the fleet."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable

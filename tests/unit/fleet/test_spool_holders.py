@@ -1,4 +1,4 @@
-"""Who holds a spool file: told by locks, which end with their processes."""
+"""Locks tell which processes hold a spool file, and end with the processes."""
 
 import os
 import signal
@@ -57,7 +57,7 @@ def test_a_member_of_several_processes_lives_as_long_as_one_of_them(tmp_path: Pa
     assert own.alive() == set()
 
 
-def test_who_has_another_file_in_the_folder_is_nobody_here(tmp_path: Path) -> None:
+def test_holders_of_another_file_in_the_folder_do_not_count(tmp_path: Path) -> None:
     other = SpoolHolders(tmp_path, "spool.orders")
     other.hold("other")
     assert SpoolHolders(tmp_path, "spool").alive() == set()

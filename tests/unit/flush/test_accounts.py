@@ -1,4 +1,4 @@
-"""What becomes of increments is counted once each, in metrics and in receipts, whatever comes twice or fails."""
+"""Metrics and receipts count each increment once, whatever comes twice or fails."""
 
 from collections.abc import Callable
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""What a flusher does with what it holds."""
+"""The flusher pulls, commits, acknowledges, buries and gives back."""
 
 import asyncio
 from collections.abc import Sequence

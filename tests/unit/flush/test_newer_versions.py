@@ -1,4 +1,4 @@
-"""Messages and tasks of our own in a version that is not known here: left to newer processes, and in nobody's way."""
+"""Messages and tasks of a newer version are left to newer processes, and delay nothing else."""
 
 import asyncio
 import logging

@@ -1,4 +1,4 @@
-"""Flushers of different settings on one store, one after the other or at once: nothing counts twice."""
+"""Flushers with different settings on one store count nothing twice."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""A store that is stuck for long: pulling stops, leases are kept, memory is flat; all is applied when it is back."""
+"""While a store is stuck the flusher stops pulling, keeps its leases and its memory flat; later all is applied."""
 
 import asyncio
 import gc

@@ -1,4 +1,4 @@
-"""Plans of commits: nothing forgotten, nothing twice, never more than a commit takes."""
+"""A window plans commits: nothing is forgotten or planned twice, and no commit is too large."""
 
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,4 +1,4 @@
-"""What no emulator gives: permissions, and a TTL policy, from servers that answer as Google's do."""
+"""Permissions and TTL policies, which no emulator has, from servers that answer as Google's do."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

@@ -1,4 +1,4 @@
-"""Turns go round by tenant, one at a time, and none is lost."""
+"""The lock goes round by tenant, to one waiter at a time, and forgets none."""
 
 import asyncio
 
@@ -38,13 +38,13 @@ class Scene:
         return "".join(self.order)
 
 
-async def test_who_wants_many_waits_behind_who_wants_one() -> None:
+async def test_a_tenant_with_many_requests_waits_behind_one_with_a_single_one() -> None:
     scene = Scene()
     await scene.want("aaaaaabbc")
     assert await scene.end() == "aabcabaaa"
 
 
-async def test_who_gives_up_while_waiting_holds_up_nobody() -> None:
+async def test_a_waiter_that_gives_up_holds_up_nobody() -> None:
     scene = Scene()
     await scene.want("aabbc")
     for given_up in (1, 4):

@@ -1,4 +1,4 @@
-"""What becomes of a task where something is in its way; seeds have what fails at any time."""
+"""What becomes of a task that can't be done at once. tests/interleavings/jobs has failures at any time."""
 
 import asyncio
 from collections.abc import Collection, Mapping, Sequence

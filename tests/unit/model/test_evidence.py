@@ -1,4 +1,4 @@
-"""When a member that was taken for dead is forgotten, by what flushers report."""
+"""Flushers' reports decide when a dead member is forgotten."""
 
 from shared.model.evidence import OVERDUE, REPORTS, WATCHES, horizon, reported
 from shared.model.fleet import SILENCE, Fleet

@@ -1,4 +1,4 @@
-"""The words of the fleet: when it is whole, and when members that are gone are forgotten."""
+"""When the fleet is whole, and how its records change."""
 
 from shared.model.evidence import OVERDUE, REPORTS, WATCHES, horizon, reported
 from shared.model.fleet import SILENCE, Fleet, NamedOverlay, first, read, written
@@ -41,7 +41,7 @@ def test_one_that_was_struck_owes_and_is_known_when_it_comes_back() -> None:
     assert struck.joins("a", "t").members["a"].strikes == 0
 
 
-def test_who_opens_a_spool_takes_it_over() -> None:
+def test_a_member_that_opens_a_spool_takes_it_over() -> None:
     fleet = Fleet().owes("old", "t", "spool").owes("other", "t", "else").takes_over({"old"}, 5)
     assert [record.spool for record in fleet.members.values()] == ["", "else"]
 

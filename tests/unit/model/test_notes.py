@@ -1,4 +1,4 @@
-"""What receipts say can be read again, and all of it is said."""
+"""The notes of receipts can be read back, and say everything."""
 
 from hypothesis import given
 from hypothesis import strategies as st

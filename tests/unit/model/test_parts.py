@@ -1,4 +1,4 @@
-"""Envelopes as they stand in commits."""
+"""Envelopes are divided into parts that fit into commits."""
 
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,4 +1,4 @@
-"""How long receipts live, and until when envelopes may be applied, where flushers have different settings."""
+"""How long receipts live, and until when envelopes may be applied, if flushers have different settings."""
 
 from hypothesis import example, given
 from hypothesis import strategies as st

@@ -1,4 +1,4 @@
-"""Splitting: nothing is left out or visited twice, and every part is worth a look."""
+"""Splitting a range of names leaves nothing out and visits nothing twice."""
 
 from bisect import bisect_right
 from collections.abc import Sequence

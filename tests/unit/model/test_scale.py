@@ -1,4 +1,4 @@
-"""Names as numbers: in order, and back."""
+"""Names become numbers in the same order, and back."""
 
 import random
 from bisect import bisect

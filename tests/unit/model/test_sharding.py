@@ -1,4 +1,4 @@
-"""Which shard is chosen, and what envelopes are called."""
+"""How shards are chosen, and what shards and envelopes are called."""
 
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,4 +1,4 @@
-"""Which names, deltas and ids there are."""
+"""Which names, deltas and ids are allowed."""
 
 import pytest
 

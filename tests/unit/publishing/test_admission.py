@@ -1,4 +1,4 @@
-"""Who gets in when much is waiting: nobody takes all, nobody new is kept out, and nothing is forgotten."""
+"""Admission: no tenant or counter takes all the room, newcomers get in, and nothing is forgotten."""
 
 from itertools import count
 
@@ -116,7 +116,7 @@ def test_shares_are_kept_and_nothing_is_forgotten(
 
 
 @given(capacity=st.integers(2, 200), greedy=st.integers(1, 8))
-def test_the_greedy_share_and_one_who_is_new_gets_in(capacity: int, greedy: int) -> None:
+def test_greedy_tenants_share_and_a_new_one_gets_in(capacity: int, greedy: int) -> None:
     """One alone gets half, n of them an n + 1st each; and whoever comes then gets in while there is room at all."""
     scene = Scene(capacity)
     refused: set[int] = set()
@@ -163,7 +163,7 @@ def test_what_is_larger_than_all_of_it_gets_in_alone() -> None:
     scene.enter("b", {"y": 1})
 
 
-def test_one_who_holds_nothing_may_want_much_but_not_the_last_of_it() -> None:
+def test_a_tenant_that_holds_nothing_may_take_much_but_not_all_that_is_left() -> None:
     scene = Scene(80)
     scene.enter("a", {"x": 10})
     with pytest.raises(ShareError, match="beyond its share"):
@@ -174,7 +174,7 @@ def test_one_who_holds_nothing_may_want_much_but_not_the_last_of_it() -> None:
     scene.enter("c", {"z": 5})
 
 
-def test_it_is_said_before_a_body_is_read() -> None:
+def test_a_refusal_comes_before_the_body_is_read() -> None:
     scene = Scene(100)
     scene.enter("a", {"x": 50})
     scene.door.check("b", 30, 0.0)
@@ -188,7 +188,7 @@ def test_bodies_weigh_by_their_bytes_where_these_are_many() -> None:
     assert weight_of(3, 100 * BYTES) == 100
 
 
-def test_who_is_refused_is_told_when_so_much_will_have_gone() -> None:
+def test_a_refusal_says_when_there_will_be_room() -> None:
     scene = Scene(1_000)
     for number in range(100):
         scene.enter("a", {f"{number}-{part}": 1 for part in range(5)})

@@ -1,4 +1,4 @@
-"""Nothing is lost between the door and the envelopes."""
+"""The coalescer loses nothing between requests and envelopes."""
 
 from collections import Counter
 from itertools import count

@@ -1,4 +1,4 @@
-"""What travels together, and in which draft an increment is: its answer waits for that one."""
+"""Which increments share a draft, and which draft an answer waits for."""
 
 from collections import Counter
 from itertools import count

@@ -1,4 +1,4 @@
-"""How long increments wait for company."""
+"""How long increments wait for others to share an envelope."""
 
 from ingest.publishing.linger import GAP, STRETCH, Pace
 
@@ -57,7 +57,7 @@ def test_a_stream_that_ended_is_no_stream() -> None:
     assert pace.delay(1.0 + STRETCH * LINGER, busy=False) == 0
 
 
-def test_where_nothing_is_paid_for_a_stream_does_not_wait() -> None:
+def test_a_stream_does_not_linger_where_publishes_are_free() -> None:
     pace = Pace(LINGER, metered=False)
     for _ in range(50):
         pace.arrived()

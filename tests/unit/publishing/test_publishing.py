@@ -1,4 +1,4 @@
-"""What is said, and counted, of a publish that failed: whether something may have been published."""
+"""What clients and metrics are told of a failed publish: whether something may have been published."""
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -97,7 +97,7 @@ async def test_a_refusal_is_doubtful() -> None:
     assert doubtful() == before + 1
 
 
-async def test_who_stood_still_for_a_week_publishes_nothing_any_more() -> None:
+async def test_a_process_that_stood_still_for_a_week_publishes_nothing() -> None:
     """Its clients have sent what they had elsewhere, under ids that are forgotten by now."""
     broker, clock = MemoryBroker(ManualClock()), ManualClock()
     publishing = Publishing(broker, ProcessOverlay(clock), clock, pace=Pace(0, metered=False), max_waiting=10)

@@ -1,4 +1,4 @@
-"""Settling what nobody reads."""
+"""Ingests settle overlay entries of counters that nobody reads."""
 
 from ingest.publishing.settling import MOST, Settling
 from shared.memory.overlay import PATIENCE, ProcessOverlay

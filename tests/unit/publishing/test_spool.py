@@ -1,4 +1,4 @@
-"""The spool: takes what the broker can't, and forwards it in order."""
+"""The spool takes what the broker can't, and forwards it in order."""
 
 import contextlib
 from collections.abc import Sequence
@@ -307,7 +307,7 @@ async def test_a_full_spool_does_not_say_that_nothing_was_taken_if_the_broker_ma
     assert await scene.arrived() == [], "the broker was not asked"
 
 
-async def test_an_outage_that_is_too_long_is_said_at_the_door(scene: Scene) -> None:
+async def test_requests_are_refused_when_an_outage_lasts_too_long(scene: Scene) -> None:
     """What stays longer than receipts live could not be told from a second copy."""
     scene.broker.away = True
     await scene.publish(b"1")

@@ -1,4 +1,4 @@
-"""The pure parts of the Redis overlay: entries, the copy, its cache of views, and when an overlay is named."""
+"""The pure parts of the Redis overlay: entries, the local copy, cached views, and naming a new epoch."""
 
 from dataclasses import replace
 

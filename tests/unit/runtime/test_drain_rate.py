@@ -1,9 +1,9 @@
-"""When it is worth while to come back."""
+"""The drain rate says when a refused client should come back."""
 
 from shared.runtime.drain_rate import LATEST, SOONEST, Drain
 
 
-def test_what_goes_steadily_says_how_long_more_will_take() -> None:
+def test_a_steady_drain_predicts_how_long_the_rest_takes() -> None:
     drain = Drain(100)
     drain.begins(0)
     for second in range(1, 50):
@@ -14,7 +14,7 @@ def test_what_goes_steadily_says_how_long_more_will_take() -> None:
     assert drain.seconds(10_000, 49) == LATEST
 
 
-def test_what_goes_faster_is_believed_when_as_much_has_gone_as_is_remembered() -> None:
+def test_a_faster_drain_counts_once_enough_has_drained() -> None:
     drain = Drain(100)
     drain.begins(0)
     drain.went(10, 100)
@@ -23,7 +23,7 @@ def test_what_goes_faster_is_believed_when_as_much_has_gone_as_is_remembered() -
     assert drain.seconds(100, 101) < slow / 10
 
 
-def test_while_nothing_goes_it_takes_longer_and_longer() -> None:
+def test_the_estimate_grows_while_nothing_drains() -> None:
     drain = Drain(100)
     drain.begins(0)
     drain.went(100, 1)
@@ -33,14 +33,14 @@ def test_while_nothing_goes_it_takes_longer_and_longer() -> None:
     assert told[-1] == LATEST
 
 
-def test_before_anything_went_it_is_as_long_again() -> None:
+def test_before_anything_has_drained_the_estimate_is_the_time_waited() -> None:
     drain = Drain(100)
     assert drain.seconds(50, 7) == SOONEST
     drain.begins(7)
     assert [drain.seconds(50, now) for now in (7, 12, 100)] == [SOONEST, 5, LATEST]
 
 
-def test_the_time_between_is_not_counted() -> None:
+def test_time_between_two_drains_does_not_count() -> None:
     drain = Drain(100)
     drain.begins(0)
     drain.went(100, 1, last=True)

@@ -1,4 +1,4 @@
-"""A counter that sizes itself, on a store whose entities take a write a second, against fixed numbers of shards."""
+"""A counter that sizes itself keeps up with the best fixed number of shards, where an entity takes a write a second."""
 
 import logging
 

@@ -1,4 +1,4 @@
-"""The steps of a flusher that raise numbers of shards, and bring those of cold counters down again."""
+"""A flusher raises numbers of shards, and lowers those of cold counters."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""When counters get more shards: soon where they are written more often than shards can take, and never elsewhere."""
+"""Counters get more shards soon if they are written faster than their shards allow, and not otherwise."""
 
 from random import Random
 
@@ -42,7 +42,7 @@ def test_a_hot_one_arrives_at_its_number_within_some_tens_of_seconds(writers: in
         assert Fleet(seed, writers=writers).run(600).shards <= 1.5 * writers
 
 
-def test_who_writes_alone_knows_it_exactly() -> None:
+def test_a_flusher_that_writes_alone_sees_no_others() -> None:
     for seed in SEEDS:
         fleet = Fleet(seed, interval=0.2).run(300)
         assert (fleet.shards, len(fleet.raises)) == (5, 1)
@@ -101,7 +101,7 @@ def look(growth: Growth, begin: float, ages: float) -> None:
         growth.wrote([ShardAdd(name, 0, 1, 4, 4) for name in ("a", "b")], 0.01, at)
 
 
-def test_who_meets_others_all_the_time_gets_more_than_the_rate_says() -> None:
+def test_constant_contention_raises_more_than_the_rate_alone() -> None:
     growth = Growth(1.0, 100)
     for name in ("a", "b"):
         growth.wrote([ShardAdd(name, 0, 1, 4, 4)], 0.01, 0)
@@ -189,7 +189,7 @@ def test_a_write_of_ours_that_is_not_known_to_be_done_is_nobody_elses(before: fl
 
 
 @pytest.mark.parametrize("latency", [0.05, 0.9, 1.1, 1.5])
-def test_who_writes_alone_to_a_slow_store_does_not_take_itself_for_others(latency: float) -> None:
+def test_a_flusher_alone_on_a_slow_store_does_not_see_itself_as_others(latency: float) -> None:
     for seed in range(8):
         assert slow_and_alone(seed, latency, 1_200.0) == []
 

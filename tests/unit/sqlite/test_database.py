@@ -1,4 +1,4 @@
-"""The file: versions, other programs' files, and the group commit."""
+"""The SQLite file: versions, files of other programs, and group commit."""
 
 import asyncio
 import sqlite3
@@ -159,7 +159,7 @@ async def test_one_that_fails_does_not_take_its_group_along(database: Database) 
     assert sorted(outcome for outcome in outcomes if isinstance(outcome, int)) == list(range(1, 33))
 
 
-async def test_who_does_not_wait_any_more_disturbs_nobody(database: Database) -> None:
+async def test_a_cancelled_write_disturbs_no_other(database: Database) -> None:
     def add(db: sqlite3.Connection) -> None:
         db.execute("UPDATE store SET time = time + 1")
 

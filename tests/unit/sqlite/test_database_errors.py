@@ -1,4 +1,4 @@
-"""What a process is told when the file can't be used, now or ever."""
+"""What a process is told when it can't use the SQLite file, for now or for good."""
 
 import asyncio
 import shutil
@@ -29,7 +29,7 @@ async def database(tmp_path: Path) -> AsyncIterator[Database]:
     await database.close()
 
 
-def test_many_who_make_the_file_at_once_all_can_use_it(tmp_path: Path) -> None:
+def test_many_processes_that_make_the_file_at_once_can_all_use_it(tmp_path: Path) -> None:
     """All processes of a service start together."""
     for attempt in range(10):
         start, errors = threading.Barrier(6), list[BaseException]()
@@ -156,7 +156,7 @@ async def test_a_lock_that_lasts_is_said_to_be_transient_and_nothing_was_done(da
     await store.apply(commit)
 
 
-async def test_a_lock_that_lasts_is_waited_for_once_by_all_who_wait(database: Database) -> None:
+async def test_all_waiting_writes_wait_for_a_lasting_lock_together(database: Database) -> None:
     """One by one, a hundred of them would block everybody for a hundred times as long."""
     publisher = SqlitePublisher(database, ManualClock(), 10**6)
     database._db.execute("PRAGMA busy_timeout = 200")

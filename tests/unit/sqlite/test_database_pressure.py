@@ -1,4 +1,4 @@
-"""A SQLite file under pressure: when to come back, how long its log gets, how much may wait for its writer."""
+"""The SQLite file under load: when to retry, how long its log gets, how much may wait for the writer."""
 
 import asyncio
 import os
@@ -38,7 +38,7 @@ async def refused(publisher: SqlitePublisher) -> float:
     return error.value.retry_after
 
 
-async def test_who_is_refused_is_told_when_there_will_be_room_as_flushers_go(database: Database) -> None:
+async def test_a_refusal_says_when_the_flushers_will_have_made_room(database: Database) -> None:
     clock = ManualClock()
     publisher = SqlitePublisher(database, clock, 10_000)
     subscription = SqliteSubscription(database, clock, 600.0)

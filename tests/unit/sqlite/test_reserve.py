@@ -1,4 +1,4 @@
-"""What is kept free on a disk, and who is told when it is not."""
+"""How much disk space is kept free, and who is refused when it is not."""
 
 import os
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The rows that a process finds in its spool file."""
+"""A process reads the rows that it finds in its spool file."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -40,7 +40,7 @@ def is_read(rows: SpoolRows) -> bool:
     return rows.left is False
 
 
-async def test_who_stops_before_the_end_goes_on_there(spool: Queue) -> None:
+async def test_a_reader_that_stops_early_goes_on_where_it_stopped(spool: Queue) -> None:
     """The overlay's copy was full."""
     rows = spool.rows()
     found: list[str] = []

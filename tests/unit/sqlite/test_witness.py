@@ -1,4 +1,4 @@
-"""What is known of a data file outside of it, and that what is committed reaches the disk."""
+"""A witness outside of the data file notices that it was lost or replaced; commits reach the disk."""
 
 import asyncio
 import json
@@ -176,7 +176,7 @@ def test_the_place_elsewhere_is_that_of_the_user() -> None:
     assert folder_elsewhere({}) is None
 
 
-async def test_who_must_not_make_a_file_does_not(tmp_path: Path) -> None:
+async def test_a_process_that_must_not_make_the_file_does_not(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match="is not there"):
         Database(tmp_path / "data" / "file.db", makes=False)
     assert content(tmp_path / "data") is None

@@ -1,4 +1,4 @@
-"""Messages, ours and those of others."""
+"""Messages of ours, and of other publishers, are decoded into envelopes."""
 
 import json
 from typing import Any

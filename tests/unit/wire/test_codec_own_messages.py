@@ -1,4 +1,4 @@
-"""What a message must be that says it is ours, and numbers at the edge of 64 bits."""
+"""What a message must hold that claims to be ours, and numbers at the edge of 64 bits."""
 
 import json
 from typing import Any

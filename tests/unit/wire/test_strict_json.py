@@ -1,4 +1,4 @@
-"""JSON without a name twice, found by a cheap look that is never wrong in the dangerous direction."""
+"""JSON objects with a repeated name are refused, and the quick check for them never misses one."""
 
 import contextlib
 import json

@@ -1,4 +1,4 @@
-"""Which file the spool is, and whose."""
+"""Which file the spool uses, and to which process it belongs."""
 
 import sqlite3
 from contextlib import closing

@@ -1,4 +1,4 @@
-"""However names are distributed, a walk over them is short and wide."""
+"""A walk is short and wide for any distribution of names."""
 
 from collections import Counter
 from collections.abc import Sequence

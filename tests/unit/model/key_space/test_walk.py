@@ -1,4 +1,4 @@
-"""A walk visits everything, so much at once, and goes on from where it was."""
+"""A walk visits every name, a limited number of pages at once, and resumes where it stopped."""
 
 import asyncio
 import random
