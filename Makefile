@@ -18,7 +18,7 @@ PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 # Packages by the lock alone, with hashes; ours without looking for anything else.
 INSTALL_OURS := $(PIP) install --no-deps --no-build-isolation --editable .
 
-.PHONY: help up up-emulators install dev test sabotage reliability lint format bench lock clean
+.PHONY: help up up-emulators install dev test mutations reliability lint format bench lock clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' Makefile | while IFS=: read -r name rest; do printf '  make %-12s %s\n' "$$name" "$${rest#*## }"; done
@@ -36,8 +36,8 @@ dev: $(VENV)/.installed-dev # what the tests and linters need, too
 test: $(VENV)/.installed-dev ## run every test this machine can run (ARGS='-k name')
 	$(BIN)/pytest -n auto --dist worksteal $(ARGS)
 
-sabotage: $(VENV)/.installed-dev ## break single lines of the guarantee; the tests must notice each
-	$(BIN)/python -m tests.sabotage
+mutations: $(VENV)/.installed-dev ## break the guarantee, one behaviour at a time; a test must notice each
+	$(BIN)/python -m tests.mutations $(ARGS)
 
 reliability: $(VENV)/.installed-dev ## do real faults to real processes; writes docs/reliability.md (ARGS='--only ROW --seconds N')
 	$(BIN)/python -m tests.reliability $(ARGS)

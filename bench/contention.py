@@ -25,7 +25,7 @@ from shared.google.datastore.keys import DatastorePlace
 from shared.google.datastore.store import DatastoreStore
 from shared.ports.store import Store
 from shared.runtime.clock import SystemClock
-from tests.simulation.loop import VirtualLoop
+from tests.interleavings.simulation.loop import VirtualLoop
 
 COUNTS: Final = (1, 2, 5, 10, 20, 50)
 ENOUGH: Final = 0.9

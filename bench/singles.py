@@ -15,21 +15,17 @@ GET_TARGET = 0.8
 
 
 def post(plan: Plan) -> Row:
-    row = Row("post", "POST of one increment, durable before its 202", target=POST_TARGET)
-    body = plan.bodies["one"]
-    return _posts(plan, row, Shape(counter_path(), body=body), Shape("/", body=body))
+    return _post_one(plan, Row("post", "POST of one increment, durable before its 202", target=POST_TARGET))
 
 
 def post_without_fast_path(plan: Plan) -> Row:
     row = Row("post-without-fast-path", "POST of one increment without the fast path, answers written in one piece")
-    body = plan.bodies["one"]
-    return _posts(plan, row, Shape(counter_path(), body=body), Shape("/", body=body), servers.WITHOUT_FAST_PATH)
+    return _post_one(plan, row, servers.WITHOUT_FAST_PATH)
 
 
 def post_plain(plan: Plan) -> Row:
     row = Row("post-plain", "POST of one increment without the fast path, aiohttp's own answers")
-    body = plan.bodies["one"]
-    return _posts(plan, row, Shape(counter_path(), body=body), Shape("/", body=body), servers.PLAIN)
+    return _post_one(plan, row, servers.PLAIN)
 
 
 def post_empty(plan: Plan) -> Row:
@@ -66,6 +62,11 @@ def get(plan: Plan) -> Row:
         row.ours, row.reference, row.ratio = compare(plan.rounds, measure, _rate(plan, empty, Shape("/", method="GET")))
     row.notes.append(f"{_latency(row, loads)}; the value was {expected} as it must be after each round")
     return _judge(row, loads)
+
+
+def _post_one(plan: Plan, row: Row, countersink: tuple[str, ...] = servers.COUNTERSINK) -> Row:
+    body = plan.bodies["one"]
+    return _posts(plan, row, Shape(counter_path(), body=body), Shape("/", body=body), countersink)
 
 
 def _posts(

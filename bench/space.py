@@ -11,9 +11,9 @@ from typing import Final
 
 from bench.figures import Figure, Row
 from bench.plan import Plan
-from tests.space.spaces import SPACES
-from tests.space.virtual import VirtualStore
-from tests.space.walk import Walk
+from tests.unit.model.key_space.spaces import SPACES
+from tests.unit.model.key_space.virtual import VirtualStore
+from tests.unit.model.key_space.walk import Walk
 
 PAGE: Final = 1_000
 MOST: Final = 3.0

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.clocks.moved import Clocks, NoCompilerError, build
+from tests.processes.moved_clocks import Clocks, NoCompilerError, build
 
 settings.register_profile(
     "countersink",
@@ -44,5 +44,5 @@ def clock_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def clocks(clock_library: Path, tmp_path: Path) -> Callable[[], Clocks]:
-    """Makes clocks for one process each; see `tests.clocks.moved`."""
+    """Makes clocks for one process each; see `tests.processes.moved_clocks`."""
     return partial(Clocks, clock_library, tmp_path)

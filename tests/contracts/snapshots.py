@@ -10,7 +10,7 @@ import pytest
 from shared.model.words import Commit, Receipt, ShardAdd
 from shared.ports.store import Store
 from tests.contracts.store import LATER, commit, total
-from tests.space.walk import Walk
+from tests.unit.model.key_space.walk import Walk
 
 
 class SnapshotContract:

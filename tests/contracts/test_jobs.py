@@ -18,7 +18,7 @@ from shared.sqlite.tasks import SqliteTasks
 from tests.contracts import broken_jobs
 from tests.contracts.jobs import JOB, JobsContract, done, standing
 from tests.contracts.tasks import TASKS, TasksContract, Waiting
-from tests.contracts.test_saboteurs import failures, kinds
+from tests.contracts.test_broken_adapters import failures, kinds
 
 
 def make_waiting(kind: type[MemoryTasks] = MemoryTasks) -> Waiting:

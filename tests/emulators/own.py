@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from tests.emulators.datastore_fixtures import LONGEST_START, missing
-from tests.fleet.slots import port_to_keep
+from tests.processes.fleet.slots import port_to_keep
 
 ROOT: Final = Path(__file__).parents[2]
 PATIENCE: Final = 60.0

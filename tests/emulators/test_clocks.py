@@ -14,11 +14,11 @@ from countersink.client import Client
 from shared.google.pubsub.provision import provision
 from shared.model.promises import Promise
 from shared.model.receipts import DAY as MS_A_DAY
-from tests.clocks.moved import DAY, Clocks
 from tests.emulators.datastore_fixtures import FIRESTORE, Datastore, shared_emulator
 from tests.emulators.pubsub_fixtures import PUBSUB, Pubsub
 from tests.emulators.redis_fixtures import Start
 from tests.processes.harness import Processes, Running, processes
+from tests.processes.moved_clocks import DAY, Clocks
 
 FORGOTTEN = 195.0
 """Seconds after which Redis has forgotten what was settled."""

@@ -6,21 +6,16 @@ import pytest
 
 from flusher.flush.flusher import Flusher
 from flusher.flush.policy import FlushPolicy
-from flusher.flush.receipt_lives import Lives
-from flusher.flush.tools import Tools
-from flusher.shards.shard_choice import ShardBook
 from shared.memory.overlay import ProcessOverlay
 from shared.memory.store import MemoryStore
-from shared.model.promises import promised
-from shared.model.receipts import DAY
 from shared.model.words import Envelope, Message
-from shared.runtime.backoff import Backoff
 from shared.runtime.clock import SystemClock
 from shared.runtime.supervise import Stop
 from shared.wire.codec import encode
 from tests.contracts.broker import pull_all
 from tests.contracts.store import total
 from tests.emulators.pubsub_fixtures import Pubsub
+from tests.world.flushing import tools_of
 
 V2 = {"ce-id": "e2", "ce-source": "countersink", "ce-type": "countersink.envelope.v2"}
 NEW = 30
@@ -35,8 +30,7 @@ async def test_messages_of_a_newer_version_wait_for_it(pubsub: Pubsub, monkeypat
     await publisher.publish([Message(data, V2 | {"ce-id": str(number)}) for number in range(NEW)])
     clock, subscription = SystemClock(), pubsub.subscription(client)
     store = MemoryStore(clock)
-    lives = Lives(store, clock, promised(7 * DAY, DAY))
-    tools = Tools(store, subscription, ProcessOverlay(clock), ShardBook(store, clock, 1), clock, lives, Backoff)
+    tools = tools_of(store, subscription, ProcessOverlay(clock), clock)
     flusher = Flusher(tools, FlushPolicy(0.05, 100, 10_000), topic="t", lease=60.0, ages=True)
     stop = Stop()
     running = asyncio.create_task(flusher.run(stop, 5.0))

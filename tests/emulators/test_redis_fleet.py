@@ -35,6 +35,7 @@ from tests.emulators.redis_fixtures import (
     names_in,
     until,
     until_exact,
+    until_inexact,
 )
 
 SOON = 0.5
@@ -83,14 +84,23 @@ async def test_nothing_is_exact_as_long_as_one_may_accept_unseen(fleet: Fleet, n
     """From the moment it answers without Redis, until it has written all of it."""
     one, two = await fleet.process(through(network)), await fleet.process()
     answered: set[str] = set()
-    done = asyncio.Event()
+    disturbed, done = asyncio.Event(), asyncio.Event()
 
     async def write() -> None:
-        for number in range(400):
-            await accept(one, f"e{number}")
-            answered.add(f"e{number}")
+        while not disturbed.is_set():
+            name = f"e{len(answered)}"
+            await accept(one, name)
+            answered.add(name)
             await asyncio.sleep(0.002)
         done.set()
+
+    async def some_more() -> None:
+        enough = len(answered) + 20
+
+        async def are_answered() -> bool:
+            return len(answered) >= enough
+
+        await until(are_answered)
 
     async def look() -> None:
         while not done.is_set():
@@ -101,13 +111,17 @@ async def test_nothing_is_exact_as_long_as_one_may_accept_unseen(fleet: Fleet, n
 
     async def disturb() -> None:
         for _ in range(3):
-            await asyncio.sleep(0.1)
+            await some_more()
             network.close()
-            await asyncio.sleep(0.6)
+            await until_inexact(two)
+            await some_more()
             network.open()
             await until_exact(two)
+        disturbed.set()
 
-    await asyncio.gather(write(), look(), disturb())
+    async with asyncio.TaskGroup() as tasks:
+        for one_of_them in (write(), look(), disturb()):
+            tasks.create_task(one_of_them)
     await until_exact(two)
     assert (await names_in(two))[0] == keys(*answered)
 

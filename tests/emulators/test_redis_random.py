@@ -1,6 +1,7 @@
 """A fleet on a real Redis in disorder, by seeds: whenever a reading says exact, it holds every answered increment once.
 
-Deltas and sets are those of tests/path/changes.py: a total says which increments it holds, and of which set it is.
+Deltas and sets are those of tests/interleavings/steps/changes.py: a total says which increments it holds, and of which
+set it is.
 """
 
 import asyncio
@@ -22,8 +23,8 @@ from shared.model.words import Commit, Envelope, Increment, Reading, Receipt, Sh
 from shared.redis.overlay import RedisOverlay
 from tests.emulators.proxy import Proxy, proxy
 from tests.emulators.redis_fixtures import Fleet, RedisServer, until
-from tests.path.changes import BASE, MOST, ChangedStore, counted
-from tests.path.world import Truth
+from tests.interleavings.steps.changes import BASE, MOST, ChangedStore, counted
+from tests.interleavings.steps.world import Truth
 
 COUNTERS = ("a", "b", "c", "d", "e")
 LOOK = 0.1

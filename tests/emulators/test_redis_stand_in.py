@@ -11,7 +11,7 @@ import pytest
 from shared.redis import member_scripts, scripts
 from shared.redis.links import Links, Script
 from tests.emulators.redis_fixtures import RedisServer
-from tests.simulation.servers import RedisServer as StandIn
+from tests.interleavings.simulation.servers import RedisServer as StandIn
 
 PREFIX = b"countersink:nonce:"
 KEYS = [f"k{number}" for number in range(6)]

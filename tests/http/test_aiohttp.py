@@ -9,7 +9,7 @@ from aiohttp import web
 from ingest.server import aiohttp_connection
 from ingest.server.aiohttp_connection import SUPPORTED, USED, check_aiohttp
 from shared.model.errors import SettingsError
-from tests.guards.checkout import ROOT, pyproject
+from tests.meta.checkout import ROOT, pyproject
 
 OWNER = ROOT / "ingest" / "server" / "aiohttp_connection.py"
 

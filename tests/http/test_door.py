@@ -11,10 +11,10 @@ from ingest.http.problems import Problem
 from ingest.server.connection_limit import Crowd
 from shared.model.errors import CountersinkError, OverloadedError, ShareError
 from shared.runtime import metrics
-from tests.guards.checkout import ROOT
 from tests.http import answer, contract
-from tests.http.lanes import END, by_aiohttp, check, connected, pair, post
+from tests.http.both_ways import END, by_aiohttp, check, connected, pair, post
 from tests.http.service import Service, running
+from tests.meta.checkout import ROOT
 
 Entered = list[tuple[str, str, str]]
 

@@ -60,7 +60,7 @@ async def unread(service: Service, number: int, client: int) -> tuple[int, int]:
 
 
 @pytest.mark.parametrize(("flood", "short"), [(ids, True), (ids, False), (batches, True), (keys, True), (unread, True)])
-async def test_one_who_floods_does_not_starve_another(
+async def test_a_client_that_floods_does_not_starve_another(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, flood: Flood, short: bool
 ) -> None:
     async with running(tmp_path, max_waiting=ROOM, short=short) as service:

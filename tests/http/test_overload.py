@@ -1,4 +1,4 @@
-"""Too much, or no room: it is said at the door, nothing of what was refused counts, and it works again after."""
+"""Overload and full disks: requests are refused early, refused increments never count, and service resumes."""
 
 import asyncio
 import sqlite3

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from ingest.parsing import parse
 from ingest.parsing.json_object import BodyError
-from tests.http import model
+from tests.http import parse_model as model
 
 NAMES = st.one_of(
     st.sampled_from(["a", "b", "a:b", "é", "", ".", "..", "__x__", "____", "__", "a\x85", "\x00", "x" * 401]),

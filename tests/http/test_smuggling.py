@@ -7,7 +7,7 @@ from typing import Final
 import pytest
 
 from tests.http import answer
-from tests.http.lanes import connected, post
+from tests.http.both_ways import connected, post
 from tests.http.service import Service
 
 INNER: Final = post(name=b"smuggled")

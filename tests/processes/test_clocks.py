@@ -11,8 +11,8 @@ import aiohttp
 import pytest
 
 from countersink.client import Client
-from tests.clocks.moved import DAY, Clocks
 from tests.processes.harness import Running, processes
+from tests.processes.moved_clocks import DAY, Clocks
 
 HOUR = 3_600.0
 MakeClocks = Callable[[], Clocks]

@@ -193,7 +193,9 @@ async def counted_elsewhere(started: Processes, folder: Path) -> None:
         ("workers", "removed"),
     ],
 )
-async def test_who_only_reads_notices_it_and_ends(started: Processes, folder: Path, part: str, how: str) -> None:
+async def test_a_process_that_only_reads_notices_it_and_ends(
+    started: Processes, folder: Path, part: str, how: str
+) -> None:
     """No request comes that would write."""
     file = folder / "countersink.db"
     await counted(started, 3)

@@ -9,9 +9,9 @@ import aiohttp
 
 from shared.model.errors import TransientError
 from shared.model.words import Message
-from tests.fleet.calls import NO_ANSWER, Item, Request
-from tests.fleet.pairs import Pair
-from tests.fleet.truth import Truths, split
+from tests.processes.fleet.calls import NO_ANSWER, Item, Request
+from tests.processes.fleet.pairs import Pair
+from tests.processes.fleet.truth import Truths, split
 from tests.reliability.readings import Readings
 
 PAGE = 300

@@ -9,7 +9,7 @@ from tests.emulators.datastore_fixtures import firestore_host, older_host
 from tests.emulators.own import OwnEmulator
 from tests.emulators.pubsub_fixtures import pubsub_host
 from tests.emulators.redis_fixtures import RedisServer, redis, start_redis
-from tests.fleet.pairs import Embedded, Pair
+from tests.processes.fleet.pairs import Embedded, Pair
 from tests.reliability.grounds import Own, on, own
 from tests.reliability.rows import BLIND, SQLITE, Row
 

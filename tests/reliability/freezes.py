@@ -2,7 +2,7 @@
 
 import asyncio
 
-from tests.fleet.pairs import LEASE
+from tests.processes.fleet.pairs import LEASE
 from tests.reliability.rows import ALL, BLIND, EMULATED, SQLITE, Row
 from tests.reliability.scene import Scene
 

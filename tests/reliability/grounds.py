@@ -9,7 +9,7 @@ from tests.emulators.datastore_fixtures import FIRESTORE, PROJECT, Datastore
 from tests.emulators.own import OwnEmulator
 from tests.emulators.pubsub_fixtures import PUBSUB
 from tests.emulators.redis_fixtures import RedisServer
-from tests.fleet.pairs import Embedded, Emulated, Pair, emulated
+from tests.processes.fleet.pairs import Embedded, Emulated, Pair, emulated
 from tests.reliability.rows import BLIND, SQLITE, WRITTEN_BACK, Row
 
 

@@ -4,7 +4,7 @@ import asyncio
 import os
 import signal
 
-from tests.fleet.slots import Slot
+from tests.processes.fleet.slots import Slot
 from tests.reliability.rows import ALL, BLIND, SQLITE, Row
 from tests.reliability.scene import Scene
 

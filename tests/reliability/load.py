@@ -10,9 +10,9 @@ from typing import Any, Self
 
 from countersink.client import Client, Increment, RequestError
 from shared.model.words import Message
-from tests.fleet.calls import Item, Request
-from tests.fleet.pairs import empty, message
-from tests.fleet.slots import Slot
+from tests.processes.fleet.calls import Item, Request
+from tests.processes.fleet.pairs import empty, message
+from tests.processes.fleet.slots import Slot
 from tests.reliability.calls import Calls
 from tests.reliability.rows import Clients
 

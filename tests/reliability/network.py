@@ -9,7 +9,7 @@ from google.pubsub_v1 import types
 from ingest.publishing import forwarding
 from tests.emulators.front import front
 from tests.emulators.proxy import Proxy
-from tests.fleet.pairs import LEASE, Emulated
+from tests.processes.fleet.pairs import LEASE, Emulated
 from tests.reliability.rows import BLIND, EMULATED, WRITTEN_BACK, Row
 from tests.reliability.scene import Scene
 

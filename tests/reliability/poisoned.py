@@ -9,8 +9,8 @@ import sys
 from asyncio.subprocess import PIPE, Process
 from typing import Any
 
-from tests.fleet.pairs import message
-from tests.fleet.poison import Poison
+from tests.processes.fleet.pairs import message
+from tests.processes.fleet.poison import Poison
 from tests.reliability.rows import ALL, SQLITE, Row
 from tests.reliability.scene import Scene
 

@@ -3,8 +3,8 @@
 from datetime import datetime
 from typing import Any
 
-from tests.fleet.pairs import Pair
-from tests.fleet.truth import split
+from tests.processes.fleet.pairs import Pair
+from tests.processes.fleet.truth import split
 
 CLOSE = 0.002
 """Seconds between two instants that milliseconds can't tell apart."""

@@ -8,7 +8,7 @@ from typing import Final
 import orjson
 
 from tests.emulators.datastore_fixtures import PROJECT
-from tests.fleet.pairs import LEASE
+from tests.processes.fleet.pairs import LEASE
 from tests.reliability.rows import BLIND, EMULATED, Clients, Row
 from tests.reliability.scene import Scene
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from tests.fleet.pairs import Pair
+    from tests.processes.fleet.pairs import Pair
     from tests.reliability.scene import Scene
 
 SQLITE: Final = "sqlite"

@@ -3,7 +3,7 @@
 import asyncio
 import traceback
 
-from tests.fleet.pairs import LEASE
+from tests.processes.fleet.pairs import LEASE
 from tests.reliability.rows import Result, Row
 from tests.reliability.scene import Ground, Scene, scene
 from tests.reliability.verdict import judge

@@ -14,9 +14,9 @@ import aiohttp
 from tests.emulators.own import OwnEmulator
 from tests.emulators.proxy import Proxy, proxy
 from tests.emulators.redis_fixtures import RedisServer
-from tests.fleet.pairs import Emulated, Pair
-from tests.fleet.slots import DRAIN, Slot, port_to_keep
-from tests.fleet.truth import Truths
+from tests.processes.fleet.pairs import Emulated, Pair
+from tests.processes.fleet.slots import DRAIN, Slot, port_to_keep
+from tests.processes.fleet.truth import Truths
 from tests.processes.harness import Processes, processes
 from tests.reliability.calls import Calls
 from tests.reliability.load import Load

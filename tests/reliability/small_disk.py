@@ -13,7 +13,7 @@ from typing import Any
 import orjson
 
 from shared.model.words import Message
-from tests.fleet.pairs import LEASE, DeadLetter, Pair
+from tests.processes.fleet.pairs import LEASE, DeadLetter, Pair
 
 SIZE = "8m"
 _MAKE = f'mount -t tmpfs -o size={SIZE} tmpfs "$0" && echo made && read _'

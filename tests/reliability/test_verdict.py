@@ -1,6 +1,6 @@
 """The verdict sees what is lost, doubled, or nobody's; the table shows it; a row that failed says why."""
 
-from tests.fleet.truth import Truths
+from tests.processes.fleet.truth import Truths
 from tests.reliability.report import failures, table
 from tests.reliability.rows import SQLITE, Result
 from tests.reliability.table import ROWS

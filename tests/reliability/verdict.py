@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from tests.fleet.truth import Truths, split
+from tests.processes.fleet.truth import Truths, split
 
 
 class Verdict(NamedTuple):

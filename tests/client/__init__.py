@@ -1,1 +1,0 @@
-"""The Python client, against a service and against servers that misbehave."""

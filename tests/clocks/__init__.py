@@ -1,1 +1,0 @@
-"""Moves the clocks of running processes, one process at a time, by a preloaded library."""

@@ -1,1 +1,0 @@
-"""What the documents tell people to do."""

@@ -1,1 +1,0 @@
-"""The flusher by itself."""

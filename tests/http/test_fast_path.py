@@ -1,0 +1,262 @@
+"""The fast path and aiohttp answer the same bytes alike, and leave the same totals."""
+
+import asyncio
+import random
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+import uvloop
+
+from shared.model.errors import CountersinkError, OverloadedError, StorageFullError, TransientError
+from tests.http.both_ways import END, by_aiohttp, check, check_totals, connected, pair, post, refused
+from tests.http.service import Service
+
+GET: Final = b"GET /v1/counters/c?max_age=0 HTTP/1.1\r\nHost: h\r\n\r\n"
+_ITEMS: Final = b'[{"counter":"c"}]'
+BATCH: Final = b"POST /v1/increments HTTP/1.1\r\nHost: h\r\nContent-Length: %d\r\n\r\n%b" % (len(_ITEMS), _ITEMS)
+CHUNKED: Final = post(None, b"Transfer-Encoding: chunked\r\n") + b"c\r\n" + b'{"delta": 3}' + b"\r\n0\r\n\r\n"
+
+SHORT: Final = (
+    post(),
+    post(b""),
+    post(b"{}"),
+    post(b' {"delta": -7}\r\n'),
+    post(b'{"delta": 2, "id": "one"}'),
+    post(b'{"delta": 2, "id": "one"}'),
+    post(b'{"id": "two"}', b"Idempotency-Key: three\r\n"),
+    post(b'{"delta": 5}', b"Idempotency-Key: three\r\n"),
+    post(b'{"delta": 5}', b"idempotency-key:  three \r\n"),
+    post(None, b"Idempotency-Key: " + b"k" * 1_000 + b"\r\n"),
+    post(None, b"Connection: keep-alive\r\nAccept: */*\r\nUser-Agent: it/1 (x; y)\r\n"),
+    post(b"{}", b"connection: Keep-Alive\r\nContent-Type: text/plain\r\nX_Y: \r\n"),
+    post(name=b"d%41%2F%C3%A9"),
+    post(name=b"a.b~c!$&'()*+,;=:@-_"),
+    post(name=b"x" * 400),
+)
+"""What must go the short way."""
+
+_ODD_LENGTHS: Final = (b"", b"+0", b"-0", b"00", b"0 ", b"0,0", b"0x0", b"9" * 30)
+_ODD_LENGTHS_OF_TWO: Final = (b"02", b"2 ", b" 2", b"1", b"3", b"2\r\nA:\r\n 1")
+_ODD_HOSTS: Final = (b"", b"Host:\r\n", b"Host: a\r\nHost: a\r\n", b"Host: a b/c\r\n", b"X: y\r\n")
+_ODD_LINES: Final = (b"x", b": x", b"X : y", b" X: y", b"X: y\r\n z", b"X:\ty\t")
+_ODD_NAMES: Final = (
+    *(b"", b".", b"..", b"__x__", b"%", b"%zz", b"%FF", b"%00", b"%2E", b"a/b", b"a//", b"/", b"#x", b"a#x"),
+    *(b"c?", b"c?by=3", b"c?by=x", b"c?x=1", b"c?ack=none", b"c?wait=applied&timeout=0", b"c%3Fby=3"),
+    *(b"x" * 401, b"%41" * 400, b"\xc3\xa9", b"\xe9", b"a\x7fb", b"a|b", b'"', b"[]", b"^`{}\\"),
+)
+_LINE: Final = b"POST /v1/counters/c HTTP/1.1\r\n"
+_AFTER: Final = b"\r\nHost: h\r\n\r\n"
+LONG: Final = (
+    GET,
+    BATCH,
+    CHUNKED,
+    *(post(body) for body in (b"[]", b"{", b'{"delta": 1.5}', b'{"id": ""}', b'{"x": 1}', b'{"delta": 1, "delta": 2}')),
+    *(post(body) for body in (b"\xff", b"\x0b", b'{"id": "' + b"i" * 1_001 + b'"}', b" " * 2_000, b" " * 2_001)),
+    *(post(b" " * size) for size in (3_900, 5_000, 70_000)),
+    *(post(None, b"Idempotency-Key: %b\r\n" % key) for key in (b"", b"k" * 1_001, b"\xc3\xa9", b"\xe9", b"a\tb")),
+    post(None, b"Idempotency-Key: a\r\nIdempotency-Key: b\r\n"),
+    post(b'{"id": "z"}', b"Idempotency-Key: a\r\nIdempotency-Key: b\r\n"),
+    *(post(None, b"Content-Length: %b\r\n" % length) for length in _ODD_LENGTHS),
+    *(_LINE + b"Host: h\r\nContent-Length: %b\r\n\r\n{}" % length for length in _ODD_LENGTHS_OF_TWO),
+    post(b"{}", b"Content-Length: 2\r\n"),
+    *(post(None, b"Connection: %b\r\n" % how) for how in (b"close", b"", b"x", b"keep-alive, close", b"upgrade")),
+    post(None, b"Connection: keep-alive\r\nConnection: close\r\n"),
+    post(None, b"Proxy-Connection: close\r\n"),
+    post(None, b"Connection: upgrade\r\nUpgrade: nonsense\r\n"),
+    post(b"{}", b"Expect: 100-continue\r\n"),
+    post(b"{}", b"Content-Encoding: identity\r\n"),
+    post(b"{}", b"Content-Encoding: nonsense\r\n"),
+    post(b"{}", b"Transfer-Encoding: identity\r\n"),
+    post(None, b"Sec-WebSocket-Key1: x\r\n"),
+    *(_LINE + hosts + b"\r\n" for hosts in _ODD_HOSTS),
+    *(_LINE + b"Host: h\r\n" + line + b"\r\n\r\n" for line in _ODD_LINES),
+    *(b"POST /v1/counters/c " + http + _AFTER for http in (b"HTTP/1.0", b"HTTP/1.2", b"http/1.1", b"HTTP/2.0", b"")),
+    b"POST /v1/counters/c HTTP/1.0\r\nConnection: keep-alive\r\n\r\n",
+    b"POST  /v1/counters/c HTTP/1.1\r\nHost: h\r\n\r\n",
+    b"POST /v1/counters/c HTTP/1.1\nHost: h\n\n",
+    b"POST /v1/counters/c HTTP/1.1\r\nHost: h\n\r\n",
+    b"POST http://h/v1/counters/c HTTP/1.1\r\nHost: h\r\n\r\n",
+    *(method + b" /v1/counters/c HTTP/1.1" + _AFTER for method in (b"post", b"PUT", b"DELETE", b"HEAD", b"X")),
+    b"CONNECT h:80 HTTP/1.1" + _AFTER,
+    b"\r\n" + post(),
+    b"\r\n\r\n" + post(),
+    post() + b"\r\n",
+    *(post(name=name) for name in _ODD_NAMES),
+    *(post(None, b"X: y\r\n" * many) for many in (2, 200)),
+    *(post(None, b"".join(b"X%d: y\r\n" % n for n in range(many))) for many in (60, 100, 125, 130)),
+    post(None, b"X: " + b"y" * 3_000 + b"\r\n"),
+    post(None, b"X: " + b"y" * 9_000 + b"\r\n"),
+)
+"""What is unusual in some way or wrong; some of it goes the short way all the same."""
+
+
+@pytest.fixture
+async def services(tmp_path: Path) -> AsyncIterator[tuple[Service, Service]]:
+    async with pair(tmp_path) as both:
+        yield both
+        await check_totals(both)
+
+
+async def test_what_is_plain_goes_the_short_way_and_is_answered_the_same(services: tuple[Service, Service]) -> None:
+    for request in SHORT:
+        assert (await check(services, [request, END], patient=True)).startswith(b"HTTP/1.1 202 Accepted\r\n")
+    assert (await check(services, [*SHORT, END], patient=True)).count(b"HTTP/1.1 202 ") == len(SHORT)
+    assert [by_aiohttp(service) for service in services] == [len(SHORT) + 1, 3 * len(SHORT) + 1]
+
+
+async def test_what_is_not_is_answered_the_same(services: tuple[Service, Service]) -> None:
+    for request in LONG:
+        await check(services, [post(), request, post(), END], patient=True)
+    for request in await _http(services):
+        await check(services, [post(), request, post(), END])
+
+
+async def _http(services: tuple[Service, Service]) -> list[bytes]:
+    """Those of them after which the connection goes on. aiohttp forgets what came in one piece with what is not HTTP or
+    behind an upgrade that it does not know, and what comes in one piece is a matter of luck.
+    """
+    answers = {request: await check(services, [request, END], patient=True) for request in LONG}
+    return [request for request in LONG if b'{"version":' in answers[request] and b"Upgrade:" not in request]
+
+
+@pytest.mark.parametrize(
+    "around",
+    [
+        (_LINE + b"X: ", b""),
+        (GET + _LINE + b"X: ", b""),
+        (post(None, b"Transfer-Encoding: chunked\r\n") + b"%x\r\n" % len(post()), b"\r\n0\r\n\r\n"),
+        (_LINE + b"Host: h\r\nContent-Length: %d\r\n\r\n" % len(post()), b""),
+        (_LINE + b"Host: h\r\nContent-Length: %d\r\n\r\n " % (len(post()) + 2), b" "),
+        (GET + _LINE + b"Host: h\r\nContent-Length: %d\r\n\r\n" % len(post()), b""),
+    ],
+)
+async def test_what_only_looks_like_a_request_is_none(
+    services: tuple[Service, Service], around: tuple[bytes, bytes]
+) -> None:
+    for first in ((), (post(),)):
+        await check(services, [*first, around[0], post(), around[1] or END, END], patient=True)
+
+
+@pytest.mark.parametrize("where", ["name", "header", "value"])
+async def test_every_byte_everywhere_means_the_same(services: tuple[Service, Service], where: str) -> None:
+    for number in range(256):
+        byte = bytes([number])
+        request = {
+            "name": post(name=b"a%bb" % byte),
+            "header": post(None, b"X%bY: z\r\n" % byte),
+            "value": post(None, b"X: y%bz\r\n" % byte),
+        }[where]
+        await check(services, [request, END], patient=True)
+
+
+async def _check_mixtures(services: tuple[Service, Service], seed: int, rounds: int) -> None:
+    chance = random.Random(seed)
+    usual = [*SHORT, GET, BATCH, CHUNKED, post(b"[]"), post(name=b"c?by=3")]
+    unusual = await _http(services)
+    for _ in range(rounds):
+        requests = [chance.choice(usual) for _ in range(chance.randint(1, 12))]
+        if chance.random() < 0.2:
+            requests.insert(chance.randint(0, len(requests)), chance.choice(unusual))
+        stream = b"".join([*requests, END])
+        cuts = sorted(chance.sample(range(1, len(stream)), min(chance.choice([0, 1, 3, 20]), len(stream) - 1)))
+        if chance.random() < 0.5:  # where requests end, too
+            ends = [len(b"".join(requests[:count])) for count in range(1, len(requests) + 1)]
+            cuts = sorted({*cuts, *chance.sample(ends, chance.randint(1, len(ends)))})
+        pieces = [stream[start:end] for start, end in zip([0, *cuts], [*cuts, len(stream)], strict=True)]
+        await check(services, pieces, patient=chance.random() < 0.2)
+
+
+@pytest.mark.parametrize("seed", range(4))
+async def test_however_it_is_cut_and_pipelined(services: tuple[Service, Service], seed: int) -> None:
+    await _check_mixtures(services, seed, 50)
+
+
+def test_the_same_holds_on_uvloop(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with pair(tmp_path) as services:
+            for request in (*SHORT, *LONG):
+                await check(services, [post(), request, post(), END], patient=True)
+            await _check_mixtures(services, 99, 100)
+            await check_totals(services)
+
+    uvloop.run(run())
+
+
+@pytest.mark.parametrize(
+    "between", [GET, BATCH, post(b"[]", b"TE: x\r\n"), post(name=b"c?by=3"), post(b"{}", b"TE: x\r\n")]
+)
+async def test_after_what_went_the_long_way_the_short_one_is_open_again(
+    services: tuple[Service, Service], between: bytes
+) -> None:
+    head = between.index(b"\r\n\r\n") + 4
+    for service in services:
+        async with connected(service) as client:
+            for request in (post(), between, post(), between, post()):
+                await client.ask(request)
+            client.writer.write(between[:head])
+            if between[head:]:
+                await asyncio.sleep(0.02)  # so that it comes in two pieces, though it need not
+                client.writer.write(between[head:])
+            await client.until(lambda client=client: client.answers() == 6)  # type: ignore[misc]
+            await client.ask(post())
+    assert [by_aiohttp(service) for service in services] == [3, 7]
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        StorageFullError("the disk of x is full: free some space"),
+        TransientError("the broker does not answer"),
+        OverloadedError("too much waits to be applied", retry_after=2.5),
+    ],
+)
+async def test_a_publish_that_failed_is_said_in_the_same_words(
+    services: tuple[Service, Service], monkeypatch: pytest.MonkeyPatch, error: CountersinkError
+) -> None:
+    async def fail(_: object) -> None:
+        raise error
+
+    with monkeypatch.context() as patch:
+        for service in services:
+            patch.setattr(service.parts.publisher, "publish", fail)
+        before = refused()
+        answers = await check(services, [post(), post(b'{"id": "x"}'), END], patient=True)
+        assert answers.count(b"Retry-After: ") == 2
+        assert refused()[1] - before[1] == 4
+    assert [by_aiohttp(service) for service in services] == [1, 3]
+    assert (await check(services, [post(), END], patient=True)).startswith(b"HTTP/1.1 202 ")
+
+
+async def test_however_a_request_is_mutilated(services: tuple[Service, Service]) -> None:
+    """Bytes of a good one that are gone, doubled, exchanged or from elsewhere: both read the same in it, or nothing."""
+    chance = random.Random(7)
+    pieces = [
+        b"\r\n",
+        b"\n",
+        b"\r",
+        b"\r\n\r\n",
+        b":",
+        b" ",
+        b"\t",
+        b"\x00",
+        b"%",
+        b"?",
+        b"/",
+        b"0",
+        b"9",
+        b"{",
+        b'"',
+        b"\xff",
+    ]
+    for _ in range(150):
+        request = chance.choice(SHORT)
+        for _ in range(chance.randint(1, 3)):
+            begin = chance.randrange(len(request))
+            end = min(len(request), begin + chance.choice([0, 0, 1, 2, 9]))
+            middle = chance.choice(
+                [b"", request[begin:end] * 2, chance.choice(pieces), chance.choice(SHORT)[begin:end]]
+            )
+            request = request[:begin] + middle + request[end:]
+        await check(services, [request, END], patient=True)

@@ -1,0 +1,245 @@
+"""Requests on the short way and time: what waits behind them, idle connections, clients that go away, stopping."""
+
+import asyncio
+import gc
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+import ingest.server.server
+from ingest.server.connection import Connection
+from shared.model.errors import TransientError
+from shared.model.words import Message
+from shared.ports.broker import Check, at_any_time
+from tests.http.both_ways import Client, by_aiohttp, connected, post
+from tests.http.service import Service, running
+
+CLOSE: Final = b"Connection: close\r\n"
+
+
+class _Gate:
+    """Before the publisher; what is published waits for it to open."""
+
+    def __init__(self, service: Service, patch: pytest.MonkeyPatch) -> None:
+        self.open = asyncio.Event()
+        self.reached = asyncio.Event()
+        self.error: Exception | None = None
+        self._publish = service.parts.publisher.publish
+        patch.setattr(service.parts.publisher, "publish", self.publish)
+
+    async def publish(self, messages: Sequence[Message], check: Check = at_any_time) -> None:
+        self.reached.set()
+        await self.open.wait()
+        if self.error is not None:
+            raise self.error
+        await self._publish(messages)
+
+
+def connections(service: Service) -> list[Connection]:
+    assert service.ingest._runner is not None
+    server = service.ingest._runner.server
+    found: list[Any] = server.connections if server is not None else []
+    return found
+
+
+async def poll(condition: Any) -> None:
+    async with asyncio.timeout(20):
+        while not condition():
+            await asyncio.sleep(0.005)
+
+
+@pytest.fixture
+async def waiting(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[tuple[Service, Client, Connection, _Gate]]:
+    """A client whose request is on the short way, and waits."""
+    gate = _Gate(service, monkeypatch)
+    async with connected(service) as client:
+        client.writer.write(post(b'{"delta": 1}', name=b"first"))
+        await gate.reached.wait()
+        (connection,) = connections(service)
+        assert connection._draft is not None
+        yield service, client, connection, gate
+    gate.open.set()
+    await poll(lambda: connection not in connections(service))
+
+
+Waiting = tuple[Service, Client, Connection, _Gate]
+
+
+async def test_what_comes_behind_is_answered_in_order_on_either_way(waiting: Waiting) -> None:
+    service, client, connection, gate = waiting
+    behind = post(b'{"delta": 2}')
+    client.writer.write(behind)
+    await poll(lambda: connection._held == behind)
+    gate.open.set()
+    await client.until(lambda: client.answers() == 2)
+    assert by_aiohttp(service) == 0
+    gate.open.clear()
+    client.writer.write(post(b'{"delta": 3}'))
+    await poll(lambda: connection._draft is not None)
+    read = b"GET /v1/counters/c?max_age=0 HTTP/1.1\r\nHost: h\r\n"
+    client.writer.write(read + b"\r\n" + post(b"[]") + post(b'{"delta": 4}') + read + CLOSE + b"\r\n")
+    gate.open.set()
+    await client.until(lambda: client.closed)
+    statuses = [part[:3] for part in client.seen.split(b"HTTP/1.1 ")[1:]]
+    assert statuses == [b"202", b"202", b"202", b"200", b"400", b"202", b"200"]
+    assert client.seen.index(b'"value":5') < client.seen.index(b'"value":9')
+
+
+async def test_what_comes_behind_is_held_up_to_a_bound(waiting: Waiting) -> None:
+    service, client, connection, gate = waiting
+    many = 600
+    client.writer.write(post(b'{"delta": 1}', headers=b"X: %b\r\n" % (b"x" * 1_000)) * many)
+    await poll(lambda: connection._held)
+    for _ in range(20):
+        await asyncio.sleep(0.005)
+        assert len(connection._held) <= 300_000
+    gate.open.set()
+    await client.until(lambda: client.answers() == many + 1)
+    assert await service.totals() == {"c": many, "first": 1}
+
+
+@pytest.mark.parametrize("fails", [False, True])
+@pytest.mark.parametrize("abort", [False, True])
+async def test_a_client_that_goes_away_leaves_nothing_behind(waiting: Waiting, fails: bool, abort: bool) -> None:
+    service, client, connection, gate = waiting
+    if fails:
+        gate.error = TransientError("the broker does not answer")
+    if abort:
+        client.writer.transport.abort()
+    else:
+        client.writer.close()
+    await poll(lambda: connection._ends)
+    gate.open.set()
+    await poll(lambda: connection._draft is None)
+    await poll(lambda: not connections(service))
+    gc.collect()  # an exception that nobody asked for would be logged
+    await asyncio.sleep(0)
+    gate.error = None
+    assert await service.totals() == ({} if fails else {"first": 1})
+
+
+async def test_a_client_that_goes_away_with_more_behind(waiting: Waiting) -> None:
+    service, client, connection, gate = waiting
+    client.writer.write(post())
+    await poll(lambda: connection._held)
+    client.writer.transport.abort()
+    gate.open.set()
+    await poll(lambda: connection not in connections(service))
+    assert (await service.totals())["first"] == 1
+
+
+async def test_an_active_connection_stays_open_and_an_idle_one_does_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ingest.server.server, "IDLE", idle := 0.4)
+    loop = asyncio.get_running_loop()
+    async with running(tmp_path) as service, connected(service) as client:
+        begun = loop.time()
+        while loop.time() - begun < 3 * idle:
+            await client.ask(post())
+            await asyncio.sleep(idle / 10)
+        assert not client.closed
+        gate = _Gate(service, monkeypatch)
+        client.writer.write(post())
+        await gate.reached.wait()
+        await asyncio.sleep(2.5 * idle)
+        assert not client.closed
+        gate.open.set()
+        answers = client.answers()
+        await client.until(lambda: client.answers() > answers)
+        ended = loop.time()
+        await client.until(lambda: client.closed)
+        assert 0.9 * idle < loop.time() - ended < 10
+        assert by_aiohttp(service) == 0
+
+
+async def test_a_client_that_does_not_read_answers_is_read_no_further(waiting: Waiting) -> None:
+    service, client, connection, gate = waiting
+    transport = connection.transport
+    assert transport is not None
+    write = transport.write
+
+    class Full:
+        """As a transport is whose buffer is full after the first answer."""
+
+        def write(self, data: bytes) -> None:
+            write(data)
+            connection.pause_writing()
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(transport, name)
+
+    connection.transport = Full()  # type: ignore[assignment]
+    gate.open.set()
+    await client.until(lambda: client.answers() == 1)
+    connection.transport = transport
+    client.writer.write(post())
+    await poll(lambda: connection._held)
+    assert client.answers() == 1
+    connection.resume_writing()
+    await client.until(lambda: client.answers() == 2)
+    assert by_aiohttp(service) == 0
+
+
+async def test_stopping_answers_what_is_under_way_and_closes_what_is_idle(waiting: Waiting) -> None:
+    service, client, connection, gate = waiting
+    async with connected(service) as idle:
+        await poll(lambda: len(connections(service)) == 2)
+        client.writer.write(post())  # is not taken any more
+        await poll(lambda: connection._held)
+        stopping = asyncio.create_task(service.ingest.stop())
+        await idle.until(lambda: idle.closed)
+        assert not stopping.done()
+        assert not client.closed
+        gate.open.set()
+        await stopping
+        await client.until(lambda: client.closed)
+        assert client.answers() == 1
+        assert client.seen.startswith(b"HTTP/1.1 202 ")
+        assert {name for name, _ in (await _views(service)).items()} == {"first"}
+
+
+async def _views(service: Service) -> dict[str, Any]:
+    return dict.fromkeys(await service.parts.overlay.names(""), True)
+
+
+async def test_stopping_gives_up_after_the_drain_timeout(waiting: Waiting) -> None:
+    service, client, _, _ = waiting
+    loop = asyncio.get_running_loop()
+    begun = loop.time()
+    assert service.ingest._runner is not None
+    await service.ingest._runner.cleanup()
+    assert 0.9 < loop.time() - begun < 4  # it is 1 second
+    await client.until(lambda: client.closed)
+    assert client.seen == b""
+
+
+async def test_stopping_under_load_keeps_each_promise(tmp_path: Path) -> None:
+    async with running(tmp_path, drain_timeout=20.0) as service:
+        sent = 0
+
+        async def load(client: Client) -> None:
+            nonlocal sent
+            while not client.closed:
+                answers = client.answers() + 1
+                client.writer.write(post())
+                sent += 1
+                await client.until(lambda answers=answers: client.closed or client.answers() >= answers)  # type: ignore[misc]
+
+        async with asyncio.TaskGroup() as tasks:
+            clients = [Client(*await asyncio.open_connection(*service.address)) for _ in range(30)]
+            for client in clients:
+                tasks.create_task(load(client))
+            await poll(lambda: sent > 500)
+            await service.ingest.stop()
+        answered = sum(client.seen.count(b"HTTP/1.1 202 ") for client in clients)
+        await service.apply()
+        async with service.parts.store.snapshot() as snapshot:
+            totals, _ = await snapshot.read(["c"], frozenset())
+        assert totals["c"].value == answered > 400  # all that was counted was answered, too
+        for client in clients:
+            client.writer.close()

@@ -1,0 +1,139 @@
+"""The shards of a counter, and what operators ask for."""
+
+from pathlib import Path
+
+import pytest
+
+from shared.model.words import SHARD_FULL, Commit, ShardAdd
+from tests.http import contract
+from tests.http.answer import Answer
+from tests.http.service import Service, running
+
+
+async def test_shards_are_raised_and_never_lowered(service: Service) -> None:
+    await service.incr("a/b", b'{"delta": 5}')
+    await service.apply()
+    for asked, expected in ((4, 4), (2, 4), (4, 4), (1, 4), (100, 100)):
+        answer = await service.ask("PUT", "/v1/counters/a%2Fb/shards", b'{"shards": %d}' % asked)
+        assert (answer.status, answer.json) == (200, {"name": "a/b", "shards": expected})
+        assert (await service.read("a/b"))["shards"] == expected
+    assert await service.value("a/b") == 5
+
+
+async def test_a_counter_with_many_shards_counts_as_before(service: Service) -> None:
+    await service.ask("PUT", "/v1/counters/c/shards", b'{"shards": 8}')
+    assert (await service.read("c"))["exists"]
+    for _ in range(20):
+        await service.incr("c")
+        await service.apply()
+    reading = await service.read("c")
+    assert (reading["value"], reading["shards"]) == (20, 8)
+
+
+@pytest.mark.parametrize(
+    "shards", ["0", "-1", "101", "1.0", "1e1", "true", "null", '"4"', "[4]", "18446744073709551616"]
+)
+async def test_shards_beyond_the_maximum_or_not_whole_are_422(service: Service, shards: str) -> None:
+    answer = await service.ask("PUT", "/v1/counters/c/shards", f'{{"shards": {shards}}}'.encode())
+    assert (answer.status, answer.field) == (422, "shards")
+    assert not (await service.read("c"))["exists"]
+
+
+async def test_the_maximum_is_a_setting(tmp_path: Path) -> None:
+    async with running(tmp_path, max_shards=3) as service:
+        assert (await service.ask("PUT", "/v1/counters/c/shards", b'{"shards": 3}')).status == 200
+        assert (await service.ask("PUT", "/v1/counters/c/shards", b'{"shards": 4}')).status == 422
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "field"),
+    [
+        (None, 400, None),
+        (b"", 400, None),
+        (b"4", 400, None),
+        (b"{", 400, None),
+        (b'{"shards": 4, "shards": 5}', 400, None),
+        (b"{}", 422, "shards"),
+        (b'{"shard": 4}', 422, "shard"),
+        (b'{"shards": 4, "num": 5}', 422, "num"),
+        (b'{"shards": 4, "compact": 1}', 422, "compact"),
+        (b'{"compact": true}', 422, "shards"),
+    ],
+)
+async def test_a_body_that_is_not_shards_is_refused(
+    service: Service, body: bytes | None, status: int, field: str | None
+) -> None:
+    answer = await service.ask("PUT", "/v1/counters/c/shards", body)
+    assert (answer.status, answer.field) == (status, field)
+    assert await service.totals() == {}
+
+
+async def ask_shards(service: Service, number: int, *, compact: bool = True, name: str = "c") -> Answer:
+    body = b'{"shards": %d, "compact": %b}' % (number, b"true" if compact else b"false")
+    return await service.ask("PUT", f"/v1/counters/{name}/shards", body)
+
+
+async def test_compaction_has_to_be_asked_for_and_keeps_the_total(service: Service) -> None:
+    await ask_shards(service, 9, compact=False)
+    for _ in range(30):
+        await service.incr("c")
+        await service.apply()
+    assert (await ask_shards(service, 2, compact=False)).json == {"name": "c", "shards": 9}
+    await service.incr("c")
+    asked = await _metric(service, 'countersink_compactions_total{why="asked"}')
+    assert (await ask_shards(service, 2)).json == {"name": "c", "shards": 2}
+    assert await _metric(service, 'countersink_compactions_total{why="asked"}') == asked + 1
+    assert (await service.read("c"))["value"] == 31
+    await service.apply()
+    counter = await service.read("c")
+    assert (counter["value"], counter["shards"]) == (31, 2)
+    assert (await ask_shards(service, 5)).json == {"name": "c", "shards": 5}
+    assert (await ask_shards(service, 3, name="new")).json == {"name": "new", "shards": 3}
+
+
+async def test_no_shard_goes_beside_an_ndb_application(tmp_path: Path) -> None:
+    async with running(tmp_path, ndb_writers="yes") as service:
+        await ask_shards(service, 5, compact=False)
+        refused = await ask_shards(service, 1)
+        assert refused.status == 409
+        assert "COUNTERSINK_NDB_WRITERS" in refused.json["detail"]
+        assert (await service.read("c"))["shards"] == 5
+
+
+async def test_what_does_not_fit_into_fewer_is_said(service: Service) -> None:
+    adds = tuple(ShardAdd("c", shard, SHARD_FULL, 3) for shard in range(3))
+    await service.parts.store.apply(Commit((), adds))
+    refused = await ask_shards(service, 1)
+    assert (refused.status, "holds too much for 1 shard" in refused.json["detail"]) == (409, True)
+    assert (await service.read("c"))["value"] == 3 * SHARD_FULL
+
+
+async def test_alive_ready_and_version_say_so(service: Service) -> None:
+    assert (await service.get("/healthz")).json == {"status": "alive"}
+    assert (await service.get("/readyz")).json == {"status": "ready"}
+    assert (await service.get("/version")).json == {"version": contract.VERSION}
+    assert (await service.get("/healthz?probe=1")).status == 200
+
+
+async def _metric(service: Service, name: str) -> float:
+    lines = (await service.get("/metrics")).body.decode().splitlines()
+    (value,) = [line.split()[-1] for line in lines if line.startswith(f"{name} ")]
+    return float(value)
+
+
+async def test_metrics_count_what_was_accepted_rejected_and_applied(service: Service) -> None:
+    names = [f"countersink_{what}_increments_total" for what in ("accepted", "rejected", "applied", "deduplicated")]
+    before = [await _metric(service, name) for name in names]
+    await service.incr("c", b'{"id": "x"}')
+    await service.incr("c", b'{"id": "x"}')
+    await service.post("/v1/increments", b'[{"counter": "c", "delta": 9}, {"counter": ""}]')
+    await service.incr("c", b'{"delta": 0.5}')
+    await service.apply()
+    after = [await _metric(service, name) for name in names]
+    assert [int(now - then) for now, then in zip(after, before, strict=True)] == [3, 2, 2, 1]
+
+
+async def test_metrics_are_prometheus_text(service: Service) -> None:
+    answer = await service.get("/metrics")
+    assert answer.headers["Content-Type"].startswith("text/plain; version=")
+    assert b"# TYPE countersink_accepted_increments_total counter" in answer.body

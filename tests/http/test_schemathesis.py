@@ -1,0 +1,49 @@
+"""Schemathesis asks a running Countersink everything that its OpenAPI document allows and much that it forbids."""
+
+import asyncio
+import sys
+from pathlib import Path
+
+import orjson
+
+from tests.http.contract import DOCUMENT
+from tests.meta.checkout import ROOT
+from tests.processes.harness import processes
+
+
+async def _ask(url: str, document: str, folder: Path, *more: str) -> tuple[int, str]:
+    """What the command says. It leaves its own files where it is started."""
+    command = [sys.executable, "-m", "schemathesis.cli", "--config-file", str(ROOT / "tests/http/schemathesis.toml")]
+    process = await asyncio.create_subprocess_exec(
+        *(*command, "run", document, "--url", url, "--no-color", "--continue-on-failure", *more),
+        cwd=folder,
+        env={"PYTHONPATH": str(ROOT)},
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+    try:
+        said, _ = await process.communicate()
+    except BaseException:  # nobody waits for it any more
+        process.kill()
+        await process.wait()
+        raise
+    assert process.returncode is not None
+    return process.returncode, said.decode()
+
+
+async def test_the_service_is_as_it_is_described(tmp_path: Path) -> None:
+    async with processes(tmp_path) as started:
+        url = (await started.start("up", "--port", "0")).url
+        code, said = await _ask(url, f"{url}/openapi.json", tmp_path)
+        assert code == 0, said
+        assert "Tested: 17" in said, said
+        for phase in ("Coverage", "Fuzzing", "Stateful"):
+            assert f"✅ {phase}" in said, said
+        # And would be seen if it were not.
+        wrong = tmp_path / "wrong.json"
+        schema = DOCUMENT["paths"]["/version"]["get"]["responses"]["200"]["content"]["application/json"]["schema"]
+        text, other = orjson.dumps(schema), orjson.dumps(schema | {"required": ["version", "more"]})
+        wrong.write_bytes(orjson.dumps(DOCUMENT).replace(text, other))
+        code, said = await _ask(url, str(wrong), tmp_path, "--include-operation-id", "version", "--max-examples", "1")
+        assert code == 1, said
+        assert "violates schema" in said, said

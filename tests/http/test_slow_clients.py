@@ -1,0 +1,297 @@
+"""Clients that send slowly, do not read, are too many, or close their sending side, on both paths."""
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from ingest.server import connection_limit, slow_clients
+from ingest.server.slow_clients import LONGEST_HEAD
+from shared.runtime import metrics
+from tests.http import answer, contract
+from tests.http.both_ways import Client, connected, post
+from tests.http.service import Service, running
+
+HEAD_TIMEOUT: Final = 0.3
+MOST: Final = 8
+GET: Final = b"GET /v1/counters/c?max_age=0 HTTP/1.1\r\nHost: h\r\n\r\n"
+LARGE: Final = b"GET /openapi.json HTTP/1.1\r\nHost: h\r\n\r\n"
+CLOSE: Final = b"Connection: close\r\n"
+STARTS: Final = (b"P", b"POST /v1/counters/c HTTP/1.1\r\n", post()[:-1], b"GET / HTTP/1.1\r\nX: y")
+
+
+@pytest.fixture(autouse=True)
+def _looks_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection_limit, "LOOK", 0.05)
+
+
+@pytest.fixture(params=[True, False], ids=["short", "long"])
+async def service(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Service]:
+    async with running(tmp_path, short=request.param, head_timeout=HEAD_TIMEOUT, max_connections=MOST) as it:
+        yield it
+
+
+async def poll(condition: Callable[[], object]) -> None:
+    async with asyncio.timeout(20):
+        while not condition():
+            await asyncio.sleep(0.005)
+
+
+def open_now(service: Service) -> int:
+    assert service.ingest._runner is not None
+    server = service.ingest._runner.server
+    return len(getattr(server, "crowd", ()))
+
+
+def closed(why: str) -> float:
+    return float(metrics.CLOSED.labels(why)._value.get())
+
+
+def problem_in(client: Client) -> int:
+    found = answer.parse(client.seen)
+    contract.check_problem(found)
+    assert found.headers["Connection"] == "close"
+    return found.status
+
+
+@pytest.mark.parametrize("start", STARTS)
+@pytest.mark.parametrize("after", [b"", post(), GET])
+async def test_a_head_that_does_not_end_is_408(service: Service, start: bytes, after: bytes) -> None:
+    loop = asyncio.get_running_loop()
+    begun = loop.time()
+    async with connected(service) as client:
+        if after:
+            begun = loop.time()
+            await client.ask(after)
+            client.seen = b""
+        client.writer.write(start)
+        await client.until(lambda: client.closed)
+        assert HEAD_TIMEOUT < loop.time() - begun < 10
+        assert problem_in(client) == 408
+
+
+async def test_a_head_that_drips_is_408(service: Service) -> None:
+    loop = asyncio.get_running_loop()
+    async with connected(service) as client:
+        begun = loop.time()
+        client.writer.write(STARTS[1] + b"X: ")
+        while not client.closed:
+            client.writer.write(b"y")
+            await asyncio.sleep(0.02)
+            assert loop.time() - begun < 10
+        assert problem_in(client) == 408
+
+
+@pytest.mark.parametrize("said", [b"", b"\r\n", b"\r\n" * 20])
+async def test_a_client_that_sends_no_request_gets_no_answer(service: Service, said: bytes) -> None:
+    loop = asyncio.get_running_loop()
+    begun = loop.time()
+    async with connected(service) as client:
+        client.writer.write(said)
+        await client.until(lambda: client.closed)
+        assert HEAD_TIMEOUT < loop.time() - begun < 10
+        assert client.seen == b""
+
+
+@pytest.mark.parametrize("request_", [post(), GET, post() + b"\r\n"])
+async def test_a_client_that_has_sent_a_request_may_idle_longer(service: Service, request_: bytes) -> None:
+    async with connected(service) as client:
+        for _ in range(2):
+            await client.ask(request_)
+            await asyncio.sleep(2 * HEAD_TIMEOUT)
+            assert not client.closed
+
+
+async def test_a_head_in_pieces_has_a_longest_length(service: Service) -> None:
+    async with connected(service) as client:
+        client.writer.write(STARTS[1])
+        for number in range(2 * LONGEST_HEAD // 4_000):
+            if client.closed or client.seen:
+                break
+            client.writer.write(b"X%d: %b\r\n" % (number, b"y" * 4_000))
+            await asyncio.sleep(0.005)
+        await client.until(lambda: client.closed)
+        assert problem_in(client) == 431
+
+
+@contextlib.asynccontextmanager
+async def deaf(service: Service) -> AsyncIterator[asyncio.StreamWriter]:
+    """A client that reads nothing, and for whom the kernel keeps little."""
+    sock = socket.socket()
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+    sock.setblocking(False)
+    await asyncio.get_running_loop().sock_connect(sock, service.address)
+    reader, writer = await asyncio.open_connection(sock=sock, limit=1)
+    writer.transport.pause_reading()  # type: ignore[attr-defined]
+    try:
+        yield writer
+    finally:
+        writer.transport.abort()
+        with contextlib.suppress(ConnectionError):
+            await reader.read()
+
+
+@pytest.mark.parametrize("request_", [LARGE, b"GET /metrics HTTP/1.1\r\nHost: h\r\n\r\n", GET])
+async def test_a_client_that_does_not_read_is_dropped(
+    service: Service, monkeypatch: pytest.MonkeyPatch, request_: bytes
+) -> None:
+    monkeypatch.setattr(slow_clients, "UNREAD", 0.3)
+    before = closed("unread")
+    async with deaf(service) as writer:
+        writer.write(request_ * (20_000_000 // (50_000 if request_ is LARGE else 400)))
+        async with asyncio.timeout(60):
+            while closed("unread") == before:
+                assert all(its.get_write_buffer_size() < 1_000_000 for its in _sockets(service))
+                await asyncio.sleep(0.01)
+    await poll(lambda: not open_now(service))
+
+
+def _sockets(service: Service) -> list[asyncio.Transport]:
+    assert service.ingest._runner is not None
+    connections = getattr(service.ingest._runner.server, "connections", [])
+    return [item._socket for item in connections if item._socket is not None]
+
+
+async def test_a_client_that_does_not_read_the_last_answer_is_dropped_too(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is not so long that we would have to stop, but the connection can't be closed before it is read."""
+    monkeypatch.setattr(slow_clients, "UNREAD", 0.3)
+    before = closed("unread")
+    async with deaf(service) as writer:
+        await poll(lambda: _sockets(service))
+        _sockets(service)[0].get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4_096)
+        writer.write(LARGE.replace(b"\r\n\r\n", b"\r\n" + CLOSE + b"\r\n"))
+        await poll(lambda: closed("unread") > before)
+    await poll(lambda: not open_now(service))
+
+
+@contextlib.asynccontextmanager
+async def many(service: Service, count: int, each: Callable[[Client], Awaitable[None]]) -> AsyncIterator[list[Client]]:
+    async with contextlib.AsyncExitStack() as stack:
+        clients = []
+        for number in range(count):
+            client = await stack.enter_async_context(connected(service))
+            clients.append(client)
+            await poll(lambda number=number: open_now(service) == number + 1)  # type: ignore[misc]
+            await each(client)
+        yield clients
+
+
+async def test_one_too_many_gets_in_for_the_one_that_was_idle_longest(service: Service) -> None:
+    async with many(service, MOST, lambda client: client.ask(post())) as clients:
+        await clients[0].ask(GET)
+        for number in range(3):
+            async with connected(service) as client:
+                await client.ask(post())
+                gone = clients[1 + number]
+                await gone.until(lambda gone=gone: gone.closed)  # type: ignore[misc]
+                assert sum(client.closed for client in clients) == 1 + number
+            await poll(lambda: open_now(service) < MOST)
+            late = await _opened(service)
+            clients.append(late)
+        for client in clients[MOST:]:
+            client.writer.close()
+    assert await service.value("c") == MOST + 3
+
+
+async def _opened(service: Service) -> Client:
+    before = open_now(service)
+    client = Client(*await asyncio.open_connection(*service.address))
+    await poll(lambda: open_now(service) == before + 1)
+    await client.ask(GET)
+    return client
+
+
+async def test_slow_clients_are_dropped_before_idle_ones(service: Service) -> None:
+    async with many(service, MOST - 2, lambda client: client.ask(post())) as clients:
+        slow = [Client(*await asyncio.open_connection(*service.address)) for _ in range(2)]
+        slow[0].writer.write(b"POST /v1/counters/c HTTP/1.1\r\nHost: h\r\n")
+        slow[1].writer.write(b"POST /v1/counters/c HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\n\r\n{")
+        await poll(lambda: open_now(service) == MOST)
+        others = []
+        for client in slow:
+            others.append(Client(*await asyncio.open_connection(*service.address)))
+            await client.until(lambda client=client: client.closed)  # type: ignore[misc]
+            await others[-1].ask(post())
+        assert not any(client.closed for client in clients)
+        for client in (*slow, *others):
+            client.writer.close()
+
+
+async def test_where_all_wait_for_us_one_too_many_is_503(service: Service) -> None:
+    waits = post(name=b"c?wait=applied&timeout=30")
+
+    async def ask(client: Client) -> None:
+        client.writer.write(waits)
+
+    async with many(service, MOST, ask) as clients:
+        await poll(lambda: service.ingest.publishing is not None and len(clients) == MOST)
+        for request in (post(), GET, post(b"{}")):
+            async with connected(service) as client:
+                client.writer.write(request)
+                await client.until(lambda client=client: client.closed)  # type: ignore[misc]
+                assert problem_in(client) == 503
+        async with contextlib.AsyncExitStack() as stack:
+            flood = [await stack.enter_async_context(connected(service)) for _ in range(connection_limit.SPARE + 20)]
+            await poll(lambda: sum(client.closed for client in flood) >= 20)
+            assert not any(client.seen for client in flood)
+        async with service.applying():
+            for client in clients:
+                await client.until(lambda client=client: b'"value":' in client.seen)  # type: ignore[misc]
+    await poll(lambda: open_now(service) < MOST)
+    assert await service.value("c") == MOST
+
+
+@pytest.mark.parametrize("pieces", [[1], [1, 1], [3], [60]])
+@pytest.mark.parametrize("request_", [post(), post(b'{"delta": 1}'), post(None, b"TE: x\r\n")])
+async def test_a_client_that_closed_its_sending_side_is_answered(
+    service: Service, pieces: list[int], request_: bytes
+) -> None:
+    reader, writer = await asyncio.open_connection(*service.address)
+    for piece in pieces:
+        writer.write(request_ * piece)
+        await asyncio.sleep(0.001)
+    writer.write_eof()
+    async with asyncio.timeout(20):
+        seen = await reader.read()
+    assert seen.count(b"HTTP/1.1 202 ") == sum(pieces)
+    writer.close()
+    await poll(lambda: not open_now(service))
+
+
+async def test_a_client_that_closed_its_sending_side_gets_a_slow_answer(service: Service) -> None:
+    reader, writer = await asyncio.open_connection(*service.address)
+    writer.write(post(name=b"c?wait=applied") + post(name=b"c?wait=applied"))
+    writer.write_eof()
+    async with service.applying(), asyncio.timeout(20):
+        seen = await reader.read()
+    assert seen.count(b"HTTP/1.1 200 ") == 2
+    writer.close()
+
+
+@pytest.mark.parametrize("rest", [b"POST /v1/counters/d HTTP/1.1\r\n", b"POS", b"\r\n"])
+async def test_half_a_request_of_a_client_that_closed_its_sending_side_does_not_count(
+    service: Service, rest: bytes
+) -> None:
+    seen = await service.send(post() + GET + rest, hang_up=True)
+    assert seen.count(b"HTTP/1.1 2") == 2
+    assert await service.totals() == {"c": 1}
+
+
+@pytest.mark.parametrize("when", [0, 0.001, 0.01])
+@pytest.mark.parametrize("request_", [post(), post() * 50, LARGE * 200, post()[:-1], post(b"{}")[:-1]])
+async def test_a_client_that_breaks_off_leaves_nothing_open(service: Service, request_: bytes, when: float) -> None:
+    sock = socket.create_connection(service.address)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\x00\x00\x00\x00\x00\x00\x00")  # close is a reset
+    sock.setblocking(False)
+    with contextlib.suppress(BlockingIOError):
+        sock.send(request_)
+    await asyncio.sleep(when)
+    sock.close()
+    await poll(lambda: not open_now(service))
+    assert (await service.incr("c")).status == 202

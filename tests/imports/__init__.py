@@ -1,1 +1,0 @@
-"""Tests of countersink import, without a server."""

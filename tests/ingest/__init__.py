@@ -1,1 +1,0 @@
-"""Ingest by itself."""

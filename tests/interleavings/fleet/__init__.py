@@ -1,0 +1,1 @@
+"""A fleet of real processes, in disorder that Hypothesis draws."""

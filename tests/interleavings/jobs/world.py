@@ -1,0 +1,320 @@
+"""Workers that do one job on a network that loses and repeats, while they are killed, under one seed."""
+
+import asyncio
+import random
+from collections.abc import Collection, Coroutine, Mapping, Sequence
+from itertools import count
+
+import orjson
+
+from flusher.flush.flusher import Flusher
+from flusher.flush.policy import FlushPolicy
+from flusher.jobs.action import Visit
+from flusher.jobs.add import Adding
+from flusher.jobs.compact import Compacting
+from flusher.jobs.export import Exporting
+from flusher.jobs.reset import Setting
+from flusher.jobs.runner import Runner
+from flusher.jobs.worker import Worker
+from shared.counters.compaction import Compactor
+from shared.counters.reader import Reader
+from shared.counters.setter import Setter
+from shared.memory.broker import MemoryBroker, MemoryOverlay
+from shared.memory.jobs import MemoryJobs, MemoryTasks
+from shared.memory.store import MemoryStore
+from shared.model import notes
+from shared.model.jobs import ADD, ALL, COMPACT, DELETE, DONE, EXPORT, RESET, Done, Job, JobState, Task, lifetime_of_job
+from shared.model.receipts import DAY, lifetime
+from shared.model.words import Envelope, Reading
+from shared.ports.jobs import Lease
+from shared.runtime.supervise import Stop
+from shared.wire.codec import encode
+from tests.interleavings.simulation.loop import OWNER, VirtualLoop
+from tests.interleavings.simulation.network import Network
+from tests.interleavings.simulation.system import LoopClock
+from tests.interleavings.steps.network import RemoteOverlay, RemoteStore
+from tests.world.flushing import tools_of
+
+LEASE = 2.0
+LIVE = lifetime(7 * DAY, of_client=True)
+LONGEST = 600.0
+"""Virtual seconds in which a job is done."""
+PREFIX = "p:"
+
+
+class RemoteJobs:
+    """Jobs as one process sees them."""
+
+    def __init__(self, network: Network, owner: str, jobs: MemoryJobs) -> None:
+        self._network, self._owner, self._jobs = network, owner, jobs
+
+    async def create(self, job: Job) -> tuple[JobState, bool]:
+        made: tuple[JobState, bool] = await self._network.call(self._owner, "create", lambda: self._jobs.create(job))
+        return made
+
+    async def get(self, job: str) -> JobState | None:
+        found: JobState | None = await self._network.call(self._owner, "get", lambda: self._jobs.get(job))
+        return found
+
+    async def record(self, done: Done) -> Done | None:
+        kept: Done | None = await self._network.call(self._owner, "record", lambda: self._jobs.record(done))
+        return kept
+
+    async def recorded(self, job: str, begins: Collection[str]) -> Mapping[str, Done]:
+        found: Mapping[str, Done] = await self._network.call(
+            self._owner, "recorded", lambda: self._jobs.recorded(job, begins)
+        )
+        return found
+
+    async def end(self, job: str, state: str, when: int, why: str = "") -> None:
+        await self._network.call(self._owner, "end", lambda: self._jobs.end(job, state, when, why))
+
+    async def chunks(self, job: str, after: str, limit: int) -> Sequence[tuple[str, bytes]]:
+        return await self._jobs.chunks(job, after, limit)
+
+    async def sweep(self, now: int, limit: int) -> int:
+        return await self._jobs.sweep(now, limit)
+
+
+class RemoteTasks:
+    """The queue as one process sees it."""
+
+    def __init__(self, network: Network, owner: str, tasks: MemoryTasks) -> None:
+        self._network, self._owner, self._tasks = network, owner, tasks
+
+    async def publish(self, tasks: Sequence[Task]) -> None:
+        await self._network.call(self._owner, "publish", lambda: self._tasks.publish(tasks))
+
+    async def pull(self, limit: int, wait: float) -> Sequence[Lease]:
+        leases: Sequence[Lease] = await self._network.call(self._owner, "pull", lambda: self._tasks.pull(limit, 0))
+        if not leases:
+            await asyncio.sleep(wait)
+        return leases
+
+    async def extend(self, tokens: Sequence[str]) -> None:
+        await self._network.call(self._owner, "extend", lambda: self._tasks.extend(tokens))
+
+    async def ack(self, tokens: Sequence[str]) -> None:
+        await self._network.call(self._owner, "ack", lambda: self._tasks.ack(tokens))
+
+    async def give_back(self, tokens: Sequence[str]) -> None:
+        await self._network.call(self._owner, "give back", lambda: self._tasks.give_back(tokens))
+
+
+class World:
+    """One job, and what must be true of it."""
+
+    def __init__(self, seed: int) -> None:
+        random.seed(seed)  # of pauses
+        self.random = random.Random(seed)
+        self.loop = VirtualLoop()
+        self.clock = LoopClock(self.loop)
+        self.network = Network(self.random, loss=self.random.choice([0.0, 0.02, 0.1]))
+        self.store = MemoryStore(self.clock)
+        self.broker = MemoryBroker(self.clock, LEASE)
+        self.overlay = MemoryOverlay(self.broker)
+        self.jobs = MemoryJobs()
+        self.tasks = MemoryTasks(self.clock, LEASE)
+        self.names = (f"process {number}" for number in count())
+        self.workers: list[str] = []
+        self.mistakes: list[BaseException] = []
+        self.page = self.random.randint(2, 12)
+        self.counted: dict[str, list[int]] = {}
+        """Deltas of each counter, in their order. Each sum of them is that of one of its parts alone."""
+        self.before: dict[str, int] = {}
+        """How many deltas the counters had that were there when the job began."""
+        self.after: dict[str, int] = {}
+        """And all counters, when it was done."""
+        now = int(self.clock.now() * 1000)
+        kind = self.random.choice([ADD, ADD, RESET, DELETE, EXPORT, COMPACT])
+        number = {ADD: self.random.choice([2, -2, 7 * 4**15]), COMPACT: self.random.choice([1, 2])}.get(kind, 0)
+        self.job = Job("j", kind, PREFIX, number, now, now + lifetime_of_job(kind, LIVE))
+        self.large: set[str] = set()
+        """Counters that had more shards when the job began than a compaction leaves."""
+        self.grown: set[str] = set()
+        """Those that were given some meanwhile."""
+
+    def run(self) -> None:
+        self.loop.run_to_end(self._main())
+
+    async def _main(self) -> None:
+        self._start_flusher()
+        for _ in range(self.random.randint(0, 120)):
+            await self._count_new()
+        await asyncio.sleep(5)
+        self.large, self.grown = self.grown, set()
+        self.before = {name: len(self.counted[name]) for name in await self.store.names("", "", 10_000)}
+        for _ in range(self.random.randint(1, 3)):
+            self._start()
+        await self.jobs.create(self.job)
+        await self.tasks.publish([Task(self.job.id)])
+        faults = [self._kill, self._kill, self._freeze, self._ask_again, self._count_new, self._count_on]
+        for _ in range(self.random.randint(0, 25)):
+            await asyncio.sleep(self.random.expovariate(8))
+            await self.random.choice(faults)()
+            self.check_mistakes()
+        self.network.loss = 0.0
+        self.network.stopped.clear()
+        await self._settle()
+        self.after = {name: len(deltas) for name, deltas in self.counted.items()}
+        await self.check()
+        await self._count_on()
+        await self.tasks.publish([Task(self.job.id, again=True)])
+        await self._settle()
+        await self.check()
+
+    async def _settle(self) -> None:
+        until = self.loop.time() + LONGEST
+        while len(self.tasks) or self.broker.unburied() or (await self.standing()).state != DONE:
+            self.check_mistakes()
+            if self.loop.time() > until:
+                raise AssertionError("the job is never done")
+            await asyncio.sleep(0.5)
+        await asyncio.sleep(10)  # what was late has come
+
+    async def standing(self) -> JobState:
+        standing = await self.jobs.get(self.job.id)
+        assert standing is not None
+        return standing
+
+    async def check(self) -> None:
+        """Each counter that was there was visited once; others were or not; and all says so."""
+        standing = await self.standing()
+        progress = standing.progress
+        assert (standing.state, standing.open, progress.share, progress.failed) == (DONE, 0, ALL, 0)
+        lines = [line for _, chunk in await self.jobs.chunks("j", "", 10_000) for line in chunk.splitlines()]
+        exported: dict[str, int] = dict(orjson.loads(line).values() for line in lines)
+        assert [*exported] == sorted(exported)
+        assert len(lines) == len(exported)
+        readings = await Reader(self.store, self.overlay, self.clock, 0.0).read([*self.counted], 0)
+        visited = 0
+        for reading in readings:
+            done = self._visits(reading, exported)
+            visited += done
+            if not reading.name.startswith(PREFIX):
+                assert not done, reading
+            elif reading.name in self.before:
+                assert done == 1, reading
+        old = sum(name.startswith(PREFIX) for name in self.before)
+        # One that was made meanwhile may have been there for somebody who was killed, and not for who did his task.
+        assert old <= progress.visited <= visited
+        if self.job.kind == COMPACT:
+            await self._check_compacted(progress.changed)
+        else:
+            assert progress.changed == (0 if self.job.kind == EXPORT else progress.visited)
+        await self._check_accounts()
+
+    async def _check_compacted(self, changed: int) -> None:
+        """A counter that was given shards meanwhile may have been visited before or afterwards."""
+        large, grown = ([name for name in names if name.startswith(PREFIX)] for names in (self.large, self.grown))
+        assert len(large) <= changed <= len({*large, *grown})
+        numbers = await self.store.shards(large)
+        assert all(numbers[name] <= self.job.number for name in large if name not in grown)
+
+    def _visits(self, reading: Reading, exported: Mapping[str, int]) -> int:
+        """Once, or never; all else is no value that it can have."""
+        name, value, kind = reading.name, reading.value, self.job.kind
+        deltas = self.counted[name]
+        begin, end = self.before.get(name, 0), self.after[name]
+        assert reading.exact
+        if kind == ADD:
+            assert value in {sum(deltas), sum(deltas) + self.job.number}, reading
+            return value != sum(deltas)
+        if kind == COMPACT:
+            assert value == sum(deltas), reading
+            return name.startswith(PREFIX)  # nobody can tell
+        if kind == EXPORT:
+            assert value == sum(deltas), reading
+            if name in exported:
+                assert exported[name] in {sum(deltas[:number]) for number in range(begin, end + 1)}, reading
+            return name in exported
+        # What was counted before the visit is gone, and no more.
+        kept = {sum(deltas[number:]) for number in range(begin, end + 1)}
+        assert value in kept | {sum(deltas)}, reading
+        assert reading.exists == (kind == RESET or value != 0), reading
+        return value != sum(deltas)
+
+    async def _check_accounts(self) -> None:
+        """What receipts say is what shards hold."""
+        said: dict[str, int] = {}
+        async with self.store.books() as books:
+            async for page in books.receipts():
+                for kept in page:
+                    for name, delta in notes.read(kept.receipt.note).sums.items():
+                        said[name] = said.get(name, 0) + delta
+            held = dict.fromkeys(said, 0)
+            async for shards in books.shards():
+                for shard in shards:
+                    held[shard.counter] += shard.held
+        assert said == held
+
+    def check_mistakes(self) -> None:
+        for mistake in self.mistakes:
+            raise mistake
+
+    async def _count_new(self) -> None:
+        name = f"{self.random.choice([PREFIX, PREFIX, 'q'])}{self.random.randint(0, 9_999):04}"
+        await self._count(name)
+        if self.random.random() < 0.2:
+            await self.store.raise_shards(name, 3)
+            self.grown.add(name)
+
+    async def _count_on(self) -> None:
+        for name in self.random.sample(sorted(self.counted), min(5, len(self.counted))):
+            await self._count(name)
+
+    async def _count(self, name: str) -> None:
+        """Accepted at once; a flusher applies it."""
+        deltas = self.counted.setdefault(name, [])
+        deltas.append(4 ** len(deltas))
+        await self.broker.publish([encode(Envelope(f"{name}-{len(deltas)}", {name: deltas[-1]}, created=1))])
+
+    async def _ask_again(self) -> None:
+        """Somebody asks for the same job again."""
+        await self.jobs.create(self.job)
+        await self.tasks.publish([Task(self.job.id, again=self.random.random() < 0.5)])
+
+    async def _kill(self) -> None:
+        owner = self.workers.pop(self.random.randrange(len(self.workers)))
+        self.network.dead.add(owner)
+        self.loop.kill(owner)
+        self._start()
+
+    async def _freeze(self) -> None:
+        """Long enough for its leases to run out: it comes back as a zombie."""
+        self.network.stopped[self.random.choice(self.workers)] = self.loop.time() + self.random.uniform(0.1, 3 * LEASE)
+
+    def _start(self) -> None:
+        owner = next(self.names)
+        tasks = RemoteTasks(self.network, owner, self.tasks)
+        jobs = RemoteJobs(self.network, owner, self.jobs)
+        store = RemoteStore(self.network, owner, self.store)  # type: ignore[arg-type] # it calls no more than `call`
+        overlay = RemoteOverlay(self.network, owner, self.overlay)  # type: ignore[arg-type] # as above
+        reader = Reader(store, overlay, self.clock, 1.0)
+        setting = Setting(Setter(reader, store, overlay, self.clock, LIVE, pick=self.random.randrange))
+        visits: dict[str, Visit] = {
+            ADD: Adding(store, pick=self.random.randrange),
+            RESET: setting,
+            DELETE: setting,
+            EXPORT: Exporting(reader),
+            COMPACT: Compacting(store, Compactor(store, self.clock, 7 * DAY)),
+        }
+        worker = Worker(tasks, jobs, store, visits, clock=self.clock, page=self.page)
+        runner = Runner(tasks, worker, at_once=self.random.randint(1, 5), lease=LEASE)
+        self.workers.append(owner)
+        self._go(owner, runner.run(Stop(), 1.0))
+
+    def _start_flusher(self) -> None:
+        """It is never killed: that is tried elsewhere."""
+        tools = tools_of(self.store, self.broker, self.overlay, self.clock, pick=self.random.randrange)
+        flusher = Flusher(tools, FlushPolicy(0.3, 100, 10**6), topic="memory", lease=LEASE, ages=False)
+        self._go("flusher", flusher.run(Stop(), 1.0))
+
+    def _go(self, owner: str, running: Coroutine[object, object, None]) -> None:
+        token = OWNER.set(owner)
+        self.loop.create_task(running).add_done_callback(self._ended)
+        OWNER.reset(token)
+
+    def _ended(self, task: "asyncio.Future[None]") -> None:
+        if not task.cancelled() and task.exception() is not None:
+            self.mistakes.append(task.exception())  # type: ignore[arg-type] # it is there

@@ -1,0 +1,115 @@
+"""What clients tried, what was answered, what readers saw; and what must hold of it.
+
+Each increment of a counter has a power of four as its delta, so that a total says which increments it holds, and of
+which set it is: see `tests.interleavings.steps.changes`.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from shared.model.words import Reading
+from tests.interleavings.steps.changes import MOST, Epoch, counted, split
+
+
+@dataclass
+class _Counter:
+    count: int = 0
+    answered: int = 0
+    published: int = 0
+    seen: dict[str, int] = field(default_factory=dict)
+    sets: int = 0
+    epoch: int = 0
+    """That of the last set that was answered 200."""
+
+
+class History:
+    """Of one run. Increments are bits of masks."""
+
+    def __init__(self, *, exactly: bool, always: bool = True) -> None:
+        """`exactly`: readers see an increment of theirs that was not answered when they do, each in its own time.
+        `always`: every reading is exact. Otherwise one that is not promises nothing, and what was not answered may be
+        seen and then be gone for a while.
+        """
+        self._each = exactly
+        self._always = always
+        self.exact = self.inexact = 0
+        """Readings."""
+        self._counters: dict[str, _Counter] = {}
+
+    def room(self, counter: str) -> bool:
+        return self._of(counter).count < MOST
+
+    def tries(self, counter: str) -> int:
+        """Bit of a new increment."""
+        its = self._of(counter)
+        its.count += 1
+        return 1 << (its.count - 1)
+
+    def sets(self, counter: str) -> int:
+        """The number of a new set."""
+        its = self._of(counter)
+        its.sets += 1
+        return its.sets
+
+    def was_set(self, counter: str, epochs: list[Epoch], now: int, before: tuple[int, int, int]) -> None:
+        """By a set that was answered: it began the epoch `now`, and was asked for first when it was `before`."""
+        answered, _, epoch = before
+        assert now > epoch, f"{counter}: a set before one that had been answered earlier"
+        missing = answered & ~epochs[now].found
+        assert missing == 0, f"{counter}: answered 202 before a set, and not found by it: {missing:b}"
+        its = self._of(counter)
+        its.epoch = max(its.epoch, now)
+
+    @staticmethod
+    def delta(bit: int) -> int:
+        return bit * bit
+
+    def answered(self, counter: str, bit: int) -> None:
+        self._of(counter).answered |= bit
+
+    def published(self, counter: str, bit: int) -> None:
+        """By others: it has to be there when all is applied."""
+        self._of(counter).published |= bit
+
+    def all_is_applied(self) -> None:
+        for its in self._counters.values():
+            its.answered |= its.published
+
+    def judges(self, readings: Sequence[Reading]) -> bool:
+        """Whether these promise anything."""
+        exact = self._always or all(reading.exact for reading in readings)
+        self.exact += len(readings) * exact
+        self.inexact += len(readings) * (not exact)
+        return exact
+
+    def before(self, counter: str, reader: str) -> tuple[int, int, int]:
+        """What a read that begins now must show."""
+        its = self._of(counter)
+        return its.answered, its.seen.get(reader if self._each else "", 0), its.epoch
+
+    def read(
+        self,
+        reading: Reading,
+        reader: str,
+        before: tuple[int, int, int],
+        epochs: list[Epoch],
+        *,
+        at_rest: bool = False,
+    ) -> None:
+        """Exact: all answered before it began, none twice, nothing that was never tried, nothing unseen again."""
+        its = self._of(reading.name)
+        answered, seen, epoch = before
+        assert reading.exact
+        assert reading.value == reading.applied + reading.pending
+        assert not (at_rest and reading.pending), f"{reading.name}: pending for ever: {split(reading.pending)[1]:b}"
+        tried = (1 << its.count) - 1
+        try:
+            mask = counted(reading.value, epochs[epoch:], answered=answered, seen=seen, tried=tried)
+        except AssertionError as error:
+            raise AssertionError(f"{reading.name}: {error}") from None
+        if self._always:
+            key = reader if self._each else ""
+            its.seen[key] = its.seen.get(key, 0) | mask
+
+    def _of(self, counter: str) -> _Counter:
+        return self._counters.setdefault(counter, _Counter())

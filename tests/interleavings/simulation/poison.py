@@ -1,0 +1,74 @@
+"""A store that refuses some counters for a while, and those who replay what became a dead letter meanwhile."""
+
+import asyncio
+import random
+from collections.abc import Callable, Sequence
+from math import inf
+from typing import Final
+
+from flusher.dead_letters.opened import open_letter, open_receipt
+from flusher.dead_letters.replay import Replay
+from flusher.flush.tools import Tools
+from shared.memory.broker import MemoryBroker
+from shared.model import notes
+from shared.model.errors import GoneError, RefusedError, TransientError
+from shared.model.words import Commit, Tally
+from shared.ports.broker import DeadLetters
+from shared.runtime.clock import Clock
+from tests.interleavings.steps.changes import ChangedStore
+
+LETTERS: Final = 0.7
+"""How often a replay goes on with the letters before it asks the store, which has the rest."""
+
+
+class PickyStore(ChangedStore):
+    """`refused`: counters, and until when. `tally`: what all commits said; `swept`: receipts that have expired."""
+
+    def __init__(self, clock: Clock) -> None:
+        super().__init__(clock)
+        self.refused: dict[str, float] = {}
+        self.tally = Tally()
+        self.swept = Tally()
+        self._broker: MemoryBroker | None = None
+
+    def one_file_with(self, broker: MemoryBroker) -> None:
+        """Then a commit fails whose messages are settled."""
+        self._broker = broker
+
+    async def apply(self, commit: Commit) -> int:
+        now = asyncio.get_running_loop().time()
+        if any(self.refused.get(add.counter, 0.0) > now for add in commit.adds):
+            raise RefusedError("poison")
+        if self._broker is not None and (gone := {*commit.bounds.messages} - {*map(str, self._broker._messages)}):
+            raise GoneError(gone)
+        time = await super().apply(commit)
+        self.tally = total([self.tally, commit.tally])
+        return time
+
+    async def sweep(self, now: int, limit: int) -> int:
+        before = self._receipts
+        swept = await super().sweep(now, limit)
+        gone = [notes.read(receipt.note).tally for key, receipt in before.items() if key not in self._receipts]
+        self.swept = total([self.swept, *gone])
+        return swept
+
+
+def total(tallies: Sequence[Tally]) -> Tally:
+    return Tally(*map(sum, zip(*tallies, strict=True)))
+
+
+async def replaying(chance: random.Random, tools: Tools, letters: Callable[[], DeadLetters], *, ages: bool) -> None:
+    """Again and again, some letters at a time."""
+    while True:
+        await asyncio.sleep(chance.expovariate(1.5))
+        try:
+            way = letters()
+            replay = Replay(tools, way, ages=ages)
+            while chance.random() < LETTERS and (found := await way.pull(3, 10**6)):
+                await replay.run([open_letter(letter, "memory") for letter in found], inf)
+            after = ""
+            while page := await tools.store.dead(after, 3):
+                await replay.run([open_receipt(receipt) for receipt in page], inf)
+                after = page[-1].key
+        except TransientError:
+            continue

@@ -1,0 +1,86 @@
+"""Interleavings of compactions with flushes, sets and reads, step by step."""
+
+import pytest
+
+from tests.interleavings.steps.test_races import apply_all, count, through
+from tests.interleavings.steps.test_sets import changes, read, up_to
+from tests.interleavings.steps.world import World
+
+
+@pytest.fixture(params=[False, True], ids=["kept", "written"])
+def world(request: pytest.FixtureRequest) -> World:
+    return World(seed=1, written=request.param)
+
+
+def shards(world: World) -> int:
+    return world.store._configs["a"]
+
+
+def in_flight(world: World, shard: int) -> None:
+    """A flusher's commit to this shard, of 9, has been sent."""
+    owner = world.flushers[0].owner
+    while True:
+        count(world, world.ingests[0])
+        world.pull(0)
+        world.arrives_of(owner)
+        world.flush(0)
+        world.arrives_of(owner, but="apply")
+        (call,) = [call for call in world.network.calls if call.owner == owner]
+        (add,) = next(
+            cell.cell_contents for cell in call.effect.__closure__ or () if hasattr(cell.cell_contents, "adds")
+        ).adds
+        if add.shard == shard:
+            return
+        world.arrives_of(owner)
+
+
+def test_an_increment_in_flight_to_the_highest_shard_goes_to_another(world: World) -> None:
+    world.run(world.grow("a", 9))
+    in_flight(world, 8)
+    world.run(world.compact("a", 1))
+    apply_all(world)
+    assert shards(world) == 1
+    world.finish()
+
+
+def test_one_that_arrived_first_is_moved(world: World) -> None:
+    world.run(world.grow("a", 9))
+    in_flight(world, 8)
+    world.network.lose(next(call for call in world.network.calls if call.name == "apply"), for_good=False)
+    world.deliver_all()
+    world.run(world.compact("a", 2))
+    assert shards(world) == 2
+    world.finish()
+
+
+def test_a_set_that_chose_a_shard_which_went_begins_anew(world: World) -> None:
+    first = world.ingests[0]
+    for number in range(1, 9):
+        count(world, first)
+        apply_all(world)
+        world.run(world.grow("a", 9))
+        world.set(first, "a", "set")
+        up_to(world, first, "apply")
+        world.run(world.compact("a", 1))
+        through(world, first)
+        assert len(changes(world)) == number
+    for ingest in world.ingests:
+        read(world, ingest)
+    world.finish()
+
+
+def test_bases_from_before_stay_true(world: World) -> None:
+    """It adds nothing and takes nothing away."""
+    world.run(world.grow("a", 9))
+    for _ in range(12):
+        count(world, world.ingests[0])
+        apply_all(world)
+    for ingest in world.ingests:
+        read(world, ingest)
+    world.run(world.compact("a", 1))
+    for _ in range(2):
+        for ingest in world.ingests:
+            read(world, ingest)
+        count(world, world.ingests[1])
+        read(world, world.ingests[0])
+    world.finish()

@@ -1,0 +1,535 @@
+"""Several ingests and flushers on one broker and one store, moved step by step, and what must be true of them.
+
+Each increment has a delta of its own, so that a total says which increments it holds, and of which set it is: see
+`changes`.
+"""
+
+import asyncio
+import contextlib
+import random
+from collections.abc import Callable, Coroutine
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import Any
+
+from flusher.dead_letters.drop import drop
+from flusher.dead_letters.opened import open_letter, open_receipt
+from flusher.dead_letters.replay import Replay
+from flusher.flush.flusher import Flusher
+from flusher.flush.policy import FlushPolicy
+from flusher.flush.tools import Tools
+from ingest.publishing.batch import Batch
+from ingest.publishing.coalescer import Draft
+from ingest.publishing.linger import Pace
+from ingest.publishing.publishing import Publishing
+from ingest.publishing.settling import Settling
+from shared.counters.compaction import Compactor
+from shared.counters.reader import Reader
+from shared.counters.setter import SET, ChangeRequest, Setter
+from shared.memory.broker import MemoryBroker, MemoryOverlay
+from shared.memory.overlay import ProcessOverlay
+from shared.model.errors import CountersinkError, RefusedError, TransientError
+from shared.model.promises import promised
+from shared.model.receipts import DAY, key_of_set
+from shared.model.words import Commit, Increment, Letter, Message, Reading
+from shared.ports.broker import DeadLetters
+from shared.ports.overlay import Overlay
+from shared.runtime.backoff import Backoff
+from shared.runtime.clock import ManualClock
+from shared.runtime.ids import of_key
+from tests.interleavings.steps.changes import BASE, ChangedStore, counted
+from tests.interleavings.steps.letters import BuriesApart
+from tests.interleavings.steps.network import (
+    Network,
+    RemoteBroker,
+    RemoteDeadLetters,
+    RemoteOverlay,
+    RemoteStore,
+    RemoteWrittenOverlay,
+)
+from tests.world.flushing import tools_of
+
+COUNTERS = ("a", "b")
+POISON = "poison"
+
+
+class ShuffledBroker(MemoryBroker):
+    """Delivers in any order."""
+
+    def __init__(self, clock: ManualClock, seed: int) -> None:
+        super().__init__(clock)
+        self._random = random.Random(seed)
+
+    def _free(self) -> list[int]:
+        free = super()._free()
+        self._random.shuffle(free)
+        return free[: self._random.randint(1, 4)]
+
+
+class ShuffledApart(BuriesApart, ShuffledBroker):
+    """The same; and what is buried is published elsewhere."""
+
+
+class PickyStore(ChangedStore):
+    """Refuses one counter, until it is cured."""
+
+    picky = True
+
+    async def apply(self, commit: Commit) -> int:
+        if self.picky and any(add.counter == POISON for add in commit.adds):
+            raise RefusedError("poison")
+        return await super().apply(commit)
+
+
+@dataclass
+class Truth:
+    """Of one counter: what was tried, what was answered 202, what some reader has seen; bit masks of increments."""
+
+    tried: int = 0
+    answered: int = 0
+    applied: int = 0
+    """What is answered only when it has been applied: others' messages, where the overlay holds but ours."""
+    seen: dict[str, int] = field(default_factory=dict)
+    """By whom."""
+    count: int = 0
+    sets: int = 0
+    """Those that were tried."""
+    epoch: int = 0
+    """What a read must show at least: that of the last set that was answered 200."""
+    asked: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """What was answered, and which epoch it was, when a set was asked for first: by its receipt."""
+
+    def next(self) -> tuple[int, int]:
+        """Bit and delta of a new increment."""
+        bit, delta = 1 << self.count, 4**self.count
+        self.count += 1
+        self.tried |= bit
+        return bit, delta
+
+
+OWNER: ContextVar[str] = ContextVar("owner", default="nobody")
+"""The process that a task belongs to; tasks inherit it from those who start them."""
+
+
+@dataclass
+class Process:
+    """What a crash ends."""
+
+    owner: str
+
+
+@dataclass
+class IngestProcess(Process):
+    publishing: Publishing = field(kw_only=True)
+    reader: Reader = field(kw_only=True)
+    setter: Setter = field(kw_only=True)
+    settling: Settling = field(kw_only=True)
+
+
+@dataclass
+class FlusherProcess(Process):
+    flusher: Flusher = field(kw_only=True)
+    pulling: bool = False
+    flushing: bool = False
+
+
+@dataclass
+class ReplayProcess(Process):
+    """Somebody who says `dlq replay --all` again and again."""
+
+    tools: Tools = field(kw_only=True)
+    letters: Callable[[], DeadLetters] = field(kw_only=True)
+    replaying: bool = False
+
+    async def run(self) -> None:
+        letters = self.letters()
+        replay = Replay(self.tools, letters, ages=False)
+        while found := await letters.pull(2, 10**6):
+            await replay.run([open_letter(letter, "memory") for letter in found])
+        after = ""
+        while page := await self.tools.store.dead(after, 2):
+            await replay.run([open_receipt(receipt) for receipt in page])
+            after = page[-1].key
+
+
+class World:
+    """Everything, and a loop of its own that only runs when told to."""
+
+    def __init__(self, seed: int, ingests: int = 2, flushers: int = 2, *, written: bool = False) -> None:
+        """`written`: ingests write the overlay, which they share; otherwise the broker's messages are the overlay."""
+        self.written = written
+        self.loop = asyncio.new_event_loop()
+        self.loop.set_task_factory(self._tagged)
+        self.tasks: dict[asyncio.Future[Any], str] = {}
+        self.clock = ManualClock()
+        self.network = Network()
+        self.truths = {counter: Truth() for counter in (*COUNTERS, POISON)}
+        self.random = random.Random(seed)
+        self.named: dict[tuple[str, str], tuple[int, int]] = {}
+        self.mistakes: list[BaseException] = []
+        self.reads_checked = True
+        self.born = 0
+
+        async def build() -> None:
+            self.broker = (ShuffledApart if written else ShuffledBroker)(self.clock, seed)
+            self.store = PickyStore(self.clock)
+            self.overlay = ProcessOverlay(self.clock, exact=True) if written else MemoryOverlay(self.broker)
+            self.ingests = [self._ingest() for _ in range(ingests)]
+            self.flushers = [self._flusher() for _ in range(flushers)]
+            self.replayers = [self._replayer() for _ in range(2)]
+
+        self.loop.run_until_complete(build())
+
+    def _ingest(self) -> IngestProcess:
+        owner = self._name("ingest")
+        broker = RemoteBroker(self.network, owner, self.broker)
+        store = RemoteStore(self.network, owner, self.store)
+        overlay = self._overlay_of(owner)
+        reader = Reader(store, overlay, self.clock, cache_ttl=1.0)
+        return IngestProcess(
+            owner,
+            setter=Setter(
+                reader,
+                store,
+                overlay,
+                self.clock,
+                DAY,
+                pick=self.random.randrange,
+                backoff=lambda: self._backoff(owner),
+            ),
+            settling=Settling(store, overlay),
+            publishing=Publishing(broker, overlay, self.clock, pace=Pace(0, metered=False), max_waiting=1000),
+            reader=reader,
+        )
+
+    def _overlay_of(self, owner: str) -> Overlay:
+        if isinstance(self.overlay, ProcessOverlay):
+            return RemoteWrittenOverlay(self.network, owner, self.overlay)
+        return RemoteOverlay(self.network, owner, self.overlay)
+
+    def _flusher(self) -> FlusherProcess:
+        owner = self._name("flusher")
+        policy = FlushPolicy(1.0, 100, 10**6)
+        flusher = Flusher(self._tools(owner), policy, topic="memory", lease=60.0, ages=False)
+        return FlusherProcess(owner, flusher=flusher)
+
+    def _replayer(self) -> ReplayProcess:
+        owner = self._name("replayer")
+
+        def letters() -> DeadLetters:
+            return RemoteDeadLetters(self.network, owner, self.broker)
+
+        return ReplayProcess(owner, tools=self._tools(owner), letters=letters)
+
+    def _tools(self, owner: str) -> Tools:
+        return tools_of(
+            RemoteStore(self.network, owner, self.store),
+            RemoteBroker(self.network, owner, self.broker),
+            self._overlay_of(owner),
+            self.clock,
+            pick=self.random.randrange,
+            backoff=lambda: self._backoff(owner),
+        )
+
+    def _backoff(self, owner: str) -> Backoff:
+        async def pause(_: float) -> None:
+            await self.network.call(owner, "backoff", _nothing)
+
+        return Backoff(sleep=pause, jitter=lambda: 0.0)
+
+    def _name(self, kind: str) -> str:
+        self.born += 1
+        return f"{kind}-{self.born}"
+
+    def settle(self) -> None:
+        """Run until everybody waits for the network."""
+
+        async def turns() -> None:
+            for _ in range(12):
+                await asyncio.sleep(0)
+
+        self.loop.run_until_complete(turns())
+
+    def run(self, coroutine: Coroutine[Any, Any, Any]) -> None:
+        self.loop.run_until_complete(coroutine)
+        self.settle()
+
+    def _tagged(self, loop: asyncio.AbstractEventLoop, coroutine: Any, **options: Any) -> Any:
+        task = asyncio.Task(coroutine, loop=loop, **options)
+        self.tasks[task] = OWNER.get()
+        task.add_done_callback(self._ended)
+        return task
+
+    def _ended(self, task: "asyncio.Future[Any]") -> None:
+        owner = self.tasks.pop(task)
+        error = None if task.cancelled() else task.exception()
+        if owner != "nobody" and error is not None and not isinstance(error, TransientError):
+            self.mistakes.append(error)
+
+    def start(self, process: Process, coroutine: Coroutine[Any, Any, None]) -> None:
+        """A task of the process."""
+        token = OWNER.set(process.owner)
+        self.loop.create_task(coroutine)
+        OWNER.reset(token)
+        self.settle()
+
+    def raise_mistakes(self) -> None:
+        """What failed in a task that nobody waits for."""
+        for error in self.mistakes:
+            raise error
+
+    def accept(self, ingest: IngestProcess, counter: str, bit: int, add: Callable[[], Draft]) -> None:
+        """A client's request, and what it knows at the end of it."""
+
+        async def request() -> None:
+            try:
+                await ingest.publishing.durable(add())
+            except CountersinkError:
+                return
+            self.truths[counter].answered |= bit
+
+        self.start(ingest, request())
+
+    def increment(self, ingest: IngestProcess, counter: str) -> None:
+        bit, delta = self.truths[counter].next()
+        self.accept(ingest, counter, bit, lambda: ingest.publishing.add(counter, delta))
+
+    def send_keyed(self, ingest: IngestProcess, counter: str, client_id: str) -> None:
+        """The first time it is new, after that it is a retry."""
+        bit, delta = self._named(counter, client_id)
+        item = Increment(counter, delta, client_id)
+        self.accept(ingest, counter, bit, lambda: ingest.publishing.add_keyed(item))
+
+    def send_batch(self, ingest: IngestProcess, counter: str, key: str) -> None:
+        """The same."""
+        bit, delta = self._named(counter, key)
+        batch = Batch({counter: delta}, {}, [], 1)
+        self.accept(ingest, counter, bit, lambda: ingest.publishing.add_whole(batch, of_key(counter + key))[0])
+
+    def _named(self, counter: str, name: str) -> tuple[int, int]:
+        if (counter, name) not in self.named:
+            self.named[counter, name] = self.truths[counter].next()
+        return self.named[counter, name]
+
+    def foreign(self, counter: str, ce_id: str | None) -> None:
+        """Somebody publishes without us, and again under the same id; accepted when it is in the broker. Readers see it
+        at once if the broker is the overlay.
+        """
+        truth = self.truths[counter]
+        bit, delta = self._named(counter, ce_id) if ce_id else truth.next()
+        attributes = {"ce-source": "test", "ce-id": counter + ce_id} if ce_id else {}
+        message = Message(b'{"counter":"%b","delta":%d}' % (counter.encode(), delta), attributes)
+        self.run(self.broker.publish([message]))
+        if self.written:
+            truth.applied |= bit
+        else:
+            truth.answered |= bit
+
+    def pull(self, index: int) -> None:
+        """One at a time, as a flusher does."""
+        process = self.flushers[index]
+        if not process.pulling:
+            process.pulling = True
+            self.start(process, self._pull(process))
+
+    async def _pull(self, process: FlusherProcess) -> None:
+        await self.survive(process.flusher.pull_once(0))
+        process.pulling = False
+
+    def flush(self, index: int) -> None:
+        process = self.flushers[index]
+        if not process.flushing:
+            process.flushing = True
+            self.start(process, self._flush(process))
+
+    async def _flush(self, process: FlusherProcess) -> None:
+        await self.survive(process.flusher.flush_once())
+        process.flushing = False
+
+    def replay(self, index: int) -> None:
+        """All that is found, two letters at a time."""
+        process = self.replayers[index]
+        if not process.replaying:
+            process.replaying = True
+            self.start(process, self._replay(process))
+
+    async def _replay(self, process: ReplayProcess) -> None:
+        await self.survive(process.run())
+        process.replaying = False
+
+    def lose_letters(self) -> None:
+        """The broker has kept them for as long as it does: what they stand for is in the store, so nothing is lost."""
+        assert isinstance(self.broker, BuriesApart)
+
+        def over(letter: Letter) -> bool:
+            keys = open_letter(letter, "memory").receipt_keys()
+            return all(
+                key in self.store._receipts and self.store._receipts[key].settled for key in keys if key[0] != "i"
+            )
+
+        self.broker.forget_buried([str(number) for number, one in self.broker.letters(0) if over(one)], 0)
+
+    def drop_dead(self, index: int) -> None:
+        """Somebody gives up for good all that the store has of what is dead."""
+        process = self.replayers[index]
+
+        async def run() -> None:
+            for receipt in await process.tools.store.dead("", 100):
+                parts = open_receipt(receipt).parts
+                await drop(process.tools.store, process.tools.overlay, parts, promised(7 * DAY, DAY))
+
+        self.start(process, self.survive(run()))
+
+    @staticmethod
+    async def survive(step: Coroutine[Any, Any, Any]) -> None:
+        with contextlib.suppress(TransientError):
+            await step
+
+    async def remove(self, counter: str) -> None:
+        """What is left of it, if it was deleted."""
+        await self.store.remove(counter)
+
+    async def grow(self, counter: str, num_shards: int) -> None:
+        await self.store.raise_shards(counter, num_shards)
+
+    async def compact(self, counter: str, num_shards: int) -> None:
+        await Compactor(self.store, self.clock, 7 * DAY).compact(counter, num_shards)
+
+    def read(self, ingest: IngestProcess, counters: list[str], max_age: float | None) -> None:
+        """Exact: all answered before it began, none twice, nothing that was never tried, nothing unseen again."""
+        # An increment that is not answered may show when it is applied, to each reader in its own time.
+        reader = ingest.owner if self.written else ""
+        truths = {name: self.truths[name] for name in counters}
+        before = {name: (its.answered, its.seen.get(reader, 0), its.epoch) for name, its in truths.items()}
+
+        async def request() -> None:
+            try:
+                readings = await ingest.reader.read(counters, max_age)
+            except CountersinkError:
+                return
+            for reading in readings:
+                mask = self.check(reading, *before[reading.name])
+                self.truths[reading.name].seen[reader] = before[reading.name][1] | mask
+
+        self.start(ingest, request())
+
+    def set(self, ingest: IngestProcess, counter: str, kind: str, key: str | None = None) -> None:
+        """The value before holds all that was answered before it was asked for first, and a retry is told the same."""
+        truth = self.truths[counter]
+        truth.sets += 1
+        wish = ChangeRequest(kind, BASE * truth.sets if kind == SET else 0, key or f"own-{truth.sets}")
+        receipt = key_of_set(counter, kind, wish.key or "")
+        answered, epoch = truth.asked.setdefault(receipt, (truth.answered, truth.epoch))
+
+        async def request() -> None:
+            try:
+                change = await ingest.setter.set(counter, wish)
+            except CountersinkError:
+                return
+            assert change == self.store.changes[counter][receipt], "the answer is not what was done"
+            now = self.store.epoch_of(counter, receipt)
+            assert now > epoch, "a set was answered before one that had been answered earlier"
+            assert answered & ~self.store.epochs(counter)[now].found == 0, "a set did not find what was answered"
+            truth.epoch = max(truth.epoch, now)
+
+        self.start(ingest, request())
+
+    def settle_once(self, ingest: IngestProcess) -> None:
+        """What nobody reads."""
+        self.start(ingest, self.survive(ingest.settling.settle_once()))
+
+    def check(self, reading: Reading, answered: int, seen: int, epoch: int) -> int:
+        if not self.reads_checked:
+            return 0
+        assert reading.exact
+        assert reading.value == reading.applied + reading.pending
+        epochs = self.store.epochs(reading.name)[epoch:]
+        return counted(reading.value, epochs, answered=answered, seen=seen, tried=self.truths[reading.name].tried)
+
+    def crash(self, process: Process) -> None:
+        """Its tasks and memory are gone; what it sent may still arrive."""
+        self.network.orphan(process.owner)
+        for task in [task for task, owner in self.tasks.items() if owner == process.owner]:
+            task.cancel()
+        self.settle()
+
+    def crash_ingest(self, index: int) -> None:
+        self.crash(self.ingests[index])
+        self.run(self._replace(self.ingests, index, self._ingest))
+
+    def crash_flusher(self, index: int) -> None:
+        self.crash(self.flushers[index])
+        self.run(self._replace(self.flushers, index, self._flusher))
+
+    def crash_replayer(self, index: int) -> None:
+        self.crash(self.replayers[index])
+        self.run(self._replace(self.replayers, index, self._replayer))
+
+    async def _replace(self, processes: list[Any], index: int, make: Callable[[], Any]) -> None:
+        processes[index] = make()
+
+    def deliver_all(self) -> None:
+        while self.network.calls:
+            self.run(self.network.arrive(self.network.calls[0]))
+
+    def arrives_of(self, owner: str, but: str = "") -> None:
+        """All that this process sends arrives, and what it sends then."""
+        while calls := [call for call in self.network.calls if call.owner == owner and call.name != but]:
+            self.run(self.network.arrive(calls[0]))
+
+    def round_of(self, index: int, *, acks: bool) -> None:
+        """A flusher applies what it gets, undisturbed."""
+        owner = self.flushers[index].owner
+        for step in (self.pull, self.flush):
+            self.arrives_of(owner)
+            step(index)
+        self.arrives_of(owner, "" if acks else "ack")
+
+    def store_total(self, counter: str) -> int:
+        """What has been applied."""
+
+        async def total() -> int:
+            async with self.store.snapshot() as snapshot:
+                totals, _ = await snapshot.read([counter], ())
+                return totals[counter].value
+
+        return self.loop.run_until_complete(total())
+
+    def finish(self) -> None:
+        """Let everything arrive, apply everything, and compare."""
+        self.deliver_all()
+        for _ in range(300):
+            if not self.broker.unburied():
+                break
+            self.broker.expire_leases()
+            self.pull(0)
+            self.deliver_all()
+            self.flush(0)
+            self.deliver_all()
+        else:
+            raise AssertionError("messages stay in the broker")
+        self.store.picky = False
+        for _ in range(10):
+            if not self.broker.buried() and not self.store._bodies:
+                break
+            self.replay(0)
+            self.deliver_all()
+        else:
+            raise AssertionError("dead letters stay")
+        for truth in self.truths.values():
+            truth.answered |= truth.applied
+        self.clock.turn(1)  # no base is from before
+        self.reads_checked = True
+        for name, truth in self.truths.items():
+            self.read(self.ingests[0], [name], 0)
+            self.deliver_all()
+            last = self.store.epochs(name)[-1:]
+            counted(self.store_total(name), last, answered=truth.answered, seen=0, tried=truth.tried)
+        self.raise_mistakes()
+        for process in (*self.ingests, *self.flushers, *self.replayers):
+            self.crash(process)
+        self.loop.close()
+
+
+async def _nothing() -> None:
+    """What a pause does."""

@@ -1,0 +1,1 @@
+"""Traffic of all kinds, drawn by chance, on one service."""

@@ -1,0 +1,126 @@
+"""What is written down agrees with the code: settings, version, links, paths."""
+
+import argparse
+import json
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+import countersink
+from countersink import cli
+from ingest import openapi
+from shared.config.settings import table
+from shared.model.words import Balance
+from shared.runtime.metrics import BALANCE, REGISTRY
+from tests.meta.checkout import ROOT, tracked
+
+LINK: Final = re.compile(r"\[[^\]]*\]\(([^)#\s]+)[^)]*\)")
+OF_A_MACHINE: Final = re.compile(r"(?<![\w.:/-])/(?:home|root|Users|tmp|work|farm|mnt)/\w")
+PAGE: Final = 150
+"""Lines of the README."""
+DECISIONS: Final = ("## Context", "## Decision", "## Consequences", "## Rejected")
+
+
+def settings_in(text: str) -> list[tuple[str, str, str]]:
+    """Rows of the table of settings."""
+    rows = re.findall(r"^\| `(COUNTERSINK_\w+)` \| `?([^|`]*)`? \| (.*) \|$", text, re.MULTILINE)
+    return [(name, default, help_) for name, default, help_ in rows]
+
+
+def operations_in(text: str) -> list[tuple[str, str]]:
+    """Rows of the table of requests."""
+    return re.findall(r"^\| `([A-Z]+) (/[^`]*)` \|", text, re.MULTILINE)
+
+
+def dead_links(file: Path, text: str) -> list[str]:
+    targets = [target for target in LINK.findall(text) if "://" not in target]
+    return [target for target in targets if not (file.parent / target).exists()]
+
+
+def paths_of_machines(text: str) -> list[str]:
+    return [line for line in text.splitlines() if OF_A_MACHINE.search(line)]
+
+
+def texts(paths: Iterable[Path]) -> Iterable[tuple[Path, str]]:
+    for path in paths:
+        try:
+            yield path, path.read_text()
+        except UnicodeDecodeError:
+            continue  # a picture
+
+
+def test_the_settings_are_listed() -> None:
+    text = (ROOT / "docs" / "settings.md").read_text()
+    assert settings_in(text) == table()
+    assert settings_in(text.replace("`20`", "`21`")) != table()
+
+
+def test_the_readme_is_a_page_and_names_each_setting() -> None:
+    text = (ROOT / "README.md").read_text()
+    assert text.count("\n") <= PAGE
+    assert sorted(re.findall(r"`(COUNTERSINK_\w+)`", text)) == sorted(name for name, _, _ in table())
+
+
+def test_the_metrics_are_listed() -> None:
+    text = (ROOT / "docs" / "metrics.md").read_text()
+    shown = re.findall(r"^\| `(\w+)` \| (\w+) \| (.*) \|$", text, re.MULTILINE)
+    suffixes = {"counter": "_total"}
+    BALANCE.read = lambda: Balance(0, 0)
+    try:
+        ours = [(one.name + suffixes.get(one.type, ""), one.type, one.documentation) for one in REGISTRY.collect()]
+    finally:
+        BALANCE.read = None
+    assert shown == sorted(ours)
+
+
+def test_the_commands_are_listed() -> None:
+    text = (ROOT / "docs" / "cli.md").read_text()
+    (commands,) = [action for action in cli._parser()._actions if isinstance(action, argparse._SubParsersAction)]
+    assert set(re.findall(r"^\| `countersink ([a-z]+)", text, re.MULTILINE)) == set(commands.choices)
+
+
+def test_the_requests_are_listed() -> None:
+    text = (ROOT / "docs" / "http.md").read_text()
+    paths = json.loads(openapi.document("1"))["paths"]
+    served = {(method.upper(), path) for path, methods in paths.items() for method in methods} - {
+        ("PARAMETERS", path) for path in paths
+    }
+    assert sorted(operations_in(text)) == sorted(served)
+    assert operations_in("| `PUT /v1/no` | nothing |") == [("PUT", "/v1/no")]
+
+
+def test_the_changelog_knows_this_version() -> None:
+    versions = re.findall(r"^## \[?(\d+\.\d+\.\d+)", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    assert versions[:1] == [countersink.__version__]
+
+
+def test_every_decision_record_has_its_parts_and_is_short() -> None:
+    records = sorted((ROOT / "docs" / "adr").glob("*.md"))
+    assert [int(record.name[:4]) for record in records] == list(range(1, len(records) + 1))
+    for record in records:
+        text = record.read_text()
+        assert [line for line in text.splitlines() if line.startswith("## ")] == list(DECISIONS), record.name
+        assert text.count("\n") < 60, record.name
+
+
+def test_links_lead_somewhere() -> None:
+    documents = [path for path in tracked() if path.suffix == ".md"]
+    assert {path.name: dead_links(path, text) for path, text in texts(documents)} == {
+        path.name: [] for path in documents
+    }
+    assert dead_links(ROOT / "README.md", "[a](no/such.md) [b](LICENSE)") == ["no/such.md"]
+
+
+def test_no_file_names_a_path_of_somebodys_machine() -> None:
+    found = [f"{path.relative_to(ROOT)}: {line}" for path, text in texts(tracked()) for line in paths_of_machines(text)]
+    assert not found
+
+
+@pytest.mark.parametrize("folder", ["home/me", "tmp/x", "Users/me", "root/y"])
+def test_a_path_of_a_machine_would_be_seen(folder: str) -> None:
+    assert paths_of_machines(f"see /{folder}")
+    assert paths_of_machines(f'"/{folder}"')
+    assert not paths_of_machines(f"http://example.com/{folder}")

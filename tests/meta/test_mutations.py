@@ -1,0 +1,43 @@
+"""Each mutation names something that is there, and would change it; the machinery refuses all others."""
+
+from collections import Counter
+
+import pytest
+
+from tests.meta.checkout import ROOT
+from tests.mutations.mutation import MUTATIONS, Mutation, UselessMutationError, calling, changes, instead, text
+from tests.mutations.table import by_name
+
+
+@pytest.mark.parametrize("one", by_name().values(), ids=lambda one: one.name)
+def test_it_changes_what_it_names(one: Mutation) -> None:
+    assert len(changes(one)) == len(one.places)
+
+
+@pytest.mark.parametrize("one", by_name().values(), ids=lambda one: one.name)
+def test_the_tests_that_must_notice_it_are_there(one: Mutation) -> None:
+    paths = [argument for argument in one.caught_by if argument.startswith("tests/")]
+    assert paths
+    assert [path for path in paths if not (ROOT / path).exists()] == []
+
+
+def test_no_two_have_the_same_name() -> None:
+    assert [name for name, number in Counter(one.name for one in MUTATIONS).items() if number > 1] == []
+
+
+@pytest.mark.parametrize(
+    ("place", "make"),
+    [
+        ("shared.model.sharding.gone", instead(1)),
+        ("shared.memory.store.MemoryStore.gone", instead(1)),
+        ("shared.gone.went", instead(1)),
+        ("shared.model.sharding.went", lambda there: there),
+        ("shared.model.sharding.went", calling(choose=None)),
+        ("shared.sqlite.guards._CHANGE", text("what is not there", "")),
+        ("shared.sqlite.guards._CHANGE", text("counter", "")),
+        ("shared.sqlite.guards._CHANGE", text("INSERT", "INSERT")),
+    ],
+)
+def test_one_that_would_do_nothing_is_refused(place: str, make: object) -> None:
+    with pytest.raises(UselessMutationError):
+        changes(Mutation("useless", (place,), make, ()))  # type: ignore[arg-type] # all of them can be called

@@ -1,0 +1,79 @@
+"""The rules for Prometheus name metrics that there are, and alert on those that say so."""
+
+import re
+import subprocess
+import sys
+from functools import cache
+from typing import Final
+
+from prometheus_client import Metric
+from prometheus_client.parser import text_string_to_metric_families
+
+from shared.runtime import metrics
+from tests.meta.checkout import ROOT
+
+TEXT: Final = (ROOT / "deploy" / "prometheus-rules.yml").read_text()
+NAME: Final = re.compile(r"(?<![\w:])countersink_\w+")
+WATCHED: Final = ("countersink_pending_increments", "countersink_drift_increments")
+
+
+REASON: Final = re.compile(r'metrics\.DEAD\.labels\("(.+?)"\)')
+
+
+@cache
+def started() -> list[Metric]:
+    """What a process shows that has done nothing yet."""
+    script = (
+        "from prometheus_client import generate_latest; from shared.runtime.metrics import REGISTRY;"
+        " print(generate_latest(REGISTRY).decode())"
+    )
+    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
+    return [*text_string_to_metric_families(done.stdout)]
+
+
+def shown() -> set[str]:
+    """As /metrics calls them."""
+    return {*WATCHED, *(sample.name for metric in metrics.REGISTRY.collect() for sample in metric.samples)} | {
+        f"{metric.name}_total" for metric in metrics.REGISTRY.collect() if metric.type == "counter"
+    }
+
+
+def test_each_metric_in_the_rules_is_there() -> None:
+    named = {*NAME.findall(TEXT)}
+    assert len(named) > 8
+    assert named <= shown()
+    assert "countersink_no_such" not in shown()
+
+
+def test_what_is_to_be_alerted_on_is() -> None:
+    alerting = {metric.name for metric in metrics.REGISTRY.collect() if "alert" in metric.documentation.lower()}
+    assert alerting
+    assert all(f"{name}_total" in TEXT or name in TEXT for name in alerting)
+    assert "countersink_drift_increments" in TEXT
+
+
+def test_what_is_to_be_alerted_on_is_there_before_it_happens() -> None:
+    """An increase of a counter that was not there a moment ago is none. In a process of its own, as it starts."""
+    alerting = [metric for metric in started() if metric.type == "counter" and "alert" in metric.documentation.lower()]
+    assert alerting
+    for metric in alerting:
+        assert [sample.value for sample in metric.samples if sample.name.endswith("_total")], metric.name
+
+
+def test_each_reason_of_a_dead_letter_is_there_from_the_start() -> None:
+    used = {why for file in (ROOT / "flusher").rglob("*.py") for why in REASON.findall(file.read_text())}
+    (dead,) = [metric for metric in started() if metric.name == "countersink_dead_lettered_messages"]
+    assert used == {sample.labels["why"] for sample in dead.samples if sample.name.endswith("_total")}
+
+
+def test_what_the_operations_page_says_is_watched_is() -> None:
+    paragraph = (ROOT / "docs" / "operations.md").read_text().partition("## What to watch")[2].partition("\n## ")[0]
+    named = {*NAME.findall(paragraph)}
+    assert len(named) > 2
+    assert named <= {*NAME.findall(TEXT)}
+
+
+def test_what_is_recorded_is_used_by_its_name() -> None:
+    recorded = {*re.findall(r"record: (\S+)", TEXT)}
+    used = {*re.findall(r"countersink:\w+:\w+", TEXT)}
+    assert recorded == used

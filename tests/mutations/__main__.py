@@ -1,0 +1,59 @@
+"""Runs, under each mutation, the tests that must notice it: `make mutations`, or `python -m tests.mutations NAME…`."""
+
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from tests.mutations.mutation import Mutation
+from tests.mutations.table import by_name
+
+ROOT = Path(__file__).parents[2]
+STARTUP = Path(__file__).with_name("startup")
+PATIENCE = 3_000
+"""Seconds. Tests that hang have noticed nothing that they could tell."""
+_HUNG = ("TimeoutExpired", "Timeout (>")
+
+
+def main(names: Sequence[str]) -> int:
+    known = by_name()
+    if unknown := set(names) - known.keys():
+        raise SystemExit(f"no mutation is called {' or '.join(sorted(unknown))}; see tests/mutations")
+    chosen = [one for one in known.values() if not names or one.name in names]
+    missed = []
+    for mutation in chosen:
+        by = catches(mutation)
+        print(f"{'caught ' if by else 'MISSED '} {mutation.name} ({by or ', '.join(mutation.places)})", flush=True)
+        if not by:
+            missed.append(mutation.name)
+    print(f"{len(chosen)} mutations, {len(missed)} missed")
+    return 1 if missed else 0
+
+
+def catches(mutation: Mutation) -> str:
+    """The first test that fails under the mutation; nothing if all pass."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.pathsep.join([str(STARTUP), str(ROOT)])
+        environment = os.environ | {"TEST_MUTATION": mutation.name, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"}
+        command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", f"--basetemp={folder}/tests"]
+        done = subprocess.run(
+            [*command, *mutation.caught_by],
+            cwd=ROOT,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE,
+            check=False,
+        )
+    if done.returncode not in {0, 1} or any(word in done.stdout for word in _HUNG):
+        raise SystemExit(f"{mutation.name}: the tests could not run:\n{done.stdout[-2_000:]}{done.stderr[-2_000:]}")
+    failed = [
+        line.split()[1] for line in done.stdout.splitlines() if line.startswith(("FAILED tests/", "ERROR tests/"))
+    ]
+    return failed[0] if failed else ""
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

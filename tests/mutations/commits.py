@@ -1,0 +1,183 @@
+"""Mutations of the flusher: what it commits, when it acknowledges, and what it takes for applied."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from math import inf
+from typing import Any
+
+from flusher.flush.window import TOO_OLD
+from shared.model.words import APPLIED, DEAD, DROPPED
+from tests.mutations.mutation import calling, mutation, returning, returning_later
+from tests.mutations.places import ACCOUNTS, FLUSH_AND_REPLAY, FLUSHER, REPLAY, SEEDS
+
+
+@mutation("ack before commit", "flusher.flush.commit_loop.Flush.run", *FLUSH_AND_REPLAY, SEEDS)
+def _(run: Any) -> Any:
+    async def mutant(self: Any, longest: float = inf) -> None:
+        await self._ack([*self.window.held])
+        await run(self, longest)
+
+    return mutant
+
+
+@mutation("ALREADY_EXISTS taken as success", "flusher.flush.commit_loop.Flush._look_up", *FLUSHER, SEEDS)
+def _(_: Any) -> Any:
+    async def mutant(self: Any, keys: Any, _: Any) -> None:
+        self.window.learn(keys, APPLIED)
+
+    return mutant
+
+
+@mutation("a receipt found dead taken as applied", "flusher.flush.window.Window.found", *FLUSH_AND_REPLAY)
+def _(found: Any) -> Any:
+    def mutant(self: Any, keys: Any, receipts: Any) -> None:
+        alive = {
+            key: receipt if self._revives and receipt.state == DEAD else receipt._replace(state=APPLIED)
+            for key, receipt in receipts.items()
+        }
+        found(self, keys, alive)
+
+    return mutant
+
+
+@mutation("a repeated id counted twice in one commit", "flusher.flush.window.Plan.take", *FLUSH_AND_REPLAY)
+def _(take: Any) -> Any:
+    def mutant(self: Any, part: Any, known: Any) -> Any:
+        receipts, ids = self.receipts, {key for key, _ in part.keyed}
+        self.receipts = {key: of_client for key, of_client in receipts.items() if key not in ids}
+        taken = take(self, part, known)
+        self.receipts = receipts | self.receipts
+        return taken
+
+    return mutant
+
+
+mutation("what is too old to be judged is applied", "flusher.flush.window.Held.late", *FLUSH_AND_REPLAY)(
+    returning(False)
+)
+
+
+@mutation(
+    "a flusher does not say until when its commit may be applied", "flusher.flush.commit_loop.Flush._bounds", *FLUSHER
+)
+def _(bounds: Any) -> Any:
+    return lambda self, _, __: bounds(self, None, [])
+
+
+@mutation(
+    "what came too late, and may be applied, is kept as dead for sure",
+    "flusher.flush.window.Window.holder",
+    *FLUSH_AND_REPLAY,
+)
+def _(_: Any) -> Any:
+    def mutant(self: Any, part: Any, _: int) -> Any:
+        return next((held for held in self.held for one in held.parts if part.key == one.key), None)
+
+    return mutant
+
+
+@mutation(
+    "a letter is replayed as it is, though readers have counted the body of its receipt",
+    "flusher.flush.window.Window._revived",
+    REPLAY,
+)
+def _(_: Any) -> Any:
+    return lambda self, part: part.in_place_of(self.attempts[part.key], self.dead[part.key])
+
+
+mutation(
+    "a receipt found dead without a body gets none, and is not renewed, by who buries",
+    "flusher.flush.commit_loop.Flush._renew",
+    *FLUSH_AND_REPLAY,
+)(returning_later())
+
+
+@mutation(
+    "a dead receipt that a replay has seen and that is gone is taken for one that never was",
+    "flusher.flush.window.Window.found",
+    *FLUSH_AND_REPLAY,
+    SEEDS,
+)
+def _(found: Any) -> Any:
+    def mutant(self: Any, keys: Any, receipts: Any) -> None:
+        vanished = {*self.vanished}
+        found(self, keys, receipts)
+        self.vanished = vanished
+
+    return mutant
+
+
+@mutation(
+    "a second use of an id that came too late is tried for ever",
+    "flusher.flush.window.Window.late",
+    *FLUSH_AND_REPLAY,
+    SEEDS,
+)
+def _(_: Any) -> Any:
+    def mutant(self: Any, now: int) -> Iterator[Any]:
+        for held in [*self.held]:
+            for part in held.parts:
+                late, left = held.late(now), self._left(part)
+                if left is None:
+                    continue
+                if self.known.get(part.key) in {DEAD, DROPPED}:
+                    yield held, left, TOO_OLD
+                elif late or part.key in self.vanished:
+                    yield held, part, TOO_OLD
+
+    return mutant
+
+
+@mutation("a second use of a key is taken for a copy, and counted nowhere", "flusher.flush.window.Window._left", SEEDS)
+def _(left: Any) -> Any:
+    def mutant(self: Any, part: Any, plan: Any = None) -> Any:
+        found = left(self, part, plan)
+        return None if found is not None and found.second and not part.second else found
+
+    return mutant
+
+
+@mutation("a copy is taken for a second use of its key", "flusher.flush.window.Window._left", SEEDS)
+def _(left: Any) -> Any:
+    def mutant(self: Any, part: Any, plan: Any = None) -> Any:
+        found = left(self, part, plan)
+        planned, attempts = (plan.receipts, plan.attempts) if plan is not None else ({}, {})
+        first = attempts.get(part.key) or self.attempts.get(part.key, "")
+        if found is None and part.attempt and first == part.attempt:
+            second = part.as_second_use()
+            return None if second.key in self.known or second.key in planned else second
+        return found
+
+    return mutant
+
+
+@mutation("an increment whose id is known counts as applied", "flusher.flush.window.Plan._count", ACCOUNTS)
+def _(count: Any) -> Any:
+    return lambda self, part, dropped: count(self, part, dropped if part.second else 0)
+
+
+mutation("a commit that was doubtful is not counted", "flusher.flush.commit_loop.Flush.learn", ACCOUNTS)(
+    calling(_count=lambda _: None)
+)
+
+
+@mutation(
+    "a replay's receipt is flipped outside of the commit", "flusher.flush.commit_loop.Flush._apply", *FLUSH_AND_REPLAY
+)
+def _(apply: Any) -> Any:
+    async def mutant(self: Any, commit: Any) -> Any:
+        if commit.revived:
+            await self._tools.store.apply(replace(commit, receipts=(), adds=()))
+        return await apply(self, replace(commit, revived=()))
+
+    return mutant
+
+
+@mutation(
+    "a replay does not say that the receipt must be dead", "flusher.flush.commit_loop.Flush._apply", *FLUSH_AND_REPLAY
+)
+def _(apply: Any) -> Any:
+    async def mutant(self: Any, commit: Any) -> Any:
+        return await apply(self, replace(commit, revived=()))
+
+    return mutant

@@ -1,0 +1,113 @@
+"""Mutations of the store and the broker in a SQLite file, of the memory store's removals, and of Datastore's guards."""
+
+from dataclasses import replace
+from typing import Any
+
+from shared.google.datastore.keys import DEAD as MARK
+from shared.sqlite.books import sweep
+from tests.mutations.mutation import Instead, calling, instead, mutation, returning, text
+from tests.mutations.places import CONSERVATION, DEAD_IN_DATASTORE, POWER, SEEDS, STORE
+
+mutation("receipt outside the commit", "shared.sqlite.receipts._INSERT", STORE)(
+    text("INSERT INTO", "INSERT OR IGNORE INTO")
+)
+mutation("a receipt that is not dead is revived", "shared.sqlite.receipts._DEAD", STORE)(
+    text(" AND state = 'dead'", "")
+)
+mutation("the guard of a set is not checked", "shared.sqlite.guards._CHANGE", STORE)(
+    text(" WHERE :seen = coalesce", " WHERE -1 < :seen + coalesce")
+)
+mutation("the mark of an import is not checked", "shared.sqlite.marks._MOVE", STORE)(
+    text(" WHERE :seen = coalesce", " WHERE 0 <= abs(:seen) + coalesce")
+)
+mutation("a shard is made without telling readers of it", "shared.sqlite.store._add", STORE)(
+    calling(_raise_shards=lambda *_: None)
+)
+
+
+@mutation("a file applies what comes too late", "shared.sqlite.store.SqliteStore.apply", STORE)
+def _(apply: Any) -> Any:
+    return lambda self, commit: apply(self, replace(commit, bounds=commit.bounds._replace(until=None)))
+
+
+mutation("a file applies messages that somebody else has settled", "shared.sqlite.store._gone", STORE)(
+    returning(frozenset())
+)
+mutation("receipts of messages that are still there are swept", "shared.sqlite.store._sweep", STORE)(instead(sweep))
+mutation("a start builds on a log that may be on no disk", "shared.sqlite.log.Log.inherit", POWER)(returning(None))
+mutation("the ids in dead receipts are not asked for", "shared.sqlite.store.SqliteSnapshot.read", STORE)(
+    calling(ids_of=lambda _: ())
+)
+mutation("a sweep forgets what receipts said", "shared.sqlite.books.carry", STORE)(returning(None))
+mutation("a file does not count what it takes", "shared.sqlite.broker.SqlitePublisher.publish", CONSERVATION)(
+    calling(increments_of=lambda _: 1)
+)
+mutation("a raised floor is not told to other processes", "shared.sqlite.broker.raise_floor", STORE)(
+    calling(_tell=lambda *_: None)
+)
+
+
+@mutation("a receipt is revived by an upsert", "shared.sqlite.receipts.revive", STORE)
+def _(revive: Any) -> Any:
+    def mutant(db: Any, receipts: Any, time: int) -> None:
+        new = "INSERT OR IGNORE INTO receipts (key, expires, state, time) VALUES (?, 0, 'dead', 0)"
+        db.executemany(new, [(receipt.key,) for receipt in receipts])
+        revive(db, receipts, time)
+
+    return mutant
+
+
+@mutation("a file keeps the shards that nobody reads any more", "shared.sqlite.compaction.compact", STORE)
+def _(compact: Any) -> Any:
+    def mutant(db: Any, counter: str, num_shards: int, receipt: Any) -> Any:
+        there = db.execute("SELECT counter, shard, 0 FROM shards WHERE counter = ?", (counter,)).fetchall()
+        number = compact(db, counter, num_shards, receipt)
+        db.executemany("INSERT OR IGNORE INTO shards (counter, shard, count) VALUES (?, ?, ?)", there)
+        return number
+
+    return mutant
+
+
+@mutation("a removal is not seen by a set that was read before it", "shared.sqlite.guards.remove", STORE)
+def _(remove: Any) -> Any:
+    def mutant(db: Any, counter: str) -> Any:
+        version = db.execute("SELECT version FROM guards WHERE counter = ?", (counter,)).fetchone()
+        if removed := remove(db, counter):
+            db.execute("UPDATE guards SET version = ? WHERE counter = ?", (*version, counter))
+        return removed
+
+    return mutant
+
+
+mutation("a file removes what was deleted though it holds something", "shared.sqlite.guards.remove", STORE)(
+    calling(sum=lambda _: 0)
+)
+mutation(
+    "what was deleted is removed though something is under way to it", "shared.memory.store.MemoryStore._held", SEEDS
+)(returning(0))
+
+
+@mutation(
+    "an empty file takes the place of one that is gone",
+    "shared.sqlite.database._prepare",
+    "tests/unit/sqlite/test_witness.py",
+)
+def _(prepare: Any) -> Any:
+    return lambda path, witness, **how: prepare(path, Instead(witness, check=lambda: None), **how)
+
+
+mutation("a dead receipt with a body marks no guard", "shared.google.datastore.guard._marked", *DEAD_IN_DATASTORE)(
+    returning(frozenset())
+)
+
+
+@mutation("a set takes the mark of dead receipts off", "shared.google.datastore.guard.guard", *DEAD_IN_DATASTORE)
+def _(guard: Any) -> Any:
+    async def mutant(client: Any, place: Any, request: Any, commit: Any) -> None:
+        await guard(client, place, request, commit)
+        for one in request.mutations if commit.guard is not None else ():
+            for entity in (one.update, one.insert):
+                if MARK in entity.properties:
+                    del entity.properties[MARK]
+
+    return mutant

@@ -1,0 +1,119 @@
+"""Mutations of the fleet: who is in it, who is taken for dead, and who inherits a spool."""
+
+from dataclasses import replace
+from typing import Any
+
+from shared.fleet.membership import OWES
+from tests.mutations.mutation import Instead, altered, calling, mutation, returning_later
+from tests.mutations.places import EVIDENCE, FENCES, FLEET
+
+
+@mutation("a member answers apart and does not say so to the store", "shared.redis.member.Member._owe", FLEET)
+def _(_: Any) -> Any:
+    async def mutant(self: Any) -> None:
+        self.membership.state = OWES
+        self._changed.set()
+
+    return mutant
+
+
+mutation(
+    "a member does not wait for looks of before it went apart",
+    "shared.fleet.membership.Membership.until_free",
+    FLEET,
+)(returning_later())
+
+
+@mutation("a reading is exact though a member owes", "shared.model.fleet.Fleet.whole", FLEET)
+def _(_: Any) -> Any:
+    return lambda self: bool(self.overlay.epoch)
+
+
+@mutation("a record goes though it is not the one that was seen", "shared.redis.janitor.Janitor._fence", FENCES)
+def _(fence: Any) -> Any:
+    async def mutant(self: Any, fleet: Any, name: str, record: Any) -> None:
+        async def change(_: Any) -> Any:
+            return await self._looks.change(lambda now, _: now.without(name))
+
+        await fence(altered(self, _looks=Instead(self._looks, change=change)), fleet, name, record)
+
+    return mutant
+
+
+mutation("a member that is gone is forgotten without a wait", "shared.model.evidence._unseen", EVIDENCE, FLEET)(
+    calling(WATCHES=-(10**12))
+)
+mutation("what flushers saw before a member's last word is evidence", "shared.model.evidence._unseen", EVIDENCE)(
+    calling(max=lambda begun, _: begun)
+)
+
+
+@mutation(
+    "a flusher that comes late is struck before it could report", "shared.model.fleet.Fleet.flushes", EVIDENCE, FLEET
+)
+def _(flushes: Any) -> Any:
+    return lambda self, flusher, topic, _: flushes(self, flusher, topic, 0)
+
+
+@mutation(
+    "who shares a spool file leaves it to the one that is gone",
+    "shared.fleet.membership.Membership._find",
+    FENCES,
+    "-k",
+    "taken_over",
+)
+def _(find: Any) -> Any:
+    def mutant(self: Any, fleet: Any) -> None:
+        if self._heir_of is None:
+            find(self, fleet)
+
+    return mutant
+
+
+@mutation(
+    "a process that stands still loses its spool file",
+    "shared.fleet.spool_holders._removed",
+    "tests/unit/fleet/test_spool_holders.py",
+)
+def _(removed: Any) -> Any:
+    return lambda path: removed(path) or True
+
+
+@mutation(
+    "what an heir has published of a spool is not awaited",
+    "shared.model.fleet.Fleet.takes_over",
+    "tests/unit/model/test_fleet.py",
+)
+def _(takes_over: Any) -> Any:
+    def mutant(self: Any, dead: Any, now: int) -> Any:
+        after = takes_over(self, dead, now)
+        members = {name: one._replace(struck=self.members[name].struck) for name, one in after.members.items()}
+        return replace(after, members=members)
+
+    return mutant
+
+
+@mutation(
+    "one that lives is trusted away",
+    "shared.wiring.fleet_setup.FleetSetup.trust",
+    FENCES,
+    "-k",
+    "nobody_can_say",
+)
+def _(trust: Any) -> Any:
+    async def mutant(self: Any, *what: Any, **how: Any) -> Any:
+        struck: dict[str, Any] = {}
+
+        async def change(step: Any) -> Any:
+            """The second change finds the records as the first one left them."""
+            if struck:
+                return await self._book.change(
+                    lambda fleet, now: step(replace(fleet, members={**fleet.members, **struck}), now)
+                )
+            look = await self._book.change(step)
+            struck.update({name: one for name, one in look.fleet.members.items() if one.struck})
+            return look
+
+        return await trust(altered(self, _book=Instead(self._book, change=change)), *what, **how)
+
+    return mutant

@@ -1,0 +1,83 @@
+"""Mutations of imports."""
+
+import contextlib
+from dataclasses import replace
+from typing import Any
+
+from shared.model import notes
+from shared.model.errors import AlreadyAppliedError, ChangedError, ShrunkError
+from shared.model.words import Commit, Tally
+from tests.mutations.mutation import Instead, altered, mutation, returning_later
+from tests.mutations.places import IMPORTER, IMPORTS
+
+
+@mutation("the mark of an import outside of its commit", "countersink.commands.importer.Importer._apply", IMPORTS)
+def _(apply: Any) -> Any:
+    async def mutant(self: Any, commit: Any) -> Any:
+        done = await apply(self, replace(commit, marks=()))
+        with contextlib.suppress(ChangedError):
+            await self._insist(lambda: self._store.apply(Commit((), (), marks=commit.marks)))
+        return done
+
+    return mutant
+
+
+@mutation("an import adds to what it saw before the others", "shared.memory.store.MemoryStore.apply", IMPORTS)
+def _(apply: Any) -> Any:
+    async def mutant(self: Any, commit: Any) -> Any:
+        there = {mark: self._marks.get(mark[:2], 0) for mark in commit.marks}
+        marks = tuple(mark._replace(seen=now if now <= mark.total else mark.seen) for mark, now in there.items())
+        return await apply(self, replace(commit, marks=marks))
+
+    return mutant
+
+
+def _after_a_failure(answer: bool) -> Any:
+    async def mutant(self: Any, commit: Any) -> bool:
+        try:
+            await self._insist(lambda: self._store.apply(commit))
+        except (AlreadyAppliedError, ChangedError, ShrunkError):
+            return answer
+        return True
+
+    return lambda _: mutant
+
+
+mutation("each try of an import is a commit of its own", "countersink.commands.importer.Importer._apply", IMPORTER)(
+    _after_a_failure(answer=False)
+)
+
+mutation("an import takes what another did for its own", "countersink.commands.importer.Importer._apply", IMPORTER)(
+    _after_a_failure(answer=True)
+)
+
+
+@mutation("the receipt of an import says totals", "countersink.commands.importer.Importer._commit", IMPORTER, IMPORTS)
+def _(commit: Any) -> Any:
+    async def mutant(self: Any, todo: Any, full: Any) -> Any:
+        made = await commit(self, todo, full)
+        (receipt,) = made.receipts
+        totals = {mark.counter: mark.total for mark in todo}
+        (note,) = notes.written([""], notes.read(receipt.note).commit, Tally(), totals)
+        return replace(made, receipts=(receipt._replace(note=note),))
+
+    return mutant
+
+
+@mutation("an import follows a counter down", "countersink.commands.importer.Importer._again", IMPORTER)
+def _(again: Any) -> Any:
+    async def mutant(self: Any, name: str, mark: int) -> Any:
+        return await again(altered(self, _way=replace(self._way, shrink=True)), name, mark)
+
+    return mutant
+
+
+@mutation(
+    "what another import saw later is taken for a loss", "countersink.commands.importer.Importer._again", IMPORTER
+)
+def _(again: Any) -> Any:
+    async def mutant(self: Any, name: str, mark: int) -> Any:
+        source = Instead(self._source, counter=returning_later()(None))
+        return await again(altered(self, _source=source), name, mark)
+
+    return mutant

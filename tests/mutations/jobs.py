@@ -1,0 +1,147 @@
+"""Mutations of jobs: their tasks, their receipts, and when they are finished."""
+
+import asyncio
+import secrets
+from dataclasses import replace
+from typing import Any
+
+from flusher.jobs.action import PageOutcome
+from tests.mutations.mutation import Instead, altered, calling, mutation, returning_later
+from tests.mutations.places import JOB_WORKER, JOBS, JOBS_OVER_HTTP, KEPT_JOBS
+
+_UNDER_WAY: set[Any] = set()
+
+
+@mutation("a task of a job is done with before its counters are changed", "flusher.jobs.worker.Worker._visit", JOBS)
+def _(visit_task: Any) -> Any:
+    def later(visit: Any) -> Any:
+        async def mutant(job: Any, page: Any) -> PageOutcome:
+            _UNDER_WAY.add(asyncio.ensure_future(visit(job, page)))
+            return PageOutcome(len(page), len(page))
+
+        return mutant
+
+    async def mutant(self: Any, job: Any, task: Any) -> Any:
+        visits = {kind: later(visit) for kind, visit in self._visits.items()}
+        return await visit_task(altered(self, _visits=visits), job, task)
+
+    return mutant
+
+
+@mutation("a task of a job is acknowledged before it is done", "flusher.jobs.runner.Runner._done", JOBS)
+def _(done: Any) -> Any:
+    async def mutant(self: Any, lease: Any) -> Any:
+        await self._tasks.ack([lease.token])
+        return await done(self, lease)
+
+    return mutant
+
+
+@mutation("what a job adds has no receipts", "flusher.jobs.add.Adding._commit", JOBS)
+def _(commit: Any) -> Any:
+    return lambda self, *what: replace(commit(self, *what), receipts=())
+
+
+mutation("one receipt of a page is taken for all of them", "flusher.jobs.add.Adding._without_done", JOBS)(
+    returning_later({})
+)
+
+
+@mutation("a job adds to what is left of deleted counters", "flusher.jobs.action.existing", JOBS_OVER_HTTP)
+def _(_: Any) -> Any:
+    async def mutant(store: Any, names: Any) -> Any:
+        return await store.shards(names)
+
+    return mutant
+
+
+@mutation(
+    "a job looks whether counters are deleted after it looked whether they are there",
+    "flusher.jobs.action.existing",
+    JOB_WORKER,
+)
+def _(existing: Any) -> Any:
+    async def mutant(store: Any, names: Any) -> Any:
+        there = await store.shards(names)
+        return await existing(Instead(store, shards=returning_later(there)(None)), names)
+
+    return mutant
+
+
+@mutation(
+    "a job resets under a receipt of each visit", "shared.counters.setter.Setter.set_existing", JOBS_OVER_HTTP, JOBS
+)
+def _(set_existing: Any) -> Any:
+    return lambda self, counter, wish, receipt: set_existing(self, counter, wish, receipt + secrets.token_hex())
+
+
+@mutation("a job compacts under no receipt of its own", "shared.counters.compaction.Compactor.compact", JOBS_OVER_HTTP)
+def _(compact: Any) -> Any:
+    return lambda self, counter, num_shards, stamp=None: compact(self, counter, num_shards)
+
+
+@mutation("a job compacts beside an ndb application", "shared.counters.start_job.Starting.start", JOBS_OVER_HTTP)
+def _(start: Any) -> Any:
+    async def mutant(self: Any, *what: Any, **how: Any) -> Any:
+        compactor = Instead(self._compactor, check=lambda: None)
+        return await start(altered(self, _compactor=compactor), *what, **how)
+
+    return mutant
+
+
+@mutation(
+    "what a file's queue is given back is handed out again at once",
+    "shared.sqlite.tasks.SqliteTasks.give_back",
+    KEPT_JOBS,
+)
+def _(_: Any) -> Any:
+    async def mutant(self: Any, tokens: Any) -> None:
+        rows = [token.split(".") for token in tokens]
+        free = "UPDATE tasks SET until = 0 WHERE seq = ? AND attempt = ?"
+        await self._database.write(lambda db: db.executemany(free, rows).rowcount)
+
+    return mutant
+
+
+mutation("a task that can't be done keeps its place", "flusher.jobs.runner.Runner._done", JOB_WORKER)(
+    calling(TRIES=10**9)
+)
+mutation("the children of a task that was recorded are not published again", "flusher.jobs.worker.Worker._left", JOBS)(
+    returning_later(())
+)
+
+
+@mutation(
+    "who goes through a job once more stops at what is done",
+    "flusher.jobs.worker.Worker._left",
+    JOBS_OVER_HTTP,
+    JOBS,
+    JOB_WORKER,
+)
+def _(left: Any) -> Any:
+    return lambda self, task, done: left(self, task._replace(again=False), done)
+
+
+@mutation("a job is finished while tasks are open", "flusher.jobs.worker.Worker._finish", JOBS)
+def _(finish: Any) -> Any:
+    async def mutant(self: Any, job: Any) -> None:
+        async def get(id_: str) -> Any:
+            standing = await self._jobs.get(id_)
+            return None if standing is None else replace(standing, open=0)
+
+        await finish(altered(self, _jobs=Instead(self._jobs, get=get)), job)
+
+    return mutant
+
+
+@mutation("a second split of a task is believed", "shared.sqlite.jobs.SqliteJobs.record", KEPT_JOBS)
+def _(record: Any) -> Any:
+    async def mutant(self: Any, done: Any) -> Any:
+        return None if await record(self, done) is None else done
+
+    return mutant
+
+
+mutation("a job that is older than its receipts goes on", "flusher.jobs.worker.Worker._in_time", JOBS, JOB_WORKER)(
+    returning_later(True)
+)

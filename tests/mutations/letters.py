@@ -1,0 +1,67 @@
+"""Mutations of dead letters: how they are buried, replayed, dropped and forgotten."""
+
+from math import inf
+from typing import Any
+
+from tests.mutations.mutation import Instead, instead, mutation, returning, returning_later
+from tests.mutations.places import ACCOUNTS, DEAD, FLUSH_AND_REPLAY, SEEDS, STORE
+
+
+@mutation("a dead letter is forgotten before the commit", "flusher.flush.commit_loop.Flush.run", *FLUSH_AND_REPLAY)
+def _(run: Any) -> Any:
+    async def mutant(self: Any, longest: float = inf) -> None:
+        if self._letters is not None:
+            await self._letters.ack([held.delivery.token for held in self.window.held], 0)
+        await run(self, longest)
+
+    return mutant
+
+
+@mutation("a dead letter's entry goes without a floor", "flusher.flush.commit_loop.Flush._settle_entries", DEAD)
+def _(settle_entries: Any) -> Any:
+    async def mutant(self: Any, keys: Any) -> None:
+        floor, self._floor = self._floor, 0
+        await settle_entries(self, keys)
+        self._floor = floor
+
+    return mutant
+
+
+@mutation("what is dropped leaves the floors where they were", "flusher.dead_letters.drop.drop", DEAD)
+def _(drop: Any) -> Any:
+    async def mutant(store: Any, overlay: Any, parts: Any, ours: Any) -> Any:
+        return await drop(store, Instead(overlay, raise_floor=returning_later()(None)), parts, ours)
+
+    return mutant
+
+
+mutation(
+    "what may be applied already is replayed",
+    (
+        "flusher.dead_letters.opened.OpenedLetter.vanished",
+        "flusher.dead_letters.opened.OpenedLetter.unsure",
+    ),
+    *FLUSH_AND_REPLAY,
+)(returning(False))
+
+
+@mutation("a forgotten letter leaves the floor where it was", "shared.sqlite.letters.SqliteDeadLetters.ack", STORE)
+def _(ack: Any) -> Any:
+    async def mutant(self: Any, tokens: Any, _: int) -> None:
+        await ack(self, tokens, 0)
+
+    return mutant
+
+
+@mutation(
+    "a receipt that is revived stands for another use of its id than before",
+    "shared.model.parts.Part.in_place_of",
+    ACCOUNTS,
+)
+def _(in_place_of: Any) -> Any:
+    return lambda self, _, increments: in_place_of(self, "", increments)
+
+
+mutation("a receipt that is revived goes on to call its increments dead", "shared.model.notes.SILENT", SEEDS)(
+    instead(b"")
+)

@@ -1,0 +1,44 @@
+"""The tests that have to notice mutations, by what they hold."""
+
+from typing import Final
+
+FLUSHER: Final = (
+    "tests/unit/flush/test_window.py",
+    "tests/unit/flush/test_flusher.py",
+    "tests/unit/flush/test_accounts.py",
+    "tests/unit/flush/test_receipt_lives.py",
+)
+ACCOUNTS: Final = "tests/unit/flush/test_accounts.py"
+REPLAY: Final = "tests/unit/dead_letters/test_replay.py"
+FLUSH_AND_REPLAY: Final = (*FLUSHER, REPLAY)
+SETTER: Final = "tests/unit/counters/test_setter.py"
+GROWTH: Final = "tests/unit/shards/test_growth.py"
+IMPORTER: Final = "tests/unit/commands/test_importer.py"
+PUBLISHING: Final = "tests/unit/publishing/test_publishing.py"
+SPOOL: Final = "tests/unit/publishing/test_spool.py"
+NEWER: Final = "tests/unit/flush/test_newer_versions.py"
+EVIDENCE: Final = "tests/unit/model/test_evidence.py"
+JOB_WORKER: Final = "tests/unit/jobs/test_worker.py"
+
+STORE: Final = "tests/contracts/test_sqlite.py"
+MEMORY: Final = "tests/contracts/test_memory.py"
+PROCESS_OVERLAY: Final = "tests/contracts/test_process_overlay.py"
+KEPT_JOBS: Final = "tests/contracts/test_jobs.py"
+
+RACES: Final = "tests/interleavings/steps/test_races.py"
+REPLAYS: Final = "tests/interleavings/steps/test_replays.py"
+DEAD: Final = "tests/interleavings/steps/test_dead_receipts.py"
+SETS: Final = "tests/interleavings/steps/test_sets.py"
+COMPACTIONS: Final = "tests/interleavings/steps/test_compactions.py"
+CONSERVATION: Final = "tests/interleavings/traffic/test_conservation.py"
+IMPORTS: Final = "tests/interleavings/simulation/test_imports.py"
+SEEDS: Final = "tests/interleavings/simulation/test_seeds.py"
+FLEET: Final = "tests/interleavings/simulation/test_fleet_seeds.py"
+JOBS: Final = "tests/interleavings/jobs/test_seeds.py"
+
+SET_OVER_HTTP: Final = "tests/http/test_set.py"
+JOBS_OVER_HTTP: Final = "tests/http/test_jobs.py"
+POWER: Final = "tests/processes/test_power.py"
+FENCES: Final = "tests/emulators/test_redis_fleet.py"
+AGES: Final = "tests/emulators/test_redis_ages.py"
+DEAD_IN_DATASTORE: Final = ("tests/emulators/test_datastore.py", "-k", "found_by_each or take_each_other_away")

@@ -1,0 +1,62 @@
+"""Mutations of publishing: what is answered before it is durable, and what is said of a publish that failed."""
+
+import contextlib
+from typing import Any
+
+from shared.model.errors import TooLargeError, UnkeptError
+from tests.mutations.mutation import instead, mutation, returning
+from tests.mutations.places import PUBLISHING, SEEDS, SPOOL
+
+
+@mutation("a 202 before the publish is durable", "ingest.publishing.publishing.Publishing.durable", SEEDS)
+def _(durable: Any) -> Any:
+    def mutant(self: Any, draft: Any) -> Any:
+        future = durable(self, draft)
+        future.set_result(None)
+        return future
+
+    return mutant
+
+
+@mutation(
+    "what failed to be published is forgotten by the spool",
+    "ingest.publishing.forwarding.Forwarding.give_back",
+    SPOOL,
+    SEEDS,
+)
+def _(_: Any) -> Any:
+    async def mutant(self: Any) -> None:
+        if self._left:
+            await self._waiting.ack([*self._left], 0)
+
+    return mutant
+
+
+@mutation(
+    "a refusal of the broker that passes taken as final", "ingest.publishing.forwarding.Forwarding._set_aside", SPOOL
+)
+def _(set_aside: Any) -> Any:
+    return lambda self, delivery, error: set_aside(self, delivery, TooLargeError(str(error)))
+
+
+mutation("a refusal taken as proof that nothing was published", "ingest.publishing.publishing._NOT_TAKEN", PUBLISHING)(
+    instead((Exception,))
+)
+
+
+@mutation(
+    "published where no subscription would keep it",
+    "shared.google.pubsub.kept.KeptPublisher._look",
+    "tests/emulators/test_pubsub_kept.py",
+)
+def _(look: Any) -> Any:
+    async def mutant(self: Any) -> None:
+        with contextlib.suppress(UnkeptError):
+            await look(self)
+
+    return mutant
+
+
+mutation("who stood still for weeks publishes what it holds", "shared.runtime.awake.Awake.check", PUBLISHING)(
+    returning(None)
+)

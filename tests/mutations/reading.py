@@ -1,0 +1,83 @@
+"""Mutations of reading: the arithmetic of exact reads, the reader, and overlays in memory."""
+
+from dataclasses import replace
+from typing import Any
+
+from tests.mutations.mutation import calling, mutation
+from tests.mutations.places import DEAD, MEMORY, NEWER, PROCESS_OVERLAY, RACES, SEEDS
+
+
+def _each_entry(view: Any, **fields: Any) -> Any:
+    return replace(view, entries=tuple(replace(entry, **fields) for entry in view.entries))
+
+
+@mutation(
+    "overlay dropped too early: when a message is pulled", "shared.memory.broker.MemoryBroker.pull", MEMORY, SEEDS
+)
+def _(pull: Any) -> Any:
+    async def mutant(self: Any, *limits: Any, **more: Any) -> Any:
+        deliveries = await pull(self, *limits, **more)
+        for number in [int(one.message_id) for one in deliveries]:
+            if number in self.pending:
+                self.pending.remove([number], 0)
+        return deliveries
+
+    return mutant
+
+
+@mutation(
+    "an entry removed without raising the floor", "shared.memory.overlay.ProcessOverlay.settle", PROCESS_OVERLAY, SEEDS
+)
+def _(settle: Any) -> Any:
+    return lambda self, applied, _: settle(self, applied, 0)
+
+
+@mutation("an entry made anew is not late", "shared.counters.pending.Pending.add", RACES)
+def _(add: Any) -> Any:
+    return lambda self, *what, confirmed=True, late=False: add(self, *what, confirmed=confirmed)
+
+
+@mutation("an unconfirmed entry counts", "shared.model.exact.pending", RACES)
+def _(pending: Any) -> Any:
+    return lambda base, view: pending(base, _each_entry(view, confirmed=True))
+
+
+@mutation("a base from before the floor is believed", "shared.model.exact.pending", RACES, SEEDS)
+def _(pending: Any) -> Any:
+    return lambda base, view: pending(base._replace(time=max(base.time, view.floor)), view)
+
+
+@mutation("a late entry is believed to be unapplied", "shared.model.exact.pending", RACES)
+def _(pending: Any) -> Any:
+    return lambda base, view: pending(base, _each_entry(view, late=False))
+
+
+@mutation("receipts of unconfirmed entries are not asked for", "shared.model.exact.keys_of", RACES)
+def _(keys_of: Any) -> Any:
+    return lambda view: keys_of(replace(view, entries=tuple(one for one in view.entries if one.confirmed)))
+
+
+@mutation(
+    "a view from before the base is believed",
+    "shared.counters.reader.Reader._combine",
+    "tests/unit/counters/test_reader.py",
+)
+def _(combine: Any) -> Any:
+    return lambda self, name, base, view, **how: combine(self, name, base._replace(viewed=0), view, **how)
+
+
+mutation("the overlay is viewed before the instant is chosen", "shared.counters.reader.Reader._look", RACES)(
+    calling(any=lambda _: False)
+)
+
+
+@mutation("dead receipts are settled in the overlay, and not counted", "shared.model.exact.pending", DEAD)
+def _(pending: Any) -> Any:
+    return lambda base, view: pending(base._replace(total=replace(base.total, dead=())), view)
+
+
+@mutation(
+    "readings are exact beside a message that nobody here can read", "shared.counters.pending.Pending.exact", NEWER
+)
+def _(_: Any) -> Any:
+    return property(lambda self: self._exact)

@@ -1,0 +1,61 @@
+"""Mutations of receipts: their keys, how long they live, and what they say."""
+
+from typing import Any
+
+from shared.model.promises import FORCE
+from shared.model.receipts import HOUR
+from tests.mutations.mutation import calling, mutation
+from tests.mutations.places import AGES, FLUSHER, SEEDS, SET_OVER_HTTP, STORE
+
+_PARTS = "tests/unit/model/test_parts.py"
+_PROMISES = "tests/unit/model/test_promises.py"
+
+
+@mutation("the parts of a divided envelope share one receipt", "shared.model.receipts.key_of_part", _PARTS)
+def _(key_of_part: Any) -> Any:
+    return lambda envelope_id, _: key_of_part(envelope_id, 0)
+
+
+@mutation("the key of an id forgets its counter", "shared.model.receipts.key_of_increment", _PARTS, *FLUSHER)
+def _(key_of_increment: Any) -> Any:
+    return lambda _, client_id: key_of_increment("", client_id)
+
+
+mutation(
+    "the greatest promise judges how old an envelope may be",
+    "shared.model.promises.Promises.until",
+    _PROMISES,
+    *FLUSHER,
+)(calling(min=max))
+
+mutation("an entry is forgotten by what flushers of long ago promised", "shared.model.promises.ages", _PROMISES, AGES)(
+    calling(FORCE=10**18)
+)
+
+
+@mutation("an entry lives no longer than the greatest promise", "shared.model.promises.ages", _PROMISES)
+def _(ages: Any) -> Any:
+    def mutant(promises: Any, now: int) -> Any:
+        found = ages(promises, now)
+        if not promises:
+            return found
+        longest = max(one.life for one in promises) - HOUR - HOUR // 2
+        bound = max(one.seen for one in promises) + FORCE
+        return found._replace(over=max(0, min(now - longest - HOUR, bound)))
+
+    return mutant
+
+
+@mutation("receipts say of a commit what was planned for another", "shared.model.notes.written", SEEDS)
+def _(written: Any) -> Any:
+    return lambda attempts, commit, tally, sums: written(attempts, commit, tally, dict.fromkeys(sums, 1))
+
+
+@mutation("the receipt of a set does not say what it added", "shared.model.notes.of_change", SET_OVER_HTTP, SEEDS)
+def _(of_change: Any) -> Any:
+    return lambda commit, counter, deltas, *change: of_change(commit, counter, [0 for _ in deltas], *change)
+
+
+@mutation("dead receipts expire", "shared.model.bodies.with_body", STORE)
+def _(with_body: Any) -> Any:
+    return lambda dead, *others: with_body(dead, *others)._replace(expires=dead.expires)

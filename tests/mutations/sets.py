@@ -1,0 +1,101 @@
+"""Mutations of sets, resets and deletes."""
+
+from dataclasses import replace
+from typing import Any
+
+from shared.model.errors import ChangedError, DoubtfulError
+from shared.model.words import Commit
+from tests.mutations.mutation import Instead, altered, calling, mutation, returning_later
+from tests.mutations.places import COMPACTIONS, SEEDS, SET_OVER_HTTP, SETS, SETTER
+
+
+def _with_look(commit: Any, change: Any) -> Any:
+    """The commit of a set, which takes for what was read what `change` makes of it."""
+
+    async def mutant(self: Any, counter: str, *what: Any) -> Any:
+        *first, look, full = what
+        return await commit(self, counter, *first, await change(self, counter, look), full)
+
+    return mutant
+
+
+@mutation("a set does not say which guard it saw", "shared.counters.setter.Setter._commit", SETS, SEEDS)
+def _(commit: Any) -> Any:
+    async def of_now(self: Any, counter: str, look: Any) -> Any:
+        async with self._store.snapshot() as now:
+            guard = (await now.read([counter], ()))[0][counter].guard
+        return look._replace(guard=look.guard._replace(version=guard.version))
+
+    return _with_look(commit, of_now)
+
+
+@mutation("a set does not raise the floor", "shared.counters.setter.Setter._set", SETS, SEEDS)
+def _(set_: Any) -> Any:
+    async def mutant(self: Any, *what: Any, **how: Any) -> Any:
+        overlay = Instead(self._overlay, raise_floor=returning_later()(None))
+        return await set_(altered(self, _overlay=overlay), *what, **how)
+
+    return mutant
+
+
+@mutation("a retry of a set does not raise the floor", "shared.counters.setter.Setter._earlier", SETS)
+def _(earlier: Any) -> Any:
+    async def mutant(self: Any, receipt: str) -> Any:
+        return (await earlier(self, receipt))[0], 0
+
+    return mutant
+
+
+@mutation("the receipt of a set outside of its commit", "shared.counters.setter.Setter._commit", SETS, SEEDS)
+def _(commit: Any) -> Any:
+    async def mutant(self: Any, *what: Any) -> Any:
+        store = self._store
+
+        async def in_two(whole: Commit) -> Any:
+            await store.apply(Commit((), whole.adds))
+            return await store.apply(replace(whole, adds=()))
+
+        return await commit(altered(self, _store=Instead(store, apply=in_two)), *what)
+
+    return mutant
+
+
+@mutation("each try of a set has a receipt of its own", "shared.counters.setter.Setter.set", SET_OVER_HTTP)
+def _(set_: Any) -> Any:
+    return lambda self, counter, wish: set_(self, counter, wish._replace(key=None))
+
+
+@mutation("a set forgets what is pending", "shared.counters.setter.Setter._adds", SETS, SEEDS)
+def _(adds: Any) -> Any:
+    def mutant(self: Any, counter: str, wish: Any, look: Any, full: Any) -> Any:
+        return adds(self, counter, wish, look._replace(reading=replace(look.reading, pending=0)), full)
+
+    return mutant
+
+
+@mutation("a set of what can't be read exactly", "shared.counters.setter.Setter._commit", SETTER)
+def _(commit: Any) -> Any:
+    async def exact(_: Any, __: str, look: Any) -> Any:
+        return look._replace(reading=replace(look.reading, exact=True))
+
+    return _with_look(commit, exact)
+
+
+@mutation(
+    "a limit after a commit that may come late is taken for the end of a set",
+    "shared.counters.setter.Setter._insist",
+    SETTER,
+)
+def _(insist: Any) -> Any:
+    async def mutant(self: Any, *what: Any, **how: Any) -> Any:
+        try:
+            return await insist(self, *what, **how)
+        except DoubtfulError as error:
+            raise error.__cause__ or error from None
+
+    return mutant
+
+
+mutation("a set gives up when its shard went", "shared.counters.setter.Setter._insist", COMPACTIONS)(
+    calling(ShrunkError=ChangedError)
+)

@@ -1,0 +1,51 @@
+"""Mutations of shards: how many readers look at, compactions, and growth."""
+
+from math import inf
+from typing import Any
+
+from flusher.shards.write_rate import BUCKET
+from tests.mutations.mutation import calling, mutation, returning
+from tests.mutations.places import COMPACTIONS, FLUSHER, GROWTH, SEEDS, STORE
+
+
+@mutation(
+    "a stale shard number: readers are told of fewer shards than are written",
+    "flusher.shards.shard_choice.ShardBook._add",
+    *FLUSHER,
+    "tests/unit/shards/test_grow.py",
+)
+def _(add: Any) -> Any:
+    return lambda self, name, delta: add(self, name, delta)._replace(num_shards=self._new_counter)
+
+
+mutation("who believes in a shard that went makes it anew", "shared.model.sharding.went", STORE, COMPACTIONS)(
+    returning(False)
+)
+
+
+@mutation("what is added to a shard that is made is not looked for", "shared.model.sharding.number_for", STORE, SEEDS)
+def _(_: Any) -> Any:
+    return lambda add, there: 0 if there else add.num_shards
+
+
+@mutation("a compaction drops what the highest shards hold", "shared.model.sharding.moved", STORE, COMPACTIONS, SEEDS)
+def _(moved: Any) -> Any:
+    def mutant(staying: Any, leaving: int) -> Any:
+        given = moved(staying, leaving)
+        return None if given is None else [0] * len(given)
+
+    return mutant
+
+
+mutation("what a flusher wrote itself is taken for others'", "flusher.shards.write_rate.Writing.saw", GROWTH)(
+    calling(SLACK=-inf)
+)
+
+
+@mutation("a burst is taken for a rate", "flusher.shards.write_rate.Writing.own", GROWTH)
+def _(_: Any) -> Any:
+    def mutant(self: Any, now: float) -> float:
+        counts = self.writes.whole(now)
+        return float(sum(counts) / len(counts) / BUCKET)
+
+    return mutant

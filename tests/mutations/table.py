@@ -1,0 +1,22 @@
+"""All mutations, by name."""
+
+from tests.mutations import (  # noqa: F401 (each enters its own)
+    commits,
+    files,
+    fleet,
+    importing,
+    jobs,
+    letters,
+    messages,
+    overlay_in_redis,
+    publishing,
+    reading,
+    receipts,
+    sets,
+    shards,
+)
+from tests.mutations.mutation import MUTATIONS, Mutation
+
+
+def by_name() -> dict[str, Mutation]:
+    return {one.name: one for one in MUTATIONS}

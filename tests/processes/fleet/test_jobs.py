@@ -1,0 +1,69 @@
+"""Jobs by a fleet on emulators: all kinds of them with Redis, and without it only what needs no exact reading."""
+
+import asyncio
+import signal
+from pathlib import Path
+
+import orjson
+import pytest
+
+from countersink.client import Client, UnavailableError
+from tests.emulators.redis_fixtures import RedisServer
+from tests.processes.fleet.pairs import Emulated
+from tests.processes.harness import processes
+
+COUNTERS = 450
+WITHIN = 60.0
+
+
+async def done(client: Client, job: str) -> int:
+    """How many counters it has visited."""
+    async with asyncio.timeout(WITHIN):
+        while (now := await client.job(job)).state == "running":
+            await asyncio.sleep(0.1)
+    assert (now.state, now.failed) == ("done", 0)
+    return now.visited
+
+
+async def until_exact(client: Client) -> None:
+    """A fleet that has just begun has to find out that nobody else was there."""
+    async with asyncio.timeout(WITHIN):
+        while not (await client.get("p:1", max_age=0)).exact:
+            await asyncio.sleep(0.05)
+
+
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize("on_emulators", ["blind"], indirect=True)
+async def test_flushers_do_jobs_of_all_kinds(on_emulators: Emulated, redis: RedisServer, tmp_path: Path) -> None:
+    names = [f"p:{number:03}" for number in range(COUNTERS)]
+    settings = on_emulators.settings | {"COUNTERSINK_OVERLAY": redis.url}
+    async with processes(tmp_path, tmp_path / "log", **settings) as started:
+        ingest, flusher = await asyncio.gather(started.start("ingest", "--port", "0"), started.start("flusher"))
+        async with Client(ingest.url) as client:
+            await until_exact(client)
+            await client.increment_many(dict.fromkeys(names, 1), wait=WITHIN)
+            await client.start_job("add", "p:", 10, id="mine")
+            await flusher.end(signal.SIGKILL)
+            flusher = await started.start("flusher")
+            assert await done(client, "mine") == COUNTERS
+            await client.increment("p:007", 5)
+            export = await client.start_job("export", "p:")
+            assert await done(client, export.id) == COUNTERS
+            lines = b"".join([some async for some in client.export(export.id)]).splitlines()
+            expected = dict.fromkeys(names, 11) | {"p:007": 16}
+            assert [tuple(orjson.loads(line).values()) for line in lines] == sorted(expected.items())
+            assert await done(client, (await client.start_job("reset", "p:0")).id) == 100
+            values = {one.name: one.value async for one in client.list("p:", page=1_000)}
+            assert values == {name: 0 if name < "p:1" else 11 for name in names}
+        for running in (ingest, flusher):
+            assert await running.end(signal.SIGTERM) == 0
+
+
+@pytest.mark.parametrize("on_emulators", ["blind"], indirect=True)
+async def test_without_an_exact_overlay_nothing_is_reset(on_emulators: Emulated, tmp_path: Path) -> None:
+    async with processes(tmp_path, tmp_path / "log", **on_emulators.settings) as started:
+        ingest = await started.start("ingest", "--port", "0")
+        async with Client(ingest.url, patience=0) as client:
+            with pytest.raises(UnavailableError, match="COUNTERSINK_OVERLAY=redis"):
+                await client.start_job("reset", "p:")
+            assert (await client.start_job("add", "p:", 1)).state == "running"

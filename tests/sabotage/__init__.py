@@ -1,1 +1,0 @@
-"""Single-line sabotages of the guarantee. Each must be caught, or the tests are not worth much."""

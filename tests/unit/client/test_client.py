@@ -1,0 +1,219 @@
+"""Each method of the Python client, against a real service."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+import countersink
+from countersink.client import Client, Increment, Rejected, RejectedError, requests
+from tests.http.service import Service, running
+
+
+@pytest.fixture
+async def service(tmp_path: Path) -> AsyncIterator[Service]:
+    async with running(tmp_path) as it:
+        yield it
+
+
+@pytest.fixture
+async def client(service: Service) -> AsyncIterator[Client]:
+    async with Client(service.url, patience=5) as it:
+        yield it
+
+
+def test_the_client_is_imported_from_the_package_itself() -> None:
+    assert countersink.Client is Client
+    with pytest.raises(AttributeError):
+        countersink.nothing  # noqa: B018 (it is asked for)
+
+
+async def test_counting_and_reading(client: Client, service: Service) -> None:
+    answer = await client.increment("a", 5)
+    assert await client.receipt(answer.receipt) == "pending"
+    await service.apply()
+    assert await client.receipt(answer.receipt) == "applied"
+    await client.increment("a", -7)
+    counter = await client.get("a", max_age=0)
+    assert (counter.name, counter.value, counter.applied, counter.pending) == ("a", -2, 5, -7)
+    assert (counter.exact, counter.exists, counter.shards) == (True, True, 1)
+    assert abs(datetime.now(UTC) - counter.as_of) < timedelta(minutes=1)
+    assert not (await client.get("b")).exists
+
+
+async def test_the_same_id_counts_once(client: Client) -> None:
+    for _ in range(3):
+        await client.increment("a", id="x" * 1000)
+    await client.increment("b", id="x" * 1000)
+    assert [counter.value for counter in await client.get_many(["a", "b"], max_age=0)] == [1, 1]
+
+
+async def test_a_counter_is_set_reset_and_deleted(client: Client) -> None:
+    await client.increment("a/b", 5)
+    for _ in range(2):
+        changed = await client.set("a/b", 100, key="k")
+        assert (changed.name, changed.before, changed.after, changed.key) == ("a/b", 5, 100, "k")
+    await client.increment("a/b", 5)
+    assert (await client.reset("a/b")).before == 105
+    assert (await client.set("a/b", -1)).key != (await client.delete("a/b")).key
+    assert not (await client.get("a/b", max_age=0)).exists
+    assert [counter async for counter in client.list()] == []
+    for value in (2**53, True, "1"):
+        with pytest.raises(RejectedError, match="the value must"):
+            await client.set("a", value)  # type: ignore[arg-type] # that is what is tried
+    with pytest.raises(RejectedError, match="can't be a header"):
+        await client.reset("a", key=" ")
+
+
+async def test_waiting_answers_the_total(client: Client, service: Service) -> None:
+    assert (await client.increment("a", wait=0)).value is None
+    async with service.applying():
+        assert (await client.increment("a", wait=20)).value == 2
+
+
+@pytest.mark.parametrize("name", ["a/b", "ü", "100%", "?", "#", "a b", "+", "a&name=b", "☃" * 133])
+async def test_any_name_can_be_counted_read_and_listed(client: Client, name: str) -> None:
+    await client.increment(name)
+    assert (await client.get(name)).value == 1
+    assert [counter.name for counter in await client.get_many([name, "other"])] == [name, "other"]
+    assert [counter.name async for counter in client.list(name)] == [name]
+
+
+async def test_a_batch_of_each_form(client: Client) -> None:
+    assert (await client.increment_many({"a": 2, "b": -1})).accepted == 2
+    assert (await client.increment_many([Increment("a", 3), {"counter": "b"}, Increment("a", 1, "x")])).accepted == 3
+    assert (await client.increment_many([Increment("a", 1, "x")])).accepted == 1
+    assert [counter.value for counter in await client.get_many(["a", "b"], max_age=0)] == [6, 0]
+
+
+async def test_a_batch_of_nothing_is_nothing(client: Client) -> None:
+    answer = await client.increment_many([])
+    assert (answer.accepted, answer.receipt) == (0, "")
+
+
+async def test_a_large_batch_sent_twice_under_one_key_counts_once(client: Client, service: Service) -> None:
+    items = {f"c{number:04}": number for number in range(2_500)}
+    first = await client.increment_many(items, key="batch")
+    again = await client.increment_many(items, key="batch")
+    assert (first.accepted, first.id) == (again.accepted, again.id) == (2_500, "batch")
+    assert await client.receipt(first.receipt) == "pending"
+    await service.apply()
+    assert await client.receipt(first.receipt) == "applied"
+    found = {counter.name: counter.value async for counter in client.list(page=1_000)}
+    assert found == items
+    assert [counter.value for counter in await client.get_many(items, max_age=0)] == list(items.values())
+
+
+async def test_a_part_of_a_batch_has_no_key_that_somebody_else_may_choose() -> None:
+    keys = [requests.header_of_key(key, part)["Idempotency-Key"] for key in ("a", "a/1", "1") for part in range(3)]
+    assert len(set(keys)) == len(keys)
+    assert keys == [
+        requests.header_of_key(key, part)["Idempotency-Key"] for key in ("a", "a/1", "1") for part in range(3)
+    ]
+
+
+async def test_bad_items_are_named_by_their_place_in_the_whole_batch(client: Client) -> None:
+    items = [Increment("a")] * 1_001 + [Increment("")] + [Increment("a")]
+    answer = await client.increment_many(items)
+    assert answer.accepted == 1_002
+    assert [bad.item for bad in answer.rejected] == [1_001]
+    assert "empty" in answer.rejected[0].reason
+    answer = await client.increment_many({"": 1, "b": 1})
+    assert answer.rejected == (Rejected("", answer.rejected[0].reason),)
+
+
+async def test_shards_are_raised_and_compacted(client: Client) -> None:
+    await client.increment("a", 5)
+    assert await client.set_shards("a", 7) == 7
+    assert await client.set_shards("a", 2) == 7
+    assert await client.set_shards("a", 2, compact=True) == 2
+    assert (await client.get("a", max_age=0)).value == 5
+    with pytest.raises(RejectedError, match="100"):
+        await client.set_shards("a", 101)
+
+
+async def test_a_list_is_in_order_over_all_its_pages(client: Client) -> None:
+    await client.increment_many({f"p{number:02}": 1 for number in range(25)} | {"q": 1})
+    names = [counter.name async for counter in client.list("p", page=10)]
+    assert names == [f"p{number:02}" for number in range(25)]
+    assert [len(page) async for page in client.pages("p", page=10)] == [10, 10, 5]
+
+
+async def test_many_names_of_many_bytes_take_several_requests(client: Client) -> None:
+    names = [f"{number:03}{'☃' * 132}" for number in range(50)]
+    await client.increment_many(dict.fromkeys(names, 1))
+    assert [counter.name for counter in await client.get_many(names)] == names
+    assert await client.get_many([]) == []
+
+
+async def test_many_tasks_may_use_one_client(client: Client) -> None:
+    await asyncio.gather(*[client.increment("a") for _ in range(200)])
+    assert (await client.get("a", max_age=0)).value == 200
+
+
+@pytest.mark.parametrize("name", ["", ".", "__x__", "a\n", "x" * 401, "\udcff"])
+async def test_a_name_that_can_not_be_is_refused_before_it_is_sent(name: str) -> None:
+    async with Client("http://127.0.0.1:1") as client:
+        for ask in (client.increment(name), client.get(name), client.get_many([name])):
+            with pytest.raises(RejectedError, match="the counter's name must") as raised:
+                await ask
+            assert raised.value.field == "name"
+
+
+@pytest.mark.parametrize("key", ["", "a\r\nb", " a", "a\t", "x" * 1_001, "\udcff"])
+async def test_a_key_that_can_not_be_a_header_is_refused(key: str) -> None:
+    async with Client("http://127.0.0.1:1") as client:
+        with pytest.raises(RejectedError, match="the key"):
+            await client.increment_many({"a": 1}, key=key)
+
+
+async def test_a_key_of_any_other_characters_is_kept(client: Client) -> None:
+    for key in ("ü ☃/%?", "x" * 1_000):
+        for _ in range(2):
+            await client.increment_many({"a": 1}, key=key)
+    assert (await client.get("a", max_age=0)).value == 2
+
+
+async def test_other_bad_arguments_are_refused_before_they_are_sent() -> None:
+    async with Client("http://127.0.0.1:1") as client:
+        for ask in (
+            client.increment("a", 2**53),
+            client.increment("a", id=""),
+            client.increment("a", wait=-1),
+            client.increment("a", wait=float("nan")),
+            client.get("a", max_age=float("inf")),
+            client.receipt(""),
+            client.set_shards("a", 0),
+        ):
+            with pytest.raises(RejectedError):
+                await ask
+
+
+async def test_jobs_are_started_looked_at_and_read(client: Client, service: Service) -> None:
+    await client.increment_many({"p:a": 1, "p:b": 2, "q": 3})
+    await service.apply()
+    begun = await client.start_job("add", "p:", 10, id="mine")
+    assert (begun.id, begun.state, begun.delta, begun.finished) == ("mine", "running", 10, None)
+    await service.work()
+    done = await client.start_job("add", "p:", 10, id="mine")
+    assert (done.state, done.visited, done.changed, done.failed, done.share) == ("done", 2, 2, 0, 1.0)
+    assert done.finished is not None
+    assert done.finished >= done.started
+    assert await client.job("mine") == done
+    with pytest.raises(RejectedError, match="another job") as refused:
+        await client.start_job("reset", "p:", id="mine")
+    assert refused.value.status == 409
+    export = await client.start_job("export", "p:")
+    await service.work()
+    assert export.delta is None
+    lines = b"".join([lines async for lines in client.export(export.id)])
+    assert lines == b'{"name":"p:a","value":11}\n{"name":"p:b","value":12}\n'
+    compaction = await client.start_job("compact", "p:", shards=3)
+    assert (compaction.delta, compaction.shards, compaction.state) == (None, 3, "running")
+    stopped = await client.stop_job(compaction.id)
+    assert (stopped.state, stopped.reason) == ("failed", "somebody stopped it; changes that were made stay")
+    for wrong in (client.start_job("add", "\ud800", 1), client.start_job("add", "", 2**53), client.job("a/b")):
+        with pytest.raises(RejectedError):
+            await wrong

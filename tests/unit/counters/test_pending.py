@@ -1,0 +1,137 @@
+"""The overlay of a broker in memory agrees with the simplest model that could be right."""
+
+from collections.abc import Mapping
+
+import pytest
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from shared.counters import pending as overlay
+from shared.counters.pending import Pending
+from shared.model.parts import parts_of
+from shared.model.receipts import key_of_envelope
+from shared.model.words import Entry, Envelope, Increment, View
+
+NAMES = ("a", "ab", "b", "c")
+COUNTERS = st.sampled_from(NAMES)
+ENVELOPES = st.builds(
+    Envelope,
+    id=st.sampled_from(["e1", "e2", "e3"]),
+    sums=st.dictionaries(COUNTERS, st.integers(-9, 9), max_size=3),
+    keyed=st.lists(st.builds(Increment, COUNTERS, st.integers(-9, 9), st.sampled_from("xyz")), max_size=2).map(tuple),
+    retried=st.booleans(),
+)
+
+
+class Model(RuleBasedStateMachine):
+    """Messages in a list; a floor for each counter, which may be too high, but never too low or falling."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.pending = Pending()
+        self.there: dict[int, Envelope] = {}
+        self.last = 0
+        self.floors = dict.fromkeys(NAMES, 0)
+        self.greatest = 0
+        self.shown = dict.fromkeys(NAMES, 0)
+        self.versions: dict[int, tuple[tuple[Entry, ...], int]] = {}
+
+    @rule(envelope=ENVELOPES)
+    def add(self, envelope: Envelope) -> None:
+        self.last += 1
+        self.pending.add(self.last, envelope)
+        self.there[self.last] = envelope
+
+    @rule(data=st.data(), floor=st.integers(0, 50))
+    def remove(self, data: st.DataObject, floor: int) -> None:
+        numbers = data.draw(st.lists(st.sampled_from(sorted(self.there) or [0]), unique=True, max_size=3))
+        self.pending.remove(numbers, floor)
+        for number in numbers:
+            gone = self.there.pop(number, None)
+            self.raise_floors(NAMES if gone is None else gone.counters(), floor)
+
+    @rule(floor=st.integers(0, 50))
+    def remove_what_was_never_seen(self, floor: int) -> None:
+        self.pending.remove([10**6], floor)
+        self.raise_floors(NAMES, floor)
+
+    def raise_floors(self, counters: tuple[str, ...] | set[str], floor: int) -> None:
+        for counter in counters:
+            self.floors[counter] = max(floor, self.floors[counter])
+        self.greatest = max(self.greatest, floor)
+
+    @invariant()
+    def views_are_what_is_there(self) -> None:
+        for counter in NAMES:
+            view = self.pending.view(counter)
+            expected = tuple(
+                entry
+                for number in sorted(self.there)
+                for part in parts_of(self.there[number])
+                for name, entry in part.entries()
+                if name == counter
+            )
+            assert view.entries == expected
+            assert self.floors[counter] <= view.floor <= self.greatest
+            assert self.shown[counter] <= view.floor
+            self.shown[counter] = view.floor
+            assert self.versions.setdefault(view.version, (view.entries, view.floor)) == (view.entries, view.floor)
+            assert self.pending.view(counter) is view
+
+    @invariant()
+    def names_and_keys_are_those_that_are_there(self) -> None:
+        counters = {counter for envelope in self.there.values() for counter in envelope.counters()}
+        for prefix in ("", "a", "ab", "z"):
+            assert sorted(self.pending.names(prefix)) == sorted(name for name in counters if name.startswith(prefix))
+        keys = {key_of_envelope(name) for name in ("e1", "e2", "e3", "e4")}
+        assert self.pending.holds(keys) == {key_of_envelope(envelope.id) for envelope in self.there.values()}
+        assert len(self.pending) == len(self.there)
+
+
+TestPending = Model.TestCase
+
+
+def views(pending: Pending, *counters: str) -> Mapping[str, View]:
+    return {counter: pending.view(counter) for counter in counters}
+
+
+def test_an_ack_leaves_other_counters_their_bases() -> None:
+    pending = Pending()
+    pending.add(1, Envelope("one", {"a": 1}))
+    pending.add(2, Envelope("two", {"b": 1}))
+    before = pending.view("b")
+    pending.remove([1], 9)
+    assert pending.view("a").floor == 9
+    assert pending.view("b") is before
+    assert pending.view("never").floor == 0
+
+
+def test_it_remembers_floors_of_so_many_counters_and_then_raises_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Memory is bounded; too high a floor costs a read, too low a one would cost an increment."""
+    most, pending = 50, Pending()
+    monkeypatch.setattr(overlay, "MOST_FLOORS", most)
+    for number in range(3 * most):
+        pending.add(number, Envelope(f"e{number}", {f"n{number}": 1}))
+        pending.remove([number], number + 1)
+        assert len(pending._floors) <= most
+        assert len(pending._views) <= most
+        assert pending.view(f"n{number}").floor >= number + 1
+    assert all(pending.view(f"n{number}").floor >= number + 1 for number in range(3 * most))
+
+
+def test_reading_names_that_never_were_takes_no_memory() -> None:
+    pending = Pending()
+    for number in range(1_000):
+        assert pending.view(f"n{number}").entries == ()
+    assert not pending._views
+
+
+def test_versions_of_two_overlays_of_a_process_never_meet() -> None:
+    """One that begins anew takes the place of another, and readers compare versions."""
+    first, second = Pending(), Pending()
+    seen = set()
+    for pending in (first, second, first, second):
+        pending.add(1, Envelope("e", {"a": 1}))
+        for counter, view in views(pending, "a").items():
+            assert (counter, view.version) not in seen
+            seen.add((counter, view.version))

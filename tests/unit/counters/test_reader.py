@@ -1,0 +1,92 @@
+"""The reader when views of the overlay arrive late, and what it makes of dead receipts."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+
+from shared.counters.reader import Reader
+from shared.memory.broker import MemoryBroker, MemoryOverlay
+from shared.memory.overlay import ProcessOverlay
+from shared.memory.store import MemoryStore
+from shared.model import bodies
+from shared.model.parts import Part
+from shared.model.receipts import key_of_envelope, key_of_increment
+from shared.model.words import DEAD, Commit, Envelope, Increment, Receipt, ShardAdd, View
+from shared.runtime.clock import ManualClock
+from shared.wire.codec import encode
+
+
+class SlowOverlay(MemoryOverlay):
+    """Sees at once, and tells when it is let."""
+
+    gate: asyncio.Event | None = None
+
+    async def view(self, counters: Sequence[str]) -> Mapping[str, View]:
+        views = await super().view(counters)
+        if self.gate is not None:
+            await self.gate.wait()
+        return views
+
+
+async def test_a_view_from_before_the_base_is_looked_at_again() -> None:
+    """It may hold what has been applied and removed since, for which that base did not ask: it would count twice."""
+    clock = ManualClock()
+    broker, store = MemoryBroker(clock), MemoryStore(clock)
+    overlay = SlowOverlay(broker)
+    reader = Reader(store, overlay, clock, 1.0)
+    await broker.publish([encode(Envelope("e", {"a": 5}))])
+
+    overlay.gate = asyncio.Event()
+    late = asyncio.create_task(reader.read(["a"]))
+    await asyncio.sleep(0)
+    gate, overlay.gate = overlay.gate, None
+
+    (held,) = await broker.pull(1, 1_000, 0)
+    time = await store.apply(Commit((Receipt(key_of_envelope("e"), 1 << 60),), (ShardAdd("a", 0, 5, 1),)))
+    await broker.ack([held.token], time)
+    assert [reading.value for reading in await reader.read(["a"])] == [5]
+    gate.set()
+    assert [reading.value for reading in await late] == [5]
+
+
+def buried(name: str, sums: dict[str, int], *keyed: tuple[str, Increment], until: int = 0) -> Receipt:
+    part = Part(key_of_envelope(name), sums, keyed, retried=False, increments=len(sums) + len(keyed))
+    return bodies.with_body(Receipt(part.key, 1, DEAD), part, "refused", bodies.Origin(0, 0, until))
+
+
+async def test_what_is_dead_is_pending_without_any_entry_and_the_counter_exists() -> None:
+    clock = ManualClock()
+    store = MemoryStore(clock)
+    reader = Reader(store, ProcessOverlay(clock, exact=True), clock, 1.0)
+    await store.apply(Commit((buried("e", {"a": 5}, ("ix", Increment("a", 10))),), ()))
+    (reading,) = await reader.read(["a"])
+    assert (reading.applied, reading.pending, reading.exact, reading.exists) == (0, 15, True, True)
+
+
+async def test_an_id_in_a_dead_letter_that_an_expired_receipt_may_have_counted_makes_readings_inexact() -> None:
+    """Only while it is not known to be counted; sums are sure for ever."""
+    clock = ManualClock()
+    store = MemoryStore(clock)
+    until = int(clock.now() * 1_000) + 60_000
+    await store.apply(Commit((buried("e", {"a": 5, "b": 1}, ("ix", Increment("a", 10)), until=until),), ()))
+
+    async def read() -> list[tuple[int, bool]]:
+        reader = Reader(store, ProcessOverlay(clock, exact=True), clock, 1.0)
+        return [(reading.value, reading.exact) for reading in await reader.read(["a", "b"])]
+
+    assert await read() == [(15, True), (1, True)]
+    clock.turn(61)
+    assert await read() == [(15, False), (1, True)]
+    await store.apply(Commit((Receipt("ix", 1 << 60),), (ShardAdd("a", 0, 10, 1),)))
+    assert await read() == [(15, True), (1, True)]
+
+
+async def test_an_id_in_two_dead_letters_and_an_entry_counts_once() -> None:
+    clock = ManualClock()
+    store, overlay = MemoryStore(clock), ProcessOverlay(clock, exact=True)
+    key = key_of_increment("a", "x")
+    receipts = tuple(buried(name, {"a": 1}, (key, Increment("a", 10))) for name in ("e1", "e2"))
+    await store.apply(Commit(receipts, ()))
+    async with overlay.entered([Envelope("e3", {"a": 1}, {}, (Increment("a", 10, "x"),))]):
+        pass
+    (reading,) = await Reader(store, overlay, clock, 1.0).read(["a"])
+    assert (reading.value, reading.exact) == (13, True)

@@ -1,0 +1,1 @@
+"""Tests of `flusher.dead_letters`."""

@@ -1,0 +1,461 @@
+"""A replay counts each increment once; a letter that can't be counted stays, with the reason."""
+
+from collections.abc import Awaitable, Callable, Sequence
+
+import pytest
+
+from flusher.dead_letters.drop import drop
+from flusher.dead_letters.opened import open_letter, open_receipt
+from flusher.dead_letters.replay import LEFT_AS_UNSURE, Replay, ReplayOutcome
+from flusher.flush.window import TOO_OLD
+from shared.memory.broker import MemoryOverlay
+from shared.memory.letters import MemoryDeadLetters
+from shared.memory.store import MemoryStore
+from shared.model import bodies
+from shared.model.errors import GoneError, RefusedError, TransientError
+from shared.model.parts import PART_ENTRIES
+from shared.model.promises import promised
+from shared.model.receipts import DAY, HOUR, key_of_envelope, key_of_increment
+from shared.model.words import Commit, Envelope, Increment, Message, Receipt
+from shared.runtime.clock import ManualClock
+from tests.world.flushing import Bench
+
+
+class Moody(MemoryStore):
+    """Refuses some counters, for as long as they are named here; and may be away."""
+
+    def __init__(self, clock: ManualClock) -> None:
+        super().__init__(clock)
+        self.refused = {"poison"}
+        self.reason = "poison"
+        self.away = False
+
+    async def apply(self, commit: Commit) -> int:
+        if self.away:
+            raise TransientError("away")
+        if any(add.counter in self.refused for add in commit.adds):
+            raise RefusedError(self.reason)
+        return await super().apply(commit)
+
+
+class Morgue(Bench):
+    """A flusher, and replays of what it buries."""
+
+    store: Moody
+
+    def __init__(self, *, ages: bool = False) -> None:
+        super().__init__(Moody, ages=ages)
+        self._ages = ages
+
+    async def flush(self, *envelopes: Envelope) -> None:
+        await self.publish(*envelopes)
+        await self.flusher.pull_once(0)
+        await self.flusher.flush_once()
+
+    def cured(self) -> None:
+        self.store.refused = set()
+
+    async def replay(self, *, too_old: bool = False, patience: float = 0.0) -> list[ReplayOutcome]:
+        letters = MemoryDeadLetters(self.broker)
+        found = [open_letter(letter, "t") for letter in await letters.pull(1_000, 10**9)]
+        replay = Replay(self.flusher._tools, letters, ages=self._ages, too_old=too_old)
+        return await replay.run(found, patience)
+
+    async def receipt(self, key: str) -> Receipt | None:
+        return (await self.store.receipts([key])).found.get(key)
+
+    def now(self) -> int:
+        return int(self.clock.now() * 1_000)
+
+
+def sums(outcomes: Sequence[ReplayOutcome]) -> tuple[int, int, int]:
+    return tuple(sum(getattr(one, name) for one in outcomes) for name in ("counted", "already", "left"))
+
+
+POISON = Envelope("p", {"poison": 5, "a": 2}, {"poison": 3}, (Increment("a", 10, "x"),), 1)
+
+
+async def test_what_was_refused_counts_once_when_its_reason_is_gone() -> None:
+    morgue = Morgue()
+    await morgue.flush(POISON, Envelope("e", {"a": 1}))
+    assert await morgue.total() == 1
+    dead = await morgue.receipt(key_of_envelope("p"))
+    morgue.clock.turn(1_000)
+    morgue.cured()
+    assert sums(await morgue.replay()) == (5, 0, 0)
+    assert (await morgue.total(), await morgue.total("poison")) == (13, 5)
+    assert morgue.broker.buried() == {}
+    assert not morgue.broker.pending.names("")
+    applied = await morgue.receipt(key_of_envelope("p"))
+    assert dead
+    assert applied
+    assert dead.expires == 0
+    assert applied._replace(note=b"") == Receipt(dead.key, morgue.now() + promised(7 * DAY, DAY).life)
+    assert await morgue.receipt(key_of_increment("a", "x"))
+    assert await morgue.replay() == []
+
+
+async def test_what_is_refused_again_stays_dead_with_the_new_reason() -> None:
+    morgue = Morgue()
+    await morgue.flush(POISON)
+    before = await morgue.receipt(key_of_envelope("p"))
+    morgue.clock.turn(1_000)
+    morgue.store.reason = "still poison"
+    for _ in range(2):
+        (outcome,) = await morgue.replay()
+        assert (outcome.left, outcome.why) == (5, "still poison")
+    assert morgue.broker.buried() == {"1": "still poison"}
+    after = await morgue.receipt(key_of_envelope("p"))
+    assert before
+    assert after
+    assert after._replace(body=before.body) == before
+    assert (bodies.read(before).letter.reason, bodies.read(after).letter.reason) == ("poison", "still poison")
+    morgue.cured()
+    assert sums(await morgue.replay()) == (5, 0, 0)
+
+
+async def test_healthy_letters_are_counted_beside_one_that_is_refused_again() -> None:
+    morgue = Morgue()
+    morgue.store.refused = {f"x{number}" for number in range(40)}
+    await morgue.flush(*(Envelope(f"e{number}", {f"x{number}": 1}) for number in range(40)))
+    assert len(morgue.broker.buried()) == 40
+    morgue.store.refused = {"x13"}
+    outcomes = await morgue.replay()
+    assert sums(outcomes) == (39, 0, 1)
+    assert [outcome.opened.id for outcome in outcomes if outcome.why] == [*morgue.broker.buried()]
+    assert [await morgue.total(f"x{number}") for number in (12, 13, 14)] == [1, 0, 1]
+
+
+async def test_killed_between_the_commit_and_the_forgetting_the_next_only_forgets(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    morgue = Morgue()
+    await morgue.flush(POISON)
+    morgue.cured()
+
+    async def killed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(MemoryDeadLetters, "ack", killed)
+        with pytest.raises(KeyboardInterrupt):
+            await morgue.replay()
+    assert await morgue.total("poison") == 5
+    assert len(morgue.broker.buried()) == 1
+    assert sums(await morgue.replay()) == (0, 5, 0)
+    assert await morgue.total("poison") == 5
+    assert morgue.broker.buried() == {}
+
+
+async def test_two_letters_of_one_envelope_count_once() -> None:
+    """A batch sent twice under one key; or a burial that was cut off between its steps."""
+    morgue = Morgue()
+    for delta in (5, 7):
+        await morgue.flush(Envelope("key", {"poison": delta}, {"poison": 2}, (), 1, retried=True))
+    assert len(morgue.broker.buried()) == 2
+    morgue.cured()
+    assert sums(await morgue.replay()) == (2, 2, 0)
+    assert await morgue.total("poison") == 5
+    assert morgue.broker.buried() == {}
+
+
+async def test_the_body_of_the_receipt_is_replayed_whichever_letter_of_its_key_is_left() -> None:
+    """Readers have counted the first use of the key as pending; its own letter is gone."""
+    morgue = Morgue()
+    for attempt, delta in (("first", 5), ("second", 7)):
+        await morgue.flush(Envelope("key", {"poison": delta}, {"poison": 2}, (), 1, retried=True, attempt=attempt))
+    (first, _) = morgue.broker.buried()
+    del morgue.broker._messages[int(first)]
+    morgue.cured()
+    await morgue.replay()
+    assert await morgue.total("poison") == 5
+    assert morgue.broker.buried() == {}
+
+
+async def test_an_id_that_was_counted_meanwhile_is_not_counted_again() -> None:
+    morgue = Morgue()
+    await morgue.flush(POISON)
+    await morgue.flush(Envelope("retry", {}, {}, (Increment("a", 10, "x"),), 1))
+    morgue.cured()
+    assert sums(await morgue.replay()) == (4, 1, 0)
+    assert await morgue.total() == 12
+
+
+async def test_an_id_in_two_letters_counts_once() -> None:
+    morgue = Morgue()
+    for name in ("e1", "e2"):
+        await morgue.flush(Envelope(name, {"poison": 1}, {}, (Increment("a", 10, "x"), Increment("a", 10, "x")), 1))
+    morgue.cured()
+    assert sums(await morgue.replay()) == (3, 3, 0)
+    assert (await morgue.total(), await morgue.total("poison")) == (10, 2)
+
+
+async def test_of_a_divided_envelope_only_the_dead_parts_are_replayed() -> None:
+    morgue = Morgue()
+    large = Envelope("large", {f"n{number:04}": 1 for number in range(PART_ENTRIES)} | {"poison": 1}, {}, (), 1)
+    await morgue.flush(large)
+    assert (await morgue.total("n0000"), await morgue.total("poison")) == (1, 0)
+    (outcome,) = await morgue.replay()
+    assert (outcome.counted, outcome.already, outcome.left) == (0, PART_ENTRIES, 1)
+    assert morgue.broker.buried() == {"1": "poison"}
+    morgue.cured()
+    (outcome,) = await morgue.replay()
+    assert (outcome.counted, outcome.already, outcome.left) == (1, PART_ENTRIES, 0)
+    assert (await morgue.total("n0000"), await morgue.total("poison")) == (1, 1)
+
+
+async def test_what_nobody_can_read_stays_and_says_why() -> None:
+    morgue = Morgue()
+    await morgue.broker.publish([Message(b"rubbish")])
+    await morgue.flush(POISON)
+    morgue.cured()
+    rubbish, poison = await morgue.replay()
+    assert "not valid JSON" in str(rubbish.why)
+    assert poison.why is None
+    assert list(morgue.broker.buried()) == ["1"]
+
+
+async def test_what_was_unreadable_and_is_readable_now_is_counted() -> None:
+    """It has no receipt: a newer version reads more."""
+    morgue = Morgue()
+    await morgue.publish(POISON)
+    (held,) = await morgue.broker.pull(1, 10**6, 0)
+    await morgue.broker.bury(held, "what is this?")
+    morgue.cured()
+    assert sums(await morgue.replay()) == (5, 0, 0)
+    assert await morgue.total("poison") == 5
+    assert morgue.broker.buried() == {}
+
+
+async def test_age_does_not_hold_up_what_is_known_to_be_dead() -> None:
+    morgue = Morgue(ages=True)
+    await morgue.flush(Envelope("e", {"poison": 1}, {}, (), morgue.now()))
+    morgue.clock.turn(20 * DAY / 1_000)
+    morgue.cured()
+    assert sums(await morgue.replay()) == (1, 0, 0)
+    assert await morgue.total("poison") == 1
+
+
+async def test_what_was_buried_for_its_age_is_counted_only_if_somebody_knows() -> None:
+    morgue = Morgue(ages=True)
+    await morgue.published_ago("old", 9 * DAY)
+    await morgue.flush()
+    (outcome,) = await morgue.replay()
+    assert (outcome.left, outcome.why) == (1, LEFT_AS_UNSURE)
+    assert await morgue.total() == 0
+    assert morgue.broker.buried() == {"1": TOO_OLD}
+    assert sums(await morgue.replay(too_old=True)) == (1, 0, 0)
+    assert await morgue.total() == 1
+
+
+async def test_an_old_letter_without_a_receipt_is_left() -> None:
+    """Its receipt may have expired, whatever it said."""
+    morgue = Morgue(ages=True)
+    await morgue.published_ago("old", 8 * DAY)
+    (held,) = await morgue.broker.pull(1, 10**6, 0)
+    await morgue.broker.bury(held, "unreadable")
+    (outcome,) = await morgue.replay()
+    assert outcome.why == LEFT_AS_UNSURE
+
+
+async def test_an_old_letter_with_an_id_of_which_nothing_is_known_is_left() -> None:
+    """The envelope is dead; but its id may have counted in another one, whose receipt has expired."""
+    morgue = Morgue(ages=True)
+    await morgue.flush(Envelope("e", {"poison": 1}, {}, (Increment("a", 1, "x"),), morgue.now()))
+    morgue.cured()
+    morgue.clock.turn((8 * DAY - HOUR) / 1_000 + 1)
+    (outcome,) = await morgue.replay()
+    assert outcome.why == LEFT_AS_UNSURE
+    await morgue.flush(Envelope("f", {}, {}, (Increment("a", 1, "x"),), morgue.now()))
+    assert sums(await morgue.replay()) == (1, 1, 0)
+
+
+async def test_an_ingest_whose_clock_was_ahead_makes_no_letter_younger() -> None:
+    morgue = Morgue(ages=True)
+    ahead = morgue.now() + 5 * DAY
+    await morgue.flush(Envelope("e", {"poison": 1}, {}, (Increment("a", 1, "x"),), ahead))
+    morgue.cured()
+    morgue.clock.turn((8 * DAY - HOUR) / 1_000 + 1)
+    (outcome,) = await morgue.replay()
+    assert outcome.why == LEFT_AS_UNSURE
+
+
+async def test_what_is_counted_already_is_forgotten_however_old_it_is() -> None:
+    morgue = Morgue(ages=True)
+    await morgue.published_ago("old", 9 * DAY)
+    (held,) = await morgue.broker.pull(1, 10**6, 0)
+    await morgue.broker.bury(held, TOO_OLD)
+    await morgue.store.apply(Commit((Receipt(key_of_envelope("old"), 1 << 60),), ()))
+    assert sums(await morgue.replay()) == (0, 1, 0)
+    assert morgue.broker.buried() == {}
+
+
+async def test_a_store_that_is_away_is_waited_for_and_then_nothing_is_lost() -> None:
+    morgue = Morgue()
+    await morgue.flush(POISON)
+    morgue.cured()
+    morgue.store.away = True
+    with pytest.raises(TransientError, match="away"):
+        await morgue.replay(patience=0.0)
+    assert len(morgue.broker.buried()) == 1
+    morgue.store.away = False
+    assert sums(await morgue.replay()) == (5, 0, 0)
+
+
+async def test_a_flusher_that_finds_a_dead_receipt_without_a_body_writes_one_before_it_buries() -> None:
+    """An older version wrote the receipt, and was killed before it buried the message."""
+    morgue = Morgue()
+    key = key_of_envelope("e")
+    await morgue.store.apply(Commit((Receipt(key, morgue.now() + HOUR, "dead"),), ()))
+    await morgue.flush(Envelope("e", {"a": 1}))
+    assert morgue.broker.buried() == {"1": "given up before"}
+    kept = await morgue.receipt(key)
+    assert kept
+    assert (kept.expires, kept.state, kept.counters) == (0, "dead", ("a",))
+    assert sums(await morgue.replay()) == (1, 0, 0)
+    assert await morgue.total() == 1
+
+
+async def test_a_letter_whose_receipt_an_older_version_wrote_is_replayed_and_kept_if_it_is_refused_again() -> None:
+    morgue = Morgue()
+    await morgue.publish(POISON)
+    (held,) = await morgue.broker.pull(1, 10**6, 0)
+    key = key_of_envelope("p")
+    await morgue.store.apply(Commit((Receipt(key, morgue.now() + HOUR, "dead"),), ()))
+    await morgue.broker.bury(held, "long ago")
+    assert sums(await morgue.replay()) == (0, 0, 5)
+    (kept,) = await morgue.store.dead("", 10)
+    assert (kept.key, kept.expires, kept.counters) == (key, 0, ("a", "poison"))
+    morgue.cured()
+    assert sums(await morgue.replay()) == (5, 0, 0)
+    assert (await morgue.total(), await morgue.total("poison")) == (12, 5)
+    assert await morgue.store.dead("", 10) == []
+
+
+async def test_a_dead_receipt_of_what_came_too_late_lives_as_long_as_its_letter() -> None:
+    """Nobody knows whether it was applied, so the store keeps nothing that readers would count."""
+    morgue = Morgue(ages=True)
+    await morgue.published_ago("old", 9 * DAY)
+    key = key_of_envelope("old")
+    await morgue.store.apply(Commit((Receipt(key, morgue.now() + HOUR, "dead"),), ()))
+    await morgue.flush()
+    assert morgue.broker.buried() == {"1": TOO_OLD}
+    assert await morgue.receipt(key) == Receipt(key, morgue.now() + promised(7 * DAY, DAY).life, "dead")
+
+
+async def test_an_old_letter_of_which_the_store_has_the_body_is_counted_without_the_letter() -> None:
+    """The subscription of the dead letters has dropped it."""
+    morgue = Morgue(ages=True)
+    await morgue.flush(Envelope("e", {"poison": 5, "a": 2}, {"poison": 3}, (Increment("a", 10, "x"),), morgue.now()))
+    morgue.cured()
+    opened = [open_receipt(one) for one in await morgue.store.dead("", 10)]
+    replay = Replay(morgue.flusher._tools, MemoryDeadLetters(morgue.broker), ages=True)
+    assert sums(await replay.run(opened)) == (5, 0, 0)
+    assert (await morgue.total(), await morgue.total("poison")) == (12, 5)
+    assert sums(await replay.run(opened)) == (0, 5, 0)
+    assert sums(await morgue.replay()) == (0, 5, 0)
+    assert await morgue.store.dead("", 10) == []
+
+
+async def test_an_old_id_that_only_the_store_has_is_left_too() -> None:
+    morgue = Morgue(ages=True)
+    await morgue.flush(Envelope("e", {"poison": 1}, {}, (Increment("a", 1, "x"),), morgue.now()))
+    morgue.cured()
+    morgue.clock.turn((8 * DAY - HOUR) / 1_000 + 1)
+    opened = [open_receipt(one) for one in await morgue.store.dead("", 10)]
+    replay = Replay(morgue.flusher._tools, MemoryDeadLetters(morgue.broker), ages=True)
+    (outcome,) = await replay.run(opened)
+    assert outcome.why == LEFT_AS_UNSURE
+
+
+async def test_a_letter_of_what_was_dropped_is_only_forgotten() -> None:
+    morgue = Morgue()
+    await morgue.flush(POISON)
+    morgue.cured()
+    opened = [open_receipt(one) for one in await morgue.store.dead("", 10)]
+    await drop(morgue.store, MemoryOverlay(morgue.broker), opened[0].parts, promised(7 * DAY, DAY))
+    outcomes = await morgue.replay()
+    assert sums(outcomes) == (0, 0, 0)
+    assert [outcome.dropped for outcome in outcomes] == [5]
+    assert morgue.broker.buried() == {}
+    assert await morgue.total("poison") == 0
+    await morgue.flush(POISON)  # it is delivered once more
+    assert (await morgue.total("poison"), morgue.broker.unburied()) == (0, 0)
+
+
+async def test_a_flusher_that_found_a_receipt_dead_buries_nothing_if_it_was_replayed_meanwhile(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    morgue = Morgue()
+    key = key_of_envelope("e")
+    await morgue.store.apply(Commit((Receipt(key, 1 << 60, "dead"),), ()))
+    receipts = morgue.store.receipts
+
+    async def replayed_behind_its_back(keys: Sequence[str]) -> object:
+        found = await receipts(keys)
+        if found.found[key].state == "dead":
+            await morgue.store.apply(Commit((), (), (Receipt(key, 1 << 60),)))
+        return found
+
+    monkeypatch.setattr(morgue.store, "receipts", replayed_behind_its_back)
+    await morgue.flush(Envelope("e", {"a": 1}))
+    assert morgue.broker.buried() == {}
+    assert morgue.broker.unburied() == 0
+    assert await morgue.total() == 0
+
+
+async def test_a_dead_receipt_that_expires_before_it_is_renewed_lets_the_message_come_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    morgue = Morgue()
+    key = key_of_envelope("e")
+    await morgue.store.apply(Commit((Receipt(key, 1, "dead"),), ()))
+    receipts = morgue.store.receipts
+
+    async def swept(keys: Sequence[str]) -> object:
+        found = await receipts(keys)
+        await morgue.store.sweep(2, 10)
+        return found
+
+    monkeypatch.setattr(morgue.store, "receipts", swept)
+    await morgue.flush(Envelope("e", {"a": 1}))
+    assert morgue.broker.buried() == {}
+    assert morgue.broker.unburied() == 1
+
+
+@pytest.mark.parametrize("ages", [True, False])
+@pytest.mark.parametrize("kept", ["letter", "receipt"])
+@pytest.mark.parametrize("asleep", ["before the receipts are read", "before the commit"])
+async def test_a_replay_on_a_machine_that_slept_counts_nothing_twice(
+    ages: bool, kept: str, asleep: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another one was faster, and its receipts are gone by now."""
+    morgue = Morgue(ages=ages)
+    await morgue.flush(POISON)
+    morgue.cured()
+    letters = MemoryDeadLetters(morgue.broker)
+    if kept == "letter":
+        opened = [open_letter(letter, "t") for letter in await letters.pull(10, 10**9)]
+    else:
+        opened = [open_receipt(one) for one in await morgue.store.dead("", 10)]
+    call = "apply" if asleep == "before the commit" else "receipts"
+
+    async def sleep(what: object) -> object:
+        """When it wakes up, the store is as the other one has left it."""
+        monkeypatch.undo()
+        assert sums(await morgue.replay()) == (5, 0, 0)
+        morgue.clock.turn(30 * DAY / 1_000)
+        assert await morgue.store.sweep(morgue.now(), 100)
+        if kept == "letter" and not ages:
+            monkeypatch.setattr(morgue.store, "apply", gone)
+        awake: Callable[[object], Awaitable[object]] = getattr(morgue.store, call)
+        return await awake(what)
+
+    async def gone(_: object) -> object:
+        """The store is the broker's file, and does not find the message."""
+        raise GoneError([opened[0].id])
+
+    monkeypatch.setattr(morgue.store, call, sleep)
+    slept = await Replay(morgue.flusher._tools, letters, ages=ages).run(opened, 0.0)
+    assert sum(one.counted for one in slept) == 0
+    assert (await morgue.total(), await morgue.total("poison")) == (12, 5)

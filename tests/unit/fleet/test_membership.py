@@ -1,0 +1,96 @@
+"""An ingest whose overlay is its own memory is a member of the fleet."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest
+
+from shared.fleet.looks import Looks
+from shared.fleet.membership import Membership, in_memory
+from shared.memory.fleet import MemoryFleetBook
+from shared.memory.member import MemberOverlay
+from shared.memory.store import MemoryStore
+from shared.model.errors import TransientError
+from shared.model.fleet import Fleet
+from shared.ports.fleet import FleetLook
+from shared.runtime.clock import SystemClock
+
+
+class Book(MemoryFleetBook):
+    """Away when it is told so."""
+
+    away = False
+
+    async def look(self) -> FleetLook:
+        if self.away:
+            raise TransientError("away")
+        return await super().look()
+
+
+class File:
+    """A spool file without a row."""
+
+    id = "spool"
+
+    def hold(self, member: str) -> None: ...
+
+    def alive(self) -> set[str]:
+        return set()
+
+    def rows(self) -> "File":
+        return self
+
+    left: bool | None = None
+
+    async def read(self) -> AsyncIterator[Any]:
+        self.left = False
+        nothing: tuple[Any, ...] = ()
+        for row in nothing:
+            yield row
+
+    async def gone(self) -> bool:
+        return True
+
+
+@pytest.fixture
+def book(monkeypatch: pytest.MonkeyPatch) -> Book:
+    monkeypatch.setattr("shared.memory.member.LOOK_EVERY", 0.2)
+    monkeypatch.setattr("shared.memory.member.SOON", 0.02)
+    return Book(MemoryStore(SystemClock()))
+
+
+def overlay(book: Book, spool: File | None = None) -> MemberOverlay:
+    clock = SystemClock()
+    looks = Looks(book, clock, 0.0)
+    member = in_memory("topic", spool.id if spool is not None else "")
+    return MemberOverlay(clock, looks, Membership(looks, clock, member=member, topic="topic", spool=spool))
+
+
+async def changed(book: Book, step: Callable[[Fleet], Fleet]) -> None:
+    await book.change(lambda fleet, _: step(fleet))
+
+
+async def test_after_a_look_that_failed_it_looks_again_soon(book: Book, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Others may wait only so long for its word that it lives."""
+    one = overlay(book)
+    await one.open()
+    book.away = True
+    async with asyncio.timeout(10):
+        while one._looks.answered:
+            await asyncio.sleep(0.01)
+        monkeypatch.setattr("shared.memory.member.LOOK_EVERY", 60.0)
+        book.away = False
+        await changed(book, lambda fleet: fleet.strikes("memory-topic", 5))
+        while book._fleet.members["memory-topic"].struck:
+            await asyncio.sleep(0.01)
+    await one.close()
+
+
+async def test_its_record_names_its_spool_though_another_member_took_it_over_before(book: Book) -> None:
+    await changed(book, lambda fleet: fleet.owes("memory-spool", "topic", "spool"))
+    await changed(book, lambda fleet: fleet.takes_over({"memory-spool"}, 5))
+    one = overlay(book, File())
+    await one.open()
+    assert book._fleet.members["memory-spool"].spool == "spool"
+    await one.close()

@@ -1,0 +1,315 @@
+"""The flusher pulls, commits, acknowledges, buries and gives back."""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+
+from flusher.flush.window import TOO_OLD
+from shared.memory.store import MemoryStore
+from shared.model.errors import GoneError, RefusedError, TransientError
+from shared.model.receipts import DAY, key_of_envelope
+from shared.model.words import MAX_SUM, Commit, Delivery, Envelope, Message, Receipt
+from shared.runtime.clock import ManualClock
+from shared.runtime.supervise import Stop
+from tests.world.flushing import Bench
+
+NOBODY = 60.0
+
+
+async def test_a_window_is_flushed_when_it_is_due_and_acknowledged_after_that() -> None:
+    bench = Bench()
+    await bench.publish(Envelope("e1", {"a": 1}, {}), Envelope("e2", {"a": 2}, {}))
+    assert await bench.flusher.pull_once(0) == 2
+    assert not bench.flusher.due()
+    bench.clock.turn(1)
+    assert bench.flusher.due()
+    await bench.flusher.flush_once()
+    assert await bench.total() == 3
+    assert bench.broker.unburied() == 0
+
+
+async def test_what_can_not_be_read_is_buried_and_blocks_nobody() -> None:
+    bench = Bench()
+    await bench.broker.publish([Message(b"rubbish")])
+    await bench.publish(Envelope("e1", {"a": 1}, {}))
+    await bench.flusher.pull_once(0)
+    await bench.flusher.flush_once()
+    assert await bench.total() == 1
+    assert list(bench.broker.buried()) == ["1"]
+    assert "not valid JSON" in bench.broker.buried()["1"]
+
+
+async def test_rubbish_is_buried_side_by_side_and_what_fails_comes_again() -> None:
+    bench = Bench()
+    await bench.broker.publish([Message(b"rubbish") for _ in range(4)])
+    all_there = asyncio.Barrier(4)
+    bury = bench.broker.bury
+
+    async def slow(delivery: Delivery, reason: str) -> None:
+        await all_there.wait()
+        if delivery.message_id == "2":
+            raise TransientError("away")
+        await bury(delivery, reason)
+
+    bench.broker.bury = slow  # type: ignore[method-assign] # a broker far away
+    async with asyncio.timeout(NOBODY):
+        with pytest.raises(TransientError):
+            await bench.flusher.pull_once(0)
+    assert sorted(bench.broker.buried()) == ["1", "3", "4"]
+    assert bench.broker.unburied() == 1
+
+
+async def test_who_stops_does_not_wait_for_a_broker_that_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither for a pull, beyond the drain, nor for what is to be given back."""
+    monkeypatch.setattr("flusher.flush.flusher.GIVE_BACK", 0.05)
+    bench = Bench()
+    await bench.publish(Envelope("e1", {"a": 1}, {}))
+    await bench.flusher.pull_once(0)
+    never, asked = asyncio.Event(), []
+
+    async def hang(*_: object) -> Sequence[Delivery]:
+        asked.append(1)
+        await never.wait()
+        return ()
+
+    bench.broker.pull = bench.broker.give_back = bench.store.apply = hang  # type: ignore[method-assign,assignment]
+    stop = Stop()
+    async with asyncio.timeout(NOBODY):
+        running = asyncio.create_task(bench.flusher.run(stop, 0.05))
+        while not asked:
+            await asyncio.sleep(0)
+        stop.set()
+        await running
+    assert len(asked) == 3
+
+
+async def test_what_is_older_than_receipts_are_kept_is_buried_never_applied() -> None:
+    bench = Bench(ages=True)
+    await bench.published_ago("old", 8 * DAY)
+    await bench.published_ago("young", 7 * DAY)
+    await bench.flusher.pull_once(0)
+    await bench.flusher.flush_once()
+    assert await bench.total() == 1
+    assert "older than receipts" in bench.broker.buried()["1"]
+
+
+async def test_an_ingest_whose_clock_is_ahead_makes_nothing_younger() -> None:
+    bench = Bench(ages=True)
+    await bench.publish(Envelope("ahead", {"a": 1}, {}, (), int(bench.clock.now() * 1000) + 5 * DAY))
+    bench.clock.turn(8 * DAY / 1_000)
+    await bench.flusher.pull_once(0)
+    await bench.flusher.flush_once()
+    assert await bench.total() == 0
+    assert "older than receipts" in bench.broker.buried()["1"]
+
+
+async def test_an_ingest_whose_clock_is_behind_makes_nothing_older() -> None:
+    bench = Bench(ages=True)
+    await bench.publish(Envelope("behind", {"a": 1}, {}, (), int(bench.clock.now() * 1000) - 9 * DAY))
+    await bench.flusher.pull_once(0)
+    await bench.flusher.flush_once()
+    assert await bench.total() == 1
+
+
+class Apart(MemoryStore):
+    """Its clock is not the flusher's."""
+
+    def __init__(self, clock: ManualClock) -> None:
+        self.own = ManualClock(clock.now())
+        super().__init__(self.own)
+
+
+async def test_a_flusher_whose_clock_is_ahead_buries_nothing_that_is_healthy() -> None:
+    bench = Bench(Apart, ages=True)
+    await bench.publish(Envelope("e", {"a": 1}, {}))
+    bench.clock.turn(9 * DAY / 1_000)
+    await bench.flusher.pull_once(0)
+    await bench.flusher.flush_once()
+    assert await bench.total() == 1
+
+
+async def test_what_became_too_old_on_its_way_to_the_store_is_not_applied() -> None:
+    """The process stands still after it has judged, and the store's time goes on."""
+    bench = Bench(Apart, ages=True)
+    await bench.publish(Envelope("e", {"a": 1}, {}), Envelope("f", {"a": 1}, {}))
+    apply = bench.store.apply
+
+    async def long_on_its_way(commit: Commit) -> int:
+        bench.store.apply = apply  # type: ignore[method-assign]
+        bench.store.own.turn(9 * DAY / 1_000)  # type: ignore[attr-defined] # it is such a store
+        return await bench.store.apply(commit)
+
+    await bench.flusher.pull_once(0)
+    bench.store.apply = long_on_its_way  # type: ignore[method-assign]
+    await bench.flusher.flush_once()
+    assert await bench.total() == 0
+    assert set(bench.broker.buried().values()) == {TOO_OLD}
+
+
+async def test_a_message_that_somebody_else_has_settled_is_dropped_and_the_others_are_applied() -> None:
+    bench = Bench()
+    await bench.publish(Envelope("e", {"a": 1}, {}), Envelope("f", {"a": 1}, {}))
+    apply = bench.store.apply
+    asked: list[tuple[str, ...]] = []
+
+    async def without_the_first(commit: Commit) -> int:
+        asked.append(commit.bounds.messages)
+        if "1" in commit.bounds.messages:
+            raise GoneError(["1"])
+        return await apply(commit)
+
+    bench.flusher._tools = replace(bench.flusher._tools, together=True)
+    bench.store.apply = without_the_first  # type: ignore[method-assign]
+    await bench.flusher.pull_once(0)
+    await bench.flusher.flush_once()
+    assert asked == [("1", "2"), ("2",)]
+    assert await bench.total() == 1
+
+
+async def test_where_receipts_do_not_expire_by_the_clock_nothing_is_too_old() -> None:
+    bench = Bench(ages=False)
+    await bench.published_ago("old", 800 * DAY)
+    await bench.flusher.pull_once(0)
+    await bench.flusher.flush_once()
+    assert await bench.total() == 1
+
+
+async def test_leases_are_extended_for_what_waits_and_for_what_is_being_flushed() -> None:
+    bench = Bench()
+    await bench.publish(Envelope("e1", {"a": 1}, {}))
+    await bench.flusher.pull_once(0)
+    for _ in range(5):
+        bench.clock.turn(50)
+        await bench.flusher.extend_once()
+        assert not await bench.broker.pull(10, 10**6, 0)
+    await bench.flusher.flush_once()
+    assert bench.broker.unburied() == 0
+
+
+async def test_a_full_window_is_pulled_into_no_further() -> None:
+    """A message alone may be larger than the window; a second one waits until it is flushed."""
+    bench = Bench()
+    await bench.publish(Envelope("e1", {"a" * 400: 1, **{f"{n}{'b' * 390}": 1 for n in range(30)}}, {}))
+    await bench.publish(Envelope("e2", {"a": 1}, {}))
+    assert await bench.flusher.pull_once(0) == 1
+    assert bench.flusher.due()
+
+
+class Moody(MemoryStore):
+    """Fails before, fails after, then works."""
+
+    moods = 6
+
+    async def apply(self, commit: Commit) -> int:
+        self.moods -= 1
+        if self.moods > 3:
+            raise TransientError("before")
+        if self.moods > 0:
+            await super().apply(commit)
+            raise TransientError("after")
+        return await super().apply(commit)
+
+
+async def test_a_commit_is_tried_again_with_pauses_that_grow_until_its_receipts_tell() -> None:
+    bench = Bench(Moody)
+    await bench.publish(Envelope("e1", {"a": 5}, {}))
+    await bench.flusher.pull_once(0)
+    await bench.flusher.flush_once()
+    assert await bench.total() == 5
+    assert bench.broker.unburied() == 0
+    assert bench.pauses == sorted(bench.pauses)
+    assert bench.pauses[0] < bench.pauses[-1]
+
+
+class Picky(MemoryStore):
+    """Refuses two of the counters."""
+
+    async def apply(self, commit: Commit) -> int:
+        if any(add.counter in {"x13", "x14"} for add in commit.adds):
+            raise RefusedError("not this one")
+        return await super().apply(commit)
+
+
+async def test_refused_commits_are_halved_until_the_guilty_are_alone() -> None:
+    bench = Bench(Picky)
+    await bench.publish(*(Envelope(f"e{number}", {f"x{number}": 1}, {}) for number in range(40)))
+    await bench.flusher.pull_once(0)
+    await bench.flusher.flush_once()
+    assert set(bench.broker.buried()) == {"14", "15"}
+    totals = [await bench.total(f"x{number}") for number in range(40)]
+    assert totals == [0 if number in {13, 14} else 1 for number in range(40)]
+
+
+async def test_full_shards_are_left_and_the_counter_goes_on() -> None:
+    bench = Bench()
+    for number in range(7):
+        await bench.publish(Envelope(f"e{number}", {"a": MAX_SUM}, {}))
+        await bench.flusher.pull_once(0)
+        await bench.flusher.flush_once()
+    assert await bench.total() == 7 * MAX_SUM
+    assert (await bench.store.shards(["a"]))["a"] > 2
+
+
+async def test_stop_flushes_what_is_held_though_it_is_not_due() -> None:
+    bench = Bench()
+    await bench.publish(Envelope("e1", {"a": 1}, {}))
+    stop = Stop()
+    running = asyncio.create_task(bench.flusher.run(stop, NOBODY))
+    async with asyncio.timeout(10):
+        while not bench.flusher._window:
+            await asyncio.sleep(0.001)
+        stop.set()
+        await running
+    assert await bench.total() == 1
+    assert bench.broker.unburied() == 0
+
+
+class Stuck(MemoryStore):
+    """Never answers."""
+
+    async def apply(self, commit: Commit) -> int:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+
+async def test_what_is_not_settled_by_the_deadline_is_given_back() -> None:
+    bench = Bench(Stuck)
+    await bench.publish(Envelope("e1", {"a": 1}, {}))
+    stop = Stop()
+    running = asyncio.create_task(bench.flusher.run(stop, 0.05))
+    async with asyncio.timeout(10):
+        while not bench.flusher._window:
+            await asyncio.sleep(0.001)
+        stop.set()
+        await running
+    (again,) = await bench.broker.pull(10, 10**6, 0)
+    assert again.attempt == 2
+
+
+class Broken(MemoryStore):
+    """Has a mistake in it."""
+
+    async def apply(self, commit: Commit) -> int:
+        raise LookupError("a mistake")
+
+
+async def test_a_task_that_dies_ends_the_flusher() -> None:
+    """Nobody is left to believe that it is at work."""
+    bench = Bench(Broken)
+    await bench.publish(Envelope("e1", {"a" * 400: 1, **{f"{n}{'b' * 390}": 1 for n in range(30)}}, {}))
+    with pytest.raises(ExceptionGroup) as died:
+        await asyncio.wait_for(bench.flusher.run(Stop(), NOBODY), 10)
+    assert died.group_contains(LookupError, match="a mistake")
+
+
+async def test_whoever_finds_a_receipt_dead_buries_the_message() -> None:
+    """The one that wrote it may have crashed before it did; nobody else would."""
+    bench = Bench()
+    await bench.publish(Envelope("e", {"a": 1}))
+    await bench.store.apply(Commit((Receipt(key_of_envelope("e"), 1 << 60, "dead"),), ()))
+    assert await bench.flusher.pull_once(0) == 1
+    await bench.flusher.flush_once()
+    assert bench.broker.buried() == {"1": "given up before"}
+    assert await bench.total() == 0

@@ -1,0 +1,243 @@
+"""Messages and tasks of a newer version are left to newer processes, and delay nothing else."""
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from flusher.dead_letters.opened import open_letter
+from flusher.flush.newer_versions import FIRST_PAUSE, LONGEST_PAUSE, MOST, SAYS
+from flusher.jobs.runner import Runner
+from flusher.jobs.worker import Worker
+from shared.memory.jobs import MemoryJobs, MemoryTasks
+from shared.memory.store import MemoryStore
+from shared.model import jobs
+from shared.model.errors import NewerError, TransientError, UnreadableError
+from shared.model.jobs import Job, Task
+from shared.model.words import Delivery, Envelope, Letter, Message
+from shared.runtime.backoff import Backoff
+from shared.runtime.clock import ManualClock, SystemClock
+from shared.runtime.metrics import NEWER
+from shared.runtime.supervise import Stop
+from shared.sqlite.broker import SqlitePublisher, SqliteSubscription, topic_of
+from shared.sqlite.database import Database
+from shared.sqlite.overlay import SqliteOverlay
+from shared.sqlite.tasks import SqliteTasks
+from shared.wire.codec import TYPE, decode, encode, increments_of
+from tests.world.flushing import Bench
+
+V2 = {"ce-id": "e2", "ce-source": "countersink", "ce-type": "countersink.envelope.v2"}
+NEW = Message(b'{"counter":"a","delta":5}', V2)
+NOBODY = 60.0
+
+
+def newer() -> float:
+    return float(NEWER._value.get())
+
+
+@pytest.mark.parametrize(
+    "attributes",
+    [
+        V2,
+        V2 | {"ce-source": "another"},
+        V2 | {"ce-type": "something else"},
+        {"ce-source": "countersink", "ce-id": "1"},
+        {"ce-type": "countersink.something"},
+    ],
+)
+@pytest.mark.parametrize("data", [b'{"counter":"a"}', b"", b"\xff not even JSON"])
+def test_what_is_ours_and_not_known_is_neither_foreign_nor_rubbish(attributes: Mapping[str, str], data: bytes) -> None:
+    message = Message(data, attributes)
+    with pytest.raises(NewerError, match="run that version, too"):
+        decode(Delivery("t", message, "1", 1), "topic")
+    assert increments_of(message) == 0
+
+
+def test_what_others_publish_and_what_is_ours_is_read_as_before() -> None:
+    for attributes in ({}, {"ce-source": "theirs", "ce-id": "1", "ce-type": "org.example"}, {"ce-type": ""}):
+        assert decode(Delivery("t", Message(b'{"counter":"a"}', attributes), "1", 1), "topic").foreign
+    assert not decode(Delivery("t", encode(Envelope("e", {"a": 1}, {})), "1", 1), "topic").foreign
+    with pytest.raises(UnreadableError):
+        decode(Delivery("t", Message(b"rubbish", {"ce-type": TYPE}), "1", 1), "topic")
+
+
+async def test_it_is_neither_counted_nor_buried_nor_acknowledged(caplog: pytest.LogCaptureFixture) -> None:
+    bench, before = Bench(), newer()
+    await bench.broker.publish([NEW, NEW])
+    await bench.publish(Envelope("e1", {"a": 1}, {}))
+    await bench.flusher.pull_once(0)
+    await bench.flusher.flush_once()
+    assert await bench.total() == 1
+    assert (bench.broker.buried(), bench.broker.unburied()) == ({}, 2)
+    assert newer() == before + 2
+    (said,) = [record for record in caplog.records if record.levelno == logging.ERROR]
+    assert "countersink.envelope.v2" in said.getMessage()
+
+
+async def test_it_comes_again_later_and_later(caplog: pytest.LogCaptureFixture) -> None:
+    """To any flusher, so that a newer one has its turn; and the log stays short."""
+    bench = Bench()
+    await bench.broker.publish([NEW])
+    pauses, at = [], bench.clock.monotonic()
+    for _ in range(9):
+        while not await bench.flusher.pull_once(0):
+            bench.clock.turn(1)
+        pauses.append(bench.clock.monotonic() - at)
+        at = bench.clock.monotonic()
+    assert pauses[:4] == [0, FIRST_PAUSE, 2 * FIRST_PAUSE, 4 * FIRST_PAUSE]
+    assert pauses[-1] == LONGEST_PAUSE
+    assert len(caplog.records) <= 1 + sum(pauses) / SAYS
+
+
+async def test_any_number_of_them_leaves_room_for_others() -> None:
+    """They are more than a window holds."""
+    bench = Bench()
+    large = Message(NEW.data + b" " * 1_000, V2)
+    await bench.broker.publish([large] * 60)
+    await bench.publish(Envelope("e1", {"a": 1}, {}))
+    stop = Stop()
+    running = asyncio.create_task(bench.flusher.run(stop, 5.0))
+    async with asyncio.timeout(NOBODY):
+        while await bench.total() != 1:
+            bench.clock.turn(0.5)
+            await asyncio.sleep(0.001)
+    stop.set()
+    await running
+
+
+async def test_who_ends_gives_them_back() -> None:
+    """The next one, which may be newer, has them at once."""
+    bench = Bench()
+    await bench.broker.publish([NEW, NEW])
+    await bench.flusher.pull_once(0)
+    assert await bench.broker.pull(10, 10**6, 0) == []
+    await bench.flusher.give_back()
+    assert len(await bench.broker.pull(10, 10**6, 0)) == 2
+
+
+async def test_it_is_not_applied_so_it_is_old(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The age of what is held is what others conclude from that nothing older is unapplied."""
+    monkeypatch.setattr("flusher.flush.newer_versions.MOST", 1)
+    bench, told = Bench(), list[int | None]()
+    see = bench.flusher._see_oldest
+    monkeypatch.setattr(bench.flusher, "_see_oldest", lambda pulled: told.append(see(pulled)))
+    first = int(bench.clock.now() * 1000)
+    await bench.broker.publish([NEW, NEW])
+    await bench.flusher.pull_once(0)
+    bench.clock.turn(FIRST_PAUSE - 1)
+    await bench.flusher.pull_once(0)
+    bench.clock.turn(2)
+    for held in bench.broker._messages.values():
+        held.until = bench.clock.now() + NOBODY  # another has them
+    await bench.flusher.pull_once(0)
+    assert told == [first, first, None]
+    assert MOST > 1
+
+
+async def test_a_broker_that_is_away_meanwhile_is_no_harm(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Bench()
+    await bench.broker.publish([NEW])
+
+    async def away(*_: object) -> None:
+        raise TransientError("away")
+
+    monkeypatch.setattr(bench.broker, "extend", away)
+    assert await bench.flusher.pull_once(0) == 1
+    bench.clock.turn(61)
+    assert await bench.flusher.pull_once(0) == 1
+
+
+async def test_readings_of_a_file_are_not_exact_while_one_waits(tmp_path: Path) -> None:
+    """It may add to any counter."""
+    database = Database(tmp_path / "countersink.db")
+    publisher = SqlitePublisher(database, SystemClock(), 10**6)
+    broker = SqliteSubscription(database, SystemClock(), 60.0)
+    overlays = [SqliteOverlay(database, topic_of(database)) for _ in range(2)]
+    assert [(await one.view(["b"]))["b"].exact for one in overlays] == [True, True]
+    await publisher.publish([encode(Envelope("e", {"b": 1}, {})), NEW])
+    assert [(await one.view(["b", "c"]))[name].exact for one in overlays for name in "bc"] == [False] * 4
+    held = await broker.pull(10, 10**6, 0)
+    await broker.ack([one.token for one in held if one.message.attributes == V2], 3)
+    overlays.append(SqliteOverlay(database, topic_of(database)))
+    assert [(await one.view(["b", "c"]))[name].exact for one in overlays for name in "bc"] == [True] * 6
+    await database.close()
+
+
+async def test_a_spool_forwards_what_it_does_not_know(tmp_path: Path) -> None:
+    from ingest.publishing.spool import Spool  # noqa: PLC0415 (nothing else here is of ingest)
+
+    database, clock = Database(tmp_path / "spool.db"), SystemClock()
+    queue = SqlitePublisher(database, clock, 10**6)
+    await queue.publish([NEW])
+    bench = Bench()
+    spool = Spool(bench.broker, queue, SqliteSubscription(database, clock, 60.0), clock, 60.0)
+    assert await spool.forward_once() == 1
+    (one,) = await bench.broker.pull(1, 10**6, 0)
+    assert (one.message.data, one.message.attributes) == (NEW.data, V2)
+    await database.close()
+
+
+def test_a_dead_letter_of_it_is_left() -> None:
+    opened = open_letter(Letter(Delivery("t", NEW, "1", 1), "why"), "topic")
+    assert opened.parts == ()
+    assert "countersink.envelope.v2" in (opened.flaw or "")
+
+
+def test_a_task_says_its_version_if_it_is_another_one() -> None:
+    task = Task("j")
+    assert jobs.read(jobs.written(task)) == task
+    with pytest.raises(NewerError, match="run newer flushers"):
+        jobs.read(b'{"version": 2, "whatever": 1}')
+    for rubbish in (b"[]", b'{"version": 1}', b"1", b"x"):
+        with pytest.raises(UnreadableError):
+            jobs.read(rubbish)
+
+
+async def test_a_task_of_another_version_waits_in_the_file(tmp_path: Path) -> None:
+    database, clock = Database(tmp_path / "countersink.db"), ManualClock()
+    tasks = SqliteTasks(database, clock, 60.0)
+    await database.write(lambda db: db.execute("INSERT INTO tasks (data) VALUES (?)", (b'{"version": 2}',)).rowcount)
+    await tasks.publish([Task("j")])
+    assert [lease.task.job for lease in await tasks.pull(10, 0)] == ["j"]
+    assert not await tasks.pull(10, 0)
+    (waits,) = database.reader().execute("SELECT count(*) FROM tasks").fetchone()
+    assert waits == 2
+    await database.close()
+
+
+async def test_a_job_of_an_unknown_kind_takes_no_place_from_others() -> None:
+    """Its tasks are as many as are done at once."""
+    clock = ManualClock()
+    store, kept, tasks = MemoryStore(clock), MemoryJobs(), MemoryTasks(clock)
+    worker = Worker(tasks, kept, store, {}, clock=clock)
+    done = asyncio.Event()
+
+    async def pause(_: float) -> None:
+        await asyncio.sleep(0)
+
+    class Known(Worker):
+        async def work(self, task: Task) -> None:
+            if task.job == "known":
+                done.set()
+                return
+            await worker.work(task)
+
+    for number in range(3):
+        await kept.create(Job(f"new{number}", "invert", "", 0, int(clock.now() * 1000), 10**14))
+        await tasks.publish([Task(f"new{number}")])
+    known = Known(tasks, kept, store, {}, clock=clock)
+    runner = Runner(tasks, known, at_once=3, lease=60.0, backoff=lambda: Backoff(sleep=pause))
+    stop, before = Stop(), newer()
+    running = asyncio.create_task(runner.run(stop, 5.0))
+    async with asyncio.timeout(NOBODY):
+        while newer() < before + 3:
+            await asyncio.sleep(0.001)
+        await tasks.publish([Task("known")])
+        await done.wait()
+    stop.set()
+    await running
+    assert newer() == before + 3, "they were not handed out again before their leases ended"
+    clock.turn(61)
+    assert len(await tasks.pull(10, 0)) == 3

@@ -1,0 +1,117 @@
+"""Flushers with different settings on one store count nothing twice."""
+
+from dataclasses import replace
+
+import pytest
+
+from flusher.flush.flusher import Flusher
+from flusher.flush.receipt_lives import Lives
+from flusher.flush.window import TOO_OLD
+from shared.memory.store import MemoryStore
+from shared.model.errors import RefusedError
+from shared.model.promises import promised
+from shared.model.receipts import DAY, HOUR
+from shared.model.words import Commit, Envelope
+from tests.world.flushing import Bench
+
+SHORT, LONG = 600_000, 31 * DAY
+
+
+class Settings(Bench):
+    """A flusher that was started with that retention; another one can be put in its place."""
+
+    def __init__(self, retention: int) -> None:
+        super().__init__(ages=True)
+        self.restart(retention)
+
+    def restart(self, retention: int) -> None:
+        before = self.flusher
+        self.flusher = Flusher(before._tools, before._policy, topic="t", lease=60.0, ages=True)
+        lives = Lives(self.store, self.clock, promised(retention, DAY))
+        self.flusher._tools = replace(before._tools, lives=lives)
+
+    async def apply_without_ack(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """As after a seek: the broker delivers it again."""
+        with monkeypatch.context() as patched:
+
+            async def never(*_: object) -> None:
+                pass
+
+            patched.setattr(self.broker, "ack", never)
+            await self.flusher.pull_once(0)
+            await self.flusher.flush_once()
+
+    async def again(self) -> None:
+        await self.flusher.sweep_once()
+        await self.flusher.pull_once(0)
+        await self.flusher.flush_once()
+
+
+@pytest.mark.parametrize(("before", "after"), [(SHORT, LONG), (LONG, SHORT), (SHORT, SHORT), (LONG, LONG)])
+@pytest.mark.parametrize("days", [1, 2, 8, 31, 33])
+async def test_what_comes_again_after_a_change_of_the_retention_counts_once(
+    before: int, after: int, days: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench = Settings(before)
+    await bench.publish(Envelope("e", {"a": 1}, {}))
+    await bench.apply_without_ack(monkeypatch)
+    bench.clock.turn(days * DAY / 1_000)
+    bench.restart(after)
+    await bench.again()
+    assert await bench.total() == 1
+
+
+async def test_two_at_once_with_different_settings_make_receipts_by_the_greater() -> None:
+    short, long = Settings(SHORT), Settings(LONG)
+    long.store, long.broker = short.store, short.broker
+    long.flusher._tools = replace(
+        long.flusher._tools,
+        store=short.store,
+        subscription=short.broker,
+        lives=Lives(short.store, short.clock, promised(LONG, DAY)),
+        clock=short.clock,
+    )
+    for bench in (short, long, short):
+        await short.publish(Envelope(f"e{id(bench)}-{short.broker.unburied()}", {"a": 1}, {}))
+        await bench.flusher.pull_once(0)
+        short.clock.turn(61)  # each has looked at the promises since the other started
+        await bench.flusher.flush_once()
+    assert len(await short.store.promises()) == 2
+    newest = max(receipt.expires for receipt in short.store._receipts.values())
+    assert newest - await short.store.now() > LONG
+
+
+async def test_what_is_too_old_for_the_smaller_promise_is_buried_by_the_greater(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    bench = Settings(SHORT)
+    await bench.publish(Envelope("e", {"a": 1}, {}))
+    await bench.apply_without_ack(monkeypatch)
+    bench.clock.turn(2 * DAY / 1_000)
+    bench.restart(LONG)
+    await bench.again()
+    assert set(bench.broker.buried().values()) == {TOO_OLD}
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("first", ["applied", "given up"])
+async def test_a_second_use_of_an_id_that_comes_too_late_ends(first: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It adds nothing, so it is done; where the first one was given up, it is too."""
+    bench, apply = Settings(SHORT), MemoryStore.apply
+
+    async def refuse(commit: Commit) -> int:
+        if commit.adds:
+            raise RefusedError("poison")
+        return await apply(bench.store, commit)
+
+    if first == "given up":
+        monkeypatch.setattr(bench.store, "apply", refuse)
+    await bench.publish(Envelope("e", {"a": 1}, {}, retried=True, attempt="first"))
+    await bench.flusher.pull_once(0)
+    await bench.flusher.flush_once()
+    await bench.publish(Envelope("e", {"a": 1}, {}, retried=True, attempt="second"))
+    await bench.flusher.pull_once(0)
+    bench.clock.turn(2 * HOUR / 1_000)  # receipts of ids that clients choose live for longer
+    await bench.flusher.flush_once()
+    assert not bench.broker.unburied()
+    assert [why for why in bench.broker.buried().values() if why == TOO_OLD] == [TOO_OLD] * (first == "given up")

@@ -1,0 +1,112 @@
+"""A window plans commits: nothing is forgotten or planned twice, and no commit is too large."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from flusher.flush.policy import FlushPolicy
+from flusher.flush.window import MOST_BYTES_IN_COMMIT, MOST_IN_COMMIT, Plan, Window
+from shared.model.parts import PART_ENTRIES
+from shared.model.words import APPLIED, DEAD, MAX_DELTA, MAX_SUM, SHARD_FULL, Delivery, Envelope, Increment, Message
+
+
+def delivery(number: int, size: int = 10) -> Delivery:
+    return Delivery(f"token{number}", Message(b" " * size), str(number), 1)
+
+
+def window(*envelopes: Envelope) -> Window:
+    made = Window()
+    for number, envelope in enumerate(envelopes):
+        made.add(delivery(number), envelope)
+    return made
+
+
+def commits(made: Window, most_parts: int = 10**6) -> list[Plan]:
+    """All of them, each as if it had been applied."""
+    plans = []
+    while (plan := made.plan(most_parts)).parts:
+        made.learn(plan.receipts, APPLIED)
+        plans.append(plan)
+    return plans
+
+
+ENVELOPES = st.lists(
+    st.builds(
+        lambda number, sums, ids: Envelope(
+            f"e{number}", sums, {}, tuple(Increment(name, 2, f"i{key}") for name, key in ids)
+        ),
+        st.integers(0, 6),
+        st.dictionaries(st.sampled_from("abc"), st.sampled_from([1, MAX_SUM, -MAX_SUM]), max_size=3),
+        st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 3)), max_size=4),
+    ),
+    max_size=12,
+)
+
+
+@given(ENVELOPES, st.integers(1, 5))
+def test_each_envelope_and_each_id_counts_once_whatever_the_commits(envelopes: list[Envelope], most: int) -> None:
+    first: dict[str, Envelope] = {}
+    for envelope in envelopes:
+        first.setdefault(envelope.id, envelope)
+    wanted = dict.fromkeys("abc", 0)
+    ids: set[tuple[str, str | None]] = set()
+    for envelope in first.values():
+        for name, total in envelope.sums.items():
+            wanted[name] += total
+        for item in envelope.keyed:
+            if (item.counter, item.id) not in ids:
+                ids.add((item.counter, item.id))
+                wanted[item.counter] += item.delta
+    plans = commits(window(*envelopes), most)
+    got = {name: sum(plan.sums.get(name, 0) for plan in plans) for name in "abc"}
+    assert got == wanted
+    keys = [key for plan in plans for key in plan.receipts]
+    assert len(keys) == len(set(keys)) == len(first) + len(ids)
+    assert all(abs(total) <= SHARD_FULL + 1 for plan in plans for total in plan.sums.values())
+    assert all(len(plan.parts) <= most for plan in plans)
+
+
+def test_a_commit_is_never_larger_than_the_smallest_store_takes() -> None:
+    long = [Envelope(f"e{n}", {f"{n}-{k}-{'x' * 380}": 1 for k in range(PART_ENTRIES)}, {}) for n in range(9)]
+    keyed = [
+        Envelope(f"k{n}", {}, {}, tuple(Increment("a", MAX_DELTA, f"{n}-{k}") for k in range(PART_ENTRIES)))
+        for n in range(4)
+    ]
+    made = window(*long, *keyed)
+    for plan in commits(made):
+        assert len(plan.receipts) + len(plan.sums) <= MOST_IN_COMMIT
+        assert sum(len(name) + 100 for name in plan.sums) + 100 * len(plan.receipts) <= MOST_BYTES_IN_COMMIT
+    assert not made.unsettled()
+
+
+def test_the_largest_envelope_fits_alone() -> None:
+    sums = {f"{k}{'x' * 390}": MAX_SUM for k in range(PART_ENTRIES)}
+    (plan,) = commits(window(Envelope("e", sums, {})))
+    assert len(plan.sums) == PART_ENTRIES
+
+
+def test_an_id_dropped_for_one_commit_is_there_for_the_next() -> None:
+    """The first that carries it may turn out to be dead."""
+    made = window(
+        Envelope("first", {"poison": 1}, {}, (Increment("a", 1, "i"),)),
+        Envelope("second", {}, {}, (Increment("a", 1, "i"),)),
+    )
+    both = made.plan(10)
+    assert both.sums == {"poison": 1, "a": 1}
+    made.learn([both.parts[0].key], DEAD)
+    (second,) = commits(made)
+    assert second.sums == {"a": 1}
+    done, dead = made.settled()
+    assert [held.delivery.token for held in done] == ["token1"]
+    assert [held.delivery.token for held in dead] == ["token0"]
+
+
+def test_a_window_is_due_by_age_by_counters_or_by_bytes() -> None:
+    policy = FlushPolicy(max_age=1.0, max_counters=3, max_bytes=100)
+    empty, few = Window(), window(Envelope("e", {"a": 1, "b": 1}, {}))
+    assert not policy.due(empty, 0.0, 99.0)
+    assert not policy.due(few, 10.0, 10.9)
+    assert policy.due(few, 10.0, 11.0)
+    assert policy.due(window(Envelope("e", dict.fromkeys("abc", 1), {})), 10.0, 10.0)
+    large = Window()
+    large.add(delivery(1, size=100), Envelope("e", {"a": 1}, {}))
+    assert policy.due(large, 10.0, 10.0)

@@ -1,0 +1,72 @@
+"""The lock goes round by tenant, to one waiter at a time, and forgets none."""
+
+import asyncio
+
+import pytest
+
+from ingest.http.fair_lock import Turns
+
+
+class Scene:
+    """Tasks that want turns, and what they did."""
+
+    def __init__(self) -> None:
+        self.turns = Turns()
+        self.order: list[str] = []
+        self.inside = 0
+        self.go = asyncio.Event()
+        self.tasks: list[asyncio.Task[None]] = []
+
+    async def _want(self, tenant: str) -> None:
+        async with self.turns.of(tenant):
+            self.inside += 1
+            assert self.inside == 1
+            self.order.append(tenant)
+            await self.go.wait()
+            self.inside -= 1
+
+    async def want(self, tenants: str) -> None:
+        for tenant in tenants:
+            self.tasks.append(asyncio.create_task(self._want(tenant)))
+        await asyncio.sleep(0)
+
+    async def end(self) -> str:
+        self.go.set()
+        await asyncio.gather(*self.tasks, return_exceptions=True)
+        assert not self.turns._rows
+        assert not self.turns._taken
+        return "".join(self.order)
+
+
+async def test_a_tenant_with_many_requests_waits_behind_one_with_a_single_one() -> None:
+    scene = Scene()
+    await scene.want("aaaaaabbc")
+    assert await scene.end() == "aabcabaaa"
+
+
+async def test_a_waiter_that_gives_up_holds_up_nobody() -> None:
+    scene = Scene()
+    await scene.want("aabbc")
+    for given_up in (1, 4):
+        scene.tasks[given_up].cancel()
+    assert await scene.end() == "abb"
+
+
+async def test_a_turn_that_was_given_and_not_used_goes_on() -> None:
+    scene = Scene()
+    await scene.want("ab")
+    scene.go.set()
+    while scene.inside:
+        await asyncio.sleep(0)
+    scene.tasks[1].cancel()
+    await scene.want("c")
+    assert await scene.end() == "ac"
+
+
+async def test_an_error_inside_passes_the_turn_on() -> None:
+    turns = Turns()
+    with pytest.raises(ValueError, match="mine"):
+        async with turns.of("a"):
+            raise ValueError("mine")
+    async with asyncio.timeout(10), turns.of("a"):
+        pass

@@ -1,0 +1,391 @@
+"""What becomes of a task that can't be done at once. tests/interleavings/jobs has failures at any time."""
+
+import asyncio
+from collections.abc import Collection, Mapping, Sequence
+
+import pytest
+
+from flusher.cleanup.old_jobs import JobSweep
+from flusher.jobs.action import PageOutcome, Visit, existing
+from flusher.jobs.add import Adding
+from flusher.jobs.compact import Compacting
+from flusher.jobs.runner import TRIES, Runner
+from flusher.jobs.worker import Worker
+from shared.counters.compaction import PATIENCE, Compactor
+from shared.memory.jobs import MemoryJobs, MemoryTasks
+from shared.memory.store import MemoryStore
+from shared.model.errors import ContendedError, NewerError, RefusedError, TransientError
+from shared.model.jobs import (
+    ADD,
+    COMPACT,
+    DONE,
+    EXPORT,
+    EXPORTS_LIVE,
+    FAILED,
+    RUNNING,
+    Job,
+    JobState,
+    Task,
+    lifetime_of_job,
+)
+from shared.model.receipts import DAY
+from shared.model.words import SHARD_FULL, Commit, Guard, Receipt, ShardAdd
+from shared.runtime.backoff import Backoff
+from shared.runtime.clock import ManualClock
+from shared.runtime.supervise import Stop
+
+LIVE = 16 * DAY
+LATER = 10**14
+
+
+class Picky(MemoryStore):
+    """Refuses some counters for good."""
+
+    refused: frozenset[str] = frozenset()
+
+    async def apply(self, commit: Commit) -> int:
+        if bad := self.refused.intersection(add.counter for add in commit.adds):
+            raise RefusedError(f"none for {min(bad)}")
+        return await super().apply(commit)
+
+
+class Parts:
+    """A worker on fakes."""
+
+    def __init__(self, visits: Mapping[str, Visit] | None = None, page: int = 4) -> None:
+        self.clock = ManualClock()
+        self.store = Picky(self.clock)
+        self.jobs = MemoryJobs()
+        self.tasks = MemoryTasks(self.clock)
+        visits = {ADD: Adding(self.store, pick=lambda _: 0)} if visits is None else visits
+        self.worker = Worker(self.tasks, self.jobs, self.store, visits, clock=self.clock, page=page)
+
+    async def start(self, kind: str = ADD) -> Task:
+        now = int(self.clock.now() * 1000)
+        await self.jobs.create(Job("j", kind, "", 10, now, now + lifetime_of_job(kind, LIVE)))
+        return Task("j")
+
+    async def count(self, *names: str, value: int = 1) -> None:
+        adds = tuple(ShardAdd(name, 0, value, 1) for name in names)
+        await self.store.apply(Commit((Receipt(f"of {names} {value}", LATER),), adds))
+
+    async def run(self) -> None:
+        """All that waits."""
+        while leases := await self.tasks.pull(10, 0):
+            for lease in leases:
+                await self.worker.work(lease.task)
+            await self.tasks.ack([lease.token for lease in leases])
+
+    async def standing(self) -> JobState:
+        found = await self.jobs.get("j")
+        assert found is not None
+        return found
+
+    async def totals(self) -> dict[str, int]:
+        names = await self.store.names("", "", 1_000)
+        async with self.store.snapshot() as snapshot:
+            return {name: total.value for name, total in (await snapshot.read(names, ()))[0].items()}
+
+
+async def test_counters_that_the_store_refuses_fail_alone_and_are_named() -> None:
+    parts = Parts(page=50)
+    names = [f"c{number:02}" for number in range(40)]
+    await parts.count(*names)
+    parts.store.refused = frozenset({"c03", "c04", "c17", "c31", "c39"})
+    await parts.tasks.publish([await parts.start()])
+    await parts.run()
+    progress = (await parts.standing()).progress
+    assert (progress.visited, progress.changed, progress.failed) == (40, 35, 5)
+    assert progress.examples == tuple((name, f"none for {name}") for name in ("c03", "c04", "c17"))
+    assert await parts.totals() == {name: 1 if name in parts.store.refused else 11 for name in names}
+
+
+async def test_a_full_shard_is_left_alone() -> None:
+    parts = Parts()
+    await parts.count("a", value=SHARD_FULL)
+    await parts.count("a", value=1)
+    await parts.count("b")
+    await parts.tasks.publish([await parts.start()])
+    await parts.run()
+    assert await parts.totals() == {"a": SHARD_FULL + 11, "b": 11}
+    assert (await parts.store.shards(["a", "b"])) == {"a": 2, "b": 1}
+
+
+async def test_a_job_that_is_older_than_its_receipts_fails_and_changes_nothing_more() -> None:
+    parts = Parts(page=2)
+    await parts.count("a", "b", "c", "d", "e")
+    await parts.worker.work(await parts.start())
+    parts.clock.turn(LIVE / 1_000 - 3_600)
+    assert (await parts.standing()).state == RUNNING
+    parts.clock.turn(1)
+    await parts.run()
+    standing = await parts.standing()
+    assert (standing.state, standing.progress.tasks) == (FAILED, 1)
+    assert "longer than receipts live" in standing.why
+    assert sorted((await parts.totals()).values()) == [1, 1, 1, 11, 11]
+
+
+async def test_a_worker_that_stood_still_inside_a_page_changes_nothing_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another may have done the page, and the receipts that say so may be gone."""
+    parts = Parts()
+    await parts.count("a", "b")
+    apply = parts.store.apply
+
+    async def long_on_its_way(commit: Commit) -> int:
+        parts.clock.turn(LIVE / 1_000)
+        return await apply(commit)
+
+    monkeypatch.setattr(parts.store, "apply", long_on_its_way)
+    await parts.worker.work(await parts.start())
+    standing = await parts.standing()
+    assert standing.state == FAILED
+    assert "longer than receipts live" in standing.why
+    assert await parts.totals() == {"a": 1, "b": 1}
+
+
+async def test_an_export_is_given_up_before_it_is_forgotten() -> None:
+    parts = Parts({EXPORT: look_at_nothing})
+    task = await parts.start(EXPORT)
+    parts.clock.turn(EXPORTS_LIVE / 1_000 - 3_599)
+    await parts.worker.work(task)
+    assert (await parts.standing()).state == FAILED
+
+
+async def look_at_nothing(_: Job, names: Sequence[str]) -> PageOutcome:
+    return PageOutcome(len(names))
+
+
+async def test_a_page_that_is_refused_for_good_ends_the_job_and_no_flusher() -> None:
+    async def refuse(job: Job, names: Sequence[str]) -> PageOutcome:
+        raise RefusedError(f"nothing of {job.id}, not even {names[0]}")
+
+    parts = Parts({ADD: refuse})
+    await parts.count("a")
+    await parts.worker.work(await parts.start())
+    standing = await parts.standing()
+    assert (standing.state, standing.progress.tasks) == (FAILED, 0)
+    assert standing.why.startswith("the page behind '' failed: nothing of j, not even a. Changes that were made stay")
+
+
+async def test_a_task_that_can_not_be_done_now_lets_others_have_their_turn() -> None:
+    parts = Parts()
+    await parts.count("a")
+
+    async def away(job: Job, names: Sequence[str]) -> PageOutcome:
+        raise TransientError("away")
+
+    parts.worker._visits = {**parts.worker._visits, "polish": away}
+    await parts.jobs.create(Job("unknown", "polish", "", created=int(parts.clock.now() * 1000), expires=LATER))
+    await parts.tasks.publish([await parts.start(), Task("unknown")])
+    waits = 0
+
+    class Counting(Backoff):
+        async def wait(self) -> None:
+            nonlocal waits
+            waits += 1
+
+    runner = Runner(parts.tasks, parts.worker, at_once=1, lease=60.0, backoff=Counting)
+    stop = Stop()
+    running = asyncio.create_task(runner.run(stop, 0))
+    while waits < 3 * TRIES:
+        await asyncio.sleep(0)
+    stop.set()
+    await running
+    (left,) = await parts.tasks.pull(10, 0)
+    assert left.task.job == "unknown"
+    assert (await parts.standing()).state == DONE
+
+
+async def test_counters_that_can_not_be_compacted_fail_alone() -> None:
+    parts = Parts()
+    compactor = Compactor(parts.store, parts.clock, DAY)
+    compacting = Compacting(parts.store, compactor)
+    for number in range(3):
+        await parts.store.apply(Commit((), (ShardAdd("a", number, SHARD_FULL, 3), ShardAdd("b", number, 1, 3))))
+    await parts.start()
+    job = (await parts.standing()).job._replace(kind=COMPACT, number=1)
+    assert await compacting(job, ["a", "b", "c"]) == PageOutcome(2, 1, [("a", "a holds too much for 1 shards")])
+    assert await parts.store.shards(["a", "b"]) == {"a": 3, "b": 1}
+
+
+@pytest.mark.parametrize("age", [1.0, 1_000.0])
+async def test_a_counter_that_is_hot_does_not_hold_up_the_job(age: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where nobody wrote to it for long, it is the store that takes nothing, and the page is tried again."""
+    parts = Parts()
+
+    async def never(*_: object) -> int:
+        parts.clock.turn(PATIENCE)
+        raise ContendedError("others were first")
+
+    async def ages(shards: Collection[tuple[str, int]]) -> Mapping[tuple[str, int], float]:
+        return dict.fromkeys(shards, age)
+
+    monkeypatch.setattr(parts.store, "compact", never)
+    monkeypatch.setattr(parts.store, "ages", ages)
+    await parts.store.apply(Commit((), (ShardAdd("a", 1, 1, 2),)))
+    await parts.start()
+    job = (await parts.standing()).job._replace(kind=COMPACT, number=1)
+    compacting = Compacting(parts.store, Compactor(parts.store, parts.clock, DAY))
+    if age < PATIENCE:
+        why = "it is written to all the time, on all its shards"
+        assert await compacting(job, ["a"]) == PageOutcome(1, 0, [("a", why)])
+    else:
+        with pytest.raises(ContendedError):
+            await compacting(job, ["a"])
+
+
+async def test_a_process_beside_an_ndb_application_ends_a_job_that_would_compact() -> None:
+    parts = Parts()
+    compactor = Compactor(parts.store, parts.clock, DAY, alone=False)
+    visits = {COMPACT: Compacting(parts.store, compactor)}
+    worker = Worker(parts.tasks, parts.jobs, parts.store, visits, clock=parts.clock)
+    await parts.store.apply(Commit((), (ShardAdd("a", 1, 1, 99),)))
+    await worker.work(await parts.start(COMPACT))
+    standing = await parts.standing()
+    assert standing.state == FAILED
+    assert "COUNTERSINK_NDB_WRITERS" in standing.why
+
+
+async def test_a_deleted_counter_that_is_removed_just_now_is_not_brought_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    parts = Parts()
+    await parts.count("a")
+    await parts.store.apply(Commit((), (ShardAdd("a", 0, -1, 1),), guard=("a", Guard(deleted=True))))
+    shards = parts.store.shards
+
+    async def late(counters: Sequence[str]) -> Mapping[str, int]:
+        there = await shards(counters)
+        assert await parts.store.remove("a")
+        return there
+
+    monkeypatch.setattr(parts.store, "shards", late)
+    assert await existing(parts.store, ["a"]) == {}
+
+
+async def test_a_job_that_was_forgotten_is_no_more() -> None:
+    parts = Parts()
+    await parts.count("a")
+    task = await parts.start()
+    await parts.jobs.sweep(LATER, 100)
+    await parts.worker.work(task)
+    assert await parts.totals() == {"a": 1}
+
+
+async def test_what_this_process_does_not_know_is_left_to_another() -> None:
+    parts = Parts()
+    task = await parts.start("polish")
+    with pytest.raises(NewerError, match="run newer flushers"):
+        await parts.worker.work(task)
+    assert (await parts.standing()).progress.tasks == 0
+
+
+async def test_children_that_were_never_published_are_when_the_task_comes_again() -> None:
+    parts = Parts(page=2)
+    await parts.count(*"abcdefgh")
+    task = await parts.start()
+    await parts.worker.work(task)
+    first = [*await parts.tasks.pull(100, 0)]
+    await parts.tasks.ack([lease.token for lease in first])
+    await parts.worker.work(first[0].task)
+    await parts.tasks.ack([lease.token for lease in await parts.tasks.pull(100, 0)])
+    await parts.worker.work(task)
+    again = [lease.task for lease in await parts.tasks.pull(100, 0)]
+    assert again == [lease.task for lease in first if lease != first[0]], "what is done of them is not needed"
+    await parts.worker.work(task._replace(again=True))
+    assert len(await parts.tasks.pull(100, 0)) == len(first)
+
+
+async def test_whoever_goes_through_it_once_more_finds_what_was_lost_below() -> None:
+    parts = Parts(page=2)
+    await parts.count(*"abcdefghijklmnop")
+    task = await parts.start()
+    await parts.worker.work(task)
+    lost = False
+    while leases := await parts.tasks.pull(1, 0):
+        if lost or leases[0].task.range.depth < 3:
+            await parts.worker.work(leases[0].task)
+        lost = lost or leases[0].task.range.depth == 3
+        await parts.tasks.ack([leases[0].token])
+    assert lost
+    assert (await parts.standing()).state == RUNNING
+    await parts.tasks.publish([task])
+    await parts.run()
+    assert (await parts.standing()).state == RUNNING
+    await parts.tasks.publish([task._replace(again=True)])
+    await parts.run()
+    assert (await parts.standing()).state == DONE
+    assert set((await parts.totals()).values()) == {11}
+
+
+async def test_whoever_goes_through_it_once_more_does_so_also_where_another_was_faster() -> None:
+    """The other is gone then, and what it had published with it."""
+    parts = Parts(page=2)
+    await parts.count(*"abcdefghijklmnop")
+    task = await parts.start()
+    adding, own = Adding(parts.store, pick=lambda _: 0), MemoryTasks(parts.clock)
+
+    async def late(job: Job, names: Sequence[str]) -> PageOutcome:
+        if not (await parts.standing()).progress.tasks:
+            await parts.worker.work(task)
+            while leases := [one for one in await parts.tasks.pull(100, 0) if one.task.range.depth < 4]:
+                for lease in leases:
+                    await parts.worker.work(lease.task)
+        return await adding(job, names)
+
+    worker = Worker(own, parts.jobs, parts.store, {ADD: late}, clock=parts.clock, page=2)
+    await worker.work(task._replace(again=True))
+    assert (await parts.standing()).open
+    while leases := await own.pull(1, 0):
+        await worker.work(leases[0].task)
+        await own.ack([leases[0].token])
+    assert (await parts.standing()).state == DONE
+    assert set((await parts.totals()).values()) == {11}
+
+
+async def test_pages_and_depth_are_told() -> None:
+    seen: list[Sequence[str]] = []
+
+    async def look(_: Job, names: Sequence[str]) -> PageOutcome:
+        seen.append(names)
+        return PageOutcome(len(names))
+
+    parts = Parts({ADD: look}, page=5)
+    names = [f"{number:03}" for number in range(100)]
+    await parts.count(*names)
+    await parts.tasks.publish([await parts.start()])
+    await parts.run()
+    progress = (await parts.standing()).progress
+    assert sorted(name for page in seen for name in page) == names
+    assert progress.tasks >= len(seen) >= 20
+    assert 2 <= progress.depth <= 6
+    assert progress.visited == 100
+
+
+async def test_old_jobs_are_forgotten_by_the_stores_time() -> None:
+    parts = Parts()
+    await parts.start()
+    sweep = JobSweep(parts.jobs, parts.store)
+    assert await sweep.sweep_once() == 0
+    parts.clock.turn(lifetime_of_job(ADD, LIVE) / 1_000 - 1)
+    assert await sweep.sweep_once() == 0
+    parts.clock.turn(2)
+    assert await sweep.sweep_once() == 1
+    assert await parts.jobs.get("j") is None
+
+
+async def test_an_add_does_not_undo_a_compaction(monkeypatch: pytest.MonkeyPatch) -> None:
+    parts = Parts()
+    await parts.count("b")
+    await parts.store.apply(Commit((), tuple([ShardAdd("a", shard, 1, 9) for shard in range(9)])))
+    adding = Adding(parts.store, pick=lambda most: most - 1)
+    await parts.start()
+    apply = parts.store.apply
+
+    async def after_a_compaction(commit: Commit) -> int:
+        await parts.store.compact("a", 1, Receipt("k", LATER))
+        monkeypatch.undo()
+        return await apply(commit)
+
+    monkeypatch.setattr(parts.store, "apply", after_a_compaction)
+    assert await adding((await parts.standing()).job, ["a", "b"]) == PageOutcome(2, 2)
+    assert await parts.store.shards(["a", "b"]) == {"a": 1, "b": 1}
+    assert await parts.totals() == {"a": 19, "b": 11}

@@ -1,0 +1,135 @@
+"""What clients and metrics are told of a failed publish: whether something may have been published."""
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+
+import pytest
+
+from ingest.publishing.linger import Pace
+from ingest.publishing.publishing import LONGEST_PUBLISH, Publishing
+from shared.memory.broker import MemoryBroker
+from shared.memory.overlay import ProcessOverlay
+from shared.model.errors import (
+    BrokerRejectedError,
+    CountersinkError,
+    DoubtfulError,
+    OverloadedError,
+    StoodStillError,
+    StorageFullError,
+    TooLargeError,
+    UnkeptError,
+)
+from shared.model.words import Envelope, Increment, Message
+from shared.ports.broker import Check, at_any_time
+from shared.runtime import metrics
+from shared.runtime.awake import LONGEST
+from shared.runtime.clock import ManualClock
+
+LIMITS = [
+    OverloadedError("too much", 2.5),
+    StorageFullError("the disk is full"),
+    TooLargeError("never"),
+    UnkeptError("nobody keeps it"),
+]
+
+
+class Fails(MemoryBroker):
+    """Takes nothing."""
+
+    error: CountersinkError
+
+    async def publish(self, messages: Sequence[Message], check: Check = at_any_time) -> None:
+        raise self.error
+
+
+class FailsAtTheEnd(ProcessOverlay):
+    """Can't confirm what was published, as that of a fleet whose right to accept has ended."""
+
+    error: CountersinkError
+
+    @asynccontextmanager
+    async def entered(self, envelopes: Sequence[Envelope]) -> AsyncIterator[None]:
+        async with super().entered(envelopes):
+            yield
+            raise self.error
+
+
+async def add(broker: MemoryBroker, overlay: ProcessOverlay, clock: ManualClock) -> None:
+    publishing = Publishing(broker, overlay, clock, pace=Pace(0, metered=False), max_waiting=10)
+    await publishing.durable(publishing.add("c", 1))
+
+
+def doubtful() -> float:
+    return float(metrics.DOUBTFUL._value.get())
+
+
+@pytest.mark.parametrize("error", LIMITS)
+async def test_what_the_broker_did_not_take_is_not_doubtful(error: CountersinkError) -> None:
+    clock = ManualClock()
+    broker = Fails(clock)
+    broker.error = error
+    before = doubtful()
+    with pytest.raises(type(error)):
+        await add(broker, ProcessOverlay(clock), clock)
+    assert doubtful() == before
+
+
+@pytest.mark.parametrize("error", LIMITS)
+async def test_a_limit_that_is_met_after_the_publish_is_doubtful(error: CountersinkError) -> None:
+    clock = ManualClock()
+    broker, overlay = MemoryBroker(clock), FailsAtTheEnd(clock)
+    overlay.error = error
+    before = doubtful()
+    with pytest.raises(DoubtfulError) as caught:
+        await add(broker, overlay, clock)
+    assert caught.value.limit is error
+    assert broker.unburied() == 1
+    assert doubtful() == before + 1
+
+
+async def test_a_refusal_is_doubtful() -> None:
+    """It may be the answer to a second try, after a first one that was taken and not answered."""
+    clock = ManualClock()
+    broker = Fails(clock)
+    broker.error = BrokerRejectedError("not now")
+    before = doubtful()
+    with pytest.raises(BrokerRejectedError):
+        await add(broker, ProcessOverlay(clock), clock)
+    assert doubtful() == before + 1
+
+
+async def test_a_process_that_stood_still_for_a_week_publishes_nothing() -> None:
+    """Its clients have sent what they had elsewhere, under ids that are forgotten by now."""
+    broker, clock = MemoryBroker(ManualClock()), ManualClock()
+    publishing = Publishing(broker, ProcessOverlay(clock), clock, pace=Pace(0, metered=False), max_waiting=10)
+    publishing.awake.look()
+    clock.turn(LONGEST - 1)
+    await publishing.durable(publishing.add("c", 1))
+    publishing.awake.look()
+    before = doubtful()
+    first = publishing.durable(publishing.add("c", 1))
+    clock.turn(LONGEST + 1)
+    for waits in (first, publishing.durable(publishing.add_keyed(Increment("c", 1, "id")))):
+        with pytest.raises(StoodStillError, match="start it again"):
+            await waits
+    with pytest.raises(StoodStillError):
+        await publishing.awake.watch()
+    assert broker.unburied() == 1
+    assert doubtful() == before
+
+
+async def test_who_stood_still_while_he_published_does_not_publish_late() -> None:
+    """Between the decision and the act, as where a thread writes, or a try is repeated."""
+    clock = ManualClock()
+
+    class Slow(MemoryBroker):
+        async def publish(self, messages: Sequence[Message], check: Check = at_any_time) -> None:
+            check()
+            clock.turn(LONGEST_PUBLISH + 1)
+            await super().publish(messages, check)
+
+    broker = Slow(ManualClock())
+    publishing = Publishing(broker, ProcessOverlay(clock), clock, pace=Pace(0, metered=False), max_waiting=10)
+    with pytest.raises(StoodStillError, match="send it again"):
+        await publishing.durable(publishing.add("c", 1))
+    assert broker.unburied() == 0

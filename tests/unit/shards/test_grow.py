@@ -1,0 +1,219 @@
+"""A flusher raises numbers of shards, and lowers those of cold counters."""
+
+import pytest
+
+from flusher.service import make_flusher, make_tools
+from flusher.shards.cool_down import Cooling
+from flusher.shards.grow import Growing
+from flusher.shards.growth import Growth, Raise
+from flusher.shards.shard_choice import ShardBook
+from shared.config.settings import Settings
+from shared.counters.compaction import Compactor
+from shared.memory.broker import MemoryBroker, MemoryOverlay
+from shared.memory.store import MemoryStore
+from shared.model.errors import ContendedError, ShrunkError
+from shared.model.receipts import DAY
+from shared.model.words import SHARD_FULL, Commit, Receipt, ShardAdd
+from shared.runtime import metrics
+from shared.runtime.clock import ManualClock
+from tests.contracts.compactions import spread
+from tests.contracts.guards import guard
+from tests.contracts.removals import delete
+from tests.contracts.store import commit, total
+
+
+class Bench:
+    """A flusher's parts on a store."""
+
+    def __init__(self) -> None:
+        self.clock = ManualClock()
+        self.store = MemoryStore(self.clock)
+        self.growth = Growth(1.0, 100)
+        self.book = ShardBook(self.store, self.clock, 1)
+        self.growing = Growing(self.growth, self.store, self.book, self.clock)
+        self.cooling = Cooling(self.store, Compactor(self.store, self.clock, DAY), self.clock, 1, 100.0)
+
+    async def write(self, seconds: int, others: int = 0) -> None:
+        """Once a second, and others so many times."""
+        for _ in range(seconds):
+            adds = await self.book.adds({"a": 1})
+            await self.store.apply(commit(*adds))
+            self.growth.wrote(adds, 0.01, self.clock.monotonic())
+            for number in range(others):
+                self.clock.turn(1 / (others + 1))
+                shards = (await self.store.shards(["a"]))["a"]
+                await self.store.apply(commit(ShardAdd("a", number % shards, 1, shards)))
+            self.clock.turn(1 / (others + 1))
+            await self.growing.grow_once()
+
+
+async def test_the_number_rises_and_the_next_sums_go_to_all_of_them(caplog: pytest.LogCaptureFixture) -> None:
+    bench = Bench()
+    before = metrics.RAISES.labels("rate")._value.get()
+    await bench.write(120, others=9)
+    number = (await bench.store.shards(["a"]))["a"]
+    assert 5 <= number <= 14
+    assert metrics.MOST_SHARDS._value.get() == number
+    assert metrics.RAISES.labels("rate")._value.get() - before == len(caplog.messages)
+    assert "counter 'a' has" in caplog.messages[0]
+    assert "and had 1, by rate" in caplog.messages[0]
+    assert {add.shard for _ in range(200) for add in await bench.book.adds({"a": 1})} == {*range(number)}
+    assert await total(bench.store, "a") == 120 * 10
+
+
+async def test_a_counter_that_has_just_been_removed_is_not_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Bench()
+    monkeypatch.setattr(bench.growth, "due", lambda _: [])
+    await bench.write(60, others=9)
+    monkeypatch.undo()
+    await delete(bench.store)
+    assert await bench.store.remove("a")
+    assert bench.growth.due(bench.clock.monotonic())
+    assert await bench.growing.grow_once() == 0
+    assert await bench.store.shards(["a"]) == {}
+    assert not (await guard(bench.store)).deleted
+
+
+async def test_who_believes_in_too_many_asks_again_and_picks_another() -> None:
+    bench = Bench()
+    await spread(bench.store, 1, 2, 3, 4, 5, 6, 7, 8)
+    await bench.book.adds({"a": 1})
+    await bench.store.compact("a", 1, Receipt("k", 2**41))
+    while (adds := await bench.book.adds({"a": 1}))[0].shard == 0:
+        pass
+    with pytest.raises(ShrunkError) as caught:
+        await bench.store.apply(commit(*adds))
+    bench.book.shrunk(caught.value.counters)
+    await bench.store.apply(commit(*await bench.book.adds({"a": 1})))
+    assert await bench.store.shards(["a"]) == {"a": 1}
+
+
+async def test_cold_counters_have_one_shard_again() -> None:
+    bench = Bench()
+    await spread(bench.store, 1, 2, 3)
+    await spread(bench.store, 1, 2, 3, counter="warm")
+    await spread(bench.store, 1, counter="one")
+    bench.clock.turn(60)
+    await bench.store.apply(commit(ShardAdd("warm", 1, 1, 3)))
+    assert await bench.cooling.cool_once() == 0
+    bench.clock.turn(60)
+    assert await bench.cooling.cool_once() == 1
+    assert await bench.store.shards(["a", "warm", "one"]) == {"a": 1, "warm": 3, "one": 1}
+    assert [await total(bench.store, name) for name in ("a", "warm", "one")] == [6, 7, 1]
+    bench.clock.turn(60)
+    assert await bench.cooling.cool_once() == 1
+    assert await bench.cooling.cool_once() == 0
+    assert await bench.store.shards(["warm"]) == {"warm": 1}
+
+
+async def test_those_that_are_not_cold_are_not_asked_about_before_they_may_be(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Bench()
+    await spread(bench.store, 1, 2, 3)
+    asked = 0
+    ages = bench.store.ages
+
+    async def counting(shards: list[tuple[str, int]]) -> object:
+        nonlocal asked
+        asked += 1
+        return await ages(shards)
+
+    monkeypatch.setattr(bench.store, "ages", counting)
+    for _ in range(30):
+        bench.clock.turn(3)
+        await bench.cooling.cool_once()
+    assert asked == 1
+
+
+async def test_what_does_not_fit_or_is_never_said_to_be_old_stays() -> None:
+    bench = Bench()
+    await spread(bench.store, SHARD_FULL, 5)
+    await bench.store.raise_shards("empty", 4)
+    bench.clock.turn(1_000)
+    assert await bench.cooling.cool_once() == 0
+    assert await bench.store.shards(["a", "empty"]) == {"a": 2, "empty": 4}
+
+
+async def test_no_more_than_so_many_are_remembered_as_not_cold(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("flusher.shards.cool_down.MOST", 3)
+    bench = Bench()
+    for number in range(10):
+        await spread(bench.store, 1, 2, counter=f"warm-{number}")
+    assert await bench.cooling.cool_once() == 0
+    assert len(bench.cooling._later) == 3
+    bench.clock.turn(1_000)
+    assert await bench.cooling.cool_once() == 10
+    assert bench.cooling._later == {}
+
+
+async def test_one_that_can_not_be_raised_does_not_keep_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Bench()
+    for name in ("bad", "good"):
+        await spread(bench.store, 1, counter=name)
+    due = [Raise(name, 1, 4, "rate", 4.0, 0.0) for name in ("bad", "good")]
+    monkeypatch.setattr(bench.growth, "due", lambda _: due)
+    raise_shards = bench.store.raise_shards
+
+    async def picky(counter: str, num_shards: int, *, make: bool = True) -> int:
+        if counter == "bad":
+            raise ContendedError("somebody was first")
+        return await raise_shards(counter, num_shards, make=make)
+
+    monkeypatch.setattr(bench.store, "raise_shards", picky)
+    assert await bench.growing.grow_once() == 1
+    assert await bench.store.shards(["bad", "good"]) == {"bad": 1, "good": 4}
+
+
+class Busy(MemoryStore):
+    """Others are first, so often."""
+
+    def __init__(self, clock: ManualClock, times: int) -> None:
+        super().__init__(clock)
+        self.times = times
+
+    async def compact(self, counter: str, num_shards: int, receipt: Receipt) -> int:
+        self.times -= 1
+        if self.times >= 0:
+            raise ContendedError("somebody was first")
+        return await super().compact(counter, max(num_shards, self._configs[counter] - 2), receipt)
+
+
+async def test_a_compaction_takes_as_many_commits_and_tries_as_it_needs() -> None:
+    clock = ManualClock()
+    store = Busy(clock, 3)
+    await spread(store, 1, 2, 3, 4, 5, 6)
+    assert await Compactor(store, clock, DAY).compact("a", 1) == 1
+    assert await total(store, "a") == 21
+
+
+async def test_flushers_grow_counters_only_where_it_helps_and_cool_them_only_if_they_are_asked_to() -> None:
+    clock = ManualClock()
+    broker, store = MemoryBroker(clock), MemoryStore(clock)
+
+    def flusher(**settings: object) -> object:
+        chosen = Settings(**settings)  # type: ignore[arg-type] # they are what it takes
+        tools = make_tools(broker, store, MemoryOverlay(broker), clock, chosen)
+        return make_flusher(tools, chosen, topic="t", ages=False)
+
+    assert flusher()._growing is not None  # type: ignore[attr-defined] # it is a flusher
+    assert flusher()._cooling is None  # type: ignore[attr-defined]
+    assert flusher(compact_after=1.0)._cooling is not None  # type: ignore[attr-defined]
+    store.parallel = False
+    assert flusher()._growing is None  # type: ignore[attr-defined]
+    assert flusher(compact_after=1.0)._cooling is None  # type: ignore[attr-defined]
+
+
+async def test_the_receipt_of_a_compaction_stands_for_nothing_and_names_its_counter() -> None:
+    kept: list[Receipt] = []
+
+    class Watched(MemoryStore):
+        async def compact(self, counter: str, num_shards: int, receipt: Receipt) -> int:
+            kept.append(receipt)
+            return await super().compact(counter, num_shards, receipt)
+
+    clock = ManualClock()
+    store = Watched(clock)
+    await store.apply(Commit((), (ShardAdd("a", 0, 1, 3),)))
+    await Compactor(store, clock, DAY).compact("a", 1)
+    (one,) = kept
+    assert one.expires > clock.now() * 1000 + DAY
+    assert b'"s":{"a":0}' in one.note

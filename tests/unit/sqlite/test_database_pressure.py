@@ -1,0 +1,132 @@
+"""The SQLite file under load: when to retry, how long its log gets, how much may wait for the writer."""
+
+import asyncio
+import os
+import sqlite3
+import threading
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from shared.model.errors import OverloadedError, StorageFullError
+from shared.model.foreign import Mark
+from shared.model.words import Commit, Message, ShardAdd
+from shared.runtime.clock import ManualClock
+from shared.sqlite import database as module
+from shared.sqlite import log
+from shared.sqlite.broker import SqlitePublisher, SqliteSubscription
+from shared.sqlite.database import Database
+from shared.sqlite.reserve import Reserve
+from shared.sqlite.store import SqliteStore
+
+MESSAGE = Message(bytes(98))
+"""With its attributes 100 bytes."""
+
+
+@pytest.fixture
+async def database(tmp_path: Path) -> AsyncIterator[Database]:
+    database = Database(tmp_path / "countersink.db")
+    yield database
+    await database.close()
+
+
+async def refused(publisher: SqlitePublisher) -> float:
+    """When to come back."""
+    with pytest.raises(OverloadedError) as error:
+        await publisher.publish([MESSAGE] * 10)
+    return error.value.retry_after
+
+
+async def test_a_refusal_says_when_the_flushers_will_have_made_room(database: Database) -> None:
+    clock = ManualClock()
+    publisher = SqlitePublisher(database, clock, 10_000)
+    subscription = SqliteSubscription(database, clock, 600.0)
+    await publisher.publish([MESSAGE] * 100)
+    assert await refused(publisher) == 1
+    clock.turn(8)
+    assert await refused(publisher) == 8, "nothing goes"
+    clock.turn(2)
+    deliveries = await subscription.pull(5, 10**6, 0)
+    await subscription.ack([delivery.token for delivery in deliveries], 1)
+    # 500 bytes went in 10 s, the first 8 of them a little forgotten; 1,500 are to go.
+    assert 25 < await refused(publisher) < 30
+    clock.turn(1)
+    deliveries = await subscription.pull(30, 10**6, 0)
+    await subscription.ack([delivery.token for delivery in deliveries], 1)
+    with pytest.raises(OverloadedError) as error:
+        await publisher.publish([MESSAGE] * 40)
+    assert 1 <= error.value.retry_after < 10
+    await publisher.publish([MESSAGE] * 10)
+
+
+async def test_on_a_disk_that_is_nearly_full_nothing_new_is_written(database: Database) -> None:
+    free = 0
+
+    def look(_: Path) -> os.statvfs_result:
+        return os.statvfs_result((1, 1, 2**40, free, free, 0, 0, 0, 0, 255))
+
+    reserve = Reserve(database.path, 1, look=look)
+    publisher = SqlitePublisher(database, ManualClock(), 10_000, reserve)
+    store = SqliteStore(database, ManualClock(), reserve)
+    addition = Commit((), (ShardAdd("b", 0, 5, 1),), marks=(Mark("there", "b", 0, 5),))
+    for refused in (publisher.publish([MESSAGE]), publisher.check(), store.raise_shards("a", 3), store.apply(addition)):
+        with pytest.raises(StorageFullError, match="nearly full"):
+            await refused
+    free = 2**30
+    await publisher.publish([MESSAGE])
+    await publisher.check()
+    assert await store.raise_shards("a", 3) == 3
+    await store.apply(addition)
+    assert await store.marks("there", ["b"]) == {"b": 5}
+
+
+async def test_readers_that_follow_one_another_do_not_let_the_log_grow_for_ever(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log, "LONGEST", 600_000)
+    monkeypatch.setattr(log, "LOOK", 0.0)
+    monkeypatch.setattr(log, "PAUSE", 0.0)
+    await database.write(lambda db: db.execute("CREATE TABLE t (a)"))
+    await database.write(lambda db: db.execute("INSERT INTO t VALUES (randomblob(200000))"))
+    longest = 0
+
+    def length() -> int:
+        return Path(f"{database.path}-wal").stat().st_size
+
+    readers: list[sqlite3.Connection] = []
+    for _ in range(40):
+        readers.append(database.reader())
+        readers[-1].execute("BEGIN")
+        readers[-1].execute("SELECT count(*) FROM t").fetchone()
+        if len(readers) == 2:  # there is always one of them
+            readers.pop(0).execute("ROLLBACK")
+        await database.write(lambda db: db.execute("UPDATE t SET a = randomblob(200000)"))
+        longest = max(longest, length())
+    for reader in readers:
+        reader.execute("ROLLBACK")
+    await database.write(lambda db: db.execute("UPDATE t SET a = randomblob(200000)"))
+    await database.write(lambda db: db.execute("UPDATE t SET a = randomblob(200000)"))
+    assert longest > 600_000
+    assert length() < 600_000
+
+
+async def test_no_more_than_so_much_waits_for_a_writer_that_is_stuck(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_MOST_ORDERS", 5)
+    go, reached = threading.Event(), threading.Event()
+
+    def stick(_: sqlite3.Connection) -> None:
+        reached.set()
+        go.wait(60)
+
+    waiting = [asyncio.ensure_future(database.write(stick))]
+    await asyncio.to_thread(reached.wait, 60)
+    waiting += [asyncio.ensure_future(database.write(lambda _: None)) for _ in range(5)]
+    await asyncio.sleep(0)
+    with pytest.raises(OverloadedError, match="disk stuck"):
+        await database.write(lambda _: None)
+    go.set()
+    await asyncio.gather(*waiting)
+    await database.write(lambda _: None)

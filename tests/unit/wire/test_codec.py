@@ -1,0 +1,139 @@
+"""Messages of ours, and of other publishers, are decoded into envelopes."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shared.model.errors import UnreadableError
+from shared.model.words import MAX_DELTA, Delivery, Envelope, Increment, Message
+from shared.wire.codec import TYPE, decode, encode
+from tests.unit.strategies import envelopes
+
+
+def read(data: Any = b"", message_id: str = "7", published: int = 5, topic: str = "t", **attributes: str) -> Envelope:
+    text = data if isinstance(data, bytes) else json.dumps(data).encode()
+    named = {name.replace("ce_", "ce-"): value for name, value in attributes.items()}
+    return decode(Delivery("token", Message(text, named), message_id, published), topic)
+
+
+@given(envelopes())
+def test_what_is_encoded_is_decoded(envelope: Envelope) -> None:
+    message = encode(envelope)
+    assert decode(Delivery("token", message, "1", 5), "t") == envelope
+    assert message.once == (envelope.id if envelope.retried else None)
+    assert all(isinstance(value, str) for value in message.attributes.values())
+
+
+@pytest.mark.parametrize(
+    ("data", "sums", "keyed"),
+    [
+        ({"counter": "x"}, {"x": 1}, ()),
+        ({"counter": "x", "delta": -2}, {"x": -2}, ()),
+        ({"counter": "x", "id": "i"}, {}, (Increment("x", 1, "i"),)),
+        ({"counters": {"x": 1, "y": 2}}, {"x": 1, "y": 2}, ()),
+        ({"counters": {"x": 1}, "keyed": [{"counter": "y", "id": "i"}]}, {"x": 1}, (Increment("y", 1, "i"),)),
+        ({"keyed": [{"counter": "y", "delta": 3, "id": "i"}]}, {}, (Increment("y", 3, "i"),)),
+        ({"counter": "x", "more": [1]}, {"x": 1}, ()),
+    ],
+)
+def test_others_may_publish_plainly(data: Any, sums: dict[str, int], keyed: tuple[Increment, ...]) -> None:
+    envelope = read(data)
+    assert (dict(envelope.sums), envelope.keyed) == (sums, keyed)
+    assert envelope.created == 5
+
+
+def test_an_empty_body_has_attributes() -> None:
+    assert read(b"", counter="x").sums == {"x": 1}
+    assert read(b" ", counter="x", delta="-4").sums == {"x": -4}
+
+
+def test_the_publishers_own_id_holds_for_a_retry() -> None:
+    """And nothing that somebody else could call the same."""
+    one = read({"counter": "x"}, ce_source="s", ce_id="1", message_id="7")
+    again = read({"counter": "x"}, ce_source="s", ce_id="1", message_id="8", published=9)
+    assert one.id == again.id
+    assert one.retried
+    others = [
+        read({"counter": "x"}, ce_source="s", ce_id="11"),
+        read({"counter": "x"}, ce_source="s1", ce_id="1"),
+        read({"counter": "x"}, ce_source="s1", ce_id=""),
+        read({"counter": "x"}, ce_id="1", message_id="1"),
+    ]
+    assert len({envelope.id for envelope in [one, *others]}) == 5
+
+
+def test_without_one_it_is_the_topic_the_message_and_its_time() -> None:
+    same = [read({"counter": "x"}), read({"counter": "x"})]
+    others = [
+        read({"counter": "x"}, message_id="8"),
+        read({"counter": "x"}, published=6),
+        read({"counter": "x"}, topic="u"),
+    ]
+    assert same[0].id == same[1].id
+    assert not same[0].retried
+    assert len({envelope.id for envelope in [same[0], *others]}) == 4
+
+
+def test_others_can_not_say_what_only_we_know() -> None:
+    envelope = read({"counters": {"x": 1}, "created": 99, "counts": {"x": 50}, "retried": True})
+    assert (envelope.created, envelope.counts, envelope.retried) == (5, {}, False)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"rubbish",
+        b"[]",
+        b"1",
+        b'{"counters":{"a":1,"a":2}}',
+        {},
+        {"delta": 1},
+        {"counter": ""},
+        {"counter": "__x__"},
+        {"counter": "x", "delta": 1.5},
+        {"counter": "x", "delta": True},
+        {"counter": "x", "delta": MAX_DELTA + 1},
+        {"counter": "x", "id": ""},
+        {"counter": "x", "counters": {}},
+        {"counters": []},
+        {"counters": {"x": "1"}},
+        {"counters": {"x": MAX_DELTA + 1}},
+        {"counters": {}, "keyed": {}},
+        {"keyed": [{"counter": "x"}]},
+        {"keyed": ["x"]},
+    ],
+)
+def test_what_can_not_be_read_says_why(data: Any) -> None:
+    with pytest.raises(UnreadableError, match=r"\w"):
+        read(data)
+
+
+@pytest.mark.parametrize("attributes", [{}, {"delta": "1"}, {"counter": "x", "delta": "one"}, {"counter": ""}])
+def test_attributes_that_can_not_be_read_say_why(attributes: dict[str, str]) -> None:
+    with pytest.raises(UnreadableError, match=r"\w"):
+        decode(Delivery("token", Message(b"", attributes), "1", 5), "t")
+
+
+@given(
+    st.binary(max_size=60)
+    | st.recursive(
+        st.none() | st.booleans() | st.floats() | st.integers() | st.text(max_size=5),
+        lambda inner: (
+            st.lists(inner, max_size=3)
+            | st.dictionaries(
+                st.sampled_from(["counter", "counters", "keyed", "delta", "id", "created", "counts"]), inner
+            )
+        ),
+    ).map(lambda value: json.dumps(value).encode()),
+    st.dictionaries(
+        st.sampled_from(["ce-id", "ce-type", "ce-source", "counter", "delta"]), st.text(max_size=4) | st.just(TYPE)
+    ),
+)
+def test_rubbish_is_unreadable_and_nothing_else_happens(data: bytes, attributes: dict[str, str]) -> None:
+    try:
+        decode(Delivery("token", Message(data, attributes), "1", 5), "t")
+    except UnreadableError:
+        return

@@ -1,0 +1,190 @@
+"""Which file the spool uses, and to which process it belongs."""
+
+import sqlite3
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from shared.config.findings import FAIL
+from shared.config.settings import Settings
+from shared.model.errors import SettingsError
+from shared.model.words import Message
+from shared.runtime import metrics
+from shared.runtime.clock import SystemClock
+from shared.sqlite import volumes
+from shared.sqlite.broker import SqlitePublisher, SqliteSubscription, claim
+from shared.sqlite.database import Database
+from shared.sqlite.spool_setup import SpoolSetup
+from shared.sqlite.spooled import GIVEN_UP
+from shared.sqlite.volumes import why_ephemeral
+from shared.wiring import files
+from shared.wiring.spool import Queue, open_spool
+
+BROKER = "pubsub://p/likes?subscription=flushers"
+
+
+async def test_a_spool_is_of_one_topic_for_ever(tmp_path: Path) -> None:
+    """Envelopes of one must not be published on another."""
+    database = Database(tmp_path / "spool.db")
+    try:
+        claim(database, "one")
+        await SqlitePublisher(database, SystemClock(), 10_000).publish([Message(b"{}")])
+        claim(database, "one")
+        with pytest.raises(SettingsError, match=r"holds envelopes for one, not for two: name another file"):
+            claim(database, "two")
+    finally:
+        await database.close()
+
+
+async def test_the_file_of_another_kind_of_broker_is_no_spool(tmp_path: Path) -> None:
+    """`up` with its own file may have been there first."""
+    database = Database(tmp_path / "countersink.db")
+    try:
+        await SqlitePublisher(database, SystemClock(), 10_000).publish([Message(b"{}")])
+        with pytest.raises(SettingsError, match="name another file"):
+            claim(database, "one")
+    finally:
+        await database.close()
+
+
+ROOT = "1 0 8:1 / / rw - {} /dev/sda rw\n"
+PODS = "/var/lib/kubelet/pods/0a1b/volumes"
+
+
+@pytest.mark.parametrize(
+    ("table", "why"),
+    [
+        ("", None),
+        (ROOT.format("ext4"), None),
+        (ROOT.format("overlay"), "a container's own layer (overlay)"),
+        (ROOT.format("tmpfs"), "in memory (tmpfs)"),
+        (ROOT.format("overlay") + "2 1 8:1 /data /spool rw - ext4 /dev/sdb rw\n", None),
+        (f"2 1 8:1 {PODS}/kubernetes.io~empty-dir/spool /spool rw shared:1 - ext4 /dev/sda rw\n", "emptyDir"),
+        ("2 1 8:1 /pods/0a1b/volumes/kubernetes.io~empty-dir/spool /spool rw - xfs /dev/sda rw\n", "emptyDir"),
+        (f"2 1 8:1 {PODS}/kubernetes.io~csi/pvc-1/mount /spool rw - ext4 /dev/sda rw\n", None),
+        ("2 1 0:9 / /spool rw - tmpfs tmpfs rw\n", "in memory"),
+        (f"2 1 8:1 /docker/volumes/{'ab' * 32}/_data /spool rw - ext4 /dev/sda rw\n", "without a name"),
+        ("2 1 8:1 /docker/volumes/spool/_data /spool rw - ext4 /dev/sda rw\n", None),
+        ("2 1 0:9 / /spo rw - tmpfs tmpfs rw\n", None),
+    ],
+)
+def test_a_volume_that_ends_with_its_pod_is_known(table: str, why: str | None) -> None:
+    found = why_ephemeral(Path("/spool/deep"), table)
+    assert found is why is None or (why is not None and why in str(found))
+
+
+def test_a_mount_point_may_hold_spaces() -> None:
+    assert why_ephemeral(Path("/a b"), "2 1 0:9 / /a\\040b rw - tmpfs tmpfs rw\n") == "in memory (tmpfs)"
+
+
+@pytest.mark.parametrize(
+    ("disk", "kind", "keeps"),
+    [
+        ("auto", "ext4", True),
+        ("auto", "tmpfs", False),
+        ("durable", "tmpfs", True),
+        ("ephemeral", "ext4", False),
+    ],
+)
+def test_what_is_said_of_the_disk_beats_what_is_seen(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, disk: str, kind: str, *, keeps: bool
+) -> None:
+    monkeypatch.setattr(volumes, "mounts", lambda: ROOT.format(kind))
+    settings = [Settings(broker=BROKER, spool_disk=disk)]
+    settings.append(replace(settings[0], spool=str(tmp_path / "named.db")))
+    for one in settings:
+        flaw = files.spool_flaw(one)
+        assert (flaw is None) == keeps
+        assert flaw is None or "COUNTERSINK_SPOOL_DISK=durable" in flaw
+
+
+def test_a_wrong_word_for_the_disk_is_one_line() -> None:
+    with pytest.raises(SettingsError, match="COUNTERSINK_SPOOL_DISK='nfs': must be auto or durable or ephemeral"):
+        Settings.read({"COUNTERSINK_SPOOL_DISK": "nfs"})
+
+
+async def opened(settings: Settings) -> Queue | None:
+    queue = open_spool(settings, SystemClock(), "projects/p/topics/likes", Database)
+    if queue is not None:
+        await queue.close()
+    return queue
+
+
+async def test_on_a_disk_that_ends_with_the_process_nothing_is_added(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What an earlier version has put there is still sent."""
+    file = tmp_path / "spool.db"
+    durable = Settings(broker=BROKER, spool=str(file), spool_disk="durable")
+    ephemeral = replace(durable, spool_disk="ephemeral")
+    assert await opened(ephemeral) is None
+    assert "clients are answered 503" in caplog.text
+    assert not file.exists()
+    made = await opened(durable)
+    assert made is not None
+    assert made.keeps
+    left = await opened(ephemeral)
+    assert left is not None
+    assert not left.keeps
+    assert await opened(replace(durable, spool="off")) is None
+
+
+async def test_what_an_older_version_gave_up_is_sent_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    file = tmp_path / "spool.db"
+    await given_up(file, b"1", b"2")
+    settings = Settings(broker=BROKER, spool=str(file), spool_disk="durable")
+    setup = SpoolSetup(file, 0, None)
+    assert "2 envelopes were given up by an older version" in [one async for one in setup.findings()][-1].said
+    queue = open_spool(settings, SystemClock(), "projects/p/topics/likes", Database)
+    assert queue is not None
+    assert "2 envelopes that were given up" in caplog.text
+    deliveries = await queue.subscription.pull(10, 10_000, 0)
+    assert [one.message.data for one in deliveries] == [b"1", b"2"]
+    await queue.subscription.ack([one.token for one in deliveries], 0)
+    with closing(sqlite3.connect(file)) as db:
+        assert db.execute("SELECT bytes, increments FROM broker").fetchone() == (0, 0)
+    caplog.clear()
+    await queue.close()
+    assert await opened(settings) is not None
+    assert caplog.text == ""
+
+
+async def given_up(file: Path, *texts: bytes, reason: str = GIVEN_UP) -> None:
+    """As version 0.1.0 left them before it was mended."""
+    database = Database(file)
+    claim(database, "projects/p/topics/likes")
+    await SqlitePublisher(database, SystemClock(), 10_000).publish([Message(text) for text in texts])
+    subscription = SqliteSubscription(database, SystemClock(), 5.0)
+    for delivery in await subscription.pull(10, 10_000, 0):
+        await subscription.bury(delivery, reason)
+    await database.close()
+
+
+async def test_what_waits_in_a_file_that_is_not_used_any_more_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    usual = Settings(broker=BROKER, spool_disk="durable")
+    await given_up(files.spool_path(usual), b"1")
+    for other in (replace(usual, spool="off"), replace(usual, spool=str(tmp_path / "other.db"))):
+        caplog.clear()
+        await opened(other)
+        assert "1 envelopes were accepted and are NOT sent" in caplog.text
+    caplog.clear()
+    await opened(usual)
+    assert "NOT sent" not in caplog.text
+
+
+async def test_what_can_never_be_sent_is_shown_at_every_start(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    file = tmp_path / "spool.db"
+    await given_up(file, b"1", reason="it is too large to be sent")
+    settings = Settings(broker=BROKER, spool=str(file), spool_disk="durable")
+    for _ in range(2):
+        caplog.clear()
+        await opened(settings)
+        assert "1 envelopes can never be sent, and are NOT counted: see countersink dlq list" in caplog.text
+        assert metrics.SPOOL_BURIED._value.get() == 1
+    marks = [one.mark async for one in SpoolSetup(file, 0, None).findings()]
+    assert marks[-1] == FAIL

@@ -1,0 +1,90 @@
+"""Flushers of tests: what one works with, and one on fakes whose clock a test turns."""
+
+import asyncio
+import random
+from collections.abc import Callable
+from typing import Final
+
+from flusher.flush.flusher import Flusher
+from flusher.flush.policy import FlushPolicy
+from flusher.flush.receipt_lives import Lives
+from flusher.flush.tools import Tools
+from flusher.shards.growth import Growth
+from flusher.shards.shard_choice import ShardBook
+from shared.memory.broker import MemoryBroker, MemoryOverlay
+from shared.memory.store import MemoryStore
+from shared.model.promises import Promise, promised
+from shared.model.receipts import DAY
+from shared.model.words import Envelope
+from shared.ports.broker import Subscription
+from shared.ports.overlay import Overlay
+from shared.ports.store import Store
+from shared.runtime.backoff import Backoff
+from shared.runtime.clock import Clock, ManualClock
+from shared.wire.codec import encode
+
+PROMISE: Final = promised(7 * DAY, DAY)
+
+
+def tools_of(
+    store: Store,
+    subscription: Subscription,
+    overlay: Overlay,
+    clock: Clock,
+    *,
+    promise: Promise = PROMISE,
+    pick: Callable[[int], int] = random.randrange,
+    backoff: Callable[[], Backoff] = Backoff,
+    together: bool = False,
+    growth: Growth | None = None,
+) -> Tools:
+    """New counters get one shard."""
+    return Tools(
+        store=store,
+        subscription=subscription,
+        overlay=overlay,
+        book=ShardBook(store, clock, 1, pick),
+        clock=clock,
+        lives=Lives(store, clock, promise),
+        backoff=backoff,
+        together=together,
+        growth=growth,
+    )
+
+
+class Bench:
+    """A flusher on fakes, and a clock to turn."""
+
+    def __init__(self, store: Callable[[ManualClock], MemoryStore] = MemoryStore, *, ages: bool = False) -> None:
+        self.clock = ManualClock()
+        self.broker = MemoryBroker(self.clock)
+        self.store = store(self.clock)
+        self.pauses: list[float] = []
+
+        async def pause(seconds: float) -> None:
+            self.pauses.append(seconds)
+            await asyncio.sleep(0)
+
+        tools = tools_of(
+            self.store,
+            self.broker,
+            MemoryOverlay(self.broker),
+            self.clock,
+            backoff=lambda: Backoff(sleep=pause, jitter=lambda: 1.0),
+            together=ages,
+        )
+        self.flusher = Flusher(tools, FlushPolicy(1.0, 100, 10_000), topic="t", lease=60.0, ages=ages)
+
+    async def publish(self, *envelopes: Envelope) -> None:
+        await self.broker.publish([encode(envelope) for envelope in envelopes])
+
+    async def total(self, counter: str = "a") -> int:
+        async with self.store.snapshot() as snapshot:
+            totals, _ = await snapshot.read([counter], ())
+        return totals[counter].value
+
+    async def published_ago(self, name: str, milliseconds: int) -> None:
+        """By a maker whose clock is now somewhere else."""
+        self.clock.turn(-milliseconds / 1000)
+        await self.publish(Envelope(name, {"a": 1}, {}, (), int(self.clock.now() * 1000) + 5 * DAY))
+        self.clock.turn(milliseconds / 1000)
