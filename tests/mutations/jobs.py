@@ -114,8 +114,6 @@ mutation("the children of a task that was recorded are not published again", "fl
 @mutation(
     "who goes through a job once more stops at what is done",
     "flusher.jobs.worker.Worker._left",
-    JOBS_OVER_HTTP,
-    JOBS,
     JOB_WORKER,
 )
 def _(left: Any) -> Any:
@@ -142,6 +140,6 @@ def _(record: Any) -> Any:
     return mutant
 
 
-mutation("a job that is older than its receipts goes on", "flusher.jobs.worker.Worker._in_time", JOBS, JOB_WORKER)(
+mutation("a job that is older than its receipts goes on", "flusher.jobs.worker.Worker._in_time", JOB_WORKER, JOBS)(
     returning_later(True)
 )

@@ -4,7 +4,7 @@ from math import inf
 from typing import Any
 
 from tests.mutations.mutation import Instead, instead, mutation, returning, returning_later
-from tests.mutations.places import ACCOUNTS, DEAD, FLUSH_AND_REPLAY, SEEDS, STORE
+from tests.mutations.places import DEAD, FLUSH_AND_REPLAY, SEEDS, STORE
 
 
 @mutation("a dead letter is forgotten before the commit", "flusher.flush.commit_loop.Flush.run", *FLUSH_AND_REPLAY)
@@ -56,7 +56,7 @@ def _(ack: Any) -> Any:
 @mutation(
     "a receipt that is revived stands for another use of its id than before",
     "shared.model.parts.Part.in_place_of",
-    ACCOUNTS,
+    "tests/unit/model/test_parts.py",
 )
 def _(in_place_of: Any) -> Any:
     return lambda self, _, increments: in_place_of(self, "", increments)

@@ -61,3 +61,11 @@ def test_no_envelope_is_taken_for_a_part_of_another(one: str, other: str, number
     assert key_of_part(one, number) != key_of_envelope(f"{one}/{number}")
     if one != other:
         assert key_of_part(one, number) != key_of_part(other, number)
+
+
+def test_a_revived_part_goes_on_to_stand_for_the_use_that_its_dead_receipt_names() -> None:
+    """Else the other use of its id would count again. Receipts of older versions name none."""
+    (part,) = parts_of(Envelope("e", {"a": 1, "b": 2}, retried=True, attempt="second"))
+    revived = part.in_place_of("first", 5)
+    assert (revived.attempt, revived.increments) == ("first", 5)
+    assert part.in_place_of("", 0) == part
