@@ -16,6 +16,7 @@ from shared.model.errors import (
     CountersinkError,
     DamagedError,
     OverloadedError,
+    RefusedError,
     SettingsError,
     StorageFullError,
     TransientError,
@@ -202,6 +203,10 @@ def _tell(group: list[_Order], results: list[Any]) -> None:
 
 def translate(error: BaseException, path: Path) -> BaseException:
     """A vendor's error as one of ours."""
+    if isinstance(error, OverflowError):
+        refused = RefusedError("a sum is beyond int64")
+        refused.__cause__ = error
+        return refused
     if isinstance(error, CountersinkError) or not isinstance(error, sqlite3.Error):
         return error
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
