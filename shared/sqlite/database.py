@@ -22,6 +22,7 @@ from shared.model.errors import (
     TransientError,
 )
 from shared.sqlite.log import Log
+from shared.sqlite.names import flaw_of, real
 from shared.sqlite.opened import OpenedFile
 from shared.sqlite.schema import migrate, refuse_others
 from shared.sqlite.sync import set_durable
@@ -63,12 +64,13 @@ class Database:
         """`elsewhere`: a folder on another volume, which remembers this file. `makes`: a file that is not there is
         made. `LostFileError`: it is gone, or is not the file that was here before.
         """
+        named, path = path, real(path)
         self.path = path
         self._loop = asyncio.get_running_loop()
         self._orders: queue.SimpleQueue[_Order | None] = queue.SimpleQueue()
         self._readers: list[sqlite3.Connection] = []
         # SQLite's own waiting for the write lock sleeps longer each time, however short the others are.
-        witness = FileWitness(path, elsewhere)
+        witness = FileWitness(named, elsewhere)
         self._db, self._turn = _prepare(path, witness, makes=makes)
         self._log = Log(path)
         self._db.execute(f"PRAGMA busy_timeout = {LONGEST_TURN * 1000:.0f}")
@@ -231,6 +233,8 @@ def _prepare(path: Path, witness: FileWitness, *, makes: bool) -> tuple[sqlite3.
     if sqlite3.sqlite_version_info < _MIN_SQLITE:
         raise SettingsError(f"SQLite {sqlite3.sqlite_version} is too old: 3.38 or later is needed")
     witness.check()
+    if (flaw := flaw_of(path)) is not None:
+        raise SettingsError(flaw)
     try:
         if not makes and not path.exists():
             raise SettingsError(f"{path}: is not there. {_NOT_THERE}")

@@ -19,6 +19,7 @@ from typing import Final, NamedTuple
 from urllib.parse import quote
 
 from shared.model.errors import LostFileError
+from shared.sqlite.names import real
 
 IN_USE: Final[Counter[tuple[int, int]]] = Counter()
 """Device and inode of the data files that this process has open. To close another descriptor of one of them would drop
@@ -71,12 +72,13 @@ class FileWitness:
     """Of one path. `elsewhere`: a folder on another volume, if there is one."""
 
     def __init__(self, path: Path, elsewhere: Path | None = None) -> None:
-        self._path = path.absolute()
+        self._path = real(path)
         self._log = Path(f"{self._path}-wal")
         self._beside = Path(f"{self._path}-turn")
         self._elsewhere: Path | None = None
         if elsewhere is not None:  # homes may be shared by machines
-            name = sha256(f"{socket.gethostname()}:{self._path}".encode(errors="surrogateescape")).hexdigest()[:32]
+            # By the name that is used, so that a link which leads somewhere else is noticed, too.
+            name = sha256(f"{socket.gethostname()}:{path.absolute()}".encode(errors="surrogateescape")).hexdigest()[:32]
             self._elsewhere = elsewhere / f"{name}.json"
 
     def check(self) -> None:
