@@ -11,6 +11,7 @@ from flusher.flush.window import TOO_OLD, Held, Plan, Window
 from shared.model import bodies, notes
 from shared.model.bounds import Bounds
 from shared.model.errors import (
+    BROKEN,
     AlreadyAppliedError,
     ContendedError,
     GoneError,
@@ -19,6 +20,7 @@ from shared.model.errors import (
     ShardFullError,
     ShrunkError,
     TransientError,
+    said_of_bug,
 )
 from shared.model.parts import Part
 from shared.model.words import APPLIED, DEAD, Commit, Receipt, Receipts, Tally
@@ -28,6 +30,8 @@ from shared.runtime import metrics
 _log = logging.getLogger(__name__)
 
 ACKS_AT_ONCE = 1_000
+MOST_BUGS: Final = 100
+"""Parts of a window that are given up for bugs. If there are more, they are not to blame, and the process ends."""
 BEFORE: Final = "given up before"
 """The reason of what is found dead."""
 
@@ -43,6 +47,7 @@ class Flush:
         self._tools = tools
         self._letters = letters
         self._most_parts = 1 << 30
+        self._bugs = 0
         self._floor = 0
         self._now = 0
         """The store's time, ms, as far as it was asked."""
@@ -89,7 +94,12 @@ class Flush:
             await self._give_up(part, why, self._bounds(until, message))
         plan = self.window.plan(self._most_parts)
         if plan.parts:
-            await self._commit(plan)
+            try:
+                await self._commit(plan)
+            except (TransientError, LateError, GoneError, *BROKEN):
+                raise
+            except Exception as error:
+                await self._met_bug(plan, error)
 
     async def _commit(self, plan: Plan) -> None:
         tools = self._tools
@@ -116,7 +126,7 @@ class Flush:
             metrics.FLUSH_RETRIES.labels("compacted").inc()
             tools.book.shrunk(error.counters)
         except RefusedError as error:
-            await self._refused(plan, error)
+            await self._isolate(plan, str(error))
         else:
             tools.book.done(adds)
             metrics.FLUSHES.inc()
@@ -170,12 +180,23 @@ class Flush:
                 _count(note.tally)  # a try of ours of which nothing was heard
         self.window.found(keys, receipts.found)
 
-    async def _refused(self, plan: Plan, error: RefusedError) -> None:
+    async def _met_bug(self, plan: Plan, error: Exception) -> None:
+        """Others need not wait until the message expires that meets it. The commit may have happened all the same: its
+        receipts tell that, before the next try or instead of a dead one.
+        """
+        metrics.FLUSH_RETRIES.labels("bug").inc()
+        _log.error("a commit of %d parts met a bug", len(plan.parts), exc_info=error)
+        self._bugs += len(plan.parts) == 1
+        if self._bugs > MOST_BUGS:
+            raise error
+        await self._isolate(plan, said_of_bug(error))
+
+    async def _isolate(self, plan: Plan, why: str) -> None:
         """Halve the commit until the guilty part is alone; all others are counted."""
         if len(plan.parts) > 1:
             self._most_parts = len(plan.parts) // 2
         else:
-            await self._give_up(plan.parts[0], str(error), self._bounds(plan.until, plan.messages))
+            await self._give_up(plan.parts[0], why, self._bounds(plan.until, plan.messages))
 
     async def _give_up(self, part: Part, why: str, bounds: Bounds) -> None:
         """A receipt that says so, before anything is published: a second flusher must not apply it meanwhile."""

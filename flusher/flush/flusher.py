@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from flusher.cleanup.deleted_counters import Removal
-from flusher.flush.commit_loop import Flush
+from flusher.flush.commit_loop import MOST_BUGS, Flush
 from flusher.flush.fleet_watch import BacklogWitness
 from flusher.flush.newer_versions import Newer
 from flusher.flush.policy import FlushPolicy
@@ -18,7 +18,7 @@ from flusher.flush.tools import Tools
 from flusher.flush.window import Window
 from flusher.shards.cool_down import Cooling
 from flusher.shards.grow import Growing
-from shared.model.errors import NewerError, TransientError, UnreadableError
+from shared.model.errors import BROKEN, NewerError, TransientError, UnreadableError, said_of_bug
 from shared.model.words import Delivery
 from shared.runtime import metrics
 from shared.runtime.supervise import Stop, forever
@@ -74,6 +74,7 @@ class Flusher:
         self._newer = Newer(tools.subscription, tools.clock)
         self._pulling = False
         self._draining = False
+        self._bugs = 0
 
     async def pull_once(self, wait: float = PULL_WAIT) -> int:
         """Lease what there is room for; how many messages came."""
@@ -114,13 +115,19 @@ class Flusher:
         if delivery.attempt > 1:
             metrics.REDELIVERED.inc()
         try:
-            envelope = decode(delivery, self._topic)
+            self._window.add(delivery, decode(delivery, self._topic), aged=self._ages)
         except UnreadableError as error:
             return str(error)
         except NewerError as error:
             self._newer.take(delivery, error)
-            return None
-        self._window.add(delivery, envelope, aged=self._ages)
+        except BROKEN:
+            raise
+        except Exception as error:
+            _log.exception("message %s met a bug", delivery.message_id)
+            self._bugs += 1
+            if self._bugs > MOST_BUGS:  # then it is no single message that is to blame
+                raise
+            return said_of_bug(error)
         return None
 
     def due(self) -> bool:

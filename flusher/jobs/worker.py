@@ -9,7 +9,15 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from flusher.jobs.action import PageOutcome, Visit
-from shared.model.errors import LateError, NewerError, NotAloneError, RefusedError
+from shared.model.errors import (
+    BROKEN,
+    LateError,
+    NewerError,
+    NotAloneError,
+    RefusedError,
+    TransientError,
+    said_of_bug,
+)
 from shared.model.jobs import DONE, FAILED, KINDS, MOST_EXAMPLES, RUNNING, Done, Job, Progress, Task, divided
 from shared.model.ranges import split
 from shared.ports.jobs import Jobs, Tasks
@@ -24,6 +32,7 @@ PAGE: Final = 1_000
 BELIEVED: Final = 10.0
 """Seconds for which a running job is not read again. Working a little after its end does no harm."""
 TOO_LONG: Final = "it took longer than receipts live, so the rest can't be done exactly once"
+STAYS: Final = "Changes that were made stay; a new job would make them again"
 MOST_JOBS: Final = 1_000
 """Running jobs that are remembered."""
 _VISITED: Final = {kind: metrics.JOB_COUNTERS.labels(kind) for kind in KINDS}
@@ -54,8 +63,20 @@ class Worker:
     async def work(self, task: Task) -> None:
         """Do the task. When this returns, the task can be acknowledged.
 
-        Raises `TransientError` if it must be repeated, `NewerError` if it needs a newer process.
+        Raises `TransientError` if it must be repeated, `NewerError` if it needs a newer process, one of `BROKEN` if
+        this process must end. Any other error is a bug: the job fails, as each process that takes the task would meet
+        it again.
         """
+        try:
+            await self._work(task)
+        except (TransientError, NewerError, *BROKEN):
+            raise
+        except Exception as error:
+            _log.exception("a task of job %s met a bug", task.job)
+            where = f"the page behind {task.range.after!r} met {said_of_bug(error)}"
+            await self._fail(task.job, f"{where}. {STAYS}")
+
+    async def _work(self, task: Task) -> None:
         job = await self._job(task.job)
         if job is None or not await self._in_time(job):
             return
@@ -64,11 +85,11 @@ class Worker:
             try:
                 done = await self._jobs.record(await self._visit(job, task))
             except LateError:
-                await self._fail(job, TOO_LONG)
+                await self._fail(job.id, TOO_LONG)
                 return
             except (NotAloneError, RefusedError) as error:
                 where = f"the page behind {task.range.after!r} failed"
-                await self._fail(job, f"{where}: {error}. Changes that were made stay; a new job would make them again")
+                await self._fail(job.id, f"{where}: {error}. {STAYS}")
                 return
             if done is None:
                 return  # the job was swept
@@ -101,13 +122,13 @@ class Worker:
         """Whether its receipts still exist. If not, the job fails: a repeated visit could not be recognised."""
         if await self._store.now() <= job.until():
             return True
-        await self._fail(job, TOO_LONG)
+        await self._fail(job.id, TOO_LONG)
         return False
 
-    async def _fail(self, job: Job, why: str) -> None:
-        _log.error("job %s has failed: %s", job.id, why)
-        await self._jobs.end(job.id, FAILED, int(self._clock.now() * 1000), why)
-        self._running.pop(job.id, None)
+    async def _fail(self, job: str, why: str) -> None:
+        _log.error("job %s has failed: %s", job, why)
+        await self._jobs.end(job, FAILED, int(self._clock.now() * 1000), why)
+        self._running.pop(job, None)
 
     async def _visit(self, job: Job, task: Task) -> Done:
         visit = self._visits.get(job.kind)

@@ -1,6 +1,7 @@
 """All errors of Countersink. The docstring says what an error means; adapters translate vendors' errors into these."""
 
 from collections.abc import Collection
+from typing import Final
 
 
 class CountersinkError(Exception):
@@ -132,3 +133,14 @@ class ShardFullError(CountersinkError):
     def __init__(self, shards: Collection[tuple[str, int]]) -> None:
         super().__init__(f"full: {sorted(shards)}")
         self.shards = shards
+
+
+BROKEN: Final = (DamagedError, StoodStillError, SettingsError, OSError, MemoryError)
+"""Errors that say that the process itself, its files or its settings are broken. They always end the process, whatever
+it was working on. Any other unforeseen error is a bug that one job or message met; others need not suffer from it.
+"""
+
+
+def said_of_bug(error: Exception) -> str:
+    """What people are told of an unforeseen error; the log has its traceback."""
+    return f"a bug in Countersink ({error!r:.500}); the log has its traceback"

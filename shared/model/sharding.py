@@ -37,7 +37,8 @@ def number_for(add: ShardAdd, there: int) -> int:
 def moved(staying: Sequence[int], leaving: int) -> list[int] | None:
     """How much of the sum of the leaving shards each staying shard gets. The first takes as much as it can.
 
-    None if they can't hold all of it.
+    None if they can't hold all of it. A part may be beyond int64, where a shard is far on the other side of zero; what
+    the shard holds with it never is.
     """
     given = []
     for held in staying:

@@ -28,12 +28,9 @@ def compact(db: sqlite3.Connection, counter: str, num_shards: int, receipt: Rece
     (time,) = db.execute("UPDATE store SET time = time + 1 RETURNING time").fetchone()
     db.execute("DELETE FROM shards WHERE counter = ? AND shard >= ?", (counter, num_shards))
     for shard, part in enumerate(given):
-        if part:
-            db.execute(
-                "INSERT INTO shards (counter, shard, count) VALUES (?, ?, ?)"
-                " ON CONFLICT (counter, shard) DO UPDATE SET count = count + excluded.count",
-                (counter, shard, part),
-            )
+        if part:  # which may be beyond int64, though what the shard holds then is not
+            row = (counter, shard, counts.get(shard, 0) + part)
+            db.execute("REPLACE INTO shards (counter, shard, count) VALUES (?, ?, ?)", row)
     db.execute("UPDATE configs SET num_shards = ? WHERE counter = ?", (num_shards, counter))
     receipts.insert(db, [receipt], time)
     return num_shards

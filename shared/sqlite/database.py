@@ -16,11 +16,13 @@ from shared.model.errors import (
     CountersinkError,
     DamagedError,
     OverloadedError,
+    RefusedError,
     SettingsError,
     StorageFullError,
     TransientError,
 )
 from shared.sqlite.log import Log
+from shared.sqlite.names import flaw_of, real
 from shared.sqlite.opened import OpenedFile
 from shared.sqlite.schema import migrate, refuse_others
 from shared.sqlite.sync import set_durable
@@ -63,11 +65,12 @@ class Database:
 
         Raises `LostFileError` if the file is gone, or is not the one that was here before.
         """
+        named, path = path, real(path)
         self.path = path
         self._loop = asyncio.get_running_loop()
         self._orders: queue.SimpleQueue[_Order | None] = queue.SimpleQueue()
         self._readers: list[sqlite3.Connection] = []
-        witness = FileWitness(path, elsewhere)
+        witness = FileWitness(named, elsewhere)
         # Writers take turns by a lock of ours: SQLite's own wait sleeps longer each time, however short the others are.
         self._db, self._turn = _prepare(path, witness, makes=makes)
         self._log = Log(path)
@@ -205,6 +208,10 @@ def _tell(group: list[_Order], results: list[Any]) -> None:
 
 def translate(error: BaseException, path: Path) -> BaseException:
     """An error of SQLite as one of ours; other errors as they are."""
+    if isinstance(error, OverflowError):
+        refused = RefusedError("a sum is beyond int64")
+        refused.__cause__ = error
+        return refused
     if isinstance(error, CountersinkError) or not isinstance(error, sqlite3.Error):
         return error
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
@@ -229,6 +236,8 @@ def _prepare(path: Path, witness: FileWitness, *, makes: bool) -> tuple[sqlite3.
     if sqlite3.sqlite_version_info < _MIN_SQLITE:
         raise SettingsError(f"SQLite {sqlite3.sqlite_version} is too old: 3.38 or later is needed")
     witness.check()
+    if (flaw := flaw_of(path)) is not None:
+        raise SettingsError(flaw)
     try:
         if not makes and not path.exists():
             raise SettingsError(f"{path}: is not there. {_NOT_THERE}")

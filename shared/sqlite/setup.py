@@ -14,6 +14,7 @@ from shared.config.findings import FAIL, OK, WARN, Finding
 from shared.model.errors import CountersinkError, SettingsError
 from shared.sqlite.database import Database
 from shared.sqlite.disks import MEMORY, NETWORK, SHARED, kind_of, mounts
+from shared.sqlite.names import flaw_of, real
 from shared.sqlite.reserve import SMALL_DISK
 from shared.sqlite.schema import MIGRATIONS, refuse_others
 from shared.sqlite.witness import FileWitness, uri_of
@@ -41,7 +42,8 @@ class SqliteSetup:
         """`part`: its name in findings, if it does not hold all of the data. `existing`: no start makes the file.
         `elsewhere`: as for a `Database`.
         """
-        self._path = path.absolute()
+        self._named = path
+        self._path = real(path)
         self._elsewhere = elsewhere
         self._existing = existing
         self._reserve = reserve
@@ -53,7 +55,7 @@ class SqliteSetup:
             yield Finding(OK, part, f"{self._path}: nothing to do, the first start makes it")
             return
         try:
-            await Database(self._path, self._elsewhere).close()
+            await Database(self._named, self._elsewhere).close()
         except CountersinkError as error:
             yield Finding(FAIL, part, str(error))
         else:
@@ -68,7 +70,7 @@ class SqliteSetup:
         while not folder.exists():
             folder = folder.parent
         found = [_writable(folder), *_disk(folder, self._reserve), of_file_system(folder, mounts())]
-        if (flaw := FileWitness(self._path, self._elsewhere).flaw()) is not None:
+        if (flaw := FileWitness(self._named, self._elsewhere).flaw() or flaw_of(self._path)) is not None:
             return [*found, Finding(FAIL, "file", flaw)]
         if self._path.exists():
             return found + _file(self._path)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from shared.config.findings import FAIL, OK, WARN, Finding
+from shared.sqlite.names import real
 from shared.sqlite.setup import SqliteSetup
 from shared.sqlite.spooled import spooled_in
 
@@ -20,7 +21,7 @@ class SpoolSetup:
     def __init__(
         self, path: Path, reserve: int, flaw: str | None, elsewhere: Path | None = None, *, existing: bool = False
     ) -> None:
-        self._path = path.absolute()
+        self._path = real(path)
         self._file = SqliteSetup(path, reserve, elsewhere, part=PART, existing=existing)
         self._flaw = flaw
 

@@ -80,10 +80,7 @@ class SqliteStore:
                 raise GoneError(gone)
             return _apply(db, commit, now)
 
-        try:
-            return await self.database.write(work)
-        except OverflowError as error:
-            raise RefusedError("a sum is beyond int64") from error
+        return await self.database.write(work)
 
     @asynccontextmanager
     async def snapshot(self) -> AsyncIterator["SqliteSnapshot"]:

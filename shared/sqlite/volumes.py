@@ -44,6 +44,12 @@ def why_ephemeral(folder: Path, table: str) -> str | None:
     return None
 
 
+def points(table: str) -> set[str]:
+    """Where something is mounted."""
+    rows = (line.split(" ") for line in table.splitlines())
+    return {_plain(row[4]) for row in rows if len(row) > 4}  # noqa: PLR2004 (the fifth column)
+
+
 def _plain(text: str) -> str:
     """The text, with the kernel's octal codes replaced."""
     return _OCTAL.sub(lambda match: chr(int(match[1], 8)), text)

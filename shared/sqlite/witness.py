@@ -19,6 +19,7 @@ from typing import Final, NamedTuple
 from urllib.parse import quote
 
 from shared.model.errors import LostFileError
+from shared.sqlite.names import real
 
 IN_USE: Final[Counter[tuple[int, int]]] = Counter()
 """Device and inode of the data files that this process has open. Closing another descriptor of such a file would drop
@@ -71,12 +72,14 @@ class FileWitness:
     """Remembers the file at one path. `elsewhere`: a folder on another volume, if there is one."""
 
     def __init__(self, path: Path, elsewhere: Path | None = None) -> None:
-        self._path = path.absolute()
+        self._path = real(path)
         self._log = Path(f"{self._path}-wal")
         self._beside = Path(f"{self._path}-turn")
         self._elsewhere: Path | None = None
-        if elsewhere is not None:  # several machines may share a home, so the name has the machine's
-            name = sha256(f"{socket.gethostname()}:{self._path}".encode(errors="surrogateescape")).hexdigest()[:32]
+        if elsewhere is not None:
+            # Several machines may share a home, so the name has the machine's. It has the path that is used, so that a
+            # link which leads somewhere else is noticed, too.
+            name = sha256(f"{socket.gethostname()}:{path.absolute()}".encode(errors="surrogateescape")).hexdigest()[:32]
             self._elsewhere = elsewhere / f"{name}.json"
 
     def check(self) -> None:

@@ -6,6 +6,7 @@ import orjson
 
 from shared.model.errors import NewerError, UnreadableError
 from shared.model.words import (
+    MAX_ID_BYTES,
     MAX_SUM,
     Delivery,
     Envelope,
@@ -22,6 +23,10 @@ TYPE: Final = "countersink.envelope.v1"
 OURS: Final = "countersink."
 """All types of ours begin so, those of other versions, too. Other publishers must use neither it nor our source."""
 ATTEMPT: Final = "ce-attempt"
+MOST_INCREMENTS: Final = 2**40
+"""In one envelope: what a commit of many envelopes says of all of them fits into int64."""
+LAST_INSTANT: Final = 253_402_300_799_999
+"""Milliseconds since 1970: the end of the year 9999, the last that can be shown as a date."""
 
 
 def encode(envelope: Envelope, increments: int | None = None) -> Message:
@@ -61,7 +66,7 @@ def decode(delivery: Delivery, topic: str) -> Envelope:
     data = _data(message)
     if ours:
         envelope_id, retried = _own_id(message), data.get("retried") is True
-        attempt = message.attributes.get(ATTEMPT, "")
+        attempt = _own_attempt(message)
     else:
         envelope_id, retried = _foreign_id(delivery, topic)
         attempt = f"{delivery.message_id}:{delivery.published}"
@@ -161,12 +166,14 @@ def _flaw_of_sum(value: object, max_sum: int) -> str | None:
 def _counts(counts: Any, sums: dict[str, int]) -> dict[str, int]:
     if type(counts) is not dict or any(name not in sums or type(n) is not int or n < 0 for name, n in counts.items()):
         raise UnreadableError("'counts' must say of names in 'counters' how many increments they stand for")
+    if sum(counts.values()) > MOST_INCREMENTS:
+        raise UnreadableError(f"'counts' must not say more than {MOST_INCREMENTS} increments together")
     return counts
 
 
 def _created(value: Any) -> int:
-    if type(value) is not int or value < 0:
-        raise UnreadableError("'created' must be milliseconds since 1970")
+    if type(value) is not int or not 0 <= value <= LAST_INSTANT:
+        raise UnreadableError("'created' must be milliseconds since 1970, and before the year 10000")
     return value
 
 
@@ -174,7 +181,16 @@ def _own_id(message: Message) -> str:
     envelope_id = message.attributes.get("ce-id", "")
     if not envelope_id:
         raise UnreadableError("an envelope needs the attribute 'ce-id'")
+    if flaw := flaw_of_id(envelope_id):
+        raise UnreadableError(f"the attribute 'ce-id' {flaw}")
     return envelope_id
+
+
+def _own_attempt(message: Message) -> str:
+    attempt = message.attributes.get(ATTEMPT, "")
+    if len(attempt) > MAX_ID_BYTES:
+        raise UnreadableError(f"the attribute {ATTEMPT!r} must have at most {MAX_ID_BYTES} characters")
+    return attempt
 
 
 def _foreign_id(delivery: Delivery, topic: str) -> tuple[str, bool]:

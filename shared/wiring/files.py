@@ -9,6 +9,7 @@ from shared.config.settings import Settings
 from shared.model.errors import SettingsError
 from shared.sqlite import volumes
 from shared.sqlite.disks import MEMORY, kind_of, mounts
+from shared.sqlite.names import real
 from shared.sqlite.witness import FileWitness, folder_elsewhere
 
 BROKER = "COUNTERSINK_BROKER"
@@ -18,7 +19,7 @@ OVERLAY = "COUNTERSINK_OVERLAY"
 
 def spool_flaw(settings: Settings) -> str | None:
     """Why the spool cannot keep anything, with what to do; None if it can, or if that is unknown."""
-    folder = spool_path(settings).parent
+    folder = real(spool_path(settings)).parent
     if settings.spool_disk == "durable":
         return None
     why = (
@@ -71,7 +72,7 @@ def all_files(settings: Settings) -> Sequence[Path]:
 
 def elsewhere(file: Path, environment: Mapping[str, str] = os.environ) -> Path | None:
     """The folder that remembers the file even if its volume is lost. None for a file in memory, which is never kept."""
-    if kind_of(file.absolute().parent, mounts()) in MEMORY:
+    if kind_of(real(file).parent, mounts()) in MEMORY:
         return None
     return folder_elsewhere(environment)
 

@@ -86,13 +86,15 @@ def open_spool(settings: Settings, clock: Clock, topic: str, opening: Callable[[
     reader = database.reader()
     spool_id = sighting_of(reader).id
     return Queue(
-        SqlitePublisher(database, clock, settings.spool_bytes, Reserve(file, settings.disk_reserve, applied=False)),
+        SqlitePublisher(
+            database, clock, settings.spool_bytes, Reserve(database.path, settings.disk_reserve, applied=False)
+        ),
         SqliteSubscription(database, clock, LEASE),
         clock,
         keeps=flaw is None,
         id=spool_id,
         file=database,
-        holders=SpoolHolders(file.resolve().parent, spool_id),
+        holders=SpoolHolders(database.path.parent, spool_id),
         _reader=reader,
         _topic=topic,
     )

@@ -192,6 +192,15 @@ class CompactionContract:
         _, _, shards = await books(store)
         assert all(abs(shard.held) <= SHARD_FULL for shard in shards)
 
+    async def test_what_moves_may_be_beyond_int64_where_the_sum_fits(self, store: Store) -> None:
+        """A shard that is far below zero has room for more than one integer can say."""
+        await spread(store, -SHARD_FULL - 9, SHARD_FULL, SHARD_FULL, 5)
+        assert await shrink(store, 1) == 1
+        assert await total(store, "a") == SHARD_FULL - 4
+        await spread(store, SHARD_FULL + 9, -SHARD_FULL, -SHARD_FULL, -5, counter="b")
+        assert await shrink(store, 1, "b") == 1
+        assert await total(store, "b") == 4 - SHARD_FULL
+
     async def test_a_snapshot_is_of_before_or_after(self, store: Store) -> None:
         await spread(store, 1, 2, 3)
         async with store.snapshot() as snapshot:

@@ -14,7 +14,15 @@ from flusher.jobs.worker import Worker
 from shared.counters.compaction import PATIENCE, Compactor
 from shared.memory.jobs import MemoryJobs, MemoryTasks
 from shared.memory.store import MemoryStore
-from shared.model.errors import ContendedError, NewerError, RefusedError, TransientError
+from shared.model.errors import (
+    ContendedError,
+    DamagedError,
+    LostFileError,
+    NewerError,
+    RefusedError,
+    SettingsError,
+    TransientError,
+)
 from shared.model.jobs import (
     ADD,
     COMPACT,
@@ -165,6 +173,67 @@ async def test_a_page_that_is_refused_for_good_ends_the_job_and_no_flusher() -> 
     standing = await parts.standing()
     assert (standing.state, standing.progress.tasks) == (FAILED, 0)
     assert standing.why.startswith("the page behind '' failed: nothing of j, not even a. Changes that were made stay")
+
+
+@pytest.mark.parametrize("bug", [OverflowError("too large"), KeyError("x"), RuntimeError()])
+async def test_a_bug_ends_the_job_and_no_flusher(bug: Exception, caplog: pytest.LogCaptureFixture) -> None:
+    """Else each process that takes the task would end by it."""
+
+    async def stumble(job: Job, names: Sequence[str]) -> PageOutcome:
+        raise bug
+
+    parts = Parts({ADD: stumble})
+    await parts.count("a")
+    await parts.tasks.publish([await parts.start()])
+    runner = Runner(parts.tasks, parts.worker, at_once=1, lease=60.0)
+    stop = Stop()
+    running = asyncio.create_task(runner.run(stop, 1))
+    while (await parts.standing()).state == RUNNING and not running.done():
+        await asyncio.sleep(0)
+    stop.set()
+    await running
+    standing = await parts.standing()
+    assert (standing.state, standing.progress.tasks) == (FAILED, 0)
+    assert f"a bug in Countersink ({bug!r})" in standing.why
+    assert "Changes that were made stay" in standing.why
+    (error,) = [record for record in caplog.records if record.exc_info]
+    assert error.exc_info
+    assert error.exc_info[1] is bug
+    parts.clock.turn(LIVE / 1_000)
+    assert not await parts.tasks.pull(1, 0)
+
+
+@pytest.mark.parametrize(
+    "broken", [DamagedError("damaged"), LostFileError("lost"), OSError("the disk"), MemoryError(), SettingsError("no")]
+)
+async def test_what_is_broken_itself_ends_the_process_and_not_the_job(broken: Exception) -> None:
+    async def stumble(job: Job, names: Sequence[str]) -> PageOutcome:
+        raise broken
+
+    parts = Parts({ADD: stumble})
+    await parts.count("a")
+    await parts.tasks.publish([await parts.start()])
+    runner = Runner(parts.tasks, parts.worker, at_once=1, lease=60.0)
+    with pytest.raises(ExceptionGroup) as caught:
+        await runner.run(Stop(), 0)
+    assert caught.value.exceptions == (broken,)
+    assert (await parts.standing()).state == RUNNING
+    assert await parts.tasks.pull(1, 0), "another process goes on with it"
+
+
+async def test_a_worker_that_is_cancelled_leaves_the_job_as_it_is() -> None:
+    async def hang(job: Job, names: Sequence[str]) -> PageOutcome:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    parts = Parts({ADD: hang})
+    await parts.count("a")
+    working = asyncio.create_task(parts.worker.work(await parts.start()))
+    await asyncio.sleep(0)
+    working.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await working
+    assert (await parts.standing()).state == RUNNING
 
 
 async def test_a_task_that_can_not_be_done_now_lets_others_have_their_turn() -> None:

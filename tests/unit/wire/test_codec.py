@@ -1,15 +1,18 @@
 """Messages of ours, and of other publishers, are decoded into envelopes."""
 
 import json
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from flusher.flush.window import MOST_IN_COMMIT
+from shared.model import notes
 from shared.model.errors import UnreadableError
-from shared.model.words import MAX_DELTA, Delivery, Envelope, Increment, Message
-from shared.wire.codec import TYPE, decode, encode
+from shared.model.words import MAX_DELTA, MAX_ID_BYTES, MAX_SUM, Delivery, Envelope, Increment, Message, Tally
+from shared.wire.codec import LAST_INSTANT, MOST_INCREMENTS, TYPE, decode, encode
 from tests.unit.strategies import envelopes
 
 
@@ -109,6 +112,46 @@ def test_others_can_not_say_what_only_we_know() -> None:
 def test_what_can_not_be_read_says_why(data: Any) -> None:
     with pytest.raises(UnreadableError, match=r"\w"):
         read(data)
+
+
+def of_ours(data: Any, **attributes: str) -> Envelope:
+    named = {name.replace("ce_", "ce-"): value for name, value in {"ce_id": "e1", **attributes}.items()}
+    text = json.dumps({"counters": {"a": 1, "b": 1}} | data).encode()
+    return decode(Delivery("token", Message(text, {"ce-type": TYPE, **named}), "7", 5), "t")
+
+
+@pytest.mark.parametrize(
+    ("data", "attributes"),
+    [
+        ({"counts": {"a": 2**64 - 1, "b": 2**64 - 1}}, {}),
+        ({"counts": {"a": MOST_INCREMENTS + 1}}, {}),
+        ({"counts": {"a": MOST_INCREMENTS, "b": 1}}, {}),
+        ({"counts": {"a": 2**70}}, {}),
+        ({"counts": {"c": 1}}, {}),
+        ({"counts": {"a": True}}, {}),
+        ({"created": 2**64 - 1}, {}),
+        ({"created": LAST_INSTANT + 1}, {}),
+        ({"created": 1e400}, {}),
+        ({"counters": {"a": MAX_SUM + 1}}, {}),
+        ({}, {"ce_id": "x" * (MAX_ID_BYTES + 1)}),
+        ({}, {"ce_attempt": "x" * (MAX_ID_BYTES + 1)}),
+    ],
+)
+def test_what_pretends_to_be_ours_and_is_too_large_can_not_be_read(data: Any, attributes: dict[str, str]) -> None:
+    """Anybody who may publish can say that a message is ours."""
+    with pytest.raises(UnreadableError, match=r"\w"):
+        of_ours(data, **attributes)
+
+
+def test_the_largest_messages_of_a_commit_fit_into_its_note() -> None:
+    ids = "i" * MAX_ID_BYTES
+    largest = of_ours(
+        {"counts": {"a": MOST_INCREMENTS - 1, "b": 1}, "created": LAST_INSTANT}, ce_id=ids, ce_attempt=ids
+    )
+    assert datetime.fromtimestamp(largest.created / 1000, UTC).year == 9999
+    tally = Tally(*[largest.increments() * MOST_IN_COMMIT] * 4)
+    (note,) = notes.written([ids], "c", tally, {"a": 1})
+    assert notes.read(note).tally == tally
 
 
 @pytest.mark.parametrize("attributes", [{}, {"delta": "1"}, {"counter": "x", "delta": "one"}, {"counter": ""}])
