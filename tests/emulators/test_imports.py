@@ -128,7 +128,7 @@ async def test_who_lists_no_kinds_says_what_to_do(firestore: Datastore) -> None:
     async with source_in(old, firestore.host, "java") as source:
         with pytest.raises(ExceptionGroup) as failed:
             await imported(source, await firestore.store())
-    assert failed.group_contains(SettingsError, match="--name each counter")
+    assert failed.group_contains(SettingsError, match="name each counter with --name")
     old.close()
 
 

@@ -53,7 +53,7 @@ class DatastoreSetup:
             return
         yield Finding(OK, _HOME, f"{self._name}: can be read and written")
         if abilities.transforms and abilities.read_time:
-            yield Finding(OK, _HOME, f"{self._name}: the server adds sums by itself, and each read is of one instant")
+            yield Finding(OK, _HOME, f"{self._name}: the server adds sums by itself, and reads are of one instant")
         else:
             said = "it ignores transforms (the older emulator): reads are not exact while anything is pending, and"
             said += " sums are read and written back, which is slower; use the Firestore emulator in Datastore mode"

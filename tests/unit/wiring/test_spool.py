@@ -120,7 +120,7 @@ async def test_on_a_disk_that_ends_with_the_process_nothing_is_added(
     durable = Settings(broker=BROKER, spool=str(file), spool_disk="durable")
     ephemeral = replace(durable, spool_disk="ephemeral")
     assert await opened(ephemeral) is None
-    assert "clients are answered 503" in caplog.text
+    assert "clients get 503" in caplog.text
     assert not file.exists()
     made = await opened(durable)
     assert made is not None
