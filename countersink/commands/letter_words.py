@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from flusher.dead_letters.opened import OpenedLetter
 from flusher.dead_letters.replay import ReplayOutcome
-from shared.model.parts import Part
+from shared.model.envelope import Part
 from shared.model.words import Receipt
 
 _MOST_COUNTERS: Final = 5

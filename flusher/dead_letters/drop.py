@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import Final
 
+from shared.model.envelope import Part
 from shared.model.errors import AlreadyAppliedError, TransientError
-from shared.model.parts import Part
 from shared.model.promises import Promise, Promises
 from shared.model.words import DEAD, DROPPED, Commit, Receipt, Receipts
 from shared.ports.overlay import Overlay

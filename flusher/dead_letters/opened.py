@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 from flusher.flush.window import TOO_OLD
 from shared.model import bodies
+from shared.model.envelope import Part, parts_of
 from shared.model.errors import NewerError, UnreadableError
-from shared.model.parts import Part, parts_of
 from shared.model.words import APPLIED, DEAD, DROPPED, Letter, Receipt
 from shared.wire.codec import decode
 

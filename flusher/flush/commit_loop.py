@@ -10,6 +10,7 @@ from flusher.flush.tools import Tools
 from flusher.flush.window import TOO_OLD, Held, Plan, Window
 from shared.model import bodies, notes
 from shared.model.bounds import Bounds
+from shared.model.envelope import Part
 from shared.model.errors import (
     AlreadyAppliedError,
     ContendedError,
@@ -20,7 +21,6 @@ from shared.model.errors import (
     ShrunkError,
     TransientError,
 )
-from shared.model.parts import Part
 from shared.model.words import APPLIED, DEAD, Commit, Receipt, Receipts, Tally
 from shared.ports.broker import DeadLetters
 from shared.runtime import metrics

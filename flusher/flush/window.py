@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from shared.model import bodies, notes
-from shared.model.parts import Part, parts_of
-from shared.model.words import APPLIED, DEAD, DROPPED, SHARD_FULL, Delivery, Envelope, Receipt, Tally
+from shared.model.envelope import Envelope, Part, parts_of
+from shared.model.words import APPLIED, DEAD, DROPPED, SHARD_FULL, Delivery, Receipt, Tally
 
 MOST_IN_COMMIT: Final = 2_500
 """Receipts and shards of one commit. Not less than the largest part has."""

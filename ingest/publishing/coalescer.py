@@ -9,7 +9,8 @@ from itertools import islice
 from typing import Final
 
 from ingest.publishing.batch import Batch
-from shared.model.words import MAX_SUM, Envelope, Increment
+from shared.model.envelope import Envelope
+from shared.model.words import MAX_SUM, Increment
 
 MAX_ENTRIES: Final = 1_000
 """Counters and ids in one envelope: with its receipts, shards and configs it fits into one commit of any store."""

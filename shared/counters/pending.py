@@ -6,8 +6,8 @@ from dataclasses import replace
 from itertools import count
 from typing import Final
 
-from shared.model.parts import parts_of
-from shared.model.words import Entry, Envelope, View
+from shared.model.envelope import Envelope, parts_of
+from shared.model.words import Entry, View
 
 _VERSIONS: Final = count(1)
 """Of all in this process, so that one that takes the place of another can't show an old version again."""

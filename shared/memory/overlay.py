@@ -7,7 +7,8 @@ from contextlib import asynccontextmanager
 from typing import Final
 
 from shared.counters.pending import Pending
-from shared.model.words import Envelope, View
+from shared.model.envelope import Envelope
+from shared.model.words import View
 from shared.runtime.clock import Clock
 
 _log = logging.getLogger(__name__)

@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 import orjson
 
 from shared.model import notes
-from shared.model.parts import Part
+from shared.model.envelope import Part
 from shared.model.words import Delivery, Entry, Increment, Letter, Message, Receipt
 
 MOST_REASON: Final = 500

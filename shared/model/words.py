@@ -73,33 +73,6 @@ class Increment(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Envelope:
-    """What travels as one message: sums per counter, and, kept apart, the increments with an id of their own."""
-
-    id: str
-    """Its identity for ever: the receipt is made from it. Equal for each copy. Ours are printable ASCII."""
-    sums: Mapping[str, int]
-    counts: Mapping[str, int] = field(default_factory=dict)
-    """How many increments stand in a sum, where that is not 1."""
-    keyed: tuple[Increment, ...] = ()
-    created: int = 0
-    """Milliseconds since 1970, when it was made."""
-    retried: bool = False
-    """Its id is a client's, so another envelope of this id may have been published before."""
-    attempt: str = ""
-    """Where it is `retried`: which use of its id this is. Copies of one message have one; a second use has another."""
-    foreign: bool = False
-    """Somebody else published it, so no ingest has counted it as accepted."""
-
-    def increments(self) -> int:
-        """How many increments it carries."""
-        return len(self.sums) + sum(self.counts.values()) - len(self.counts) + len(self.keyed)
-
-    def counters(self) -> set[str]:
-        return {*self.sums, *(item.counter for item in self.keyed)}
-
-
-@dataclass(frozen=True, slots=True)
 class Message:
     """What a broker carries: bytes and attributes."""
 

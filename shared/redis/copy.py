@@ -11,8 +11,9 @@ from typing import Final
 from uuid import uuid4
 
 from shared.counters.pending import Pending
+from shared.model.envelope import Envelope
 from shared.model.errors import OverloadedError
-from shared.model.words import Envelope, View
+from shared.model.words import View
 from shared.redis.entries import Attempt, pieces_of
 
 FIRST_LOOK: Final = 2.0

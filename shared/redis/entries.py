@@ -6,8 +6,8 @@ from typing import Any, Final
 
 import orjson
 
-from shared.model.parts import parts_of
-from shared.model.words import Entry, Envelope
+from shared.model.envelope import Envelope, parts_of
+from shared.model.words import Entry
 
 MOST_IN_ONE_STEP: Final = 2_000
 """Entries written by one script, about: others wait meanwhile."""

@@ -13,10 +13,11 @@ from typing import Any, Final, NamedTuple
 
 from shared.fleet.looks import Looks
 from shared.fleet.membership import Membership
+from shared.model.envelope import Envelope
 from shared.model.errors import TransientError
 from shared.model.fleet import NamedOverlay
 from shared.model.promises import Ages
-from shared.model.words import Envelope, View
+from shared.model.words import View
 from shared.redis import scripts
 from shared.redis.ages import Ask, KnownPromises
 from shared.redis.copy import Copy

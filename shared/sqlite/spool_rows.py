@@ -8,8 +8,9 @@ from typing import Any, Final
 
 import orjson
 
+from shared.model.envelope import Envelope
 from shared.model.errors import UnreadableError
-from shared.model.words import Delivery, Envelope, Message
+from shared.model.words import Delivery, Message
 from shared.sqlite.database import translate
 from shared.wire.codec import decode
 

@@ -4,17 +4,9 @@ from typing import Any, Final
 
 import orjson
 
+from shared.model.envelope import Envelope
 from shared.model.errors import NewerError, UnreadableError
-from shared.model.words import (
-    MAX_SUM,
-    Delivery,
-    Envelope,
-    Increment,
-    Message,
-    flaw_of_delta,
-    flaw_of_id,
-    flaw_of_name,
-)
+from shared.model.words import MAX_SUM, Delivery, Increment, Message, flaw_of_delta, flaw_of_id, flaw_of_name
 from shared.wire import strict_json
 
 SOURCE: Final = "countersink"

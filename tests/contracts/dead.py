@@ -4,8 +4,8 @@ import asyncio
 from typing import Final
 
 from shared.model import bodies
+from shared.model.envelope import Part
 from shared.model.errors import AlreadyAppliedError
-from shared.model.parts import Part
 from shared.model.words import DEAD, DROPPED, Commit, Entry, Increment, Receipt, ShardAdd, Total
 from shared.ports.store import Store
 from tests.contracts.guards import guard, setting

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 import pytest
 
+from shared.model.envelope import Envelope, parts_of
 from shared.model.errors import TransientError
-from shared.model.parts import parts_of
 from shared.model.receipts import key_of_envelope, key_of_increment
-from shared.model.words import MAX_SUM, Entry, Envelope, Increment, View
+from shared.model.words import MAX_SUM, Entry, Increment, View
 from shared.ports.overlay import Overlay
 
 PATIENCE = 10.0

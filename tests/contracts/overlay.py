@@ -4,9 +4,9 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from shared.model.parts import parts_of
+from shared.model.envelope import Envelope, parts_of
 from shared.model.receipts import key_of_envelope, key_of_increment
-from shared.model.words import Delivery, Entry, Envelope, Increment, Message, View
+from shared.model.words import Delivery, Entry, Increment, Message, View
 from shared.ports.broker import Publisher, Subscription
 from shared.ports.overlay import Overlay
 from shared.wire.codec import encode

@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shared.model.envelope import Envelope
 from shared.model.errors import UnreadableError
-from shared.model.words import MAX_DELTA, Delivery, Envelope, Increment, Message
+from shared.model.words import MAX_DELTA, Delivery, Increment, Message
 from shared.wire.codec import TYPE, decode, encode
 from tests.core.strategies import envelopes
 

@@ -2,7 +2,7 @@
 
 from shared.google.datastore.keys import BODY, COUNTERS, DEAD, EXPIRES, DatastorePlace, receipt_of
 from shared.model import bodies
-from shared.model.parts import Part
+from shared.model.envelope import Part
 from shared.model.receipts import key_of_increment
 from shared.model.words import DEAD as STATE
 from shared.model.words import MAX_ID_BYTES, MAX_NAME_BYTES, Increment, Receipt

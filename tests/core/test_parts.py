@@ -3,9 +3,9 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.model.parts import PART_ENTRIES, parts_of
+from shared.model.envelope import PART_ENTRIES, Envelope, parts_of
 from shared.model.receipts import key_of_envelope, key_of_increment, key_of_part
-from shared.model.words import MAX_DELTA, MAX_SUM, Envelope, Increment
+from shared.model.words import MAX_DELTA, MAX_SUM, Increment
 from tests.core.strategies import envelopes
 
 

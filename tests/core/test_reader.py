@@ -8,9 +8,9 @@ from shared.memory.broker import MemoryBroker, MemoryOverlay
 from shared.memory.overlay import ProcessOverlay
 from shared.memory.store import MemoryStore
 from shared.model import bodies
-from shared.model.parts import Part
+from shared.model.envelope import Envelope, Part
 from shared.model.receipts import key_of_envelope, key_of_increment
-from shared.model.words import DEAD, Commit, Envelope, Increment, Receipt, ShardAdd, View
+from shared.model.words import DEAD, Commit, Increment, Receipt, ShardAdd, View
 from shared.runtime.clock import ManualClock
 from shared.wire.codec import encode
 

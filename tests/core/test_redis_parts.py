@@ -7,11 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.config.urls import redis, shown
+from shared.model.envelope import Envelope, parts_of
 from shared.model.errors import OverloadedError, SettingsError
 from shared.model.fleet import Fleet, NamedOverlay, Record
-from shared.model.parts import parts_of
 from shared.model.receipts import key_of_envelope
-from shared.model.words import Envelope, View
+from shared.model.words import View
 from shared.redis.copy import FIRST_LOOK, Copy
 from shared.redis.entries import MOST_IN_ONE_STEP, Piece, in_steps, pieces_of
 from shared.redis.links import Links

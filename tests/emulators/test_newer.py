@@ -11,9 +11,10 @@ from flusher.flush.tools import Tools
 from flusher.shards.shard_choice import ShardBook
 from shared.memory.overlay import ProcessOverlay
 from shared.memory.store import MemoryStore
+from shared.model.envelope import Envelope
 from shared.model.promises import promised
 from shared.model.receipts import DAY
-from shared.model.words import Envelope, Message
+from shared.model.words import Message
 from shared.runtime.backoff import Backoff
 from shared.runtime.clock import SystemClock
 from shared.runtime.supervise import Stop

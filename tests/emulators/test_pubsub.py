@@ -8,8 +8,9 @@ from google.cloud.pubsub_v1 import PublisherClient
 from shared.google.pubsub import wire
 from shared.google.pubsub.client import PubsubPlace, SetupError
 from shared.google.pubsub.publisher import FRESH
+from shared.model.envelope import Envelope
 from shared.model.errors import TooLargeError, UnkeptError
-from shared.model.words import Delivery, Envelope, Increment, Message
+from shared.model.words import Delivery, Increment, Message
 from shared.wire.codec import decode, encode
 from tests.contracts.broker import BYTES, LONG, MANY, message, numbers, pull, pull_all, tokens
 from tests.emulators.pubsub_fixtures import LEASE, Pubsub

@@ -11,10 +11,11 @@ import pytest
 from shared.config.settings import Settings
 from shared.counters.reader import Reader
 from shared.fleet.membership import JOINED, OWES
+from shared.model.envelope import Envelope
 from shared.model.errors import OverloadedError, SettingsError, TransientError
 from shared.model.fleet import Fleet as FleetWords
 from shared.model.fleet import NamedOverlay
-from shared.model.words import Commit, Envelope, Receipt, ShardAdd
+from shared.model.words import Commit, Receipt, ShardAdd
 from shared.redis.links import AwayError, Script
 from shared.redis.member import Member
 from shared.redis.member_scripts import FENCE

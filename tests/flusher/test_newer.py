@@ -14,9 +14,10 @@ from flusher.jobs.worker import Worker
 from shared.memory.jobs import MemoryJobs, MemoryTasks
 from shared.memory.store import MemoryStore
 from shared.model import jobs
+from shared.model.envelope import Envelope
 from shared.model.errors import NewerError, TransientError, UnreadableError
 from shared.model.jobs import Job, Task
-from shared.model.words import Delivery, Envelope, Letter, Message
+from shared.model.words import Delivery, Letter, Message
 from shared.runtime.backoff import Backoff
 from shared.runtime.clock import ManualClock, SystemClock
 from shared.runtime.metrics import NEWER

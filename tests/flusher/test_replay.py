@@ -12,11 +12,11 @@ from shared.memory.broker import MemoryOverlay
 from shared.memory.letters import MemoryDeadLetters
 from shared.memory.store import MemoryStore
 from shared.model import bodies
+from shared.model.envelope import PART_ENTRIES, Envelope
 from shared.model.errors import GoneError, RefusedError, TransientError
-from shared.model.parts import PART_ENTRIES
 from shared.model.promises import promised
 from shared.model.receipts import DAY, HOUR, key_of_envelope, key_of_increment
-from shared.model.words import Commit, Envelope, Increment, Message, Receipt
+from shared.model.words import Commit, Increment, Message, Receipt
 from shared.runtime.clock import ManualClock
 from tests.flusher.test_worker import Bench
 

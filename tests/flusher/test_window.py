@@ -5,8 +5,8 @@ from hypothesis import strategies as st
 
 from flusher.flush.policy import FlushPolicy
 from flusher.flush.window import MOST_BYTES_IN_COMMIT, MOST_IN_COMMIT, Plan, Window
-from shared.model.parts import PART_ENTRIES
-from shared.model.words import APPLIED, DEAD, MAX_DELTA, MAX_SUM, SHARD_FULL, Delivery, Envelope, Increment, Message
+from shared.model.envelope import PART_ENTRIES, Envelope
+from shared.model.words import APPLIED, DEAD, MAX_DELTA, MAX_SUM, SHARD_FULL, Delivery, Increment, Message
 
 
 def delivery(number: int, size: int = 10) -> Delivery:

@@ -14,10 +14,11 @@ from flusher.flush.window import TOO_OLD
 from flusher.shards.shard_choice import ShardBook
 from shared.memory.broker import MemoryBroker, MemoryOverlay
 from shared.memory.store import MemoryStore
+from shared.model.envelope import Envelope
 from shared.model.errors import GoneError, RefusedError, TransientError
 from shared.model.promises import promised
 from shared.model.receipts import DAY, key_of_envelope
-from shared.model.words import MAX_SUM, Commit, Delivery, Envelope, Message, Receipt
+from shared.model.words import MAX_SUM, Commit, Delivery, Message, Receipt
 from shared.runtime.backoff import Backoff
 from shared.runtime.clock import ManualClock
 from shared.runtime.supervise import Stop

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from shared.model import bodies
-from shared.model.parts import Part
+from shared.model.envelope import Part
 from shared.model.words import DEAD, Commit, Receipt
 from tests.http.service import Service, running, url_name
 

@@ -183,7 +183,7 @@ SABOTAGES: Final = (
     ),
     Sabotage(
         "the parts of a divided envelope share one receipt",
-        "shared/model/parts.py",
+        "shared/model/envelope.py",
         "        key = key_of_part(envelope.id, number)",
         "        key = key_of_part(envelope.id, 0)",
         (CORE, CONTRACTS),
@@ -424,7 +424,7 @@ SABOTAGES: Final = (
     ),
     Sabotage(
         "a receipt that is revived stands for another use of its id than before",
-        "shared/model/parts.py",
+        "shared/model/envelope.py",
         "replace(self, attempt=attempt or self.attempt, ",
         "replace(self, ",
         (ACCOUNTS,),

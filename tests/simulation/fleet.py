@@ -14,9 +14,10 @@ from shared.fleet.looks import Looks
 from shared.fleet.membership import Membership
 from shared.memory.broker import MemoryBroker
 from shared.memory.fleet import MemoryFleetBook
+from shared.model.envelope import Envelope
 from shared.model.errors import TransientError
 from shared.model.fleet import Fleet
-from shared.model.words import Delivery, Envelope, Message
+from shared.model.words import Delivery, Message
 from shared.ports.fleet import FleetLook
 from shared.ports.overlay import Overlay
 from shared.redis.overlay import RedisOverlay

@@ -1,17 +1,44 @@
-"""An envelope as it stands in commits: whole, or divided if it is too large for one. Pure."""
+"""Owns the envelope, and how it stands in commits: whole, or divided if it is too large for one. Pure."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Final
 
 from shared.model.receipts import key_of_envelope, key_of_increment, key_of_part, key_of_second_use
-from shared.model.words import MAX_SUM, Entry, Envelope, Increment
+from shared.model.words import MAX_SUM, Entry, Increment
 
 _Keyed = tuple[tuple[str, Increment], ...]
 
 PART_ENTRIES: Final = 1_000
 """Constant for ever: the parts of a large foreign envelope must be the same on each delivery."""
+
+
+@dataclass(frozen=True, slots=True)
+class Envelope:
+    """What travels as one message: sums per counter, and, kept apart, the increments with an id of their own."""
+
+    id: str
+    """Its identity for ever: the receipt is made from it. Equal for each copy. Ours are printable ASCII."""
+    sums: Mapping[str, int]
+    counts: Mapping[str, int] = field(default_factory=dict)
+    """How many increments stand in a sum, where that is not 1."""
+    keyed: tuple[Increment, ...] = ()
+    created: int = 0
+    """Milliseconds since 1970, when it was made."""
+    retried: bool = False
+    """Its id is a client's, so another envelope of this id may have been published before."""
+    attempt: str = ""
+    """Where it is `retried`: which use of its id this is. Copies of one message have one; a second use has another."""
+    foreign: bool = False
+    """Somebody else published it, so no ingest has counted it as accepted."""
+
+    def increments(self) -> int:
+        """How many increments it carries."""
+        return len(self.sums) + sum(self.counts.values()) - len(self.counts) + len(self.keyed)
+
+    def counters(self) -> set[str]:
+        return {*self.sums, *(item.counter for item in self.keyed)}
 
 
 @dataclass(frozen=True, slots=True)
