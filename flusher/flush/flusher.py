@@ -114,13 +114,13 @@ class Flusher:
         if delivery.attempt > 1:
             metrics.REDELIVERED.inc()
         try:
-            envelope = decode(delivery, self._topic)
+            envelopes = decode(delivery, self._topic)
         except UnreadableError as error:
             return str(error)
         except NewerError as error:
             self._newer.take(delivery, error)
             return None
-        self._window.add(delivery, envelope, aged=self._ages)
+        self._window.add(delivery, envelopes, aged=self._ages)
         return None
 
     def due(self) -> bool:

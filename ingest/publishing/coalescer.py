@@ -35,8 +35,16 @@ class Draft:
 
     def close(self, created: int) -> Envelope:
         batch = self.batch
-        keyed, retried = tuple(batch.keyed), bool(self.attempt)
-        return Envelope(self.id, batch.sums, batch.counts, keyed, created, retried, self.attempt)
+        return Envelope(
+            self.id,
+            batch.sums,
+            batch.counts,
+            tuple(batch.keyed),
+            created,
+            retried=bool(self.attempt),
+            attempt=self.attempt,
+            increments=batch.increments,
+        )
 
 
 class Coalescer:

@@ -187,7 +187,7 @@ class Publishing:
         published = False
         try:
             envelopes = [draft.close(created) for draft in drafts]
-            messages = [encode(one, draft.batch.increments) for one, draft in zip(envelopes, drafts, strict=True)]
+            messages = [encode(envelope) for envelope in envelopes]
             async with self._overlay.entered(envelopes):
                 self.awake.check()
                 await self._publisher.publish(messages)

@@ -6,7 +6,7 @@ from dataclasses import replace
 from itertools import count
 from typing import Final
 
-from shared.model.envelope import Envelope, parts_of
+from shared.model.envelope import Envelope
 from shared.model.words import Entry, View
 
 _VERSIONS: Final = count(1)
@@ -47,24 +47,22 @@ class Pending:
     def __contains__(self, number: int) -> bool:
         return number in self._messages
 
-    def add(self, number: int, envelope: Envelope, *, confirmed: bool = True, late: bool = False) -> Sequence[str]:
-        """Message `number` is there; the receipt keys of its parts. Numbers rise in the order in which they win."""
+    def add(self, number: int, *envelopes: Envelope, confirmed: bool = True, late: bool = False) -> None:
+        """Message `number` is there, with these envelopes. Numbers rise in the order in which they win."""
         if not confirmed:
             self._unconfirmed.add(number)
         if late:
             self._late.add(number)
         by_counter: dict[str, tuple[Entry, ...]] = {}
-        keys = []
-        for part in parts_of(envelope):
-            keys.append(part.key)
-            self._keys[part.key] = self._keys.get(part.key, 0) + 1
-            for counter, entry in part.entries():
+        keys = [envelope.key for envelope in envelopes]
+        for envelope in envelopes:
+            self._keys[envelope.key] = self._keys.get(envelope.key, 0) + 1
+            for counter, entry in envelope.entries():
                 by_counter[counter] = (*by_counter.get(counter, ()), entry)
         for counter, entries in by_counter.items():
             self._entries.setdefault(counter, {})[number] = entries
             self._views.pop(counter, None)
         self._messages[number] = (by_counter.keys(), keys)
-        return keys
 
     def add_unknown(self, number: int) -> None:
         """Message `number` is there, and what it adds is not known."""

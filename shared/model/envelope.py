@@ -1,25 +1,27 @@
-"""Owns the envelope, and how it stands in commits: whole, or divided if it is too large for one. Pure."""
+"""Owns the envelope, and how a message that is too large for one commit is divided into several. Pure."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Final
 
-from shared.model.receipts import key_of_envelope, key_of_increment, key_of_part, key_of_second_use
+from shared.model.receipts import key_of_envelope, key_of_part, key_of_second_use
 from shared.model.words import MAX_SUM, Entry, Increment
 
-_Keyed = tuple[tuple[str, Increment], ...]
-
 PART_ENTRIES: Final = 1_000
-"""Constant for ever: the parts of a large foreign envelope must be the same on each delivery."""
+"""Constant for ever: the parts of a large foreign message must be the same on each delivery."""
 
 
 @dataclass(frozen=True, slots=True)
 class Envelope:
-    """What travels as one message: sums per counter, and, kept apart, the increments with an id of their own."""
+    """What is applied together with one receipt: sums per counter, and, kept apart, the increments with an id of their
+    own. A message is one envelope, or several if it is too large for one commit.
+    """
 
     id: str
-    """Its identity for ever: the receipt is made from it. Equal for each copy. Ours are printable ASCII."""
+    """Its identity for ever: the receipt is made from it. Equal for each copy, and for all envelopes of one message.
+    Ours are printable ASCII. Empty if only the receipt is known.
+    """
     sums: Mapping[str, int]
     counts: Mapping[str, int] = field(default_factory=dict)
     """How many increments stand in a sum, where that is not 1."""
@@ -32,39 +34,40 @@ class Envelope:
     """Where it is `retried`: which use of its id this is. Copies of one message have one; a second use has another."""
     foreign: bool = False
     """Somebody else published it, so no ingest has counted it as accepted."""
+    receipt: str = field(default="", compare=False)
+    """See `key`. Given where the id alone does not say it."""
+    increments: int = -1
+    """How many it carries. They are counted if the number is not given."""
+    second: bool = False
+    """It only says that its id was used again."""
 
-    def increments(self) -> int:
-        """How many increments it carries."""
-        return len(self.sums) + sum(self.counts.values()) - len(self.counts) + len(self.keyed)
+    def __post_init__(self) -> None:
+        if self.increments < 0:
+            number = len(self.sums) + sum(self.counts.values()) - len(self.counts) + len(self.keyed)
+            object.__setattr__(self, "increments", number)
+
+    @property
+    def key(self) -> str:
+        """Of its receipt. Made when it is first asked for: where the broker keeps the overlay, an ingest never asks."""
+        if not self.receipt:
+            object.__setattr__(self, "receipt", key_of_envelope(self.id))
+        return self.receipt
+
+    def receipt_keys(self) -> Iterator[str]:
+        """Of its receipt, and of those of the ids in it."""
+        yield self.key
+        for item in self.keyed:
+            yield item.key
 
     def counters(self) -> set[str]:
         return {*self.sums, *(item.counter for item in self.keyed)}
 
-
-@dataclass(frozen=True, slots=True)
-class Part:
-    """What is applied together with one receipt."""
-
-    key: str
-    sums: Mapping[str, int]
-    keyed: _Keyed
-    """Each with its receipt key."""
-    retried: bool
-    increments: int
-    attempt: str = ""
-    foreign: bool = False
-    second: bool = False
-    """It only says that its id was used again."""
-
-    def counters(self) -> set[str]:
-        return {*self.sums, *(item.counter for _, item in self.keyed)}
-
-    def as_second_use(self) -> "Part":
+    def as_second_use(self) -> "Envelope":
         """What is committed of it where its id was used before, by another attempt."""
         key = key_of_second_use(self.key, self.attempt)
-        return Part(key, {}, (), retried=False, increments=self.increments, foreign=self.foreign, second=True)
+        return Envelope(self.id, {}, foreign=self.foreign, receipt=key, increments=self.increments, second=True)
 
-    def in_place_of(self, attempt: str, increments: int) -> "Part":
+    def in_place_of(self, attempt: str, increments: int) -> "Envelope":
         """What is committed of it where a dead receipt becomes `applied`, which stood for that use of the id, and so
         many increments. It goes on to stand for them, whichever use this is: else the other one would count again.
         Receipts of older versions say neither.
@@ -73,30 +76,31 @@ class Part:
 
     def entries(self) -> Iterator[tuple[str, Entry]]:
         """What the overlay holds of it, by counter."""
+        key = self.key
         if not self.keyed:
             for counter, delta in self.sums.items():
-                yield counter, Entry(self.key, delta, (), self.retried)
+                yield counter, Entry(key, delta, (), self.retried)
             return
         keyed: dict[str, list[tuple[str, int]]] = {}
-        for key, item in self.keyed:
-            keyed.setdefault(item.counter, []).append((key, item.delta))
+        for item in self.keyed:
+            keyed.setdefault(item.counter, []).append((item.key, item.delta))
         for counter in {**self.sums, **keyed}:
             ids = tuple(keyed.get(counter, ()))
-            yield counter, Entry(self.key, self.sums.get(counter, 0), ids, self.retried or bool(ids))
+            yield counter, Entry(key, self.sums.get(counter, 0), ids, self.retried or bool(ids))
 
 
-def parts_of(envelope: Envelope) -> Iterator[Part]:
-    """The envelope as one part, or divided in a way that depends on nothing but itself."""
-    keyed = tuple([(key_of_increment(item.counter, item.id or ""), item) for item in envelope.keyed])
-    if len(envelope.sums) + len(keyed) <= PART_ENTRIES and _weight(keyed) <= MAX_SUM:
-        key, increments = key_of_envelope(envelope.id), envelope.increments()
-        yield Part(key, envelope.sums, keyed, envelope.retried, increments, envelope.attempt, envelope.foreign)
-        return
-    divided = (*((sums, ()) for sums in _divide(envelope.sums)), *(({}, ids) for ids in _divide_keyed(keyed)))
-    for number, (sums, ids) in enumerate(divided):
-        increments = sum(envelope.counts.get(name, 1) for name in sums) + len(ids)
-        key = key_of_part(envelope.id, number)
-        yield Part(key, sums, ids, envelope.retried, increments, envelope.attempt, envelope.foreign)
+def divided(whole: Envelope) -> tuple[Envelope, ...]:
+    """The envelopes that stand in commits for a message: itself, or parts that depend on nothing but itself."""
+    if len(whole.sums) + len(whole.keyed) <= PART_ENTRIES and sum([abs(one.delta) for one in whole.keyed]) <= MAX_SUM:
+        return (whole,)
+    parts = [replace(whole, sums=sums, keyed=()) for sums in _divide(whole.sums)]
+    parts += [replace(whole, sums={}, keyed=keyed) for keyed in _divide_keyed(whole.keyed)]
+    return tuple([_part(one, number) for number, one in enumerate(parts)])
+
+
+def _part(one: Envelope, number: int) -> Envelope:
+    counts = {name: one.counts[name] for name in one.sums if name in one.counts}
+    return replace(one, counts=counts, receipt=key_of_part(one.id, number), increments=-1)
 
 
 def _divide(sums: Mapping[str, int]) -> Iterator[dict[str, int]]:
@@ -105,16 +109,12 @@ def _divide(sums: Mapping[str, int]) -> Iterator[dict[str, int]]:
         yield some
 
 
-def _divide_keyed(keyed: _Keyed) -> Iterator[_Keyed]:
+def _divide_keyed(keyed: tuple[Increment, ...]) -> Iterator[tuple[Increment, ...]]:
     begin = weight = 0
-    for index, (_, item) in enumerate(keyed):
+    for index, item in enumerate(keyed):
         weight += abs(item.delta)
         if index - begin == PART_ENTRIES or weight > MAX_SUM:
             yield keyed[begin:index]
             begin, weight = index, abs(item.delta)
     if keyed:
         yield keyed[begin:]
-
-
-def _weight(keyed: _Keyed) -> int:
-    return sum([abs(item.delta) for _, item in keyed])

@@ -7,6 +7,7 @@ from typing import Final, NamedTuple
 
 from shared.model.bounds import Bounds
 from shared.model.foreign import Mark
+from shared.model.receipts import key_of_increment
 
 MAX_NAME_BYTES: Final = 400
 MAX_ID_BYTES: Final = 1_000
@@ -70,6 +71,13 @@ class Increment(NamedTuple):
     counter: str
     delta: int = 1
     id: str | None = None
+    receipt: str = ""
+    """Its receipt key, if the id is not known."""
+
+    @property
+    def key(self) -> str:
+        """Of its receipt."""
+        return self.receipt or key_of_increment(self.counter, self.id or "")
 
 
 @dataclass(frozen=True, slots=True)

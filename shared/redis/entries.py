@@ -1,32 +1,16 @@
-"""Entries as they travel: attempts to publish, by the parts of an envelope, and what comes back of a counter. Pure."""
+"""Entries as they travel: attempts to publish an envelope, and what comes back of a counter. Pure."""
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import orjson
 
-from shared.model.envelope import Envelope, parts_of
+from shared.model.envelope import Envelope
 from shared.model.words import Entry
 
 MOST_IN_ONE_STEP: Final = 2_000
 """Entries written by one script, about: others wait meanwhile."""
-
-
-@dataclass(frozen=True, slots=True)
-class Piece:
-    """One part of an envelope, on one attempt to publish it."""
-
-    key: str
-    """Of its receipt."""
-    attempt: str
-    published: int
-    """Not later than the attempt: milliseconds since 1970 by the store's clock."""
-    payload: bytes
-    counters: int
-
-    def arguments(self) -> tuple[str, str, int, bytes]:
-        return self.key, self.attempt, self.published, self.payload
 
 
 @dataclass(slots=True, eq=False)
@@ -35,26 +19,32 @@ class Attempt:
 
     number: int
     envelope: Envelope
-    pieces: tuple[Piece, ...]
+    name: str
+    """In Redis, and of this attempt alone."""
+    published: int
+    """Not later than the attempt: milliseconds since 1970 by the store's clock."""
     born: float
     confirmed: bool = False
     wait: float = 0.0
     """Seconds until somebody looks again whether it has been settled."""
+    payload: bytes = field(init=False)
     entries: int = field(init=False)
 
     def __post_init__(self) -> None:
-        self.entries = sum(piece.counters for piece in self.pieces)
+        entries = dict(self.envelope.entries())
+        self.payload = orjson.dumps({name: _body(entry) for name, entry in entries.items()})
+        self.entries = len(entries)
+
+    def place(self) -> tuple[str, str]:
+        """Where it stands in Redis: the receipt key of its envelope, and its name."""
+        return self.envelope.key, self.name
+
+    def arguments(self) -> tuple[str, str, int, bytes]:
+        return *self.place(), self.published, self.payload
 
     def rename(self) -> None:
         """Nothing is in Redis under the new name."""
-        self.pieces = tuple(replace(piece, attempt=f"{piece.attempt}r") for piece in self.pieces)
-
-
-def pieces_of(envelope: Envelope, attempt: str, published: int) -> Iterator[Piece]:
-    for number, part in enumerate(parts_of(envelope)):
-        entries = dict(part.entries())
-        payload = orjson.dumps({name: _body(entry) for name, entry in entries.items()})
-        yield Piece(part.key, f"{attempt}.{number}", published, payload, len(entries))
+        self.name += "r"
 
 
 def _body(entry: Entry) -> str:
@@ -98,15 +88,15 @@ def _by_arrival(found: tuple[int, Entry]) -> int:
     return found[0]
 
 
-def in_steps(pieces: Iterable[Piece]) -> Iterator[list[Piece]]:
+def in_steps(attempts: Iterable[Attempt]) -> Iterator[list[Attempt]]:
     """So many at a time that Redis is not kept from others for long."""
-    some: list[Piece] = []
+    some: list[Attempt] = []
     entries = 0
-    for piece in pieces:
-        if some and entries + piece.counters > MOST_IN_ONE_STEP:
+    for attempt in attempts:
+        if some and entries + attempt.entries > MOST_IN_ONE_STEP:
             yield some
             some, entries = [], 0
-        some.append(piece)
-        entries += piece.counters
+        some.append(attempt)
+        entries += attempt.entries
     if some:
         yield some

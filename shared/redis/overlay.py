@@ -200,7 +200,7 @@ class RedisOverlay:
         """Here at once; in Redis now or later. One that stays there is unconfirmed, so it adds to nothing."""
         for attempt in attempts:
             self._copy.withdraw(attempt)
-            self._withdrawn += [(piece.key, piece.attempt) for piece in attempt.pieces]
+            self._withdrawn.append(attempt.place())
         del self._withdrawn[:-MOST_WITHDRAWN]
         if self._server.up:
             self._server.wake.set()
@@ -241,7 +241,7 @@ class RedisOverlay:
                 if reply[0] == b"ok":
                     return [key.decode() for key in reply[1]]
         due = self._copy.due(self._clock.monotonic(), limit)
-        return [piece.key for attempt in due for piece in attempt.pieces]
+        return [attempt.envelope.key for attempt in due]
 
     def check(self) -> None:
         """Raise `OverloadedError` if `entered` would raise it now."""

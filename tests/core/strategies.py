@@ -10,7 +10,7 @@ names = st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1, max_
 )
 ids = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=60)
 deltas = st.integers(-MAX_DELTA, MAX_DELTA)
-increments = st.builds(Increment, names, deltas, ids)
+increments = st.builds(Increment, names, deltas, ids, st.just(""))
 
 
 @st.composite

@@ -39,7 +39,7 @@ async def test_a_publish_whose_answer_was_lost_is_one_envelope(pubsub: Pubsub, n
     await publishing
     held += await pull_all(subscription, 1)
     assert len({delivery.message_id for delivery in held}) == 2
-    assert {decode(delivery, "t").id for delivery in held} == {"e-1"}
+    assert {decode(delivery, "t")[0].id for delivery in held} == {"e-1"}
 
 
 async def test_a_publish_that_nobody_answers_fails_in_time_and_may_have_happened(

@@ -373,7 +373,7 @@ async def test_a_letter_of_what_was_dropped_is_only_forgotten() -> None:
     await morgue.flush(POISON)
     morgue.cured()
     opened = [open_receipt(one) for one in await morgue.store.dead("", 10)]
-    await drop(morgue.store, MemoryOverlay(morgue.broker), opened[0].parts, promised(7 * DAY, DAY))
+    await drop(morgue.store, MemoryOverlay(morgue.broker), opened[0].envelopes, promised(7 * DAY, DAY))
     outcomes = await morgue.replay()
     assert sums(outcomes) == (0, 0, 0)
     assert [outcome.dropped for outcome in outcomes] == [5]

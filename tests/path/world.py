@@ -378,8 +378,8 @@ class World:
 
         async def run() -> None:
             for receipt in await process.tools.store.dead("", 100):
-                parts = open_receipt(receipt).parts
-                await drop(process.tools.store, process.tools.overlay, parts, promised(7 * DAY, DAY))
+                envelopes = open_receipt(receipt).envelopes
+                await drop(process.tools.store, process.tools.overlay, envelopes, promised(7 * DAY, DAY))
 
         self.start(process, self.survive(run()))
 

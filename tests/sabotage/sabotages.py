@@ -51,7 +51,7 @@ SABOTAGES: Final = (
     Sabotage(
         "ALREADY_EXISTS taken as success",
         "flusher/flush/commit_loop.py",
-        "            await self._look_up(plan.receipts, {part.key for part in plan.parts})",
+        "            await self._look_up(plan.receipts, {envelope.key for envelope in plan.envelopes})",
         "            self.window.learn(plan.receipts, APPLIED)",
         (FLUSHER, SEEDS),
     ),
@@ -65,8 +65,8 @@ SABOTAGES: Final = (
     Sabotage(
         "a repeated id counted twice in one commit",
         "flusher/flush/window.py",
-        "            if known.get(key) != APPLIED and key not in self.receipts and key not in seen:",
-        "            if known.get(key) != APPLIED and key not in seen:",
+        "            if known.get(key) != APPLIED and key not in self.receipts and key not in keyed:",
+        "            if known.get(key) != APPLIED and key not in keyed:",
         (FLUSHER,),
     ),
     Sabotage(
@@ -184,8 +184,8 @@ SABOTAGES: Final = (
     Sabotage(
         "the parts of a divided envelope share one receipt",
         "shared/model/envelope.py",
-        "        key = key_of_part(envelope.id, number)",
-        "        key = key_of_part(envelope.id, 0)",
+        "key_of_part(one.id, number)",
+        "key_of_part(one.id, 0)",
         (CORE, CONTRACTS),
     ),
     Sabotage(
@@ -341,21 +341,21 @@ SABOTAGES: Final = (
     Sabotage(
         "what came too late, and may be applied, is kept as dead for sure",
         "flusher/flush/window.py",
-        "        unsure = part.key in self.vanished or any(held.late(now) for held in holders)",
+        "        unsure = key in self.vanished or any(held.late(now) for held in holders)",
         "        unsure = False",
         (FLUSHER,),
     ),
     Sabotage(
         "a letter is replayed as it is, though readers have counted the body of its receipt",
         "flusher/flush/window.py",
-        "        body = self.bodies.get(part.key)",
-        "        body = None",
+        "        return self.bodies.get(key) or envelope.in_place_of(",
+        "        return envelope.in_place_of(",
         ("tests/flusher/test_replay.py",),
     ),
     Sabotage(
         "a receipt found dead without a body gets none, and is not renewed, by who buries",
         "flusher/flush/commit_loop.py",
-        "                    await self._renew(part)",
+        "                    await self._renew(envelope)",
         "                    pass",
         (FLUSHER,),
     ),
@@ -404,22 +404,22 @@ SABOTAGES: Final = (
     Sabotage(
         "a second use of a key is taken for a copy, and counted nowhere",
         "flusher/flush/window.py",
-        """        if first in {"", part.attempt}:""",
+        """        if first in {"", envelope.attempt}:""",
         """        if True:""",
         (SEEDS,),
     ),
     Sabotage(
         "a copy is taken for a second use of its key",
         "flusher/flush/window.py",
-        """        if first in {"", part.attempt}:""",
+        """        if first in {"", envelope.attempt}:""",
         """        if first == "":""",
         (SEEDS,),
     ),
     Sabotage(
         "an increment whose id is known counts as applied",
         "flusher/flush/window.py",
-        "part.increments if part.second else len(part.keyed) - len(keyed)",
-        "part.increments if part.second else 0",
+        "envelope.increments if envelope.second else len(envelope.keyed) - len(keyed)",
+        "envelope.increments if envelope.second else 0",
         (ACCOUNTS,),
     ),
     Sabotage(

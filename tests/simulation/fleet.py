@@ -129,7 +129,8 @@ class DiskRows:
             number = self._there[0]
             if number in self._disk._messages:
                 held = self._disk._messages[number]
-                yield decode(Delivery("", held.message, str(number), held.published), "memory"), held.published
+                for envelope in decode(Delivery("", held.message, str(number), held.published), "memory"):
+                    yield envelope, held.published
                 await asyncio.sleep(0)
             self._there.pop(0)
         self.left = False
