@@ -7,7 +7,7 @@ when two want all that they can get. Whoever holds nothing gets in while there i
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
-from ingest.publishing.coalescer import Draft
+from ingest.publishing.batch import Batch
 from shared.model.errors import OverloadedError, ShareError
 from shared.runtime.drain_rate import Drain
 
@@ -32,7 +32,7 @@ class Door:
     found out from the drafts when it comes to matter, and kept until a quarter is left.
     """
 
-    def __init__(self, capacity: int, drafts: Callable[[], Iterable[Draft]]) -> None:
+    def __init__(self, capacity: int, drafts: Callable[[], Iterable[Batch]]) -> None:
         """`drafts`: all that wait or are on their way, whenever asked."""
         self._capacity = capacity
         self._drafts = drafts
@@ -59,14 +59,14 @@ class Door:
             self._count(now)
             self._judge(tenant, weight, {}, now)
 
-    def leave(self, drafts: Iterable[Draft], now: float) -> None:
+    def leave(self, drafts: Iterable[Batch], now: float) -> None:
         """They are durable, or have failed."""
         gone = 0
         for draft in drafts:
             gone += sum(draft.senders.values())
             if self.easy < 0:
                 _take(self._tenants, draft.senders)
-                _take(self._counters, draft.batch.by_counter())
+                _take(self._counters, draft.by_counter())
         self.held -= gone
         if self.easy < 0:
             over = self.held <= self._capacity // 4
@@ -86,7 +86,7 @@ class Door:
         self._drain.begins(now)
         for draft in self._drafts():
             _add(self._tenants, draft.senders)
-            _add(self._counters, draft.batch.by_counter())
+            _add(self._counters, draft.by_counter())
 
     def _judge(self, tenant: str, weight: int, counts: Mapping[str, int], now: float) -> None:
         if not self.held:

@@ -15,7 +15,7 @@ from ingest.http.responses import Answer
 from ingest.parsing import parse
 from ingest.publishing.admission import weight_of
 from ingest.publishing.batch import Batch
-from ingest.publishing.coalescer import MAX_ENTRIES, Draft
+from ingest.publishing.coalescer import MAX_ENTRIES
 from ingest.publishing.publishing import Publishing
 from ingest.routes.receipt_status import Tracking
 from shared.counters.reader import Reader
@@ -93,7 +93,7 @@ class Writes:
             return Answer(orjson.dumps(answer))
         return _accepted(orjson.dumps(answer))
 
-    def _add(self, batch: Batch, key: str | None, tenant: str, weight: int) -> list[Draft]:
+    def _add(self, batch: Batch, key: str | None, tenant: str, weight: int) -> list[Batch]:
         """Under a key, the items without an id of their own are one envelope: its receipt lets the first body win."""
         if key is None or not batch.sums:
             return self._publishing.add_batch(batch, tenant, weight)
@@ -121,14 +121,14 @@ class _How:
         query.done()
 
 
-def add(publishing: Publishing, name: str, delta: int, client_id: str | None, tenant: str = LOCAL) -> Draft:
+def add(publishing: Publishing, name: str, delta: int, client_id: str | None, tenant: str = LOCAL) -> Batch:
     """One increment."""
     if client_id is None:
         return publishing.add(name, delta, tenant)
     return publishing.add_keyed(Increment(name, delta, client_id), tenant)
 
 
-def answer_of(draft: Draft) -> bytes:
+def answer_of(draft: Batch) -> bytes:
     """What is said of one increment that is durable."""
     return b'{"accepted":1,"receipt":"%b"}' % draft.id.encode()
 

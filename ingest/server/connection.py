@@ -10,7 +10,7 @@ from aiohttp.http_exceptions import LineTooLong
 
 from ingest.access.tenants import LOCAL, tenant_of
 from ingest.http.problems import Problem
-from ingest.publishing.coalescer import Draft
+from ingest.publishing.batch import Batch
 from ingest.server.connection_limit import Crowd
 from ingest.server.fast_path import Lane
 from ingest.server.slow_clients import Patient
@@ -34,7 +34,7 @@ class Connection(Patient):
     _lane: Lane | None
     _owed: int
     """Bytes that aiohttp is to get until the next request begins; not known any more after what is hard to follow."""
-    _draft: Draft | None
+    _draft: Batch | None
     """Of the request that is on the short way."""
     _drains: bool
     """Its answer is written, and the client does not read it."""

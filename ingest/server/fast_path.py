@@ -14,7 +14,7 @@ from ingest.http.problems import Problem, problem_of
 from ingest.http.requests import name_of
 from ingest.http.responses import written
 from ingest.parsing import parse
-from ingest.publishing.coalescer import Draft
+from ingest.publishing.batch import Batch
 from ingest.publishing.publishing import Publishing
 from ingest.routes.increments import ACCEPTED, add, answer_of
 from shared.model.errors import CountersinkError
@@ -54,7 +54,7 @@ class Lane:
         self._publishing = publishing
         self._max_body_bytes = max_body_bytes
 
-    def begin(self, data: bytes, tenant: str) -> tuple[Draft, asyncio.Future[None]] | None:
+    def begin(self, data: bytes, tenant: str) -> tuple[Batch, asyncio.Future[None]] | None:
         """None if the data is not one whole request of this kind; then nothing was counted."""
         if len(data) > LARGEST or (line := _LINE.match(data)) is None:
             return None
@@ -73,7 +73,7 @@ class Lane:
             return None
         return draft, self._publishing.durable(draft)
 
-    def end(self, draft: Draft, durable: asyncio.Future[None]) -> bytes | None:
+    def end(self, draft: Batch, durable: asyncio.Future[None]) -> bytes | None:
         """The bytes of the answer; None if the publish was broken off, so that there is none."""
         if durable.cancelled():
             return None

@@ -28,6 +28,8 @@ class Envelope:
     keyed: tuple[Increment, ...] = ()
     created: int = 0
     """Milliseconds since 1970, when it was made."""
+    increments: int = -1
+    """How many it carries. They are counted if the number is not given."""
     retried: bool = False
     """Its id is a client's, so another envelope of this id may have been published before."""
     attempt: str = ""
@@ -36,8 +38,6 @@ class Envelope:
     """Somebody else published it, so no ingest has counted it as accepted."""
     receipt: str = field(default="", compare=False)
     """See `key`. Given where the id alone does not say it."""
-    increments: int = -1
-    """How many it carries. They are counted if the number is not given."""
     second: bool = False
     """It only says that its id was used again."""
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ingest.publishing.batch import Batch
-from ingest.publishing.coalescer import LARGE, Coalescer, Draft
+from ingest.publishing.coalescer import LARGE, Coalescer
 from shared.model.words import MAX_DELTA, MAX_SUM, Increment
 
 MOST = 5
@@ -31,7 +31,7 @@ def make() -> Coalescer:
 
 @given(STEPS)
 def test_what_is_added_is_taken_once_in_order_and_within_the_caps(steps: list[tuple[str, object, int]]) -> None:
-    coalescer, sent, taken = make(), Counter[str](), list[Draft]()
+    coalescer, sent, taken = make(), Counter[str](), list[Batch]()
     ids = increments = 0
     for kind, what, number in steps:
         if kind in {"one", "sum"}:
@@ -55,7 +55,7 @@ def test_what_is_added_is_taken_once_in_order_and_within_the_caps(steps: list[tu
             else:
                 drafts = coalescer.add_batch(batch)
                 assert len({draft.id for draft in drafts}) == len(drafts)
-    assert coalescer.waiting == increments - sum(draft.batch.increments for draft in taken)
+    assert coalescer.waiting == increments - sum(draft.increments for draft in taken)
     while coalescer:
         taken += coalescer.take(2)
     assert coalescer.waiting == 0

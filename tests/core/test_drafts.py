@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ingest.publishing.batch import Batch
-from ingest.publishing.coalescer import LARGE, MAX_ENTRIES, Coalescer, Draft
+from ingest.publishing.coalescer import LARGE, MAX_ENTRIES, Coalescer
 from shared.model.envelope import PART_ENTRIES
 from shared.model.words import MAX_DELTA, MAX_SUM, Increment
 
@@ -94,7 +94,7 @@ def test_no_more_are_taken_than_asked_for_and_the_oldest_first() -> None:
     coalescer = make(1)
     for name in "abcde":
         coalescer.add(name, 1)
-    taken = [[*draft.batch.sums] for limit in (2, 1, 9) for draft in coalescer.take(limit)]
+    taken = [[*draft.sums] for limit in (2, 1, 9) for draft in coalescer.take(limit)]
     assert taken == [["a"], ["b"], ["c"], ["d"], ["e"]]
 
 
@@ -123,7 +123,7 @@ def test_the_drafts_of_a_batch_hold_all_of_it(
 ) -> None:
     """Its answer is given when they are durable: each of its increments is in one of them."""
     coalescer, numbers = make(most), count()
-    drafts: dict[str, Draft] = {}
+    drafts: dict[str, Batch] = {}
     sent, got, ids = Counter[str](), Counter[str](), set[str]()
     for sums, pairs, times, large in batches:
         more = {f"n{number}": 1 for number in range(LARGE)} if large else {}
@@ -131,10 +131,10 @@ def test_the_drafts_of_a_batch_hold_all_of_it(
         counts = {name: times for name in sums if times > 1}
         mine = coalescer.add_batch(batch_of(sums | more, counts, keyed))
         assert len({draft.id for draft in mine}) == len(mine)
-        held = {item.id for draft in mine for item in draft.batch.keyed}
+        held = {item.id for draft in mine for item in draft.keyed}
         assert {item.id for item in keyed} <= held
-        assert {*sums, *more} <= {name for draft in mine for name in draft.batch.sums}
-        assert all(draft.batch.entries() <= most for draft in mine)
+        assert {*sums, *more} <= {name for draft in mine for name in draft.sums}
+        assert all(draft.entries() <= most for draft in mine)
         drafts |= {draft.id: draft for draft in mine}
         sent.update(sums | more)
         ids |= {item.id or "" for item in keyed}
@@ -142,7 +142,7 @@ def test_the_drafts_of_a_batch_hold_all_of_it(
     assert {draft.id for draft in taken} == set(drafts)
     assert sum(draft.close(0).increments for draft in taken) == waiting
     for draft in taken:
-        got.update(dict(draft.batch.sums))
-        ids -= {item.id or "" for item in draft.batch.keyed}
+        got.update(dict(draft.sums))
+        ids -= {item.id or "" for item in draft.keyed}
     assert got == sent
     assert not ids

@@ -21,7 +21,6 @@ from flusher.flush.receipt_lives import Lives
 from flusher.flush.tools import Tools
 from flusher.shards.shard_choice import ShardBook
 from ingest.publishing.batch import Batch
-from ingest.publishing.coalescer import Draft
 from ingest.publishing.linger import Pace
 from ingest.publishing.publishing import Publishing
 from ingest.publishing.settling import Settling
@@ -281,7 +280,7 @@ class World:
         for error in self.mistakes:
             raise error
 
-    def accept(self, ingest: IngestProcess, counter: str, bit: int, add: Callable[[], Draft]) -> None:
+    def accept(self, ingest: IngestProcess, counter: str, bit: int, add: Callable[[], Batch]) -> None:
         """A client's request, and what it knows at the end of it."""
 
         async def request() -> None:
