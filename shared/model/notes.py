@@ -16,7 +16,7 @@ import orjson
 from shared.model.words import Tally
 
 MOST_SUMS: Final = 1_000
-"""In one note: at most 825 kB, where all names are 400 quotation marks. A part of an envelope has no more than so many
+"""In one note: at most 825 kB, where all names are 400 quotation marks. An envelope has no more than so many
 counters, so there are receipts enough.
 """
 SILENT: Final = b"{}"

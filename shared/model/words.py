@@ -14,7 +14,7 @@ MAX_ID_BYTES: Final = 1_000
 MAX_DELTA: Final = 2**53 - 1
 """The largest |delta| of one increment: what every JSON client can say exactly."""
 MAX_SUM: Final = 2**61
-"""The largest |sum| of a counter's increments without an id in an envelope, and of the |deltas| with one in a part."""
+"""The largest |sum| of a counter's increments without an id in an envelope, and of the |deltas| with one."""
 SHARD_FULL: Final = 2**62 - 1
 """A shard of a larger |count| is not added to any more, so that it can't leave int64."""
 
