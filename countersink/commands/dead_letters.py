@@ -108,7 +108,7 @@ class _Desk:
 
         if not self.letters_over:
             opened = [open_letter(one, self.parts.topic) for one in await self.letters.pull(limit, MOST_BYTES)]
-            self.seen.update(part.key for one in opened for part in one.parts)
+            self.seen.update(envelope.key for one in opened for envelope in one.envelopes)
             if opened:
                 return opened
             self.letters_over = True
@@ -128,14 +128,14 @@ class _Desk:
         return (await self.parts.store.receipts(keys)).found if keys else {}
 
     async def drop(self, one: "OpenedLetter") -> "Mapping[str, Receipt]":
-        """The receipts that it had. One commit drops all its parts, and readings leave them out when this returns. The
-        letter goes last: cut off before that, it can be dropped again.
+        """The receipts that it had. One commit drops all of it, and readings leave it out when this returns. The letter
+        goes last: cut off before that, it can be dropped again.
         """
         from flusher.dead_letters.drop import drop  # noqa: PLC0415 (as above)
         from shared.config.settings import promise_of  # noqa: PLC0415 (as above)
 
         store, overlay = self.parts.store, self.parts.overlay
-        receipts = await drop(store, overlay, one.parts, promise_of(self.settings))
+        receipts = await drop(store, overlay, one.envelopes, promise_of(self.settings))
         if one.letter.delivery.token:
             await self.letters.ack([one.letter.delivery.token], receipts.time)
         return receipts.found
@@ -288,4 +288,4 @@ class _Wanted:
 
 
 def _names(opened: "OpenedLetter") -> set[str]:
-    return {opened.id, *(part.key for part in opened.parts), *([opened.envelope_id] if opened.envelope_id else [])}
+    return {opened.id, *(one.key for one in opened.envelopes), *([opened.envelope_id] if opened.envelope_id else [])}

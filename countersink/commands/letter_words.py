@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from flusher.dead_letters.opened import OpenedLetter
 from flusher.dead_letters.replay import ReplayOutcome
-from shared.model.parts import Part
+from shared.model.envelope import Envelope
 from shared.model.words import Receipt
 
 _MOST_COUNTERS: Final = 5
@@ -22,7 +22,7 @@ _STATES: Final = {
 
 def line_of(opened: OpenedLetter, found: Mapping[str, Receipt]) -> str:
     """One line of a list."""
-    sums = _sums(opened.parts)
+    sums = _sums(opened.envelopes)
     what = f"{_increments(_number(opened))}: {_some(sums)}" if sums else "nothing that can be read"
     state = opened.state(found)
     note = f"  [{_STATES[state]}]" if state in {"applied", "dropped"} else ""
@@ -31,8 +31,8 @@ def line_of(opened: OpenedLetter, found: Mapping[str, Receipt]) -> str:
 
 def dropped(opened: OpenedLetter, found: Mapping[str, Receipt]) -> str:
     """One line about a dropped letter. It leaves out what had been counted before."""
-    left = [part for part in opened.parts if part.key not in found or found[part.key].state == "dead"]
-    number = sum(part.increments - sum(key in found for key, _ in part.keyed) for part in left)
+    left = [one for one in opened.envelopes if one.key not in found or found[one.key].state == "dead"]
+    number = sum(one.increments - sum(item.key in found for item in one.keyed) for one in left)
     if opened.flaw is not None:
         what = "dropped; it was unreadable"
     elif number:
@@ -51,15 +51,15 @@ def lines_of(opened: OpenedLetter, found: Mapping[str, Receipt]) -> Iterator[str
     yield f"dead since  {_shown(opened.letter.reason or 'no reason is given')}"
     yield f"state       {_STATES[opened.state(found)]}" + (f": {_shown(opened.flaw)}" if opened.flaw else "")
     if opened.flaw is None:
-        yield f"receipt     {_shown(opened.envelope_id or opened.parts[0].key)}"
+        yield f"receipt     {_shown(opened.envelope_id or opened.envelopes[0].key)}"
         yield f"holds       {_increments(_number(opened))}"
-        for part in opened.parts:
-            state = found[part.key].state if part.key in found else "without a receipt"
-            for counter, delta in part.sums.items():
+        for envelope in opened.envelopes:
+            state = found[envelope.key].state if envelope.key in found else "without a receipt"
+            for counter, delta in envelope.sums.items():
                 yield f"  {_shown(counter)} {delta:+}  {state}"
-            for key, item in part.keyed:
-                its = "applied" if key in found else state
-                yield f"  {_shown(item.counter)} {item.delta:+} under the id {_shown(item.id or key)}  {its}"
+            for item in envelope.keyed:
+                its = "applied" if item.key in found else state
+                yield f"  {_shown(item.counter)} {item.delta:+} under the id {_shown(item.id or item.key)}  {its}"
     if not delivery.token:
         yield "data        the store keeps what it counts; the message is no longer among the broker's dead letters"
         return
@@ -78,7 +78,7 @@ def json_of(opened: OpenedLetter, found: Mapping[str, Receipt], *, whole: bool =
         "flaw": opened.flaw,
         "receipt": opened.envelope_id,
         "increments": _number(opened),
-        "counters": _sums(opened.parts),
+        "counters": _sums(opened.envelopes),
     }
     if whole:
         said["attributes"] = dict(delivery.message.attributes)
@@ -106,16 +106,16 @@ def _increments(number: int) -> str:
 
 
 def _number(opened: OpenedLetter) -> int:
-    return sum(part.increments for part in opened.parts)
+    return sum(envelope.increments for envelope in opened.envelopes)
 
 
-def _sums(parts: Iterable[Part], counted: Collection[str] = ()) -> dict[str, int]:
+def _sums(envelopes: Iterable[Envelope], counted: Collection[str] = ()) -> dict[str, int]:
     sums: dict[str, int] = {}
-    for part in parts:
-        for counter, delta in part.sums.items():
+    for envelope in envelopes:
+        for counter, delta in envelope.sums.items():
             sums[counter] = sums.get(counter, 0) + delta
-        for key, item in part.keyed:
-            if key not in counted:
+        for item in envelope.keyed:
+            if item.key not in counted:
                 sums[item.counter] = sums.get(item.counter, 0) + item.delta
     return sums
 

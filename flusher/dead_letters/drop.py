@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import Final
 
+from shared.model.envelope import Envelope
 from shared.model.errors import AlreadyAppliedError, TransientError
-from shared.model.parts import Part
 from shared.model.promises import Promise, Promises
 from shared.model.words import DEAD, DROPPED, Commit, Receipt, Receipts
 from shared.ports.commits import Commits
@@ -14,31 +14,31 @@ TRIES: Final = 10
 """Each fails only if a replay, or another drop, was faster."""
 
 
-async def drop(store: Commits, overlay: Overlay, parts: Sequence[Part], ours: Promise) -> Receipts:
-    """The receipts that were there before, of the parts and the ids in them; and a time from which on readings leave
-    out what was dropped. Parts that are applied stay so.
+async def drop(store: Commits, overlay: Overlay, envelopes: Sequence[Envelope], ours: Promise) -> Receipts:
+    """The receipts that were there before, of the envelopes and the ids in them; and a time from which on readings
+    leave out what was dropped. Envelopes that are applied stay so.
 
     The commit comes first; then the floors of the counters rise to it, which ends every cached reading from before.
     """
-    keys = [*dict.fromkeys(key for part in parts for key in (part.key, *(key for key, _ in part.keyed)))]
+    keys = [*dict.fromkeys(key for envelope in envelopes for key in envelope.receipt_keys())]
     promises = Promises(ours, await store.promises())
     for _ in range(TRIES):
         found = await store.receipts(keys)
-        commit = _commit(parts, found, await store.now(), promises)
+        commit = _commit(envelopes, found, await store.now(), promises)
         try:
             time = await store.apply(commit) if commit.receipts or commit.revived else found.time
         except AlreadyAppliedError:
             continue
         time = max(time, found.time)
-        await overlay.settle([part.key for part in parts], time)
-        for counter in sorted({name for part in parts for name in part.counters()}):
+        await overlay.settle([envelope.key for envelope in envelopes], time)
+        for counter in sorted({name for envelope in envelopes for name in envelope.counters()}):
             await overlay.raise_floor(counter, time)
         return Receipts(time, found.found)
     raise TransientError("others change these receipts all the time: drop them again later")
 
 
-def _commit(parts: Sequence[Part], found: Receipts, now: int, promises: Promises) -> Commit:
-    made = [Receipt(part.key, promises.expires(now, of_client=part.retried), DROPPED) for part in parts]
+def _commit(envelopes: Sequence[Envelope], found: Receipts, now: int, promises: Promises) -> Commit:
+    made = [Receipt(one.key, promises.expires(now, of_client=one.retried), DROPPED) for one in envelopes]
     new = tuple([one for one in made if one.key not in found.found])
     revived = tuple([one for one in made if one.key in found.found and found.found[one.key].state == DEAD])
     return Commit(new, (), revived)

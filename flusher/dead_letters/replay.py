@@ -57,14 +57,14 @@ class Replay:
             until = promises.until(one.letter.delivery.published) if self._judges else None
             if one.vanished(receipts.found) or (until is not None and one.unsure(receipts.found, now, until)):
                 outcome.why = LEFT_AS_UNSURE
-                outcome.left = sum(part.increments for part in one.parts)
+                outcome.left = sum(envelope.increments for envelope in one.envelopes)
             elif one.flaw is None:
                 unknown = any(key not in receipts.found for key in one.receipt_keys())
-                window.hold(one.letter.delivery, one.parts, aged=self._judges and unknown, created=one.created)
+                window.add(one.letter.delivery, one.envelopes, aged=self._judges and unknown)
         flush = Flush(window, self._tools, self._letters)
         flush.learn(keys, receipts)
         await flush.run(patience)
-        tried = [part.key for one in outcomes if one.why is None for part in one.opened.parts]
+        tried = [envelope.key for one in outcomes if one.why is None for envelope in one.opened.envelopes]
         if unheard := [key for key in tried if key not in window.known]:  # another process was faster
             flush.learn(unheard, await self._tools.store.receipts(unheard))
         _tell(outcomes, flush)
@@ -77,18 +77,18 @@ def _tell(outcomes: Iterable[ReplayOutcome], flush: Flush) -> None:
     for outcome in outcomes:
         if outcome.why is not None:
             continue
-        for part in outcome.opened.parts:
-            number = part.increments
-            state = flush.window.known.get(part.key, APPLIED)  # else it was settled so long ago that nobody can tell
+        for envelope in outcome.opened.envelopes:
+            key, number = envelope.key, envelope.increments
+            state = flush.window.known.get(key, APPLIED)  # else it was settled so long ago that nobody can tell
             if state == DROPPED:
                 outcome.dropped += number
             elif state != APPLIED:
                 outcome.left += number
-                outcome.why = outcome.why or flush.why[part.key]
-            elif part.key not in counted:
+                outcome.why = outcome.why or flush.why[key]
+            elif key not in counted:
                 outcome.already += number
             else:
-                keyed = {key for key, _ in part.keyed} & counted
-                outcome.already += len(part.keyed) - len(keyed)
-                outcome.counted += number - len(part.keyed) + len(keyed)
-                counted -= {part.key, *keyed}
+                keyed = {item.key for item in envelope.keyed} & counted
+                outcome.already += len(envelope.keyed) - len(keyed)
+                outcome.counted += number - len(envelope.keyed) + len(keyed)
+                counted -= {key, *keyed}

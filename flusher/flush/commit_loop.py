@@ -10,6 +10,7 @@ from flusher.flush.tools import Tools
 from flusher.flush.window import TOO_OLD, Held, Plan, Window
 from shared.model import bodies, notes
 from shared.model.bounds import Bounds
+from shared.model.envelope import Envelope
 from shared.model.errors import (
     BROKEN,
     AlreadyAppliedError,
@@ -22,7 +23,6 @@ from shared.model.errors import (
     TransientError,
     said_of_bug,
 )
-from shared.model.parts import Part
 from shared.model.words import APPLIED, DEAD, Commit, Receipt, Receipts, Tally
 from shared.ports.broker import DeadLetters
 from shared.runtime import metrics
@@ -37,7 +37,7 @@ BEFORE: Final = "given up before"
 
 
 class Flush:
-    """Repeats with the same ids until the receipts of all parts are known, whatever fails; a crash is always safe."""
+    """Repeats with the same ids until all receipts of envelopes are known, whatever fails; a crash is always safe."""
 
     def __init__(self, window: Window, tools: Tools, letters: DeadLetters | None = None) -> None:
         """`letters`: the messages are not of the subscription, but of these."""
@@ -46,13 +46,14 @@ class Flush:
         """Receipts that its commits wrote for letters, as far as it was told."""
         self._tools = tools
         self._letters = letters
-        self._most_parts = 1 << 30
+        self._most = 1 << 30
+        """Envelopes in a commit."""
         self._bugs = 0
         self._floor = 0
         self._now = 0
         """The store's time, ms, as far as it was asked."""
         self.why: dict[str, str] = {}
-        """Why parts were given up here."""
+        """Why envelopes were given up here."""
         self._id = secrets.token_hex(6)
         """Stands in the receipts, so that a commit that was doubtful is known again, and counted."""
 
@@ -88,12 +89,12 @@ class Flush:
         self._now = max(self._now, await self._tools.store.now())
         await self._tools.lives.renew()
         self.window.judge((await self._tools.lives.promises()).until)
-        for held, part, why in self.window.late(self._now):  # what is given up is known from then on
+        for held, envelope, why in self.window.late(self._now):  # what is given up is known from then on
             until = None if why == TOO_OLD else held.until
             message = [held.delivery.message_id] if held.delivery.token else []
-            await self._give_up(part, why, self._bounds(until, message))
-        plan = self.window.plan(self._most_parts)
-        if plan.parts:
+            await self._give_up(envelope, why, self._bounds(until, message))
+        plan = self.window.plan(self._most)
+        if plan.envelopes:
             try:
                 await self._commit(plan)
             except (TransientError, LateError, GoneError, *BROKEN):
@@ -119,7 +120,7 @@ class Flush:
             time = await self._apply(Commit(new, adds, revived, plan.tally, bounds=bounds))
         except AlreadyAppliedError:
             metrics.FLUSH_RETRIES.labels("receipts exist").inc()
-            await self._look_up(plan.receipts, {part.key for part in plan.parts})
+            await self._look_up(plan.receipts, {envelope.key for envelope in plan.envelopes})
         except ShardFullError as error:
             tools.book.full(error.shards)
         except ShrunkError as error:
@@ -136,7 +137,7 @@ class Flush:
             if self._letters is not None:
                 self.counted.update(plan.receipts)
             _count(plan.tally)
-            self._most_parts *= 2
+            self._most *= 2
 
     async def _apply(self, commit: Commit) -> int:
         """Growth sees how long it took, and whether it met others."""
@@ -163,12 +164,12 @@ class Flush:
     def _bounds(self, until: int | None, messages: Sequence[str]) -> Bounds:
         return Bounds(until, tuple(messages) if self._tools.together else ())
 
-    async def _look_up(self, keys: Collection[str], parts: Collection[str]) -> None:
+    async def _look_up(self, keys: Collection[str], envelopes: Collection[str]) -> None:
         """Never take it that all of them exist. What does not is committed again."""
         receipts = await self._tools.store.receipts(keys)
         self.learn(keys, receipts)
         for key, receipt in receipts.found.items():
-            if key in parts and receipt.state == APPLIED:
+            if key in envelopes and receipt.state == APPLIED:
                 metrics.ALREADY_APPLIED.inc()
 
     def learn(self, keys: Collection[str], receipts: Receipts) -> None:
@@ -185,32 +186,33 @@ class Flush:
         receipts tell that, before the next try or instead of a dead one.
         """
         metrics.FLUSH_RETRIES.labels("bug").inc()
-        _log.error("a commit of %d parts met a bug", len(plan.parts), exc_info=error)
-        self._bugs += len(plan.parts) == 1
+        _log.error("a commit of %d envelopes met a bug", len(plan.envelopes), exc_info=error)
+        self._bugs += len(plan.envelopes) == 1
         if self._bugs > MOST_BUGS:
             raise error
         await self._isolate(plan, said_of_bug(error))
 
     async def _isolate(self, plan: Plan, why: str) -> None:
-        """Halve the commit until the guilty part is alone; all others are counted."""
-        if len(plan.parts) > 1:
-            self._most_parts = len(plan.parts) // 2
+        """Halve the commit until the guilty envelope is alone; all others are counted."""
+        if len(plan.envelopes) > 1:
+            self._most = len(plan.envelopes) // 2
         else:
-            await self._give_up(plan.parts[0], why, self._bounds(plan.until, plan.messages))
+            await self._give_up(plan.envelopes[0], why, self._bounds(plan.until, plan.messages))
 
-    async def _give_up(self, part: Part, why: str, bounds: Bounds) -> None:
+    async def _give_up(self, envelope: Envelope, why: str, bounds: Bounds) -> None:
         """A receipt that says so, before anything is published: a second flusher must not apply it meanwhile."""
-        dead, tally = self._dead(part, why), self.window.buries(part)
-        (note,) = notes.written([part.attempt], self._id, tally._replace(dead=part.increments), {})
-        again = part.key in self.window.dead
+        key = envelope.key
+        dead, tally = self._dead(envelope, why), self.window.buries(envelope)
+        (note,) = notes.written([envelope.attempt], self._id, tally._replace(dead=envelope.increments), {})
+        again = key in self.window.dead
         try:
             new = () if again else (dead._replace(note=note),)
             await self._bury_in_store(Commit(new, (), (dead,) if again else (), tally, bounds=bounds))
         except AlreadyAppliedError:
-            await self._look_up([part.key], {part.key})
+            await self._look_up([key], {key})
         else:
-            self.why[part.key] = why
-            self.window.learn([part.key], DEAD, {part.key: part.attempt})
+            self.why[key] = why
+            self.window.learn([key], DEAD, {key: envelope.attempt})
             _count(tally)
 
     async def _bury_in_store(self, commit: Commit) -> None:
@@ -218,12 +220,12 @@ class Flush:
         self._floor = max(self._floor, await self._tools.store.apply(commit))
         self.window.kept.update(one.key for one in (*commit.receipts, *commit.revived) if one.body)
 
-    def _dead(self, part: Part, why: str) -> Receipt:
-        """With a body wherever it is known that the part was not applied."""
-        dead = Receipt(part.key, self._expires(of_client=part.retried), DEAD)
-        if (held := self.window.holder(part, self._now)) is None:
+    def _dead(self, envelope: Envelope, why: str) -> Receipt:
+        """With a body wherever it is known that the envelope was not applied."""
+        dead = Receipt(envelope.key, self._expires(of_client=envelope.retried), DEAD)
+        if (held := self.window.holder(envelope, self._now)) is None:
             return dead
-        return bodies.with_body(dead, part, why, bodies.Origin(held.delivery.published, held.created, held.until or 0))
+        return bodies.with_body(dead, envelope, why, held.delivery.published, held.until or 0)
 
     async def _settle(self) -> None:
         dead = [held for held in self.window.settled()[1] if await self._still_dead(held)]
@@ -233,7 +235,7 @@ class Flush:
         for begin in range(0, len(done), ACKS_AT_ONCE):
             await self._ack(done[begin : begin + ACKS_AT_ONCE])
         known = {key for key, state in self.window.known.items() if state != DEAD} | self.window.kept
-        await self._settle_entries([part.key for held in dead for part in held.parts if part.key in known])
+        await self._settle_entries([one.key for held in dead for one in held.envelopes if one.key in known])
 
     async def _still_dead(self, held: Held) -> bool:
         """Whether it is, when its receipts that have no body have got one, or live as long as the letter that is about
@@ -241,24 +243,25 @@ class Flush:
         faster; the message is done then, or comes again if nobody can say.
         """
         try:
-            for part in self.window.given_up(held):
-                if part.key not in self.why and part.key not in self.window.kept:
-                    await self._renew(part)
+            for envelope in self.window.given_up(held):
+                if envelope.key not in self.why and envelope.key not in self.window.kept:
+                    await self._renew(envelope)
         except TransientError as error:
             _log.warning("message %s will come again: %s", held.delivery.message_id, error)
             return False
         return bool(self.window.given_up(held))
 
-    async def _renew(self, part: Part) -> None:
+    async def _renew(self, envelope: Envelope) -> None:
+        key = envelope.key
         try:
-            await self._bury_in_store(Commit((), (), (self._dead(part, BEFORE),)))
+            await self._bury_in_store(Commit((), (), (self._dead(envelope, BEFORE),)))
         except AlreadyAppliedError:
-            await self._look_up([part.key], {part.key})
-            if self.window.known[part.key] == DEAD:
+            await self._look_up([key], {key})
+            if self.window.known[key] == DEAD:
                 raise TransientError("its dead receipt has expired meanwhile") from None
 
     async def _bury(self, held: Held) -> None:
-        whys = [self.why[part.key] for part in self.window.given_up(held) if part.key in self.why]
+        whys = [self.why[one.key] for one in self.window.given_up(held) if one.key in self.why]
         why = whys[0] if whys else TOO_OLD if held.late(self._now) else BEFORE
         try:
             if self._letters is not None:
@@ -275,7 +278,7 @@ class Flush:
         """Commit, then ack, then overlay. What fails is not repeated: the message comes again, and its receipt tells;
         readers settle what is left in the overlay.
         """
-        keys = [part.key for held in done for part in held.parts]
+        keys = [envelope.key for held in done for envelope in held.envelopes]
         try:
             if tokens := [held.delivery.token for held in done if held.delivery.token]:
                 await (self._letters or self._tools.subscription).ack(tokens, self._floor)

@@ -1,7 +1,7 @@
 """Owns what a flusher has pulled and not settled, and plans commits of it. Pure.
 
-It keeps the parts as they came. What is left after some turn out to be applied (or dead) is summed anew from them, so
-that the first of two equal ids may fall away and the second still carries it.
+It keeps the envelopes as they came. What is left after some turn out to be applied (or dead) is summed anew from them,
+so that the first of two equal ids may fall away and the second still carries it.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from shared.model import bodies, notes
-from shared.model.parts import Part, parts_of
-from shared.model.words import APPLIED, DEAD, DROPPED, SHARD_FULL, Delivery, Envelope, Receipt, Tally
+from shared.model.envelope import Envelope
+from shared.model.words import APPLIED, DEAD, DROPPED, SHARD_FULL, Delivery, Receipt, Tally
 
 MOST_IN_COMMIT: Final = 2_500
-"""Receipts and shards of one commit. Not less than the largest part has."""
+"""Receipts and shards of one commit. Not less than the largest envelope has."""
 MOST_BYTES_IN_COMMIT: Final = 3_000_000
 """Of names and keys: below what the smallest of the stores takes, whatever else a commit says of each."""
 
@@ -23,14 +23,12 @@ TOO_OLD: Final = "it is older than receipts are kept, so nobody can say whether 
 
 @dataclass(slots=True)
 class Held:
-    """A message on lease, and the parts of its envelope."""
+    """A message on lease, and its envelopes."""
 
     delivery: Delivery
-    parts: tuple[Part, ...]
+    envelopes: tuple[Envelope, ...]
     aged: bool
     """Whether receipts of it may expire before it comes again."""
-    created: int = 0
-    """Milliseconds since 1970, by the clock of whoever made it."""
     until: int | None = None
     """The store's time (ms) after which it can't be applied any more, as its receipts may be gone."""
 
@@ -42,7 +40,7 @@ class Held:
 class Plan:
     """What goes into one commit."""
 
-    parts: list[Part] = field(default_factory=list)
+    envelopes: list[Envelope] = field(default_factory=list)
     receipts: dict[str, bool] = field(default_factory=dict)
     """Keys to insert, and whether a client chose the id."""
     sums: dict[str, int] = field(default_factory=dict)
@@ -58,51 +56,48 @@ class Plan:
     messages: list[str] = field(default_factory=list)
 
     def come_from(self, held: Held) -> None:
-        """A part of it was taken from there."""
+        """An envelope was taken from there."""
         if held.delivery.token:  # else no broker holds it, and the dead receipt that is revived tells
             self.messages.append(held.delivery.message_id)
         if held.until is not None:
             self.until = held.until if self.until is None else min(self.until, held.until)
 
-    def take(self, part: Part, known: Mapping[str, str]) -> bool:
-        """Add the part if the commit has room for all of it."""
-        keyed = []
-        seen: set[str] = set()
-        for key, item in part.keyed:
-            if known.get(key) != APPLIED and key not in self.receipts and key not in seen:
-                seen.add(key)
-                keyed.append((key, item))
-        adds = dict(part.sums)
-        for _, item in keyed:
-            adds[item.counter] = adds.get(item.counter, 0) + item.delta
+    def take(self, envelope: Envelope, known: Mapping[str, str]) -> bool:
+        """Add the envelope if the commit has room for all of it."""
+        adds = dict(envelope.sums)
+        keyed: dict[str, bool] = {}
+        for item in envelope.keyed:
+            key = item.key
+            if known.get(key) != APPLIED and key not in self.receipts and key not in keyed:
+                keyed[key] = True
+                adds[item.counter] = adds.get(item.counter, 0) + item.delta
         size = sum(len(counter.encode()) + 100 for counter in adds) + 100 * (1 + len(keyed))
-        if self.parts and (
+        if self.envelopes and (
             len(self.receipts) + len(self.sums) + 1 + len(keyed) + len(adds) > MOST_IN_COMMIT
             or self.bytes + size > MOST_BYTES_IN_COMMIT
             or any(abs(self.sums.get(counter, 0) + delta) > SHARD_FULL for counter, delta in adds.items())
         ):
             return False
-        self.parts.append(part)
+        self.envelopes.append(envelope)
         self.bytes += size
-        self._count(part, part.increments if part.second else len(part.keyed) - len(keyed))
-        self.receipts[part.key] = part.retried
-        if part.attempt:
-            self.attempts[part.key] = part.attempt
-        for key, _ in keyed:
-            self.receipts[key] = True
+        self._count(envelope, envelope.increments if envelope.second else len(envelope.keyed) - len(keyed))
+        self.receipts[envelope.key] = envelope.retried
+        if envelope.attempt:
+            self.attempts[envelope.key] = envelope.attempt
+        self.receipts |= keyed
         for counter, delta in adds.items():
             self.sums[counter] = self.sums.get(counter, 0) + delta
         return True
 
-    def _count(self, part: Part, dropped: int) -> None:
+    def _count(self, envelope: Envelope, dropped: int) -> None:
         """A replay moves what was counted as dead, and adds nothing."""
-        tally = self.tally
-        dropped = min(dropped, part.increments)  # the use that was given up may have had fewer than this one
+        tally, increments = self.tally, envelope.increments
+        dropped = min(dropped, increments)  # the use that was given up may have had fewer than this one
         self.tally = Tally(
-            applied=tally.applied + part.increments - dropped,
+            applied=tally.applied + increments - dropped,
             deduplicated=tally.deduplicated + dropped,
-            dead=tally.dead - part.increments * self.revives,
-            foreign=tally.foreign + part.increments * (part.foreign and not self.revives),
+            dead=tally.dead - increments * self.revives,
+            foreign=tally.foreign + increments * (envelope.foreign and not self.revives),
         )
 
 
@@ -120,7 +115,7 @@ class Window:
         """Receipts that were seen dead and are not there any more: another replay may have applied them long ago."""
         self.kept: set[str] = set()
         """Dead receipts that are known to have a body, so that the store counts what they stand for as pending."""
-        self.bodies: dict[str, Part] = {}
+        self.bodies: dict[str, Envelope] = {}
         """What those of `dead` stand for that have one."""
         self.attempts: dict[str, str] = {}
         """Of known receipts of ids that clients choose: which use of the id they stand for."""
@@ -134,26 +129,24 @@ class Window:
     def __bool__(self) -> bool:
         return bool(self.held)
 
-    def add(self, delivery: Delivery, envelope: Envelope, *, aged: bool = False) -> None:
-        self.hold(delivery, tuple(parts_of(envelope)), aged=aged, created=envelope.created)
-        self.counters |= envelope.counters()
-
-    def hold(self, delivery: Delivery, parts: tuple[Part, ...], *, aged: bool = False, created: int = 0) -> None:
-        """As `add`, of parts that are known already."""
-        self.held.append(Held(delivery, parts, aged, created))
+    def add(self, delivery: Delivery, envelopes: tuple[Envelope, ...], *, aged: bool = False) -> None:
+        """Hold a message, and its envelopes."""
+        self.held.append(Held(delivery, envelopes, aged))
+        for envelope in envelopes:
+            self.counters |= envelope.counters()
         self.bytes += len(delivery.message.data)
         self.newest = max(self.newest, delivery.published)
         self.oldest = delivery.published if self.oldest is None else min(self.oldest, delivery.published)
 
-    def plan(self, most_parts: int) -> Plan:
-        """The next commit: parts of which nothing is known, one of each key, as many as fit."""
+    def plan(self, most: int) -> Plan:
+        """The next commit: envelopes of which nothing is known, one of each key, as many as fit, and `most` of them."""
         plan = Plan(revives=self._revives)
         for held in self.held:
-            for part in held.parts:
-                left = self._left(part, plan)
-                if left is None or self.known.get(part.key) in {DEAD, DROPPED}:
+            for envelope in held.envelopes:
+                left = self._left(envelope, plan)
+                if left is None or self.known.get(envelope.key) in {DEAD, DROPPED}:
                     continue
-                if len(plan.parts) == most_parts or not plan.take(left, self.known):
+                if len(plan.envelopes) == most or not plan.take(left, self.known):
                     return plan
                 plan.come_from(held)
         return plan
@@ -168,50 +161,52 @@ class Window:
         """Somebody else has settled them."""
         self.held = [held for held in self.held if held.delivery.message_id not in messages]
 
-    def _left(self, part: Part, plan: Plan | None = None) -> Part | None:
+    def _left(self, envelope: Envelope, plan: Plan | None = None) -> Envelope | None:
         """What is still to be committed of it: itself; that it came as a second use of its id; or, of a copy, nothing.
 
         A copy is of the attempt that the receipt stands for, or was found by its own receipt of a second use.
         """
         planned, attempts = (plan.receipts, plan.attempts) if plan is not None else ({}, {})
-        if part.key not in self.known and part.key not in planned:
-            return self._revived(part) if part.key in self.dead else part
-        if not part.attempt:
+        key = envelope.key
+        if key not in self.known and key not in planned:
+            return self._revived(envelope) if key in self.dead else envelope
+        if not envelope.attempt:
             return None
-        first = attempts.get(part.key) or self.attempts.get(part.key, "")
-        if first in {"", part.attempt}:
+        first = attempts.get(key) or self.attempts.get(key, "")
+        if first in {"", envelope.attempt}:
             return None
-        second = part.as_second_use()
+        second = envelope.as_second_use()
         return None if second.key in self.known or second.key in planned else second
 
-    def _revived(self, part: Part) -> Part:
+    def _revived(self, envelope: Envelope) -> Envelope:
         """What the dead receipt stands for: its own body, since readers have counted that; or this letter."""
-        body = self.bodies.get(part.key)
-        return body or part.in_place_of(self.attempts[part.key], self.dead[part.key])
+        key = envelope.key
+        return self.bodies.get(key) or envelope.in_place_of(self.attempts[key], self.dead[key])
 
-    def late(self, now: int) -> Iterator[tuple[Held, Part, str]]:
+    def late(self, now: int) -> Iterator[tuple[Held, Envelope, str]]:
         """What is to be given up, and why: what came too late, and second uses of what was given up.
 
         A second use that came too late is done, if the first one was applied: it adds nothing.
         """
         for held in [*self.held]:
-            for part in held.parts:
-                late, left = held.late(now), self._left(part)
+            for envelope in held.envelopes:
+                late, left = held.late(now), self._left(envelope)
                 if left is None:
                     continue
-                if self.known.get(part.key) in {DEAD, DROPPED}:
+                if self.known.get(envelope.key) in {DEAD, DROPPED}:
                     yield held, left, TOO_OLD if late else "its id was given up before"
                 elif late and left.second:
                     self.known[left.key] = APPLIED
-                elif late or part.key in self.vanished:
-                    yield held, part, TOO_OLD
+                elif late or envelope.key in self.vanished:
+                    yield held, envelope, TOO_OLD
 
-    def holder(self, part: Part, now: int) -> Held | None:
-        """The message that the store can keep the part of, if that is given up: not one that came too late, since it
+    def holder(self, envelope: Envelope, now: int) -> Held | None:
+        """The message whose envelope the store can keep, if that is given up: not one that came too late, since it
         may have been applied; and of a second use there is nothing to keep.
         """
-        holders = [held for held in self.held for one in held.parts if part.key == one.key]
-        unsure = part.key in self.vanished or any(held.late(now) for held in holders)
+        key = envelope.key
+        holders = [held for held in self.held if any(one.key == key for one in held.envelopes)]
+        unsure = key in self.vanished or any(held.late(now) for held in holders)
         return holders[0] if holders and not unsure else None
 
     def learn(self, keys: Collection[str], state: str, attempts: Mapping[str, str] | None = None) -> None:
@@ -235,13 +230,13 @@ class Window:
             if receipt.state == DEAD and self._revives:
                 self.dead[key] = note.tally.dead
                 if receipt.body:
-                    self.bodies[key] = bodies.read(receipt).part
+                    self.bodies[key] = bodies.read(receipt).envelope
             else:
                 self.dead.pop(key, None)
                 self.known[key] = receipt.state
 
     def unsettled(self) -> bool:
-        return any(self._left(part) is not None for held in self.held for part in held.parts)
+        return any(self._left(envelope) is not None for held in self.held for envelope in held.envelopes)
 
     def settled(self) -> tuple[Sequence[Held], Sequence[Held]]:
         """Messages to acknowledge, and messages to bury, once none is unsettled."""
@@ -251,19 +246,20 @@ class Window:
             (dead if self.given_up(held) else done).append(held)
         return done, dead
 
-    def given_up(self, held: Held) -> list[Part]:
+    def given_up(self, held: Held) -> list[Envelope]:
         """Those of its receipts that are dead. A second use may be, though the first one has been brought back."""
-        parts = [part for part in held.parts if self.known[part.key] == DEAD]
-        parts += [
+        dead = [one for one in held.envelopes if self.known[one.key] == DEAD]
+        dead += [
             second
-            for part in held.parts
-            if part.attempt and self.attempts.get(part.key, part.attempt) not in {"", part.attempt}
-            if self.known.get((second := part.as_second_use()).key) == DEAD
+            for one in held.envelopes
+            if one.attempt and self.attempts.get(one.key, one.attempt) not in {"", one.attempt}
+            if self.known.get((second := one.as_second_use()).key) == DEAD
         ]
-        return parts
+        return dead
 
-    def buries(self, part: Part) -> Tally:
+    def buries(self, envelope: Envelope) -> Tally:
         """What giving it up counts: nothing, if it was a dead letter before."""
-        if self._revives and part.key not in self.vanished:
+        if self._revives and envelope.key not in self.vanished:
             return Tally()
-        return Tally(dead=part.increments, foreign=0 if self._revives else part.increments * part.foreign)
+        number = envelope.increments
+        return Tally(dead=number, foreign=0 if self._revives else number * envelope.foreign)

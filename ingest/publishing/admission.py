@@ -7,7 +7,7 @@ two flows take all they can get. A flow that holds nothing gets in as long as th
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
-from ingest.publishing.coalescer import Draft
+from ingest.publishing.batch import Batch
 from shared.model.errors import OverloadedError, ShareError
 from shared.runtime.drain_rate import Drain
 
@@ -34,7 +34,7 @@ class Admission:
     each flow holds is counted from the drafts and kept up to date until only a quarter of the room is taken.
     """
 
-    def __init__(self, capacity: int, drafts: Callable[[], Iterable[Draft]]) -> None:
+    def __init__(self, capacity: int, drafts: Callable[[], Iterable[Batch]]) -> None:
         """`drafts` returns all drafts that wait or are being published."""
         self._capacity = capacity
         self._drafts = drafts
@@ -63,14 +63,14 @@ class Admission:
             self._count(now)
             self._judge(tenant, weight, {}, now)
 
-    def leave(self, drafts: Iterable[Draft], now: float) -> None:
+    def leave(self, drafts: Iterable[Batch], now: float) -> None:
         """Free the room of drafts that are durable or have failed."""
         gone = 0
         for draft in drafts:
             gone += sum(draft.senders.values())
             if self.easy < 0:
                 _take(self._tenants, draft.senders)
-                _take(self._counters, draft.batch.by_counter())
+                _take(self._counters, draft.by_counter())
         self.held -= gone
         if self.easy < 0:
             over = self.held <= self._capacity // 4
@@ -90,7 +90,7 @@ class Admission:
         self._drain.begins(now)
         for draft in self._drafts():
             _add(self._tenants, draft.senders)
-            _add(self._counters, draft.batch.by_counter())
+            _add(self._counters, draft.by_counter())
 
     def _judge(self, tenant: str, weight: int, counts: Mapping[str, int], now: float) -> None:
         if not self.held:

@@ -1,7 +1,8 @@
-"""What one request brought, summed per counter, before it is an envelope."""
+"""Increments on their way into an envelope: what one request brought, or, as a draft, what waits for a publish."""
 
 from dataclasses import dataclass, field
 
+from shared.model.envelope import Envelope
 from shared.model.words import Increment
 
 
@@ -14,6 +15,14 @@ class Batch:
     """Where not 1."""
     keyed: list[Increment] = field(default_factory=list)
     increments: int = 0
+    id: str = ""
+    """Of the envelope that a draft becomes."""
+    attempt: str = ""
+    """Where the id is a client's: which use of it this is."""
+    weight: int = 0
+    """Sum of the |deltas| of the increments with an id, in a draft."""
+    senders: dict[str, int] = field(default_factory=dict)
+    """Tenants, and how much each of them holds of what waits until this draft has left."""
 
     def entries(self) -> int:
         """What it takes of the room in an envelope."""
@@ -31,3 +40,7 @@ class Batch:
         for item in self.keyed:
             found[item.counter] = found.get(item.counter, 0) + 1
         return found
+
+    def close(self, created: int) -> Envelope:
+        keyed, retried = tuple(self.keyed), bool(self.attempt)
+        return Envelope(self.id, self.sums, self.counts, keyed, created, self.increments, retried, self.attempt)

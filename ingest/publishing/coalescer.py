@@ -9,33 +9,12 @@ from itertools import islice
 from typing import Final
 
 from ingest.publishing.batch import Batch
-from shared.model.words import MAX_SUM, Envelope, Increment
+from shared.model.words import MAX_SUM, Increment
 
 MAX_ENTRIES: Final = 1_000
 """Counters and ids in one envelope: with its receipts, shards and configs it fits into one commit of any store."""
 LARGE: Final = 100
 """Counters of a batch that is not added one by one: that would cost more than it saves."""
-
-
-class Draft:
-    """An envelope that is still being filled, and the increments in it."""
-
-    __slots__ = ("attempt", "batch", "id", "senders", "weight")
-
-    def __init__(self, envelope_id: str, batch: Batch, attempt: str = "") -> None:
-        """`attempt`: where the id is a client's, which use of it this is."""
-        self.id = envelope_id
-        self.batch = batch
-        self.attempt = attempt
-        self.weight = 0
-        """Sum of the |deltas| of the increments with an id."""
-        self.senders: dict[str, int] = {}
-        """Tenants, and how much each of them holds of what waits until this draft has left."""
-
-    def close(self, created: int) -> Envelope:
-        batch = self.batch
-        keyed, retried = tuple(batch.keyed), bool(self.attempt)
-        return Envelope(self.id, batch.sums, batch.counts, keyed, created, retried, self.attempt)
 
 
 class Coalescer:
@@ -44,57 +23,55 @@ class Coalescer:
     def __init__(self, mint: Callable[[], str], max_entries: int = MAX_ENTRIES) -> None:
         self._mint = mint
         self._max_entries = max_entries
-        self._closed: deque[Draft] = deque()
-        self._open: Draft | None = None
+        self._closed: deque[Batch] = deque()
+        self._open: Batch | None = None
         self.waiting = 0
         """Increments that have not been taken."""
 
     def __bool__(self) -> bool:
         return self._open is not None or bool(self._closed)
 
-    def drafts(self) -> Iterator[Draft]:
+    def drafts(self) -> Iterator[Batch]:
         """All that have not been taken."""
         yield from self._closed
         if self._open is not None:
             yield self._open
 
-    def add(self, counter: str, total: int, count: int = 1) -> Draft:
+    def add(self, counter: str, total: int, count: int = 1) -> Batch:
         """`count` increments without an id that sum to `total`."""
         draft = self._open
-        if draft is None or draft.batch.entries() >= self._max_entries:
+        if draft is None or draft.entries() >= self._max_entries:
             draft = self._next()
-        batch = draft.batch
-        there = batch.sums.get(counter)
+        there = draft.sums.get(counter)
         if there is not None:
             if -MAX_SUM <= there + total <= MAX_SUM:
-                batch.counts[counter] = batch.counts.get(counter, 1) + count
+                draft.counts[counter] = draft.counts.get(counter, 1) + count
                 total += there
             else:
                 draft = self._next()
-                batch = draft.batch
                 there = None
         if there is None and count != 1:
-            batch.counts[counter] = count
-        batch.sums[counter] = total
-        batch.increments += count
+            draft.counts[counter] = count
+        draft.sums[counter] = total
+        draft.increments += count
         self.waiting += count
         return draft
 
-    def add_keyed(self, item: Increment) -> Draft:
+    def add_keyed(self, item: Increment) -> Batch:
         """One increment with an id."""
         draft = self._open
         weight = abs(item.delta)
-        if draft is None or draft.batch.entries() >= self._max_entries or draft.weight + weight > MAX_SUM:
+        if draft is None or draft.entries() >= self._max_entries or draft.weight + weight > MAX_SUM:
             draft = self._next()
         draft.weight += weight
-        draft.batch.keyed.append(item)
-        draft.batch.increments += 1
+        draft.keyed.append(item)
+        draft.increments += 1
         self.waiting += 1
         return draft
 
-    def add_batch(self, batch: Batch) -> list[Draft]:
+    def add_batch(self, batch: Batch) -> list[Batch]:
         """All of it; the drafts that hold it."""
-        drafts: dict[str, Draft] = {}
+        drafts: dict[str, Batch] = {}
         if len(batch.sums) >= LARGE:
             for part in self._divide(batch):
                 draft = self._join(part)
@@ -108,36 +85,38 @@ class Coalescer:
             drafts[draft.id] = draft
         return list(drafts.values())
 
-    def add_whole(self, batch: Batch, envelope_id: str) -> Draft:
+    def add_whole(self, batch: Batch, envelope_id: str) -> Batch:
         """All of it as one envelope, under the id that its client gave it. Ask `fits` before."""
-        return self._adopt(Draft(envelope_id, batch, self._mint()))
+        batch.id, batch.attempt = envelope_id, self._mint()
+        self._seal()
+        self._closed.append(batch)
+        self.waiting += batch.increments
+        return batch
 
     def fits(self, batch: Batch) -> bool:
         return batch.entries() <= self._max_entries
 
-    def take(self, limit: int) -> list[Draft]:
+    def take(self, limit: int) -> list[Batch]:
         """Up to `limit` drafts, oldest first."""
         if len(self._closed) < limit:
             self._seal()
         taken = [self._closed.popleft() for _ in range(min(limit, len(self._closed)))]
-        self.waiting -= sum(draft.batch.increments for draft in taken)
+        self.waiting -= sum(draft.increments for draft in taken)
         return taken
 
-    def _join(self, batch: Batch) -> Draft:
+    def _join(self, batch: Batch) -> Batch:
         """A large one: into the open draft if all its counters stand there, which saves their names; else the next."""
         draft = self._open
         self.waiting += batch.increments
-        if draft is None or not batch.sums.keys() <= draft.batch.sums.keys() or not _fit(draft.batch, batch):
-            self._seal()
-            self._open = draft = Draft(self._mint(), batch)
-            return draft
-        sums, counts = draft.batch.sums, draft.batch.counts
+        if draft is None or not batch.sums.keys() <= draft.sums.keys() or not _fit(draft, batch):
+            return self._next(batch)
+        sums, counts = draft.sums, draft.counts
         for name, total in batch.sums.items():
             sums[name] += total
             counts[name] = counts.get(name, 1) + 1
         for name, count in batch.counts.items():
             counts[name] += count - 1
-        draft.batch.increments += batch.increments
+        draft.increments += batch.increments
         return draft
 
     def _divide(self, batch: Batch) -> Iterator[Batch]:
@@ -149,15 +128,10 @@ class Coalescer:
             counts = {name: batch.counts[name] for name in some if name in batch.counts}
             yield Batch(some, counts, [], len(some) + sum(counts.values()) - len(counts))
 
-    def _adopt(self, draft: Draft) -> Draft:
+    def _next(self, batch: Batch | None = None) -> Batch:
         self._seal()
-        self._closed.append(draft)
-        self.waiting += draft.batch.increments
-        return draft
-
-    def _next(self) -> Draft:
-        self._seal()
-        self._open = draft = Draft(self._mint(), Batch())
+        self._open = draft = batch or Batch()
+        draft.id = self._mint()
         return draft
 
     def _seal(self) -> None:

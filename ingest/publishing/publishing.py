@@ -8,7 +8,7 @@ from typing import Final, NoReturn
 from ingest.access.tenants import LOCAL
 from ingest.publishing.admission import BYTES, OWN, Admission
 from ingest.publishing.batch import Batch
-from ingest.publishing.coalescer import Coalescer, Draft
+from ingest.publishing.coalescer import Coalescer
 from ingest.publishing.linger import Pace
 from shared.model.errors import (
     DamagedError,
@@ -63,13 +63,13 @@ class Publishing:
         self._coalescer = Coalescer(mint)
         self.admission = Admission(max_waiting, self._drafts)
         self._waiters: dict[str, list[asyncio.Future[None]]] = {}
-        self._flights: dict[asyncio.Task[None], list[Draft]] = {}
+        self._flights: dict[asyncio.Task[None], list[Batch]] = {}
         self._wake: asyncio.Handle | None = None
         self._loop = asyncio.get_running_loop()
         self._broken = asyncio.Event()
         self._damage: DamagedError | None = None
 
-    def add(self, counter: str, delta: int, tenant: str = LOCAL) -> Draft:
+    def add(self, counter: str, delta: int, tenant: str = LOCAL) -> Batch:
         """Add one increment. Call `durable` of its draft without awaiting anything in between."""
         admission = self.admission
         if admission.held < admission.easy:
@@ -81,13 +81,13 @@ class Publishing:
         self._schedule()
         return draft
 
-    def add_keyed(self, item: Increment, tenant: str = LOCAL) -> Draft:
+    def add_keyed(self, item: Increment, tenant: str = LOCAL) -> Batch:
         weight = 1 + (len(item.counter) + len(item.id or "")) // BYTES
         self.admission.enter(tenant, weight, {item.counter: 1}, self._clock.monotonic())
         draft = self._coalescer.add_keyed(item)
         return self._entered(draft, tenant, weight)
 
-    def add_batch(self, batch: Batch, tenant: str = LOCAL, weight: int = 0) -> list[Draft]:
+    def add_batch(self, batch: Batch, tenant: str = LOCAL, weight: int = 0) -> list[Batch]:
         """Add a batch. It weighs at least 1 per increment, and takes room until the last of its drafts is published."""
         weight = max(weight, batch.increments)
         self._enter(batch, tenant, weight)
@@ -95,7 +95,7 @@ class Publishing:
         self._entered(drafts[-1], tenant, weight)
         return drafts
 
-    def add_whole(self, batch: Batch, envelope_id: str, tenant: str = LOCAL, weight: int = 0) -> list[Draft]:
+    def add_whole(self, batch: Batch, envelope_id: str, tenant: str = LOCAL, weight: int = 0) -> list[Batch]:
         """Add a batch whose items without ids are one envelope, with the client's id. Check with `fits` before."""
         weight = max(weight, batch.increments, OWN)
         self._enter(batch, tenant, weight)
@@ -107,7 +107,7 @@ class Publishing:
     def fits(self, batch: Batch) -> bool:
         return self._coalescer.fits(batch)
 
-    def durable(self, draft: Draft) -> asyncio.Future[None]:
+    def durable(self, draft: Batch) -> asyncio.Future[None]:
         """A future that ends when the draft is durable. It has the error of the publish if that is not certain."""
         future: asyncio.Future[None] = self._loop.create_future()
         self._waiters.setdefault(draft.id, []).append(future)
@@ -134,12 +134,12 @@ class Publishing:
         counts = {} if admission.held + weight <= admission.easy else batch.by_counter()
         admission.enter(tenant, weight, counts, self._clock.monotonic())
 
-    def _entered(self, draft: Draft, tenant: str, weight: int) -> Draft:
+    def _entered(self, draft: Batch, tenant: str, weight: int) -> Batch:
         draft.senders[tenant] = draft.senders.get(tenant, 0) + weight
         self._schedule()
         return draft
 
-    def _drafts(self) -> Iterator[Draft]:
+    def _drafts(self) -> Iterator[Batch]:
         """All drafts that wait or are being published."""
         yield from self._coalescer.drafts()
         for drafts in self._flights.values():
@@ -184,7 +184,7 @@ class Publishing:
             elif self._wake is None:
                 self._wait(self._pace.look(self._loop.time()))
 
-    async def _publish(self, drafts: list[Draft]) -> None:
+    async def _publish(self, drafts: list[Batch]) -> None:
         created = int(self._clock.now() * 1000)
         begun = self._clock.monotonic()
         check = within(LONGEST_PUBLISH, self._clock)
@@ -193,7 +193,7 @@ class Publishing:
         try:
             self.awake.check()
             envelopes = [draft.close(created) for draft in drafts]
-            messages = [encode(one, draft.batch.increments) for one, draft in zip(envelopes, drafts, strict=True)]
+            messages = [encode(envelope) for envelope in envelopes]
             async with self._overlay.entered(envelopes):
                 await self._publisher.publish(messages, check)
                 published = True
@@ -206,11 +206,11 @@ class Publishing:
                 self._damage = error
                 self._broken.set()
             if not isinstance(failure, _NOT_TAKEN):
-                metrics.DOUBTFUL.inc(sum(draft.batch.increments for draft in drafts))
+                metrics.DOUBTFUL.inc(sum(draft.increments for draft in drafts))
         else:
             metrics.PUBLISH_SECONDS.observe(self._clock.monotonic() - begun)
             metrics.PUBLISHED.inc(len(drafts))
-            metrics.ACCEPTED.inc(sum(draft.batch.increments for draft in drafts))
+            metrics.ACCEPTED.inc(sum(draft.increments for draft in drafts))
         finally:
             metrics.WAITING.set(self._coalescer.waiting)
             for draft in drafts:

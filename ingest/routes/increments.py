@@ -16,7 +16,7 @@ from ingest.parsing import parse
 from ingest.parsing.json_object import BodyError
 from ingest.publishing.admission import weight_of
 from ingest.publishing.batch import Batch
-from ingest.publishing.coalescer import MAX_ENTRIES, Draft
+from ingest.publishing.coalescer import MAX_ENTRIES
 from ingest.publishing.publishing import Publishing
 from ingest.routes.receipt_status import Tracking
 from shared.counters.reader import Reader
@@ -95,7 +95,7 @@ class Writes:
             return Answer(orjson.dumps(answer))
         return _accepted(orjson.dumps(answer))
 
-    def _add(self, batch: Batch, key: str | None, tenant: str, weight: int) -> list[Draft]:
+    def _add(self, batch: Batch, key: str | None, tenant: str, weight: int) -> list[Batch]:
         """Add a batch. With a key, its items without ids become one envelope: its receipt makes the first body win."""
         if key is None or not batch.sums:
             return self._publishing.add_batch(batch, tenant, weight)
@@ -123,14 +123,14 @@ class _How:
         query.done()
 
 
-def add(publishing: Publishing, name: str, delta: int, client_id: str | None, caller: Caller) -> Draft:
+def add(publishing: Publishing, name: str, delta: int, client_id: str | None, caller: Caller) -> Batch:
     """Take one increment. It counts once its draft is durable; `OverloadedError` if there is no room for it."""
     if client_id is None:
         return publishing.add(name, delta, caller.tenant)
     return publishing.add_keyed(Increment(name, delta, client_id), caller.tenant)
 
 
-def answer_of(draft: Draft) -> bytes:
+def answer_of(draft: Batch) -> bytes:
     """The body of the answer to one increment that is durable."""
     return b'{"accepted":1,"receipt":"%b"}' % draft.id.encode()
 

@@ -12,7 +12,7 @@ from ingest.access.door import CALLER, Door
 from ingest.access.tenants import peer_of
 from ingest.http.problems import Problem, problem_of
 from ingest.http.requests import target_of
-from ingest.publishing.coalescer import Draft
+from ingest.publishing.batch import Batch
 from ingest.server.aiohttp_connection import Handler
 from ingest.server.connection_limit import Crowd
 from ingest.server.fast_path import Lane
@@ -42,7 +42,7 @@ class Connection(Patient):
     """Bytes of the current request that aiohttp still has to get. _UNKNOWN once that can't be told: then aiohttp gets
     all that comes.
     """
-    _draft: Draft | None
+    _draft: Batch | None
     """The draft with the request that is on the fast path."""
     _drains: bool
     """The answer to that request is written, but the client does not read it."""

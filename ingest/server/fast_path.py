@@ -18,7 +18,7 @@ from ingest.http.requests import name_of
 from ingest.http.responses import written
 from ingest.parsing import parse
 from ingest.parsing.json_object import BodyError
-from ingest.publishing.coalescer import Draft
+from ingest.publishing.batch import Batch
 from ingest.publishing.publishing import Publishing
 from ingest.routes.increments import ACCEPTED, add, answer_of
 from shared.model.words import flaw_of_id
@@ -81,7 +81,7 @@ class Lane:
             return None
         return line[1].decode(), head, body
 
-    def begin(self, post: Post, caller: Caller) -> tuple[Draft, asyncio.Future[None]]:
+    def begin(self, post: Post, caller: Caller) -> tuple[Batch, asyncio.Future[None]]:
         """Count the request. Raises what the handler of its route would; then nothing was counted."""
         path, head, body = post
         name = name_of(path[_PREFIX:])
@@ -93,7 +93,7 @@ class Lane:
         draft = add(self._publishing, name, delta, head.key if client_id is None else client_id, caller)
         return draft, self._publishing.durable(draft)
 
-    def end(self, draft: Draft, durable: asyncio.Future[None]) -> bytes | None:
+    def end(self, draft: Batch, durable: asyncio.Future[None]) -> bytes | None:
         """The bytes of the answer; None if the publish was cancelled, which leaves nothing to answer."""
         if durable.cancelled():
             return None

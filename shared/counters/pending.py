@@ -6,8 +6,8 @@ from dataclasses import replace
 from itertools import count
 from typing import Final
 
-from shared.model.parts import parts_of
-from shared.model.words import Entry, Envelope, View
+from shared.model.envelope import Envelope
+from shared.model.words import Entry, View
 
 _VERSIONS: Final = count(1)
 """Shared by all objects of this process: one that replaces another must never repeat a version."""
@@ -47,24 +47,22 @@ class Pending:
     def __contains__(self, number: int) -> bool:
         return number in self._messages
 
-    def add(self, number: int, envelope: Envelope, *, confirmed: bool = True, late: bool = False) -> Sequence[str]:
-        """Add a message and return the receipt keys of its parts. If two carry the same id, the lower number counts."""
+    def add(self, number: int, *envelopes: Envelope, confirmed: bool = True, late: bool = False) -> None:
+        """Add a message with these envelopes. If two messages carry the same id, the lower number counts."""
         if not confirmed:
             self._unconfirmed.add(number)
         if late:
             self._late.add(number)
         by_counter: dict[str, tuple[Entry, ...]] = {}
-        keys = []
-        for part in parts_of(envelope):
-            keys.append(part.key)
-            self._keys[part.key] = self._keys.get(part.key, 0) + 1
-            for counter, entry in part.entries():
+        keys = [envelope.key for envelope in envelopes]
+        for envelope in envelopes:
+            self._keys[envelope.key] = self._keys.get(envelope.key, 0) + 1
+            for counter, entry in envelope.entries():
                 by_counter[counter] = (*by_counter.get(counter, ()), entry)
         for counter, entries in by_counter.items():
             self._entries.setdefault(counter, {})[number] = entries
             self._views.pop(counter, None)
         self._messages[number] = (by_counter.keys(), keys)
-        return keys
 
     def add_unknown(self, number: int) -> None:
         """Add a message whose increments this process can't read."""

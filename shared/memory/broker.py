@@ -44,7 +44,7 @@ class MemoryBroker:
             self._last += 1
             self._messages[self._last] = held = _Held(message, int(self._clock.now() * 1000))
             try:
-                self.pending.add(self._last, decode(_delivery(self._last, held), "memory"))
+                self.pending.add(self._last, *decode(_delivery(self._last, held), "memory"))
             except UnreadableError:
                 continue
             except NewerError:

@@ -9,9 +9,9 @@ from typing import Final
 from shared.fleet.looks import Looks
 from shared.fleet.membership import UNKNOWN, Membership
 from shared.memory.overlay import MOST_ENTRIES, ProcessOverlay
+from shared.model.envelope import Envelope
 from shared.model.errors import TransientError
 from shared.model.fleet import LOOK_EVERY
-from shared.model.words import Envelope
 from shared.runtime.clock import Clock
 
 _log = logging.getLogger(__name__)

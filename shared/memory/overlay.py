@@ -7,7 +7,8 @@ from contextlib import asynccontextmanager
 from typing import Final
 
 from shared.counters.pending import Pending
-from shared.model.words import Envelope, View
+from shared.model.envelope import Envelope
+from shared.model.words import View
 from shared.runtime.clock import Clock
 
 _log = logging.getLogger(__name__)
@@ -29,8 +30,8 @@ class ProcessOverlay:
         self._pending = Pending(exact=exact)
         self._last = 0
         self._numbers: dict[str, set[int]] = {}
-        self._there: dict[int, tuple[Sequence[str], int, float]] = {}
-        """Receipt keys, number of entries and time of creation of each message, oldest first."""
+        self._there: dict[int, tuple[str, int, float]] = {}
+        """Receipt key, number of entries and time of creation of each envelope, oldest first."""
         self._entries = 0
         self._due: list[tuple[float, int]] = []
         self._full = False
@@ -88,21 +89,20 @@ class ProcessOverlay:
         while self._due and self._due[0][0] <= now and len(keys) < limit:
             _, number = heapq.heappop(self._due)
             if number in self._there:
-                its_keys, _, born = self._there[number]
-                keys.extend(its_keys)
+                key, _, born = self._there[number]
+                keys.append(key)
                 heapq.heappush(self._due, (now + max(now - born, PATIENCE), number))
         return keys
 
     def _add(self, envelope: Envelope, *, confirmed: bool) -> int:
         """Add an envelope. If it is confirmed at once it is late, since it may have been applied before it was here."""
         self._last = number = self._last + 1
-        keys = self._pending.add(number, envelope, confirmed=confirmed, late=confirmed)
+        self._pending.add(number, envelope, confirmed=confirmed, late=confirmed)
         entries = len(envelope.sums) + len(envelope.keyed)
         now = self._clock.monotonic()
-        self._there[number] = (keys, entries, now)
+        self._there[number] = (envelope.key, entries, now)
         self._entries += entries
-        for key in keys:
-            self._numbers.setdefault(key, set()).add(number)
+        self._numbers.setdefault(envelope.key, set()).add(number)
         heapq.heappush(self._due, (now + PATIENCE, number))
         self._drop_oldest()
         return number
@@ -119,11 +119,10 @@ class ProcessOverlay:
         self._pending.withdraw(number)
 
     def _unlist(self, number: int) -> None:
-        keys, entries, _ = self._there.pop(number)
+        key, entries, _ = self._there.pop(number)
         self._entries -= entries
         if self._full and self._entries < self._most_entries // 2:
             self._full = False
-        for key in keys:
-            self._numbers[key].discard(number)
-            if not self._numbers[key]:
-                del self._numbers[key]
+        self._numbers[key].discard(number)
+        if not self._numbers[key]:
+            del self._numbers[key]

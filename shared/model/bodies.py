@@ -1,9 +1,9 @@
-"""Owns what a dead receipt keeps of a part of an envelope: enough to read it as pending, and to replay it. Pure.
+"""Owns what a dead receipt keeps of an envelope: enough to read it as pending, and to replay it. Pure.
 
 The names of the counters stand beside the body, because stores find the receipt by them. The body is JSON: the sum of
 each counter, in the order of the names; the increments with an id, each by its counter's place, its delta and its
-receipt key; and what people want to know of it. A part has at most 1,000 counters and ids, so names and body stay below
-the 1 MiB that an entity can have.
+receipt key; and what people want to know of it. An envelope has at most 1,000 counters and ids, so names and body stay
+below the 1 MiB that an entity can have.
 """
 
 from collections.abc import Iterable
@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 import orjson
 
 from shared.model import notes
-from shared.model.parts import Part
+from shared.model.envelope import Envelope
 from shared.model.words import Delivery, Entry, Increment, Letter, Message, Receipt
 
 MOST_REASON: Final = 500
@@ -29,37 +29,27 @@ _CREATED: Final = "c"
 class Body(NamedTuple):
     """A dead receipt, read."""
 
-    part: Part
+    envelope: Envelope
     sure_until: int
     """Milliseconds since 1970, if not 0: later than that, nobody can say whether its ids were counted elsewhere."""
-    created: int
-    """Milliseconds since 1970, by the clock of whoever made the envelope."""
     letter: Letter
     """As a dead letter: without data, called after the receipt, and without a token, since no broker holds it."""
 
 
-class Origin(NamedTuple):
-    """Where a part comes from."""
-
-    published: int
-    created: int
-    sure_until: int
-
-
-def with_body(dead: Receipt, part: Part, reason: str, origin: Origin) -> Receipt:
-    """The dead receipt of this part, which keeps it and never expires."""
-    counters = tuple(sorted(part.counters()))
+def with_body(dead: Receipt, envelope: Envelope, reason: str, published: int, sure_until: int = 0) -> Receipt:
+    """The dead receipt of this envelope, which keeps it and never expires. `sure_until`: see `Body`."""
+    counters = tuple(sorted(envelope.counters()))
     place = {counter: number for number, counter in enumerate(counters)}
     body: dict[str, Any] = {
-        _SUMS: [part.sums.get(counter) for counter in counters],
-        _PUBLISHED: origin.published,
-        _CREATED: origin.created,
+        _SUMS: [envelope.sums.get(counter) for counter in counters],
+        _PUBLISHED: published,
+        _CREATED: envelope.created,
         _REASON: reason[:MOST_REASON],
     }
-    if part.keyed:
-        body[_KEYED] = [[place[item.counter], item.delta, key] for key, item in part.keyed]
-        body[_UNTIL] = origin.sure_until
-    if part.retried:
+    if envelope.keyed:
+        body[_KEYED] = [[place[item.counter], item.delta, item.key] for item in envelope.keyed]
+        body[_UNTIL] = sure_until
+    if envelope.retried:
         body[_RETRIED] = True
     return dead._replace(expires=0, counters=counters, body=orjson.dumps(body))
 
@@ -67,16 +57,18 @@ def with_body(dead: Receipt, part: Part, reason: str, origin: Origin) -> Receipt
 def read(receipt: Receipt) -> Body:
     body: dict[str, Any] = orjson.loads(receipt.body)
     note = notes.read(receipt.note)
-    part = Part(
-        key=receipt.key,
+    envelope = Envelope(
+        id="",
         sums={name: delta for name, delta in zip(receipt.counters, body[_SUMS], strict=True) if delta is not None},
-        keyed=tuple((key, Increment(receipt.counters[place], delta)) for place, delta, key in body.get(_KEYED, ())),
+        keyed=tuple(Increment(receipt.counters[at], delta, receipt=key) for at, delta, key in body.get(_KEYED, ())),
+        created=body[_CREATED],
         retried=body.get(_RETRIED, False),
-        increments=note.tally.dead or len(body[_SUMS]),  # very old notes say nothing
         attempt=note.attempt,
+        receipt=receipt.key,
+        increments=note.tally.dead or len(body[_SUMS]),  # very old notes say nothing
     )
     delivery = Delivery("", Message(b""), receipt.key, body[_PUBLISHED])
-    return Body(part, body.get(_UNTIL, 0), body[_CREATED], Letter(delivery, body[_REASON]))
+    return Body(envelope, body.get(_UNTIL, 0), Letter(delivery, body[_REASON]))
 
 
 def entries(receipts: Iterable[Receipt], counter: str) -> tuple[tuple[Entry, ...], int]:
@@ -84,8 +76,8 @@ def entries(receipts: Iterable[Receipt], counter: str) -> tuple[tuple[Entry, ...
     found = []
     until = 0
     for body in map(read, receipts):
-        keyed = tuple([(key, item.delta) for key, item in body.part.keyed if item.counter == counter])
-        found.append(Entry(body.part.key, body.part.sums.get(counter, 0), keyed))
+        keyed = tuple([(item.key, item.delta) for item in body.envelope.keyed if item.counter == counter])
+        found.append(Entry(body.envelope.key, body.envelope.sums.get(counter, 0), keyed))
         if keyed and body.sure_until:
             until = min(until or body.sure_until, body.sure_until)
     return tuple(found), until

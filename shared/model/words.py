@@ -7,13 +7,14 @@ from typing import Final, NamedTuple
 
 from shared.model.bounds import Bounds
 from shared.model.foreign import Mark
+from shared.model.receipts import key_of_increment
 
 MAX_NAME_BYTES: Final = 400
 MAX_ID_BYTES: Final = 1_000
 MAX_DELTA: Final = 2**53 - 1
 """The largest |delta| of one increment: what every JSON client can say exactly."""
 MAX_SUM: Final = 2**61
-"""The largest |sum| of a counter's increments without an id in an envelope, and of the |deltas| with one in a part."""
+"""The largest |sum| of a counter's increments without an id in an envelope, and of the |deltas| with one."""
 SHARD_FULL: Final = 2**62 - 1
 """A shard of a larger |count| is not added to any more, so that it can't leave int64."""
 
@@ -70,33 +71,13 @@ class Increment(NamedTuple):
     counter: str
     delta: int = 1
     id: str | None = None
+    receipt: str = ""
+    """Its receipt key, if the id is not known."""
 
-
-@dataclass(frozen=True, slots=True)
-class Envelope:
-    """What travels as one message: sums per counter, and, kept apart, the increments with an id of their own."""
-
-    id: str
-    """Its identity for ever: the receipt is made from it. Equal for each copy. Ours are printable ASCII."""
-    sums: Mapping[str, int]
-    counts: Mapping[str, int] = field(default_factory=dict)
-    """How many increments stand in a sum, where that is not 1."""
-    keyed: tuple[Increment, ...] = ()
-    created: int = 0
-    """Milliseconds since 1970, when it was made."""
-    retried: bool = False
-    """Its id is a client's, so another envelope of this id may have been published before."""
-    attempt: str = ""
-    """Where it is `retried`: which use of its id this is. Copies of one message have one; a second use has another."""
-    foreign: bool = False
-    """Somebody else published it, so no ingest has counted it as accepted."""
-
-    def increments(self) -> int:
-        """How many increments it carries."""
-        return len(self.sums) + sum(self.counts.values()) - len(self.counts) + len(self.keyed)
-
-    def counters(self) -> set[str]:
-        return {*self.sums, *(item.counter for item in self.keyed)}
+    @property
+    def key(self) -> str:
+        """Of its receipt."""
+        return self.receipt or key_of_increment(self.counter, self.id or "")
 
 
 @dataclass(frozen=True, slots=True)

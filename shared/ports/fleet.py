@@ -3,8 +3,8 @@
 from collections.abc import AsyncIterator, Callable, Collection
 from typing import NamedTuple, Protocol
 
+from shared.model.envelope import Envelope
 from shared.model.fleet import Fleet
-from shared.model.words import Envelope
 
 
 class FleetLook(NamedTuple):

@@ -4,7 +4,8 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Protocol
 
-from shared.model.words import Envelope, View
+from shared.model.envelope import Envelope
+from shared.model.words import View
 
 
 class Overlay(Protocol):

@@ -11,9 +11,10 @@ from typing import Final
 from uuid import uuid4
 
 from shared.counters.pending import Pending
+from shared.model.envelope import Envelope
 from shared.model.errors import OverloadedError
-from shared.model.words import Envelope, View
-from shared.redis.entries import Attempt, pieces_of
+from shared.model.words import View
+from shared.redis.entries import Attempt
 
 FIRST_LOOK: Final = 2.0
 """Seconds until Redis is asked whether another process has settled an attempt. They double with each look."""
@@ -46,8 +47,7 @@ class Copy:
         attempts = []
         for envelope in envelopes:
             number = next(self._numbers)
-            pieces = tuple(pieces_of(envelope, f"{self._process}.{number}", published))
-            attempt = Attempt(number, envelope, pieces, now)
+            attempt = Attempt(number, envelope, f"{self._process}.{number}", published, now)
             self._hold(attempt)
             self._pending.add(number, envelope, confirmed=False)
             attempts.append(attempt)
@@ -115,16 +115,14 @@ class Copy:
     def _hold(self, attempt: Attempt) -> None:
         self._attempts[attempt.number] = attempt
         self.entries += attempt.entries
-        for piece in attempt.pieces:
-            self._by_key.setdefault(piece.key, set()).add(attempt.number)
+        self._by_key.setdefault(attempt.envelope.key, set()).add(attempt.number)
         attempt.wait = FIRST_LOOK
         heapq.heappush(self._due, (attempt.born + FIRST_LOOK, attempt.number))
 
     def _let_go(self, attempt: Attempt) -> None:
         del self._attempts[attempt.number]
         self.entries -= attempt.entries
-        for piece in attempt.pieces:
-            numbers = self._by_key[piece.key]
-            numbers.discard(attempt.number)
-            if not numbers:
-                del self._by_key[piece.key]
+        numbers = self._by_key[attempt.envelope.key]
+        numbers.discard(attempt.number)
+        if not numbers:
+            del self._by_key[attempt.envelope.key]

@@ -1,32 +1,16 @@
-"""Owns how entries are written to Redis, one piece for each part of an envelope, and how they are read back. Pure."""
+"""Owns how entries are written to Redis, one attempt for each try to publish an envelope, and read back. Pure."""
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import orjson
 
-from shared.model.parts import parts_of
-from shared.model.words import Entry, Envelope
+from shared.model.envelope import Envelope
+from shared.model.words import Entry
 
 MOST_IN_ONE_STEP: Final = 2_000
 """About how many entries one script writes. Other clients of Redis wait meanwhile."""
-
-
-@dataclass(frozen=True, slots=True)
-class Piece:
-    """One part of an envelope, in one attempt to publish it."""
-
-    key: str
-    """The key of its receipt."""
-    attempt: str
-    published: int
-    """When it is published, or earlier: milliseconds since 1970 by the store's clock."""
-    payload: bytes
-    counters: int
-
-    def arguments(self) -> tuple[str, str, int, bytes]:
-        return self.key, self.attempt, self.published, self.payload
 
 
 @dataclass(slots=True, eq=False)
@@ -35,26 +19,32 @@ class Attempt:
 
     number: int
     envelope: Envelope
-    pieces: tuple[Piece, ...]
+    name: str
+    """In Redis, and of this attempt alone."""
+    published: int
+    """Not later than the attempt: milliseconds since 1970 by the store's clock."""
     born: float
     confirmed: bool = False
     wait: float = 0.0
     """Seconds until this process looks again whether it has been settled."""
+    payload: bytes = field(init=False)
     entries: int = field(init=False)
 
     def __post_init__(self) -> None:
-        self.entries = sum(piece.counters for piece in self.pieces)
+        entries = dict(self.envelope.entries())
+        self.payload = orjson.dumps({name: _body(entry) for name, entry in entries.items()})
+        self.entries = len(entries)
+
+    def place(self) -> tuple[str, str]:
+        """Where it stands in Redis: the receipt key of its envelope, and its name."""
+        return self.envelope.key, self.name
+
+    def arguments(self) -> tuple[str, str, int, bytes]:
+        return *self.place(), self.published, self.payload
 
     def rename(self) -> None:
         """Give it a name under which nothing is in Redis."""
-        self.pieces = tuple(replace(piece, attempt=f"{piece.attempt}r") for piece in self.pieces)
-
-
-def pieces_of(envelope: Envelope, attempt: str, published: int) -> Iterator[Piece]:
-    for number, part in enumerate(parts_of(envelope)):
-        entries = dict(part.entries())
-        payload = orjson.dumps({name: _body(entry) for name, entry in entries.items()})
-        yield Piece(part.key, f"{attempt}.{number}", published, payload, len(entries))
+        self.name += "r"
 
 
 def _body(entry: Entry) -> str:
@@ -98,15 +88,15 @@ def _by_arrival(found: tuple[int, Entry]) -> int:
     return found[0]
 
 
-def in_steps(pieces: Iterable[Piece]) -> Iterator[list[Piece]]:
-    """Divide the pieces into steps, so that none blocks Redis for long."""
-    some: list[Piece] = []
+def in_steps(attempts: Iterable[Attempt]) -> Iterator[list[Attempt]]:
+    """Divide the attempts into steps, so that none blocks Redis for long."""
+    some: list[Attempt] = []
     entries = 0
-    for piece in pieces:
-        if some and entries + piece.counters > MOST_IN_ONE_STEP:
+    for attempt in attempts:
+        if some and entries + attempt.entries > MOST_IN_ONE_STEP:
             yield some
             some, entries = [], 0
-        some.append(piece)
-        entries += piece.counters
+        some.append(attempt)
+        entries += attempt.entries
     if some:
         yield some

@@ -8,7 +8,7 @@ import asyncio
 import logging
 from collections.abc import Iterable, Sequence
 from itertools import chain
-from typing import Any, Final
+from typing import Final
 from uuid import uuid4
 
 from shared.fleet.looks import Looks
@@ -18,7 +18,7 @@ from shared.model.fleet import Fleet, NamedOverlay
 from shared.ports.fleet import FleetLook, Rows
 from shared.redis import scripts
 from shared.redis.copy import Copy
-from shared.redis.entries import Attempt, Piece, in_steps
+from shared.redis.entries import Attempt, in_steps
 from shared.redis.links import AwayError
 from shared.redis.member_scripts import FENCE
 from shared.redis.naming import Naming
@@ -145,7 +145,7 @@ class Member:
         self.overlay = overlay
         written = set[int]()
         while left := [attempt for attempt in self._copy.confirmed() if attempt.number not in written]:
-            for step in in_steps(piece for attempt in left for piece in attempt.pieces):
+            for step in in_steps(left):
                 await self._write(overlay, step, confirmed=True, again=True)
             written.update(attempt.number for attempt in left)
         try:
@@ -165,10 +165,11 @@ class Member:
             await self._owe()
         self._fenced = False
 
-    async def _write(self, overlay: NamedOverlay, pieces: Iterable[Piece], *, confirmed: bool, again: bool) -> bool:
-        """Write the pieces. Returns whether this process was fenced, which ends if it writes `again`."""
+    async def _write(self, overlay: NamedOverlay, some: Iterable[Attempt], *, confirmed: bool, again: bool) -> bool:
+        """Write the attempts. Returns whether this process was fenced, which ends if it writes `again`."""
         head = (self.membership.id, int(confirmed), int(again))
-        reply = await self._server.ask(scripts.WRITE, overlay, *head, *_flat(pieces), looking=again)
+        flat = chain.from_iterable(attempt.arguments() for attempt in some)
+        reply = await self._server.ask(scripts.WRITE, overlay, *head, *flat, looking=again)
         if reply[0] != b"ok":
             if self.overlay == overlay:
                 self.lose()
@@ -181,7 +182,7 @@ class Member:
         overlay = self.overlay
         if overlay is None:
             return False
-        for step in in_steps(piece for attempt in attempts for piece in attempt.pieces):
+        for step in in_steps(attempts):
             await self._write(overlay, step, confirmed=confirmed, again=False)
         return self.overlay == overlay
 
@@ -242,14 +243,11 @@ class Member:
             due = self._copy.due(self._clock.monotonic(), 500)
             if not due:
                 return
-            places = [(attempt, piece) for attempt in due for piece in attempt.pieces]
-            flat = chain.from_iterable((piece.key, piece.attempt) for _, piece in places)
+            flat = chain.from_iterable(attempt.place() for attempt in due)
             reply = await self._server.ask(scripts.GONE, overlay, *flat)
             if reply[0] != b"ok" or self.overlay != overlay or self.membership.state != JOINED:
                 return
-            gone = set(reply[2])
-            left = {attempt.number for place, (attempt, _) in enumerate(places) if place not in gone}
-            self._copy.gone([attempt for attempt in due if attempt.number not in left], int(reply[1]))
+            self._copy.gone([due[place] for place in reply[2]], int(reply[1]))
 
     async def leave(self) -> None:
         """Remove the record if nothing that was answered is pending. Otherwise other processes remove it later."""
@@ -261,7 +259,3 @@ class Member:
             settled = self.membership.state == OWES and self.membership.found is None and not self._copy.confirmed()
         if settled:
             await self.membership.leave()
-
-
-def _flat(pieces: Iterable[Piece]) -> Iterable[Any]:
-    return chain.from_iterable(piece.arguments() for piece in pieces)

@@ -13,10 +13,11 @@ from typing import Any, Final, NamedTuple
 
 from shared.fleet.looks import Looks
 from shared.fleet.membership import Membership
+from shared.model.envelope import Envelope
 from shared.model.errors import TransientError
 from shared.model.fleet import NamedOverlay
 from shared.model.promises import Ages
-from shared.model.words import Envelope, View
+from shared.model.words import View
 from shared.redis import scripts
 from shared.redis.ages import Ask, KnownPromises
 from shared.redis.copy import Copy
@@ -199,7 +200,7 @@ class RedisOverlay:
         """Withdraw from the copy now, from Redis soon. What stays there counts only if its envelope was published."""
         for attempt in attempts:
             self._copy.withdraw(attempt)
-            self._withdrawn += [(piece.key, piece.attempt) for piece in attempt.pieces]
+            self._withdrawn.append(attempt.place())
         del self._withdrawn[:-MOST_WITHDRAWN]
         if self._server.up:
             self._server.wake.set()
@@ -240,7 +241,7 @@ class RedisOverlay:
                 if reply[0] == b"ok":
                     return [key.decode() for key in reply[1]]
         due = self._copy.due(self._clock.monotonic(), limit)
-        return [piece.key for attempt in due for piece in attempt.pieces]
+        return [attempt.envelope.key for attempt in due]
 
     def check(self) -> None:
         """Raise `OverloadedError` if `entered` would raise it now."""

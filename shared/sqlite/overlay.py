@@ -109,7 +109,7 @@ class SqliteOverlay(KeptByBroker):
         self._last_message = seq
         delivery = Delivery("", Message(data, orjson.loads(attributes)), str(seq), published)
         try:
-            self._pending.add(seq, decode(delivery, self._topic))
+            self._pending.add(seq, *decode(delivery, self._topic))
         except UnreadableError:
             return  # the flusher buries it
         except NewerError:

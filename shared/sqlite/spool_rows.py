@@ -8,8 +8,9 @@ from typing import Any, Final
 
 import orjson
 
+from shared.model.envelope import Envelope
 from shared.model.errors import UnreadableError
-from shared.model.words import Delivery, Envelope, Message
+from shared.model.words import Delivery, Message
 from shared.sqlite.database import translate
 from shared.wire.codec import decode
 
@@ -37,7 +38,8 @@ class SpoolRows:
             for seq, data, attributes, published in rows:
                 delivery = Delivery("", Message(data, orjson.loads(attributes)), str(seq), published)
                 try:
-                    yield decode(delivery, self._topic), published
+                    for envelope in decode(delivery, self._topic):
+                        yield envelope, published
                 except UnreadableError:  # a newer version wrote it
                     self._unreadable = True
                 self._read_to = seq

@@ -4,12 +4,12 @@ from typing import Any, Final
 
 import orjson
 
+from shared.model.envelope import Envelope, divided
 from shared.model.errors import NewerError, UnreadableError
 from shared.model.words import (
     MAX_ID_BYTES,
     MAX_SUM,
     Delivery,
-    Envelope,
     Increment,
     Message,
     flaw_of_delta,
@@ -29,8 +29,7 @@ LAST_INSTANT: Final = 253_402_300_799_999
 """Milliseconds since 1970: the end of the year 9999, the last that can be shown as a date."""
 
 
-def encode(envelope: Envelope, increments: int | None = None) -> Message:
-    """`increments`: how many it carries, if that is known; counting them takes a while."""
+def encode(envelope: Envelope) -> Message:
     data: dict[str, Any] = {"counters": envelope.sums, "created": envelope.created}
     if envelope.counts:
         data["counts"] = envelope.counts
@@ -48,13 +47,13 @@ def encode(envelope: Envelope, increments: int | None = None) -> Message:
     if envelope.attempt:
         attributes[ATTEMPT] = envelope.attempt
     once = envelope.id if envelope.retried else None
-    return Message(orjson.dumps(data), attributes, once, envelope.increments() if increments is None else increments)
+    return Message(orjson.dumps(data), attributes, once, envelope.increments)
 
 
-def decode(delivery: Delivery, topic: str) -> Envelope:
-    """Any message on the topic as an envelope; `UnreadableError` says what is wrong with it. `NewerError`: it is ours,
-    of a version that is not known here. Taken for one of another publisher it would have another receipt, and count
-    twice.
+def decode(delivery: Delivery, topic: str) -> tuple[Envelope, ...]:
+    """The envelopes of any message on the topic: one, or several if it is too large for one commit. `UnreadableError`
+    says what is wrong with it. `NewerError`: it is ours, of a version that is not known here. Taken for one of another
+    publisher it would have another receipt, and count twice.
     """
     message = delivery.message
     type_ = message.attributes.get("ce-type", "")
@@ -73,7 +72,7 @@ def decode(delivery: Delivery, topic: str) -> Envelope:
         for name in ("created", "counts"):
             data.pop(name, None)
     sums, keyed = _increments(data, MAX_SUM if ours else None)
-    return Envelope(
+    whole = Envelope(
         id=envelope_id,
         sums=sums,
         counts=_counts(data.get("counts", {}), sums),
@@ -83,6 +82,7 @@ def decode(delivery: Delivery, topic: str) -> Envelope:
         attempt=attempt if retried else "",
         foreign=not ours,
     )
+    return divided(whole)
 
 
 def increments_of(message: Message) -> int:
@@ -90,7 +90,7 @@ def increments_of(message: Message) -> int:
     if message.increments is not None:
         return message.increments
     try:
-        return decode(Delivery("", message, "", 0), "").increments()
+        return sum(envelope.increments for envelope in decode(Delivery("", message, "", 0), ""))
     except (UnreadableError, NewerError):
         return 0
 

@@ -16,8 +16,9 @@ from countersink.commands.dead_letters import _Desk, _replay
 from countersink.process.run import flusher_of
 from shared.config.settings import Settings
 from shared.memory.overlay import ProcessOverlay
+from shared.model.envelope import Envelope
 from shared.model.receipts import key_of_envelope
-from shared.model.words import Balance, Commit, Entry, Envelope, Increment, Message, Receipt
+from shared.model.words import Balance, Commit, Entry, Increment, Message, Receipt
 from shared.runtime.clock import SystemClock
 from shared.runtime.supervise import Stop
 from shared.sqlite.letters import SqliteDeadLetters

@@ -7,7 +7,8 @@ from dataclasses import replace
 
 from shared.memory.broker import MemoryBroker, MemoryOverlay
 from shared.memory.overlay import ProcessOverlay
-from shared.model.words import Delivery, Envelope, Message, View
+from shared.model.envelope import Envelope
+from shared.model.words import Delivery, Message, View
 from shared.ports.broker import Check, at_any_time
 
 

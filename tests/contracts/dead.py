@@ -4,22 +4,20 @@ import asyncio
 from typing import Final
 
 from shared.model import bodies
+from shared.model.envelope import Envelope
 from shared.model.errors import AlreadyAppliedError
-from shared.model.parts import Part
 from shared.model.words import DEAD, DROPPED, Commit, Entry, Increment, Receipt, ShardAdd, Total
 from shared.ports.store import Store
 from tests.contracts.guards import guard, setting
 from tests.contracts.store import LATER, commit, total
 
 UNTIL: Final = 2**40
-X: Final = ("ix", Increment("a", 10))
+X: Final = Increment("a", 10, receipt="ix")
 
 
-def dead(
-    key: str, sums: dict[str, int], *keyed: tuple[str, Increment], why: str = "because", until: int = UNTIL
-) -> Receipt:
-    part = Part(key, sums, keyed, retried=False, increments=len(sums) + len(keyed))
-    return bodies.with_body(Receipt(key, LATER, DEAD), part, why, bodies.Origin(5, 4, until))
+def dead(key: str, sums: dict[str, int], *keyed: Increment, why: str = "because", until: int = UNTIL) -> Receipt:
+    envelope = Envelope("", sums, {}, keyed, 4, receipt=key)
+    return bodies.with_body(Receipt(key, LATER, DEAD), envelope, why, 5, until)
 
 
 def buried(*receipts: Receipt) -> Commit:
@@ -60,7 +58,7 @@ class DeadContract:
         assert (found.dead, settled) == ((Entry("k", 5),), {"k"})
 
     async def test_ids_are_asked_for_at_the_same_instant(self, store: Store) -> None:
-        await store.apply(buried(dead("k", {}, X, ("iy", Increment("a", 100)))))
+        await store.apply(buried(dead("k", {}, X, Increment("a", 100, receipt="iy"))))
         assert (await look(store))[1] == set()
         async with store.snapshot() as snapshot:
             await store.apply(commit(("a", 10), keys=("ix",)))
@@ -161,11 +159,11 @@ class DeadContract:
 
     async def test_the_largest_part_is_kept_whole(self, store: Store) -> None:
         names = [f"{number:04}" + "\N{SNOWMAN}" * 132 for number in range(1_000)]
-        keyed = tuple((f"i{number:064}", Increment(name, -(2**52))) for number, name in enumerate(names))
+        keyed = tuple(Increment(name, -(2**52), receipt=f"i{number:064}") for number, name in enumerate(names))
         await store.apply(buried(dead("k", {}, *keyed)))
-        assert (await look(store, names[999]))[0].dead == (Entry("k", 0, ((keyed[999][0], -(2**52)),)),)
+        assert (await look(store, names[999]))[0].dead == (Entry("k", 0, ((keyed[999].key, -(2**52)),)),)
         (kept,) = await store.dead("", 10)
-        assert sorted(bodies.read(kept).part.keyed) == sorted(keyed)
+        assert sorted(bodies.read(kept).envelope.keyed) == sorted(keyed)
 
     async def test_sets_and_burials_do_not_take_each_other_away(self, store: Store) -> None:
         await store.apply(setting("first", 5, await guard(store)))

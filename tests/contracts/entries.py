@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 import pytest
 
+from shared.model.envelope import Envelope, divided
 from shared.model.errors import TransientError
-from shared.model.parts import parts_of
 from shared.model.receipts import key_of_envelope, key_of_increment
-from shared.model.words import MAX_SUM, Entry, Envelope, Increment, View
+from shared.model.words import MAX_SUM, Entry, Increment, View
 from shared.ports.overlay import Overlay
 
 PATIENCE = 10.0
@@ -220,9 +220,9 @@ class EntriesContract:
 
     async def test_a_large_envelope_stands_there_in_parts(self, written: Written) -> None:
         large = Envelope("large", {f"n{number}": number for number in range(2_100)}, {}, (Increment("n0", 7, "x"),))
-        parts = [*parts_of(large)]
+        parts = divided(large)
         assert len(parts) > 1
-        await enter(written.overlay, large, PLAIN)
+        await enter(written.overlay, *parts, PLAIN)
         views = await written.elsewhere.view([*large.sums])
         assert {entry.key for found in views.values() for entry in found.entries} == {part.key for part in parts}
         assert all(sum(e.delta for e in views[name].entries) == total for name, total in large.sums.items())

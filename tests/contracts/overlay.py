@@ -4,9 +4,9 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from shared.model.parts import parts_of
+from shared.model.envelope import Envelope, divided
 from shared.model.receipts import key_of_envelope, key_of_increment
-from shared.model.words import Delivery, Entry, Envelope, Increment, Message, View
+from shared.model.words import Delivery, Entry, Increment, Message, View
 from shared.ports.broker import Publisher, Subscription
 from shared.ports.overlay import Overlay
 from shared.wire.codec import encode
@@ -201,7 +201,7 @@ class OverlayContract:
 
     async def test_a_large_envelope_stands_there_in_parts(self, accepted: Accepted) -> None:
         large = Envelope("large", {f"n{number}": number for number in range(2_100)}, {}, (Increment("n0", 7, "x"),))
-        parts = [*parts_of(large)]
+        parts = divided(large)
         assert len(parts) > 1
         await publish(accepted, large)
         views = await accepted.overlay.view([*large.sums])

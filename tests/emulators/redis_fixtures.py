@@ -19,9 +19,9 @@ from shared.fleet.looks import Looks
 from shared.fleet.membership import Membership, new_member
 from shared.memory.fleet import MemoryFleetBook
 from shared.memory.store import MemoryStore
+from shared.model.envelope import Envelope
 from shared.model.fleet import Fleet as FleetWords
 from shared.model.receipts import key_of_envelope
-from shared.model.words import Envelope
 from shared.ports.fleet import SpoolFile
 from shared.redis.overlay import RedisOverlay
 from shared.runtime.clock import SystemClock

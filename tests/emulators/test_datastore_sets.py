@@ -10,9 +10,10 @@ from shared.counters.setter import DELETE, RESET, SET, Change, ChangeRequest, Se
 from shared.google.datastore.store import DatastoreStore
 from shared.memory.overlay import ProcessOverlay
 from shared.model import notes
+from shared.model.envelope import Envelope
 from shared.model.errors import AlreadyAppliedError, TransientError
 from shared.model.receipts import DAY, key_of_envelope
-from shared.model.words import Commit, Envelope, Receipt, ShardAdd, Tally
+from shared.model.words import Commit, Receipt, ShardAdd, Tally
 from tests.contracts.store import LATER
 from tests.emulators.datastore_fixtures import Datastore
 

@@ -8,7 +8,8 @@ from flusher.flush.flusher import Flusher
 from flusher.flush.policy import FlushPolicy
 from shared.memory.overlay import ProcessOverlay
 from shared.memory.store import MemoryStore
-from shared.model.words import Envelope, Message
+from shared.model.envelope import Envelope
+from shared.model.words import Message
 from shared.runtime.clock import SystemClock
 from shared.runtime.supervise import Stop
 from shared.wire.codec import encode

@@ -7,8 +7,9 @@ from dataclasses import replace
 import pytest
 from google.pubsub_v1 import types
 
+from shared.model.envelope import Envelope
 from shared.model.errors import TransientError
-from shared.model.words import Delivery, Envelope
+from shared.model.words import Delivery
 from shared.ports.broker import Subscription
 from shared.wire.codec import decode, encode
 from tests.contracts.broker import LONG, message, numbers, pull, pull_all, tokens
@@ -38,7 +39,7 @@ async def test_a_publish_whose_answer_was_lost_is_one_envelope(pubsub: Pubsub, n
     await publishing
     held += await pull_all(subscription, 1)
     assert len({delivery.message_id for delivery in held}) == 2
-    assert {decode(delivery, "t").id for delivery in held} == {"e-1"}
+    assert {decode(delivery, "t")[0].id for delivery in held} == {"e-1"}
 
 
 async def test_a_publish_that_nobody_answers_fails_in_time_and_may_have_happened(

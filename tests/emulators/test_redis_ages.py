@@ -11,9 +11,10 @@ from shared.counters.reader import Reader
 from shared.fleet.looks import Looks
 from shared.fleet.membership import Membership, new_member
 from shared.memory.store import MemoryStore
+from shared.model.envelope import Envelope
 from shared.model.promises import Promise, promised
 from shared.model.receipts import DAY, HOUR
-from shared.model.words import Commit, Envelope, Receipt, ShardAdd
+from shared.model.words import Commit, Receipt, ShardAdd
 from shared.redis.overlay import RedisOverlay
 from shared.runtime.clock import SystemClock
 from shared.sqlite.database import Database

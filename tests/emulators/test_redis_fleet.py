@@ -11,10 +11,11 @@ import pytest
 from shared.config.settings import Settings
 from shared.counters.reader import Reader
 from shared.fleet.membership import JOINED, OWES
+from shared.model.envelope import Envelope, divided
 from shared.model.errors import OverloadedError, SettingsError, TransientError
 from shared.model.fleet import Fleet as FleetWords
 from shared.model.fleet import NamedOverlay
-from shared.model.words import Commit, Envelope, Receipt, ShardAdd
+from shared.model.words import Commit, Receipt, ShardAdd
 from shared.redis.links import AwayError, Script
 from shared.redis.member import Member
 from shared.redis.member_scripts import FENCE
@@ -604,7 +605,7 @@ async def test_a_large_envelope_is_whole_though_redis_began_anew_meanwhile(
         return member.overlay not in {None, before} and member.membership.state == JOINED
 
     monkeypatch.setattr(server, "ask", disturbed)
-    async with one.entered([Envelope("large", {f"n{number}": 1 for number in range(3_500)})]):
+    async with one.entered(divided(Envelope("large", {f"n{number}": 1 for number in range(3_500)}))):
         pass
     await until_exact(two)
     views = await two.view([f"n{number}" for number in range(3_500)])

@@ -15,11 +15,11 @@ import pytest
 
 from shared.counters.reader import Reader
 from shared.counters.setter import DELETE, RESET, SET, ChangeRequest, Setter
+from shared.model.envelope import Envelope
 from shared.model.errors import AlreadyAppliedError, CountersinkError, TransientError
 from shared.model.fleet import Fleet as FleetWords
-from shared.model.parts import parts_of
 from shared.model.receipts import DAY, key_of_set
-from shared.model.words import Commit, Envelope, Increment, Reading, Receipt, ShardAdd
+from shared.model.words import Commit, Increment, Reading, Receipt, ShardAdd
 from shared.redis.overlay import RedisOverlay
 from tests.emulators.proxy import Proxy, proxy
 from tests.emulators.redis_fixtures import Fleet, RedisServer, until
@@ -161,20 +161,19 @@ class Disorder:
         names = [*self.broker]
         for name in names if everything else self.random.sample(names, self.random.randint(0, len(names))):
             envelope = self.broker.pop(name)[0]
-            for part in parts_of(envelope):
-                known = await self.store.receipts([key for key, _ in part.keyed])
-                new = {key: item for key, item in part.keyed if key not in known.found}
-                adds = [ShardAdd(counter, 0, delta, 1) for counter, delta in part.sums.items()]
-                adds += [ShardAdd(item.counter, 0, item.delta, 1) for item in new.values()]
-                receipts = tuple(Receipt(key, 2**62) for key in (part.key, *new))
-                try:
-                    applied = await self.store.apply(Commit(receipts, tuple(adds)))
-                except AlreadyAppliedError:
-                    applied = (await self.store.receipts([part.key])).time
-                if everything or self.random.random() < 0.7:
-                    overlay = self.random.choice([self.flusher, self.processes[index].overlay])
-                    with contextlib.suppress(TransientError):
-                        await overlay.settle([part.key], applied)
+            known = await self.store.receipts([item.key for item in envelope.keyed])
+            new = {item.key: item for item in envelope.keyed if item.key not in known.found}
+            adds = [ShardAdd(counter, 0, delta, 1) for counter, delta in envelope.sums.items()]
+            adds += [ShardAdd(item.counter, 0, item.delta, 1) for item in new.values()]
+            receipts = tuple(Receipt(key, 2**62) for key in (envelope.key, *new))
+            try:
+                applied = await self.store.apply(Commit(receipts, tuple(adds)))
+            except AlreadyAppliedError:
+                applied = (await self.store.receipts([envelope.key])).time
+            if everything or self.random.random() < 0.7:
+                overlay = self.random.choice([self.flusher, self.processes[index].overlay])
+                with contextlib.suppress(TransientError):
+                    await overlay.settle([envelope.key], applied)
 
     async def evidence(self) -> None:
         """A member that is gone is forgotten as soon as nothing that it published can come any more."""

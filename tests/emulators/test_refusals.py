@@ -15,8 +15,9 @@ from google.pubsub_v1 import types
 
 from ingest.publishing.forwarding import PAUSE
 from ingest.publishing.spool import Spool
+from shared.model.envelope import Envelope
 from shared.model.errors import BrokerRejectedError, TransientError
-from shared.model.words import Envelope, Message
+from shared.model.words import Message
 from shared.runtime.clock import ManualClock, SystemClock
 from shared.sqlite.broker import SqlitePublisher, SqliteSubscription, claim
 from shared.sqlite.database import Database

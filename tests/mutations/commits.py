@@ -71,7 +71,7 @@ def _(bounds: Any) -> Any:
 )
 def _(_: Any) -> Any:
     def mutant(self: Any, part: Any, _: int) -> Any:
-        return next((held for held in self.held for one in held.parts if part.key == one.key), None)
+        return next((held for held in self.held for one in held.envelopes if envelope.key == one.key), None)
 
     return mutant
 
@@ -116,7 +116,7 @@ def _(found: Any) -> Any:
 def _(_: Any) -> Any:
     def mutant(self: Any, now: int) -> Iterator[Any]:
         for held in [*self.held]:
-            for part in held.parts:
+            for part in held.envelopes:
                 late, left = held.late(now), self._left(part)
                 if left is None:
                     continue

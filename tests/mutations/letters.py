@@ -55,8 +55,8 @@ def _(ack: Any) -> Any:
 
 @mutation(
     "a receipt that is revived stands for another use of its id than before",
-    "shared.model.parts.Part.in_place_of",
-    "tests/unit/model/test_parts.py",
+    "shared.model.envelope.Envelope.in_place_of",
+    "tests/unit/model/test_envelope.py",
 )
 def _(in_place_of: Any) -> Any:
     return lambda self, _, increments: in_place_of(self, "", increments)

@@ -7,7 +7,7 @@ from shared.model.receipts import HOUR
 from tests.mutations.mutation import calling, mutation
 from tests.mutations.places import AGES, FLUSHER, SEEDS, SET_OVER_HTTP, STORE
 
-_PARTS = "tests/unit/model/test_parts.py"
+_PARTS = "tests/unit/model/test_envelope.py"
 _PROMISES = "tests/unit/model/test_promises.py"
 
 

@@ -13,9 +13,9 @@ from flusher.shards.growth import Growth
 from flusher.shards.shard_choice import ShardBook
 from shared.memory.broker import MemoryBroker, MemoryOverlay
 from shared.memory.store import MemoryStore
+from shared.model.envelope import Envelope
 from shared.model.promises import Promise, promised
 from shared.model.receipts import DAY
-from shared.model.words import Envelope
 from shared.ports.broker import Subscription
 from shared.ports.overlay import Overlay
 from shared.ports.store import Store

@@ -23,9 +23,10 @@ from shared.memory.broker import MemoryBroker, MemoryOverlay
 from shared.memory.jobs import MemoryJobs, MemoryTasks
 from shared.memory.store import MemoryStore
 from shared.model import notes
+from shared.model.envelope import Envelope
 from shared.model.jobs import ADD, ALL, COMPACT, DELETE, DONE, EXPORT, RESET, Done, Job, JobState, Task, lifetime_of_job
 from shared.model.receipts import DAY, lifetime
-from shared.model.words import Envelope, Reading
+from shared.model.words import Reading
 from shared.ports.jobs import Lease
 from shared.runtime.supervise import Stop
 from shared.wire.codec import encode

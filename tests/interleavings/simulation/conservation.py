@@ -28,10 +28,10 @@ class CountingBroker(MemoryBroker):
         await super().publish(messages, check)
         for number in range(last + 1, self._last + 1):
             held = self._messages[number]
-            envelope = decode(Delivery("", held.message, str(number), held.published), "memory")
-            self.taken[envelope.id, envelope.attempt] = envelope.increments()
-            if envelope.foreign:
-                self.foreign[envelope.id, envelope.attempt] = envelope.increments()
+            for envelope in decode(Delivery("", held.message, str(number), held.published), "memory"):
+                self.taken[envelope.key, envelope.attempt] = envelope.increments
+                if envelope.foreign:
+                    self.foreign[envelope.key, envelope.attempt] = envelope.increments
 
 
 class CountingApart(CountingBroker, BuriesApart):

@@ -14,9 +14,10 @@ from shared.fleet.looks import Looks
 from shared.fleet.membership import Membership
 from shared.memory.broker import MemoryBroker
 from shared.memory.fleet import MemoryFleetBook
+from shared.model.envelope import Envelope
 from shared.model.errors import TransientError
 from shared.model.fleet import Fleet
-from shared.model.words import Delivery, Envelope, Message
+from shared.model.words import Delivery, Message
 from shared.ports.broker import Check, at_any_time
 from shared.ports.fleet import FleetLook
 from shared.ports.overlay import Overlay
@@ -129,7 +130,8 @@ class DiskRows:
             number = self._there[0]
             if number in self._disk._messages:
                 held = self._disk._messages[number]
-                yield decode(Delivery("", held.message, str(number), held.published), "memory"), held.published
+                for envelope in decode(Delivery("", held.message, str(number), held.published), "memory"):
+                    yield envelope, held.published
                 await asyncio.sleep(0)
             self._there.pop(0)
         self.left = False

@@ -12,9 +12,10 @@ from shared.memory.broker import MemoryBroker, MemoryOverlay
 from shared.memory.letters import MemoryDeadLetters
 from shared.memory.overlay import ProcessOverlay
 from shared.memory.store import MemoryStore
+from shared.model.envelope import Envelope
 from shared.model.errors import TransientError
 from shared.model.promises import Promise
-from shared.model.words import Commit, Delivery, Envelope, Letter, Message, Receipt, Receipts, Total, View
+from shared.model.words import Commit, Delivery, Letter, Message, Receipt, Receipts, Total, View
 from shared.ports.books import Books
 from shared.ports.broker import Check, at_any_time
 from shared.ports.readings import Snapshot

@@ -19,7 +19,6 @@ from flusher.flush.flusher import Flusher
 from flusher.flush.policy import FlushPolicy
 from flusher.flush.tools import Tools
 from ingest.publishing.batch import Batch
-from ingest.publishing.coalescer import Draft
 from ingest.publishing.linger import Pace
 from ingest.publishing.publishing import Publishing
 from ingest.publishing.settling import Settling
@@ -278,7 +277,7 @@ class World:
         for error in self.mistakes:
             raise error
 
-    def accept(self, ingest: IngestProcess, counter: str, bit: int, add: Callable[[], Draft]) -> None:
+    def accept(self, ingest: IngestProcess, counter: str, bit: int, add: Callable[[], Batch]) -> None:
         """A client's request, and what it knows at the end of it."""
 
         async def request() -> None:
@@ -375,8 +374,8 @@ class World:
 
         async def run() -> None:
             for receipt in await process.tools.store.dead("", 100):
-                parts = open_receipt(receipt).parts
-                await drop(process.tools.store, process.tools.overlay, parts, promised(7 * DAY, DAY))
+                envelopes = open_receipt(receipt).envelopes
+                await drop(process.tools.store, process.tools.overlay, envelopes, promised(7 * DAY, DAY))
 
         self.start(process, self.survive(run()))
 

@@ -13,8 +13,8 @@ from countersink.commands.audit import AGREES, judge, look
 from countersink.process.run import replay_of
 from flusher.dead_letters.opened import open_letter
 from shared.config.settings import Settings
+from shared.model.envelope import PART_ENTRIES
 from shared.model.errors import TransientError
-from shared.model.parts import PART_ENTRIES
 from shared.model.words import Balance, Message
 from shared.runtime import metrics
 from shared.wire.codec import TYPE

@@ -8,9 +8,9 @@ from shared.memory.broker import MemoryBroker, MemoryOverlay
 from shared.memory.overlay import ProcessOverlay
 from shared.memory.store import MemoryStore
 from shared.model import bodies
-from shared.model.parts import Part
+from shared.model.envelope import Envelope
 from shared.model.receipts import key_of_envelope, key_of_increment
-from shared.model.words import DEAD, Commit, Envelope, Increment, Receipt, ShardAdd, View
+from shared.model.words import DEAD, Commit, Increment, Receipt, ShardAdd, View
 from shared.runtime.clock import ManualClock
 from shared.wire.codec import encode
 
@@ -48,16 +48,16 @@ async def test_a_view_from_before_the_base_is_looked_at_again() -> None:
     assert [reading.value for reading in await late] == [5]
 
 
-def buried(name: str, sums: dict[str, int], *keyed: tuple[str, Increment], until: int = 0) -> Receipt:
-    part = Part(key_of_envelope(name), sums, keyed, retried=False, increments=len(sums) + len(keyed))
-    return bodies.with_body(Receipt(part.key, 1, DEAD), part, "refused", bodies.Origin(0, 0, until))
+def buried(name: str, sums: dict[str, int], *keyed: Increment, until: int = 0) -> Receipt:
+    envelope = Envelope(name, sums, {}, keyed)
+    return bodies.with_body(Receipt(envelope.key, 1, DEAD), envelope, "refused", 0, until)
 
 
 async def test_what_is_dead_is_pending_without_any_entry_and_the_counter_exists() -> None:
     clock = ManualClock()
     store = MemoryStore(clock)
     reader = Reader(store, ProcessOverlay(clock, exact=True), clock, 1.0)
-    await store.apply(Commit((buried("e", {"a": 5}, ("ix", Increment("a", 10))),), ()))
+    await store.apply(Commit((buried("e", {"a": 5}, Increment("a", 10, receipt="ix")),), ()))
     (reading,) = await reader.read(["a"])
     assert (reading.applied, reading.pending, reading.exact, reading.exists) == (0, 15, True, True)
 
@@ -67,7 +67,7 @@ async def test_an_id_in_a_dead_letter_that_an_expired_receipt_may_have_counted_m
     clock = ManualClock()
     store = MemoryStore(clock)
     until = int(clock.now() * 1_000) + 60_000
-    await store.apply(Commit((buried("e", {"a": 5, "b": 1}, ("ix", Increment("a", 10)), until=until),), ()))
+    await store.apply(Commit((buried("e", {"a": 5, "b": 1}, Increment("a", 10, receipt="ix"), until=until),), ()))
 
     async def read() -> list[tuple[int, bool]]:
         reader = Reader(store, ProcessOverlay(clock, exact=True), clock, 1.0)
@@ -84,7 +84,7 @@ async def test_an_id_in_two_dead_letters_and_an_entry_counts_once() -> None:
     clock = ManualClock()
     store, overlay = MemoryStore(clock), ProcessOverlay(clock, exact=True)
     key = key_of_increment("a", "x")
-    receipts = tuple(buried(name, {"a": 1}, (key, Increment("a", 10))) for name in ("e1", "e2"))
+    receipts = tuple(buried(name, {"a": 1}, Increment("a", 10, receipt=key)) for name in ("e1", "e2"))
     await store.apply(Commit(receipts, ()))
     async with overlay.entered([Envelope("e3", {"a": 1}, {}, (Increment("a", 10, "x"),))]):
         pass

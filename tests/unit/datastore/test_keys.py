@@ -2,8 +2,7 @@
 
 from shared.google.datastore.keys import BODY, COUNTERS, DEAD, EXPIRES, DatastorePlace, receipt_of
 from shared.model import bodies
-from shared.model.parts import Part
-from shared.model.receipts import key_of_increment
+from shared.model.envelope import Envelope
 from shared.model.words import DEAD as STATE
 from shared.model.words import MAX_ID_BYTES, MAX_NAME_BYTES, Increment, Receipt
 
@@ -12,21 +11,21 @@ MOST: int = 1_048_572
 PLACE = DatastorePlace("project")
 
 
-def kept(part: Part, why: str = "refused") -> Receipt:
-    return bodies.with_body(Receipt(part.key, 2**41, STATE), part, why, bodies.Origin(1, 2, 3))
+def kept(envelope: Envelope, why: str = "refused") -> Receipt:
+    return bodies.with_body(Receipt(envelope.key, 2**41, STATE), envelope, why, 1, 3)
 
 
 def test_no_ttl_policy_can_delete_one() -> None:
     """A property that is not there never expires; one of 1970 does at once."""
-    part = Part("ek", {"a": 1}, (), retried=False, increments=1)
-    entity = PLACE.receipt_entity(kept(part))
+    dead = kept(Envelope("e", {"a": 1}, created=2))
+    entity = PLACE.receipt_entity(dead)
     assert EXPIRES not in entity.properties
-    assert receipt_of(entity) == kept(part)
+    assert receipt_of(entity) == dead
     assert EXPIRES in PLACE.receipt_entity(Receipt("ek", 5)).properties
 
 
 def test_only_its_counters_and_that_it_is_dead_are_indexed() -> None:
-    properties = PLACE.receipt_entity(kept(Part("ek", {"a": 1, "b": 2}, (), retried=False, increments=2))).properties
+    properties = PLACE.receipt_entity(kept(Envelope("e", {"a": 1, "b": 2}))).properties
     assert {name for name, value in properties.items() if not value.exclude_from_indexes} == {COUNTERS, DEAD}
     assert BODY in properties
     assert [one.string_value for one in properties[COUNTERS].array_value.values] == ["a", "b"]
@@ -34,8 +33,7 @@ def test_only_its_counters_and_that_it_is_dead_are_indexed() -> None:
 
 def test_the_largest_fits_into_an_entity() -> None:
     names = [f"{number:04}".ljust(MAX_NAME_BYTES, '"') for number in range(1_000)]
-    items = [Increment(name, -(2**53) + 1, "\\" * MAX_ID_BYTES) for name in names]
-    keyed = tuple((key_of_increment(item.counter, item.id or ""), item) for item in items)
-    largest = kept(Part("e" + "0" * 64, {}, keyed, retried=True, increments=1_000), "\\" * 10_000)
+    keyed = tuple(Increment(name, -(2**53) + 1, "\\" * MAX_ID_BYTES) for name in names)
+    largest = kept(Envelope("e", {}, {}, keyed, 2**41, retried=True), "\\" * 10_000)
     assert PLACE.receipt_entity(largest).ByteSize() < MOST
-    assert bodies.read(largest).part.keyed == tuple((key, item._replace(id=None)) for key, item in keyed)
+    assert bodies.read(largest).envelope.keyed == tuple(item._replace(id=None, receipt=item.key) for item in keyed)

@@ -12,11 +12,11 @@ from shared.memory.broker import MemoryOverlay
 from shared.memory.letters import MemoryDeadLetters
 from shared.memory.store import MemoryStore
 from shared.model import bodies
+from shared.model.envelope import PART_ENTRIES, Envelope
 from shared.model.errors import GoneError, RefusedError, TransientError
-from shared.model.parts import PART_ENTRIES
 from shared.model.promises import promised
 from shared.model.receipts import DAY, HOUR, key_of_envelope, key_of_increment
-from shared.model.words import Commit, Envelope, Increment, Message, Receipt
+from shared.model.words import Commit, Increment, Message, Receipt
 from shared.runtime.clock import ManualClock
 from tests.world.flushing import Bench
 
@@ -373,7 +373,7 @@ async def test_a_letter_of_what_was_dropped_is_only_forgotten() -> None:
     await morgue.flush(POISON)
     morgue.cured()
     opened = [open_receipt(one) for one in await morgue.store.dead("", 10)]
-    await drop(morgue.store, MemoryOverlay(morgue.broker), opened[0].parts, promised(7 * DAY, DAY))
+    await drop(morgue.store, MemoryOverlay(morgue.broker), opened[0].envelopes, promised(7 * DAY, DAY))
     outcomes = await morgue.replay()
     assert sums(outcomes) == (0, 0, 0)
     assert [outcome.dropped for outcome in outcomes] == [5]

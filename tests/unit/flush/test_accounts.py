@@ -12,10 +12,10 @@ from flusher.dead_letters.replay import Replay
 from shared.memory.letters import MemoryDeadLetters
 from shared.memory.store import MemoryStore
 from shared.model import notes
+from shared.model.envelope import PART_ENTRIES, Envelope
 from shared.model.errors import RefusedError, TransientError
-from shared.model.parts import PART_ENTRIES
 from shared.model.receipts import key_of_envelope
-from shared.model.words import Commit, Delivery, Envelope, Increment, Message, Tally
+from shared.model.words import Commit, Delivery, Increment, Message, Tally
 from shared.runtime import metrics
 from shared.wire.codec import encode
 from tests.interleavings.simulation.poison import PickyStore

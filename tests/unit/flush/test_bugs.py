@@ -4,10 +4,11 @@ import pytest
 
 from flusher.flush.commit_loop import MOST_BUGS
 from shared.memory.store import MemoryStore
+from shared.model.envelope import Envelope
 from shared.model.errors import DamagedError, SettingsError
-from shared.model.words import Commit, Delivery, Envelope
+from shared.model.words import Commit, Delivery
 from shared.wire import codec
-from tests.unit.flush.test_flusher import Bench
+from tests.world.flushing import Bench
 
 
 class Buggy(MemoryStore):
@@ -89,7 +90,7 @@ async def test_a_bug_that_every_message_meets_ends_the_flusher_before_it_buries_
 async def test_a_bug_in_reading_a_message_buries_it_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     read = codec.decode
 
-    def stumble(delivery: Delivery, topic: str) -> Envelope:
+    def stumble(delivery: Delivery, topic: str) -> tuple[Envelope, ...]:
         if delivery.message_id == "2":
             raise KeyError("x")
         return read(delivery, topic)

@@ -8,9 +8,10 @@ import pytest
 
 from flusher.flush.window import TOO_OLD
 from shared.memory.store import MemoryStore
+from shared.model.envelope import Envelope
 from shared.model.errors import GoneError, RefusedError, TransientError
 from shared.model.receipts import DAY, key_of_envelope
-from shared.model.words import MAX_SUM, Commit, Delivery, Envelope, Message, Receipt
+from shared.model.words import MAX_SUM, Commit, Delivery, Message, Receipt
 from shared.runtime.clock import ManualClock
 from shared.runtime.supervise import Stop
 from tests.world.flushing import Bench

@@ -14,9 +14,10 @@ from flusher.jobs.worker import Worker
 from shared.memory.jobs import MemoryJobs, MemoryTasks
 from shared.memory.store import MemoryStore
 from shared.model import jobs
+from shared.model.envelope import Envelope
 from shared.model.errors import NewerError, TransientError, UnreadableError
 from shared.model.jobs import Job, Task
-from shared.model.words import Delivery, Envelope, Letter, Message
+from shared.model.words import Delivery, Letter, Message
 from shared.runtime.backoff import Backoff
 from shared.runtime.clock import ManualClock, SystemClock
 from shared.runtime.metrics import NEWER
@@ -57,8 +58,8 @@ def test_what_is_ours_and_not_known_is_neither_foreign_nor_rubbish(attributes: M
 
 def test_what_others_publish_and_what_is_ours_is_read_as_before() -> None:
     for attributes in ({}, {"ce-source": "theirs", "ce-id": "1", "ce-type": "org.example"}, {"ce-type": ""}):
-        assert decode(Delivery("t", Message(b'{"counter":"a"}', attributes), "1", 1), "topic").foreign
-    assert not decode(Delivery("t", encode(Envelope("e", {"a": 1}, {})), "1", 1), "topic").foreign
+        assert decode(Delivery("t", Message(b'{"counter":"a"}', attributes), "1", 1), "topic")[0].foreign
+    assert not decode(Delivery("t", encode(Envelope("e", {"a": 1}, {})), "1", 1), "topic")[0].foreign
     with pytest.raises(UnreadableError):
         decode(Delivery("t", Message(b"rubbish", {"ce-type": TYPE}), "1", 1), "topic")
 
@@ -181,7 +182,7 @@ async def test_a_spool_forwards_what_it_does_not_know(tmp_path: Path) -> None:
 
 def test_a_dead_letter_of_it_is_left() -> None:
     opened = open_letter(Letter(Delivery("t", NEW, "1", 1), "why"), "topic")
-    assert opened.parts == ()
+    assert opened.envelopes == ()
     assert "countersink.envelope.v2" in (opened.flaw or "")
 
 

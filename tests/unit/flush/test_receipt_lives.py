@@ -8,10 +8,11 @@ from flusher.flush.flusher import Flusher
 from flusher.flush.receipt_lives import Lives
 from flusher.flush.window import TOO_OLD
 from shared.memory.store import MemoryStore
+from shared.model.envelope import Envelope
 from shared.model.errors import RefusedError
 from shared.model.promises import promised
 from shared.model.receipts import DAY, HOUR
-from shared.model.words import Commit, Envelope
+from shared.model.words import Commit
 from tests.world.flushing import Bench
 
 SHORT, LONG = 600_000, 31 * DAY

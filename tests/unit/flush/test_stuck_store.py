@@ -13,8 +13,9 @@ import pytest
 from countersink.process.run import flusher_of
 from flusher.flush.flusher import LOOK
 from shared.config.settings import Settings
+from shared.model.envelope import Envelope
 from shared.model.errors import TransientError
-from shared.model.words import Commit, Envelope
+from shared.model.words import Commit
 from shared.runtime.supervise import Stop
 from shared.wire.codec import encode
 from shared.wiring.process import Parts, connect

@@ -5,8 +5,8 @@ from hypothesis import strategies as st
 
 from flusher.flush.policy import FlushPolicy
 from flusher.flush.window import MOST_BYTES_IN_COMMIT, MOST_IN_COMMIT, Plan, Window
-from shared.model.parts import PART_ENTRIES
-from shared.model.words import APPLIED, DEAD, MAX_DELTA, MAX_SUM, SHARD_FULL, Delivery, Envelope, Increment, Message
+from shared.model.envelope import PART_ENTRIES, Envelope
+from shared.model.words import APPLIED, DEAD, MAX_DELTA, MAX_SUM, SHARD_FULL, Delivery, Increment, Message
 
 
 def delivery(number: int, size: int = 10) -> Delivery:
@@ -16,14 +16,14 @@ def delivery(number: int, size: int = 10) -> Delivery:
 def window(*envelopes: Envelope) -> Window:
     made = Window()
     for number, envelope in enumerate(envelopes):
-        made.add(delivery(number), envelope)
+        made.add(delivery(number), (envelope,))
     return made
 
 
-def commits(made: Window, most_parts: int = 10**6) -> list[Plan]:
+def commits(made: Window, most: int = 10**6) -> list[Plan]:
     """All of them, each as if it had been applied."""
     plans = []
-    while (plan := made.plan(most_parts)).parts:
+    while (plan := made.plan(most)).envelopes:
         made.learn(plan.receipts, APPLIED)
         plans.append(plan)
     return plans
@@ -62,7 +62,7 @@ def test_each_envelope_and_each_id_counts_once_whatever_the_commits(envelopes: l
     keys = [key for plan in plans for key in plan.receipts]
     assert len(keys) == len(set(keys)) == len(first) + len(ids)
     assert all(abs(total) <= SHARD_FULL + 1 for plan in plans for total in plan.sums.values())
-    assert all(len(plan.parts) <= most for plan in plans)
+    assert all(len(plan.envelopes) <= most for plan in plans)
 
 
 def test_a_commit_is_never_larger_than_the_smallest_store_takes() -> None:
@@ -92,7 +92,7 @@ def test_an_id_dropped_for_one_commit_is_there_for_the_next() -> None:
     )
     both = made.plan(10)
     assert both.sums == {"poison": 1, "a": 1}
-    made.learn([both.parts[0].key], DEAD)
+    made.learn([both.envelopes[0].key], DEAD)
     (second,) = commits(made)
     assert second.sums == {"a": 1}
     done, dead = made.settled()
@@ -108,5 +108,5 @@ def test_a_window_is_due_by_age_by_counters_or_by_bytes() -> None:
     assert policy.due(few, 10.0, 11.0)
     assert policy.due(window(Envelope("e", dict.fromkeys("abc", 1), {})), 10.0, 10.0)
     large = Window()
-    large.add(delivery(1, size=100), Envelope("e", {"a": 1}, {}))
+    large.add(delivery(1, size=100), (Envelope("e", {"a": 1}, {}),))
     assert policy.due(large, 10.0, 10.0)

@@ -1,11 +1,14 @@
 """Envelopes are divided into parts that fit into commits."""
 
+import json
+from hashlib import sha256
+
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.model.parts import PART_ENTRIES, parts_of
+from shared.model.envelope import PART_ENTRIES, Envelope, divided
 from shared.model.receipts import key_of_envelope, key_of_increment, key_of_part
-from shared.model.words import MAX_DELTA, MAX_SUM, Envelope, Increment
+from shared.model.words import MAX_DELTA, MAX_SUM, Increment
 from tests.unit.strategies import envelopes
 
 
@@ -17,13 +20,10 @@ def added(envelope: Envelope) -> dict[str, int]:
 
 
 @given(envelopes())
-def test_a_small_envelope_is_one_part(envelope: Envelope) -> None:
-    (part,) = parts_of(envelope)
-    assert part.key == key_of_envelope(envelope.id)
-    assert part.sums == envelope.sums
-    assert [item for _, item in part.keyed] == [*envelope.keyed]
-    assert part.retried == envelope.retried
-    entries = dict(part.entries())
+def test_a_small_envelope_is_not_divided(envelope: Envelope) -> None:
+    assert divided(envelope) == (envelope,)
+    assert envelope.key == key_of_envelope(envelope.id)
+    entries = dict(envelope.entries())
     assert {name: entry.delta + sum(d for _, d in entry.keyed) for name, entry in entries.items()} == added(envelope)
 
 
@@ -34,13 +34,36 @@ def test_a_large_one_is_divided_the_same_way_each_time(counters: int, ids: int, 
     envelope = Envelope("e", dict.fromkeys(names, 1), {}, keyed)
     chance.shuffle(names)  # type: ignore[attr-defined] # a random.Random
     again = Envelope("e", dict.fromkeys(names, 1), {}, keyed)
-    parts = [*parts_of(envelope)]
-    assert parts == [*parts_of(again)]
+    parts = divided(envelope)
+    assert [(part.key, part) for part in parts] == [(part.key, part) for part in divided(again)]
     assert len({part.key for part in parts}) == len(parts)
     assert all(len(part.sums) + len(part.keyed) <= PART_ENTRIES for part in parts)
-    assert all(sum(item.delta for _, item in part.keyed) <= MAX_SUM for part in parts)
+    assert all(sum(item.delta for item in part.keyed) <= MAX_SUM for part in parts)
     assert sum(len(part.sums) for part in parts) == counters
-    assert [key for part in parts for key, _ in part.keyed] == [key_of_increment(i.counter, i.id or "") for i in keyed]
+    assert [item for part in parts for item in part.keyed] == [*keyed]
+    assert sum(part.increments for part in parts) == envelope.increments
+
+
+def test_it_is_divided_for_ever_as_by_the_first_version() -> None:
+    """A message may be delivered to one version, and delivered again to the next: each increment has one receipt."""
+    sums = {f"n{number * 7_919 % 2_500}": number for number in range(2_500)}
+    ids = tuple(Increment(f"c{n % 7}", MAX_DELTA if n < 400 else -n, f"i{n}") for n in range(1_500))
+    large = Envelope("large", sums, {"n3": 5, "n2400": 0}, ids, 9, retried=True, attempt="t", foreign=True)
+    told = [
+        [
+            one.key,
+            [*one.sums.items()],
+            [(item.key, item.counter, item.delta) for item in one.keyed],
+            *(one.increments, one.retried, one.attempt, one.foreign),
+        ]
+        for one in divided(large)
+    ]
+    assert [(len(one.sums), len(one.keyed)) for one in divided(large)] == [
+        *((1_000, 0), (1_000, 0), (500, 0)),
+        *((0, 256), (0, 1_000), (0, 244)),
+    ]
+    whole = sha256(json.dumps(told).encode()).hexdigest()
+    assert whole == "f87b1a52135448b65641f0c71ddf4ae23f596185fc7abc4f087b38568519a634"
 
 
 def test_keys_of_different_things_differ() -> None:
@@ -63,9 +86,9 @@ def test_no_envelope_is_taken_for_a_part_of_another(one: str, other: str, number
         assert key_of_part(one, number) != key_of_part(other, number)
 
 
-def test_a_revived_part_goes_on_to_stand_for_the_use_that_its_dead_receipt_names() -> None:
+def test_a_revived_envelope_goes_on_to_stand_for_the_use_that_its_dead_receipt_names() -> None:
     """Else the other use of its id would count again. Receipts of older versions name none."""
-    (part,) = parts_of(Envelope("e", {"a": 1, "b": 2}, retried=True, attempt="second"))
-    revived = part.in_place_of("first", 5)
+    envelope = Envelope("e", {"a": 1, "b": 2}, retried=True, attempt="second")
+    revived = envelope.in_place_of("first", 5)
     assert (revived.attempt, revived.increments) == ("first", 5)
-    assert part.in_place_of("", 0) == part
+    assert envelope.in_place_of("", 0) == envelope

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from ingest.publishing.admission import BYTES, Admission, weight_of
 from ingest.publishing.batch import Batch
-from ingest.publishing.coalescer import Coalescer, Draft
+from ingest.publishing.coalescer import Coalescer
 from shared.model.errors import OverloadedError, ShareError
 from shared.model.words import Increment
 
@@ -23,11 +23,11 @@ class Scene:
         self.capacity = capacity
         numbers = count()
         self.coalescer = Coalescer(lambda: f"e{next(numbers)}", max_entries=3)
-        self.flights: list[list[Draft]] = []
+        self.flights: list[list[Batch]] = []
         self.admission = Admission(
             capacity, lambda: [*self.coalescer.drafts(), *(d for drafts in self.flights for d in drafts)]
         )
-        self.held: list[tuple[Draft, str, int]] = []
+        self.held: list[tuple[Batch, str, int]] = []
 
     def total(self) -> int:
         return sum(weight for _, _, weight in self.held)
@@ -37,7 +37,7 @@ class Scene:
 
     def of_counter(self, counter: str) -> int:
         drafts = [*self.coalescer.drafts(), *(draft for drafts in self.flights for draft in drafts)]
-        return sum(draft.batch.by_counter().get(counter, 0) for draft in drafts)
+        return sum(draft.by_counter().get(counter, 0) for draft in drafts)
 
     def enter(self, tenant: str, counts: dict[str, int], keyed: int = 0, weight: int = 0) -> None:
         items = [Increment(next(iter(counts)), 1, f"id{number}") for number in range(keyed)]

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ingest.publishing.batch import Batch
-from ingest.publishing.coalescer import LARGE, Coalescer, Draft
+from ingest.publishing.coalescer import LARGE, Coalescer
 from shared.model.words import MAX_DELTA, MAX_SUM, Increment
 
 MOST = 5
@@ -31,7 +31,7 @@ def make() -> Coalescer:
 
 @given(STEPS)
 def test_what_is_added_is_taken_once_in_order_and_within_the_caps(steps: list[tuple[str, object, int]]) -> None:
-    coalescer, sent, taken = make(), Counter[str](), list[Draft]()
+    coalescer, sent, taken = make(), Counter[str](), list[Batch]()
     ids = increments = 0
     for kind, what, number in steps:
         if kind in {"one", "sum"}:
@@ -55,7 +55,7 @@ def test_what_is_added_is_taken_once_in_order_and_within_the_caps(steps: list[tu
             else:
                 drafts = coalescer.add_batch(batch)
                 assert len({draft.id for draft in drafts}) == len(drafts)
-    assert coalescer.waiting == increments - sum(draft.batch.increments for draft in taken)
+    assert coalescer.waiting == increments - sum(draft.increments for draft in taken)
     while coalescer:
         taken += coalescer.take(2)
     assert coalescer.waiting == 0
@@ -70,7 +70,7 @@ def test_what_is_added_is_taken_once_in_order_and_within_the_caps(steps: list[tu
         assert envelope.retried == (envelope.id == "key")
     assert {name: total for name, total in got.items() if total} == {n: total for n, total in sent.items() if total}
     assert [item.id for envelope in envelopes for item in envelope.keyed] == [f"i{number}" for number in range(ids)]
-    assert sum(envelope.increments() for envelope in envelopes) == increments
+    assert sum(envelope.increments for envelope in envelopes) == increments
     minted = [envelope.id for envelope in envelopes if not envelope.retried]
     assert minted == sorted(minted)
     assert len(set(minted)) == len(minted)
@@ -86,6 +86,6 @@ def test_large_batches_of_the_same_counters_travel_as_one() -> None:
     first, second = (draft.close(1) for draft in coalescer.take(9))
     assert first.sums == dict.fromkeys(names, 6)
     assert first.counts == dict.fromkeys(names, 3) | {"n0": 6}
-    assert first.increments() == 3 * (LARGE + 1)
-    assert second.increments() == LARGE
+    assert first.increments == 3 * (LARGE + 1)
+    assert second.increments == LARGE
     assert coalescer.waiting == 0

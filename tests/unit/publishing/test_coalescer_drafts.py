@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ingest.publishing.batch import Batch
-from ingest.publishing.coalescer import LARGE, Coalescer, Draft
+from ingest.publishing.coalescer import LARGE, MAX_ENTRIES, Coalescer
+from shared.model.envelope import PART_ENTRIES
 from shared.model.words import MAX_DELTA, MAX_SUM, Increment
 
 NAMES = st.sampled_from("abcdef")
@@ -33,7 +34,7 @@ def test_what_waits_together_travels_in_one_envelope() -> None:
     assert envelope.id in drafts
     assert envelope.sums == {"a": 13, "b": 4, "c": 2, "d": 1}
     assert envelope.counts == {"a": 5, "b": 2}
-    assert (envelope.created, envelope.increments(), envelope.retried) == (7, 10, False)
+    assert (envelope.created, envelope.increments, envelope.retried) == (7, 10, False)
     assert not coalescer
     assert coalescer.take(1) == []
 
@@ -54,7 +55,7 @@ def test_a_sum_that_would_be_too_large_begins_another_envelope() -> None:
     assert [draft.id for draft in drafts] == ["m000000", "m000001", "m000001"]
     envelopes = [draft.close(0) for draft in coalescer.take(5)]
     assert [envelope.sums for envelope in envelopes] == [{"a": MAX_SUM}, {"a": -4}]
-    assert [envelope.increments() for envelope in envelopes] == [4, 3]
+    assert [envelope.increments for envelope in envelopes] == [4, 3]
 
 
 def test_deltas_with_ids_that_would_be_too_much_together_begin_another_envelope() -> None:
@@ -84,11 +85,16 @@ def test_what_fits_is_what_one_envelope_may_hold() -> None:
     assert not coalescer.fits(batch_of({"a": 1, "b": 1, "c": 1}, {}, [Increment("a", 1, "x")]))
 
 
+def test_no_envelope_that_is_published_would_be_divided() -> None:
+    """The overlay of an ingest has one entry of it, under one receipt key."""
+    assert MAX_ENTRIES <= PART_ENTRIES
+
+
 def test_no_more_are_taken_than_asked_for_and_the_oldest_first() -> None:
     coalescer = make(1)
     for name in "abcde":
         coalescer.add(name, 1)
-    taken = [[*draft.batch.sums] for limit in (2, 1, 9) for draft in coalescer.take(limit)]
+    taken = [[*draft.sums] for limit in (2, 1, 9) for draft in coalescer.take(limit)]
     assert taken == [["a"], ["b"], ["c"], ["d"], ["e"]]
 
 
@@ -117,7 +123,7 @@ def test_the_drafts_of_a_batch_hold_all_of_it(
 ) -> None:
     """Its answer is given when they are durable: each of its increments is in one of them."""
     coalescer, numbers = make(most), count()
-    drafts: dict[str, Draft] = {}
+    drafts: dict[str, Batch] = {}
     sent, got, ids = Counter[str](), Counter[str](), set[str]()
     for sums, pairs, times, large in batches:
         more = {f"n{number}": 1 for number in range(LARGE)} if large else {}
@@ -125,18 +131,18 @@ def test_the_drafts_of_a_batch_hold_all_of_it(
         counts = {name: times for name in sums if times > 1}
         mine = coalescer.add_batch(batch_of(sums | more, counts, keyed))
         assert len({draft.id for draft in mine}) == len(mine)
-        held = {item.id for draft in mine for item in draft.batch.keyed}
+        held = {item.id for draft in mine for item in draft.keyed}
         assert {item.id for item in keyed} <= held
-        assert {*sums, *more} <= {name for draft in mine for name in draft.batch.sums}
-        assert all(draft.batch.entries() <= most for draft in mine)
+        assert {*sums, *more} <= {name for draft in mine for name in draft.sums}
+        assert all(draft.entries() <= most for draft in mine)
         drafts |= {draft.id: draft for draft in mine}
         sent.update(sums | more)
         ids |= {item.id or "" for item in keyed}
     waiting, taken = coalescer.waiting, coalescer.take(10**6)
     assert {draft.id for draft in taken} == set(drafts)
-    assert sum(draft.close(0).increments() for draft in taken) == waiting
+    assert sum(draft.close(0).increments for draft in taken) == waiting
     for draft in taken:
-        got.update(dict(draft.batch.sums))
-        ids -= {item.id or "" for item in draft.batch.keyed}
+        got.update(dict(draft.sums))
+        ids -= {item.id or "" for item in draft.keyed}
     assert got == sent
     assert not ids

@@ -9,6 +9,7 @@ from ingest.publishing.linger import Pace
 from ingest.publishing.publishing import LONGEST_PUBLISH, Publishing
 from shared.memory.broker import MemoryBroker
 from shared.memory.overlay import ProcessOverlay
+from shared.model.envelope import Envelope
 from shared.model.errors import (
     BrokerRejectedError,
     CountersinkError,
@@ -19,7 +20,7 @@ from shared.model.errors import (
     TooLargeError,
     UnkeptError,
 )
-from shared.model.words import Envelope, Increment, Message
+from shared.model.words import Increment, Message
 from shared.ports.broker import Check, at_any_time
 from shared.runtime import metrics
 from shared.runtime.awake import LONGEST

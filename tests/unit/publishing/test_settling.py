@@ -3,8 +3,9 @@
 from ingest.publishing.settling import MOST, Settling
 from shared.memory.overlay import PATIENCE, ProcessOverlay
 from shared.memory.store import MemoryStore
+from shared.model.envelope import Envelope
 from shared.model.receipts import key_of_envelope
-from shared.model.words import Commit, Envelope, Receipt
+from shared.model.words import Commit, Receipt
 from shared.runtime.clock import ManualClock
 
 

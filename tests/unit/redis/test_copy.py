@@ -7,13 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.config.urls import redis, shown
+from shared.model.envelope import Envelope
 from shared.model.errors import OverloadedError, SettingsError
 from shared.model.fleet import Fleet, NamedOverlay, Record
-from shared.model.parts import parts_of
 from shared.model.receipts import key_of_envelope
-from shared.model.words import Envelope, View
+from shared.model.words import View
 from shared.redis.copy import FIRST_LOOK, Copy
-from shared.redis.entries import MOST_IN_ONE_STEP, Piece, in_steps, pieces_of
+from shared.redis.entries import MOST_IN_ONE_STEP, Attempt, in_steps
 from shared.redis.links import Links
 from shared.redis.naming import ELSEWHERE, FIRST, Naming
 from shared.redis.views import MOST, Context, Views
@@ -27,16 +27,20 @@ def envelope(name: str, *counters: str) -> Envelope:
 
 @given(st.lists(st.integers(1, 3 * MOST_IN_ONE_STEP), max_size=20))
 def test_steps_hold_everything_and_little_at_a_time(sizes: list[int]) -> None:
-    pieces = [Piece(str(number), "a", 0, b"", size) for number, size in enumerate(sizes)]
-    steps = [*in_steps(pieces)]
-    assert [piece for step in steps for piece in step] == pieces
-    assert all(len(step) == 1 or sum(piece.counters for piece in step) <= MOST_IN_ONE_STEP for step in steps)
+    attempts = [Attempt(number, envelope("e"), "a", 0, 0.0) for number in range(len(sizes))]
+    for attempt, size in zip(attempts, sizes, strict=True):
+        attempt.entries = size
+    steps = [*in_steps(attempts)]
+    assert [attempt for step in steps for attempt in step] == attempts
+    assert all(len(step) == 1 or sum(attempt.entries for attempt in step) <= MOST_IN_ONE_STEP for step in steps)
 
 
 def test_attempts_of_one_envelope_have_names_of_their_own() -> None:
-    large = envelope("large", *(f"n{number}" for number in range(2_500)))
-    pieces = [*pieces_of(large, "one", 0), *pieces_of(large, "two", 0)]
-    assert len({(piece.key, piece.attempt) for piece in pieces}) == len(pieces) == 2 * len([*parts_of(large)])
+    copies = [Copy(9), Copy(9)]
+    attempts = [attempt for copy in copies for attempt in copy.add([envelope("e"), envelope("e")], 0.0, NOW)]
+    for attempt in attempts[1:]:
+        attempt.rename()
+    assert len({attempt.place() for attempt in attempts}) == len(attempts) == 4
 
 
 def test_the_copy_takes_no_more_than_it_may() -> None:

@@ -9,9 +9,10 @@ from pathlib import Path
 import orjson
 import pytest
 
+from shared.model.envelope import Envelope
 from shared.model.errors import SettingsError, StorageFullError
 from shared.model.receipts import key_of_envelope
-from shared.model.words import Balance, Commit, Envelope, Increment, Receipt
+from shared.model.words import Balance, Commit, Increment, Receipt
 from shared.runtime.clock import ManualClock
 from shared.sqlite.balance import SqliteBalance
 from shared.sqlite.books import MOST_READ

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from flusher.flush.window import MOST_IN_COMMIT
 from shared.model import notes
+from shared.model.envelope import Envelope
 from shared.model.errors import UnreadableError
-from shared.model.words import MAX_DELTA, MAX_ID_BYTES, MAX_SUM, Delivery, Envelope, Increment, Message, Tally
+from shared.model.words import MAX_DELTA, MAX_ID_BYTES, MAX_SUM, Delivery, Increment, Message, Tally
 from shared.wire.codec import LAST_INSTANT, MOST_INCREMENTS, TYPE, decode, encode
 from tests.unit.strategies import envelopes
 
@@ -19,13 +20,14 @@ from tests.unit.strategies import envelopes
 def read(data: Any = b"", message_id: str = "7", published: int = 5, topic: str = "t", **attributes: str) -> Envelope:
     text = data if isinstance(data, bytes) else json.dumps(data).encode()
     named = {name.replace("ce_", "ce-"): value for name, value in attributes.items()}
-    return decode(Delivery("token", Message(text, named), message_id, published), topic)
+    (envelope,) = decode(Delivery("token", Message(text, named), message_id, published), topic)
+    return envelope
 
 
 @given(envelopes())
 def test_what_is_encoded_is_decoded(envelope: Envelope) -> None:
     message = encode(envelope)
-    assert decode(Delivery("token", message, "1", 5), "t") == envelope
+    assert decode(Delivery("token", message, "1", 5), "t") == (envelope,)
     assert message.once == (envelope.id if envelope.retried else None)
     assert all(isinstance(value, str) for value in message.attributes.values())
 
@@ -117,7 +119,8 @@ def test_what_can_not_be_read_says_why(data: Any) -> None:
 def of_ours(data: Any, **attributes: str) -> Envelope:
     named = {name.replace("ce_", "ce-"): value for name, value in {"ce_id": "e1", **attributes}.items()}
     text = json.dumps({"counters": {"a": 1, "b": 1}} | data).encode()
-    return decode(Delivery("token", Message(text, {"ce-type": TYPE, **named}), "7", 5), "t")
+    (envelope,) = decode(Delivery("token", Message(text, {"ce-type": TYPE, **named}), "7", 5), "t")
+    return envelope
 
 
 @pytest.mark.parametrize(
@@ -149,7 +152,7 @@ def test_the_largest_messages_of_a_commit_fit_into_its_note() -> None:
         {"counts": {"a": MOST_INCREMENTS - 1, "b": 1}, "created": LAST_INSTANT}, ce_id=ids, ce_attempt=ids
     )
     assert datetime.fromtimestamp(largest.created / 1000, UTC).year == 9999
-    tally = Tally(*[largest.increments() * MOST_IN_COMMIT] * 4)
+    tally = Tally(*[largest.increments * MOST_IN_COMMIT] * 4)
     (note,) = notes.written([ids], "c", tally, {"a": 1})
     assert notes.read(note).tally == tally
 

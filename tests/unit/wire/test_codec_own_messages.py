@@ -5,20 +5,22 @@ from typing import Any
 
 import pytest
 
+from shared.model.envelope import Envelope
 from shared.model.errors import UnreadableError
-from shared.model.words import MAX_DELTA, MAX_SUM, Delivery, Envelope, Increment, Message
+from shared.model.words import MAX_DELTA, MAX_SUM, Delivery, Increment, Message
 from shared.wire import strict_json
 from shared.wire.codec import TYPE, decode, encode
 
 
 def read(data: Any, **attributes: str) -> Envelope:
     named = {name.replace("_", "-"): value for name, value in ({"ce_type": TYPE, "ce_id": "e"} | attributes).items()}
-    return decode(Delivery("token", Message(json.dumps(data).encode(), named), "7", 5), "t")
+    (envelope,) = decode(Delivery("token", Message(json.dumps(data).encode(), named), "7", 5), "t")
+    return envelope
 
 
 def test_its_id_is_what_the_attribute_says_whatever_the_broker_calls_it() -> None:
     message = encode(Envelope("e", {"a": 1}))
-    ids = {decode(Delivery("token", message, number, int(number)), "t" + number).id for number in "123"}
+    ids = {decode(Delivery("token", message, number, int(number)), "t" + number)[0].id for number in "123"}
     assert ids == {"e"}
 
 
@@ -64,8 +66,8 @@ def test_ours_without_an_id_is_unreadable() -> None:
 
 def test_counts_say_how_many_increments_it_stands_for() -> None:
     keyed = (Increment("a", 1, "x"), Increment("b", 1, "y"))
-    assert Envelope("e", {"a": 9, "b": 1, "c": 0}, {"a": 7, "c": 0}, keyed).increments() == 7 + 1 + 0 + 2
-    assert Envelope("e", {}).increments() == 0
+    assert Envelope("e", {"a": 9, "b": 1, "c": 0}, {"a": 7, "c": 0}, keyed).increments == 7 + 1 + 0 + 2
+    assert Envelope("e", {}).increments == 0
 
 
 @pytest.mark.parametrize("number", [2**53, 2**63 - 1, -(2**63), 2**63, 2**64 - 1])
