@@ -31,19 +31,19 @@ _log = logging.getLogger(__name__)
 
 ACKS_AT_ONCE = 1_000
 MOST_BUGS: Final = 100
-"""Parts of a window that are given up for bugs. If there are more, they are not to blame, and the process ends."""
+"""Envelopes that are given up for bugs in one window. If more meet one, the process ends: they are not to blame."""
 BEFORE: Final = "given up before"
-"""The reason of what is found dead."""
+"""The reason of an envelope whose receipt is found dead."""
 
 
 class Flush:
-    """Repeats with the same ids until all receipts of envelopes are known, whatever fails; a crash is always safe."""
+    """Commits a window, whatever fails, until the receipts of all envelopes are known. A crash is always safe."""
 
     def __init__(self, window: Window, tools: Tools, letters: DeadLetters | None = None) -> None:
-        """`letters`: the messages are not of the subscription, but of these."""
+        """`letters`: where the messages come from, if it is not the subscription."""
         self.window = window
         self.counted: set[str] = set()
-        """Receipts that its commits wrote for letters, as far as it was told."""
+        """Receipts that its commits are known to have written for letters."""
         self._tools = tools
         self._letters = letters
         self._most = 1 << 30
@@ -51,16 +51,16 @@ class Flush:
         self._bugs = 0
         self._floor = 0
         self._now = 0
-        """The store's time, ms, as far as it was asked."""
+        """The latest known time of the store (ms)."""
         self.why: dict[str, str] = {}
-        """Why envelopes were given up here."""
+        """Why each envelope was given up here."""
         self._id = secrets.token_hex(6)
-        """Stands in the receipts, so that a commit that was doubtful is known again, and counted."""
+        """In each receipt, so that a commit whose outcome was unknown is recognised and counted."""
 
     async def run(self, longest: float = inf) -> None:
-        """Return when all messages are acknowledged or buried; an exception leaves them to be delivered again.
+        """Return when all messages are acknowledged or buried. After an exception they are delivered again.
 
-        What may pass is waited for, for `longest` seconds.
+        Errors that may pass are retried for `longest` seconds.
         """
         backoff = self._tools.backoff()
         begun = self._tools.clock.monotonic()
@@ -72,24 +72,24 @@ class Flush:
                 self._now = max(self._now, error.reached)
             except GoneError as error:
                 metrics.FLUSH_RETRIES.labels("gone").inc()
-                _log.warning("this process was too slow, which harms nobody: %s", error)
+                _log.warning("another flusher has handled these messages meanwhile; nothing is lost: %s", error)
                 self.window.drop(error.messages)
             except TransientError as error:
                 if self._tools.clock.monotonic() - begun >= longest:
                     raise
                 metrics.FLUSH_RETRIES.labels(type(error).__name__).inc()
-                _log.warning("a commit failed and is tried again: %s", error)
+                _log.warning("a commit failed and is retried: %s", error)
                 await backoff.wait()
             else:
                 backoff.reset()
         await self._settle()
 
     async def _step(self) -> None:
-        """Whatever is to be done next: give up what came too late, or commit what is left."""
+        """Give up what came too late, then commit as much as fits of what is left."""
         self._now = max(self._now, await self._tools.store.now())
         await self._tools.lives.renew()
         self.window.judge((await self._tools.lives.promises()).until)
-        for held, envelope, why in self.window.late(self._now):  # what is given up is known from then on
+        for held, envelope, why in self.window.late(self._now):  # each becomes known when it is given up
             until = None if why == TOO_OLD else held.until
             message = [held.delivery.message_id] if held.delivery.token else []
             await self._give_up(envelope, why, self._bounds(until, message))
@@ -107,7 +107,7 @@ class Flush:
         begun = tools.clock.monotonic()
         adds = await tools.book.adds(plan.sums)
         attempts = [plan.attempts.get(key, "") for key in plan.receipts]
-        tally = plan.tally._replace(dead=0)  # what is dead, dead receipts say, and they alone
+        tally = plan.tally._replace(dead=0)  # only dead receipts count what is dead
         said = notes.written(attempts, self._id, tally, plan.sums)
         receipts = [
             Receipt(key, self._expires(of_client=of_client), APPLIED, note)
@@ -140,7 +140,7 @@ class Flush:
             self._most *= 2
 
     async def _apply(self, commit: Commit) -> int:
-        """Growth sees how long it took, and whether it met others."""
+        """Apply the commit, and tell `growth` how long it took and whether it collided."""
         store, growth, clock = self._tools.store, self._tools.growth, self._tools.clock
         if growth is None:
             return await store.apply(commit)
@@ -157,7 +157,7 @@ class Flush:
         return time
 
     def _expires(self, *, of_client: bool) -> int:
-        """By the later of the store's time and the broker's, where they are not one."""
+        """When a receipt made now expires: by the store's clock or the broker's, whichever is later."""
         made = self._now if self._tools.together else max(self._now, self.window.newest)
         return self._tools.lives.expires(made, of_client=of_client)
 
@@ -165,7 +165,7 @@ class Flush:
         return Bounds(until, tuple(messages) if self._tools.together else ())
 
     async def _look_up(self, keys: Collection[str], envelopes: Collection[str]) -> None:
-        """Never take it that all of them exist. What does not is committed again."""
+        """Learn which receipts exist. Not all of them need to; the others are committed again."""
         receipts = await self._tools.store.receipts(keys)
         self.learn(keys, receipts)
         for key, receipt in receipts.found.items():
@@ -173,18 +173,16 @@ class Flush:
                 metrics.ALREADY_APPLIED.inc()
 
     def learn(self, keys: Collection[str], receipts: Receipts) -> None:
-        """What a look at these keys saw."""
+        """Take the receipts that were found under these keys."""
         self._floor = max(self._floor, receipts.time)
         for key, receipt in receipts.found.items():
             note = notes.read(receipt.note)
             if note.commit == self._id and key not in self.window.known:
-                _count(note.tally)  # a try of ours of which nothing was heard
+                _count(note.tally)  # our own commit, whose answer was lost
         self.window.found(keys, receipts.found)
 
     async def _met_bug(self, plan: Plan, error: Exception) -> None:
-        """Others need not wait until the message expires that meets it. The commit may have happened all the same: its
-        receipts tell that, before the next try or instead of a dead one.
-        """
+        """Find the envelope that meets the bug. The commit may have happened all the same: receipts tell."""
         metrics.FLUSH_RETRIES.labels("bug").inc()
         _log.error("a commit of %d envelopes met a bug", len(plan.envelopes), exc_info=error)
         self._bugs += len(plan.envelopes) == 1
@@ -193,14 +191,14 @@ class Flush:
         await self._isolate(plan, said_of_bug(error))
 
     async def _isolate(self, plan: Plan, why: str) -> None:
-        """Halve the commit until the guilty envelope is alone; all others are counted."""
+        """Halve the commit until the guilty envelope is alone and is given up; all others are counted."""
         if len(plan.envelopes) > 1:
             self._most = len(plan.envelopes) // 2
         else:
             await self._give_up(plan.envelopes[0], why, self._bounds(plan.until, plan.messages))
 
     async def _give_up(self, envelope: Envelope, why: str, bounds: Bounds) -> None:
-        """A receipt that says so, before anything is published: a second flusher must not apply it meanwhile."""
+        """Write a dead receipt, before the dead letter: no other flusher must apply the envelope meanwhile."""
         key = envelope.key
         dead, tally = self._dead(envelope, why), self.window.buries(envelope)
         (note,) = notes.written([envelope.attempt], self._id, tally._replace(dead=envelope.increments), {})
@@ -216,12 +214,12 @@ class Flush:
             _count(tally)
 
     async def _bury_in_store(self, commit: Commit) -> None:
-        """From then on readers find there what it stands for, and need no entry of an overlay."""
+        """Apply a commit with dead receipts. From then on readers find their bodies in the store."""
         self._floor = max(self._floor, await self._tools.store.apply(commit))
         self.window.kept.update(one.key for one in (*commit.receipts, *commit.revived) if one.body)
 
     def _dead(self, envelope: Envelope, why: str) -> Receipt:
-        """With a body wherever it is known that the envelope was not applied."""
+        """A dead receipt. It has a body if it is certain that the envelope was not applied."""
         dead = Receipt(envelope.key, self._expires(of_client=envelope.retried), DEAD)
         if (held := self.window.holder(envelope, self._now)) is None:
             return dead
@@ -238,9 +236,8 @@ class Flush:
         await self._settle_entries([one.key for held in dead for one in held.envelopes if one.key in known])
 
     async def _still_dead(self, held: Held) -> bool:
-        """Whether it is, when its receipts that have no body have got one, or live as long as the letter that is about
-        to be published: an older version made them, or they stand for what came too late. A replay may have been
-        faster; the message is done then, or comes again if nobody can say.
+        """Renew dead receipts without a body, so that they live as long as the letter. Returns if it is still dead:
+        a replay may have been faster. Older versions wrote such receipts, or the envelope came too late.
         """
         try:
             for envelope in self.window.given_up(held):
@@ -272,18 +269,18 @@ class Flush:
             _log.error("message %s is among the dead letters: %s", held.delivery.message_id, why)
             await self._tools.subscription.bury(held.delivery, why)
         except TransientError as error:
-            _log.warning("burying failed, the message will come again: %s", error)
+            _log.warning("burying failed; the message will come again: %s", error)
 
     async def _ack(self, done: Sequence[Held]) -> None:
-        """Commit, then ack, then overlay. What fails is not repeated: the message comes again, and its receipt tells;
-        readers settle what is left in the overlay.
+        """Acknowledge messages after their commit, then settle their overlay entries. Failures are not retried: a
+        message comes again and its receipt tells; readers settle entries that are left.
         """
         keys = [envelope.key for held in done for envelope in held.envelopes]
         try:
             if tokens := [held.delivery.token for held in done if held.delivery.token]:
                 await (self._letters or self._tools.subscription).ack(tokens, self._floor)
         except TransientError as error:
-            _log.warning("an ack failed, %d messages will come again: %s", len(done), error)
+            _log.warning("an ack failed; %d messages will come again: %s", len(done), error)
         await self._settle_entries(keys)
 
     async def _settle_entries(self, keys: Collection[str]) -> None:
@@ -291,11 +288,11 @@ class Flush:
             if keys:
                 await self._tools.overlay.settle(keys, self._floor)
         except TransientError as error:
-            _log.debug("settling failed, readers will do it: %s", error)
+            _log.debug("settling failed; readers will do it: %s", error)
 
 
 def _count(tally: Tally) -> None:
-    """Once for each commit that happened. Nobody scrapes a replay: what it takes from the dead, receipts tell."""
+    """Count a commit, once. A replay lowers what is dead; its metrics are not scraped, receipts tell."""
     metrics.APPLIED.inc(tally.applied)
     metrics.DEDUPLICATED.inc(tally.deduplicated)
     metrics.DEAD_INCREMENTS.inc(max(tally.dead, 0))

@@ -42,10 +42,10 @@ def _(found: Any) -> Any:
 
 @mutation("a repeated id counted twice in one commit", "flusher.flush.window.Plan.take", *FLUSH_AND_REPLAY)
 def _(take: Any) -> Any:
-    def mutant(self: Any, part: Any, known: Any) -> Any:
-        receipts, ids = self.receipts, {key for key, _ in part.keyed}
+    def mutant(self: Any, envelope: Any, known: Any) -> Any:
+        receipts, ids = self.receipts, {item.key for item in envelope.keyed}
         self.receipts = {key: of_client for key, of_client in receipts.items() if key not in ids}
-        taken = take(self, part, known)
+        taken = take(self, envelope, known)
         self.receipts = receipts | self.receipts
         return taken
 
@@ -70,7 +70,7 @@ def _(bounds: Any) -> Any:
     *FLUSH_AND_REPLAY,
 )
 def _(_: Any) -> Any:
-    def mutant(self: Any, part: Any, _: int) -> Any:
+    def mutant(self: Any, envelope: Any, _: int) -> Any:
         return next((held for held in self.held for one in held.envelopes if envelope.key == one.key), None)
 
     return mutant
@@ -82,7 +82,7 @@ def _(_: Any) -> Any:
     REPLAY,
 )
 def _(_: Any) -> Any:
-    return lambda self, part: part.in_place_of(self.attempts[part.key], self.dead[part.key])
+    return lambda self, envelope: envelope.in_place_of(self.attempts[envelope.key], self.dead[envelope.key])
 
 
 mutation(
@@ -116,35 +116,35 @@ def _(found: Any) -> Any:
 def _(_: Any) -> Any:
     def mutant(self: Any, now: int) -> Iterator[Any]:
         for held in [*self.held]:
-            for part in held.envelopes:
-                late, left = held.late(now), self._left(part)
+            for envelope in held.envelopes:
+                late, left = held.late(now), self._left(envelope)
                 if left is None:
                     continue
-                if self.known.get(part.key) in {DEAD, DROPPED}:
+                if self.known.get(envelope.key) in {DEAD, DROPPED}:
                     yield held, left, TOO_OLD
-                elif late or part.key in self.vanished:
-                    yield held, part, TOO_OLD
+                elif late or envelope.key in self.vanished:
+                    yield held, envelope, TOO_OLD
 
     return mutant
 
 
 @mutation("a second use of a key is taken for a copy, and counted nowhere", "flusher.flush.window.Window._left", SEEDS)
 def _(left: Any) -> Any:
-    def mutant(self: Any, part: Any, plan: Any = None) -> Any:
-        found = left(self, part, plan)
-        return None if found is not None and found.second and not part.second else found
+    def mutant(self: Any, envelope: Any, plan: Any = None) -> Any:
+        found = left(self, envelope, plan)
+        return None if found is not None and found.second and not envelope.second else found
 
     return mutant
 
 
 @mutation("a copy is taken for a second use of its key", "flusher.flush.window.Window._left", SEEDS)
 def _(left: Any) -> Any:
-    def mutant(self: Any, part: Any, plan: Any = None) -> Any:
-        found = left(self, part, plan)
+    def mutant(self: Any, envelope: Any, plan: Any = None) -> Any:
+        found = left(self, envelope, plan)
         planned, attempts = (plan.receipts, plan.attempts) if plan is not None else ({}, {})
-        first = attempts.get(part.key) or self.attempts.get(part.key, "")
-        if found is None and part.attempt and first == part.attempt:
-            second = part.as_second_use()
+        first = attempts.get(envelope.key) or self.attempts.get(envelope.key, "")
+        if found is None and envelope.attempt and first == envelope.attempt:
+            second = envelope.as_second_use()
             return None if second.key in self.known or second.key in planned else second
         return found
 
@@ -153,7 +153,7 @@ def _(left: Any) -> Any:
 
 @mutation("an increment whose id is known counts as applied", "flusher.flush.window.Plan._count", ACCOUNTS)
 def _(count: Any) -> Any:
-    return lambda self, part, dropped: count(self, part, dropped if part.second else 0)
+    return lambda self, envelope, dropped: count(self, envelope, dropped if envelope.second else 0)
 
 
 mutation("a commit that was doubtful is not counted", "flusher.flush.commit_loop.Flush.learn", ACCOUNTS)(
