@@ -190,18 +190,14 @@ class Settings:
         _choice("no", "yes"),
         "yes: an ndb application writes to the same counters, so shards are never compacted or removed",
     )
-    kind_config: str = _setting("GeneralCounterShardConfig", _text, "Datastore kind of counter configurations")
-    kind_shard: str = _setting("GeneralCounterShard", _text, "Datastore kind of shards")
-    kind_receipt: str = _setting(
-        "CountersinkReceipt", _text, "Datastore kind of receipts, by which duplicates are recognized"
+    kind_config: str = _setting(
+        "GeneralCounterShardConfig",
+        _text,
+        "Datastore kind of counter configurations; the same in all processes, for ever",
     )
-    kind_guard: str = _setting(
-        "CountersinkGuard", _text, "Datastore kind of the records of counters that were set, reset or deleted"
+    kind_shard: str = _setting(
+        "GeneralCounterShard", _text, "Datastore kind of shards; the same in all processes, for ever"
     )
-    kind_mark: str = _setting("CountersinkMark", _text, "Datastore kind of the records of imports")
-    kind_job: str = _setting("CountersinkJob", _text, "Datastore kind of jobs")
-    kind_task: str = _setting("CountersinkTask", _text, "Datastore kind of the tasks of jobs")
-    kind_fleet: str = _setting("CountersinkFleet", _text, "Datastore kind of the record of processes")
     log_level: str = _setting(
         "WARNING",
         _choice("DEBUG", "INFO", "WARNING", "ERROR"),

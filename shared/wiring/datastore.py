@@ -57,14 +57,5 @@ def datastore_place(settings: Settings) -> "DatastorePlace":
     with needs("google", STORE, settings.store):
         from shared.google.datastore.keys import DatastorePlace, Kinds  # noqa: PLC0415 (the extra may be missing)
     there = urls.datastore(STORE, settings.store)
-    kinds = Kinds(
-        settings.kind_config,
-        settings.kind_shard,
-        settings.kind_receipt,
-        settings.kind_guard,
-        settings.kind_mark,
-        settings.kind_job,
-        settings.kind_task,
-        settings.kind_fleet,
-    )
+    kinds = Kinds(settings.kind_config, settings.kind_shard)
     return DatastorePlace(there.project, there.database, there.namespace, kinds)

@@ -3,6 +3,7 @@
 import os
 from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import asdict
 from typing import Final
 
 from shared.config import urls
@@ -11,6 +12,7 @@ from shared.model.errors import SettingsError
 from shared.model.foreign import Source
 from shared.model.foreign_variants import By, Variant
 from shared.runtime.clock import SystemClock
+from shared.wiring.datastore import datastore_place
 from shared.wiring.extras import needs
 from shared.wiring.files import STORE
 
@@ -55,7 +57,7 @@ def refuse_ours(settings: Settings, variant: Variant, there: urls.Datastore, the
     """Refuse kinds that Countersink uses itself: they are the same data, or it would misread them."""
     if urls.scheme_of(settings.store) != "datastore" or urls.datastore(STORE, settings.store) != there:
         return
-    ours = {settings.kind_config, settings.kind_shard, settings.kind_receipt, settings.kind_guard, settings.kind_mark}
+    ours = {*asdict(datastore_place(settings).kinds).values()}
     both = {one for one in ours if one in theirs or (variant.by is By.KIND and one.startswith(variant.shard))}
     if not both:
         return
@@ -66,5 +68,6 @@ def refuse_ours(settings: Settings, variant: Variant, there: urls.Datastore, the
         )
     raise SettingsError(
         f"{STORE} is the same place, and {' and '.join(sorted(both))} of {variant.name} would be ours: give Countersink"
-        " a namespace of its own (?namespace=…), or other kinds (COUNTERSINK_KIND_…)"
+        " a namespace of its own (?namespace=…), or other kinds"
+        " (COUNTERSINK_KIND_SHARD, COUNTERSINK_KIND_CONFIG)"
     )

@@ -127,8 +127,8 @@ def test_a_wrong_place_is_one_line(tmp_path: Path, url: str, monkeypatch: pytest
             {"kind_config": "CounterShard_x"},
             "CounterShard_x of java would be ours",
         ),
-        ("java", "datastore://p?namespace=old", {"kind_guard": "Counter"}, "Counter of java would be ours"),
-        ("simple", "datastore://p?namespace=old", {"kind_mark": "SimpleCounterShard"}, "of simple would be ours"),
+        ("java", "datastore://p?namespace=old", {"kind_shard": "Counter"}, "Counter of java would be ours"),
+        ("simple", "datastore://p?namespace=old", {"kind_config": "SimpleCounterShard"}, "of simple would be ours"),
     ],
 )
 def test_data_of_kinds_that_are_ours_is_not_imported(variant: str, store: str, kinds: dict[str, Any], why: str) -> None:

@@ -33,7 +33,10 @@ _Entity: Final = _entity.Entity.pb()
 
 @dataclass(frozen=True, slots=True)
 class Kinds:
-    """The first two are those of Google's published example. Databases with another use for them need others."""
+    """The first two are those of Google's published example. They are settings: applications may have chosen others.
+
+    The rest are ours. They are fixed, since processes with different kinds would not see each other's receipts.
+    """
 
     config: str = "GeneralCounterShardConfig"
     shard: str = "GeneralCounterShard"
@@ -46,10 +49,12 @@ class Kinds:
 
     def __post_init__(self) -> None:
         """Check that all kinds differ. If config and guard were of one kind, a set would erase the number of shards."""
-        kinds = {item.name: getattr(self, item.name) for item in fields(self)}
-        if len({*kinds.values()}) < len(kinds):
-            said = ", ".join(f"_{name.upper()}={kind!r}" for name, kind in kinds.items())
-            raise SettingsError(f"COUNTERSINK_KIND{said} must all be different kinds")
+        kinds = [getattr(self, item.name) for item in fields(self)]
+        if len({*kinds}) < len(kinds):
+            raise SettingsError(
+                f"COUNTERSINK_KIND_CONFIG={self.config!r} and COUNTERSINK_KIND_SHARD={self.shard!r}: they must"
+                f" differ from each other and from Countersink's own kinds: {', '.join(kinds[2:])}"
+            )
 
 
 @dataclass(frozen=True, slots=True)
