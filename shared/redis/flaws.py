@@ -1,30 +1,48 @@
 """Finds out whether a Redis can hold the overlay."""
 
+from collections.abc import Iterator
 from typing import Final
 
+from shared.config.findings import FAIL, WARN, Finding
 from shared.redis.server import Server
 
+PART: Final = "overlay"
 OLDEST: Final = (6, 0)
+KEEPS: Final = "noeviction"
+UNSAID: Final = (
+    f"does not say whether it drops entries when its memory is full: set its maxmemory-policy to {KEEPS}, or reads"
+    " could miss increments and say that they are exact"
+)
 
 
-async def flaws_of(server: Server) -> list[str]:
-    """One sentence for each thing that is wrong, with what to do."""
-    found = []
+def flaw_of_policy(policy: str) -> str | None:
+    """Why a server with this policy can't be the overlay; None if it can, or does not say. Whatever it drops, nobody is
+    told, and reads would miss it.
+    """
+    if policy in {"", KEEPS}:
+        return None
+    return f"Redis has maxmemory-policy {policy} and may drop entries: set its maxmemory-policy to {KEEPS}"
+
+
+async def findings_of(server: Server) -> list[Finding]:
+    """A finding for each thing that is wrong, with what to do."""
     info = _read(await server.plain("INFO", looking=True))
+    return [Finding(mark, PART, f"{server.shown}: {said}") for mark, said in _findings(info)]
+
+
+def _findings(info: dict[str, str]) -> Iterator[tuple[str, str]]:
     version = info.get("redis_version", "0")
     if tuple(int(part) for part in version.split(".")[:2]) < OLDEST:
-        found.append(f"{server.shown} is Redis {version}; {OLDEST[0]}.{OLDEST[1]} or later is needed")
+        yield FAIL, f"it is Redis {version}; {OLDEST[0]}.{OLDEST[1]} or later is needed"
     if info.get("cluster_enabled") == "1":
-        found.append(f"{server.shown} is a cluster; the overlay needs a single server, with replicas or without")
-    policy = info.get("maxmemory_policy", "noeviction")
-    if policy != "noeviction":
-        found.append(
-            f"{server.shown} has maxmemory-policy {policy}: it may drop entries, and reads would miss them without"
-            " notice; set it to noeviction"
-        )
+        yield FAIL, "it is a cluster; the overlay needs a single server, with replicas or without"
+    policy = info.get("maxmemory_policy", "")
+    if not policy:
+        yield WARN, f"it {UNSAID}"
+    if flaw := flaw_of_policy(policy):
+        yield FAIL, f"{flaw}; until then no process uses it, and no read is exact"
     if info.get("role") not in {None, "master"}:
-        found.append(f"{server.shown} is a replica; name the server that takes writes")
-    return found
+        yield FAIL, "it is a replica; name the server that takes writes"
 
 
 def _read(text: bytes) -> dict[str, str]:

@@ -19,6 +19,7 @@ from shared.ports.fleet import FleetLook, Rows
 from shared.redis import scripts
 from shared.redis.copy import Copy
 from shared.redis.entries import Attempt, in_steps
+from shared.redis.flaws import UNSAID, flaw_of_policy
 from shared.redis.links import AwayError
 from shared.redis.member_scripts import FENCE
 from shared.redis.naming import Naming
@@ -53,6 +54,9 @@ class Member:
         self._naming = Naming(server.place)
         self._changed = asyncio.Event()
         self.overlay: NamedOverlay | None = None
+        self._spoiled = ""
+        """The nonce of an overlay whose server might have dropped entries since."""
+        self._doubted = False
         self._fenced = False
         """Whether others may have fenced it since its record was last written."""
 
@@ -83,8 +87,10 @@ class Member:
         return look
 
     async def _step(self, look: FleetLook) -> FleetLook:
-        who = await self._server.who(look.fleet.overlay)
-        if not (who.master and who.holds and who.name == look.fleet.overlay.identity):
+        named = look.fleet.overlay
+        who = await self._server.who(named)
+        await self._refuse_evicting(who.policy, named)
+        if not (who.master and who.holds and who.name == named.identity) or named.nonce == self._spoiled:
             self.lose()
             if not self._naming.due(look.fleet, who.name, self._clock.monotonic()):
                 if self.membership.state == UNKNOWN:
@@ -94,6 +100,22 @@ class Member:
         if self.overlay != look.fleet.overlay or not self.membership.joined(look.fleet):
             await self._join(look.fleet.overlay)
         return self._looks.last or look
+
+    async def _refuse_evicting(self, policy: str, named: NamedOverlay) -> None:
+        """What a server that may drop entries holds is no overlay any more, whatever it does later: it is named anew
+        then, so that all tell it everything.
+        """
+        if not policy and not self._doubted:
+            self._doubted = True
+            _log.warning("Redis at %s %s", self._server.shown, UNSAID)
+        if (flaw := flaw_of_policy(policy)) is None:
+            return
+        self._spoiled = named.nonce
+        self.lose()
+        self._server.say(flaw)
+        if self.membership.state != OWES:
+            await self._owe()
+        raise AwayError(flaw)
 
     async def _entered_rows(self, rows: Rows) -> bool:
         """Enter the rows of the spool file into the copy, as late, before this process joins (rule 14).

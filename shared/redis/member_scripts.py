@@ -5,8 +5,17 @@ from typing import Final
 from shared.redis.links import Script
 from shared.redis.scripts import BEGIN, SERVER
 
-WHO: Final = Script(SERVER + "return {identity, master and 1 or 0, redis.call('EXISTS', EPOCH)}")
-"""No arguments. Answers which server this is, whether it takes writes, and whether it holds the epoch of the prefix."""
+WHO: Final = Script(
+    SERVER
+    + """
+local memory = redis.pcall('INFO', 'memory')
+local policy = type(memory) == 'string' and string.match(memory, 'maxmemory_policy:([^\\r\\n]*)') or ''
+return {identity, master and 1 or 0, redis.call('EXISTS', EPOCH), policy}
+"""
+)
+"""No arguments. Answers which server this is, whether it takes writes, whether it holds the epoch of the prefix, and what
+it does when its memory is full (empty if it does not say).
+"""
 
 MAKE: Final = Script(
     SERVER

@@ -22,7 +22,6 @@ from shared.redis import scripts
 from shared.redis.ages import Ask, KnownPromises
 from shared.redis.copy import Copy
 from shared.redis.entries import Attempt
-from shared.redis.flaws import flaws_of
 from shared.redis.janitor import SILENT, Janitor
 from shared.redis.links import TIMEOUT, AwayError, Links
 from shared.redis.member import APART_AFTER, Member
@@ -247,10 +246,6 @@ class RedisOverlay:
         """Raise `OverloadedError` if `entered` would raise it now."""
         if self._member is not None:
             self._member.check()
-
-    async def flaws(self) -> list[str]:
-        """Why this Redis can't hold the overlay: one sentence for each flaw."""
-        return await flaws_of(self._server)
 
     async def _forget(self, overlay: NamedOverlay) -> None:
         await self._server.ask(scripts.FORGET, overlay, (self._known.ages() or NOTHING).over)

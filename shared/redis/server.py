@@ -22,6 +22,8 @@ class Identity(NamedTuple):
     master: bool
     holds: bool
     """Whether it holds the epoch that was asked for."""
+    policy: str = ""
+    """What it does when its memory is full; empty if it does not say."""
 
 
 def prefix_of(overlay: NamedOverlay) -> bytes:
@@ -64,9 +66,9 @@ class Server:
 
     async def who(self, overlay: NamedOverlay) -> Identity:
         """Look for Redis. Returns which server answers, and whether it holds the epoch."""
-        name, master, holds = await self._run(WHO, prefix_of(overlay), looking=True)
+        name, master, holds, policy = await self._run(WHO, prefix_of(overlay), looking=True)
         self.up = True
-        return Identity(name.decode(), bool(master), bool(holds))
+        return Identity(name.decode(), bool(master), bool(holds), policy.decode())
 
     async def make(self, nonce: str) -> str | None:
         """Make a new epoch's own key. Returns the identity of the server, or None if it takes no writes."""
@@ -78,7 +80,7 @@ class Server:
         try:
             return await self._links.run(script, prefix, *arguments)
         except FullError as error:
-            self._say(str(error))
+            self.say(str(error))
             raise
         except AwayError as error:
             await self._lost(error)
@@ -98,11 +100,11 @@ class Server:
         if self.up:
             self.wake.set()  # only once: while it stays away, the task that looks for it keeps its pauses
         self.up = False
-        self._say(str(error))
+        self.say(str(error))
         await self._links.drop()
 
-    def _say(self, why: str) -> None:
-        """Log why Redis is away, once until it is back."""
+    def say(self, why: str) -> None:
+        """Log why Redis can't be the overlay now, once until it can."""
         if not self._said:
             _log.warning(
                 "%s (%s): increments are still accepted, but reads are not exact until it is back",

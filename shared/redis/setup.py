@@ -1,14 +1,11 @@
 """Checks whether a Redis is fit for the overlay."""
 
 from collections.abc import AsyncIterator
-from typing import Final
 
 from shared.config.findings import FAIL, OK, Finding
 from shared.model.errors import TransientError
-from shared.redis.flaws import flaws_of
+from shared.redis.flaws import PART, findings_of
 from shared.redis.server import Server
-
-_PART: Final = "overlay"
 
 
 class RedisSetup:
@@ -18,15 +15,15 @@ class RedisSetup:
         self._server = server
 
     async def provision(self) -> AsyncIterator[Finding]:
-        yield Finding(OK, _PART, f"{self._server.shown}: nothing to do, the first process makes what it needs")
+        yield Finding(OK, PART, f"{self._server.shown}: nothing to do, the first process makes what it needs")
 
     async def findings(self) -> AsyncIterator[Finding]:
         try:
-            flaws = await flaws_of(self._server)
+            found = await findings_of(self._server)
         except TransientError as error:
             said = f"{self._server.shown}: can't be reached ({error}): see that it runs and COUNTERSINK_OVERLAY names"
-            yield Finding(FAIL, _PART, f"{said} it; until then, reads are not exact")
+            yield Finding(FAIL, PART, f"{said} it; until then, reads are not exact")
             return
-        yield Finding(OK, _PART, f"{self._server.shown}: can be reached")
-        for flaw in flaws:
-            yield Finding(FAIL, _PART, flaw)
+        yield Finding(OK, PART, f"{self._server.shown}: can be reached")
+        for finding in found:
+            yield finding

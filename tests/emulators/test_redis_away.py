@@ -9,6 +9,7 @@ import pytest
 from shared.model.errors import OverloadedError, TransientError
 from shared.model.fleet import NamedOverlay
 from shared.redis import scripts
+from shared.redis.flaws import findings_of
 from shared.redis.links import MOST, TIMEOUT, Script
 from shared.redis.server import Identity
 from tests.emulators.proxy import Proxy, proxy
@@ -274,17 +275,13 @@ async def test_what_others_settle_is_forgotten_here(fleet: Fleet, monkeypatch: p
 
 async def test_flaws(start_redis: Start, redis: RedisServer, fleet: Fleet) -> None:
     good = await fleet.process(member=False)
-    assert await good.flaws() == []
-    evicting = start_redis("--maxmemory-policy", "allkeys-lru", "--maxmemory", "5mb")
-    bad = await fleet.process(evicting.url, member=False)
-    (flaw,) = await bad.flaws()
-    assert "maxmemory-policy allkeys-lru" in flaw
-    redis.ask("REPLICAOF", "127.0.0.1", str(evicting.port))
-    (flaw,) = await good.flaws()
-    assert "is a replica" in flaw
+    assert await findings_of(good._server) == []
+    redis.ask("REPLICAOF", "127.0.0.1", str(start_redis().port))
+    (found,) = await findings_of(good._server)
+    assert "is a replica" in found.said
     cluster = start_redis("--cluster-enabled", "yes", "--cluster-port", str(free_port()))
-    (flaw,) = await (await fleet.process(cluster.url, member=False)).flaws()
-    assert "is a cluster" in flaw
+    (found,) = await findings_of((await fleet.process(cluster.url, member=False))._server)
+    assert "is a cluster" in found.said
     await until_inexact(good)
 
 

@@ -21,7 +21,7 @@ class _Runtime:
         self._call: Call = _nobody
         install = self._lua.eval(
             "function(call, decode)"
-            " redis = {call = function(...) return call(...) end}"
+            " redis = {call = function(...) return call(...) end, pcall = function(...) return call(...) end}"
             " cjson = {decode = function(text) return decode(text) end} end"
         )
         install(self._redis_call, self._decode)

@@ -87,6 +87,8 @@ class RedisServer:
     def _info(self, section: bytes) -> bytes:
         if section == b"server":
             return f"# Server\r\nredis_version:7.0.15\r\nrun_id:{self.run_id}\r\n".encode()
+        if section == b"memory":
+            return b"# Memory\r\nmaxmemory_policy:noeviction\r\n"
         role = "master" if self.master else "slave"
         return f"# Replication\r\nrole:{role}\r\nmaster_replid:{self.replid}\r\nmaster_replid2:0\r\n".encode()
 
