@@ -13,8 +13,8 @@ local policy = type(memory) == 'string' and string.match(memory, 'maxmemory_poli
 return {identity, master and 1 or 0, redis.call('EXISTS', EPOCH), policy}
 """
 )
-"""No arguments. Answers which server this is, whether it takes writes, whether it holds the epoch of the prefix, and what
-it does when its memory is full (empty if it does not say).
+"""No arguments. Answers which server this is, whether it takes writes, whether it holds the epoch of the prefix, and
+what it does when its memory is full (empty if it does not say).
 """
 
 MAKE: Final = Script(
