@@ -3,7 +3,7 @@
 from typing import Any, Final
 
 from ingest.openapi.responses import answer, failures
-from ingest.openapi.schemas import ASKED, TEXT, ref
+from ingest.openapi.schemas import ASKED, PREFIX, TEXT, ref
 from ingest.routes.counters import DEFAULT_LISTED, MOST_LISTED
 from ingest.routes.increments import DEFAULT_WAIT, LONGEST_WAIT
 from shared.counters.reader import LONGEST_AGE
@@ -156,7 +156,7 @@ PATHS: Final[Part] = {
                     "Not with `prefix`, `limit` or `page_token`.",
                     explode=True,
                 ),
-                _in("query", "prefix", TEXT, "Names that start with it; all, if it is empty or not there."),
+                _in("query", "prefix", PREFIX, "Names that start with it; all, if it is empty or not there."),
                 _in(
                     "query",
                     "limit",
