@@ -27,8 +27,8 @@ _KEY: Final = _in(
     "header",
     "Idempotency-Key",
     ref("Id"),
-    "Makes it safe to send again. Of a single increment it is the id; of a batch it covers the items without an id of"
-    " their own, and the first body wins.",
+    "Makes it safe to send again. Of a single increment without an id it is the id; of a batch it covers the items"
+    " without an id of their own, and the first body wins. An item with an id counts once by that, whatever the key.",
 )
 _HOW: Final = [
     _in(
