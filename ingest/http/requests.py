@@ -9,6 +9,7 @@ from urllib.parse import parse_qsl, unquote
 from aiohttp import web
 
 from ingest.http.problems import Problem
+from shared.model.jobs import flaw_of_prefix
 from shared.model.words import flaw_of_id, flaw_of_name
 
 _BAD_ESCAPE: Final = re.compile("%(?![0-9a-fA-F]{2})")
@@ -88,10 +89,14 @@ def page_token_of(query: Query) -> str:
     token = query.one("page_token")
     if not token:
         return ""
+    bad = Problem(422, "'page_token' must be the next_page_token of an answer", field="page_token")
     try:
-        return base64.b64decode(token, altchars=b"-_", validate=True).decode()
+        name = base64.b64decode(token, altchars=b"-_", validate=True).decode()
     except ValueError:
-        raise Problem(422, "'page_token' must be the next_page_token of an answer", field="page_token") from None
+        raise bad from None
+    if flaw_of_prefix(name):
+        raise bad
+    return name
 
 
 def name_of(segment: str) -> str:

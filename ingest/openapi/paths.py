@@ -3,7 +3,7 @@
 from typing import Any, Final
 
 from ingest.openapi.responses import answer, failures
-from ingest.openapi.schemas import ASKED, TEXT, ref
+from ingest.openapi.schemas import ASKED, PREFIX, TEXT, ref
 from ingest.routes.counters import DEFAULT_LISTED, MOST_LISTED
 from ingest.routes.increments import DEFAULT_WAIT, LONGEST_WAIT
 from shared.counters.reader import LONGEST_AGE
@@ -27,8 +27,9 @@ _KEY: Final = _in(
     "header",
     "Idempotency-Key",
     ref("Id"),
-    "Makes it safe to send the request again. For a single increment it is the id. For a batch it covers the items"
-    " without an id of their own, and the first body wins.",
+    "Makes it safe to send the request again. For a single increment without an id it is the id. For a batch it covers"
+    " the items without an id of their own, and the first body wins. An item with an id counts once by that id, whatever"
+    " the key.",
 )
 _HOW: Final = [
     _in(
@@ -165,7 +166,7 @@ PATHS: Final[Part] = {
                 _in(
                     "query",
                     "prefix",
-                    TEXT,
+                    PREFIX,
                     "List the counters whose names start with it; all counters if it is empty or missing.",
                 ),
                 _in(

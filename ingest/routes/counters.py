@@ -11,6 +11,7 @@ from ingest.http.requests import Query, page_token, page_token_of, unescape
 from ingest.http.responses import Answer
 from ingest.routes.receipt_status import Tracking
 from shared.counters.reader import LONGEST_AGE, MOST_BASES, Reader
+from shared.model.jobs import flaw_of_prefix
 from shared.model.words import MAX_ID_BYTES, Reading, flaw_of_name
 from shared.ports.overlay import Overlay
 from shared.ports.readings import CounterNames
@@ -51,6 +52,8 @@ class Reads:
             readings = await self._reader.read(names, max_age)
         else:
             prefix = query.one("prefix") or ""
+            if flaw := flaw_of_prefix(prefix):
+                raise Problem(422, f"'prefix' {flaw}", field="prefix")
             limit = _limit(query.one("limit"))
             after = page_token_of(query)
             query.done()

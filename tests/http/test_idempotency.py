@@ -80,6 +80,14 @@ async def test_an_items_own_id_beats_the_key_of_the_batch(service: Service) -> N
     assert await service.value("a") == 111
 
 
+async def test_a_batch_of_nothing_but_ids_counts_by_them_whatever_the_key(service: Service) -> None:
+    for body in (b'[{"counter": "a", "id": "x"}]', b'[{"counter": "a", "id": "x"}]', b'[{"counter": "a", "id": "y"}]'):
+        await service.post("/v1/increments", body, Idempotency_Key="k")
+    assert await service.value("a") == 2
+    await service.apply()
+    assert await service.value("a") == 2
+
+
 async def test_rejected_items_sent_again_under_a_new_key_count(service: Service) -> None:
     body = b'[{"counter": "a"}, {"counter": "b", "delta": "2"}]'
     answer = await service.post("/v1/increments", body, Idempotency_Key="k1")

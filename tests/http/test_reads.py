@@ -1,6 +1,7 @@
 """Reads: one counter, several, and all of them page by page."""
 
 import asyncio
+import base64
 import json
 from datetime import UTC, datetime
 from pathlib import Path
@@ -148,6 +149,17 @@ async def test_a_prefix_is_taken_literally(service: Service, prefix: str) -> Non
         page = (await service.get(f"/v1/counters?prefix={url_name(prefix)}")).json
         assert [item["name"] for item in page["counters"]] == [prefix]
         await service.apply()
+
+
+@pytest.mark.parametrize("prefix", ["x" * 401, "\N{SNOWMAN}" * 134, "x" * 4_000])
+async def test_a_prefix_or_a_token_that_no_name_can_have_is_422(service: Service, prefix: str) -> None:
+    """Stores need not take such a key."""
+    answer = await service.get(f"/v1/counters?prefix={url_name(prefix)}")
+    assert (answer.status, answer.field) == (422, "prefix")
+    token = base64.urlsafe_b64encode(prefix.encode()).decode()
+    for target in ("/v1/counters", "/v1/jobs/j/export"):
+        answer = await service.get(f"{target}?page_token={url_name(token)}")
+        assert (answer.status, answer.field) == (422, "page_token")
 
 
 async def test_head_is_get_without_the_body(service: Service) -> None:
