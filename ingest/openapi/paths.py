@@ -28,8 +28,8 @@ _KEY: Final = _in(
     "Idempotency-Key",
     ref("Id"),
     "Makes it safe to send the request again. For a single increment without an id it is the id. For a batch it covers"
-    " the items without an id of their own, and the first body wins. An item with an id counts once by that id, whatever"
-    " the key.",
+    " the items without an id of their own, and the first body wins. An item with an id counts once by that id,"
+    " whatever the key.",
 )
 _HOW: Final = [
     _in(

@@ -16,10 +16,12 @@ UNSAID: Final = (
 
 
 def flaw_of_policy(policy: str) -> str | None:
-    """Why a server with this policy can't be the overlay; None if it can, or does not say. Whatever it drops, nobody is
-    told, and reads would miss it.
+    """Why a server with this policy can't be the overlay; None if it can, or does not say.
+
+    Nobody is told of an entry that is dropped, and reads would miss it. Our keys never expire, so the policies that drop
+    only keys with an expiry (`volatile-…`, the default of some managed services) drop none of them.
     """
-    if policy in {"", KEEPS}:
+    if policy in {"", KEEPS} or policy.startswith("volatile-"):
         return None
     return f"Redis has maxmemory-policy {policy} and may drop entries: set its maxmemory-policy to {KEEPS}"
 

@@ -5,7 +5,7 @@ import time
 import pytest
 
 from shared.config.findings import FAIL, WARN
-from shared.redis.flaws import findings_of
+from shared.redis.flaws import findings_of, flaw_of_policy
 from shared.redis.links import Script
 from shared.redis.member_scripts import WHO
 from tests.emulators.redis_fixtures import (
@@ -51,7 +51,7 @@ async def test_a_policy_that_is_changed_meanwhile_is_noticed_and_what_may_be_mis
     await until_exact(one, two)
     before = (await fleet.fleet()).overlay
     began = time.monotonic()
-    redis.ask(*POLICY, "volatile-ttl")
+    redis.ask(*POLICY, "allkeys-lfu")
     await until_inexact(one, two)
     assert time.monotonic() - began < 5.0
     await accept(one, "e3")
@@ -117,3 +117,11 @@ async def test_doctor_says_what_is_known(
     (found,) = await findings_of(server)
     assert found.mark == WARN
     assert "does not say" in found.said
+
+
+@pytest.mark.parametrize(
+    ("policy", "good"),
+    [("noeviction", True), ("volatile-lru", True), ("volatile-ttl", True), ("", True), ("allkeys-lru", False)],
+)
+def test_only_policies_that_can_drop_our_keys_are_refused(policy: str, good: bool) -> None:
+    assert (flaw_of_policy(policy) is None) == good

@@ -55,7 +55,7 @@ Made on {machine}, everything on it: clients, processes and emulators.
 - **Clocks**: wall clocks may be wrong by any time: receipts, ages and sweeps go by the store's time, which Datastore
   tells and a file counts by itself. The boot clock of a machine must not run ahead of time. Only the older Datastore
   emulator has no time of its own, so there wall clocks have to be right.
-- **Redis** has no say in what is counted. It must not evict (`noeviction`) for reads to be exact.
+- **Redis** has no say in what is counted. It must not evict (`noeviction` or `volatile-…`) for reads to be exact.
 - **Who gets no answer has to send again under the same id.** Without an id an increment whose answer was lost may or
   may not count; sent again it may count twice.
 
