@@ -18,8 +18,8 @@ UNSAID: Final = (
 def flaw_of_policy(policy: str) -> str | None:
     """Why a server with this policy can't be the overlay; None if it can, or does not say.
 
-    Nobody is told of an entry that is dropped, and reads would miss it. Our keys never expire, so the policies that drop
-    only keys with an expiry (`volatile-…`, the default of some managed services) drop none of them.
+    Nobody is told of an entry that is dropped, and reads would miss it. Our keys never expire, so they survive policies
+    that drop only keys with an expiry (`volatile-…`, the default of some managed services).
     """
     if policy in {"", KEEPS} or policy.startswith("volatile-"):
         return None
