@@ -1,1 +1,1 @@
-"""What was given up: opened, replayed, dropped."""
+"""Opens, replays and drops dead letters."""

@@ -1,4 +1,4 @@
-"""Gives up for good what is dead: one commit, and then no reader counts it any more."""
+"""Drops dead letters for good: one commit, and readers no longer count them."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -11,14 +11,14 @@ from shared.ports.commits import Commits
 from shared.ports.overlay import Overlay
 
 TRIES: Final = 10
-"""Each fails only if a replay, or another drop, was faster."""
+"""Attempts. One fails only if a replay or another drop was faster."""
 
 
 async def drop(store: Commits, overlay: Overlay, envelopes: Sequence[Envelope], ours: Promise) -> Receipts:
-    """The receipts that were there before, of the envelopes and the ids in them; and a time from which on readings
-    leave out what was dropped. Envelopes that are applied stay so.
+    """Drop the envelopes. Those that are applied stay applied.
 
-    The commit comes first; then the floors of the counters rise to it, which ends every cached reading from before.
+    Returns the receipts that existed before, of the envelopes and the ids in them, and the time from which on reads
+    exclude what was dropped. The floors of the counters rise after the commit, which voids every older cached read.
     """
     keys = [*dict.fromkeys(key for envelope in envelopes for key in envelope.receipt_keys())]
     promises = Promises(ours, await store.promises())
@@ -34,7 +34,7 @@ async def drop(store: Commits, overlay: Overlay, envelopes: Sequence[Envelope], 
         for counter in sorted({name for envelope in envelopes for name in envelope.counters()}):
             await overlay.raise_floor(counter, time)
         return Receipts(time, found.found)
-    raise TransientError("others change these receipts all the time: drop them again later")
+    raise TransientError("others are changing the same receipts: run the drop again")
 
 
 def _commit(envelopes: Sequence[Envelope], found: Receipts, now: int, promises: Promises) -> Commit:

@@ -1,4 +1,4 @@
-"""Dead letters as they are opened: what they would count, and why they should be left. Pure."""
+"""Opens dead letters: what they would count, and why some must be left. Pure."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -13,23 +13,23 @@ from shared.wire.codec import decode
 
 @dataclass(frozen=True, slots=True)
 class OpenedLetter:
-    """A letter, or what a dead receipt keeps of one, and what is in it."""
+    """A dead letter, or the copy of one in a dead receipt, and its envelopes."""
 
     letter: Letter
     envelopes: tuple[Envelope, ...]
     flaw: str | None = None
-    """Why nothing can be counted."""
+    """Why nothing in it can be counted; None if it can."""
     sure_until: int | None = None
-    """Of a dead receipt, see `Body`. A letter is judged by its age."""
+    """Of a dead receipt: see `Body`. A letter is judged by its age instead."""
 
     @property
     def id(self) -> str:
-        """The broker's own name of the message; or the receipt, if the letter is not there."""
+        """The broker's name of the message, or the receipt key if there is no letter."""
         return self.letter.delivery.message_id
 
     @property
     def envelope_id(self) -> str | None:
-        """None if nobody can say it."""
+        """None if it is unknown."""
         return next((envelope.id for envelope in self.envelopes if envelope.id), None)
 
     def receipt_keys(self) -> Iterator[str]:
@@ -38,7 +38,7 @@ class OpenedLetter:
             yield from envelope.receipt_keys()
 
     def vanished(self, found: Mapping[str, Receipt]) -> bool:
-        """Whether it is a dead receipt that is not there any more: it may have been applied long ago."""
+        """Whether its dead receipt is gone: another replay may have applied it long ago."""
         return not self.letter.delivery.token and any(envelope.key not in found for envelope in self.envelopes)
 
     def unsure(self, found: Mapping[str, Receipt], now: int, until: int) -> bool:
@@ -56,7 +56,7 @@ class OpenedLetter:
         return 0 < (until if self.sure_until is None else self.sure_until) < now
 
     def state(self, found: Mapping[str, Receipt]) -> str:
-        """What a replay would do with it, in a word: count it; or nothing, as it is unreadable, applied or dropped."""
+        """Its state in a word: dead, or, if a replay would count nothing, unreadable, applied or dropped."""
         if self.flaw is not None:
             return "unreadable"
         states = {found[one.key].state if one.key in found else DEAD for one in self.envelopes}
@@ -73,7 +73,7 @@ def open_letter(letter: Letter, topic: str) -> OpenedLetter:
 
 
 def open_receipt(receipt: Receipt) -> OpenedLetter:
-    """A dead receipt with a body."""
+    """Open a dead receipt that has a body."""
     body = bodies.read(receipt)
     return OpenedLetter(body.letter, (body.envelope,), sure_until=body.sure_until)
 

@@ -1,7 +1,7 @@
-"""Owns the replay of dead letters: flushed like messages, but for receipts that are dead and become `applied`.
+"""Replays dead letters. They are flushed like messages, but their dead receipts become `applied`.
 
-First the commit, which flips the receipts and adds the sums; then the letters are forgotten. So it may be killed
-anywhere and run again, by several at once: whoever comes second finds the receipts, and only forgets.
+The commit comes first: it changes the receipts and adds the sums. Then the letters are removed. So a replay may be
+killed anywhere and repeated, also by several processes: the second one finds the receipts and only removes letters.
 """
 
 from collections.abc import Iterable, Sequence
@@ -16,36 +16,40 @@ from shared.model.words import APPLIED, DROPPED
 from shared.ports.broker import DeadLetters
 
 PATIENCE: Final = 60.0
-"""Seconds in which a store that is away is asked again, for the letters of one step."""
+"""Seconds to retry while the store is away, for the letters of one step."""
 LEFT_AS_UNSURE: Final = f"{TOO_OLD}: replay it with --too-old if you know that it has not"
 
 
 @dataclass(slots=True)
 class ReplayOutcome:
-    """What became of a letter: numbers of increments."""
+    """The outcome of one letter, in numbers of increments."""
 
     opened: OpenedLetter
     counted: int = 0
     already: int = 0
-    """Counted before, or by another letter."""
+    """Counted earlier, or by another letter."""
     dropped: int = 0
-    """Given up for good before."""
+    """Dropped earlier."""
     left: int = 0
     why: str | None = None
-    """Why it stays a dead letter."""
+    """Why it stays a dead letter; None if it does not."""
 
 
 class Replay:
-    """Of letters that this process got from `letters`."""
+    """Replays letters that this process got from `letters`."""
 
     def __init__(self, tools: Tools, letters: DeadLetters, *, ages: bool, too_old: bool = False) -> None:
-        """`ages` as for a flusher. `too_old`: somebody knows that what nobody can tell has not been applied."""
+        """`ages`: as for a flusher. `too_old`: also replay letters that are too old to judge. The operator knows that
+        they were not applied.
+        """
         self._tools = tools
         self._letters = letters
         self._judges = ages and not too_old
 
     async def run(self, opened: Sequence[OpenedLetter], patience: float = PATIENCE) -> list[ReplayOutcome]:
-        """`TransientError`: the store was away for `patience` seconds; some may be counted, and none is lost."""
+        """Replay the letters. `TransientError`: the store was away for `patience` seconds. Some may be counted; none is
+        lost.
+        """
         keys = [*dict.fromkeys(key for one in opened for key in one.receipt_keys())]
         receipts = await self._tools.store.receipts(keys)
         now, promises = await self._tools.store.now(), await self._tools.lives.promises()
@@ -65,21 +69,21 @@ class Replay:
         flush.learn(keys, receipts)
         await flush.run(patience)
         tried = [envelope.key for one in outcomes if one.why is None for envelope in one.opened.envelopes]
-        if unheard := [key for key in tried if key not in window.known]:  # another process was faster
+        if unheard := [key for key in tried if key not in window.known]:  # another process settled them first
             flush.learn(unheard, await self._tools.store.receipts(unheard))
         _tell(outcomes, flush)
         return outcomes
 
 
 def _tell(outcomes: Iterable[ReplayOutcome], flush: Flush) -> None:
-    """Each receipt that was written counts for one of the letters that carry it, the first."""
+    """Fill in the outcomes. A receipt that was written counts for the first letter that carries it."""
     counted = set(flush.counted)
     for outcome in outcomes:
         if outcome.why is not None:
             continue
         for envelope in outcome.opened.envelopes:
             key, number = envelope.key, envelope.increments
-            state = flush.window.known.get(key, APPLIED)  # else it was settled so long ago that nobody can tell
+            state = flush.window.known.get(key, APPLIED)  # without a receipt it was settled long ago
             if state == DROPPED:
                 outcome.dropped += number
             elif state != APPLIED:

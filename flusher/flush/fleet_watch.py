@@ -1,4 +1,4 @@
-"""Owns what one flusher tells the fleet: that it may hold messages, and how old these are when a member is gone."""
+"""Reports to the fleet that this flusher may hold messages, and, when a member is gone, how old they are."""
 
 import logging
 from typing import Final
@@ -12,11 +12,11 @@ from shared.runtime.clock import Clock
 _log = logging.getLogger(__name__)
 
 GAP: Final = 30.0
-"""Seconds without a pull after which a flusher begins to watch anew."""
+"""Seconds without a pull after which a flusher starts to watch again from the beginning."""
 
 
 class BacklogWitness:
-    """A flusher pulls nothing before its record is in the store, and nothing after the store was away for too long."""
+    """Lets a flusher pull only while its record is in the store, and the store was not away for too long."""
 
     def __init__(self, looks: Looks, clock: Clock, topic: str) -> None:
         self._looks = looks
@@ -25,15 +25,15 @@ class BacklogWitness:
         self._id = ""
         self._horizon = 0
         self._begun = 0
-        """Since when nothing older than the horizon was seen (store's clock, ms); 0 while something is."""
+        """Since when nothing older than the horizon has been seen (store's clock, ms); 0 while something is."""
         self._pulled = self._tended = float("-inf")
 
     def ready(self) -> bool:
-        """Whether messages may be held."""
+        """Whether the flusher may hold messages."""
         return bool(self._id) and self._clock.monotonic() - self._looks.at < HOLDS
 
     def saw(self, oldest: int | None) -> None:
-        """A pull has ended; of all that came or is held the oldest was published then (ms, by the broker's clock)."""
+        """Note a pull, and when the oldest message that came or is held was published (ms, broker's clock)."""
         now = self._clock.monotonic()
         if now - self._pulled > GAP or (oldest is not None and oldest < self._horizon):
             self._begun = 0
@@ -42,7 +42,7 @@ class BacklogWitness:
         self._pulled = now
 
     async def tend(self) -> bool:
-        """Now and then. False: others have taken this flusher for dead, so it holds nothing any more."""
+        """Report, at most now and then. Returns False if others took this flusher for dead: it must hold nothing."""
         if not self._id:
             await self._enter()
         if self._clock.monotonic() - self._tended < REPORTS:
@@ -53,7 +53,7 @@ class BacklogWitness:
             return True
         watch = look.fleet.flushers.get(self._id)
         if watch is None or watch.struck:
-            _log.warning("this flusher was taken for dead: it gives back what it holds and begins anew")
+            _log.warning("the others took this flusher for dead: it gives its messages back and starts again")
             self._id = ""
             return False
         if oldest := horizon(look.fleet, self._topic):
@@ -80,7 +80,7 @@ class BacklogWitness:
         await self._looks.change(step)
 
     async def leave(self) -> None:
-        """Nothing is held any more."""
+        """Remove the record. The flusher must hold nothing."""
         name, self._id = self._id, ""
         if name:
             await self._looks.change(lambda fleet, _: fleet.without_flusher(name))

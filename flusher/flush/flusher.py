@@ -28,7 +28,7 @@ _log = logging.getLogger(__name__)
 
 MOST_PULLED: Final = 500
 MOST_BYTES_PULLED: Final = 500_000
-"""At once: to decode it keeps the event loop busy for some hundredths of a second."""
+"""Bytes in one pull: decoding them keeps the event loop busy for some hundredths of a second."""
 PULL_WAIT: Final = 0.2
 SWEEP_INTERVAL: Final = 10.0
 REMOVAL_INTERVAL: Final = 30.0
@@ -37,13 +37,13 @@ COOLING_INTERVAL: Final = 3_600.0
 MOST_SWEPT: Final = 2_000
 TEND_INTERVAL: Final = 1.0
 GIVE_BACK: Final = 1.0
-"""Seconds, at the end, to give back what is held. If the broker is away, the leases run out."""
+"""Seconds at the end to give messages back. If the broker is away, their leases run out."""
 LOOK: Final = 0.01
-"""Seconds between two looks whether the window is due."""
+"""Seconds between two checks whether the window is due."""
 
 
 class Flusher:
-    """While one window is being flushed the next one fills; when that is full too, pulling stops."""
+    """Pulls messages into a window while it flushes the previous one. When both are full, pulling stops."""
 
     def __init__(
         self,
@@ -57,13 +57,13 @@ class Flusher:
         cooling: Cooling | None = None,
         witness: BacklogWitness | None = None,
     ) -> None:
-        """`witness`: where several publish whom no broker can list."""
+        """`witness`: reports to the fleet what this flusher sees; None where no fleet is needed."""
         self._tools = tools
         self._policy = policy
         self._topic = topic
         self._lease = lease
         self._ages = ages
-        """Whether receipts expire by the clock alone, so that old envelopes can't be judged any more."""
+        """Whether receipts expire by the clock alone, so that old envelopes can't be judged."""
         self._removal = Removal(tools.store, tools.clock) if removes else None
         self._growing = Growing(tools.growth, tools.store, tools.book, tools.clock) if tools.growth else None
         self._cooling = cooling
@@ -77,7 +77,7 @@ class Flusher:
         self._bugs = 0
 
     async def pull_once(self, wait: float = PULL_WAIT) -> int:
-        """Lease what there is room for; how many messages came."""
+        """Lease as many messages as there is room for. Returns how many came."""
         room = min(self._policy.max_bytes - self._window.bytes, MOST_BYTES_PULLED)
         deliveries = await self._tools.subscription.pull(MOST_PULLED, max(room, 1), wait)
         oldest = self._see_oldest(deliveries)
@@ -96,7 +96,7 @@ class Flusher:
         return len(deliveries)
 
     def _see_oldest(self, pulled: Sequence[Delivery]) -> int | None:
-        """When the oldest of all that is unapplied here was published."""
+        """When the oldest message that is held here was published."""
         now = int(self._tools.clock.now() * 1000)
         windows = [window.oldest for window in (self._window, self._flushing) if window is not None]
         held = [oldest for oldest in (*windows, self._newer.oldest()) if oldest is not None]
@@ -105,13 +105,13 @@ class Flusher:
         return oldest
 
     async def _bury(self, delivery: Delivery, why: str) -> None:
-        """Beside others, so that a heap of rubbish does not hold up the next pull for long."""
+        """Bury an unreadable message. Several run at once, so that much rubbish does not delay the next pull."""
         await self._tools.subscription.bury(delivery, why)
         metrics.DEAD.labels("unreadable").inc()
         _log.error("message %s is among the dead letters: %s", delivery.message_id, why)
 
     def _take(self, delivery: Delivery) -> str | None:
-        """Into the window, or aside; or why it can't be read."""
+        """Put a message into the window, or aside if it is newer. Returns why it can't be read, if it can't."""
         if delivery.attempt > 1:
             metrics.REDELIVERED.inc()
         try:
@@ -125,7 +125,7 @@ class Flusher:
         except Exception as error:
             _log.exception("message %s met a bug", delivery.message_id)
             self._bugs += 1
-            if self._bugs > MOST_BUGS:  # then it is no single message that is to blame
+            if self._bugs > MOST_BUGS:  # then no single message is to blame
                 raise
             return said_of_bug(error)
         return None
@@ -151,39 +151,39 @@ class Flusher:
             await self._tools.subscription.extend(tokens, self._lease)
 
     async def sweep_once(self) -> None:
-        """Delete the receipts that have expired by the store's time, some at a time, since others write, too."""
+        """Delete the receipts that have expired, in small steps, since others write at the same time."""
         store = self._tools.store
         while await store.sweep(await store.now(), MOST_SWEPT):  # noqa: ASYNC110 (it is work, no waiting)
             await asyncio.sleep(LOOK)
 
     async def remove_once(self) -> None:
-        """What is left of deleted counters, where nothing is under way to them any more."""
+        """Remove leftovers of deleted counters."""
         if self._removal is not None:
             await self._removal.remove_once()
 
     async def grow_once(self) -> None:
-        """More shards for what is written more often than they can take."""
+        """Add shards to counters that are written more often than their shards can take."""
         if self._growing is not None:
             await self._growing.grow_once()
 
     async def cool_once(self) -> None:
-        """Fewer for what is not written any more."""
+        """Reduce the shards of counters that are not written any more."""
         if self._cooling is not None:
             await self._cooling.cool_once()
 
     async def tend_once(self) -> None:
-        """Tell the fleet that this flusher is there, and what it sees."""
+        """Report to the fleet what this flusher sees."""
         if self._witness is not None and not await self._witness.tend():
             await self.give_back()
 
     async def leave(self) -> None:
-        """The last step: nothing is held any more."""
+        """Leave the fleet. Call it last, when nothing is held."""
         if self._witness is not None:
             with contextlib.suppress(TransientError):  # then others find out that it is gone
                 await self._witness.leave()
 
     async def give_back(self) -> None:
-        """What is not settled, to others."""
+        """Give unsettled messages back, so that others get them."""
         tokens = [*(delivery.token for delivery in self._held()), *self._newer.tokens()]
         self._window = Window()
         if tokens:
@@ -198,7 +198,7 @@ class Flusher:
                     yield held.delivery
 
     async def run(self, stop: Stop, drain_timeout: float) -> None:
-        """Until `stop`; then finish what is held, for `drain_timeout` seconds at most, and give the rest back."""
+        """Work until `stop`. Then finish what is held, for at most `drain_timeout` seconds, and give the rest back."""
         with contextlib.suppress(TransientError):  # then it is tried again soon
             await self.tend_once()
         async with asyncio.TaskGroup() as tasks:
@@ -241,8 +241,8 @@ class Flusher:
             try:
                 await self.pull_once()
             except TransientError as error:
-                self._pulling = False  # a drain need not wait for the next try
-                _log.warning("pulling failed and is tried again: %s", error)
+                self._pulling = False  # a drain need not wait for the next attempt
+                _log.warning("pulling failed and is retried: %s", error)
                 await backoff.wait()
             else:
                 backoff.reset()

@@ -1,4 +1,4 @@
-"""Owns what one flusher knows of the promises in the store, and renews its own before it writes receipts."""
+"""Knows the promises in the store, and renews this flusher's own before receipts are written."""
 
 from typing import Final
 
@@ -8,11 +8,11 @@ from shared.ports.commits import PromiseBook
 from shared.runtime.clock import Clock
 
 BELIEVED: Final = 60.0
-"""Seconds after which the store is asked again: a flusher with other settings may have started."""
+"""Seconds after which the promises are read again: a flusher with other settings may have started."""
 
 
 class Lives:
-    """How long receipts live."""
+    """Tells how long receipts live."""
 
     def __init__(self, store: PromiseBook, clock: Clock, ours: Promise) -> None:
         self._store = store
@@ -21,7 +21,7 @@ class Lives:
         self._read = float("-inf")
 
     async def promises(self) -> Promises:
-        """Not older than a minute."""
+        """The promises, at most a minute old."""
         now = self._clock.monotonic()
         if now - self._read > BELIEVED:
             self._promises = Promises(self._promises.ours, await self._store.promises())
@@ -29,7 +29,7 @@ class Lives:
         return self._promises
 
     async def renew(self) -> None:
-        """Before receipts are made. `TransientError`: none may be."""
+        """Renew our promise. Call it before receipts are written; after a `TransientError` none may be."""
         promises = await self.promises()
         mine = promises.renew(await self._store.now())
         if mine is None:

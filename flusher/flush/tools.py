@@ -1,4 +1,4 @@
-"""What a flush works with."""
+"""The parts that a flush uses."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from shared.runtime.clock import Clock
 
 @dataclass(frozen=True, slots=True)
 class Tools:
-    """Of one flusher."""
+    """The parts of one flusher."""
 
     store: Store
     subscription: Subscription
@@ -25,6 +25,6 @@ class Tools:
     lives: Lives
     backoff: Callable[[], Backoff]
     together: bool = False
-    """Broker and store are one file, which knows by itself what is settled: nothing is too old there."""
+    """Whether broker and store are one file. A file knows what is settled, so nothing is too old there."""
     growth: Growth | None = None
-    """Where more shards take more writes."""
+    """None where more shards do not take more writes."""

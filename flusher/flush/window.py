@@ -1,4 +1,4 @@
-"""Owns what a flusher has pulled and not settled, and plans commits of it. Pure.
+"""Holds the messages that a flusher pulled and has not settled, and plans commits of them. Pure.
 
 It keeps the envelopes as they came. What is left after some turn out to be applied (or dead) is summed anew from them,
 so that the first of two equal ids may fall away and the second still carries it.
@@ -13,12 +13,12 @@ from shared.model.envelope import Envelope
 from shared.model.words import APPLIED, DEAD, DROPPED, SHARD_FULL, Delivery, Receipt, Tally
 
 MOST_IN_COMMIT: Final = 2_500
-"""Receipts and shards of one commit. Not less than the largest envelope has."""
+"""Receipts and shards in one commit. The largest envelope has no more."""
 MOST_BYTES_IN_COMMIT: Final = 3_000_000
-"""Of names and keys: below what the smallest of the stores takes, whatever else a commit says of each."""
+"""Bytes of names and keys in one commit: below the limit of every store, whatever else a commit holds."""
 
 TOO_OLD: Final = "it is older than receipts are kept, so nobody can say whether it has been applied"
-"""The reason of a message that was buried for its age, and perhaps after it had been applied."""
+"""The reason of a message that was buried for its age. It may have been applied before."""
 
 
 @dataclass(slots=True)
@@ -28,9 +28,9 @@ class Held:
     delivery: Delivery
     envelopes: tuple[Envelope, ...]
     aged: bool
-    """Whether receipts of it may expire before it comes again."""
+    """Whether its receipts may expire before it is delivered again."""
     until: int | None = None
-    """The store's time (ms) after which it can't be applied any more, as its receipts may be gone."""
+    """The store's time (ms) after which it must not be applied, as its receipts may be gone."""
 
     def late(self, now: int) -> bool:
         return self.until is not None and now > self.until
@@ -38,25 +38,25 @@ class Held:
 
 @dataclass(slots=True)
 class Plan:
-    """What goes into one commit."""
+    """The content of one commit."""
 
     envelopes: list[Envelope] = field(default_factory=list)
     receipts: dict[str, bool] = field(default_factory=dict)
     """Keys to insert, and whether a client chose the id."""
     sums: dict[str, int] = field(default_factory=dict)
     attempts: dict[str, str] = field(default_factory=dict)
-    """Of receipts of ids that clients chose: which use of the id is applied."""
+    """For receipts of clients' ids: which use of the id is applied."""
     tally: Tally = field(default_factory=Tally)
-    """Deduplicated are increments whose client id is known, or stands in this plan already."""
+    """An increment is deduplicated if its client id is known, or is in this plan already."""
     bytes: int = 0
     revives: bool = False
-    """What is in it was dead-lettered, and counted then."""
+    """Whether its envelopes were dead letters, and were counted as such before."""
     until: int | None = None
-    """See `Bounds`; and so `messages`."""
+    """See `Bounds`, also for `messages`."""
     messages: list[str] = field(default_factory=list)
 
     def come_from(self, held: Held) -> None:
-        """An envelope was taken from there."""
+        """Note the message that an envelope was taken from."""
         if held.delivery.token:  # else no broker holds it, and the dead receipt that is revived tells
             self.messages.append(held.delivery.message_id)
         if held.until is not None:
@@ -90,7 +90,7 @@ class Plan:
         return True
 
     def _count(self, envelope: Envelope, dropped: int) -> None:
-        """A replay moves what was counted as dead, and adds nothing."""
+        """Count an envelope. A replay moves what was counted as dead, and adds nothing."""
         tally, increments = self.tally, envelope.increments
         dropped = min(dropped, increments)  # the use that was given up may have had fewer than this one
         self.tally = Tally(
@@ -102,29 +102,29 @@ class Plan:
 
 
 class Window:
-    """Messages in the order in which they came, and what is known of their receipts."""
+    """Messages in the order of their arrival, and what is known of their receipts."""
 
     def __init__(self, *, revives: bool = False) -> None:
-        """`revives`: a receipt that is found dead is no end; the next commit changes it."""
+        """`revives`: commits change dead receipts, as a replay does. Otherwise a dead receipt settles its envelope."""
         self._revives = revives
         self.held: list[Held] = []
         self.known: dict[str, str] = {}
         self.dead: dict[str, int] = {}
-        """Receipts to be revived: what they stand for is planned like what has none. With the increments they say."""
+        """Dead receipts to be revived, with their increments. Their envelopes are planned as if they had no receipt."""
         self.vanished: set[str] = set()
-        """Receipts that were seen dead and are not there any more: another replay may have applied them long ago."""
+        """Receipts that were seen dead and are gone: another replay may have applied them long ago."""
         self.kept: set[str] = set()
-        """Dead receipts that are known to have a body, so that the store counts what they stand for as pending."""
+        """Dead receipts that are known to have a body. Readers count those as pending."""
         self.bodies: dict[str, Envelope] = {}
-        """What those of `dead` stand for that have one."""
+        """The envelopes in the bodies of receipts of `dead`."""
         self.attempts: dict[str, str] = {}
-        """Of known receipts of ids that clients choose: which use of the id they stand for."""
+        """For known receipts of clients' ids: which use of the id they stand for."""
         self.counters: set[str] = set()
         self.bytes = 0
         self.oldest: int | None = None
-        """When the oldest of it was published."""
+        """When the oldest message was published."""
         self.newest = 0
-        """When the newest of it was, by the clocks of those who did."""
+        """When the newest message was published."""
 
     def __bool__(self) -> bool:
         return bool(self.held)
@@ -139,7 +139,7 @@ class Window:
         self.oldest = delivery.published if self.oldest is None else min(self.oldest, delivery.published)
 
     def plan(self, most: int) -> Plan:
-        """The next commit: envelopes of which nothing is known, one of each key, as many as fit, and `most` of them."""
+        """The next commit: unsettled envelopes, one of each key, as many as fit, at most `most`."""
         plan = Plan(revives=self._revives)
         for held in self.held:
             for envelope in held.envelopes:
@@ -152,19 +152,19 @@ class Window:
         return plan
 
     def judge(self, until: Callable[[int], int]) -> None:
-        """`until`: when a message that was published at that time becomes too old."""
+        """Set until when each message may be applied. `until` tells it from the time of its publish."""
         for held in self.held:
             if held.aged:
                 held.until = until(held.delivery.published)
 
     def drop(self, messages: Collection[str]) -> None:
-        """Somebody else has settled them."""
+        """Forget messages that another process has settled."""
         self.held = [held for held in self.held if held.delivery.message_id not in messages]
 
     def _left(self, envelope: Envelope, plan: Plan | None = None) -> Envelope | None:
-        """What is still to be committed of it: itself; that it came as a second use of its id; or, of a copy, nothing.
+        """What is left to commit of an envelope: itself; that it is a second use of its id; or nothing for a copy.
 
-        A copy is of the attempt that the receipt stands for, or was found by its own receipt of a second use.
+        A copy has the attempt that the receipt stands for, or has its own receipt as a second use.
         """
         planned, attempts = (plan.receipts, plan.attempts) if plan is not None else ({}, {})
         key = envelope.key
@@ -179,14 +179,14 @@ class Window:
         return None if second.key in self.known or second.key in planned else second
 
     def _revived(self, envelope: Envelope) -> Envelope:
-        """What the dead receipt stands for: its own body, since readers have counted that; or this letter."""
+        """The envelope that a dead receipt stands for: its body, since readers have counted that; else this letter."""
         key = envelope.key
         return self.bodies.get(key) or envelope.in_place_of(self.attempts[key], self.dead[key])
 
     def late(self, now: int) -> Iterator[tuple[Held, Envelope, str]]:
-        """What is to be given up, and why: what came too late, and second uses of what was given up.
+        """The envelopes to give up, and why: those that came too late, and second uses of those that were given up.
 
-        A second use that came too late is done, if the first one was applied: it adds nothing.
+        A second use that came too late is settled if the first one was applied: it adds nothing.
         """
         for held in [*self.held]:
             for envelope in held.envelopes:
@@ -201,8 +201,8 @@ class Window:
                     yield held, envelope, TOO_OLD
 
     def holder(self, envelope: Envelope, now: int) -> Held | None:
-        """The message whose envelope the store can keep, if that is given up: not one that came too late, since it
-        may have been applied; and of a second use there is nothing to keep.
+        """The message whose envelope a dead receipt can hold as its body. None if it came too late and may have been
+        applied, or if it is a second use, which has nothing to keep.
         """
         key = envelope.key
         holders = [held for held in self.held if any(one.key == key for one in held.envelopes)]
@@ -210,13 +210,13 @@ class Window:
         return holders[0] if holders and not unsure else None
 
     def learn(self, keys: Collection[str], state: str, attempts: Mapping[str, str] | None = None) -> None:
-        """`attempts`: see `Plan`."""
+        """Note that these receipts exist. `attempts`: see `Plan`."""
         for key in keys:
             self.known[key] = state
         self.attempts |= attempts or {}
 
     def found(self, keys: Collection[str], receipts: Mapping[str, Receipt]) -> None:
-        """What a look at these keys saw."""
+        """Take the receipts that were found under these keys."""
         for key in keys:
             receipt = receipts.get(key)
             if receipt is None:
@@ -239,7 +239,7 @@ class Window:
         return any(self._left(envelope) is not None for held in self.held for envelope in held.envelopes)
 
     def settled(self) -> tuple[Sequence[Held], Sequence[Held]]:
-        """Messages to acknowledge, and messages to bury, once none is unsettled."""
+        """The messages to acknowledge and the messages to bury. Call it once none is unsettled."""
         done: list[Held] = []
         dead: list[Held] = []
         for held in self.held:
@@ -247,7 +247,7 @@ class Window:
         return done, dead
 
     def given_up(self, held: Held) -> list[Envelope]:
-        """Those of its receipts that are dead. A second use may be, though the first one has been brought back."""
+        """The envelopes of a message whose receipts are dead. A second use may be, though the first was replayed."""
         dead = [one for one in held.envelopes if self.known[one.key] == DEAD]
         dead += [
             second
@@ -258,7 +258,7 @@ class Window:
         return dead
 
     def buries(self, envelope: Envelope) -> Tally:
-        """What giving it up counts: nothing, if it was a dead letter before."""
+        """The tally of giving up an envelope: nothing if it was a dead letter before."""
         if self._revives and envelope.key not in self.vanished:
             return Tally()
         number = envelope.increments

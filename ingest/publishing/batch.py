@@ -1,4 +1,4 @@
-"""Increments on their way into an envelope: what one request brought, or, as a draft, what waits for a publish."""
+"""Increments on their way into an envelope: the content of one request, or a draft that waits for a publish."""
 
 from dataclasses import dataclass, field
 
@@ -8,24 +8,24 @@ from shared.model.words import Increment
 
 @dataclass(slots=True)
 class Batch:
-    """Sums and counts of the increments without an id; those with one, kept apart."""
+    """Sums and counts of increments without ids; and the increments with ids."""
 
     sums: dict[str, int] = field(default_factory=dict)
     counts: dict[str, int] = field(default_factory=dict)
-    """Where not 1."""
+    """Increments in a sum, where that is not 1."""
     keyed: list[Increment] = field(default_factory=list)
     increments: int = 0
     id: str = ""
-    """Of the envelope that a draft becomes."""
+    """The id of the envelope that a draft becomes."""
     attempt: str = ""
-    """Where the id is a client's: which use of it this is."""
+    """If the id is a client's: which use of it this is."""
     weight: int = 0
-    """Sum of the |deltas| of the increments with an id, in a draft."""
+    """In a draft: the sum of the |deltas| with ids."""
     senders: dict[str, int] = field(default_factory=dict)
-    """Tenants, and how much each of them holds of what waits until this draft has left."""
+    """By tenant: how much of the room it holds until this draft is published."""
 
     def entries(self) -> int:
-        """What it takes of the room in an envelope."""
+        """The number of its entries in an envelope."""
         return len(self.sums) + len(self.keyed)
 
     def apart(self) -> "tuple[Batch, Batch]":
@@ -34,7 +34,7 @@ class Batch:
         return Batch(self.sums, self.counts, [], self.increments - keyed.increments), keyed
 
     def by_counter(self) -> dict[str, int]:
-        """Increments of each counter, with and without an id."""
+        """The number of increments of each counter."""
         found = dict.fromkeys(self.sums, 1)
         found.update(self.counts)
         for item in self.keyed:

@@ -1,4 +1,4 @@
-"""Owns the increments that wait for a publish: sums them per counter into envelopes that fit into one commit.
+"""Sums increments that wait for a publish, per counter, into envelopes that fit into one commit.
 
 Pure: the publishing loop decides when to `take`.
 """
@@ -12,13 +12,13 @@ from ingest.publishing.batch import Batch
 from shared.model.words import MAX_SUM, Increment
 
 MAX_ENTRIES: Final = 1_000
-"""Counters and ids in one envelope: with its receipts, shards and configs it fits into one commit of any store."""
+"""Counters and ids in one envelope. With its receipts, shards and configs it fits into a commit of any store."""
 LARGE: Final = 100
-"""Counters of a batch that is not added one by one: that would cost more than it saves."""
+"""A batch with so many counters is not added one by one, which would cost more than it saves."""
 
 
 class Coalescer:
-    """Adds to the newest draft and opens another where that one is full. Takes them in order of arrival."""
+    """Adds increments to the newest draft, and opens another when it is full. Drafts are taken in order of arrival."""
 
     def __init__(self, mint: Callable[[], str], max_entries: int = MAX_ENTRIES) -> None:
         self._mint = mint
@@ -26,19 +26,19 @@ class Coalescer:
         self._closed: deque[Batch] = deque()
         self._open: Batch | None = None
         self.waiting = 0
-        """Increments that have not been taken."""
+        """The number of increments that have not been taken."""
 
     def __bool__(self) -> bool:
         return self._open is not None or bool(self._closed)
 
     def drafts(self) -> Iterator[Batch]:
-        """All that have not been taken."""
+        """All drafts that have not been taken."""
         yield from self._closed
         if self._open is not None:
             yield self._open
 
     def add(self, counter: str, total: int, count: int = 1) -> Batch:
-        """`count` increments without an id that sum to `total`."""
+        """Add `count` increments without an id that sum to `total`."""
         draft = self._open
         if draft is None or draft.entries() >= self._max_entries:
             draft = self._next()
@@ -58,7 +58,7 @@ class Coalescer:
         return draft
 
     def add_keyed(self, item: Increment) -> Batch:
-        """One increment with an id."""
+        """Add one increment with an id."""
         draft = self._open
         weight = abs(item.delta)
         if draft is None or draft.entries() >= self._max_entries or draft.weight + weight > MAX_SUM:
@@ -70,7 +70,7 @@ class Coalescer:
         return draft
 
     def add_batch(self, batch: Batch) -> list[Batch]:
-        """All of it; the drafts that hold it."""
+        """Add a batch. Returns the drafts that hold it."""
         drafts: dict[str, Batch] = {}
         if len(batch.sums) >= LARGE:
             for part in self._divide(batch):
@@ -86,7 +86,7 @@ class Coalescer:
         return list(drafts.values())
 
     def add_whole(self, batch: Batch, envelope_id: str) -> Batch:
-        """All of it as one envelope, under the id that its client gave it. Ask `fits` before."""
+        """Add a batch as one envelope, with its client's id. Check `fits` before."""
         batch.id, batch.attempt = envelope_id, self._mint()
         self._seal()
         self._closed.append(batch)
@@ -97,7 +97,7 @@ class Coalescer:
         return batch.entries() <= self._max_entries
 
     def take(self, limit: int) -> list[Batch]:
-        """Up to `limit` drafts, oldest first."""
+        """Take up to `limit` drafts, the oldest first."""
         if len(self._closed) < limit:
             self._seal()
         taken = [self._closed.popleft() for _ in range(min(limit, len(self._closed)))]
@@ -105,7 +105,7 @@ class Coalescer:
         return taken
 
     def _join(self, batch: Batch) -> Batch:
-        """A large one: into the open draft if all its counters stand there, which saves their names; else the next."""
+        """Add a large batch to the open draft if that has all its counters, which saves their names; else to a new one."""
         draft = self._open
         self.waiting += batch.increments
         if draft is None or not batch.sums.keys() <= draft.sums.keys() or not _fit(draft, batch):
@@ -141,5 +141,5 @@ class Coalescer:
 
 
 def _fit(one: Batch, other: Batch) -> bool:
-    """Whether no sum of both can be too large."""
+    """Whether all sums of both together stay within the limit."""
     return max(map(abs, one.sums.values())) + max(map(abs, other.sums.values())) <= MAX_SUM

@@ -1,4 +1,4 @@
-"""Owns what could not be published: takes it durably while the broker is away, and forwards it when it is back."""
+"""Keeps messages durably while the broker is unavailable, and forwards them when it is back."""
 
 import asyncio
 import logging
@@ -27,28 +27,28 @@ _log = logging.getLogger(__name__)
 MOST_FORWARDED: Final = 500
 MOST_BYTES_FORWARDED: Final = 5_000_000
 MOST_REMEMBERED: Final = 10_000
-"""Refused rows."""
+"""Refused rows that are remembered."""
 WAIT: Final = 0.2
 BELIEVED: Final = 3_600.0
 """Seconds for which an answer of the store is used. It moves on with time, and promises stay in force for longer."""
 LONGEST_FORWARD: Final = 600.0
-"""Seconds after the judgement of its age in which a row may be published."""
+"""Seconds for which a row may be published after its age was judged."""
 TOO_OLD: Final = (
     "it waited in the spool for so long that receipts may be gone: if it was published before, it would count twice;"
     " set COUNTERSINK_SPOOL_AGE for flushers as for ingests"
 )
 LEASE: Final = 30.0
-"""Seconds for which what one process forwards is kept from others on the same file."""
+"""Seconds for which rows that one process forwards are kept from other processes on the file."""
 
 
 class Spool:
-    """A publisher before the broker's. What stands in it goes first, so order of arrival is kept as far as it can be.
+    """A publisher in front of the broker's. Messages in the spool go first, so the order of arrival is mostly kept.
 
-    What failed in an unknown way may have been published and is spooled all the same: it has the same id, so it counts
-    once. Where the spool has no room for it either, nobody may say that nothing was taken.
+    A message whose publish failed in an unknown way may have been published. It is spooled all the same, with the same
+    id, so it counts once. If the spool has no room for it either, the error must not say that nothing was accepted.
 
-    No answer of the broker is final: a row stays until the broker has taken it, or, if it can never fit, until somebody
-    replays or drops it (`countersink dlq`).
+    No answer of the broker is final. A row stays until the broker has taken it, or, if it can never fit, until an
+    operator replays or drops it (`countersink dlq`).
     """
 
     def __init__(
@@ -62,11 +62,10 @@ class Spool:
         keeps: bool = True,
         oldest: Callable[[], Awaitable[int]] | None = None,
     ) -> None:
-        """`queue` and `waiting`: a durable broker of this machine, which dates by `clock`. `longest_age`: seconds.
-        `oldest`: what was taken before that time (ms) must not be forwarded any more.
+        """`queue` and `waiting`: a durable broker on this machine, which dates rows by `clock`. `longest_age`: seconds.
+        `oldest`: the time (ms) before which a row must not have been accepted.
 
-        Not `keeps`: what is written there may be gone with the process. Then it forwards what it finds, and takes
-        nothing.
+        If not `keeps`, the file may vanish with the process: the spool only forwards what it finds.
         """
         self._broker = broker
         self._queue = queue
@@ -76,19 +75,19 @@ class Spool:
         self._keeps = keeps
         self._asks = oldest
         self._answer = 0, float("-inf")
-        """What the store said last, and when (monotonic)."""
+        """The store's last answer, and when it came (monotonic)."""
         self._away = True
-        """Until it is known that nothing is left of an earlier life."""
+        """True until the spool is known to be empty."""
         self._oldest: int | None = None
         self._said: str | None = None
         self._refused: set[str] = set()
-        """Rows that the broker has refused alone. That it refuses them again is no news of others."""
+        """Rows that the broker refused alone. Another refusal of them says nothing about other rows."""
         self._refusing_until = float("-inf")
-        """Until then (monotonic) the broker is taken to refuse everything, though no row waits for its turn."""
+        """Until then (monotonic) the broker is assumed to refuse everything."""
         self._most = MOST_FORWARDED
-        """Rows of the next step. Fewer after one that failed: it may have been too much for something on the way."""
+        """Rows of the next step. There are fewer after a failed step, which may have been too large for a proxy."""
         self._quiet_until = float("-inf")
-        """Until then (monotonic) no more is logged of refused messages."""
+        """Until then (monotonic) refused messages are not logged again."""
 
     async def publish(self, messages: Sequence[Message], check: Check = at_any_time) -> None:
         if not self._keeps:
@@ -138,7 +137,7 @@ class Spool:
         await self._queue.check()
 
     async def forward(self) -> None:
-        """For ever: what waits, in order, as soon as the broker takes it."""
+        """Forward waiting rows, in order, for ever."""
         backoff = Backoff(0.1, 2.0)
         while True:
             try:
@@ -152,7 +151,7 @@ class Spool:
                     await asyncio.sleep(WAIT)
 
     async def forward_once(self) -> int:
-        """How many messages were waiting."""
+        """Take one step. Returns how many messages were waiting."""
         deliveries = await self._waiting.pull(self._most, MOST_BYTES_FORWARDED, 0)
         if not deliveries:
             if self._clock.monotonic() >= self._refusing_until:
@@ -242,7 +241,7 @@ class Spool:
         metrics.SPOOLING.set(1)
         self._away = True
         if self._said is None:
-            _log.warning("the broker is away, the spool takes what comes: %s", error)
+            _log.warning("the broker is unavailable; increments go to the spool: %s", error)
         self._said = str(error)
 
     def _comes(self) -> None:
@@ -250,5 +249,5 @@ class Spool:
         self._away = False
         self._oldest = None
         if self._said is not None:
-            _log.warning("the broker is back, and takes what comes")
+            _log.warning("the broker is back; increments go to it again")
         self._said = None

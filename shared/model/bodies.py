@@ -1,9 +1,9 @@
-"""Owns what a dead receipt keeps of an envelope: enough to read it as pending, and to replay it. Pure.
+"""Writes an envelope into the body of a dead receipt, to read it as pending and to replay it. Pure.
 
-The names of the counters stand beside the body, because stores find the receipt by them. The body is JSON: the sum of
-each counter, in the order of the names; the increments with an id, each by its counter's place, its delta and its
-receipt key; and what people want to know of it. An envelope has at most 1,000 counters and ids, so names and body stay
-below the 1 MiB that an entity can have.
+The names of the counters are stored beside the body, since stores find the receipt by them. The body is JSON: the sum
+of each counter, in the order of the names; for each increment with an id, its counter's place, delta and receipt key;
+and what operators want to know. An envelope has at most 1,000 counters and ids, so names and body stay below 1 MiB, the
+limit of an entity.
 """
 
 from collections.abc import Iterable
@@ -16,7 +16,7 @@ from shared.model.envelope import Envelope
 from shared.model.words import Delivery, Entry, Increment, Letter, Message, Receipt
 
 MOST_REASON: Final = 500
-"""Characters that are kept of the reason."""
+"""Characters of the reason that are kept."""
 _SUMS: Final = "s"
 _KEYED: Final = "k"
 _UNTIL: Final = "u"
@@ -27,17 +27,17 @@ _CREATED: Final = "c"
 
 
 class Body(NamedTuple):
-    """A dead receipt, read."""
+    """The content of a dead receipt."""
 
     envelope: Envelope
     sure_until: int
-    """Milliseconds since 1970, if not 0: later than that, nobody can say whether its ids were counted elsewhere."""
+    """If not 0: after this time (ms since 1970) its ids may have been counted elsewhere, under expired receipts."""
     letter: Letter
-    """As a dead letter: without data, called after the receipt, and without a token, since no broker holds it."""
+    """The same as a dead letter. It has no data and no token, since no broker holds it; its id is the receipt key."""
 
 
 def with_body(dead: Receipt, envelope: Envelope, reason: str, published: int, sure_until: int = 0) -> Receipt:
-    """The dead receipt of this envelope, which keeps it and never expires. `sure_until`: see `Body`."""
+    """The dead receipt with this envelope as its body. It never expires. `sure_until`: see `Body`."""
     counters = tuple(sorted(envelope.counters()))
     place = {counter: number for number, counter in enumerate(counters)}
     body: dict[str, Any] = {
@@ -72,7 +72,7 @@ def read(receipt: Receipt) -> Body:
 
 
 def entries(receipts: Iterable[Receipt], counter: str) -> tuple[tuple[Entry, ...], int]:
-    """What these dead receipts say of one counter; and until when that is sure (0: always)."""
+    """The entries of one counter in these dead receipts, and until when they are certain (ms; 0: always)."""
     found = []
     until = 0
     for body in map(read, receipts):

@@ -1,4 +1,4 @@
-"""The words of the domain, and which values of them are allowed."""
+"""The words of the domain, and their allowed values."""
 
 import re
 from collections.abc import Mapping
@@ -12,11 +12,11 @@ from shared.model.receipts import key_of_increment
 MAX_NAME_BYTES: Final = 400
 MAX_ID_BYTES: Final = 1_000
 MAX_DELTA: Final = 2**53 - 1
-"""The largest |delta| of one increment: what every JSON client can say exactly."""
+"""The largest |delta| of one increment: every JSON client can represent it exactly."""
 MAX_SUM: Final = 2**61
-"""The largest |sum| of a counter's increments without an id in an envelope, and of the |deltas| with one."""
+"""In an envelope: the largest |sum| of a counter's increments without ids, and the largest sum of |deltas| with ids."""
 SHARD_FULL: Final = 2**62 - 1
-"""A shard of a larger |count| is not added to any more, so that it can't leave int64."""
+"""Nothing is added to a shard with a larger |count|, so that it stays within int64."""
 
 _CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f]")
 
@@ -66,38 +66,38 @@ def flaw_of_id(value: object) -> str | None:
 
 
 class Increment(NamedTuple):
-    """One thing that happened: `delta` more of `counter`. With an `id` it counts once however often it is sent."""
+    """One event: add `delta` to `counter`. With an `id` it counts once, however often it is sent."""
 
     counter: str
     delta: int = 1
     id: str | None = None
     receipt: str = ""
-    """Its receipt key, if the id is not known."""
+    """Its receipt key, if the id is unknown."""
 
     @property
     def key(self) -> str:
-        """Of its receipt."""
+        """The key of its receipt."""
         return self.receipt or key_of_increment(self.counter, self.id or "")
 
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """What a broker carries: bytes and attributes."""
+    """What a broker carries."""
 
     data: bytes
     attributes: Mapping[str, str] = field(default_factory=dict)
     once: str | None = None
-    """A broker that can, drops a second message of the same `once` while the first is still there."""
+    """If it can, a broker drops a second message with the same `once` while the first is still there."""
     increments: int | None = field(default=None, compare=False)
-    """How many it carries, where whoever made it knows."""
+    """The number of increments in it; None if unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """A message on lease to one flusher."""
+    """A message that is leased to one flusher."""
 
     token: str
-    """Names this lease for ack, extend and give back. A later lease of the same message has another token."""
+    """Identifies the lease in ack, extend and give back. Each lease of a message has its own token."""
     message: Message
     message_id: str
     """The broker's own name of the message."""
@@ -111,17 +111,17 @@ class Letter:
     """A dead letter: a message that was buried."""
 
     delivery: Delivery
-    """The message as it was, under its own id and time; the token is of this look at it."""
+    """The original message, with its id and time. The token belongs to this look at the letter."""
     reason: str
     flaw: str | None = None
-    """Why it is not what was published, so that it can't be counted whatever it says."""
+    """Why it is not the message that was published, and so can't be counted; None if it is."""
 
 
 APPLIED: Final = "applied"
 DEAD: Final = "dead"
-"""Given up, and not applied. It can be replayed or dropped."""
+"""Given up and not applied. It can be replayed or dropped."""
 DROPPED: Final = "dropped"
-"""Given up for good: it is never applied, and readings leave it out."""
+"""Given up for good: it is never applied, and reads exclude it."""
 
 
 class Receipt(NamedTuple):
@@ -129,22 +129,22 @@ class Receipt(NamedTuple):
 
     key: str
     expires: int
-    """By `Store.now`, in ms. Later than anything of this id can come back. 0: it never expires."""
+    """In ms of the store's clock, later than its id can come back. 0 if it never expires."""
     state: str = APPLIED
     note: bytes = b""
-    """What it says besides being there, see `notes`; to stores a few bytes, or some tens of thousands."""
+    """See `notes`. For stores it is a few bytes, or some tens of thousands."""
     counters: tuple[str, ...] = ()
-    """The counters that a dead receipt with a body stands for. Stores find it by each of them."""
+    """The counters of a dead receipt with a body. Stores find it by each of them."""
     body: bytes = b""
-    """What a dead receipt stands for, see `bodies`; without one, only its letter says it."""
+    """The content of a dead receipt, see `bodies`. Without a body only the dead letter has the content."""
 
     @property
     def settled(self) -> bool:
-        """Whether a snapshot that finds it needs no overlay entry: it is applied, dropped, or dead with a body."""
+        """Whether it makes overlay entries unnecessary: it is applied, dropped, or dead with a body."""
         return self.state in {APPLIED, DROPPED} or bool(self.body)
 
     def over(self, before: "Receipt") -> "Receipt":
-        """What is stored in place of a dead one: it keeps the note unless it brings another, and a body while dead."""
+        """The receipt that replaces a dead one. It keeps the note unless it has its own, and the body while dead."""
         note = self.note or before.note
         if self.state == DEAD and (self.body or before.body):
             return (self if self.body else before)._replace(expires=0, note=note)
@@ -152,14 +152,14 @@ class Receipt(NamedTuple):
 
 
 class Receipts(NamedTuple):
-    """Receipts that were found, and the store's time of the look."""
+    """The receipts that were found, and the store's time of the look."""
 
     time: int
     found: Mapping[str, Receipt]
 
 
 class ShardAdd(NamedTuple):
-    """Add `delta` to one shard, and have readers look at `num_shards` at least. `known`: see `sharding.went`."""
+    """Add `delta` to one shard; the counter has at least `num_shards` from then on. `known`: see `sharding.went`."""
 
     counter: str
     shard: int
@@ -169,50 +169,50 @@ class ShardAdd(NamedTuple):
 
 
 class Tally(NamedTuple):
-    """What became of increments, each counted once, by whatever commit settled it."""
+    """The outcomes of increments. Each increment is counted once, in the commit that settled it."""
 
     applied: int = 0
     deduplicated: int = 0
     """Second uses of a client's id."""
     dead: int = 0
     foreign: int = 0
-    """How many of all these came in messages that no ingest has accepted."""
+    """How many of these came in messages of other publishers."""
 
 
 class Balance(NamedTuple):
-    """Of a broker and a store in one place, since both began."""
+    """The balance of a broker and a store in one file, since it was made."""
 
     pending: int
-    """Increments in messages that are there and not buried."""
+    """Increments in messages that are not buried."""
     drift: int
-    """Accepted - applied - deduplicated - dead-lettered - pending. 0 at rest, less between a commit and its acks."""
+    """Accepted - applied - deduplicated - dead-lettered - pending: 0 at rest, less between a commit and its ack."""
 
 
 class Guard(NamedTuple):
-    """What a store keeps of the last set, reset or delete of a counter."""
+    """What a store keeps about the last set, reset or delete of a counter."""
 
     version: int = 0
-    """Another one after each of them, and after the removal of what a delete has left; 0 before the first."""
+    """A new one after each of them, and after a deleted counter is removed; 0 before the first."""
     deleted: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """All or nothing: insert the receipts and add to the shards."""
+    """Inserts receipts and adds to shards: all or nothing."""
 
     receipts: tuple[Receipt, ...]
     adds: tuple[ShardAdd, ...]
     revived: tuple[Receipt, ...] = ()
-    """Receipts that are there as `dead` and become these, see `Receipt.over`."""
+    """Receipts that exist as `dead` and become these, see `Receipt.over`."""
     tally: Tally = field(default_factory=Tally)
     guard: tuple[str, Guard] | None = None
-    """Of a set: the counter, the version that its guard must still have, and its mark from then on."""
+    """For a set: the counter, and its guard with the expected version and the new `deleted`."""
     marks: tuple[Mark, ...] = ()
-    """Of an import. No two are of the same source and counter."""
+    """For an import. No two have the same source and counter."""
     bounds: Bounds = field(default_factory=Bounds)
 
     def repeats(self) -> bool:
-        """Whether a receipt stands in it twice."""
+        """Whether it contains a receipt twice."""
         keys = [receipt.key for receipt in (*self.receipts, *self.revived)]
         return len(set(keys)) < len(keys)
 
@@ -223,43 +223,43 @@ class Total:
 
     value: int
     shards: int
-    """Its `num_shards`; 0 when there is no config."""
+    """Its `num_shards`; 0 if there is no config."""
     guard: Guard = field(default_factory=Guard)
     dead: "tuple[Entry, ...]" = ()
-    """What dead receipts say of it, as entries: accepted, not applied, and pending until they are replayed."""
+    """Its dead receipts as entries: accepted and not applied, so pending until they are replayed."""
     sure_until: int = 0
-    """Milliseconds since 1970, if not 0. After that the receipt of an id in `dead` may have expired."""
+    """If not 0: the time (ms since 1970) after which the receipt of an id in `dead` may have expired."""
     flaw: str = ""
-    """Why the value is not known: another application has stored something else than a whole number."""
+    """Why the value is unknown: another application stored something that is not a whole number. Else empty."""
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """What is pending of one envelope for one counter: in the overlay, or by a dead receipt."""
+    """The pending part of one envelope for one counter, from the overlay or from a dead receipt."""
 
     key: str
-    """Receipt key of the envelope."""
+    """The receipt key of the envelope."""
     delta: int
     keyed: tuple[tuple[str, int], ...] = ()
-    """Receipt key and delta of each increment with an id."""
+    """The receipt key and delta of each increment with an id."""
     late: bool = False
-    """The envelope or one of its ids may have been published earlier, too."""
+    """Whether the envelope, or one of its ids, may have been published earlier as well."""
     confirmed: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """The overlay of one counter, read in one go."""
+    """The overlay of one counter at one instant."""
 
     entries: tuple[Entry, ...] = ()
     floor: int = 0
-    """Bases and snapshots of an earlier time are void: an entry that they needed may be gone."""
+    """Bases and snapshots from before this time are void: an entry that they need may be gone."""
     version: int = 0
     """Equal versions of two views of this process mean equal views."""
     exact: bool = True
-    """Whether the entries of every process are seen, so that readings may say `exact`."""
+    """Whether it has the entries of all processes, so that reads may say `exact`."""
     epoch: str = ""
-    """Another one when entries or floors may have been lost: bases of another epoch are void."""
+    """It changes when entries or floors may have been lost. Bases of another epoch are void."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,7 +271,7 @@ class Reading:
     pending: int
     exact: bool
     as_of: float
-    """Seconds since 1970: the instant of the applied part."""
+    """The instant of the applied part, in seconds since 1970."""
     shards: int
     exists: bool
 

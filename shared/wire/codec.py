@@ -1,4 +1,4 @@
-"""Envelopes to messages and back, ours and those of foreign publishers. Version 1; others are left to others."""
+"""Encodes envelopes as messages, and decodes our messages and those of other publishers. Knows version 1."""
 
 from typing import Any, Final
 
@@ -21,12 +21,12 @@ from shared.wire import strict_json
 SOURCE: Final = "countersink"
 TYPE: Final = "countersink.envelope.v1"
 OURS: Final = "countersink."
-"""All types of ours begin so, those of other versions, too. Other publishers must use neither it nor our source."""
+"""All our types begin with it, in every version. Other publishers must not use it, or our source."""
 ATTEMPT: Final = "ce-attempt"
 MOST_INCREMENTS: Final = 2**40
-"""In one envelope: what a commit of many envelopes says of all of them fits into int64."""
+"""Increments in one envelope. The tally of a commit with many such envelopes still fits into int64."""
 LAST_INSTANT: Final = 253_402_300_799_999
-"""Milliseconds since 1970: the end of the year 9999, the last that can be shown as a date."""
+"""The end of the year 9999 in ms since 1970: the last date that can be shown."""
 
 
 def encode(envelope: Envelope) -> Message:
@@ -51,9 +51,10 @@ def encode(envelope: Envelope) -> Message:
 
 
 def decode(delivery: Delivery, topic: str) -> tuple[Envelope, ...]:
-    """The envelopes of any message on the topic: one, or several if it is too large for one commit. `UnreadableError`
-    says what is wrong with it. `NewerError`: it is ours, of a version that is not known here. Taken for one of another
-    publisher it would have another receipt, and count twice.
+    """The envelopes of a message on the topic: one, or several if it is too large for one commit.
+
+    Raises `UnreadableError` with what is wrong, or `NewerError` if it is ours in an unknown version. Treated as another
+    publisher's message, that would have another receipt, and count twice.
     """
     message = delivery.message
     type_ = message.attributes.get("ce-type", "")
@@ -86,7 +87,7 @@ def decode(delivery: Delivery, topic: str) -> tuple[Envelope, ...]:
 
 
 def increments_of(message: Message) -> int:
-    """How many a message carries, whoever made it; none if it can't be read."""
+    """The number of increments in any message; 0 if it is unreadable."""
     if message.increments is not None:
         return message.increments
     try:
@@ -194,7 +195,10 @@ def _own_attempt(message: Message) -> str:
 
 
 def _foreign_id(delivery: Delivery, topic: str) -> tuple[str, bool]:
-    """What its publisher called it, which holds for a retry too; failing that, what the broker called it."""
+    """The id of another publisher's message, and whether a second publish of it has the same id.
+
+    That is so for the publisher's own id. Without one it is the broker's, which differs.
+    """
     attributes = delivery.message.attributes
     source, its_id = attributes.get("ce-source"), attributes.get("ce-id")
     if source and its_id:

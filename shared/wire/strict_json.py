@@ -1,4 +1,4 @@
-"""JSON as we accept it: UTF-8, no NaN, and no name twice in one object."""
+"""Reads JSON strictly: UTF-8, no NaN, and no name twice in one object."""
 
 import json
 from itertools import pairwise
@@ -8,11 +8,11 @@ import orjson
 
 
 class JsonError(ValueError):
-    """The text is not JSON as we accept it; the message says why."""
+    """The text is not acceptable JSON; the message says why."""
 
 
 def loads(text: bytes) -> Any:
-    """The value, or `JsonError`. Integers beyond 64 bits come out as floats."""
+    """The value of the text. Raises `JsonError`. Integers beyond 64 bits become floats."""
     try:
         value = orjson.loads(text)
     except orjson.JSONDecodeError as error:
