@@ -236,7 +236,7 @@ def _sentences(count: _Count, ledger: "Ledger", balance: "Balance | None") -> It
     elif balance.drift:
         yield f"pending: {balance.pending} increments, some of them being settled; drift {balance.drift}"
     else:
-        yield f"pending: {balance.pending} increments; drift 0: all others that the file took count as settled"
+        yield f"pending: {balance.pending} increments; drift 0: no increment is missing"
 
 
 def _json(value: dict[str, Any]) -> str:

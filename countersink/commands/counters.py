@@ -101,7 +101,7 @@ async def _incr(client: "Client", options: argparse.Namespace) -> None:
         accepted = await client.increment(options.name, options.by, id=options.id)
     except UnavailableError as error:
         # It may have been accepted: only a retry with this id is safe.
-        raise CountersinkError(f"{error} Sent again with --id {error.id} it counts once") from error
+        raise CountersinkError(f"{error} Repeat the command with --id {error.id}: it counts once") from error
     if options.json:
         tell(_json({"accepted": accepted.accepted, "receipt": accepted.receipt, "id": accepted.id}))
     else:

@@ -283,7 +283,7 @@ class _Wanted:
         """Raise an error that names the letters that were asked for and not found."""
         flush()  # an error would discard the buffer
         if missed := [one for one, parts in self._parts.items() if not ({one} | parts) & self._seen]:
-            said = f"{', '.join(missed)}: not among the dead letters; counted by a replay before, or never one of them"
+            said = f"{', '.join(missed)}: not found: already replayed or dropped, or never a dead letter"
             raise CountersinkError(said if complete else f"{said}, or held by somebody else at this moment")
 
 

@@ -115,7 +115,7 @@ async def _run(source: "Source", parts: "Parts", settings: "Settings", options: 
     if report.refused:
         raise CountersinkError(f"{report.refused} of {report.found} counters could not be imported, see above")
     if not report.held:
-        raise CountersinkError(f"no counter holds anything in {source.name}: is it of another variant, or elsewhere?")
+        raise CountersinkError(f"all counters in {source.name} are 0 or missing: check --variant and --from")
 
 
 @dataclass(slots=True)

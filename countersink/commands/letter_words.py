@@ -14,8 +14,8 @@ _MOST_COUNTERS: Final = 5
 """Counters that one line names."""
 _STATES: Final = {
     "dead": "not counted",
-    "applied": "counted already, a replay only forgets it",
-    "dropped": "dropped already, a replay only forgets it",
+    "applied": "counted already; a replay removes the letter and counts nothing",
+    "dropped": "dropped already; a replay removes the letter and counts nothing",
     "unreadable": "unreadable",
 }
 
@@ -48,7 +48,7 @@ def lines_of(opened: OpenedLetter, found: Mapping[str, Receipt]) -> Iterator[str
     message = delivery.message
     yield f"id          {_shown(opened.id)}"
     yield f"published   {_published(opened)}"
-    yield f"dead since  {_shown(opened.letter.reason or 'no reason is given')}"
+    yield f"reason      {_shown(opened.letter.reason or 'no reason is given')}"
     yield f"state       {_STATES[opened.state(found)]}" + (f": {_shown(opened.flaw)}" if opened.flaw else "")
     if opened.flaw is None:
         yield f"receipt     {_shown(opened.envelope_id or opened.envelopes[0].key)}"

@@ -138,7 +138,7 @@ def _map(options: argparse.Namespace) -> None:
     except KeyboardInterrupt:
         more = "goes on; to look at it again" if options.url else "stopped; to go on"
         stop = f"; to stop it, send DELETE {options.url}/v1/jobs/{wish.id}" if options.url else ""
-        _note(f"job {wish.id} {more}, run the same with --job {wish.id}{stop}")
+        _note(f"job {wish.id} {more}, repeat the command with --job {wish.id}{stop}")
         raise
     if options.export != STANDARD or job.state == FAILED:
         _report(job, as_json=options.json)
@@ -173,7 +173,7 @@ async def _follow(
 
 
 def _interrupted(error: CountersinkError, wish: JobRequest) -> CountersinkError:
-    return CountersinkError(f"{error} To go on, run the same with --job {wish.id}")
+    return CountersinkError(f"{error} To continue, repeat the command with --job {wish.id}")
 
 
 @asynccontextmanager

@@ -93,7 +93,7 @@ def _ingest(options: argparse.Namespace) -> None:
 
 def _flusher(options: argparse.Namespace) -> None:
     if options.host is not None and options.port is None:
-        options.refuse("--host says where to listen, and without --port nothing does")
+        options.refuse("--host needs --port")
     with _until_told():
         settings = _prepare(os.environ)
         from countersink.process import run  # noqa: PLC0415 (see above)

@@ -97,7 +97,7 @@ async def ready(parts: Parts, *, flushes: bool) -> None:
         return
     if obstacles:
         more = len(obstacles) - 1
-        raise SettingsError(obstacles[0] + (f" (countersink doctor says {more} more)" if more else ""))
+        raise SettingsError(obstacles[0] + (f" ({more} more: run countersink doctor)" if more else ""))
 
 
 def _ingest(parts: Parts, settings: Settings) -> Ingest:

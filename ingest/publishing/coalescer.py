@@ -105,7 +105,7 @@ class Coalescer:
         return taken
 
     def _join(self, batch: Batch) -> Batch:
-        """Add a large batch to the open draft if that has all its counters, which saves their names; else to a new one."""
+        """Add a large batch to the open draft if that has all its counters, which saves names; else to a new one."""
         draft = self._open
         self.waiting += batch.increments
         if draft is None or not batch.sums.keys() <= draft.sums.keys() or not _fit(draft, batch):

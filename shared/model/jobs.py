@@ -81,7 +81,7 @@ class Job(NamedTuple):
     def taken(self) -> str:
         """The message if another job was asked for under this id."""
         number = f" with {NUMBERS[self.kind]} {self.number}" if self.kind in NUMBERS else ""
-        return f"there is another job called {self.id!r}: {self.kind} under the prefix {self.prefix!r}{number}"
+        return f"the id {self.id!r} belongs to another job: {self.kind} under the prefix {self.prefix!r}{number}"
 
     def receipt_of(self, counter: str) -> str:
         """The receipt key of its change to this counter."""

@@ -145,7 +145,9 @@ async def trust_overlay(
 ) -> Sequence[str]:
     """Take an operator's word that everything outside the overlay has been applied; see `FleetSetup.trust`."""
     if urls.scheme_of(settings.broker) != "pubsub":
-        raise SettingsError(f"{BROKER} is a file, which knows all that is pending: there is nothing to trust")
+        raise SettingsError(
+            f"{BROKER} is a file, which knows all pending increments: --trust-overlay is only for Pub/Sub"
+        )
     async with _fleet_setup(settings, environment) as setup:
         return await setup.trust(which)
 

@@ -148,7 +148,7 @@ def test_a_replay_counts_what_can_be_counted_and_leaves_the_rest(folder: Path) -
     assert (total(folder, "poison"), total(folder, "a")) == (5, 13)
     code, out, (line,) = dlq(folder, "replay", "2")
     assert code == 1
-    assert line == "countersink: 2: not among the dead letters; counted by a replay before, or never one of them"
+    assert line == "countersink: 2: not found: already replayed or dropped, or never a dead letter"
     assert dlq(folder, "replay", "--all").code == 1
     assert dlq(folder, "list").out.splitlines()[1:] == ["1 dead letter"]
     assert (total(folder, "poison"), total(folder, "a")) == (5, 13)
@@ -161,7 +161,7 @@ def test_the_receipt_of_a_batch_names_its_letters(folder: Path) -> None:
     assert out.startswith("id          2\n")
     execute(folder, "DROP TRIGGER rule")
     assert dlq(folder, "replay", "e.p-1", "no.such").lines == [
-        "countersink: no.such: not among the dead letters; counted by a replay before, or never one of them"
+        "countersink: no.such: not found: already replayed or dropped, or never a dead letter"
     ]
     assert total(folder, "poison") == 5
 
@@ -235,7 +235,7 @@ def test_what_the_broker_has_lost_is_listed_replayed_and_dropped_by_its_receipt(
     assert any(line.startswith(keys["p-1"]) and "5 increments: a +12, poison +5" in line for line in listed)
     shown = dlq(folder, "show", "p-1").out
     assert "  poison +5  dead\n" in shown
-    assert "dead since  the file takes no such sum: no poison\n" in shown
+    assert "reason      the file takes no such sum: no poison\n" in shown
     assert "the store keeps what it counts" in shown
     assert dlq(folder, "drop", "p-2").out == f"{keys['p-2']}  1 increment dropped: poison +7\n"
     assert dlq(folder, "replay", keys["p-1"]).code == 1

@@ -136,7 +136,7 @@ def test_another_job_of_that_id_is_refused(place: Place, by: str) -> None:
     assert place("map", "--prefix", "none:", "--add", "1", "--job", id_, *how).code == 0
     refused = place("map", "--prefix", "none:", "--add", "2", "--job", id_, *how)
     assert (refused.code, refused.out, len(refused.lines)) == (1, "", 1)
-    assert f"there is another job called '{id_}'" in refused.lines[0]
+    assert f"the id '{id_}' belongs to another job" in refused.lines[0]
 
 
 @pytest.mark.parametrize(
@@ -191,7 +191,7 @@ def test_without_a_service_it_says_how_to_go_on() -> None:
     asked = ["--prefix", "", "--add", "1", "--job", "mine"]
     done = run("map", *asked, "--url", "http://127.0.0.1:1", "--patience", "0", cwd=None)
     assert done.code == 1
-    assert done.lines[-1].endswith("To go on, run the same with --job mine")
+    assert done.lines[-1].endswith("To continue, repeat the command with --job mine")
 
 
 def job(share: float, visited: int) -> JobStatus:
@@ -262,7 +262,7 @@ def test_interrupted_it_says_how_to_go_on(tmp_path: Path, place: Place) -> None:
                 assert asking.stderr.readline() == "job mine\n"
                 asking.send_signal(signal.SIGINT)
                 rest = asking.stderr.read()
-            again = "to look at it again, run the same with --job mine"
+            again = "to look at it again, repeat the command with --job mine"
             assert rest == f"job mine goes on; {again}; to stop it, send DELETE {url}/v1/jobs/mine\n"
             assert asking.returncode == 130
         finally:

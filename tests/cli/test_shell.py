@@ -129,7 +129,7 @@ def test_a_service_that_is_not_there_is_one_line(shell: Shell) -> None:
 def test_an_increment_that_may_count_says_how_to_send_it_again(shell: Shell) -> None:
     code, _, (line,) = shell("incr", "a", "--url", "http://127.0.0.1:1", "--patience", "0.1", "--id", "x1")
     assert code == 1
-    assert line.endswith("Sent again with --id x1 it counts once")
+    assert line.endswith("Repeat the command with --id x1: it counts once")
 
 
 def test_a_wrong_variable_is_one_line_that_names_it(shell: Shell) -> None:

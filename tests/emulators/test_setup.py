@@ -192,7 +192,7 @@ async def test_receipts_that_would_be_gone_too_soon_stop_a_flusher(ready: Cloud)
     code, out, (said,) = await ready.run("flusher", **short)
     assert (code, out) == (1, "")
     assert f"set COUNTERSINK_RETENTION={WEEK}" in said
-    assert said.endswith("(countersink doctor says 3 more)")
+    assert said.endswith("(3 more: run countersink doctor)")
     async with started(ready, "ingest", "--port", "0", **short):
         pass  # it makes no receipts
     async with started(ready, "flusher"):

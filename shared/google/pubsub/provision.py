@@ -144,7 +144,9 @@ def costs(subscription: Any) -> list[str]:
         found.append(f"ordering makes messages wait for one another: {_ANOTHER}")
     if _expires(subscription):
         days = subscription.expiration_policy.ttl.seconds / DAY_SECONDS
-        found.append(f"Pub/Sub deletes it after {days:g} days without a pull: countersink provision has it stay")
+        found.append(
+            f"Pub/Sub deletes it after {days:g} days without a pull: run countersink provision to remove the expiry"
+        )
     return found
 
 
