@@ -121,5 +121,5 @@ def bodies(items: Iterable[Item] | Mapping[str, int]) -> Iterator[tuple[int, Any
 
 def _item(item: Item) -> dict[str, Any]:
     if isinstance(item, Increment):
-        item = item._asdict()
+        item = {"counter": item.counter, "delta": item.delta, "id": item.id}
     return {name: value for name, value in item.items() if name != "id" or value is not None}

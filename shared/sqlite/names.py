@@ -1,6 +1,7 @@
 """Owns under which names a data file may be opened: SQLite keeps its log, and we our locks, beside that name."""
 
 from pathlib import Path
+from stat import S_ISREG
 
 from shared.model.errors import SettingsError
 from shared.sqlite.volumes import mounts, points
@@ -22,7 +23,7 @@ def flaw_of(path: Path, table: str | None = None) -> str | None:
         there = path.stat()
     except OSError:
         return None  # opening it says why
-    if there.st_nlink > 1:
+    if S_ISREG(there.st_mode) and there.st_nlink > 1:
         return (
             f"{path} has {there.st_nlink} names (hard links), and a process on another name would not see its log:"
             " counts would be lost. Stop all processes on it and remove the other name, which"

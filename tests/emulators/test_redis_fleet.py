@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import AsyncIterator
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -372,7 +373,7 @@ async def test_what_was_announced_too_late_is_asked_for_by_readings(
 
     async def cut(*arguments: Any, **options: Any) -> bool:
         if not options["confirmed"] and not delayed:
-            delayed.append((arguments, options))
+            delayed.append((deepcopy(arguments), options))
             raise AwayError("the connection was cut")
         return await write(*arguments, **options)
 

@@ -10,6 +10,7 @@ import pytest
 
 from ingest.service import Ingest
 from shared.model.words import Message
+from shared.ports.broker import Check
 from tests.http.service import Service, running
 
 SLOW: Final = 0.1
@@ -26,9 +27,9 @@ ROOM: Final = 100
 def slow_down(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
     publish = service.parts.publisher.publish
 
-    async def slowly(messages: Sequence[Message]) -> None:
+    async def slowly(messages: Sequence[Message], check: Check) -> None:
         await asyncio.sleep(SLOW)
-        await publish(messages)
+        await publish(messages, check)
 
     monkeypatch.setattr(service.parts.publisher, "publish", slowly)
 

@@ -215,7 +215,7 @@ async def test_after_what_went_the_long_way_the_short_one_is_open_again(
 async def test_a_publish_that_failed_is_said_in_the_same_words(
     services: tuple[Service, Service], monkeypatch: pytest.MonkeyPatch, error: CountersinkError
 ) -> None:
-    async def fail(_: object) -> None:
+    async def fail(*_: object) -> None:
         raise error
 
     with monkeypatch.context() as patch:
