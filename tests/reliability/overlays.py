@@ -9,7 +9,7 @@ from tests.reliability.scene import Scene
 
 ASLEEP = (0.5, 4.0)
 AWAKE = (0.2, 1.0)
-EXACT = 60.0
+EXACT = 180.0
 """Seconds until readings of all ingests are exact again, at most."""
 Fault = Callable[[Scene], Coroutine[Any, Any, None]]
 
