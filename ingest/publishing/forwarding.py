@@ -5,7 +5,7 @@ from typing import Final
 
 from shared.model.errors import BrokerRejectedError, TooLargeError
 from shared.model.words import Delivery
-from shared.ports.broker import Check, Publisher, Subscription, at_any_time
+from shared.ports.broker import Check, Publisher, Subscription
 from shared.runtime import metrics
 
 PAUSE: Final = 60.0
@@ -21,9 +21,7 @@ class Forwarding:
     message that is too large for the broker is buried.
     """
 
-    def __init__(
-        self, broker: Publisher, waiting: Subscription, deliveries: Sequence[Delivery], check: Check = at_any_time
-    ) -> None:
+    def __init__(self, broker: Publisher, waiting: Subscription, deliveries: Sequence[Delivery], check: Check) -> None:
         self._broker = broker
         self._check = check
         self._waiting = waiting

@@ -23,7 +23,7 @@ from shared.model.words import Increment
 from shared.ports.broker import Publisher
 from shared.ports.overlay import Overlay
 from shared.runtime import metrics
-from shared.runtime.awake import Awake, within
+from shared.runtime.awake import Awake, deadline
 from shared.runtime.clock import Clock
 from shared.runtime.ids import mint
 from shared.wire.codec import encode
@@ -187,7 +187,7 @@ class Publishing:
     async def _publish(self, drafts: list[Batch]) -> None:
         created = int(self._clock.now() * 1000)
         begun = self._clock.monotonic()
-        check = within(LONGEST_PUBLISH, self._clock)
+        check = deadline(LONGEST_PUBLISH, self._clock)
         failure: BaseException | None = None
         published = False
         try:

@@ -18,7 +18,7 @@ from shared.model.errors import (
 from shared.model.words import Delivery, Message
 from shared.ports.broker import Check, Publisher, Subscription, at_any_time
 from shared.runtime import metrics
-from shared.runtime.awake import within
+from shared.runtime.awake import deadline
 from shared.runtime.backoff import Backoff
 from shared.runtime.clock import Clock
 
@@ -166,7 +166,7 @@ class Spool:
             raise
         if not deliveries:
             return pulled
-        step = Forwarding(self._broker, self._waiting, deliveries, within(LONGEST_FORWARD, self._clock))
+        step = Forwarding(self._broker, self._waiting, deliveries, deadline(LONGEST_FORWARD, self._clock))
         try:
             await step.run()
             self._most = min(2 * self._most, MOST_FORWARDED)

@@ -16,7 +16,7 @@ LOOK: Final = 60.0
 """Seconds between two looks at the clock."""
 
 
-def within(seconds: float, clock: Clock) -> Callable[[], None]:
+def deadline(seconds: float, clock: Clock) -> Callable[[], None]:
     """A check for what must happen within this time from now. Later it raises `StoodStillError`."""
     begun = clock.monotonic()
 

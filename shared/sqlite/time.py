@@ -40,8 +40,10 @@ class FileTime:
 
     def keep(self, db: sqlite3.Connection) -> None:
         """Write the time down for later processes, if that was not done for long."""
-        if self.inside(db) > db.execute(READ).fetchone()[0] + KEPT:
-            db.execute("UPDATE store SET now = ?", (self.inside(db),))
+        (stored,) = db.execute(READ).fetchone()
+        now = self._pass(stored)
+        if now > stored + KEPT:
+            db.execute("UPDATE store SET now = ?", (now,))
 
     def _pass(self, stored: int) -> int:
         boot, (seen, at) = self._clock.monotonic(), self._last

@@ -21,7 +21,7 @@ from shared.model.errors import (
 )
 from shared.model.words import Message
 from shared.ports.broker import Check, at_any_time
-from shared.runtime.awake import within
+from shared.runtime.awake import deadline
 from shared.runtime.clock import ManualClock
 
 AGE = 3_600.0
@@ -414,5 +414,5 @@ async def test_what_stood_still_on_its_way_does_not_go_to_the_spool(scene: Scene
     spool = Spool(Lost(scene.clock), scene.queue, scene.queue, scene.clock, AGE)
     assert await spool.forward_once() == 0
     with pytest.raises(DoubtfulError, match="may have been"):
-        await spool.publish([Message(b"1")], within(LONGEST_PUBLISH, scene.clock))
+        await spool.publish([Message(b"1")], deadline(LONGEST_PUBLISH, scene.clock))
     assert scene.queue.unburied() == 0
