@@ -25,6 +25,6 @@ class Tools:
     lives: Lives
     backoff: Callable[[], Backoff]
     together: bool = False
-    """Whether broker and store are one file. A file knows what is settled, so nothing is too old there."""
+    """Whether broker and store are one file. The file shows which messages are settled, so no message is too old."""
     growth: Growth | None = None
     """None where more shards do not take more writes."""
