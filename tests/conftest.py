@@ -1,6 +1,7 @@
 """What holds for all tests: Hypothesis finds the same examples each time, and takes the time it needs."""
 
 import os
+import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -18,6 +19,11 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("countersink")
+
+for name in ("PYTHONDONTWRITEBYTECODE", "PYTHONUNBUFFERED"):
+    os.environ.pop(name, None)
+sys.dont_write_bytecode = False  # each process that a test starts would compile everything
+os.environ["SSL_CERT_FILE"] = os.devnull  # aiohttp reads all certificates when it is imported; no test uses TLS
 
 
 def pytest_xdist_auto_num_workers() -> int:

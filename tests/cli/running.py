@@ -4,7 +4,10 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import NamedTuple
+
+from tests.processes.fork_server import can_fork, fork
 
 COUNTERSINK = (sys.executable, "-m", "countersink")
 LONGEST = 30.0
@@ -22,21 +25,21 @@ class Done(NamedTuple):
 def environment(**settings: str) -> dict[str, str]:
     """Without the settings of whoever runs the tests; the checkout is found from any folder."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("COUNTERSINK_")}
-    kept.pop("PYTHONUNBUFFERED", None)  # what is left in the buffer at the end is a case of its own
     kept["PYTHONPATH"] = os.pathsep.join([str(Path.cwd()), kept.get("PYTHONPATH", "")])
     return kept | settings
 
 
 def run(*arguments: str | bytes, cwd: Path | None, **settings: str) -> Done:
-    done = subprocess.run(
-        [*COUNTERSINK, *arguments],
-        cwd=cwd,
-        env=environment(**settings),
-        capture_output=True,
-        timeout=LONGEST,
-        check=False,
-    )
-    return Done(done.returncode, done.stdout.decode(), done.stderr.decode().splitlines())
+    env = environment(**settings)
+    if not can_fork(env):
+        command = [*COUNTERSINK, *arguments]
+        done = subprocess.run(command, cwd=cwd, env=env, capture_output=True, timeout=LONGEST, check=False)
+        return Done(done.returncode, done.stdout.decode(), done.stderr.decode().splitlines())
+    with TemporaryFile() as out, TemporaryFile() as errors:
+        code = fork(arguments, env, stdout=out.fileno(), stderr=errors.fileno(), cwd=cwd).end_within(LONGEST)
+        out.seek(0)
+        errors.seek(0)
+        return Done(code, out.read().decode(), errors.read().decode().splitlines())
 
 
 def make_file(folder: Path) -> None:

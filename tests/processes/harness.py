@@ -6,9 +6,12 @@ import os
 import re
 import signal
 import sys
+from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO
+
+from tests.processes.fork_server import Forked, can_fork, fork_in_loop
 
 START_UP = 20.0
 _URL = re.compile(r"http://127\.0\.0\.1:(\d+)")
@@ -17,7 +20,7 @@ _URL = re.compile(r"http://127\.0\.0\.1:(\d+)")
 class Running:
     """A process that said that it is there."""
 
-    def __init__(self, process: asyncio.subprocess.Process, line: str) -> None:
+    def __init__(self, process: Process | Forked, line: str) -> None:
         self.process = process
         self.line = line
         self._reading = asyncio.create_task(self._read())
@@ -73,16 +76,7 @@ class Processes:
     ) -> Running:
         async with asyncio.timeout(START_UP):
             while True:
-                process = await asyncio.create_subprocess_exec(
-                    *within,
-                    sys.executable,
-                    "-m",
-                    "countersink",
-                    *arguments,
-                    env=environment,
-                    stdout=asyncio.subprocess.PIPE,
-                    stderr=log,
-                )
+                process = await self._process(arguments, within, environment, log)
                 assert process.stdout
                 try:
                     line = (await process.stdout.readline()).decode()
@@ -96,6 +90,14 @@ class Processes:
                     return running
                 await process.wait()
                 assert "--port" in arguments, f"{arguments} ended with {process.returncode}"
+
+    async def _process(
+        self, arguments: Sequence[str], within: Sequence[str], environment: Mapping[str, str], log: IO[bytes] | None
+    ) -> Process | Forked:
+        if not within and can_fork(environment):
+            return await fork_in_loop(arguments, environment, log.fileno() if log else 2)
+        command = (*within, sys.executable, "-m", "countersink", *arguments)
+        return await asyncio.create_subprocess_exec(*command, env=environment, stdout=PIPE, stderr=log)
 
     async def close(self) -> None:
         for running in self._all:

@@ -4,7 +4,7 @@ import pytest
 
 from tests.interleavings.seeds import HANGS, check_chunk, check_replay
 
-CHUNKS = 4
+CHUNKS = 2
 SEEDS = 50
 """Of one chunk."""
 
