@@ -31,7 +31,7 @@ up-emulators: $(VENV)/.installed-dev ## the same on Google's emulators, as many 
 
 install: $(VENV)/.installed ## make .venv with the countersink command and nothing else
 
-dev: $(VENV)/.installed-dev # what the tests and linters need, too
+dev: $(VENV)/.installed-dev ## install what the tests and linters need, too
 
 test: $(VENV)/.installed-dev ## run every test this machine can run (ARGS='-k name')
 	$(BIN)/pytest -n auto --dist worksteal $(ARGS)
