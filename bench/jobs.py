@@ -20,7 +20,7 @@ from flusher.jobs.worker import PAGE
 from flusher.service import make_runner, make_worker
 from shared.config.settings import Settings
 from shared.counters.compaction import compactor_of
-from shared.counters.start_job import Starting
+from shared.counters.start_job import JobStarter
 from shared.google.datastore.client import DatastoreClient
 from shared.google.datastore.jobs import DatastoreJobs
 from shared.google.datastore.keys import DatastorePlace
@@ -82,8 +82,8 @@ class _Space:
         worker = make_worker(tasks, self.jobs, self.store, overlay, clock=self.clock, settings=settings)
         stop, begun = Stop(), time.monotonic()
         compactor = compactor_of(self.store, self.clock, settings)
-        starting = Starting(self.jobs, tasks, overlay, compactor, self.clock, store=self.store, receipts_live=LIVE)
-        standing, _ = await starting.start(ADD, "", DELTA)
+        starter = JobStarter(self.jobs, tasks, overlay, compactor, self.clock, store=self.store, receipts_live=LIVE)
+        standing, _ = await starter.start(ADD, "", DELTA)
         running = asyncio.create_task(make_runner(tasks, worker, settings, at_once=at_once).run(stop, 0))
         while standing.state == RUNNING:
             await asyncio.sleep(_LOOK)

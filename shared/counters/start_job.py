@@ -15,7 +15,7 @@ _ANY: Final = "-"
 """Any counter name: if one counter can be read exactly, all can."""
 
 
-class Starting:
+class JobStarter:
     """Starts and stops jobs. A process that is killed during a start may leave a job without a task; starting the job
     again repairs that.
     """

@@ -11,7 +11,7 @@ from flusher.jobs.add import Adding
 from flusher.jobs.runner import Runner
 from flusher.jobs.worker import Worker
 from shared.counters.compaction import Compactor
-from shared.counters.start_job import Starting
+from shared.counters.start_job import JobStarter
 from shared.google.datastore.client import DatastoreClient, Found
 from shared.google.datastore.jobs import BOOKS, DatastoreJobs
 from shared.google.datastore.keys import name_of
@@ -128,10 +128,10 @@ class DatastoreContract(JobsContract):
         tasks = PubsubTasks(pubsub.client(), pubsub.place, lease=LEASE)
         jobs = await jobs_in(datastore)
         compactor = Compactor(store, clock, DAY)
-        starting = Starting(
+        starter = JobStarter(
             jobs, tasks, ProcessOverlay(clock, exact=True), compactor, clock, store=store, receipts_live=16 * DAY
         )
-        await starting.start(ADD, "p:", 10, id_="j")
+        await starter.start(ADD, "p:", 10, id_="j")
         worker = KilledNowAndThen(datastore, pubsub)
         for seconds in (0.3, 0.8):
             await worker.live(seconds)
