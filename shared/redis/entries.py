@@ -1,4 +1,4 @@
-"""Owns how entries are written to Redis, one attempt for each try to publish an envelope, and read back. Pure."""
+"""Owns how entries are written to Redis, under one name for each try to publish an envelope, and read back. Pure."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -14,15 +14,15 @@ MOST_IN_ONE_STEP: Final = 2_000
 
 
 @dataclass(slots=True, eq=False)
-class Attempt:
-    """One attempt to publish an envelope."""
+class PublishTry:
+    """One try to publish an envelope."""
 
     number: int
     envelope: Envelope
     name: str
-    """In Redis, and of this attempt alone."""
+    """In Redis, and of this try alone."""
     published: int
-    """Not later than the attempt: milliseconds since 1970 by the store's clock."""
+    """Not later than the try: milliseconds since 1970 by the store's clock."""
     born: float
     confirmed: bool = False
     wait: float = 0.0
@@ -88,15 +88,15 @@ def _by_arrival(found: tuple[int, Entry]) -> int:
     return found[0]
 
 
-def in_steps(attempts: Iterable[Attempt]) -> Iterator[list[Attempt]]:
-    """Divide the attempts into steps, so that none blocks Redis for long."""
-    some: list[Attempt] = []
+def in_steps(tries: Iterable[PublishTry]) -> Iterator[list[PublishTry]]:
+    """Divide the tries into steps, so that none blocks Redis for long."""
+    some: list[PublishTry] = []
     entries = 0
-    for attempt in attempts:
-        if some and entries + attempt.entries > MOST_IN_ONE_STEP:
+    for publish_try in tries:
+        if some and entries + publish_try.entries > MOST_IN_ONE_STEP:
             yield some
             some, entries = [], 0
-        some.append(attempt)
-        entries += attempt.entries
+        some.append(publish_try)
+        entries += publish_try.entries
     if some:
         yield some

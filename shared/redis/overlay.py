@@ -21,7 +21,7 @@ from shared.model.words import View
 from shared.redis import scripts
 from shared.redis.ages import Ask, KnownPromises
 from shared.redis.copy import Copy
-from shared.redis.entries import Attempt
+from shared.redis.entries import PublishTry
 from shared.redis.janitor import SILENT, Janitor
 from shared.redis.links import TIMEOUT, AwayError, Links
 from shared.redis.member import APART_AFTER, Member
@@ -182,24 +182,24 @@ class RedisOverlay:
         if member is None:
             raise RuntimeError("only a member publishes")
         member.check()
-        attempts = self._copy.add(envelopes, self._clock.monotonic(), self._looks.now())
+        tries = self._copy.add(envelopes, self._clock.monotonic(), self._looks.now())
         try:
             if self._server.up:
-                await member.announce(attempts)
+                await member.announce(tries)
             yield
-            await member.confirm(attempts)
+            await member.confirm(tries)
         except BaseException as error:
-            self._withdraw(attempts)
+            self._withdraw(tries)
             if isinstance(error, Exception) and self._server.up:
                 with contextlib.suppress(AwayError):
                     await self._flush_withdrawn()
             raise
 
-    def _withdraw(self, attempts: Sequence[Attempt]) -> None:
+    def _withdraw(self, tries: Sequence[PublishTry]) -> None:
         """Withdraw from the copy now, from Redis soon. What stays there counts only if its envelope was published."""
-        for attempt in attempts:
-            self._copy.withdraw(attempt)
-            self._withdrawn.append(attempt.place())
+        for publish_try in tries:
+            self._copy.withdraw(publish_try)
+            self._withdrawn.append(publish_try.place())
         del self._withdrawn[:-MOST_WITHDRAWN]
         if self._server.up:
             self._server.wake.set()
@@ -240,7 +240,7 @@ class RedisOverlay:
                 if reply[0] == b"ok":
                     return [key.decode() for key in reply[1]]
         due = self._copy.due(self._clock.monotonic(), limit)
-        return [attempt.envelope.key for attempt in due]
+        return [publish_try.envelope.key for publish_try in due]
 
     def check(self) -> None:
         """Raise `OverloadedError` if `entered` would raise it now."""

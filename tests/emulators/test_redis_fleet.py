@@ -394,8 +394,8 @@ async def test_what_others_have_seen_is_in_the_next_epoch_though_nobody_was_answ
     member, written, goes_on = member_of(one), asyncio.Event(), asyncio.Event()
     entered = member._entered
 
-    async def slow(attempts: Any) -> bool:
-        there = await entered(attempts)
+    async def slow(tries: Any) -> bool:
+        there = await entered(tries)
         written.set()
         await goes_on.wait()
         return there

@@ -13,7 +13,7 @@ from shared.model.fleet import Fleet, NamedOverlay, Record
 from shared.model.receipts import key_of_envelope
 from shared.model.words import View
 from shared.redis.copy import FIRST_LOOK, Copy
-from shared.redis.entries import MOST_IN_ONE_STEP, Attempt, in_steps
+from shared.redis.entries import MOST_IN_ONE_STEP, PublishTry, in_steps
 from shared.redis.links import Links
 from shared.redis.naming import ELSEWHERE, FIRST, Naming
 from shared.redis.views import MOST, Context, Views
@@ -27,28 +27,28 @@ def envelope(name: str, *counters: str) -> Envelope:
 
 @given(st.lists(st.integers(1, 3 * MOST_IN_ONE_STEP), max_size=20))
 def test_steps_hold_everything_and_little_at_a_time(sizes: list[int]) -> None:
-    attempts = [Attempt(number, envelope("e"), "a", 0, 0.0) for number in range(len(sizes))]
-    for attempt, size in zip(attempts, sizes, strict=True):
-        attempt.entries = size
-    steps = [*in_steps(attempts)]
-    assert [attempt for step in steps for attempt in step] == attempts
-    assert all(len(step) == 1 or sum(attempt.entries for attempt in step) <= MOST_IN_ONE_STEP for step in steps)
+    tries = [PublishTry(number, envelope("e"), "a", 0, 0.0) for number in range(len(sizes))]
+    for publish_try, size in zip(tries, sizes, strict=True):
+        publish_try.entries = size
+    steps = [*in_steps(tries)]
+    assert [publish_try for step in steps for publish_try in step] == tries
+    assert all(len(step) == 1 or sum(publish_try.entries for publish_try in step) <= MOST_IN_ONE_STEP for step in steps)
 
 
 def test_attempts_of_one_envelope_have_names_of_their_own() -> None:
     copies = [Copy(9), Copy(9)]
-    attempts = [attempt for copy in copies for attempt in copy.add([envelope("e"), envelope("e")], 0.0, NOW)]
-    for attempt in attempts[1:]:
-        attempt.rename()
-    assert len({attempt.place() for attempt in attempts}) == len(attempts) == 4
+    tries = [publish_try for copy in copies for publish_try in copy.add([envelope("e"), envelope("e")], 0.0, NOW)]
+    for publish_try in tries[1:]:
+        publish_try.rename()
+    assert len({publish_try.place() for publish_try in tries}) == len(tries) == 4
 
 
 def test_the_copy_takes_no_more_than_it_may() -> None:
     copy = Copy(3)
-    attempts = copy.add([envelope("e1", "a", "b"), envelope("e2", "a")], 0.0, NOW)
+    tries = copy.add([envelope("e1", "a", "b"), envelope("e2", "a")], 0.0, NOW)
     with pytest.raises(OverloadedError):
         copy.add([envelope("e3")], 0.0, NOW)
-    copy.withdraw(attempts[0])
+    copy.withdraw(tries[0])
     copy.add([envelope("e3")], 0.0, NOW)
     assert copy.holds([key_of_envelope(name) for name in ("e1", "e2", "e3")]) == {
         key_of_envelope("e2"),
