@@ -155,7 +155,7 @@ class KeptByBroker:
     def check(self) -> None:
         """Do nothing: the broker's own check is enough."""
 
-    async def settle(self, applied: Collection[str], time: int) -> None:
+    async def settle(self, settled: Collection[str], time: int) -> None:
         """Do nothing: the ack settles them."""
 
     async def unsettled(self, limit: int) -> Collection[str]:  # noqa: ARG002

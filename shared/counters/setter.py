@@ -142,7 +142,7 @@ class Setter:
             try:
                 wish = await self._bound(wish)
                 look = await self._reader.look(counter, receipt)
-                if look.done:
+                if look.receipt_settled:
                     return await self._earlier(receipt)
                 if existing and look.reading.exact and not look.reading.exists:
                     return None

@@ -74,8 +74,8 @@ class ProcessOverlay:
     def check(self) -> None:
         """Do nothing: there is always room, since the oldest entries are dropped."""
 
-    async def settle(self, applied: Collection[str], time: int) -> None:
-        numbers = sorted({number for key in applied for number in self._numbers.get(key, ())})
+    async def settle(self, settled: Collection[str], time: int) -> None:
+        numbers = sorted({number for key in settled for number in self._numbers.get(key, ())})
         for number in numbers:
             self._unlist(number)
         self._pending.remove(numbers, time)

@@ -36,7 +36,7 @@ class Overlay(Protocol):
         """Raise the error that `entered` would raise now."""
         ...
 
-    async def settle(self, applied: Collection[str], time: int) -> None:
+    async def settle(self, settled: Collection[str], time: int) -> None:
         """Remove the entries of these receipt keys of envelopes, which the store had as `settled` at `time`.
 
         The floors of their counters rise to `time` first.

@@ -213,8 +213,8 @@ class RedisOverlay:
                 self._withdrawn = some + self._withdrawn
                 raise
 
-    async def settle(self, applied: Collection[str], time: int) -> None:
-        keys = [*applied]
+    async def settle(self, settled: Collection[str], time: int) -> None:
+        keys = [*settled]
         self._copy.settle(keys, time)
         while keys and (overlay := self._named()).epoch:
             reply = await self._server.ask(scripts.SETTLE, overlay, time, *keys[:KEYS_AT_ONCE])

@@ -219,8 +219,8 @@ class NotLateWhenAnew(ProcessOverlay):
 
 
 class SettlesWithoutAFloor(ProcessOverlay):
-    async def settle(self, applied: Collection[str], time: int) -> None:
-        await super().settle(applied, 0)
+    async def settle(self, settled: Collection[str], time: int) -> None:
+        await super().settle(settled, 0)
 
 
 class RaisesNothing(ProcessOverlay):
@@ -234,21 +234,21 @@ class RaisesAllFloors(ProcessOverlay):
 
 
 class SettlesAllFloors(ProcessOverlay):
-    async def settle(self, applied: Collection[str], time: int) -> None:
-        await super().settle(applied, time)
+    async def settle(self, settled: Collection[str], time: int) -> None:
+        await super().settle(settled, time)
         self._pending.remove([-1], time)
 
 
 class LowersFloors(ProcessOverlay):
-    async def settle(self, applied: Collection[str], time: int) -> None:
+    async def settle(self, settled: Collection[str], time: int) -> None:
         self._pending._floors.clear()
         self._pending._views.clear()
-        await super().settle(applied, time)
+        await super().settle(settled, time)
 
 
 class SettlesTheFirst(ProcessOverlay):
-    async def settle(self, applied: Collection[str], time: int) -> None:
-        some = [number for key in applied for number in sorted(self._numbers.get(key, ()))[:1]]
+    async def settle(self, settled: Collection[str], time: int) -> None:
+        some = [number for key in settled for number in sorted(self._numbers.get(key, ()))[:1]]
         for number in some:
             self._unlist(number)
         self._pending.remove(some, time)
@@ -267,8 +267,8 @@ class NeverUnsettled(ProcessOverlay):
 class RoundsFloors(ProcessOverlay):
     """As one whose numbers are floats."""
 
-    async def settle(self, applied: Collection[str], time: int) -> None:
-        await super().settle(applied, int(float(time)))
+    async def settle(self, settled: Collection[str], time: int) -> None:
+        await super().settle(settled, int(float(time)))
 
 
 class SaysExact(ProcessOverlay):

@@ -179,8 +179,8 @@ class RemoteWrittenOverlay(RemoteOverlay):
             raise
         await self._call("confirm", lambda: self._overlay.confirm(numbers, envelopes))
 
-    async def settle(self, applied: Collection[str], time: int) -> None:
-        await self._network.call(self._owner, "settle", lambda: self._overlay.settle(applied, time))
+    async def settle(self, settled: Collection[str], time: int) -> None:
+        await self._network.call(self._owner, "settle", lambda: self._overlay.settle(settled, time))
 
     async def unsettled(self, limit: int) -> Collection[str]:
         return await self._overlay.unsettled(limit)
