@@ -16,7 +16,7 @@ from shared.model.errors import (
 )
 from shared.model.exact import ids_of
 from shared.model.promises import Promise
-from shared.model.sharding import moved, number_for, went
+from shared.model.sharding import moved, number_for, was_compacted
 from shared.model.words import DEAD, SHARD_FULL, Commit, Guard, Receipt, Receipts, Total
 from shared.ports.books import Config, Kept, Shard
 from shared.runtime.clock import Clock
@@ -119,7 +119,7 @@ class MemoryStore:
         shrunk = {
             add.counter
             for add in commit.adds
-            if (add.counter, add.shard) not in self._shards and went(add, self._configs.get(add.counter, 0))
+            if (add.counter, add.shard) not in self._shards and was_compacted(add, self._configs.get(add.counter, 0))
         }
         if shrunk:
             raise ShrunkError(shrunk)

@@ -159,7 +159,9 @@ class Receipts(NamedTuple):
 
 
 class ShardAdd(NamedTuple):
-    """Add `delta` to one shard; the counter has at least `num_shards` from then on. `known`: see `sharding.went`."""
+    """Add `delta` to one shard; the counter has at least `num_shards` from then on. `known`: see
+    `sharding.was_compacted`.
+    """
 
     counter: str
     shard: int

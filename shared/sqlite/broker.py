@@ -117,7 +117,7 @@ class SqlitePublisher:
         (pending,) = db.execute("SELECT bytes FROM broker").fetchone()
         now = self._clock.monotonic()
         if self._left > self._max_pending_bytes // 2:
-            self._drain.went(max(self._left - pending, 0), now)
+            self._drain.left(max(self._left - pending, 0), now)
         else:
             self._drain.begins(now)
         self._left = pending

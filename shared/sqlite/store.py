@@ -13,7 +13,7 @@ from shared.model.errors import AlreadyAppliedError, GoneError, LateError, Refus
 from shared.model.exact import ids_of
 from shared.model.promises import Promise
 from shared.model.scale import last
-from shared.model.sharding import number_for, went
+from shared.model.sharding import number_for, was_compacted
 from shared.model.words import SHARD_FULL, Commit, Guard, Receipt, Receipts, ShardAdd, Total
 from shared.runtime.clock import Clock
 from shared.sqlite import receipts
@@ -244,7 +244,7 @@ def _add(db: sqlite3.Connection, adds: Sequence[ShardAdd]) -> None:
     for add in adds:
         counter, shard, delta, *_ = add
         there = db.execute("SELECT count FROM shards WHERE counter = ? AND shard = ?", (counter, shard)).fetchone()
-        if there is None and went(add, number := number_of(db, counter)):
+        if there is None and was_compacted(add, number := number_of(db, counter)):
             shrunk.add(counter)
         elif there is None:
             db.execute("INSERT INTO shards (counter, shard, count) VALUES (?, ?, ?)", (counter, shard, delta))

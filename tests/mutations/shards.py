@@ -18,7 +18,7 @@ def _(add: Any) -> Any:
     return lambda self, name, delta: add(self, name, delta)._replace(num_shards=self._new_counter)
 
 
-mutation("who believes in a shard that went makes it anew", "shared.model.sharding.went", STORE, COMPACTIONS)(
+mutation("a shard that was compacted is made anew", "shared.model.sharding.was_compacted", STORE, COMPACTIONS)(
     returning(False)
 )
 
