@@ -25,7 +25,7 @@ JOINING: Final = "joining"
 JOINED: Final = "joined"
 
 
-class Heritage(NamedTuple):
+class FoundInSpool(NamedTuple):
     """What a member finds in its spool file."""
 
     dead: Collection[str]
@@ -66,7 +66,7 @@ class Membership:
         self._spool = spool.id if spool is not None else ""
         if spool is not None:
             spool.hold(member)
-        self.found: Heritage | None = None
+        self.found: FoundInSpool | None = None
         """If it is not None, enter its rows before anything else, then call `inherit`."""
         self._heir_of: Collection[str] | None = None
         """Dead members whose rows were entered and who have the file by the last look; None before any were entered."""
@@ -176,7 +176,7 @@ class Membership:
             self.state = UNKNOWN
             await self._changed(lambda fleet, _: fleet.without(self.id) if self.id in fleet.members else None)
 
-    def inherit(self, found: Heritage) -> None:
+    def inherit(self, found: FoundInSpool) -> None:
         """Call it when rows are entered. The next change of the record takes the file over from the dead members."""
         self._heir_of, self.found = found.dead, None
 
@@ -190,7 +190,7 @@ class Membership:
         if first or had:
             dead = had.keys() - self._file.alive()  # asked before the rows are read, so the dead can't add any later
             if first or dead:
-                self.found = Heritage(dead, self._file.rows())
+                self.found = FoundInSpool(dead, self._file.rows())
 
     def _with_spool(self, fleet: Fleet) -> dict[str, Record]:
         """Other members that may have rows in the same file."""

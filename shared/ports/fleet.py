@@ -36,7 +36,7 @@ class FleetBook(Protocol):
 class Rows(Protocol):
     """The rows that a spool file held at one instant."""
 
-    left: bool | None
+    unreadable: bool | None
     """Whether some rows can't be read; None until all were read."""
 
     def read(self) -> AsyncIterator[tuple[Envelope, int]]:
@@ -45,7 +45,7 @@ class Rows(Protocol):
         """
         ...
 
-    async def gone(self) -> bool:
+    async def all_forwarded(self) -> bool:
         """Whether all rows have been forwarded."""
         ...
 

@@ -72,9 +72,9 @@ class Copy:
 
     def settle(self, keys: Collection[str], floor: int) -> None:
         numbers = {number for key in keys for number in self._by_key.get(key, ())}
-        self.gone([self._tries[number] for number in sorted(numbers)], floor)
+        self.remove_settled([self._tries[number] for number in sorted(numbers)], floor)
 
-    def gone(self, tries: Iterable[PublishTry], floor: int) -> None:
+    def remove_settled(self, tries: Iterable[PublishTry], floor: int) -> None:
         """Remove tries that were settled, at `floor` or before."""
         self.floor = max(self.floor, floor)
         for publish_try in tries:

@@ -129,7 +129,7 @@ class Member:
             except OverloadedError:
                 break
             self._copy.confirm(publish_try, late=True)
-        return rows.left is False or await rows.gone()
+        return rows.unreadable is False or await rows.all_forwarded()
 
     def _reconcile(self, look: FleetLook) -> None:
         self.membership.reconcile(look)
@@ -269,7 +269,7 @@ class Member:
             reply = await self._server.ask(scripts.GONE, overlay, *flat)
             if reply[0] != b"ok" or self.overlay != overlay or self.membership.state != JOINED:
                 return
-            self._copy.gone([due[place] for place in reply[2]], int(reply[1]))
+            self._copy.remove_settled([due[place] for place in reply[2]], int(reply[1]))
 
     async def leave(self) -> None:
         """Remove the record if nothing that was answered is pending. Otherwise other processes remove it later."""

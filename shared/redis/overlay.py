@@ -39,7 +39,7 @@ LOOK_EVERY: Final = 5.0
 MOST_ENTRIES: Final = 300_000
 MOST_WITHDRAWN: Final = 10_000
 KEYS_AT_ONCE: Final = 500
-NOTHING: Final = Ages(0, 0)
+NO_AGE_LIMIT: Final = Ages(0, 0)
 """Ages by which no entry is too old or unsure."""
 
 
@@ -143,7 +143,7 @@ class RedisOverlay:
         while True:
             question = self._views.question(names, overlay.nonce)
             ages = self._known.ages()
-            reply = await self._server.ask(scripts.VIEW, overlay, *(ages or NOTHING), *question.arguments())
+            reply = await self._server.ask(scripts.VIEW, overlay, *(ages or NO_AGE_LIMIT), *question.arguments())
             if reply[0] == b"ok":
                 few = ages is not None and len(reply[2]) < scripts.MOST_UNSURE
                 unsure = frozenset(key.decode() for key in reply[2]) if few else None
@@ -248,7 +248,7 @@ class RedisOverlay:
             self._member.check()
 
     async def _forget(self, overlay: NamedOverlay) -> None:
-        await self._server.ask(scripts.FORGET, overlay, (self._known.ages() or NOTHING).over)
+        await self._server.ask(scripts.FORGET, overlay, (self._known.ages() or NO_AGE_LIMIT).over)
 
     async def _run(self) -> None:
         while True:

@@ -123,7 +123,7 @@ class DiskRows:
     def __init__(self, disk: MemoryBroker) -> None:
         self._disk = disk
         self._there = [*disk._messages]
-        self.left: bool | None = None
+        self.unreadable: bool | None = None
 
     async def read(self) -> AsyncIterator[tuple[Envelope, int]]:
         while self._there:
@@ -134,9 +134,9 @@ class DiskRows:
                     yield envelope, held.published
                 await asyncio.sleep(0)
             self._there.pop(0)
-        self.left = False
+        self.unreadable = False
 
-    async def gone(self) -> bool:
+    async def all_forwarded(self) -> bool:
         return not any(number in self._disk._messages for number in self._there)
 
 

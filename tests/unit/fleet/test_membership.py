@@ -41,15 +41,15 @@ class File:
     def rows(self) -> "File":
         return self
 
-    left: bool | None = None
+    unreadable: bool | None = None
 
     async def read(self) -> AsyncIterator[Any]:
-        self.left = False
+        self.unreadable = False
         nothing: tuple[Any, ...] = ()
         for row in nothing:
             yield row
 
-    async def gone(self) -> bool:
+    async def all_forwarded(self) -> bool:
         return True
 
 

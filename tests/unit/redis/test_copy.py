@@ -76,7 +76,7 @@ def test_one_that_comes_back_after_it_was_settled_is_late_and_goes_again() -> No
     assert entry.late
     assert entry.confirmed
     assert copy.due(FIRST_LOOK, 10) == [one], "once, though it has been there twice"
-    copy.gone([one, one], 9)
+    copy.remove_settled([one, one], 9)
     assert copy.entries == 0
     assert copy.floor == 9
     assert copy.view(["a"])["a"].entries == ()
