@@ -75,9 +75,9 @@ class Pending:
         for counter in self._messages[number][0]:
             self._views.pop(counter, None)
 
-    def remove(self, numbers: Sequence[int], floor: int) -> None:
-        """Remove messages that are known to be applied at `floor`. One that was never added here may have held any
-        counter, so it raises the floor of all.
+    def settle(self, numbers: Sequence[int], floor: int) -> None:
+        """Remove messages that are known to be settled, and raise the floors of their counters to `floor`. A message
+        that was never added here may have held any counter, so it raises the floor of all.
         """
         for number in numbers:
             if number not in self._messages:
@@ -97,7 +97,7 @@ class Pending:
             self._raise_all(max(self._floors.values()))
 
     def withdraw(self, number: int) -> Collection[str]:
-        """Remove a message without raising floors. Returns the counters that it had entries of."""
+        """Remove a message that nobody has settled, so floors stay. Returns the counters that it had entries of."""
         counters, keys = self._messages.pop(number)
         self._unconfirmed.discard(number)
         self._late.discard(number)

@@ -88,7 +88,7 @@ class MemoryBroker:
         for number in done:
             del self._messages[number]
         if done:
-            self.pending.remove(sorted(done), floor)
+            self.pending.settle(sorted(done), floor)
 
     async def give_back(self, tokens: Sequence[str]) -> None:
         for held in map(self._leased, tokens):
@@ -115,7 +115,7 @@ class MemoryBroker:
         for number in done:
             del self._messages[number]
         if done:
-            self.pending.remove(done, floor)
+            self.pending.settle(done, floor)
 
     def rebury(self, delivery: Delivery, reason: str) -> None:
         if self._is_buried(int(delivery.token)):

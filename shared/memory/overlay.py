@@ -78,7 +78,7 @@ class ProcessOverlay:
         numbers = sorted({number for key in settled for number in self._numbers.get(key, ())})
         for number in numbers:
             self._unlist(number)
-        self._pending.remove(numbers, time)
+        self._pending.settle(numbers, time)
 
     async def raise_floor(self, counter: str, time: int) -> None:
         self._pending.raise_floor(counter, time)

@@ -80,7 +80,7 @@ class Copy:
         for publish_try in tries:
             if publish_try.number in self._tries:
                 self._let_go(publish_try)
-                self._pending.remove([publish_try.number], floor)
+                self._pending.settle([publish_try.number], floor)
 
     def raise_floor(self, counter: str, floor: int) -> None:
         self.floor = max(self.floor, floor)

@@ -102,7 +102,7 @@ class SqliteOverlay(KeptByBroker):
                 if type(acked_or_counter) is str:
                     self._pending.raise_floor(acked_or_counter, floor)
                 else:
-                    self._pending.remove(acked_or_counter, floor)
+                    self._pending.settle(acked_or_counter, floor)
         self._last_ack = last
 
     def _add(self, seq: int, data: bytes, attributes: str, published: int) -> None:

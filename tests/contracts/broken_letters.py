@@ -74,7 +74,7 @@ class ForgetsTheEntryAgain(MemoryDeadLetters):
         gone = [token for token in tokens if not self._broker._is_buried(int(token))]
         await super().ack(tokens, floor)
         if gone:
-            pending.remove([*pending._messages], floor)
+            pending.settle([*pending._messages], floor)
 
 
 class KeepsTheEntry(MemoryDeadLetters):

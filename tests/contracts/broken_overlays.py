@@ -15,7 +15,7 @@ from shared.ports.broker import Check, at_any_time
 class DropsTooEarly(MemoryBroker):
     async def pull(self, limit: int, max_bytes: int, wait: float) -> Sequence[Delivery]:
         held = await super().pull(limit, max_bytes, wait)
-        self.pending.remove([int(delivery.message_id) for delivery in held], 0)
+        self.pending.settle([int(delivery.message_id) for delivery in held], 0)
         return held
 
 
@@ -34,7 +34,7 @@ class LeavesTheFloor(MemoryBroker):
 class DropsWhatIsBuried(MemoryBroker):
     async def bury(self, delivery: Delivery, reason: str) -> None:
         await super().bury(delivery, reason)
-        self.pending.remove([int(delivery.message_id)], 0)
+        self.pending.settle([int(delivery.message_id)], 0)
 
 
 class RaisesNoFloor(MemoryOverlay):
@@ -77,27 +77,27 @@ class FallingFloor(MemoryBroker):
 class DropsOnAStaleAck(MemoryBroker):
     async def ack(self, tokens: Sequence[str], floor: int) -> None:
         await super().ack(tokens, floor)
-        self.pending.remove([int(token.partition(".")[0]) for token in tokens], floor)
+        self.pending.settle([int(token.partition(".")[0]) for token in tokens], floor)
 
 
 class DropsWhatIsGivenBack(MemoryBroker):
     async def give_back(self, tokens: Sequence[str]) -> None:
         await super().give_back(tokens)
-        self.pending.remove([int(token.partition(".")[0]) for token in tokens], 0)
+        self.pending.settle([int(token.partition(".")[0]) for token in tokens], 0)
 
 
 class ForgetsForeignMessages(MemoryBroker):
     async def publish(self, messages: Sequence[Message], check: Check = at_any_time) -> None:
         await super().publish(messages, check)
         foreign = [number for number, held in self._messages.items() if "ce-type" not in held.message.attributes]
-        self.pending.remove(foreign, 0)
+        self.pending.settle(foreign, 0)
 
 
 class ChokesOnRubbish(MemoryBroker):
     async def publish(self, messages: Sequence[Message], check: Check = at_any_time) -> None:
         await super().publish([message for message in messages if message.data != b"rubbish"])
         if any(message.data == b"rubbish" for message in messages):
-            self.pending.remove([*self.pending._messages], 0)
+            self.pending.settle([*self.pending._messages], 0)
 
 
 class SaysItIsNotExact(MemoryOverlay):
@@ -230,13 +230,13 @@ class RaisesNothing(ProcessOverlay):
 
 class RaisesAllFloors(ProcessOverlay):
     async def raise_floor(self, counter: str, time: int) -> None:
-        self._pending.remove([-1], time)
+        self._pending.settle([-1], time)
 
 
 class SettlesAllFloors(ProcessOverlay):
     async def settle(self, settled: Collection[str], time: int) -> None:
         await super().settle(settled, time)
-        self._pending.remove([-1], time)
+        self._pending.settle([-1], time)
 
 
 class LowersFloors(ProcessOverlay):
@@ -251,7 +251,7 @@ class SettlesTheFirst(ProcessOverlay):
         some = [number for key in settled for number in sorted(self._numbers.get(key, ()))[:1]]
         for number in some:
             self._unlist(number)
-        self._pending.remove(some, time)
+        self._pending.settle(some, time)
 
 
 class AlwaysUnsettled(ProcessOverlay):
