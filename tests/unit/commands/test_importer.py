@@ -6,7 +6,7 @@ from collections.abc import Mapping
 import pytest
 
 from countersink.commands.audit import AGREES, judge, look
-from countersink.commands.importer import BATCH, PATIENCE, Importer, ImportOutcome, Way, went_back
+from countersink.commands.importer import BATCH, PATIENCE, Importer, ImportOptions, ImportOutcome, went_back
 from shared.memory.store import MemoryStore
 from shared.model.errors import ChangedError, RefusedError, StorageFullError, TransientError
 from shared.model.foreign import Foreign, Mark
@@ -29,13 +29,13 @@ class Parts:
         self.source = source
         self.store = store(self.clock)
 
-    async def run(self, prefix: str = "", way: Way | None = None) -> list[ImportOutcome | str]:
+    async def run(self, prefix: str = "", options: ImportOptions | None = None) -> list[ImportOutcome | str]:
         told: list[ImportOutcome | str] = []
         importer = Importer(
             self.source,
             self.store,
             self.clock,
-            way or Way(LIVE),
+            options or ImportOptions(LIVE),
             pick=random.Random(1).randrange,
             backoff=lambda: Backoff(sleep=self._sleep),
         )
@@ -96,7 +96,7 @@ async def test_more_than_fits_into_a_commit() -> None:
 async def test_a_new_counter_has_the_shards_that_the_settings_say() -> None:
     parts = Parts(FakeSource({"a": 5, "old": 5}))
     await parts.store.raise_shards("old", 3)
-    await parts.run(way=Way(LIVE, shards=20))
+    await parts.run(options=ImportOptions(LIVE, shards=20))
     assert await parts.store.shards(["a", "old"]) == {"a": 20, "old": 3}
 
 
@@ -136,7 +136,7 @@ async def test_totals_up_to_64_bits_go_to_shards_that_can_take_them(sign: int) -
     assert await parts.store.marks("there", ["a", "full"]) == {"a": sign * INT64, "full": sign}
     assert all(abs(count) <= SHARD_FULL + MAX_SUM for count in parts.store._shards.values())
     parts.source.counts["a"] = -sign * INT64
-    await parts.run(way=Way(LIVE, shrink=True))
+    await parts.run(options=ImportOptions(LIVE, shrink=True))
     assert (await parts.totals())["a"] == -sign * INT64
 
 
@@ -144,7 +144,7 @@ async def test_a_dry_run_says_the_same_and_writes_nothing() -> None:
     parts = Parts(FakeSource({"a": 5, "b": 2**62, "c": 1, "d": Foreign("d", 0, "odd")}))
     await parts.store.apply(Commit((), (), marks=(Mark("there", "a", 0, 3), Mark("there", "c", 0, 1))))
     before = parts.store._time
-    dry = await parts.run(way=Way(LIVE, dry=True))
+    dry = await parts.run(options=ImportOptions(LIVE, dry=True))
     assert parts.store._time == before
     assert await parts.totals() == {}
     wet = await parts.run()
@@ -161,7 +161,7 @@ async def test_what_shrank_is_left_unless_it_is_asked_for() -> None:
         "a", 3, 0, "its total fell to 3, and 5 were imported before: use --shrink to subtract it"
     )
     assert await parts.totals() == {"a": 5, "b": 2}
-    assert ImportOutcome("a", 3, -2) in await parts.run(way=Way(LIVE, shrink=True))
+    assert ImportOutcome("a", 3, -2) in await parts.run(options=ImportOptions(LIVE, shrink=True))
     assert await parts.totals() == {"a": 3, "b": 2}
     assert await parts.agrees()
 
@@ -181,7 +181,7 @@ async def test_what_is_gone_there_stays_here() -> None:
     parts = Parts(FakeSource({"a": 5}))
     await parts.run()
     parts.source.counts = {}
-    assert await parts.run(way=Way(LIVE, shrink=True)) == []
+    assert await parts.run(options=ImportOptions(LIVE, shrink=True)) == []
     assert await parts.totals() == {"a": 5}
 
 
