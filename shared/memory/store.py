@@ -18,7 +18,7 @@ from shared.model.exact import ids_of
 from shared.model.promises import Promise
 from shared.model.sharding import moved, number_for, was_compacted
 from shared.model.words import DEAD, SHARD_FULL, Commit, Guard, Receipt, Receipts, Total
-from shared.ports.books import Config, Kept, Shard
+from shared.ports.books import Config, Shard, StoredReceipt
 from shared.runtime.clock import Clock
 
 PAGE: Final = 100
@@ -133,7 +133,7 @@ class MemoryStore:
 
     @asynccontextmanager
     async def books(self) -> AsyncIterator["MemoryBooks"]:
-        receipts = [Kept(self._receipts[key], self._times.get(key, 0)) for key in sorted(self._receipts)]
+        receipts = [StoredReceipt(self._receipts[key], self._times.get(key, 0)) for key in sorted(self._receipts)]
         names = sorted({*self._configs, *self._carried})
         configs = [Config(name, self._configs.get(name, 0), self._carried.get(name, 0), None) for name in names]
         yield MemoryBooks(receipts, configs, [Shard(*key, count, 0) for key, count in sorted(self._shards.items())])
@@ -269,12 +269,12 @@ class MemoryBooks:
 
     exact = True
 
-    def __init__(self, receipts: Sequence[Kept], configs: Sequence[Config], shards: Sequence[Shard]) -> None:
+    def __init__(self, receipts: Sequence[StoredReceipt], configs: Sequence[Config], shards: Sequence[Shard]) -> None:
         self._receipts = receipts
         self._configs = configs
         self._shards = shards
 
-    def receipts(self) -> AsyncIterator[Sequence[Kept]]:
+    def receipts(self) -> AsyncIterator[Sequence[StoredReceipt]]:
         return _pages(self._receipts)
 
     def configs(self) -> AsyncIterator[Sequence[Config]]:

@@ -8,7 +8,7 @@ from shared.model.words import Receipt
 from shared.ports.commits import StoreClock
 
 
-class Kept(NamedTuple):
+class StoredReceipt(NamedTuple):
     """A receipt as a store keeps it, and the store's time of the commit that wrote it."""
 
     receipt: Receipt
@@ -46,7 +46,7 @@ class Books(Protocol):
     exact: bool
     """Whether all pages show one instant. If not, they may show parts of concurrent writes."""
 
-    def receipts(self) -> AsyncIterator[Sequence[Kept]]:
+    def receipts(self) -> AsyncIterator[Sequence[StoredReceipt]]:
         """All receipts, in the order of their keys."""
         ...
 

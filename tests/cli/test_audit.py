@@ -19,7 +19,7 @@ from shared.memory.store import MemoryStore
 from shared.model import notes
 from shared.model.receipts import DAY, HOUR, lifetime
 from shared.model.words import Balance, Commit, Receipt, Tally
-from shared.ports.books import Config, Kept, Shard
+from shared.ports.books import Config, Shard, StoredReceipt
 from shared.runtime.clock import ManualClock
 from tests.cli.running import Done, make_file, run
 
@@ -208,7 +208,7 @@ def test_writes_of_others_are_known_by_their_time() -> None:
     """As far as the receipts of that time must still be there."""
     with closing(Ledger((), written_since=10)) as ledger:
         (note,) = notes.written([""], "c", Tally(), {"ours": 1})
-        ledger.take_receipts([Kept(Receipt("k", 0, "applied", note), 11), Kept(Receipt("l", 0), 12)])
+        ledger.take_receipts([StoredReceipt(Receipt("k", 0, "applied", note), 11), StoredReceipt(Receipt("l", 0), 12)])
         ledger.take_configs([Config(name, 1, 0, 1.0) for name in ("ours", "theirs", "old")])
         ledger.take_shards([Shard("ours", 0, 1, 11), Shard("theirs", 0, 1, 12), Shard("old", 0, 1, 9)])
         assert {line.counter: line.others for line in ledger.lines()} == {"ours": False, "theirs": True, "old": False}

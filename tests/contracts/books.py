@@ -5,7 +5,7 @@ from typing import TypeVar
 
 from shared.model import notes
 from shared.model.words import Commit, Receipt, ShardAdd, Tally
-from shared.ports.books import Config, Kept, Shard
+from shared.ports.books import Config, Shard, StoredReceipt
 from shared.ports.store import Store
 from tests.contracts.store import LATER, commit
 
@@ -16,7 +16,7 @@ async def of(pages: AsyncIterator[Sequence[T]]) -> list[T]:
     return [one async for page in pages for one in page]
 
 
-async def books(store: Store) -> tuple[list[Kept], list[Config], list[Shard]]:
+async def books(store: Store) -> tuple[list[StoredReceipt], list[Config], list[Shard]]:
     async with store.books() as opened:
         return await of(opened.receipts()), await of(opened.configs()), await of(opened.shards())
 

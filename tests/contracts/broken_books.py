@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from shared.memory.store import MemoryBooks, MemoryStore
 from shared.model.words import Commit
-from shared.ports.books import Config, Kept, Shard
+from shared.ports.books import Config, Shard, StoredReceipt
 
 
 class ForgetsNotes(MemoryStore):
@@ -88,7 +88,7 @@ class _Torn(MemoryBooks):
     def __init__(self, store: MemoryStore) -> None:
         self._store = store
 
-    async def receipts(self) -> AsyncIterator[Sequence[Kept]]:
+    async def receipts(self) -> AsyncIterator[Sequence[StoredReceipt]]:
         async with MemoryStore.books(self._store) as now:
             yield now._receipts
 

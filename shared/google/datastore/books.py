@@ -19,7 +19,7 @@ from shared.google.datastore.keys import (
 from shared.google.datastore.older_emulator.versions import written_at
 from shared.google.datastore.queries import KEY, query_of
 from shared.google.datastore.time import micros
-from shared.ports.books import Config, Kept, Shard
+from shared.ports.books import Config, Shard, StoredReceipt
 
 PAGE: Final = 500
 
@@ -37,9 +37,9 @@ class DatastoreBooks:
         self._place = place
         self._time = time
 
-    async def receipts(self) -> AsyncIterator[Sequence[Kept]]:
+    async def receipts(self) -> AsyncIterator[Sequence[StoredReceipt]]:
         async for results in self._pages(self._place.kinds.receipt):
-            yield [Kept(receipt_of(one.entity), written_at(one)) for one in results]
+            yield [StoredReceipt(receipt_of(one.entity), written_at(one)) for one in results]
 
     async def configs(self) -> AsyncIterator[Sequence[Config]]:
         """A config that is younger than the guard of a set was made again, so the age of its counter is not known. A

@@ -27,7 +27,7 @@ TRANSACTION: Final = 600_000
 _ENDS: Final = (2**63 - 1, -(2**63))
 
 
-class BlindWay:
+class TransformWriter:
     """For servers that know property transforms. Never send a transform to a server that has not passed the probe."""
 
     def __init__(self, client: DatastoreClient, place: DatastorePlace, clock: Clock) -> None:

@@ -7,7 +7,7 @@ from typing import Any, Final, Protocol
 from shared.google.datastore.client import DatastoreClient
 from shared.google.datastore.keys import DatastorePlace, name_of
 from shared.google.datastore.queries import KEY, Operator, where
-from shared.google.datastore.snapshot import Numbers, PastSnapshot
+from shared.google.datastore.snapshot import LastShardNumbers, PastSnapshot
 from shared.google.datastore.time import micros
 from shared.model.scale import last
 from shared.model.words import Commit
@@ -61,7 +61,7 @@ class DatastoreServer:
         """The `read_time` that sees what was committed until `time`; None: only the present can be read."""
         return time
 
-    async def snapshot(self, numbers: Numbers) -> Snapshot:
+    async def snapshot(self, numbers: LastShardNumbers) -> Snapshot:
         time = self._client.time
         if time.age(self._clock.monotonic()) > STALE:
             await self.ask_time()

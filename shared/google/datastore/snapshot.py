@@ -34,7 +34,7 @@ _PAGE: Final = 100
 """Dead receipts in one answer: each may be almost 1 MiB."""
 
 
-class Numbers:
+class LastShardNumbers:
     """Remembers how many shards counters had last, so that they can be asked for together with the config."""
 
     def __init__(self) -> None:
@@ -62,7 +62,7 @@ class SnapshotQuestion:
     """The keys that a reading asks for, and the answer that what was found adds up to."""
 
     def __init__(
-        self, place: DatastorePlace, counters: Sequence[str], receipts: Collection[str], numbers: Numbers
+        self, place: DatastorePlace, counters: Sequence[str], receipts: Collection[str], numbers: LastShardNumbers
     ) -> None:
         self._place = place
         self._numbers = numbers
@@ -145,7 +145,12 @@ class PastSnapshot:
     exact = True
 
     def __init__(
-        self, client: DatastoreClient, place: DatastorePlace, numbers: Numbers, time: int, disagreed: Callable[[], None]
+        self,
+        client: DatastoreClient,
+        place: DatastorePlace,
+        numbers: LastShardNumbers,
+        time: int,
+        disagreed: Callable[[], None],
     ) -> None:
         self.time = time
         self.as_of = time / 1_000_000

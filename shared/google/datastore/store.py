@@ -9,7 +9,7 @@ from typing import Any, Final
 from shared.google.datastore import promises
 from shared.google.datastore.books import PAGE, DatastoreBooks
 from shared.google.datastore.client import DatastoreClient
-from shared.google.datastore.commit import BlindWay
+from shared.google.datastore.commit import TransformWriter
 from shared.google.datastore.compaction import compact
 from shared.google.datastore.keys import (
     DEAD,
@@ -22,12 +22,12 @@ from shared.google.datastore.keys import (
 )
 from shared.google.datastore.marks import find
 from shared.google.datastore.older_emulator.server import OlderEmulator
-from shared.google.datastore.older_emulator.writes import VersionedWay
+from shared.google.datastore.older_emulator.writes import VersionWriter
 from shared.google.datastore.probe import Abilities, probe
 from shared.google.datastore.queries import KEY, Operator, expired, query_of, where
 from shared.google.datastore.removal import remove
 from shared.google.datastore.server import DatastoreServer
-from shared.google.datastore.snapshot import Numbers
+from shared.google.datastore.snapshot import LastShardNumbers
 from shared.model.errors import LateError
 from shared.model.promises import Promise
 from shared.model.words import Commit, Receipt, Receipts
@@ -54,7 +54,7 @@ class DatastoreStore:
         self._client = client
         self._place = place
         self._clock = clock
-        self._numbers = Numbers()
+        self._numbers = LastShardNumbers()
         self._opening = asyncio.Lock()
         self._opened: tuple[Abilities, DatastoreServer] | None = None
 
@@ -81,9 +81,9 @@ class DatastoreStore:
         abilities = await probe(client, place, clock)
         server: DatastoreServer
         if abilities.transforms and abilities.read_time:
-            server = DatastoreServer(client, place, clock, BlindWay(client, place, clock))
+            server = DatastoreServer(client, place, clock, TransformWriter(client, place, clock))
         else:
-            server = OlderEmulator(client, place, clock, VersionedWay(client, place))
+            server = OlderEmulator(client, place, clock, VersionWriter(client, place))
         _log.info("Datastore %s %s: %s", place.project, place.database, server.described)
         return abilities, server
 

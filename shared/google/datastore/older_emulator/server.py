@@ -8,7 +8,7 @@ from typing import Any, Final
 from shared.google.datastore.keys import name_of
 from shared.google.datastore.older_emulator.snapshot import AgreeingSnapshot
 from shared.google.datastore.server import DatastoreServer
-from shared.google.datastore.snapshot import Numbers
+from shared.google.datastore.snapshot import LastShardNumbers
 from shared.ports.readings import Snapshot
 
 MOST_INT32: Final = 2**31 - 1
@@ -27,7 +27,7 @@ class OlderEmulator(DatastoreServer):
     def instant(self, time: int) -> int | None:  # noqa: ARG002 (it has versions only)
         return None
 
-    async def snapshot(self, numbers: Numbers) -> Snapshot:
+    async def snapshot(self, numbers: LastShardNumbers) -> Snapshot:
         time = await self.ask_time()
         await asyncio.sleep(self._client.lag)
         return AgreeingSnapshot(self._client, self._place, numbers, time, self._clock.now())

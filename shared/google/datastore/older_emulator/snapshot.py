@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from shared.google.datastore.client import DatastoreClient
 from shared.google.datastore.keys import DatastorePlace, name_of, receipt_of
-from shared.google.datastore.snapshot import Numbers, SnapshotQuestion, ask_for_dead
+from shared.google.datastore.snapshot import LastShardNumbers, SnapshotQuestion, ask_for_dead
 from shared.model.errors import TransientError
 from shared.model.words import Total
 
@@ -24,7 +24,7 @@ class AgreeingSnapshot:
     exact = False
 
     def __init__(
-        self, client: DatastoreClient, place: DatastorePlace, numbers: Numbers, time: int, as_of: float
+        self, client: DatastoreClient, place: DatastorePlace, numbers: LastShardNumbers, time: int, as_of: float
     ) -> None:
         self.time = time
         self.as_of = as_of

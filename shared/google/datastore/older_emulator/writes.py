@@ -23,7 +23,7 @@ _TRIES: Final = 20
 _END: Final = 2**63 - 1
 
 
-class VersionedWay:
+class VersionWriter:
     """For servers without property transforms: the older emulator would erase the entity.
 
     This is the original algorithm of sharded counters with receipts, and with versions instead of a transaction that
