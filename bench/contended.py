@@ -12,7 +12,7 @@ from typing import Any, Final
 from uuid import uuid4
 
 from flusher.flush.flusher import GROWTH_INTERVAL
-from flusher.shards.grow import Growing
+from flusher.shards.grow import CounterGrower
 from flusher.shards.growth import Growth
 from flusher.shards.shard_choice import ShardBook
 from shared.model.errors import AlreadyAppliedError, ContendedError, TransientError
@@ -95,7 +95,7 @@ class Scene:
     async def _writer(self, number: int, store: Store) -> None:
         growth = Growth(1.0, MOST, self.pick)
         book = ShardBook(store, self.clock, 1, self.pick)
-        growing = Growing(growth, store, book, self.clock)
+        growing = CounterGrower(growth, store, book, self.clock)
         grower = asyncio.create_task(self._grow(growing, number)) if self.shards is None else None
         await asyncio.sleep(self.interval * number / len(self.stores))
         commits, cold = 0, 0
@@ -137,7 +137,7 @@ class Scene:
         if begun >= self.settles:
             self.seen.took.append(self._now() - begun)
 
-    async def _grow(self, growing: Growing, number: int) -> None:
+    async def _grow(self, growing: CounterGrower, number: int) -> None:
         await asyncio.sleep(GROWTH_INTERVAL * number / len(self.stores))
         while True:
             await asyncio.sleep(GROWTH_INTERVAL)

@@ -22,7 +22,7 @@ MOST: Final = 50_000
 """Messages that are remembered, so that they can be given back at the end."""
 
 
-class Newer:
+class NewerMessages:
     """Holds messages that need a newer process.
 
     They take no room in the window, so others are pulled and flushed meanwhile. They are not applied, so `oldest`

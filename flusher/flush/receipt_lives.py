@@ -11,7 +11,7 @@ BELIEVED: Final = 60.0
 """Seconds after which the promises are read again: a flusher with other settings may have started."""
 
 
-class Lives:
+class ReceiptLives:
     """Tells how long receipts live."""
 
     def __init__(self, store: PromiseBook, clock: Clock, ours: Promise) -> None:

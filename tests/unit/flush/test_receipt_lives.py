@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from flusher.flush.flusher import Flusher
-from flusher.flush.receipt_lives import Lives
+from flusher.flush.receipt_lives import ReceiptLives
 from flusher.flush.window import TOO_OLD
 from shared.memory.store import MemoryStore
 from shared.model.envelope import Envelope
@@ -28,7 +28,7 @@ class Settings(Bench):
     def restart(self, retention: int) -> None:
         before = self.flusher
         self.flusher = Flusher(before._tools, before._policy, topic="t", lease=60.0, ages=True)
-        lives = Lives(self.store, self.clock, promised(retention, DAY))
+        lives = ReceiptLives(self.store, self.clock, promised(retention, DAY))
         self.flusher._tools = replace(before._tools, lives=lives)
 
     async def apply_without_ack(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -69,7 +69,7 @@ async def test_two_at_once_with_different_settings_make_receipts_by_the_greater(
         long.flusher._tools,
         store=short.store,
         subscription=short.broker,
-        lives=Lives(short.store, short.clock, promised(LONG, DAY)),
+        lives=ReceiptLives(short.store, short.clock, promised(LONG, DAY)),
         clock=short.clock,
     )
     for bench in (short, long, short):

@@ -3,9 +3,9 @@
 import pytest
 
 from flusher.service import make_flusher, make_tools
-from flusher.shards.cool_down import Cooling
-from flusher.shards.grow import Growing
-from flusher.shards.growth import Growth, Raise
+from flusher.shards.cool_down import CounterCooler
+from flusher.shards.grow import CounterGrower
+from flusher.shards.growth import Growth, ShardRaise
 from flusher.shards.shard_choice import ShardBook
 from shared.config.settings import Settings
 from shared.counters.compaction import Compactor
@@ -30,8 +30,8 @@ class Bench:
         self.store = MemoryStore(self.clock)
         self.growth = Growth(1.0, 100)
         self.book = ShardBook(self.store, self.clock, 1)
-        self.growing = Growing(self.growth, self.store, self.book, self.clock)
-        self.cooling = Cooling(self.store, Compactor(self.store, self.clock, DAY), self.clock, 1, 100.0)
+        self.growing = CounterGrower(self.growth, self.store, self.book, self.clock)
+        self.cooling = CounterCooler(self.store, Compactor(self.store, self.clock, DAY), self.clock, 1, 100.0)
 
     async def write(self, seconds: int, others: int = 0) -> None:
         """Once a second, and others so many times."""
@@ -149,7 +149,7 @@ async def test_one_that_can_not_be_raised_does_not_keep_the_others(monkeypatch: 
     bench = Bench()
     for name in ("bad", "good"):
         await spread(bench.store, 1, counter=name)
-    due = [Raise(name, 1, 4, "rate", 4.0, 0.0) for name in ("bad", "good")]
+    due = [ShardRaise(name, 1, 4, "rate", 4.0, 0.0) for name in ("bad", "good")]
     monkeypatch.setattr(bench.growth, "due", lambda _: due)
     raise_shards = bench.store.raise_shards
 
