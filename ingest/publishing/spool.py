@@ -101,7 +101,7 @@ class Spool:
         except (OverloadedError, StoodStillError):
             raise
         except TransientError as failure:
-            self._goes(failure)
+            self._broker_is_away(failure)
             try:
                 await self._take(messages, check)
             except (OverloadedError, StorageFullError, StoodStillError) as limit:
@@ -143,7 +143,7 @@ class Spool:
             try:
                 waited = await self.forward_once()
             except TransientError as error:
-                self._goes(error)
+                self._broker_is_away(error)
                 await backoff.wait()
             else:
                 backoff.reset()
@@ -155,7 +155,7 @@ class Spool:
         deliveries = await self._waiting.pull(self._most, MOST_BYTES_FORWARDED, 0)
         if not deliveries:
             if self._clock.monotonic() >= self._refusing_until:
-                self._comes()
+                self._broker_is_back()
             return 0
         self._away = True
         pulled = len(deliveries)
@@ -237,14 +237,14 @@ class Spool:
                     retry_after=10.0,
                 )
 
-    def _goes(self, error: TransientError) -> None:
+    def _broker_is_away(self, error: TransientError) -> None:
         metrics.SPOOLING.set(1)
         self._away = True
         if self._said is None:
             _log.warning("the broker is unavailable; increments go to the spool: %s", error)
         self._said = str(error)
 
-    def _comes(self) -> None:
+    def _broker_is_back(self) -> None:
         metrics.SPOOLING.set(0)
         self._away = False
         self._oldest = None
