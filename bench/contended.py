@@ -16,6 +16,7 @@ from flusher.shards.grow import CounterGrower
 from flusher.shards.growth import Growth
 from flusher.shards.shard_choice import ShardBook
 from shared.model.errors import AlreadyAppliedError, ContendedError, TransientError
+from shared.model.times import StoreMillis
 from shared.model.words import Commit, Receipt, Total
 from shared.ports.store import Store
 from shared.runtime.backoff import Backoff
@@ -25,7 +26,7 @@ HOT: Final = "hot"
 COLD: Final = tuple(f"cold-{number}" for number in range(20))
 COLD_EVERY: Final = 5.0
 """Seconds from one increment of a cold counter to the next, in each writer: they go round."""
-LATER: Final = 2**42
+LATER: Final = StoreMillis(2**42)
 MOST: Final = 100
 
 

@@ -29,6 +29,7 @@ from shared.memory.jobs import MemoryTasks
 from shared.memory.overlay import ProcessOverlay
 from shared.model.jobs import ADD, DONE, RUNNING, Job, JobState, lifetime_of_job
 from shared.model.receipts import DAY, lifetime
+from shared.model.times import StoreMillis
 from shared.model.words import Commit, Receipt, ShardAdd
 from shared.runtime.clock import SystemClock
 from shared.runtime.ids import mint
@@ -61,14 +62,14 @@ class _Space:
         async def some(first: int) -> None:
             for begin in range(first * IN_COMMIT, len(self.names), _LOADERS * IN_COMMIT):
                 adds = [ShardAdd(name, 0, 1, 1) for name in self.names[begin : begin + IN_COMMIT]]
-                await self.store.apply(Commit((Receipt(f"load-{begin}", 2**42),), tuple(adds)))
+                await self.store.apply(Commit((Receipt(f"load-{begin}", StoreMillis(2**42)),), tuple(adds)))
 
         await asyncio.gather(*map(some, range(_LOADERS)))
 
     async def by_page(self) -> float:
         """One page after another; counters per second."""
         now = int(self.clock.now() * 1000)
-        job = Job(mint(), ADD, "", DELTA, now, now + lifetime_of_job(ADD, LIVE))
+        job = Job(mint(), ADD, "", DELTA, now, StoreMillis(now + lifetime_of_job(ADD, LIVE)))
         visit, after, begun = Adding(self.store), "", time.monotonic()
         while page := await self.store.names("", after, PAGE):
             await visit(job, page)

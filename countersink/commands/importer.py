@@ -24,6 +24,7 @@ from shared.model.errors import (
 from shared.model.foreign import Foreign, Mark, Source
 from shared.model.receipts import key_of_import
 from shared.model.sharding import choose
+from shared.model.times import StoreMillis
 from shared.model.words import MAX_SUM, Commit, Receipt, ShardAdd, Tally, flaw_of_name
 from shared.ports.store import Store
 from shared.runtime.backoff import Backoff, insist, within
@@ -181,7 +182,7 @@ class Importer:
             adds.append(ShardAdd(mark.counter, shard, mark.total - mark.seen, max(number, shard + 1), known))
         commit_id = mint()
         (note,) = notes.written([""], commit_id, Tally(), {add.counter: add.delta for add in adds})
-        expires = await self._insist(self._store.now) + self._options.receipts_live
+        expires = StoreMillis(await self._insist(self._store.now) + self._options.receipts_live)
         receipt = Receipt(key_of_import(commit_id), expires, note=note)
         return Commit((receipt,), tuple(adds), marks=tuple(todo))
 

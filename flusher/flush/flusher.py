@@ -19,6 +19,7 @@ from flusher.flush.window import Window
 from flusher.shards.cool_down import CounterCooler
 from flusher.shards.grow import CounterGrower
 from shared.model.errors import BROKEN, NewerError, TransientError, UnreadableError, said_of_bug
+from shared.model.times import BrokerMillis
 from shared.model.words import Delivery
 from shared.runtime import metrics
 from shared.runtime.supervise import Stop, forever
@@ -95,7 +96,7 @@ class Flusher:
                 raise end
         return len(deliveries)
 
-    def _see_oldest(self, pulled: Sequence[Delivery]) -> int | None:
+    def _see_oldest(self, pulled: Sequence[Delivery]) -> BrokerMillis | None:
         """When the oldest message that is held here was published."""
         now = int(self._tools.clock.now() * 1000)
         windows = [window.oldest for window in (self._window, self._flushing) if window is not None]

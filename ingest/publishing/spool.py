@@ -15,6 +15,7 @@ from shared.model.errors import (
     TransientError,
     UnkeptError,
 )
+from shared.model.times import NEVER, StoreMillis
 from shared.model.words import Delivery, Message
 from shared.ports.broker import Check, Publisher, Subscription, at_any_time
 from shared.runtime import metrics
@@ -60,10 +61,10 @@ class Spool:
         longest_age: float,
         *,
         keeps: bool = True,
-        oldest: Callable[[], Awaitable[int]] | None = None,
+        oldest: Callable[[], Awaitable[StoreMillis]] | None = None,
     ) -> None:
         """`queue` and `waiting`: a durable broker on this machine, which dates rows by `clock`. `longest_age`: seconds.
-        `oldest`: the time (ms) before which a row must not have been accepted.
+        `oldest`: the time before which a row must not have been accepted.
 
         If not `keeps`, the file may vanish with the process: the spool only forwards what it finds.
         """
@@ -74,7 +75,7 @@ class Spool:
         self._longest_age = longest_age
         self._keeps = keeps
         self._asks = oldest
-        self._answer = 0, float("-inf")
+        self._answer = NEVER, float("-inf")
         """The store's last answer, and when it came (monotonic)."""
         self._away = True
         """True until the spool is known to be empty."""

@@ -7,6 +7,7 @@ from shared.config.settings import Settings
 from shared.model import notes
 from shared.model.errors import AlreadyAppliedError, NotAloneError, TransientError
 from shared.model.receipts import key_of_compaction, lifetime
+from shared.model.times import StoreMillis
 from shared.model.words import Receipt, Tally
 from shared.ports.shards import ShardNumbers
 from shared.runtime.backoff import Backoff
@@ -18,10 +19,10 @@ PATIENCE: Final = 10.0
 
 
 class Stamp(NamedTuple):
-    """Key and expiry (ms) of the first commit's receipt. With a known key, the caller can find it again."""
+    """Key and expiry of the first commit's receipt. With a known key, the caller can find it again."""
 
     key: str
-    expires: int
+    expires: StoreMillis
 
 
 class Compactor:
@@ -78,7 +79,7 @@ class Compactor:
         identity = mint()
         (note,) = notes.written([""], identity, Tally(), {counter: 0})
         if stamp is None:
-            expires = await self._store.now() + lifetime(self._retention, of_client=False)
+            expires = StoreMillis(await self._store.now() + lifetime(self._retention, of_client=False))
             stamp = Stamp(key_of_compaction(identity), expires)
         return Receipt(*stamp, note=note)
 

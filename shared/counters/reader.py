@@ -8,6 +8,7 @@ from typing import Final, NamedTuple
 
 from shared.model.errors import OverloadedError, TransientError
 from shared.model.exact import Base, doubtful, ids_of, keys_of, pending
+from shared.model.times import Instant
 from shared.model.words import Guard, Reading, Total, View
 from shared.ports.overlay import Overlay
 from shared.ports.readings import Snapshots
@@ -211,7 +212,7 @@ class Reader:
             " the store was restored from a backup"
         )
 
-    async def _settle(self, views: Mapping[str, View], settled: Collection[str], time: int) -> None:
+    async def _settle(self, views: Mapping[str, View], settled: Collection[str], time: Instant) -> None:
         """Remove the entries that the snapshot found settled."""
         keys = {entry.key for view in views.values() for entry in view.entries if entry.key in settled}
         if keys:

@@ -5,6 +5,7 @@ from typing import Final
 from shared.counters.compaction import Compactor
 from shared.model.errors import InexactError
 from shared.model.jobs import COMPACT, EXACT, FAILED, RUNNING, STOPPED, Job, JobState, Task, lifetime_of_job
+from shared.model.times import StoreMillis
 from shared.ports.commits import StoreClock
 from shared.ports.jobs import Jobs, Tasks
 from shared.ports.overlay import Overlay
@@ -56,7 +57,7 @@ class JobStarter:
                 f"a job can {kind} only while counters can be read exactly, which is not possible now: with Pub/Sub,"
                 " set COUNTERSINK_OVERLAY=redis://… and see that all processes reach it"
             )
-        expires = await self._store.now() + lifetime_of_job(kind, self._receipts_live)
+        expires = StoreMillis(await self._store.now() + lifetime_of_job(kind, self._receipts_live))
         job = Job(id_ or mint(), kind, prefix, number, int(self._clock.now() * 1000), expires)
         standing, new = await self._jobs.create(job)
         if standing.state == RUNNING and standing.job.asks(kind, prefix, number):

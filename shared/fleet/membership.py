@@ -12,6 +12,7 @@ from uuid import uuid4
 from shared.fleet.looks import Looks
 from shared.model.errors import OverloadedError
 from shared.model.fleet import LONGEST_LOOK, MARGIN, SILENCE, Fleet, Record
+from shared.model.times import StoreMillis
 from shared.ports.fleet import FleetLook, Rows, SpoolFile
 from shared.runtime.clock import Clock
 
@@ -151,7 +152,7 @@ class Membership:
             return False
         before, self.state = self.state, JOINING
 
-        def step(fleet: Fleet, now: int) -> Fleet | None:
+        def step(fleet: Fleet, now: StoreMillis) -> Fleet | None:
             if fleet.overlay.epoch != epoch:
                 return None
             return self._inherits(fleet, now).joins(self.id, self._topic, self._spool)
@@ -196,10 +197,10 @@ class Membership:
         """Other members that may have rows in the same file."""
         return {name: one for name, one in fleet.members.items() if one.spool == self._spool and name != self.id}
 
-    def _inherits(self, fleet: Fleet, now: int) -> Fleet:
+    def _inherits(self, fleet: Fleet, now: StoreMillis) -> Fleet:
         return fleet.takes_over(self._heir_of or (), now)
 
-    async def _changed(self, step: Callable[[Fleet, int], Fleet | None]) -> FleetLook:
+    async def _changed(self, step: Callable[[Fleet, StoreMillis], Fleet | None]) -> FleetLook:
         look = await self._looks.change(step)
         if self._heir_of and self._with_spool(look.fleet).keys().isdisjoint(self._heir_of):
             self._heir_of = ()  # forget the names, since `memory://` may use that of its record again

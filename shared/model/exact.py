@@ -9,23 +9,23 @@ was made.
 from collections.abc import Collection, Iterable, Iterator
 from typing import NamedTuple
 
+from shared.model.times import Instant, Monotonic, StoreMillis, WallSeconds
 from shared.model.words import Entry, Total, View
 
 
 class Base(NamedTuple):
     """What one snapshot of a counter found."""
 
-    time: int
-    as_of: float
-    now: int
-    """The store's time (ms)."""
+    time: Instant
+    as_of: WallSeconds
+    now: StoreMillis
     total: Total
     asked: Collection[str]
     """The receipt keys that the snapshot looked for."""
     settled: Collection[str]
     """Those that it found settled. `total` includes them, and the dead ones too."""
-    born: float
-    """When it was read, on the monotonic clock."""
+    born: Monotonic
+    """When it was read."""
     exact: bool = True
     """Whether it is of one instant. If not, it is right only when nothing is pending."""
     epoch: str = ""

@@ -13,6 +13,7 @@ import orjson
 from shared.model.errors import NewerError, UnreadableError
 from shared.model.ranges import Range
 from shared.model.receipts import DAY, HOUR, key_of_visit
+from shared.model.times import NEVER, StoreMillis, WallMillis
 from shared.model.words import MAX_NAME_BYTES
 
 ADD: Final = "add"
@@ -69,10 +70,10 @@ class Job(NamedTuple):
     prefix: str
     number: int = 0
     """See `NUMBERS`. Stores call it `delta`: the first kind was `add`."""
-    created: int = 0
-    """Milliseconds since 1970 by the clock of the process that started it. For people."""
-    expires: int = 0
-    """When the job is deleted, by the store's clock. All its receipts have expired then, so its id can be reused."""
+    created: WallMillis = 0
+    """When a process started it."""
+    expires: StoreMillis = NEVER
+    """When the job is deleted. All its receipts have expired then, so its id can be reused."""
 
     def asks(self, kind: str, prefix: str, number: int) -> bool:
         """Whether the job is exactly this."""
@@ -87,13 +88,13 @@ class Job(NamedTuple):
         """The receipt key of its change to this counter."""
         return key_of_visit(self.id, counter)
 
-    def receipts_expire(self) -> int:
+    def receipts_expire(self) -> StoreMillis:
         """When all its receipts expire. The settings at the start of the job decide."""
-        return self.expires - DAY
+        return StoreMillis(self.expires - DAY)
 
-    def until(self) -> int:
-        """The last time (by the store's clock) at which its changes may be made: all receipts still exist then."""
-        return self.receipts_expire() - HOUR
+    def until(self) -> StoreMillis:
+        """The last time at which its changes may be made: all receipts still exist then."""
+        return StoreMillis(self.receipts_expire() - HOUR)
 
 
 def lifetime_of_job(kind: str, receipts_live: int) -> int:
@@ -170,8 +171,8 @@ class JobState:
     """Tasks that are not done. It is 0 only if that was true at one instant: then the job is finished."""
     progress: Progress = field(default_factory=Progress)
     state: str = RUNNING
-    finished: int = 0
-    """Milliseconds since 1970; 0 while it runs."""
+    finished: WallMillis = 0
+    """0 while it runs."""
     why: str = ""
     """Why it failed; empty if it did not."""
 
@@ -252,6 +253,6 @@ def said(standing: JobState) -> dict[str, Any]:
     }
 
 
-def _instant(millis: int) -> str:
+def _instant(millis: WallMillis) -> str:
     text = datetime.fromtimestamp(millis / 1000, UTC).isoformat(timespec="milliseconds")
     return text.removesuffix("+00:00") + "Z"

@@ -13,6 +13,7 @@ from uuid import uuid4
 from shared.counters.pending import Pending
 from shared.model.envelope import Envelope
 from shared.model.errors import OverloadedError
+from shared.model.times import BEGINNING, Instant, Monotonic, StoreMillis
 from shared.model.words import View
 from shared.redis.entries import PublishTry
 
@@ -34,11 +35,11 @@ class Copy:
         self._numbers = count(1)
         self._process = uuid4().hex[:12]
         self.entries = 0
-        self.floor = 0
+        self.floor = BEGINNING
         """The highest floor at which something was settled here. An earlier snapshot may lack it."""
 
-    def add(self, envelopes: Iterable[Envelope], now: float, published: int) -> list[PublishTry]:
-        """Add unconfirmed tries. They are published at `published` (ms, store's clock) or later."""
+    def add(self, envelopes: Iterable[Envelope], now: Monotonic, published: StoreMillis) -> list[PublishTry]:
+        """Add unconfirmed tries. They are published at `published` or later."""
         if self.entries >= self._most_entries:
             raise OverloadedError(
                 f"{self.entries} entries wait to be applied, and the overlay's copy in this process holds no more:"
@@ -70,11 +71,11 @@ class Copy:
             self._let_go(publish_try)
             self._pending.withdraw(publish_try.number)
 
-    def settle(self, keys: Collection[str], floor: int) -> None:
+    def settle(self, keys: Collection[str], floor: Instant) -> None:
         numbers = {number for key in keys for number in self._by_key.get(key, ())}
         self.remove_settled([self._tries[number] for number in sorted(numbers)], floor)
 
-    def remove_settled(self, tries: Iterable[PublishTry], floor: int) -> None:
+    def remove_settled(self, tries: Iterable[PublishTry], floor: Instant) -> None:
         """Remove tries that were settled, at `floor` or before."""
         self.floor = max(self.floor, floor)
         for publish_try in tries:
@@ -82,7 +83,7 @@ class Copy:
                 self._let_go(publish_try)
                 self._pending.settle([publish_try.number], floor)
 
-    def raise_floor(self, counter: str, floor: int) -> None:
+    def raise_floor(self, counter: str, floor: Instant) -> None:
         self.floor = max(self.floor, floor)
         self._pending.raise_floor(counter, floor)
 
@@ -90,7 +91,7 @@ class Copy:
         """The tries that have to be in Redis before this process may join."""
         return [publish_try for publish_try in self._tries.values() if publish_try.confirmed]
 
-    def due(self, now: float, limit: int) -> list[PublishTry]:
+    def due(self, now: Monotonic, limit: int) -> list[PublishTry]:
         """Confirmed tries that are due for another look."""
         found: list[PublishTry] = []
         while self._due and self._due[0][0] <= now and len(found) < limit:

@@ -7,6 +7,7 @@ from typing import Any, Final
 import orjson
 
 from shared.model.envelope import Envelope
+from shared.model.times import BEGINNING, Instant, Monotonic, StoreMillis
 from shared.model.words import Entry
 
 MOST_IN_ONE_STEP: Final = 2_000
@@ -21,9 +22,9 @@ class PublishTry:
     envelope: Envelope
     name: str
     """In Redis, and of this try alone."""
-    published: int
-    """Not later than the try: milliseconds since 1970 by the store's clock."""
-    born: float
+    published: StoreMillis
+    """Not later than the try."""
+    born: Monotonic
     confirmed: bool = False
     wait: float = 0.0
     """Seconds until this process looks again whether it has been settled."""
@@ -55,15 +56,15 @@ def _body(entry: Entry) -> str:
     return f"{own}{entry.delta}"
 
 
-def read(fields: list[bytes]) -> tuple[bytes, int, tuple[Entry, ...]]:
+def read(fields: list[bytes]) -> tuple[bytes, Instant, tuple[Entry, ...]]:
     """The version, the floor and the entries in order of arrival, from the hash of a counter."""
-    version, floor = b"", 0
+    version, floor = b"", BEGINNING
     found: list[tuple[int, Entry]] = []
     for name, value in zip(fields[::2], fields[1::2], strict=True):
         if name == b"v":
             version = value
         elif name == b"f":
-            floor = int(value)
+            floor = Instant(int(value))
         else:
             found.append(_entry(value))
     found.sort(key=_by_arrival)

@@ -15,6 +15,7 @@ from shared.fleet.looks import Looks
 from shared.fleet.membership import JOINED, OWES, UNKNOWN, Membership
 from shared.model.errors import OverloadedError, TransientError
 from shared.model.fleet import Fleet, NamedOverlay
+from shared.model.times import Instant, StoreMillis
 from shared.ports.fleet import FleetLook, Rows
 from shared.redis import scripts
 from shared.redis.copy import Copy
@@ -147,7 +148,7 @@ class Member:
         if identity is None:
             raise AwayError(f"Redis at {self._server.shown} is a replica: name the server that takes writes")
 
-        def step(fleet: Fleet, _: int) -> Fleet | None:
+        def step(fleet: Fleet, _: StoreMillis) -> Fleet | None:
             return fleet.names(nonce, identity, self._server.place) if fleet.overlay == seen.fleet.overlay else None
 
         look = await self._looks.change(step)
@@ -269,7 +270,7 @@ class Member:
             reply = await self._server.ask(scripts.GONE, overlay, *flat)
             if reply[0] != b"ok" or self.overlay != overlay or self.membership.state != JOINED:
                 return
-            self._copy.remove_settled([due[place] for place in reply[2]], int(reply[1]))
+            self._copy.remove_settled([due[place] for place in reply[2]], Instant(int(reply[1])))
 
     async def leave(self) -> None:
         """Remove the record if nothing that was answered is pending. Otherwise other processes remove it later."""

@@ -17,6 +17,7 @@ from shared.model.envelope import Envelope
 from shared.model.errors import TransientError
 from shared.model.fleet import NamedOverlay
 from shared.model.promises import Ages
+from shared.model.times import NEVER, Instant
 from shared.model.words import View
 from shared.redis import scripts
 from shared.redis.ages import Ask, KnownPromises
@@ -39,7 +40,7 @@ LOOK_EVERY: Final = 5.0
 MOST_ENTRIES: Final = 300_000
 MOST_WITHDRAWN: Final = 10_000
 KEYS_AT_ONCE: Final = 500
-NO_AGE_LIMIT: Final = Ages(0, 0)
+NO_AGE_LIMIT: Final = Ages(NEVER, NEVER)
 """Ages by which no entry is too old or unsure."""
 
 
@@ -47,7 +48,7 @@ class _Told(NamedTuple):
     """The answer of Redis to a `ViewQuestion`."""
 
     question: ViewQuestion
-    floor: int
+    floor: Instant
     unsure: Collection[str] | None
     """Receipt keys of entries that may have been applied under a receipt that has expired. None if that is unknown."""
     hashes: Sequence[Any]
@@ -147,7 +148,7 @@ class RedisOverlay:
             if reply[0] == b"ok":
                 few = ages is not None and len(reply[2]) < scripts.MOST_UNSURE
                 unsure = frozenset(key.decode() for key in reply[2]) if few else None
-                return _Told(question, int(reply[1]), unsure, reply[3:])
+                return _Told(question, Instant(int(reply[1])), unsure, reply[3:])
             if reply[0] != b"old":
                 raise AwayError("Redis is not the overlay of the fleet")
             await self._forget(overlay)
@@ -213,7 +214,7 @@ class RedisOverlay:
                 self._withdrawn = some + self._withdrawn
                 raise
 
-    async def settle(self, settled: Collection[str], time: int) -> None:
+    async def settle(self, settled: Collection[str], time: Instant) -> None:
         keys = [*settled]
         self._copy.settle(keys, time)
         while keys and (overlay := self._named()).epoch:
@@ -222,7 +223,7 @@ class RedisOverlay:
                 raise AwayError("Redis is not the overlay of the fleet")
             del keys[: reply[1]]
 
-    async def raise_floor(self, counter: str, time: int) -> None:
+    async def raise_floor(self, counter: str, time: Instant) -> None:
         """Raise it in the overlay that the fleet names now, since its readers don't see a floor in an earlier one."""
         self._copy.raise_floor(counter, time)
         look = await self._looks.get(0)

@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any, Final
 
 from shared.model import notes
+from shared.model.times import StoreMillis
 from shared.model.words import Receipt
 from shared.ports.books import Config, Shard, StoredReceipt
 
@@ -61,7 +62,7 @@ class SqliteBooks:
             yield rows
 
 
-def sweep(db: sqlite3.Connection, before: int, limit: int) -> int:
+def sweep(db: sqlite3.Connection, before: StoreMillis, limit: int) -> int:
     """Delete receipts that expired before `before`, and keep their sums in `carried`. 0 stands for no expiry."""
     rows = db.execute("SELECT key, note FROM receipts WHERE expires > 0 AND expires < ? LIMIT ?", (before, limit))
     keys: list[tuple[str]] = []

@@ -9,6 +9,7 @@ import orjson
 
 from shared.counters.pending import KeptByBroker, Pending
 from shared.model.errors import NewerError, UnreadableError
+from shared.model.times import BrokerMillis, Instant
 from shared.model.words import Delivery, Message, View
 from shared.sqlite.broker import raise_floor
 from shared.sqlite.database import Database, translate
@@ -47,7 +48,7 @@ class SqliteOverlay(KeptByBroker):
             await self._follow()
         return self._pending.holds(keys)
 
-    async def raise_floor(self, counter: str, time: int) -> None:
+    async def raise_floor(self, counter: str, time: Instant) -> None:
         await self._database.write(lambda db: raise_floor(db, counter, time))
 
     async def _follow(self) -> None:
@@ -105,7 +106,7 @@ class SqliteOverlay(KeptByBroker):
                     self._pending.settle(acked_or_counter, floor)
         self._last_ack = last
 
-    def _add(self, seq: int, data: bytes, attributes: str, published: int) -> None:
+    def _add(self, seq: int, data: bytes, attributes: str, published: BrokerMillis) -> None:
         self._last_message = seq
         delivery = Delivery("", Message(data, orjson.loads(attributes)), str(seq), published)
         try:

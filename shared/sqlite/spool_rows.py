@@ -10,6 +10,7 @@ import orjson
 
 from shared.model.envelope import Envelope
 from shared.model.errors import UnreadableError
+from shared.model.times import StoreMillis
 from shared.model.words import Delivery, Message
 from shared.sqlite.database import translate
 from shared.wire.codec import decode
@@ -33,7 +34,7 @@ class SpoolRows:
         self._met_unreadable = False
         self.unreadable: bool | None = None
 
-    async def read(self) -> AsyncIterator[tuple[Envelope, int]]:
+    async def read(self) -> AsyncIterator[tuple[Envelope, StoreMillis]]:
         while rows := self._all(_READ, self._read_to, self._last, PAGE):
             for seq, data, attributes, published in rows:
                 delivery = Delivery("", Message(data, orjson.loads(attributes)), str(seq), published)

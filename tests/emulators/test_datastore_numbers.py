@@ -11,6 +11,7 @@ from shared.google.datastore.keys import COUNT, NUM_SHARDS, said
 from shared.google.datastore.store import DatastoreStore
 from shared.memory.overlay import ProcessOverlay
 from shared.model.errors import CrowdedError, InexactError, RefusedError, ShardFullError
+from shared.model.times import StoreMillis
 from shared.model.words import Receipt, Total
 from shared.runtime.clock import ManualClock
 from tests.contracts.store import commit
@@ -124,5 +125,5 @@ async def test_a_compaction_does_not_drop_it(datastore: Datastore) -> None:
     await store.apply(commit(("a", 3)))
     await put(datastore, datastore.place.shard("a", 2), COUNT, string_value="5")
     with pytest.raises(CrowdedError, match="is no whole number"):
-        await store.compact("a", 1, Receipt("k1", 10**14, "applied"))
+        await store.compact("a", 1, Receipt("k1", StoreMillis(10**14), "applied"))
     assert (await total(store)).flaw

@@ -20,6 +20,7 @@ from shared.google.pubsub.tasks import PubsubTasks
 from shared.memory.overlay import ProcessOverlay
 from shared.model.jobs import ADD, DONE, RUNNING, Task
 from shared.model.receipts import DAY
+from shared.model.times import Instant
 from shared.model.words import Commit, Receipt, ShardAdd
 from shared.runtime.clock import SystemClock
 from shared.runtime.supervise import Stop
@@ -59,7 +60,7 @@ class TearingClient(DatastoreClient):
     stale: dict[str, Any] | None = None
     torn = 0
 
-    async def look_up(self, keys: Iterable[Any], *, read_time: int | None = None) -> Found:
+    async def look_up(self, keys: Iterable[Any], *, read_time: Instant | None = None) -> Found:
         found = await super().look_up(keys, read_time=read_time)
         if self.stale is None or len(found.entities) <= BOOKS:
             return found

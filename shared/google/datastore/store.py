@@ -30,6 +30,7 @@ from shared.google.datastore.server import DatastoreServer
 from shared.google.datastore.snapshot import LastShardNumbers
 from shared.model.errors import LateError
 from shared.model.promises import Promise
+from shared.model.times import Instant, StoreMillis
 from shared.model.words import Commit, Receipt, Receipts
 from shared.ports.readings import Snapshot
 from shared.runtime.clock import Clock
@@ -87,7 +88,7 @@ class DatastoreStore:
         _log.info("Datastore %s %s: %s", place.project, place.database, server.described)
         return abilities, server
 
-    async def now(self) -> int:
+    async def now(self) -> StoreMillis:
         return await (await self.server()).now()
 
     async def promises(self) -> Sequence[Promise]:
@@ -96,7 +97,7 @@ class DatastoreStore:
     async def promise(self, one: Promise) -> None:
         await promises.keep(self._client, self._place, one)
 
-    async def apply(self, commit: Commit) -> int:
+    async def apply(self, commit: Commit) -> Instant:
         server = await self.server()
         if commit.bounds.until is not None and (now := await server.now()) > commit.bounds.until:
             raise LateError(now)
@@ -184,7 +185,7 @@ class DatastoreStore:
         where(query, DEAD, Operator.EQUAL, boolean_value=True)
         return await (await self.server()).names(query, prefix, after, None)
 
-    async def sweep(self, now: int, limit: int) -> int:
+    async def sweep(self, now: StoreMillis, limit: int) -> int:
         keys = [one.entity.key for one in await self._query(expired(self._place.kinds.receipt, now, limit))]
         for begin in range(0, len(keys), DELETES_AT_ONCE):
             request = self._client.commit_request()

@@ -23,6 +23,7 @@ from shared.memory.overlay import ProcessOverlay
 from shared.model.errors import StoodStillError
 from shared.model.promises import Promise, promised
 from shared.model.receipts import DAY, HOUR
+from shared.model.times import Monotonic, WallSeconds
 from shared.ports.broker import DeadLetters, Publisher
 from shared.ports.overlay import Overlay
 from shared.runtime.supervise import Stop, forever
@@ -63,11 +64,11 @@ class LoopClock:
         self._rate = rate
         self.off = off
 
-    def now(self) -> float:
-        return 1_800_000_000 + self._loop.time() + self.off
+    def now(self) -> WallSeconds:
+        return WallSeconds(1_800_000_000 + self._loop.time() + self.off)
 
-    def monotonic(self) -> float:
-        return self._start + self._loop.time() * self._rate
+    def monotonic(self) -> Monotonic:
+        return Monotonic(self._start + self._loop.time() * self._rate)
 
 
 @dataclass

@@ -18,6 +18,7 @@ from shared.memory.store import MemoryStore
 from shared.model import notes
 from shared.model.errors import CountersinkError
 from shared.model.receipts import DAY
+from shared.model.times import Instant
 from shared.model.words import Commit
 from tests.contracts.books import noted
 from tests.interleavings.simulation.loop import OWNER, VirtualLoop
@@ -38,7 +39,7 @@ class SummedStore(MemoryStore):
         self.others: Counter[str] = Counter()
         self.flaws: list[str] = []
 
-    async def apply(self, commit: Commit) -> int:
+    async def apply(self, commit: Commit) -> Instant:
         time = await super().apply(commit)
         if not commit.marks:
             for receipt in commit.receipts:

@@ -7,6 +7,7 @@ import pytest
 from flusher.cleanup.deleted_counters import FIRST, LONGEST, MOST, MOST_IN_VAIN, CounterRemover
 from shared.memory.store import MemoryStore
 from shared.model.errors import TransientError
+from shared.model.times import StoreMillis
 from shared.model.words import Commit, Guard, Receipt, ShardAdd
 from shared.runtime.clock import ManualClock
 
@@ -23,7 +24,7 @@ class CountingStore(MemoryStore):
         guard = None
         if deleted is not None:
             guard = (counter, Guard(self._guards.get(counter, Guard()).version, deleted))
-        await self.apply(Commit((Receipt(key, 2**60),), (ShardAdd(counter, 0, delta, 1),), guard=guard))
+        await self.apply(Commit((Receipt(key, StoreMillis(2**60)),), (ShardAdd(counter, 0, delta, 1),), guard=guard))
 
 
 async def test_what_holds_nothing_goes_at_once() -> None:

@@ -11,6 +11,7 @@ from shared.memory.store import MemoryStore
 from shared.model.errors import ChangedError, RefusedError, StorageFullError, TransientError
 from shared.model.foreign import Foreign, Mark
 from shared.model.receipts import DAY
+from shared.model.times import Instant, StoreMillis
 from shared.model.words import MAX_SUM, SHARD_FULL, Commit, Guard, Receipt, ShardAdd
 from shared.runtime.backoff import Backoff
 from shared.runtime.clock import ManualClock
@@ -190,7 +191,7 @@ async def test_a_set_and_a_delete_stay_and_what_comes_later_is_added() -> None:
     await parts.run()
     for name, value, deleted in (("set", 100, False), ("gone", 0, True)):
         adds = (ShardAdd(name, 0, value - 5, 1),)
-        await parts.store.apply(Commit((Receipt(name, LIVE),), adds, guard=(name, Guard(0, deleted))))
+        await parts.store.apply(Commit((Receipt(name, StoreMillis(LIVE)),), adds, guard=(name, Guard(0, deleted))))
     assert await parts.store.remove("gone")
     await parts.run()
     assert await parts.totals() == {"set": 100}
@@ -217,7 +218,7 @@ async def test_what_another_import_saw_later_has_not_shrunk() -> None:
 class LostAnswers(MemoryStore):
     """Each commit takes place, and its maker hears of a failure."""
 
-    async def apply(self, commit: Commit) -> int:
+    async def apply(self, commit: Commit) -> Instant:
         await super().apply(commit)
         raise TransientError("no answer")
 
@@ -231,7 +232,7 @@ async def test_a_commit_that_was_doubtful_counts_and_is_counted_once() -> None:
 class Refuses(MemoryStore):
     """One counter."""
 
-    async def apply(self, commit: Commit) -> int:
+    async def apply(self, commit: Commit) -> Instant:
         if any(add.counter == "counter-77" for add in commit.adds):
             raise RefusedError("bad luck")
         return await super().apply(commit)
@@ -249,7 +250,7 @@ async def test_what_the_store_refuses_does_not_hold_up_the_rest() -> None:
 class RefusesHuge(MemoryStore):
     """The second step of what takes several."""
 
-    async def apply(self, commit: Commit) -> int:
+    async def apply(self, commit: Commit) -> Instant:
         if any(mark.total > 2**62 for mark in commit.marks):
             raise RefusedError("too much")
         return await super().apply(commit)
@@ -265,7 +266,7 @@ async def test_what_was_added_before_the_store_refused_the_rest_is_said() -> Non
 class Away(MemoryStore):
     error: Exception = TransientError("away")
 
-    async def apply(self, commit: Commit) -> int:
+    async def apply(self, commit: Commit) -> Instant:
         raise self.error
 
 
@@ -290,7 +291,7 @@ async def test_a_full_disk_ends_it_at_once() -> None:
 class AlwaysFirst(MemoryStore):
     """Somebody else was."""
 
-    async def apply(self, commit: Commit) -> int:
+    async def apply(self, commit: Commit) -> Instant:
         raise ChangedError("it has been imported meanwhile")
 
 
@@ -304,9 +305,9 @@ async def test_whoever_is_always_too_late_gives_up() -> None:
 class Compacted(MemoryStore):
     """Just before the first import the counter's shards go, all but one."""
 
-    async def apply(self, commit: Commit) -> int:
+    async def apply(self, commit: Commit) -> Instant:
         if commit.marks and await self.shards(["a"]) == {"a": 9}:
-            await self.compact("a", 1, Receipt("k", 2**60))
+            await self.compact("a", 1, Receipt("k", StoreMillis(2**60)))
         return await super().apply(commit)
 
 

@@ -12,6 +12,7 @@ from shared.model.envelope import Envelope
 from shared.model.errors import RefusedError
 from shared.model.promises import promised
 from shared.model.receipts import DAY, HOUR
+from shared.model.times import Instant
 from shared.model.words import Commit
 from tests.world.flushing import Bench
 
@@ -100,7 +101,7 @@ async def test_a_second_use_of_an_id_that_comes_too_late_ends(first: str, monkey
     """It adds nothing, so it is done; where the first one was given up, it is too."""
     bench, apply = Settings(SHORT), MemoryStore.apply
 
-    async def refuse(commit: Commit) -> int:
+    async def refuse(commit: Commit) -> Instant:
         if commit.adds:
             raise RefusedError("poison")
         return await apply(bench.store, commit)

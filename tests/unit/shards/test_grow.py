@@ -13,6 +13,7 @@ from shared.memory.broker import MemoryBroker, MemoryOverlay
 from shared.memory.store import MemoryStore
 from shared.model.errors import ContendedError, ShrunkError
 from shared.model.receipts import DAY
+from shared.model.times import StoreMillis
 from shared.model.words import SHARD_FULL, Commit, Receipt, ShardAdd
 from shared.runtime import metrics
 from shared.runtime.clock import ManualClock
@@ -78,7 +79,7 @@ async def test_who_believes_in_too_many_asks_again_and_picks_another() -> None:
     bench = Bench()
     await spread(bench.store, 1, 2, 3, 4, 5, 6, 7, 8)
     await bench.book.adds({"a": 1})
-    await bench.store.compact("a", 1, Receipt("k", 2**41))
+    await bench.store.compact("a", 1, Receipt("k", StoreMillis(2**41)))
     while (adds := await bench.book.adds({"a": 1}))[0].shard == 0:
         pass
     with pytest.raises(ShrunkError) as caught:
