@@ -29,7 +29,7 @@ from shared.memory.jobs import MemoryTasks
 from shared.memory.overlay import ProcessOverlay
 from shared.model.jobs import ADD, DONE, RUNNING, Job, JobState, lifetime_of_job
 from shared.model.receipts import DAY, lifetime
-from shared.model.times import StoreMillis
+from shared.model.times import Millis, StoreMillis
 from shared.model.words import Commit, Receipt, ShardAdd
 from shared.runtime.clock import SystemClock
 from shared.runtime.ids import mint
@@ -37,7 +37,7 @@ from shared.runtime.supervise import Stop
 
 DELTA: Final = 10
 KILLS: Final = 3
-LIVE: Final = lifetime(7 * DAY, of_client=True)
+LIVE: Final = lifetime(Millis(7 * DAY), of_client=True)
 _LOOK: Final = 0.05
 _LOADERS: Final = 4
 

@@ -24,7 +24,7 @@ from shared.model.errors import (
 from shared.model.foreign import Foreign, Mark, Source
 from shared.model.receipts import key_of_import
 from shared.model.sharding import choose
-from shared.model.times import StoreMillis
+from shared.model.times import Millis, StoreMillis
 from shared.model.words import MAX_SUM, Commit, Receipt, ShardAdd, Tally, flaw_of_name
 from shared.ports.store import Store
 from shared.runtime.backoff import Backoff, insist, within
@@ -56,8 +56,7 @@ class ImportOutcome(NamedTuple):
 class ImportOptions:
     """The options of an import."""
 
-    receipts_live: int
-    """Milliseconds."""
+    receipts_live: Millis
     shards: int = 1
     """Shards of a counter that does not exist here yet."""
     dry: bool = False

@@ -7,7 +7,7 @@ from shared.config.settings import Settings
 from shared.model import notes
 from shared.model.errors import AlreadyAppliedError, NotAloneError, TransientError
 from shared.model.receipts import key_of_compaction, lifetime
-from shared.model.times import StoreMillis
+from shared.model.times import Millis, StoreMillis
 from shared.model.words import Receipt, Tally
 from shared.ports.shards import ShardNumbers
 from shared.runtime.backoff import Backoff
@@ -32,12 +32,12 @@ class Compactor:
         self,
         store: ShardNumbers,
         clock: Clock,
-        retention: int,
+        retention: Millis,
         *,
         alone: bool = True,
         backoff: Callable[[], Backoff] = lambda: Backoff(0.01, 0.5),
     ) -> None:
-        """`retention`: in milliseconds. `alone`: no ndb application writes to the same counters."""
+        """`alone`: no ndb application writes to the same counters."""
         self._store = store
         self._clock = clock
         self._retention = retention
@@ -85,4 +85,4 @@ class Compactor:
 
 
 def compactor_of(store: ShardNumbers, clock: Clock, settings: Settings) -> Compactor:
-    return Compactor(store, clock, settings.retention * 1000, alone=settings.ndb_writers == "no")
+    return Compactor(store, clock, Millis(settings.retention * 1_000), alone=settings.ndb_writers == "no")

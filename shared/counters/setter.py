@@ -30,7 +30,7 @@ from shared.model.errors import (
 )
 from shared.model.receipts import HOUR, key_of_set
 from shared.model.sharding import choose
-from shared.model.times import NEVER, Instant, StoreMillis
+from shared.model.times import NEVER, Instant, Millis, StoreMillis
 from shared.model.words import SHARD_FULL, Commit, Guard, Receipt, ShardAdd
 from shared.ports.commits import Commits
 from shared.ports.overlay import Overlay
@@ -83,13 +83,13 @@ class Setter:
         store: Commits,
         overlay: Overlay,
         clock: Clock,
-        receipts_live: int,
+        receipts_live: Millis,
         *,
         new_counter: int = 1,
         pick: Callable[[int], int] = random.randrange,
         backoff: Callable[[], Backoff] = lambda: Backoff(0.01, 0.5),
     ) -> None:
-        """`receipts_live`: in milliseconds. `new_counter`: the number of shards of a new counter."""
+        """`new_counter`: the number of shards of a new counter."""
         self._reader = reader
         self._store = store
         self._overlay = overlay

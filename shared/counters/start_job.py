@@ -5,7 +5,7 @@ from typing import Final
 from shared.counters.compaction import Compactor
 from shared.model.errors import InexactError
 from shared.model.jobs import COMPACT, EXACT, FAILED, RUNNING, STOPPED, Job, JobState, Task, lifetime_of_job
-from shared.model.times import StoreMillis
+from shared.model.times import Millis, StoreMillis
 from shared.ports.commits import StoreClock
 from shared.ports.jobs import Jobs, Tasks
 from shared.ports.overlay import Overlay
@@ -30,9 +30,8 @@ class JobStarter:
         clock: Clock,
         *,
         store: StoreClock,
-        receipts_live: int,
+        receipts_live: Millis,
     ) -> None:
-        """`receipts_live`: in milliseconds."""
         self._jobs = jobs
         self._store = store
         self._tasks = tasks

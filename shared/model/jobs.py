@@ -13,7 +13,7 @@ import orjson
 from shared.model.errors import NewerError, UnreadableError
 from shared.model.ranges import Range
 from shared.model.receipts import DAY, HOUR, key_of_visit
-from shared.model.times import NEVER, StoreMillis, WallMillis
+from shared.model.times import NEVER, Millis, StoreMillis, WallMillis
 from shared.model.words import MAX_NAME_BYTES
 
 ADD: Final = "add"
@@ -36,7 +36,7 @@ ALL: Final = 2**60
 MOST_EXAMPLES: Final = 3
 """Failed counters that a task's record, or a stored progress, names at most."""
 LONGEST_ID: Final = 100
-EXPORTS_LIVE: Final = 8 * DAY
+EXPORTS_LIVE: Final = Millis(8 * DAY)
 _SIGNS: Final = frozenset("0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-_.")
 
 
@@ -97,13 +97,13 @@ class Job(NamedTuple):
         return StoreMillis(self.receipts_expire() - HOUR)
 
 
-def lifetime_of_job(kind: str, receipts_live: int) -> int:
-    """Milliseconds until a job is deleted.
+def lifetime_of_job(kind: str, receipts_live: Millis) -> Millis:
+    """How long until a job is deleted.
 
     Exports are large, so they live for a fixed time. Other jobs live a day longer than their receipts, which some
     servers delete late.
     """
-    return EXPORTS_LIVE if kind == EXPORT else receipts_live + DAY
+    return EXPORTS_LIVE if kind == EXPORT else Millis(receipts_live + DAY)
 
 
 class Task(NamedTuple):
@@ -247,12 +247,12 @@ def said(standing: JobState) -> dict[str, Any]:
         "open": standing.open,
         "depth": progress.depth,
         "share": 1.0 if standing.state == DONE else progress.share / ALL,
-        "started": _instant(job.created),
-        "finished": _instant(standing.finished) if standing.finished else None,
+        "started": _date_of(job.created),
+        "finished": _date_of(standing.finished) if standing.finished else None,
         "reason": standing.why or None,
     }
 
 
-def _instant(millis: WallMillis) -> str:
+def _date_of(millis: WallMillis) -> str:
     text = datetime.fromtimestamp(millis / 1000, UTC).isoformat(timespec="milliseconds")
     return text.removesuffix("+00:00") + "Z"

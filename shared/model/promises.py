@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable
 from typing import Final, NamedTuple
 
 from shared.model.receipts import CLIENT_IDS_REMEMBERED, DAY, HOUR
-from shared.model.times import NEVER, BrokerMillis, StoreMillis
+from shared.model.times import NEVER, BrokerMillis, Millis, StoreMillis
 
 RENEWED: Final = HOUR
 """Milliseconds after which a flusher renews its promise before it writes another receipt."""
@@ -21,10 +21,10 @@ FORGOTTEN: Final = 100 * DAY
 class Promise(NamedTuple):
     """What flushers with the same settings promise."""
 
-    reach: int
-    """An envelope published longer ago than this (ms) is not applied."""
-    life: int
-    """A receipt lives at least this long (ms) after its message was published."""
+    reach: Millis
+    """An envelope published longer ago than this is not applied."""
+    life: Millis
+    """A receipt lives at least this long after its message was published."""
     seen: StoreMillis = NEVER
     """When a flusher last renewed the promise."""
 
@@ -61,13 +61,13 @@ def ages(promises: Collection[Promise], now: StoreMillis) -> Ages:
     return Ages(StoreMillis(max(0, min(now - longest - HOUR, bound))), StoreMillis(max(0, now - least + HOUR)))
 
 
-def promised(retention: int, spool_age: int) -> Promise:
-    """What a flusher with these settings (milliseconds) promises.
+def promised(retention: Millis, spool_age: Millis) -> Promise:
+    """What a flusher with these settings promises.
 
     An envelope may be published twice: at once, without an answer, and again when a spool forwards it, at most
     `spool_age` and an hour later. So a receipt lives longer than both together.
     """
-    return Promise(retention + HOUR, retention + max(DAY, spool_age + 3 * HOUR))
+    return Promise(Millis(retention + HOUR), Millis(retention + max(DAY, spool_age + 3 * HOUR)))
 
 
 class Promises:

@@ -1,7 +1,7 @@
 """The kinds of times, each with its unit and its clock, so that mypy refuses one where another is expected. Pure.
 
-A plain `float` is a number of seconds. A plain `int` that is called a retention or a lifetime is in milliseconds. What
-you compute from a time is a plain number again: say anew which kind it is, where you know that.
+A plain `float` is a number of seconds. What you compute from a time is a plain number again: say anew which kind it is,
+where you know that.
 """
 
 from typing import Final, NewType, TypeAlias
@@ -19,6 +19,8 @@ BrokerMillis = NewType("BrokerMillis", int)
 WallMillis: TypeAlias = int
 """Milliseconds since 1970 by the clock of a process, for people. Nothing is decided by it, so any integer may be one.
 """
+Millis = NewType("Millis", int)
+"""A duration in milliseconds, such as a lifetime. Settings are in seconds."""
 WallSeconds = NewType("WallSeconds", float)
 """Seconds since 1970 by a wall clock, which somebody may set."""
 Monotonic = NewType("Monotonic", float)

@@ -213,8 +213,8 @@ end
 return {'ok'}
 """.replace("FLOORS_KEPT", str(FLOORS_KEPT)).replace("MOST", "1000")
 )
-"""Arguments: identity, an instant of the store (ms). Removes what was published before it, which is applied or never
-will be. Also removes old floors, after it has raised the floor of all counters to the highest of them.
+"""Arguments: identity, a time by the store's clock (ms). Removes what was published before it, which is applied or
+never will be. Also removes old floors, after it has raised the floor of all counters to the highest of them.
 """
 
 VIEW: Final = Script(
@@ -244,8 +244,8 @@ end
 return reply
 """.replace("MOST_SHOWN", str(MOST_SHOWN)).replace("MOST_UNSURE", str(MOST_UNSURE))
 )
-"""Arguments: identity, an instant as for FORGET, another instant, then (counter, known version)… Answers `old` if
-FORGET has to run first. Otherwise the third answer is the receipt keys of what was published up to the other instant.
+"""Arguments: identity, a time as for FORGET, another such time, then (counter, known version)… Answers `old` if
+FORGET has to run first. Otherwise the third answer is the receipt keys of what was published up to the other time.
 """
 
 HOLDS: Final = Script(

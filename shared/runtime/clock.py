@@ -15,7 +15,9 @@ class Clock(Protocol):
     time does.
     """
 
-    def now(self) -> WallSeconds: ...
+    def now(self) -> WallSeconds:
+        """The date."""
+        ...
 
     def monotonic(self) -> Monotonic:
         """Seconds since some moment; never goes back, and counts the time for which the machine was suspended."""

@@ -26,7 +26,7 @@ OURS: Final = "countersink."
 ATTEMPT: Final = "ce-attempt"
 MOST_INCREMENTS: Final = 2**40
 """Increments in one envelope. The tally of a commit with many such envelopes still fits into int64."""
-LAST_INSTANT: Final = 253_402_300_799_999
+LAST_DATE: Final = 253_402_300_799_999
 """The end of the year 9999 in ms since 1970: the last date that can be shown."""
 
 
@@ -174,7 +174,7 @@ def _counts(counts: Any, sums: dict[str, int]) -> dict[str, int]:
 
 
 def _created(value: Any) -> WallMillis:
-    if type(value) is not int or not 0 <= value <= LAST_INSTANT:
+    if type(value) is not int or not 0 <= value <= LAST_DATE:
         raise UnreadableError("'created' must be milliseconds since 1970, and before the year 10000")
     return value
 

@@ -18,7 +18,7 @@ from countersink.commands.audit_ledger import Ledger, Line
 from shared.memory.store import MemoryStore
 from shared.model import notes
 from shared.model.receipts import DAY, HOUR, lifetime
-from shared.model.times import NEVER, Instant, StoreMillis, WallSeconds
+from shared.model.times import NEVER, Instant, Millis, StoreMillis, WallSeconds
 from shared.model.words import Balance, Commit, Receipt, Tally
 from shared.ports.books import Config, Shard, StoredReceipt
 from shared.runtime.clock import ManualClock
@@ -198,11 +198,11 @@ def test_between_a_commit_and_its_acks_so_much_may_be_missing(pending: int, drif
 async def test_by_a_clock_that_is_behind_nothing_is_judged_that_may_have_expired(behind: float) -> None:
     clock = ManualClock()
     store = MemoryStore(clock)
-    longest = lifetime(8 * DAY, of_client=True)
+    longest = lifetime(Millis(8 * DAY), of_client=True)
     await store.apply(Commit((Receipt("k", StoreMillis(int(clock.now() * 1_000) + longest)),), ()))
     right = clock.now() - (9 * DAY - HOUR) / 1_000
     parts: Any = SimpleNamespace(clock=ManualClock(clock.now() - behind), store=store)
-    assert await _horizon(parts, lifetime(8 * DAY, of_client=False)) == right
+    assert await _horizon(parts, lifetime(Millis(8 * DAY), of_client=False)) == right
 
 
 def test_writes_of_others_are_known_by_their_time() -> None:

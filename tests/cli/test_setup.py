@@ -16,7 +16,7 @@ from shared.config.findings import FAIL, OK, WARN, of_clock, too_long
 from shared.config.settings import Settings
 from shared.model.jobs import Job
 from shared.model.receipts import lifetime
-from shared.model.times import StoreMillis
+from shared.model.times import Millis, StoreMillis
 from shared.runtime.clock import SystemClock
 from shared.sqlite import setup
 from shared.sqlite.database import Database
@@ -27,7 +27,7 @@ from shared.wiring.doctor import setups
 from tests.cli.running import COUNTERSINK, Done, environment, make_file, run
 
 HOUR = 3_600_000
-LONGEST = lifetime(Settings().retention * 1_000, of_client=True)
+LONGEST = lifetime(Millis(Settings().retention * 1_000), of_client=True)
 
 
 def doctor(folder: Path, **settings: str) -> Done:

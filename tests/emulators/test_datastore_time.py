@@ -10,7 +10,7 @@ from shared.model.bounds import Bounds
 from shared.model.errors import LateError, TransientError
 from shared.model.promises import Promise
 from shared.model.receipts import DAY
-from shared.model.times import StoreMillis, WallSeconds
+from shared.model.times import Millis, StoreMillis, WallSeconds
 from shared.runtime import metrics
 from shared.runtime.clock import SystemClock
 from shared.runtime.clock_skew import Skew
@@ -70,15 +70,19 @@ async def test_what_is_sent_after_the_server_has_closed_its_transaction_is_tried
     assert await total(store, "a") == 1
 
 
+def promise(reach: int, life: int, seen: int) -> Promise:
+    return Promise(Millis(reach), Millis(life), StoreMillis(seen))
+
+
 async def test_promises_of_all_flushers_are_kept(firestore: Datastore) -> None:
     one, other = await firestore.store(), await firestore.store()
     assert await one.promises() == []
-    await one.promise(Promise(1, 2, StoreMillis(30 * DAY)))
-    await other.promise(Promise(3, 4, StoreMillis(31 * DAY)))
-    await one.promise(Promise(1, 2, StoreMillis(29 * DAY)))
-    assert set(await other.promises()) == {Promise(1, 2, StoreMillis(30 * DAY)), Promise(3, 4, StoreMillis(31 * DAY))}
-    await other.promise(Promise(3, 4, StoreMillis(200 * DAY)))
-    assert await one.promises() == [Promise(3, 4, StoreMillis(200 * DAY))]
+    await one.promise(promise(1, 2, 30 * DAY))
+    await other.promise(promise(3, 4, 31 * DAY))
+    await one.promise(promise(1, 2, 29 * DAY))
+    assert set(await other.promises()) == {promise(1, 2, 30 * DAY), promise(3, 4, 31 * DAY)}
+    await other.promise(promise(3, 4, 200 * DAY))
+    assert await one.promises() == [promise(3, 4, 200 * DAY)]
     assert await one.sweep(StoreMillis(1 << 47), 100) == 0
 
 

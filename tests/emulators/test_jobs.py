@@ -20,7 +20,7 @@ from shared.google.pubsub.tasks import PubsubTasks
 from shared.memory.overlay import ProcessOverlay
 from shared.model.jobs import ADD, DONE, RUNNING, Task
 from shared.model.receipts import DAY
-from shared.model.times import Instant
+from shared.model.times import Instant, Millis
 from shared.model.words import Commit, Receipt, ShardAdd
 from shared.runtime.clock import SystemClock
 from shared.runtime.supervise import Stop
@@ -130,7 +130,13 @@ class DatastoreContract(JobsContract):
         jobs = await jobs_in(datastore)
         compactor = Compactor(store, clock, DAY)
         starter = JobStarter(
-            jobs, tasks, ProcessOverlay(clock, exact=True), compactor, clock, store=store, receipts_live=16 * DAY
+            jobs,
+            tasks,
+            ProcessOverlay(clock, exact=True),
+            compactor,
+            clock,
+            store=store,
+            receipts_live=Millis(16 * DAY),
         )
         await starter.start(ADD, "p:", 10, id_="j")
         worker = KilledNowAndThen(datastore, pubsub)

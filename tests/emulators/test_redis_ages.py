@@ -14,7 +14,7 @@ from shared.memory.store import MemoryStore
 from shared.model.envelope import Envelope
 from shared.model.promises import Promise, promised
 from shared.model.receipts import DAY, HOUR
-from shared.model.times import StoreMillis, WallSeconds
+from shared.model.times import Millis, StoreMillis, WallSeconds
 from shared.model.words import Commit, Receipt, ShardAdd
 from shared.redis.overlay import RedisOverlay
 from shared.runtime.clock import SystemClock
@@ -25,8 +25,8 @@ from shared.wiring.spool import open_spool
 from tests.emulators.redis_fixtures import Fleet, accept, keys, names_in, until_exact
 
 SHORT: dict[str, Any] = {"retention": 600, "spool_age": 60.0}
-SMALL = promised(600_000, 60_000)
-DEFAULT = promised(7 * DAY, DAY)
+SMALL = promised(Millis(600_000), Millis(60_000))
+DEFAULT = promised(Millis(7 * DAY), DAY)
 
 
 class LaterClock(SystemClock):

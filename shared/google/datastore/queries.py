@@ -34,6 +34,6 @@ def where(query: Any, name: str, operator: Any, **value: Any) -> Any:
 
 
 def expired(kind: str, now: StoreMillis, limit: int) -> Any:
-    """Keys of the entities that expired before `now` (ms)."""
+    """Keys of the entities that expired before `now`."""
     time = {"seconds": now // 1_000, "nanos": now % 1_000 * 1_000_000}
     return where(query_of(kind, limit, keys_only=True), EXPIRES, Operator.LESS_THAN, timestamp_value=time)

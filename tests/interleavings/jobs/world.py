@@ -26,7 +26,7 @@ from shared.model import notes
 from shared.model.envelope import Envelope
 from shared.model.jobs import ADD, ALL, COMPACT, DELETE, DONE, EXPORT, RESET, Done, Job, JobState, Task, lifetime_of_job
 from shared.model.receipts import DAY, lifetime
-from shared.model.times import StoreMillis, WallMillis
+from shared.model.times import Millis, StoreMillis, WallMillis
 from shared.model.words import Reading
 from shared.ports.jobs import Lease
 from shared.runtime.supervise import Stop
@@ -38,7 +38,7 @@ from tests.interleavings.steps.network import RemoteOverlay, RemoteStore
 from tests.world.flushing import tools_of
 
 LEASE = 2.0
-LIVE = lifetime(7 * DAY, of_client=True)
+LIVE = lifetime(Millis(7 * DAY), of_client=True)
 LONGEST = 600.0
 """Virtual seconds in which a job is done."""
 PREFIX = "p:"
@@ -299,7 +299,7 @@ class World:
             RESET: setting,
             DELETE: setting,
             EXPORT: Exporting(reader),
-            COMPACT: Compacting(store, Compactor(store, self.clock, 7 * DAY)),
+            COMPACT: Compacting(store, Compactor(store, self.clock, Millis(7 * DAY))),
         }
         worker = Worker(tasks, jobs, store, visits, clock=self.clock, page=self.page)
         runner = Runner(tasks, worker, at_once=self.random.randint(1, 5), lease=LEASE)

@@ -30,7 +30,7 @@ from shared.memory.overlay import ProcessOverlay
 from shared.model.errors import CountersinkError, RefusedError, TransientError
 from shared.model.promises import promised
 from shared.model.receipts import DAY, key_of_set
-from shared.model.times import BEGINNING, Instant
+from shared.model.times import BEGINNING, Instant, Millis
 from shared.model.words import Commit, Increment, Letter, Message, Reading
 from shared.ports.broker import DeadLetters
 from shared.ports.overlay import Overlay
@@ -376,7 +376,7 @@ class World:
         async def run() -> None:
             for receipt in await process.tools.store.dead("", 100):
                 envelopes = open_receipt(receipt).envelopes
-                await drop(process.tools.store, process.tools.overlay, envelopes, promised(7 * DAY, DAY))
+                await drop(process.tools.store, process.tools.overlay, envelopes, promised(Millis(7 * DAY), DAY))
 
         self.start(process, self.survive(run()))
 
@@ -393,7 +393,7 @@ class World:
         await self.store.raise_shards(counter, num_shards)
 
     async def compact(self, counter: str, num_shards: int) -> None:
-        await Compactor(self.store, self.clock, 7 * DAY).compact(counter, num_shards)
+        await Compactor(self.store, self.clock, Millis(7 * DAY)).compact(counter, num_shards)
 
     def read(self, ingest: IngestProcess, counters: list[str], max_age: float | None) -> None:
         """Exact: all answered before it began, none twice, nothing that was never tried, nothing unseen again."""

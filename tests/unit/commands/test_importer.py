@@ -11,14 +11,14 @@ from shared.memory.store import MemoryStore
 from shared.model.errors import ChangedError, RefusedError, StorageFullError, TransientError
 from shared.model.foreign import Foreign, Mark
 from shared.model.receipts import DAY
-from shared.model.times import Instant, StoreMillis
+from shared.model.times import Instant, Millis, StoreMillis
 from shared.model.words import MAX_SUM, SHARD_FULL, Commit, Guard, Receipt, ShardAdd
 from shared.runtime.backoff import Backoff
 from shared.runtime.clock import ManualClock
 from tests.contracts.store import commit, total
 from tests.unit.commands.sources import FakeSource
 
-LIVE = 16 * DAY
+LIVE = Millis(16 * DAY)
 INT64 = 2**63 - 1
 
 

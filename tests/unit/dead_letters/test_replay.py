@@ -16,7 +16,7 @@ from shared.model.envelope import PART_ENTRIES, Envelope
 from shared.model.errors import GoneError, RefusedError, TransientError
 from shared.model.promises import promised
 from shared.model.receipts import DAY, HOUR, key_of_envelope, key_of_increment
-from shared.model.times import Instant, StoreMillis
+from shared.model.times import Instant, Millis, StoreMillis
 from shared.model.words import Commit, Increment, Message, Receipt
 from shared.runtime.clock import ManualClock
 from tests.world.flushing import Bench
@@ -91,7 +91,9 @@ async def test_what_was_refused_counts_once_when_its_reason_is_gone() -> None:
     assert dead
     assert applied
     assert dead.expires == 0
-    assert applied._replace(note=b"") == Receipt(dead.key, StoreMillis(morgue.now() + promised(7 * DAY, DAY).life))
+    assert applied._replace(note=b"") == Receipt(
+        dead.key, StoreMillis(morgue.now() + promised(Millis(7 * DAY), DAY).life)
+    )
     assert await morgue.receipt(key_of_increment("a", "x"))
     assert await morgue.replay() == []
 
@@ -341,7 +343,9 @@ async def test_a_dead_receipt_of_what_came_too_late_lives_as_long_as_its_letter(
     await morgue.store.apply(Commit((Receipt(key, StoreMillis(morgue.now() + HOUR), "dead"),), ()))
     await morgue.flush()
     assert morgue.broker.buried() == {"1": TOO_OLD}
-    assert await morgue.receipt(key) == Receipt(key, StoreMillis(morgue.now() + promised(7 * DAY, DAY).life), "dead")
+    assert await morgue.receipt(key) == Receipt(
+        key, StoreMillis(morgue.now() + promised(Millis(7 * DAY), DAY).life), "dead"
+    )
 
 
 async def test_an_old_letter_of_which_the_store_has_the_body_is_counted_without_the_letter() -> None:
@@ -374,7 +378,7 @@ async def test_a_letter_of_what_was_dropped_is_only_forgotten() -> None:
     await morgue.flush(POISON)
     morgue.cured()
     opened = [open_receipt(one) for one in await morgue.store.dead("", 10)]
-    await drop(morgue.store, MemoryOverlay(morgue.broker), opened[0].envelopes, promised(7 * DAY, DAY))
+    await drop(morgue.store, MemoryOverlay(morgue.broker), opened[0].envelopes, promised(Millis(7 * DAY), DAY))
     outcomes = await morgue.replay()
     assert sums(outcomes) == (0, 0, 0)
     assert [outcome.dropped for outcome in outcomes] == [5]

@@ -12,21 +12,21 @@ from shared.model.envelope import Envelope
 from shared.model.errors import RefusedError
 from shared.model.promises import promised
 from shared.model.receipts import DAY, HOUR
-from shared.model.times import Instant
+from shared.model.times import Instant, Millis
 from shared.model.words import Commit
 from tests.world.flushing import Bench
 
-SHORT, LONG = 600_000, 31 * DAY
+SHORT, LONG = Millis(600_000), Millis(31 * DAY)
 
 
 class Settings(Bench):
     """A flusher that was started with that retention; another one can be put in its place."""
 
-    def __init__(self, retention: int) -> None:
+    def __init__(self, retention: Millis) -> None:
         super().__init__(ages=True)
         self.restart(retention)
 
-    def restart(self, retention: int) -> None:
+    def restart(self, retention: Millis) -> None:
         before = self.flusher
         self.flusher = Flusher(before._tools, before._policy, topic="t", lease=60.0, ages=True)
         lives = ReceiptLives(self.store, self.clock, promised(retention, DAY))
@@ -52,7 +52,7 @@ class Settings(Bench):
 @pytest.mark.parametrize(("before", "after"), [(SHORT, LONG), (LONG, SHORT), (SHORT, SHORT), (LONG, LONG)])
 @pytest.mark.parametrize("days", [1, 2, 8, 31, 33])
 async def test_what_comes_again_after_a_change_of_the_retention_counts_once(
-    before: int, after: int, days: int, monkeypatch: pytest.MonkeyPatch
+    before: Millis, after: Millis, days: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bench = Settings(before)
     await bench.publish(Envelope("e", {"a": 1}, {}))

@@ -37,13 +37,13 @@ from shared.model.jobs import (
     lifetime_of_job,
 )
 from shared.model.receipts import DAY
-from shared.model.times import Instant, StoreMillis
+from shared.model.times import Instant, Millis, StoreMillis
 from shared.model.words import SHARD_FULL, Commit, Guard, Receipt, ShardAdd
 from shared.runtime.backoff import Backoff
 from shared.runtime.clock import ManualClock
 from shared.runtime.supervise import Stop
 
-LIVE = 16 * DAY
+LIVE = Millis(16 * DAY)
 LATER = StoreMillis(10**14)
 
 

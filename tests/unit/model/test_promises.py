@@ -5,10 +5,10 @@ from hypothesis import strategies as st
 
 from shared.model.promises import FORCE, RENEWED, Ages, Promise, Promises, ages, promised
 from shared.model.receipts import CLIENT_IDS_REMEMBERED, DAY, HOUR
-from shared.model.times import NEVER, BrokerMillis, StoreMillis
+from shared.model.times import NEVER, BrokerMillis, Millis, StoreMillis
 
-WEEK = promised(7 * DAY, DAY)
-MONTH = promised(31 * DAY, DAY)
+WEEK = promised(Millis(7 * DAY), DAY)
+MONTH = promised(Millis(31 * DAY), DAY)
 
 
 def waits(promises: Promises, taken: int, waited: int) -> int:
@@ -22,14 +22,14 @@ def waits(promises: Promises, taken: int, waited: int) -> int:
 
 def test_a_promise_that_was_given_up_before_does_not_shorten_a_spool() -> None:
     now = StoreMillis(100 * DAY)
-    long, short = promised(7 * DAY, 3 * DAY), promised(7 * DAY, 0)
+    long, short = promised(Millis(7 * DAY), Millis(3 * DAY)), promised(Millis(7 * DAY), Millis(0))
     assert waits(Promises(long, [short._replace(seen=now)]), now, 3 * DAY) == short.life - short.reach - HOUR
     assert waits(Promises(long, [short._replace(seen=StoreMillis(now - DAY))]), now, 3 * DAY) == 3 * DAY
 
 
 def test_a_receipt_outlives_the_sum_of_what_a_spool_and_the_broker_keep() -> None:
     for spool in (0, DAY, 31 * DAY):
-        ours = promised(7 * DAY, spool)
+        ours = promised(Millis(7 * DAY), Millis(spool))
         assert ours.reach >= 7 * DAY
         assert ours.life >= ours.reach + spool + HOUR
         assert waits(Promises(ours), 100 * DAY, spool) == spool
@@ -107,7 +107,7 @@ def test_whatever_the_settings_a_copy_is_judged_while_the_receipt_is_there(
     assert judge.until(second) < expires
 
 
-SHORT = promised(600_000, 60_000)
+SHORT = promised(Millis(600_000), Millis(60_000))
 NOW = StoreMillis(1_000 * DAY)
 
 
@@ -141,8 +141,8 @@ def test_nothing_is_over_that_no_promise_binds() -> None:
     age=st.integers(0, 80 * 24).map(HOUR.__mul__),
 )
 @example(
-    before=promised(600_000, 5 * DAY),
-    after=promised(31 * DAY, 0),
+    before=promised(Millis(600_000), Millis(5 * DAY)),
+    after=promised(Millis(31 * DAY), Millis(0)),
     spool=WEEK,
     seen=60 * DAY,
     waited=5 * DAY,

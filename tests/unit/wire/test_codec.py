@@ -14,7 +14,7 @@ from shared.model.envelope import Envelope
 from shared.model.errors import UnreadableError
 from shared.model.times import BrokerMillis
 from shared.model.words import MAX_DELTA, MAX_ID_BYTES, MAX_SUM, Delivery, Increment, Message, Tally
-from shared.wire.codec import LAST_INSTANT, MOST_INCREMENTS, TYPE, decode, encode
+from shared.wire.codec import LAST_DATE, MOST_INCREMENTS, TYPE, decode, encode
 from tests.unit.strategies import envelopes
 
 
@@ -134,7 +134,7 @@ def of_ours(data: Any, **attributes: str) -> Envelope:
         ({"counts": {"c": 1}}, {}),
         ({"counts": {"a": True}}, {}),
         ({"created": 2**64 - 1}, {}),
-        ({"created": LAST_INSTANT + 1}, {}),
+        ({"created": LAST_DATE + 1}, {}),
         ({"created": 1e400}, {}),
         ({"counters": {"a": MAX_SUM + 1}}, {}),
         ({}, {"ce_id": "x" * (MAX_ID_BYTES + 1)}),
@@ -149,9 +149,7 @@ def test_what_pretends_to_be_ours_and_is_too_large_can_not_be_read(data: Any, at
 
 def test_the_largest_messages_of_a_commit_fit_into_its_note() -> None:
     ids = "i" * MAX_ID_BYTES
-    largest = of_ours(
-        {"counts": {"a": MOST_INCREMENTS - 1, "b": 1}, "created": LAST_INSTANT}, ce_id=ids, ce_attempt=ids
-    )
+    largest = of_ours({"counts": {"a": MOST_INCREMENTS - 1, "b": 1}, "created": LAST_DATE}, ce_id=ids, ce_attempt=ids)
     assert datetime.fromtimestamp(largest.created / 1000, UTC).year == 9999
     tally = Tally(*[largest.increments * MOST_IN_COMMIT] * 4)
     (note,) = notes.written([ids], "c", tally, {"a": 1})
