@@ -45,7 +45,7 @@ class Model(RuleBasedStateMachine):
         self.there[self.last] = envelope
 
     @rule(data=st.data(), floor=st.integers(0, 50))
-    def remove(self, data: st.DataObject, floor: Instant) -> None:
+    def settle(self, data: st.DataObject, floor: Instant) -> None:
         numbers = data.draw(st.lists(st.sampled_from(sorted(self.there) or [0]), unique=True, max_size=3))
         self.pending.settle(numbers, floor)
         for number in numbers:
@@ -53,7 +53,7 @@ class Model(RuleBasedStateMachine):
             self.raise_floors(NAMES if gone is None else gone.counters(), floor)
 
     @rule(floor=st.integers(0, 50))
-    def remove_what_was_never_seen(self, floor: Instant) -> None:
+    def settle_what_was_never_seen(self, floor: Instant) -> None:
         self.pending.settle([10**6], floor)
         self.raise_floors(NAMES, floor)
 
