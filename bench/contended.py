@@ -12,10 +12,11 @@ from typing import Any, Final
 from uuid import uuid4
 
 from flusher.flush.flusher import GROWTH_INTERVAL
-from flusher.shards.grow import Growing
+from flusher.shards.grow import CounterGrower
 from flusher.shards.growth import Growth
 from flusher.shards.shard_choice import ShardBook
 from shared.model.errors import AlreadyAppliedError, ContendedError, TransientError
+from shared.model.times import StoreMillis
 from shared.model.words import Commit, Receipt, Total
 from shared.ports.store import Store
 from shared.runtime.backoff import Backoff
@@ -25,7 +26,7 @@ HOT: Final = "hot"
 COLD: Final = tuple(f"cold-{number}" for number in range(20))
 COLD_EVERY: Final = 5.0
 """Seconds from one increment of a cold counter to the next, in each writer: they go round."""
-LATER: Final = 2**42
+LATER: Final = StoreMillis(2**42)
 MOST: Final = 100
 
 
@@ -95,7 +96,7 @@ class Scene:
     async def _writer(self, number: int, store: Store) -> None:
         growth = Growth(1.0, MOST, self.pick)
         book = ShardBook(store, self.clock, 1, self.pick)
-        growing = Growing(growth, store, book, self.clock)
+        growing = CounterGrower(growth, store, book, self.clock)
         grower = asyncio.create_task(self._grow(growing, number)) if self.shards is None else None
         await asyncio.sleep(self.interval * number / len(self.stores))
         commits, cold = 0, 0
@@ -137,7 +138,7 @@ class Scene:
         if begun >= self.settles:
             self.seen.took.append(self._now() - begun)
 
-    async def _grow(self, growing: Growing, number: int) -> None:
+    async def _grow(self, growing: CounterGrower, number: int) -> None:
         await asyncio.sleep(GROWTH_INTERVAL * number / len(self.stores))
         while True:
             await asyncio.sleep(GROWTH_INTERVAL)

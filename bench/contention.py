@@ -23,6 +23,7 @@ from bench.plot import Panel, draw
 from shared.google.datastore.client import DatastoreClient
 from shared.google.datastore.keys import DatastorePlace
 from shared.google.datastore.store import DatastoreStore
+from shared.model.times import Monotonic, WallSeconds
 from shared.ports.store import Store
 from shared.runtime.clock import SystemClock
 from tests.interleavings.simulation.loop import VirtualLoop
@@ -47,11 +48,11 @@ class _Clock:
     def __init__(self, loop: VirtualLoop) -> None:
         self._loop = loop
 
-    def now(self) -> float:
-        return 1_800_000_000 + self._loop.time()
+    def now(self) -> WallSeconds:
+        return WallSeconds(1_800_000_000 + self._loop.time())
 
-    def monotonic(self) -> float:
-        return 1_000 + self._loop.time()
+    def monotonic(self) -> Monotonic:
+        return Monotonic(1_000 + self._loop.time())
 
 
 def simulated(shards: int | None, seed: int, *, grown: bool) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from flusher.jobs.worker import PAGE
 from flusher.service import make_runner, make_worker
 from shared.config.settings import Settings
 from shared.counters.compaction import compactor_of
-from shared.counters.start_job import Starting
+from shared.counters.start_job import JobStarter
 from shared.google.datastore.client import DatastoreClient
 from shared.google.datastore.jobs import DatastoreJobs
 from shared.google.datastore.keys import DatastorePlace
@@ -29,6 +29,7 @@ from shared.memory.jobs import MemoryTasks
 from shared.memory.overlay import ProcessOverlay
 from shared.model.jobs import ADD, DONE, RUNNING, Job, JobState, lifetime_of_job
 from shared.model.receipts import DAY, lifetime
+from shared.model.times import Millis, StoreMillis
 from shared.model.words import Commit, Receipt, ShardAdd
 from shared.runtime.clock import SystemClock
 from shared.runtime.ids import mint
@@ -36,7 +37,7 @@ from shared.runtime.supervise import Stop
 
 DELTA: Final = 10
 KILLS: Final = 3
-LIVE: Final = lifetime(7 * DAY, of_client=True)
+LIVE: Final = lifetime(Millis(7 * DAY), of_client=True)
 _LOOK: Final = 0.05
 _LOADERS: Final = 4
 
@@ -61,14 +62,14 @@ class _Space:
         async def some(first: int) -> None:
             for begin in range(first * IN_COMMIT, len(self.names), _LOADERS * IN_COMMIT):
                 adds = [ShardAdd(name, 0, 1, 1) for name in self.names[begin : begin + IN_COMMIT]]
-                await self.store.apply(Commit((Receipt(f"load-{begin}", 2**42),), tuple(adds)))
+                await self.store.apply(Commit((Receipt(f"load-{begin}", StoreMillis(2**42)),), tuple(adds)))
 
         await asyncio.gather(*map(some, range(_LOADERS)))
 
     async def by_page(self) -> float:
         """One page after another; counters per second."""
         now = int(self.clock.now() * 1000)
-        job = Job(mint(), ADD, "", DELTA, now, now + lifetime_of_job(ADD, LIVE))
+        job = Job(mint(), ADD, "", DELTA, now, StoreMillis(now + lifetime_of_job(ADD, LIVE)))
         visit, after, begun = Adding(self.store), "", time.monotonic()
         while page := await self.store.names("", after, PAGE):
             await visit(job, page)
@@ -82,8 +83,8 @@ class _Space:
         worker = make_worker(tasks, self.jobs, self.store, overlay, clock=self.clock, settings=settings)
         stop, begun = Stop(), time.monotonic()
         compactor = compactor_of(self.store, self.clock, settings)
-        starting = Starting(self.jobs, tasks, overlay, compactor, self.clock, store=self.store, receipts_live=LIVE)
-        standing, _ = await starting.start(ADD, "", DELTA)
+        starter = JobStarter(self.jobs, tasks, overlay, compactor, self.clock, store=self.store, receipts_live=LIVE)
+        standing, _ = await starter.start(ADD, "", DELTA)
         running = asyncio.create_task(make_runner(tasks, worker, settings, at_once=at_once).run(stop, 0))
         while standing.state == RUNNING:
             await asyncio.sleep(_LOOK)

@@ -5,6 +5,7 @@ from typing import Final
 
 from shared.memory.store import MemoryStore
 from shared.model.errors import ContendedError
+from shared.model.times import Instant
 from shared.model.words import Commit
 from shared.runtime.clock import Clock
 
@@ -23,7 +24,7 @@ class LimitedStore(MemoryStore):
         super().__init__(clock)
         self._free: dict[tuple[str, int], float] = {}
 
-    async def apply(self, commit: Commit) -> int:
+    async def apply(self, commit: Commit) -> Instant:
         now = self._clock.monotonic()
         shards = [(add.counter, add.shard) for add in commit.adds]
         turn = max(now, *(self._free.get(shard, now) for shard in shards))

@@ -3,7 +3,7 @@
 from flusher.flush.fleet_watch import BacklogWitness
 from flusher.flush.flusher import Flusher
 from flusher.flush.policy import FlushPolicy
-from flusher.flush.receipt_lives import Lives
+from flusher.flush.receipt_lives import ReceiptLives
 from flusher.flush.tools import Tools
 from flusher.jobs.action import Visit
 from flusher.jobs.add import Adding
@@ -12,7 +12,7 @@ from flusher.jobs.export import Exporting
 from flusher.jobs.reset import Setting
 from flusher.jobs.runner import Runner
 from flusher.jobs.worker import Worker
-from flusher.shards.cool_down import Cooling
+from flusher.shards.cool_down import CounterCooler
 from flusher.shards.growth import Growth
 from flusher.shards.shard_choice import ShardBook
 from shared.config.settings import Settings, promise_of, receipts_live
@@ -49,7 +49,7 @@ def make_tools(
         overlay=overlay,
         book=ShardBook(store, clock, settings.shards),
         clock=clock,
-        lives=Lives(store, clock, promise_of(settings)),
+        lives=ReceiptLives(store, clock, promise_of(settings)),
         backoff=Backoff,
         together=together,
         growth=Growth(settings.shard_writes, settings.max_shards) if store.parallel else None,
@@ -71,12 +71,12 @@ def make_flusher(tools: Tools, settings: Settings, *, topic: str, ages: bool, lo
     )
 
 
-def _cooling(tools: Tools, settings: Settings) -> Cooling | None:
+def _cooling(tools: Tools, settings: Settings) -> CounterCooler | None:
     """None for stores where more shards are of no use: looking for grown counters would read the whole file."""
     if not settings.compact_after or not tools.store.parallel:
         return None
     compactor = compactor_of(tools.store, tools.clock, settings)
-    return Cooling(tools.store, compactor, tools.clock, settings.shards, settings.compact_after * DAY_SECONDS)
+    return CounterCooler(tools.store, compactor, tools.clock, settings.shards, settings.compact_after * DAY_SECONDS)
 
 
 def make_worker(

@@ -12,20 +12,20 @@ from ingest.publishing.linger import Pace
 from ingest.publishing.publishing import Publishing
 from ingest.publishing.settling import INTERVAL, Settling
 from ingest.publishing.spool import Spool
-from ingest.routes.counters import Reads
-from ingest.routes.increments import Writes
+from ingest.routes.counters import ReadRoutes
+from ingest.routes.increments import IncrementRoutes
 from ingest.routes.jobs import JobRoutes
 from ingest.routes.receipt_status import Tracking
-from ingest.routes.set_counter import Sets
-from ingest.routes.shards import Shards
-from ingest.server.fast_path import Lane
+from ingest.routes.set_counter import SetRoutes
+from ingest.routes.shards import ShardRoutes
+from ingest.server.fast_path import FastPath
 from ingest.server.router import Routes
 from ingest.server.server import serve
 from shared.config.settings import Settings, receipts_live
 from shared.counters.compaction import compactor_of
 from shared.counters.reader import Reader
 from shared.counters.setter import Setter
-from shared.counters.start_job import Starting
+from shared.counters.start_job import JobStarter
 from shared.ports.broker import Publisher
 from shared.ports.jobs import Jobs, Tasks
 from shared.ports.overlay import Overlay
@@ -73,15 +73,15 @@ class Ingest:
         tracking = Tracking(store, overlay, clock)
         lives = receipts_live(settings)
         compactor = compactor_of(store, clock, settings)
-        starting = Starting(jobs, tasks, overlay, compactor, clock, store=store, receipts_live=lives)
+        starter = JobStarter(jobs, tasks, overlay, compactor, clock, store=store, receipts_live=lives)
         self.door = Door()
-        self._lane = Lane(self.publishing, settings.max_body_bytes) if short else None
+        self._fast_path = FastPath(self.publishing, settings.max_body_bytes) if short else None
         self.routes = Routes(
-            Writes(self.publishing, tracking, self.reader, bodies),
-            Reads(self.reader, tracking, store, overlay),
-            shards=Shards(store, compactor, bodies, settings.max_shards),
-            sets=Sets(Setter(self.reader, store, overlay, clock, lives, new_counter=settings.shards), bodies),
-            jobs=JobRoutes(jobs, starting, bodies, settings.max_shards),
+            IncrementRoutes(self.publishing, tracking, self.reader, bodies),
+            ReadRoutes(self.reader, tracking, store, overlay),
+            shards=ShardRoutes(store, compactor, bodies, settings.max_shards),
+            sets=SetRoutes(Setter(self.reader, store, overlay, clock, lives, new_counter=settings.shards), bodies),
+            jobs=JobRoutes(jobs, starter, bodies, settings.max_shards),
             ready=self._ready,
             version=version,
         )
@@ -93,7 +93,7 @@ class Ingest:
     async def start(self, sock: socket.socket) -> None:
         """Load what is pending, then answer requests on a bound socket."""
         await self._overlay.view(())
-        self._runner = await serve(self.door, self.routes, self._lane, sock, self._settings)
+        self._runner = await serve(self.door, self.routes, self._fast_path, sock, self._settings)
 
     async def tend(self) -> None:
         """Do the background work until cancelled. Raises the error after which the service can't go on, such as damaged

@@ -12,6 +12,7 @@ from countersink.commands.setup import add, read_settings
 from shared.config.settings import receipts_live
 from shared.model.errors import CountersinkError
 from shared.model.receipts import HOUR
+from shared.model.times import Millis
 
 if TYPE_CHECKING:
     from countersink.commands.audit_ledger import Ledger, Line
@@ -79,7 +80,7 @@ async def _audit(options: argparse.Namespace) -> None:
         await parts.close()
 
 
-async def _report(parts: "Parts", lives: int, options: argparse.Namespace) -> None:
+async def _report(parts: "Parts", lives: Millis, options: argparse.Namespace) -> None:
     horizon = await _horizon(parts, lives)
     balance = await _balance(parts)
     ledger, exact = await look(parts.store, options.names, horizon)
@@ -107,7 +108,7 @@ async def _report(parts: "Parts", lives: int, options: argparse.Namespace) -> No
         raise CountersinkError("; ".join(count.wrong))
 
 
-async def _horizon(parts: "Parts", lives: int) -> float:
+async def _horizon(parts: "Parts", lives: Millis) -> float:
     """The time (s) before which receipts may be gone, by the clock that is ahead: a sweep may have used either."""
     return (await parts.store.now() - lives + HOUR) / 1_000
 

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 from shared.model import notes
 from shared.model.words import Tally
-from shared.ports.books import Config, Kept, Shard
+from shared.ports.books import Config, Shard, StoredReceipt
 
 _HALF: Final = 32
 _MASK: Final = 2**_HALF - 1
@@ -72,7 +72,7 @@ class Ledger:
     def close(self) -> None:
         self._db.close()
 
-    def take_receipts(self, page: Sequence[Kept]) -> None:
+    def take_receipts(self, page: Sequence[StoredReceipt]) -> None:
         sums: dict[str, int] = {}
         commits = []
         for receipt, time in page:

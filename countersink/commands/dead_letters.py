@@ -186,7 +186,7 @@ def _how_many(number: int, *, more: bool, complete: bool) -> str:
 async def _show(options: argparse.Namespace) -> None:
     from countersink.commands.letter_words import json_of, lines_of  # noqa: PLC0415 (as above)
 
-    wanted = _Wanted([options.id])
+    wanted = _LetterFilter([options.id])
     async with _desk() as desk:
         while not wanted.seen_all() and (batch := await desk.pull()):
             chosen = wanted.of(batch)
@@ -202,7 +202,7 @@ async def _replay(options: argparse.Namespace) -> None:
         options.refuse("name the letters, or say --all")
     from countersink.process.run import ready, replay_of  # noqa: PLC0415 (as above)
 
-    wanted, total = _Wanted(options.ids), _Total()
+    wanted, total = _LetterFilter(options.ids), _Total()
     async with _desk() as desk:
         await ready(desk.parts, flushes=True)
         await desk.parts.open()
@@ -224,7 +224,7 @@ async def _replay(options: argparse.Namespace) -> None:
 async def _drop(options: argparse.Namespace) -> None:
     from countersink.commands.letter_words import dropped  # noqa: PLC0415 (as above)
 
-    wanted = _Wanted(options.ids)
+    wanted = _LetterFilter(options.ids)
     async with _desk() as desk:
         await desk.parts.open()
         while not wanted.seen_all() and (batch := await desk.pull()):
@@ -257,7 +257,7 @@ class _Total:
         return f"increments: {self.counted} counted, {self.already} counted before, {self.left} left"
 
 
-class _Wanted:
+class _LetterFilter:
     """Letters that are asked for, by their own names or by receipts. That of a batch names several envelopes, and
     those that are no dead letters are counted or wait: it is found if one of them is.
     """

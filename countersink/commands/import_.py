@@ -101,11 +101,13 @@ def check(variant: Variant, kind: str, names: Sequence[str], refuse: Callable[[s
 
 async def _run(source: "Source", parts: "Parts", settings: "Settings", options: argparse.Namespace) -> None:
     from countersink.cli import line_of  # noqa: PLC0415 (it imports this)
-    from countersink.commands.importer import Importer, Way  # noqa: PLC0415 (as above)
+    from countersink.commands.importer import Importer, ImportOptions  # noqa: PLC0415 (as above)
 
-    way = Way(receipts_live(settings, of_client=False), settings.shards, dry=options.dry_run, shrink=options.shrink)
+    chosen = ImportOptions(
+        receipts_live(settings, of_client=False), settings.shards, dry=options.dry_run, shrink=options.shrink
+    )
     report = Report(options.json, all_=options.all, dry=options.dry_run)
-    importer = Importer(source, parts.store, parts.clock, way)
+    importer = Importer(source, parts.store, parts.clock, chosen)
     try:
         await importer.run(options.prefix, report.take)
     except Exception as error:

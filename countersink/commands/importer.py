@@ -24,6 +24,7 @@ from shared.model.errors import (
 from shared.model.foreign import Foreign, Mark, Source
 from shared.model.receipts import key_of_import
 from shared.model.sharding import choose
+from shared.model.times import Millis, StoreMillis
 from shared.model.words import MAX_SUM, Commit, Receipt, ShardAdd, Tally, flaw_of_name
 from shared.ports.store import Store
 from shared.runtime.backoff import Backoff, insist, within
@@ -52,11 +53,10 @@ class ImportOutcome(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
+class ImportOptions:
     """The options of an import."""
 
-    receipts_live: int
-    """Milliseconds."""
+    receipts_live: Millis
     shards: int = 1
     """Shards of a counter that does not exist here yet."""
     dry: bool = False
@@ -73,7 +73,7 @@ class Importer:
         source: Source,
         store: Store,
         clock: Clock,
-        way: Way,
+        options: ImportOptions,
         *,
         pick: Callable[[int], int] = random.randrange,
         backoff: Callable[[], Backoff] = lambda: Backoff(0.01, 1.0),
@@ -81,7 +81,7 @@ class Importer:
         self._source = source
         self._store = store
         self._clock = clock
-        self._way = way
+        self._options = options
         self._pick = pick
         self._backoff = backoff
 
@@ -147,7 +147,7 @@ class Importer:
             if went_back(work.totals[name], mark):
                 work.totals[name], flaw = await self._again(name, mark)
             rest = 0 if flaw else work.totals[name] - mark
-            if rest and not self._way.dry:
+            if rest and not self._options.dry:
                 todo.append(Mark(self._source.name, name, mark, mark + max(-MAX_SUM, min(rest, MAX_SUM))))
             else:
                 work.close(name, rest, flaw)
@@ -167,7 +167,7 @@ class Importer:
         """Read again a counter that is lower than its mark: another import may have seen a later total meanwhile."""
         one = await self._insist(lambda: self._source.counter(name)) or Foreign(name)
         flaw = flaw_of(one)
-        if not flaw and went_back(one.total, mark) and not self._way.shrink:
+        if not flaw and went_back(one.total, mark) and not self._options.shrink:
             flaw = f"its total fell to {one.total}, and {mark} were imported before: use --shrink to subtract it"
         return one.total, flaw
 
@@ -176,12 +176,12 @@ class Importer:
         adds = []
         for mark in todo:
             known = numbers.get(mark.counter, 0)
-            number = known or self._way.shards
+            number = known or self._options.shards
             shard = choose(number, frozenset(shard for name, shard in full if name == mark.counter), self._pick)
             adds.append(ShardAdd(mark.counter, shard, mark.total - mark.seen, max(number, shard + 1), known))
         commit_id = mint()
         (note,) = notes.written([""], commit_id, Tally(), {add.counter: add.delta for add in adds})
-        expires = await self._insist(self._store.now) + self._way.receipts_live
+        expires = StoreMillis(await self._insist(self._store.now) + self._options.receipts_live)
         receipt = Receipt(key_of_import(commit_id), expires, note=note)
         return Commit((receipt,), tuple(adds), marks=tuple(todo))
 

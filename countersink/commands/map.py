@@ -206,7 +206,7 @@ async def _by_itself(wish: JobRequest, at_once: int | None) -> AsyncIterator[Job
     from countersink.client.answers import JobStatus  # noqa: PLC0415 (as above)
     from flusher.service import make_runner, make_worker  # noqa: PLC0415 (as above)
     from shared.counters.compaction import compactor_of  # noqa: PLC0415 (as above)
-    from shared.counters.start_job import Starting  # noqa: PLC0415 (as above)
+    from shared.counters.start_job import JobStarter  # noqa: PLC0415 (as above)
     from shared.runtime.supervise import Stop  # noqa: PLC0415 (as above)
     from shared.wiring.process import connect, tasks_of_process  # noqa: PLC0415 (as above)
 
@@ -217,10 +217,10 @@ async def _by_itself(wish: JobRequest, at_once: int | None) -> AsyncIterator[Job
         tasks = tasks_of_process(parts.clock, settings.lease)
         compactor = compactor_of(parts.store, parts.clock, settings)
         lives = receipts_live(settings)
-        starting = Starting(
+        starter = JobStarter(
             parts.jobs, tasks, parts.overlay, compactor, parts.clock, store=parts.store, receipts_live=lives
         )
-        standing, _ = await starting.start(wish.kind, wish.prefix, wish.number or 0, id_=wish.id)
+        standing, _ = await starter.start(wish.kind, wish.prefix, wish.number or 0, id_=wish.id)
         if not standing.job.asks(wish.kind, wish.prefix, wish.number or 0):
             raise CountersinkError(f"{standing.job.taken()}: choose another id")
         worker = make_worker(tasks, parts.jobs, parts.store, parts.overlay, clock=parts.clock, settings=settings)

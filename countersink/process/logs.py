@@ -15,11 +15,11 @@ KINDS: Final = 1_000
 
 def set_up(level: str) -> None:
     handler = logging.StreamHandler()
-    handler.addFilter(Calm())
+    handler.addFilter(RepeatLimit())
     logging.basicConfig(level=level, format=FORMAT, handlers=[handler])
 
 
-class Calm(logging.Filter):
+class RepeatLimit(logging.Filter):
     """Limits repeated warnings and errors. Records with the same logger and the same format string are of one kind."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:

@@ -23,6 +23,7 @@ from ingest.service import Ingest
 from shared.config.settings import Settings, promise_of
 from shared.model.errors import SettingsError, TransientError
 from shared.model.promises import Promises
+from shared.model.times import StoreMillis
 from shared.ports.broker import DeadLetters
 from shared.runtime import metrics
 from shared.runtime.supervise import Stop, forever
@@ -127,8 +128,8 @@ def _ingest(parts: Parts, settings: Settings) -> Ingest:
     )
 
 
-async def _oldest(parts: Parts, settings: Settings) -> int:
-    """The store's time (ms) before which a spool must not have accepted what it forwards: its receipts may be gone."""
+async def _oldest(parts: Parts, settings: Settings) -> StoreMillis:
+    """The time before which a spool must not have accepted what it forwards: its receipts may be gone."""
     promises = Promises(promise_of(settings), await parts.store.promises())
     return promises.oldest_spooled(await parts.store.now())
 

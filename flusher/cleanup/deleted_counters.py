@@ -23,7 +23,7 @@ class _Wait(NamedTuple):
     """The last round that found it marked."""
 
 
-class Removal:
+class CounterRemover:
     """Visits counters that are marked as deleted. One that was counted again keeps its mark and is visited rarely."""
 
     def __init__(self, store: Cleanup, clock: Clock) -> None:

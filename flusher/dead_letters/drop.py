@@ -6,6 +6,7 @@ from typing import Final
 from shared.model.envelope import Envelope
 from shared.model.errors import AlreadyAppliedError, TransientError
 from shared.model.promises import Promise, Promises
+from shared.model.times import StoreMillis
 from shared.model.words import DEAD, DROPPED, Commit, Receipt, Receipts
 from shared.ports.commits import Commits
 from shared.ports.overlay import Overlay
@@ -37,7 +38,7 @@ async def drop(store: Commits, overlay: Overlay, envelopes: Sequence[Envelope], 
     raise TransientError("others are changing the same receipts: run the drop again")
 
 
-def _commit(envelopes: Sequence[Envelope], found: Receipts, now: int, promises: Promises) -> Commit:
+def _commit(envelopes: Sequence[Envelope], found: Receipts, now: StoreMillis, promises: Promises) -> Commit:
     made = [Receipt(one.key, promises.expires(now, of_client=one.retried), DROPPED) for one in envelopes]
     new = tuple([one for one in made if one.key not in found.found])
     revived = tuple([one for one in made if one.key in found.found and found.found[one.key].state == DEAD])

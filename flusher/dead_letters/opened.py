@@ -7,6 +7,7 @@ from flusher.flush.window import TOO_OLD
 from shared.model import bodies
 from shared.model.envelope import Envelope
 from shared.model.errors import NewerError, UnreadableError
+from shared.model.times import StoreMillis
 from shared.model.words import APPLIED, DEAD, DROPPED, Letter, Receipt
 from shared.wire.codec import decode
 
@@ -19,7 +20,7 @@ class OpenedLetter:
     envelopes: tuple[Envelope, ...]
     flaw: str | None = None
     """Why nothing in it can be counted; None if it can."""
-    sure_until: int | None = None
+    sure_until: StoreMillis | None = None
     """Of a dead receipt: see `Body`. A letter is judged by its age instead."""
 
     @property
@@ -41,7 +42,7 @@ class OpenedLetter:
         """Whether its dead receipt is gone: another replay may have applied it long ago."""
         return not self.letter.delivery.token and any(envelope.key not in found for envelope in self.envelopes)
 
-    def unsure(self, found: Mapping[str, Receipt], now: int, until: int) -> bool:
+    def unsure(self, found: Mapping[str, Receipt], now: StoreMillis, until: StoreMillis) -> bool:
         """Whether some of it may have been applied, though no receipt says so: it was buried for its age, or is now so
         old (`until`) that a receipt which is not there may have been there. A dead one, which lives as long as the
         letter, is proof that the envelope was not; it says nothing of the ids in it.

@@ -23,6 +23,7 @@ from shared.model.errors import (
     TransientError,
     said_of_bug,
 )
+from shared.model.times import BEGINNING, NEVER, Instant, StoreMillis
 from shared.model.words import APPLIED, DEAD, Commit, Receipt, Receipts, Tally
 from shared.ports.broker import DeadLetters
 from shared.runtime import metrics
@@ -49,9 +50,9 @@ class Flush:
         self._most = 1 << 30
         """Envelopes in a commit."""
         self._bugs = 0
-        self._floor = 0
-        self._now = 0
-        """The latest known time of the store (ms)."""
+        self._floor = BEGINNING
+        self._now = NEVER
+        """The latest known time of the store."""
         self.why: dict[str, str] = {}
         """Why each envelope was given up here."""
         self._id = secrets.token_hex(6)
@@ -139,7 +140,7 @@ class Flush:
             _count(plan.tally)
             self._most *= 2
 
-    async def _apply(self, commit: Commit) -> int:
+    async def _apply(self, commit: Commit) -> Instant:
         """Apply the commit, and tell `growth` how long it took and whether it collided."""
         store, growth, clock = self._tools.store, self._tools.growth, self._tools.clock
         if growth is None:
@@ -156,12 +157,12 @@ class Flush:
         growth.wrote(commit.adds, ended - begun, ended)
         return time
 
-    def _expires(self, *, of_client: bool) -> int:
+    def _expires(self, *, of_client: bool) -> StoreMillis:
         """When a receipt made now expires: by the store's clock or the broker's, whichever is later."""
-        made = self._now if self._tools.together else max(self._now, self.window.newest)
+        made = self._now if self._tools.together else StoreMillis(max(self._now, self.window.newest))
         return self._tools.lives.expires(made, of_client=of_client)
 
-    def _bounds(self, until: int | None, messages: Sequence[str]) -> Bounds:
+    def _bounds(self, until: StoreMillis | None, messages: Sequence[str]) -> Bounds:
         return Bounds(until, tuple(messages) if self._tools.together else ())
 
     async def _look_up(self, keys: Collection[str], envelopes: Collection[str]) -> None:
@@ -223,7 +224,7 @@ class Flush:
         dead = Receipt(envelope.key, self._expires(of_client=envelope.retried), DEAD)
         if (held := self.window.holder(envelope, self._now)) is None:
             return dead
-        return bodies.with_body(dead, envelope, why, held.delivery.published, held.until or 0)
+        return bodies.with_body(dead, envelope, why, held.delivery.published, held.until or NEVER)
 
     async def _settle(self) -> None:
         dead = [held for held in self.window.settled()[1] if await self._still_dead(held)]

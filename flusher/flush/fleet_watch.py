@@ -7,6 +7,7 @@ from uuid import uuid4
 from shared.fleet.looks import Looks
 from shared.model.evidence import HOLDS, REPORTS, horizon, reported
 from shared.model.fleet import Fleet
+from shared.model.times import NEVER, BrokerMillis, StoreMillis
 from shared.runtime.clock import Clock
 
 _log = logging.getLogger(__name__)
@@ -23,20 +24,20 @@ class BacklogWitness:
         self._clock = clock
         self._topic = topic
         self._id = ""
-        self._horizon = 0
-        self._begun = 0
-        """Since when nothing older than the horizon has been seen (store's clock, ms); 0 while something is."""
+        self._horizon = NEVER
+        self._begun = NEVER
+        """Since when nothing older than the horizon has been seen; `NEVER` while something is."""
         self._pulled = self._tended = float("-inf")
 
     def ready(self) -> bool:
         """Whether the flusher may hold messages."""
         return bool(self._id) and self._clock.monotonic() - self._looks.at < HOLDS
 
-    def saw(self, oldest: int | None) -> None:
-        """Note a pull, and when the oldest message that came or is held was published (ms, broker's clock)."""
+    def saw(self, oldest: BrokerMillis | None) -> None:
+        """Note a pull, and when the oldest message that came or is held was published."""
         now = self._clock.monotonic()
         if now - self._pulled > GAP or (oldest is not None and oldest < self._horizon):
-            self._begun = 0
+            self._begun = NEVER
         elif not self._begun:
             self._begun = self._looks.now()
         self._pulled = now
@@ -65,14 +66,14 @@ class BacklogWitness:
         await self._looks.change(lambda fleet, now: fleet.flushes(name, self._topic, now))
         self._id = name
 
-    async def _report(self, clear: int) -> None:
+    async def _report(self, clear: StoreMillis) -> None:
         if clear != self._horizon:
-            self._horizon, self._begun = clear, 0
+            self._horizon, self._begun = clear, NEVER
         if self._clock.monotonic() - self._pulled > GAP:
-            self._begun = 0
+            self._begun = NEVER
         name, begun = self._id, self._begun
 
-        def step(fleet: Fleet, now: int) -> Fleet | None:
+        def step(fleet: Fleet, now: StoreMillis) -> Fleet | None:
             if name not in fleet.flushers:
                 return None
             return reported(fleet, name, clear=clear, begun=begun or now, now=now)

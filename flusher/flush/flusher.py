@@ -9,16 +9,17 @@ import logging
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from flusher.cleanup.deleted_counters import Removal
+from flusher.cleanup.deleted_counters import CounterRemover
 from flusher.flush.commit_loop import MOST_BUGS, Flush
 from flusher.flush.fleet_watch import BacklogWitness
-from flusher.flush.newer_versions import Newer
+from flusher.flush.newer_versions import NewerMessages
 from flusher.flush.policy import FlushPolicy
 from flusher.flush.tools import Tools
 from flusher.flush.window import Window
-from flusher.shards.cool_down import Cooling
-from flusher.shards.grow import Growing
+from flusher.shards.cool_down import CounterCooler
+from flusher.shards.grow import CounterGrower
 from shared.model.errors import BROKEN, NewerError, TransientError, UnreadableError, said_of_bug
+from shared.model.times import BrokerMillis
 from shared.model.words import Delivery
 from shared.runtime import metrics
 from shared.runtime.supervise import Stop, forever
@@ -54,7 +55,7 @@ class Flusher:
         lease: float,
         ages: bool,
         removes: bool = True,
-        cooling: Cooling | None = None,
+        cooling: CounterCooler | None = None,
         witness: BacklogWitness | None = None,
     ) -> None:
         """`witness`: reports to the fleet what this flusher sees; None where no fleet is needed."""
@@ -64,14 +65,14 @@ class Flusher:
         self._lease = lease
         self._ages = ages
         """Whether receipts expire by the clock alone, so that old envelopes can't be judged."""
-        self._removal = Removal(tools.store, tools.clock) if removes else None
-        self._growing = Growing(tools.growth, tools.store, tools.book, tools.clock) if tools.growth else None
+        self._removal = CounterRemover(tools.store, tools.clock) if removes else None
+        self._growing = CounterGrower(tools.growth, tools.store, tools.book, tools.clock) if tools.growth else None
         self._cooling = cooling
         self._witness = witness
         self._window = Window()
         self._begun = 0.0
         self._flushing: Window | None = None
-        self._newer = Newer(tools.subscription, tools.clock)
+        self._newer = NewerMessages(tools.subscription, tools.clock)
         self._pulling = False
         self._draining = False
         self._bugs = 0
@@ -95,7 +96,7 @@ class Flusher:
                 raise end
         return len(deliveries)
 
-    def _see_oldest(self, pulled: Sequence[Delivery]) -> int | None:
+    def _see_oldest(self, pulled: Sequence[Delivery]) -> BrokerMillis | None:
         """When the oldest message that is held here was published."""
         now = int(self._tools.clock.now() * 1000)
         windows = [window.oldest for window in (self._window, self._flushing) if window is not None]

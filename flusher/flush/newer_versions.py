@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from shared.model.errors import NewerError, TransientError
+from shared.model.times import BrokerMillis
 from shared.model.words import Delivery
 from shared.ports.broker import Subscription
 from shared.runtime import metrics
@@ -22,7 +23,7 @@ MOST: Final = 50_000
 """Messages that are remembered, so that they can be given back at the end."""
 
 
-class Newer:
+class NewerMessages:
     """Holds messages that need a newer process.
 
     They take no room in the window, so others are pulled and flushed meanwhile. They are not applied, so `oldest`
@@ -33,9 +34,9 @@ class Newer:
         self._subscription = subscription
         self._clock = clock
         self._taken: list[Delivery] = []
-        self._waiting: dict[str, tuple[float, int]] = {}
+        self._waiting: dict[str, tuple[float, BrokerMillis]] = {}
         """By token: when its lease ends, and when it was published."""
-        self._others: tuple[float, int] | None = None
+        self._others: tuple[float, BrokerMillis] | None = None
         """All messages beyond `MOST` together: when the last lease ends, and when the oldest was published."""
         self._number = 0
         self._said = float("-inf")
@@ -68,7 +69,7 @@ class Newer:
             except TransientError as error:
                 _log.warning("%d messages for newer processes wait until their leases end: %s", len(deliveries), error)
 
-    def oldest(self) -> int | None:
+    def oldest(self) -> BrokerMillis | None:
         """When the oldest message whose lease has not ended was published."""
         self._forget()
         times = [published for _, published in self._waiting.values()]

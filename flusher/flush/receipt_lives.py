@@ -4,6 +4,7 @@ from typing import Final
 
 from shared.model.errors import ContendedError
 from shared.model.promises import Promise, Promises
+from shared.model.times import StoreMillis
 from shared.ports.commits import PromiseBook
 from shared.runtime.clock import Clock
 
@@ -11,7 +12,7 @@ BELIEVED: Final = 60.0
 """Seconds after which the promises are read again: a flusher with other settings may have started."""
 
 
-class Lives:
+class ReceiptLives:
     """Tells how long receipts live."""
 
     def __init__(self, store: PromiseBook, clock: Clock, ours: Promise) -> None:
@@ -41,5 +42,5 @@ class Lives:
             raise
         self._promises = Promises(promises.ours, await self._store.promises())
 
-    def expires(self, made: int, *, of_client: bool) -> int:
+    def expires(self, made: StoreMillis, *, of_client: bool) -> StoreMillis:
         return self._promises.expires(made, of_client=of_client)

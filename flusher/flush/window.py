@@ -10,6 +10,7 @@ from typing import Final
 
 from shared.model import bodies, notes
 from shared.model.envelope import Envelope
+from shared.model.times import BrokerMillis, StoreMillis
 from shared.model.words import APPLIED, DEAD, DROPPED, SHARD_FULL, Delivery, Receipt, Tally
 
 MOST_IN_COMMIT: Final = 2_500
@@ -29,10 +30,10 @@ class Held:
     envelopes: tuple[Envelope, ...]
     aged: bool
     """Whether its receipts may expire before it is delivered again."""
-    until: int | None = None
-    """The store's time (ms) after which it must not be applied, as its receipts may be gone."""
+    until: StoreMillis | None = None
+    """The time after which it must not be applied, as its receipts may be gone."""
 
-    def late(self, now: int) -> bool:
+    def late(self, now: StoreMillis) -> bool:
         return self.until is not None and now > self.until
 
 
@@ -51,7 +52,7 @@ class Plan:
     bytes: int = 0
     revives: bool = False
     """Whether its envelopes were dead letters, and were counted as such before."""
-    until: int | None = None
+    until: StoreMillis | None = None
     """See `Bounds`, also for `messages`."""
     messages: list[str] = field(default_factory=list)
 
@@ -121,9 +122,9 @@ class Window:
         """For known receipts of clients' ids: which use of the id they stand for."""
         self.counters: set[str] = set()
         self.bytes = 0
-        self.oldest: int | None = None
+        self.oldest: BrokerMillis | None = None
         """When the oldest message was published."""
-        self.newest = 0
+        self.newest = BrokerMillis(0)
         """When the newest message was published."""
 
     def __bool__(self) -> bool:
@@ -151,7 +152,7 @@ class Window:
                 plan.come_from(held)
         return plan
 
-    def judge(self, until: Callable[[int], int]) -> None:
+    def judge(self, until: Callable[[BrokerMillis], StoreMillis]) -> None:
         """Set until when each message may be applied. `until` tells it from the time of its publish."""
         for held in self.held:
             if held.aged:
@@ -183,7 +184,7 @@ class Window:
         key = envelope.key
         return self.bodies.get(key) or envelope.in_place_of(self.attempts[key], self.dead[key])
 
-    def late(self, now: int) -> Iterator[tuple[Held, Envelope, str]]:
+    def late(self, now: StoreMillis) -> Iterator[tuple[Held, Envelope, str]]:
         """The envelopes to give up, and why: those that came too late, and second uses of those that were given up.
 
         A second use that came too late is settled if the first one was applied: it adds nothing.
@@ -200,7 +201,7 @@ class Window:
                 elif late or envelope.key in self.vanished:
                     yield held, envelope, TOO_OLD
 
-    def holder(self, envelope: Envelope, now: int) -> Held | None:
+    def holder(self, envelope: Envelope, now: StoreMillis) -> Held | None:
         """The message whose envelope a dead receipt can hold as its body. None if it came too late and may have been
         applied, or if it is a second use, which has nothing to keep.
         """

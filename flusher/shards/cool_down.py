@@ -15,7 +15,7 @@ MOST: Final = 100_000
 """Counters that are remembered. The others are looked at in every round."""
 
 
-class Cooling:
+class CounterCooler:
     """Looks again at a counter that is not cold yet when it may be."""
 
     def __init__(self, store: ShardNumbers, compactor: Compactor, clock: Clock, first: int, cold: float) -> None:

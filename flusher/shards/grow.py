@@ -2,7 +2,7 @@
 
 import logging
 
-from flusher.shards.growth import Growth, Raise
+from flusher.shards.growth import Growth, ShardRaise
 from flusher.shards.shard_choice import ShardBook
 from shared.model.errors import RefusedError, TransientError
 from shared.ports.shards import ShardNumbers
@@ -12,7 +12,7 @@ from shared.runtime.clock import Clock
 _log = logging.getLogger(__name__)
 
 
-class Growing:
+class CounterGrower:
     """Takes one step every few seconds."""
 
     def __init__(self, growth: Growth, store: ShardNumbers, book: ShardBook, clock: Clock) -> None:
@@ -33,7 +33,7 @@ class Growing:
         metrics.MOST_SHARDS.set(growth.most())
         return grown
 
-    async def _raise(self, one: Raise) -> bool:
+    async def _raise(self, one: ShardRaise) -> bool:
         try:
             there = (await self._store.shards([one.counter])).get(one.counter, 0)
             if 0 < there < one.after:

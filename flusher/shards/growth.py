@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import ceil, inf
 from typing import Final, NamedTuple
 
-from flusher.shards.write_rate import BUCKET, BUCKETS, Waited, Writing
+from flusher.shards.write_rate import BUCKET, BUCKETS, CollisionShare, CounterWrites
 from shared.model.words import ShardAdd
 
 MOST_COUNTERS: Final = 10_000
@@ -37,7 +37,7 @@ RATE: Final = "rate"
 CONTENTION: Final = "contention"
 
 
-class Raise(NamedTuple):
+class ShardRaise(NamedTuple):
     """More shards for a counter, and why."""
 
     counter: str
@@ -57,8 +57,8 @@ class Growth:
         self._rate = writes
         self._most = most
         self._pick = pick
-        self._seen: dict[str, Writing] = {}
-        self._waited = Waited()
+        self._seen: dict[str, CounterWrites] = {}
+        self._waited = CollisionShare()
         self._under_way: frozenset[tuple[str, int]] = frozenset()
         self._doubts: list[tuple[str, int, float | None, float, float]] = []
         """Looks at shards to which we were just committing."""
@@ -84,7 +84,7 @@ class Growth:
             if writing is None:
                 if len(self._seen) >= MOST_COUNTERS:
                     continue
-                writing = self._seen[counter] = Writing(shards)
+                writing = self._seen[counter] = CounterWrites(shards)
             writing.wrote(shard, shards, now)
         if seconds > SLOW + SLOW_EACH * len(adds):
             self.contended(adds, seconds, now)
@@ -124,17 +124,17 @@ class Growth:
                 self._seen[counter].saw(shard, age, at)
         del self._doubts[MOST_DOUBTS:]
 
-    def due(self, now: float) -> Sequence[Raise]:
+    def due(self, now: float) -> Sequence[ShardRaise]:
         """The counters that need more shards now."""
         written = [(name, one) for name, one in self._seen.items() if now - one.last <= BUCKET * (BUCKETS + 1)]
         wanted = [(counter, writing, *self._wanted(writing, now)) for counter, writing in written]
         return [
-            Raise(counter, writing.shards, after, why, writing.own(now), writing.others())
+            ShardRaise(counter, writing.shards, after, why, writing.own(now), writing.others())
             for counter, writing, after, why in wanted
             if after > writing.shards
         ]
 
-    def _wanted(self, writing: Writing, now: float) -> tuple[int, str]:
+    def _wanted(self, writing: CounterWrites, now: float) -> tuple[int, str]:
         own = writing.own(now)
         surely = (
             own + writing.others_surely()

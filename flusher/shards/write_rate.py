@@ -60,7 +60,7 @@ class Buckets:
             self._last = number
 
 
-class Waited:
+class CollisionShare:
     """The share of its time that a flusher spent on commits that collided with others."""
 
     def __init__(self) -> None:
@@ -89,7 +89,7 @@ class Waited:
         return min(MOST_FACTOR, window / max(window - lost, 1e-9))
 
 
-class Writing:
+class CounterWrites:
     """The writes of one counter."""
 
     __slots__ = (

@@ -10,7 +10,7 @@ import aiohttp
 from aiohttp import web
 
 from ingest.access.door import CALLER
-from ingest.http.fair_lock import Turns
+from ingest.http.fair_lock import FairLock
 from ingest.http.problems import Problem
 from shared.model.errors import OverloadedError, ShareError
 
@@ -43,7 +43,7 @@ class Bodies:
         self._limit = limit
         self._timeout = timeout
         self._room = MOST_BODIES * limit
-        self._turns = Turns()
+        self._lock = FairLock()
         self._tenants: dict[str, int] = {}
         self.held = 0
 
@@ -64,7 +64,7 @@ class Bodies:
             if len(body) <= small and (unpacked := _small(body, coding, limit, small)) is not None:
                 return parse(unpacked), len(unpacked)
             share.grow_to(len(body))
-            async with self._turns.of(share.tenant):
+            async with self._lock.of(share.tenant):
                 return await asyncio.to_thread(_parsed, body, coding, limit, parse)
 
     def announced(self, request: web.BaseRequest, most: int | None = None) -> int:

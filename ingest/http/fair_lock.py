@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 
-class Turns:
+class FairLock:
     """A lock that is fair between tenants: one with many waiters gets no more turns than one with a single waiter."""
 
     def __init__(self) -> None:

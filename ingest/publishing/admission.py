@@ -74,7 +74,7 @@ class Admission:
         self.held -= gone
         if self.easy < 0:
             over = self.held <= self._capacity // 4
-            self._drain.went(gone, now, last=over)
+            self._drain.left(gone, now, last=over)
             if over:
                 self.easy = self._capacity // 2
                 self._tenants, self._counters = {}, {}

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 
 from shared.model.envelope import Envelope
+from shared.model.times import WallMillis
 from shared.model.words import Increment
 
 
@@ -41,6 +42,6 @@ class Batch:
             found[item.counter] = found.get(item.counter, 0) + 1
         return found
 
-    def close(self, created: int) -> Envelope:
+    def close(self, created: WallMillis) -> Envelope:
         keyed, retried = tuple(self.keyed), bool(self.attempt)
         return Envelope(self.id, self.sums, self.counts, keyed, created, self.increments, retried, self.attempt)

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from shared.model.errors import BrokerRejectedError, TooLargeError
+from shared.model.times import BEGINNING
 from shared.model.words import Delivery
 from shared.ports.broker import Check, Publisher, Subscription
 from shared.runtime import metrics
@@ -56,7 +57,7 @@ class Forwarding:
                 await self._send(deliveries[half:])
         else:
             self.taken += len(deliveries)
-            await self._waiting.ack(self._done(deliveries), 0)
+            await self._waiting.ack(self._done(deliveries), BEGINNING)
             metrics.FORWARDED.inc(len(deliveries))
 
     async def _set_aside(self, delivery: Delivery, error: BrokerRejectedError | TooLargeError) -> None:

@@ -15,6 +15,7 @@ from shared.model.errors import (
     TransientError,
     UnkeptError,
 )
+from shared.model.times import NEVER, StoreMillis
 from shared.model.words import Delivery, Message
 from shared.ports.broker import Check, Publisher, Subscription, at_any_time
 from shared.runtime import metrics
@@ -60,10 +61,10 @@ class Spool:
         longest_age: float,
         *,
         keeps: bool = True,
-        oldest: Callable[[], Awaitable[int]] | None = None,
+        oldest: Callable[[], Awaitable[StoreMillis]] | None = None,
     ) -> None:
         """`queue` and `waiting`: a durable broker on this machine, which dates rows by `clock`. `longest_age`: seconds.
-        `oldest`: the time (ms) before which a row must not have been accepted.
+        `oldest`: the time before which a row must not have been accepted.
 
         If not `keeps`, the file may vanish with the process: the spool only forwards what it finds.
         """
@@ -74,7 +75,7 @@ class Spool:
         self._longest_age = longest_age
         self._keeps = keeps
         self._asks = oldest
-        self._answer = 0, float("-inf")
+        self._answer = NEVER, float("-inf")
         """The store's last answer, and when it came (monotonic)."""
         self._away = True
         """True until the spool is known to be empty."""
@@ -101,7 +102,7 @@ class Spool:
         except (OverloadedError, StoodStillError):
             raise
         except TransientError as failure:
-            self._goes(failure)
+            self._broker_is_away(failure)
             try:
                 await self._take(messages, check)
             except (OverloadedError, StorageFullError, StoodStillError) as limit:
@@ -143,7 +144,7 @@ class Spool:
             try:
                 waited = await self.forward_once()
             except TransientError as error:
-                self._goes(error)
+                self._broker_is_away(error)
                 await backoff.wait()
             else:
                 backoff.reset()
@@ -155,7 +156,7 @@ class Spool:
         deliveries = await self._waiting.pull(self._most, MOST_BYTES_FORWARDED, 0)
         if not deliveries:
             if self._clock.monotonic() >= self._refusing_until:
-                self._comes()
+                self._broker_is_back()
             return 0
         self._away = True
         pulled = len(deliveries)
@@ -237,14 +238,14 @@ class Spool:
                     retry_after=10.0,
                 )
 
-    def _goes(self, error: TransientError) -> None:
+    def _broker_is_away(self, error: TransientError) -> None:
         metrics.SPOOLING.set(1)
         self._away = True
         if self._said is None:
             _log.warning("the broker is unavailable; increments go to the spool: %s", error)
         self._said = str(error)
 
-    def _comes(self) -> None:
+    def _broker_is_back(self) -> None:
         metrics.SPOOLING.set(0)
         self._away = False
         self._oldest = None

@@ -20,7 +20,7 @@ MOST_LISTED: Final = 1_000
 DEFAULT_LISTED: Final = 100
 
 
-class Reads:
+class ReadRoutes:
     """Answers reads. An answer that is not exact says so."""
 
     def __init__(self, reader: Reader, tracking: Tracking, store: CounterNames, overlay: Overlay) -> None:

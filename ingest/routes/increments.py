@@ -29,7 +29,7 @@ LONGEST_WAIT: Final = 300.0
 DEFAULT_WAIT: Final = 10.0
 
 
-class Writes:
+class IncrementRoutes:
     """Answers 202 when the increments are durable. A client that gets no 202 sends them again with the same id."""
 
     def __init__(self, publishing: Publishing, tracking: Tracking, reader: Reader, bodies: Bodies) -> None:
@@ -41,7 +41,7 @@ class Writes:
     async def one(self, request: web.BaseRequest, name: str, query: Query) -> web.Response:
         """POST /v1/counters/{name}"""
         by = query.one("by")
-        how = _How(query)
+        timing = _AnswerTiming(query)
         key = idempotency_key_of(request)
         try:
             delta, client_id = await self._bodies.read_one(request, partial(parse.single, by=by))
@@ -51,11 +51,11 @@ class Writes:
         if client_id is None:
             client_id = key
         draft = add(self._publishing, name, delta, client_id, request[CALLER])
-        if how.undurable:
+        if timing.undurable:
             metrics.UNDURABLE.inc()
             return _accepted(b'{"accepted":1,"durable":false,"receipt":"%b"}' % draft.id.encode())
         await self._publishing.durable(draft)
-        if how.wait is not None and await self._tracking.applied([draft.id], how.wait):
+        if timing.wait is not None and await self._tracking.applied([draft.id], timing.wait):
             (reading,) = await self._reader.read([name])
             answer = f'{{"accepted":1,"receipt":"{draft.id}","value":{reading.value}}}'
             return Answer(answer.encode())
@@ -63,7 +63,7 @@ class Writes:
 
     async def many(self, request: web.BaseRequest, query: Query) -> web.Response:
         """POST /v1/increments"""
-        how = _How(query)
+        timing = _AnswerTiming(query)
         key = idempotency_key_of(request)
         tenant = request[CALLER].tenant
         announced = self._bodies.announced(request)
@@ -81,7 +81,7 @@ class Writes:
         drafts = self._add(parsed.batch, key, tenant, weight)
         receipt = ".".join([draft.id for draft in drafts])
         answer = {"accepted": accepted, "rejected": parsed.rejected, "receipt": receipt}
-        if how.undurable:
+        if timing.undurable:
             metrics.UNDURABLE.inc(accepted)
             return _accepted(orjson.dumps(answer | {"durable": False}))
         durable = [self._publishing.durable(draft) for draft in drafts]
@@ -91,7 +91,7 @@ class Writes:
             for outcome in await asyncio.gather(*durable, return_exceptions=True):
                 if outcome is not None:
                     raise outcome
-        if how.wait is not None and await self._tracking.applied([draft.id for draft in drafts], how.wait):
+        if timing.wait is not None and await self._tracking.applied([draft.id for draft in drafts], timing.wait):
             return Answer(orjson.dumps(answer))
         return _accepted(orjson.dumps(answer))
 
@@ -110,7 +110,7 @@ class Writes:
         return self._publishing.add_whole(batch, of_key(key), tenant, weight)
 
 
-class _How:
+class _AnswerTiming:
     """When the client wants the answer: the query parameters `wait`, `timeout` and `ack`."""
 
     def __init__(self, query: Query) -> None:

@@ -12,7 +12,7 @@ from ingest.http.requests import Query, idempotency_key_of, page_token, page_tok
 from ingest.http.responses import JSON
 from ingest.parsing.json_object import Flaw, ObjectShape, or_null
 from shared.config.settings import flaw_of_shards
-from shared.counters.start_job import Starting
+from shared.counters.start_job import JobStarter
 from shared.model.errors import NotAloneError
 from shared.model.jobs import DONE, EXPORT, KINDS, NUMBERS, JobState, flaw_of_job, flaw_of_prefix, said
 from shared.model.words import flaw_of_delta
@@ -26,9 +26,9 @@ CHUNKS: Final = 4
 class JobRoutes:
     """Starts, shows and stops jobs. Starting a job again under its id answers with its present state."""
 
-    def __init__(self, jobs: Jobs, starting: Starting, bodies: Bodies, max_shards: int) -> None:
+    def __init__(self, jobs: Jobs, starter: JobStarter, bodies: Bodies, max_shards: int) -> None:
         self._jobs = jobs
-        self._starting = starting
+        self._starter = starter
         self._bodies = bodies
         fields: dict[str, Flaw] = {
             "kind": _flaw_of_kind,
@@ -48,7 +48,7 @@ class JobRoutes:
         kind, prefix = asked["kind"], asked["prefix"]
         number = _number_of(kind, asked)
         try:
-            standing, new = await self._starting.start(kind, prefix, number, id_=id_)
+            standing, new = await self._starter.start(kind, prefix, number, id_=id_)
         except NotAloneError as error:
             raise Problem(409, str(error)) from None
         job = standing.job
@@ -77,7 +77,7 @@ class JobRoutes:
         """DELETE /v1/jobs/{id}"""
         query.done()
         id_ = _id_of(segment)
-        standing = _known(await self._starting.stop(id_), id_)
+        standing = _known(await self._starter.stop(id_), id_)
         return web.Response(body=orjson.dumps(said(standing)), headers=JSON)
 
     async def _export(self, standing: JobState, after: str) -> web.Response:

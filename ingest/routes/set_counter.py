@@ -16,7 +16,7 @@ _VALUE: Final = ObjectShape('{"value": n}', {"value": flaw_of_delta}, required=(
 _NOTHING: Final = ObjectShape("empty", {})
 
 
-class Sets:
+class SetRoutes:
     """Each answer has the value before and after. A request with an Idempotency-Key can be sent again safely."""
 
     def __init__(self, setter: Setter, bodies: Bodies) -> None:

@@ -17,7 +17,7 @@ from shared.ports.shards import ShardNumbers
 from shared.runtime import metrics
 
 
-class Shards:
+class ShardRoutes:
     """Raises a counter's number of shards. Only `compact` lowers it, and not where an ndb application writes."""
 
     def __init__(self, store: ShardNumbers, compactor: Compactor, bodies: Bodies, max_shards: int) -> None:

@@ -14,9 +14,9 @@ from ingest.http.problems import Problem, problem_of
 from ingest.http.requests import target_of
 from ingest.publishing.batch import Batch
 from ingest.server.aiohttp_connection import Handler
-from ingest.server.connection_limit import Crowd
-from ingest.server.fast_path import Lane
-from ingest.server.slow_clients import Patient
+from ingest.server.connection_limit import ConnectionLimit
+from ingest.server.fast_path import FastPath
+from ingest.server.slow_clients import TimedConnection
 
 LONGEST_LINE: Final = 16_384
 """Most bytes in the first line of a request. Names of 400 bytes may be percent-encoded, and a query may hold many."""
@@ -27,17 +27,17 @@ error tells which limit was exceeded.
 _UNKNOWN: Final = -1
 
 
-class Connection(Patient):
+class Connection(TimedConnection):
     """aiohttp's connection with a door before each request, with the fast path, and with problems for invalid HTTP.
 
     A request takes the fast path when it comes alone, while aiohttp waits for a request. Bytes that follow it are held
     until it has been answered, and no more are read meanwhile. So answers keep the order of their requests.
     """
 
-    __slots__ = ("_door", "_draft", "_drains", "_ended", "_ends", "_held", "_lane", "_owed", "_peer")
+    __slots__ = ("_door", "_draft", "_drains", "_ended", "_ends", "_fast_path", "_held", "_owed", "_peer")
 
     _door: Door
-    _lane: Lane | None
+    _fast_path: FastPath | None
     _owed: int
     """Bytes of the current request that aiohttp still has to get. _UNKNOWN once that can't be told: then aiohttp gets
     all that comes.
@@ -53,12 +53,14 @@ class Connection(Patient):
     """Whether the client has said that it sends nothing more."""
     _peer: str
 
-    def use(self, door: Door, lane: Lane | None, crowd: Crowd | None, head_timeout: float) -> "Connection":
+    def use(
+        self, door: Door, fast_path: FastPath | None, limit: ConnectionLimit | None, head_timeout: float
+    ) -> "Connection":
         """Call it right after the constructor, whose many arguments are aiohttp's."""
-        self.watch(crowd, head_timeout)
+        self.watch(limit, head_timeout)
         self._door = door
-        self._lane = lane
-        self._owed = 0 if lane is not None else _UNKNOWN
+        self._fast_path = fast_path
+        self._owed = 0 if fast_path is not None else _UNKNOWN
         self._draft = None
         self._drains = False
         self._held = b""
@@ -78,16 +80,16 @@ class Connection(Patient):
             self._pass_on(data)
 
     def _begin(self, data: bytes) -> bool:
-        if self._lane is None or not self.waits_alone() or self.writing_paused:
+        if self._fast_path is None or not self.waits_alone() or self.writing_paused:
             return False
-        post = self._lane.recognise(data)
+        post = self._fast_path.recognise(data)
         if post is None:
             return False
         self._begun = 0.0
         try:
             path, head, _ = post
             caller = self._door.enter("POST", path, "", head.headers, self._peer)
-            self._draft, durable = self._lane.begin(post, caller)
+            self._draft, durable = self._fast_path.begin(post, caller)
         except Exception as error:
             self._refuse(problem_of(error))
         else:
@@ -115,8 +117,8 @@ class Connection(Patient):
 
     def _answer(self, durable: "asyncio.Future[None]") -> None:
         assert self._draft is not None  # noqa: S101
-        assert self._lane is not None  # noqa: S101
-        answer = self._lane.end(self._draft, durable)
+        assert self._fast_path is not None  # noqa: S101
+        answer = self._fast_path.end(self._draft, durable)
         transport = self.transport
         if answer is None:
             self.force_close()
@@ -170,7 +172,7 @@ class Connection(Patient):
         return self._ends or super().eof_received()
 
     def refuse_all(self) -> None:
-        self._lane = None
+        self._fast_path = None
 
     def is_idle(self) -> bool:
         return self._draft is None and super().is_idle()

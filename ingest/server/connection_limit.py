@@ -30,7 +30,7 @@ class LimitedConnection(Protocol):
         """Close the connection at once."""
 
 
-class Crowd:
+class ConnectionLimit:
     """Closes connections when there are too many. Those of clients that send slowly or do not read are closed first,
     then those that are idle; of each kind those that have been unused for longest.
     """

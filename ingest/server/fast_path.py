@@ -61,7 +61,7 @@ Post = tuple[str, Head, bytes]
 """Path, headers and body of a whole request. It is made for each request, and a named tuple would cost more."""
 
 
-class Lane:
+class FastPath:
     """Takes a request in three steps: `recognise` it, `begin` to count it, `end` with the answer when it is durable."""
 
     def __init__(self, publishing: Publishing, max_body_bytes: int) -> None:

@@ -11,11 +11,11 @@ from ingest import openapi
 from ingest.http.problems import Problem, problem_of
 from ingest.http.requests import Query, name_of, target_of
 from ingest.http.responses import JSON
-from ingest.routes.counters import Reads
-from ingest.routes.increments import Writes
+from ingest.routes.counters import ReadRoutes
+from ingest.routes.increments import IncrementRoutes
 from ingest.routes.jobs import JobRoutes
-from ingest.routes.set_counter import Sets
-from ingest.routes.shards import Shards
+from ingest.routes.set_counter import SetRoutes
+from ingest.routes.shards import ShardRoutes
 from shared.runtime import metrics
 
 _COUNTERS: Final = "/v1/counters/"
@@ -34,11 +34,11 @@ class Routes:
 
     def __init__(
         self,
-        writes: Writes,
-        reads: Reads,
+        writes: IncrementRoutes,
+        reads: ReadRoutes,
         *,
-        shards: Shards,
-        sets: Sets,
+        shards: ShardRoutes,
+        sets: SetRoutes,
         jobs: JobRoutes,
         ready: Ready,
         version: str,

@@ -9,8 +9,8 @@ from aiohttp import web
 from ingest.access.door import Door
 from ingest.server.aiohttp_connection import check_aiohttp
 from ingest.server.connection import LONGEST_HEADER, LONGEST_LINE, Connection
-from ingest.server.connection_limit import Crowd, room_for
-from ingest.server.fast_path import Lane
+from ingest.server.connection_limit import ConnectionLimit, room_for
+from ingest.server.fast_path import FastPath
 from ingest.server.router import Routes
 from shared.config.settings import Settings
 
@@ -22,23 +22,23 @@ LINGER: Final = 2.0
 
 class _Server(web.Server):
     door: Door
-    lane: Lane | None = None
-    crowd: Crowd | None = None
+    fast_path: FastPath | None = None
+    connection_limit: ConnectionLimit | None = None
     head_timeout = 0.0
 
     def __call__(self) -> web.RequestHandler:
         return Connection(self, loop=self._loop, **self._kwargs).use(
-            self.door, self.lane, self.crowd, self.head_timeout
+            self.door, self.fast_path, self.connection_limit, self.head_timeout
         )
 
     async def shutdown(self, timeout: float | None = None) -> None:
         await super().shutdown(timeout)
-        if self.crowd is not None:
-            self.crowd.stop()
+        if self.connection_limit is not None:
+            self.connection_limit.stop()
 
 
 async def serve(
-    door: Door, routes: Routes, lane: Lane | None, sock: socket.socket, settings: Settings
+    door: Door, routes: Routes, fast_path: FastPath | None, sock: socket.socket, settings: Settings
 ) -> web.ServerRunner:
     """Answer requests on a bound socket until `cleanup` of the runner, which lets requests under way finish."""
     check_aiohttp()
@@ -52,8 +52,8 @@ async def serve(
         auto_decompress=False,
     )
     server.door = door
-    server.lane = lane
-    server.crowd = Crowd(room_for(settings.max_connections), asyncio.get_running_loop())
+    server.fast_path = fast_path
+    server.connection_limit = ConnectionLimit(room_for(settings.max_connections), asyncio.get_running_loop())
     server.head_timeout = settings.head_timeout
     runner = web.ServerRunner(server, shutdown_timeout=settings.drain_timeout)
     await runner.setup()

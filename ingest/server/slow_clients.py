@@ -7,7 +7,7 @@ from aiohttp import StreamReader, web
 
 from ingest.http.problems import Problem
 from ingest.server.aiohttp_connection import AiohttpConnection
-from ingest.server.connection_limit import Crowd
+from ingest.server.connection_limit import ConnectionLimit
 from shared.runtime import metrics
 
 UNREAD: Final = 30.0
@@ -18,12 +18,12 @@ _LAST: Final = 0
 _FIRST: Final = -1
 
 
-class Patient(AiohttpConnection):
+class TimedConnection(AiohttpConnection):
     """aiohttp's connection, with an end to each wait for the client."""
 
-    __slots__ = ("_begun", "_counted", "_crowd", "_head", "_head_timeout", "_payload", "_socket", "_unread")
+    __slots__ = ("_begun", "_connection_limit", "_counted", "_head", "_head_timeout", "_payload", "_socket", "_unread")
 
-    _crowd: Crowd | None
+    _connection_limit: ConnectionLimit | None
     _head_timeout: float
     _begun: float
     """When the wait for a head began: for the first one with the connection, later with its first byte. 0: no wait."""
@@ -38,9 +38,9 @@ class Patient(AiohttpConnection):
     _socket: asyncio.Transport | None
     """aiohttp forgets its transport when it closes it, though it stays open until the client has read everything."""
 
-    def watch(self, crowd: Crowd | None, head_timeout: float) -> None:
+    def watch(self, limit: ConnectionLimit | None, head_timeout: float) -> None:
         """Call it right after the constructor, whose many arguments are aiohttp's."""
-        self._crowd = crowd
+        self._connection_limit = limit
         self._head_timeout = head_timeout
         self._begun = self._unread = 0.0
         self._head = self._counted = 0
@@ -50,7 +50,7 @@ class Patient(AiohttpConnection):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._socket = cast("asyncio.Transport", transport)
         self._begun = self.seconds()
-        if self._crowd is not None and not self._crowd.enter(self):
+        if self._connection_limit is not None and not self._connection_limit.enter(self):
             self.answer_all_with(_full)
             self.refuse_all()
             if self._socket.is_closing():
@@ -59,8 +59,8 @@ class Patient(AiohttpConnection):
 
     def connection_lost(self, exc: BaseException | None) -> None:
         self._socket = None
-        if self._crowd is not None:
-            self._crowd.leave(self)
+        if self._connection_limit is not None:
+            self._connection_limit.leave(self)
         super().connection_lost(exc)
 
     def refuse_all(self) -> None:

@@ -9,6 +9,7 @@ from shared.model.errors import SettingsError
 from shared.model.fleet import LONGEST_LOOK
 from shared.model.promises import Promise, promised
 from shared.model.receipts import lifetime
+from shared.model.times import Millis
 
 PREFIX = "COUNTERSINK_"
 MOST_SHARDS = 10_000
@@ -245,12 +246,12 @@ def variable(name: str) -> str:
 
 def promise_of(settings: Settings) -> Promise:
     """What a flusher with these settings promises of envelopes."""
-    return promised(settings.retention * 1_000, int(settings.spool_age * 1_000))
+    return promised(Millis(settings.retention * 1_000), Millis(int(settings.spool_age * 1_000)))
 
 
-def receipts_live(settings: Settings, *, of_client: bool = True) -> int:
-    """Milliseconds that a receipt lives, by these settings; `of_client`: one that may stand for a client's id."""
-    return lifetime(settings.retention * 1_000, of_client=of_client)
+def receipts_live(settings: Settings, *, of_client: bool = True) -> Millis:
+    """How long a receipt lives, by these settings; `of_client`: one that may stand for a client's id."""
+    return lifetime(Millis(settings.retention * 1_000), of_client=of_client)
 
 
 def table() -> list[tuple[str, str, str]]:

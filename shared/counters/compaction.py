@@ -7,6 +7,7 @@ from shared.config.settings import Settings
 from shared.model import notes
 from shared.model.errors import AlreadyAppliedError, NotAloneError, TransientError
 from shared.model.receipts import key_of_compaction, lifetime
+from shared.model.times import Millis, StoreMillis
 from shared.model.words import Receipt, Tally
 from shared.ports.shards import ShardNumbers
 from shared.runtime.backoff import Backoff
@@ -18,10 +19,10 @@ PATIENCE: Final = 10.0
 
 
 class Stamp(NamedTuple):
-    """Key and expiry (ms) of the first commit's receipt. With a known key, the caller can find it again."""
+    """Key and expiry of the first commit's receipt. With a known key, the caller can find it again."""
 
     key: str
-    expires: int
+    expires: StoreMillis
 
 
 class Compactor:
@@ -31,12 +32,12 @@ class Compactor:
         self,
         store: ShardNumbers,
         clock: Clock,
-        retention: int,
+        retention: Millis,
         *,
         alone: bool = True,
         backoff: Callable[[], Backoff] = lambda: Backoff(0.01, 0.5),
     ) -> None:
-        """`retention`: in milliseconds. `alone`: no ndb application writes to the same counters."""
+        """`alone`: no ndb application writes to the same counters."""
         self._store = store
         self._clock = clock
         self._retention = retention
@@ -78,10 +79,10 @@ class Compactor:
         identity = mint()
         (note,) = notes.written([""], identity, Tally(), {counter: 0})
         if stamp is None:
-            expires = await self._store.now() + lifetime(self._retention, of_client=False)
+            expires = StoreMillis(await self._store.now() + lifetime(self._retention, of_client=False))
             stamp = Stamp(key_of_compaction(identity), expires)
         return Receipt(*stamp, note=note)
 
 
 def compactor_of(store: ShardNumbers, clock: Clock, settings: Settings) -> Compactor:
-    return Compactor(store, clock, settings.retention * 1000, alone=settings.ndb_writers == "no")
+    return Compactor(store, clock, Millis(settings.retention * 1_000), alone=settings.ndb_writers == "no")

@@ -4,6 +4,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import Final
 
+from shared.model.times import Instant
 from shared.model.words import Delivery, Letter
 from shared.ports.broker import DeadLetters
 
@@ -27,7 +28,7 @@ class BothDeadLetters:
             return [replace(letter, delivery=_marked(letter.delivery)) for letter in letters]
         return await self._broker.pull(limit, max_bytes)
 
-    async def ack(self, tokens: Sequence[str], floor: int) -> None:
+    async def ack(self, tokens: Sequence[str], floor: Instant) -> None:
         if spooled := [token.removeprefix(SPOOL) for token in tokens if token.startswith(SPOOL)]:
             await self._spool.ack(spooled, floor)
         if others := [token for token in tokens if not token.startswith(SPOOL)]:

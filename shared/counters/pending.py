@@ -7,6 +7,7 @@ from itertools import count
 from typing import Final
 
 from shared.model.envelope import Envelope
+from shared.model.times import BEGINNING, Instant
 from shared.model.words import Entry, View
 
 _VERSIONS: Final = count(1)
@@ -20,11 +21,11 @@ MOST_FLOORS: Final = 100_000
 class Pending:
     """An overlay of a broker's pending messages, or of those that this process published."""
 
-    def __init__(self, floor: int = 0, *, exact: bool = True) -> None:
+    def __init__(self, floor: Instant = BEGINNING, *, exact: bool = True) -> None:
         self._exact = exact
         self._floor = floor
         """The floor of all counters that have none of their own."""
-        self._floors: dict[str, int] = {}
+        self._floors: dict[str, Instant] = {}
         self._entries: dict[str, dict[int, tuple[Entry, ...]]] = {}
         self._messages: dict[int, tuple[Collection[str], Collection[str]]] = {}
         self._unconfirmed: set[int] = set()
@@ -75,9 +76,9 @@ class Pending:
         for counter in self._messages[number][0]:
             self._views.pop(counter, None)
 
-    def remove(self, numbers: Sequence[int], floor: int) -> None:
-        """Remove messages that are known to be applied at `floor`. One that was never added here may have held any
-        counter, so it raises the floor of all.
+    def settle(self, numbers: Sequence[int], floor: Instant) -> None:
+        """Remove messages that are known to be settled, and raise the floors of their counters to `floor`. A message
+        that was never added here may have held any counter, so it raises the floor of all.
         """
         for number in numbers:
             if number not in self._messages:
@@ -89,7 +90,7 @@ class Pending:
         if len(self._floors) > MOST_FLOORS:
             self._raise_all(max(self._floors.values()))
 
-    def raise_floor(self, counter: str, floor: int) -> None:
+    def raise_floor(self, counter: str, floor: Instant) -> None:
         """Void what was read of the counter before `floor`."""
         self._floors[counter] = max(floor, self._floors.get(counter, self._floor))
         self._views.pop(counter, None)
@@ -97,7 +98,7 @@ class Pending:
             self._raise_all(max(self._floors.values()))
 
     def withdraw(self, number: int) -> Collection[str]:
-        """Remove a message without raising floors. Returns the counters that it had entries of."""
+        """Remove a message that nobody has settled, so floors stay. Returns the counters that it had entries of."""
         counters, keys = self._messages.pop(number)
         self._unconfirmed.discard(number)
         self._late.discard(number)
@@ -136,7 +137,7 @@ class Pending:
         confirmed, late = number not in self._unconfirmed, number in self._late
         return [replace(entry, confirmed=confirmed, late=late or entry.late) for entry in entries]
 
-    def _raise_all(self, floor: int) -> None:
+    def _raise_all(self, floor: Instant) -> None:
         self._floor = max(self._floor, floor)
         self._floors = {counter: own for counter, own in self._floors.items() if own > self._floor}
         self._show_anew()
@@ -155,7 +156,7 @@ class KeptByBroker:
     def check(self) -> None:
         """Do nothing: the broker's own check is enough."""
 
-    async def settle(self, applied: Collection[str], time: int) -> None:
+    async def settle(self, settled: Collection[str], time: Instant) -> None:
         """Do nothing: the ack settles them."""
 
     async def unsettled(self, limit: int) -> Collection[str]:  # noqa: ARG002

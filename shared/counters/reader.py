@@ -8,6 +8,7 @@ from typing import Final, NamedTuple
 
 from shared.model.errors import OverloadedError, TransientError
 from shared.model.exact import Base, doubtful, ids_of, keys_of, pending
+from shared.model.times import Instant
 from shared.model.words import Guard, Reading, Total, View
 from shared.ports.overlay import Overlay
 from shared.ports.readings import Snapshots
@@ -39,8 +40,8 @@ class FreshRead(NamedTuple):
 
     reading: Reading
     guard: Guard
-    done: bool
-    """Whether the receipt was `settled`."""
+    receipt_settled: bool
+    """`Receipt.settled` of the receipt that was asked for."""
     flaw: str = ""
     """Why the store's part of the value is unknown."""
 
@@ -71,14 +72,14 @@ class Reader:
         return [found[name] for name in counters]  # type: ignore[misc] # all were found
 
     async def look(self, counter: str, receipt: str) -> FreshRead:
-        """Read one counter from the store, with its guard and whether that receipt is `settled`, all at one instant.
+        """Read one counter from the store, with its guard and whether that receipt is settled, all at one instant.
 
         The base is not cached, since a lookup in flight may have one of a later instant, or replace it by an older one.
         """
         async with self._slots:
-            readings, totals, applied = await self._look((counter,), (receipt,))
+            readings, totals, settled = await self._look((counter,), (receipt,))
         total = totals[counter]
-        return FreshRead(readings[counter], total.guard, receipt in applied, total.flaw)
+        return FreshRead(readings[counter], total.guard, receipt in settled, total.flaw)
 
     async def _view(self, names: Sequence[str], age: float) -> dict[str, Reading | None]:
         """Readings from the cached bases and a current view; None where no base will do.
@@ -185,7 +186,7 @@ class Reader:
                 if any(snapshot.time < view.floor for view in views.values()):
                     continue
                 asked = {name: frozenset(keys_of(view)) for name, view in views.items()}
-                totals, applied = await snapshot.read(names, frozenset(also).union(*asked.values()))
+                totals, settled = await snapshot.read(names, frozenset(also).union(*asked.values()))
                 found = {}
                 for name, view in views.items():
                     its = asked[name].union(ids_of(totals[name].dead))
@@ -195,7 +196,7 @@ class Reader:
                         now=snapshot.now,
                         total=totals[name],
                         asked=its,
-                        applied=its.intersection(applied),
+                        settled=its.intersection(settled),
                         born=born,
                         exact=snapshot.exact,
                         epoch=view.epoch,
@@ -204,16 +205,16 @@ class Reader:
                     reading = self._combine(name, base, view, keep=not also)
                     assert reading is not None, "the view's floor and receipts were asked for"  # noqa: S101
                     found[name] = reading
-                await self._settle(views, applied, snapshot.time)
-                return found, totals, applied
+                await self._settle(views, settled, snapshot.time)
+                return found, totals, settled
         raise TransientError(
             "the store is older than what the broker knows to be applied: see that they belong together, and whether"
             " the store was restored from a backup"
         )
 
-    async def _settle(self, views: Mapping[str, View], applied: Collection[str], time: int) -> None:
+    async def _settle(self, views: Mapping[str, View], settled: Collection[str], time: Instant) -> None:
         """Remove the entries that the snapshot found settled."""
-        keys = {entry.key for view in views.values() for entry in view.entries if entry.key in applied}
+        keys = {entry.key for view in views.values() for entry in view.entries if entry.key in settled}
         if keys:
             with contextlib.suppress(TransientError):  # the next snapshot tries again
                 await self._overlay.settle(keys, time)

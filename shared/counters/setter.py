@@ -30,6 +30,7 @@ from shared.model.errors import (
 )
 from shared.model.receipts import HOUR, key_of_set
 from shared.model.sharding import choose
+from shared.model.times import NEVER, Instant, Millis, StoreMillis
 from shared.model.words import SHARD_FULL, Commit, Guard, Receipt, ShardAdd
 from shared.ports.commits import Commits
 from shared.ports.overlay import Overlay
@@ -60,10 +61,10 @@ class ChangeRequest(NamedTuple):
     value: int = 0
     key: str | None = None
     """The Idempotency-Key: requests with the same one change the counter once."""
-    expires: int = 0
-    """When its receipts expire, by the store's time; 0 for the usual lifetime."""
-    until: int | None = None
-    """The store's time after which it must not happen; None for an hour from now."""
+    expires: StoreMillis = NEVER
+    """When its receipts expire; `NEVER` for the usual lifetime."""
+    until: StoreMillis | None = None
+    """The time after which it must not happen; None for an hour from now."""
 
 
 class Change(NamedTuple):
@@ -82,13 +83,13 @@ class Setter:
         store: Commits,
         overlay: Overlay,
         clock: Clock,
-        receipts_live: int,
+        receipts_live: Millis,
         *,
         new_counter: int = 1,
         pick: Callable[[int], int] = random.randrange,
         backoff: Callable[[], Backoff] = lambda: Backoff(0.01, 0.5),
     ) -> None:
-        """`receipts_live`: in milliseconds. `new_counter`: the number of shards of a new counter."""
+        """`new_counter`: the number of shards of a new counter."""
         self._reader = reader
         self._store = store
         self._overlay = overlay
@@ -129,7 +130,7 @@ class Setter:
 
     async def _insist(
         self, counter: str, wish: ChangeRequest, receipt: str, *, existing: bool
-    ) -> tuple[Change, int] | None:
+    ) -> tuple[Change, Instant] | None:
         """Retry until the receipt exists, from this request or an earlier one. Each try uses the same receipt, since a
         commit that seemed lost may still happen.
         """
@@ -142,7 +143,7 @@ class Setter:
             try:
                 wish = await self._bound(wish)
                 look = await self._reader.look(counter, receipt)
-                if look.done:
+                if look.receipt_settled:
                     return await self._earlier(receipt)
                 if existing and look.reading.exact and not look.reading.exists:
                     return None
@@ -164,11 +165,11 @@ class Setter:
             await backoff.wait()
 
     async def _bound(self, wish: ChangeRequest) -> ChangeRequest:
-        return wish if wish.until is not None else wish._replace(until=await self._store.now() + LONGEST)
+        return wish if wish.until is not None else wish._replace(until=StoreMillis(await self._store.now() + LONGEST))
 
     async def _commit(
         self, counter: str, wish: ChangeRequest, receipt: str, look: FreshRead, full: Collection[int]
-    ) -> tuple[Change, int]:
+    ) -> tuple[Change, Instant]:
         reading = look.reading
         if look.flaw:
             raise InexactError(f"a counter is set only while it can be read exactly: {look.flaw}")
@@ -180,7 +181,7 @@ class Setter:
         change = Change(reading.value, wish.value)
         adds = [*self._adds(counter, wish, look, full)]
         said = notes.of_change(secrets.token_hex(6), counter, [add.delta for add in adds], *change)
-        expires = wish.expires or await self._store.now() + self._receipts_live
+        expires = wish.expires or StoreMillis(await self._store.now() + self._receipts_live)
         receipts = [Receipt(f"{receipt}{'+' * number}", expires, note=note) for number, note in enumerate(said)]
         # A reset does not bring a deleted counter back: the outcome would depend on whether a flusher has removed it.
         gone = look.guard.deleted and not reading.exists
@@ -203,7 +204,7 @@ class Setter:
             shards = max(shards, shard + 1)
             yield ShardAdd(counter, shard, delta, shards, look.reading.shards)
 
-    async def _earlier(self, receipt: str) -> tuple[Change, int]:
+    async def _earlier(self, receipt: str) -> tuple[Change, Instant]:
         time, found = await self._store.receipts([receipt])
         change = notes.read(found[receipt].note).change if receipt in found else None
         if change is None:

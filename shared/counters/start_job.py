@@ -5,6 +5,7 @@ from typing import Final
 from shared.counters.compaction import Compactor
 from shared.model.errors import InexactError
 from shared.model.jobs import COMPACT, EXACT, FAILED, RUNNING, STOPPED, Job, JobState, Task, lifetime_of_job
+from shared.model.times import Millis, StoreMillis
 from shared.ports.commits import StoreClock
 from shared.ports.jobs import Jobs, Tasks
 from shared.ports.overlay import Overlay
@@ -15,7 +16,7 @@ _ANY: Final = "-"
 """Any counter name: if one counter can be read exactly, all can."""
 
 
-class Starting:
+class JobStarter:
     """Starts and stops jobs. A process that is killed during a start may leave a job without a task; starting the job
     again repairs that.
     """
@@ -29,9 +30,8 @@ class Starting:
         clock: Clock,
         *,
         store: StoreClock,
-        receipts_live: int,
+        receipts_live: Millis,
     ) -> None:
-        """`receipts_live`: in milliseconds."""
         self._jobs = jobs
         self._store = store
         self._tasks = tasks
@@ -56,7 +56,7 @@ class Starting:
                 f"a job can {kind} only while counters can be read exactly, which is not possible now: with Pub/Sub,"
                 " set COUNTERSINK_OVERLAY=redis://… and see that all processes reach it"
             )
-        expires = await self._store.now() + lifetime_of_job(kind, self._receipts_live)
+        expires = StoreMillis(await self._store.now() + lifetime_of_job(kind, self._receipts_live))
         job = Job(id_ or mint(), kind, prefix, number, int(self._clock.now() * 1000), expires)
         standing, new = await self._jobs.create(job)
         if standing.state == RUNNING and standing.job.asks(kind, prefix, number):

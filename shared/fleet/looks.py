@@ -7,6 +7,7 @@ from typing import Final
 
 from shared.model.errors import TransientError
 from shared.model.fleet import Fleet
+from shared.model.times import NEVER, StoreMillis
 from shared.ports.fleet import FleetBook, FleetLook
 from shared.runtime.clock import Clock
 
@@ -38,8 +39,8 @@ class Looks:
         """When `last` was received."""
         self.answered = True
         """Whether the store answered the last look."""
-        self._heard = (0, 0.0)
-        """The store's clock in the last answer (ms), and when that came."""
+        self._heard = (NEVER, 0.0)
+        """The store's clock in the last answer, and when that came."""
         self.last: FleetLook | None = None
         """The latest fleet that was seen."""
         self.at = float("-inf")
@@ -63,7 +64,7 @@ class Looks:
                 self._flight = asyncio.create_task(self._fly(self._begun), name="look at the fleet")
             await asyncio.shield(self._flight)
 
-    async def change(self, step: Callable[[Fleet, int], Fleet | None]) -> FleetLook:
+    async def change(self, step: Callable[[Fleet, StoreMillis], Fleet | None]) -> FleetLook:
         """Like `FleetBook.change`. Raises `TransientError` if the store does not answer within some seconds."""
         begun = self._clock.monotonic()
         try:
@@ -74,10 +75,10 @@ class Looks:
         self._hear(look, begun)
         return look
 
-    def now(self) -> int:
-        """A lower bound of the store's clock (ms); 0 before the store has answered."""
+    def now(self) -> StoreMillis:
+        """A lower bound of the store's clock; `NEVER` before the store has answered."""
         time, at = self._heard
-        return time + int((self._clock.monotonic() - at) * (1 - _DRIFT) * 1000) if time else 0
+        return StoreMillis(time + int((self._clock.monotonic() - at) * (1 - _DRIFT) * 1000)) if time else NEVER
 
     def _hear(self, look: FleetLook, begun: float) -> None:
         if look.now >= self.now():

@@ -12,6 +12,7 @@ from uuid import uuid4
 from shared.fleet.looks import Looks
 from shared.model.errors import OverloadedError
 from shared.model.fleet import LONGEST_LOOK, MARGIN, SILENCE, Fleet, Record
+from shared.model.times import StoreMillis
 from shared.ports.fleet import FleetLook, Rows, SpoolFile
 from shared.runtime.clock import Clock
 
@@ -25,7 +26,7 @@ JOINING: Final = "joining"
 JOINED: Final = "joined"
 
 
-class Heritage(NamedTuple):
+class FoundInSpool(NamedTuple):
     """What a member finds in its spool file."""
 
     dead: Collection[str]
@@ -66,7 +67,7 @@ class Membership:
         self._spool = spool.id if spool is not None else ""
         if spool is not None:
             spool.hold(member)
-        self.found: Heritage | None = None
+        self.found: FoundInSpool | None = None
         """If it is not None, enter its rows before anything else, then call `inherit`."""
         self._heir_of: Collection[str] | None = None
         """Dead members whose rows were entered and who have the file by the last look; None before any were entered."""
@@ -151,7 +152,7 @@ class Membership:
             return False
         before, self.state = self.state, JOINING
 
-        def step(fleet: Fleet, now: int) -> Fleet | None:
+        def step(fleet: Fleet, now: StoreMillis) -> Fleet | None:
             if fleet.overlay.epoch != epoch:
                 return None
             return self._inherits(fleet, now).joins(self.id, self._topic, self._spool)
@@ -176,7 +177,7 @@ class Membership:
             self.state = UNKNOWN
             await self._changed(lambda fleet, _: fleet.without(self.id) if self.id in fleet.members else None)
 
-    def inherit(self, found: Heritage) -> None:
+    def inherit(self, found: FoundInSpool) -> None:
         """Call it when rows are entered. The next change of the record takes the file over from the dead members."""
         self._heir_of, self.found = found.dead, None
 
@@ -190,16 +191,16 @@ class Membership:
         if first or had:
             dead = had.keys() - self._file.alive()  # asked before the rows are read, so the dead can't add any later
             if first or dead:
-                self.found = Heritage(dead, self._file.rows())
+                self.found = FoundInSpool(dead, self._file.rows())
 
     def _with_spool(self, fleet: Fleet) -> dict[str, Record]:
         """Other members that may have rows in the same file."""
         return {name: one for name, one in fleet.members.items() if one.spool == self._spool and name != self.id}
 
-    def _inherits(self, fleet: Fleet, now: int) -> Fleet:
+    def _inherits(self, fleet: Fleet, now: StoreMillis) -> Fleet:
         return fleet.takes_over(self._heir_of or (), now)
 
-    async def _changed(self, step: Callable[[Fleet, int], Fleet | None]) -> FleetLook:
+    async def _changed(self, step: Callable[[Fleet, StoreMillis], Fleet | None]) -> FleetLook:
         look = await self._looks.change(step)
         if self._heir_of and self._with_spool(look.fleet).keys().isdisjoint(self._heir_of):
             self._heir_of = ()  # forget the names, since `memory://` may use that of its record again

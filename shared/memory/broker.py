@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 from shared.counters.pending import KeptByBroker, Pending
 from shared.model.errors import NewerError, OverloadedError, UnreadableError
+from shared.model.times import BrokerMillis, Instant
 from shared.model.words import Delivery, Letter, Message, View
 from shared.ports.broker import Check, at_any_time
 from shared.runtime.clock import Clock
@@ -15,7 +16,7 @@ from shared.wire.codec import decode
 @dataclass
 class _Held:
     message: Message
-    published: int
+    published: BrokerMillis
     until: float = 0.0
     attempt: int = 0
     buried: str | None = None
@@ -42,7 +43,7 @@ class MemoryBroker:
                 continue
             there.add(message.once)
             self._last += 1
-            self._messages[self._last] = held = _Held(message, int(self._clock.now() * 1000))
+            self._messages[self._last] = held = _Held(message, BrokerMillis(int(self._clock.now() * 1000)))
             try:
                 self.pending.add(self._last, *decode(_delivery(self._last, held), "memory"))
             except UnreadableError:
@@ -83,12 +84,12 @@ class MemoryBroker:
             if held:
                 held.until = self._clock.now() + seconds
 
-    async def ack(self, tokens: Sequence[str], floor: int) -> None:
+    async def ack(self, tokens: Sequence[str], floor: Instant) -> None:
         done = {_number(token) for token in tokens if self._leased(token)}
         for number in done:
             del self._messages[number]
         if done:
-            self.pending.remove(sorted(done), floor)
+            self.pending.settle(sorted(done), floor)
 
     async def give_back(self, tokens: Sequence[str]) -> None:
         for held in map(self._leased, tokens):
@@ -110,12 +111,12 @@ class MemoryBroker:
             if held.buried is not None and number > after
         ]
 
-    def forget_buried(self, tokens: Sequence[str], floor: int) -> None:
+    def forget_buried(self, tokens: Sequence[str], floor: Instant) -> None:
         done = [number for number in map(int, tokens) if self._is_buried(number)]
         for number in done:
             del self._messages[number]
         if done:
-            self.pending.remove(done, floor)
+            self.pending.settle(done, floor)
 
     def rebury(self, delivery: Delivery, reason: str) -> None:
         if self._is_buried(int(delivery.token)):
@@ -156,7 +157,7 @@ class MemoryOverlay(KeptByBroker):
     async def view(self, counters: Sequence[str]) -> Mapping[str, View]:
         return {counter: self._pending.view(counter) for counter in counters}
 
-    async def raise_floor(self, counter: str, time: int) -> None:
+    async def raise_floor(self, counter: str, time: Instant) -> None:
         self._pending.raise_floor(counter, time)
 
     async def names(self, prefix: str) -> Sequence[str]:

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 from shared.memory.store import MemoryStore
 from shared.model.fleet import Fleet, first
+from shared.model.times import BEGINNING, StoreMillis
 from shared.ports.fleet import FleetLook
 
 
@@ -14,12 +15,12 @@ class MemoryFleetBook:
     def __init__(self, store: MemoryStore) -> None:
         self._store = store
         self._fleet = Fleet()
-        self._changed = 0
+        self._changed = BEGINNING
 
     async def look(self) -> FleetLook:
         return FleetLook(self._fleet, self._changed, await self._store.now())
 
-    async def change(self, step: Callable[[Fleet, int], Fleet | None]) -> FleetLook:
+    async def change(self, step: Callable[[Fleet, StoreMillis], Fleet | None]) -> FleetLook:
         now = await self._store.now()
         before = self._fleet if self._fleet.version else first(now, used=self._store.used())
         after = step(before, now)

@@ -5,6 +5,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from shared.model.jobs import FAILED, FORGOTTEN, RUNNING, Done, Job, JobState, Task
+from shared.model.times import StoreMillis, WallMillis
 from shared.ports.jobs import Lease
 from shared.runtime.clock import Clock
 
@@ -38,7 +39,7 @@ class MemoryJobs:
     async def recorded(self, job: str, begins: Collection[str]) -> Mapping[str, Done]:
         return {begin: self._done[job, begin] for begin in begins if (job, begin) in self._done}
 
-    async def end(self, job: str, state: str, when: int, why: str = "") -> None:
+    async def end(self, job: str, state: str, when: WallMillis, why: str = "") -> None:
         standing = self._jobs.get(job)
         if standing is not None and standing.state == RUNNING:
             self._jobs[job] = replace(standing, state=state, finished=when, why=why)
@@ -47,7 +48,7 @@ class MemoryJobs:
         begins = sorted(begin for id_, begin in self._done if id_ == job and (begin > after or not after))
         return [(begin, self._done[job, begin].chunk) for begin in begins[:limit]]
 
-    async def sweep(self, now: int, limit: int) -> int:
+    async def sweep(self, now: StoreMillis, limit: int) -> int:
         expired = {id_ for id_, standing in self._jobs.items() if standing.job.expires < now}
         for id_ in expired:
             self._jobs[id_] = replace(self._jobs[id_], state=FAILED, why=FORGOTTEN)

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from shared.memory.broker import MemoryBroker
+from shared.model.times import Instant
 from shared.model.words import Delivery, Letter
 
 
@@ -25,7 +26,7 @@ class MemoryDeadLetters:
             letters.append(letter)
         return letters
 
-    async def ack(self, tokens: Sequence[str], floor: int) -> None:
+    async def ack(self, tokens: Sequence[str], floor: Instant) -> None:
         self._broker.forget_buried(tokens, floor)
 
     async def bury(self, delivery: Delivery, reason: str) -> None:

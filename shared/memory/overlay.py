@@ -8,6 +8,7 @@ from typing import Final
 
 from shared.counters.pending import Pending
 from shared.model.envelope import Envelope
+from shared.model.times import Instant
 from shared.model.words import View
 from shared.runtime.clock import Clock
 
@@ -74,13 +75,13 @@ class ProcessOverlay:
     def check(self) -> None:
         """Do nothing: there is always room, since the oldest entries are dropped."""
 
-    async def settle(self, applied: Collection[str], time: int) -> None:
-        numbers = sorted({number for key in applied for number in self._numbers.get(key, ())})
+    async def settle(self, settled: Collection[str], time: Instant) -> None:
+        numbers = sorted({number for key in settled for number in self._numbers.get(key, ())})
         for number in numbers:
             self._unlist(number)
-        self._pending.remove(numbers, time)
+        self._pending.settle(numbers, time)
 
-    async def raise_floor(self, counter: str, time: int) -> None:
+    async def raise_floor(self, counter: str, time: Instant) -> None:
         self._pending.raise_floor(counter, time)
 
     async def unsettled(self, limit: int) -> Collection[str]:

@@ -16,9 +16,10 @@ from shared.model.errors import (
 )
 from shared.model.exact import ids_of
 from shared.model.promises import Promise
-from shared.model.sharding import moved, number_for, went
+from shared.model.sharding import moved, number_for, was_compacted
+from shared.model.times import BEGINNING, Instant, StoreMillis, WallSeconds
 from shared.model.words import DEAD, SHARD_FULL, Commit, Guard, Receipt, Receipts, Total
-from shared.ports.books import Config, Kept, Shard
+from shared.ports.books import Config, Shard, StoredReceipt
 from shared.runtime.clock import Clock
 
 PAGE: Final = 100
@@ -29,13 +30,13 @@ class MemoryStore:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._time = 0
+        self._time = BEGINNING
         self._configs: dict[str, int] = {}
         self._shards: dict[tuple[str, int], int] = {}
         self._receipts: dict[str, Receipt] = {}
         self._bodies: dict[str, Receipt] = {}
         """The receipts that have a body, which are few."""
-        self._times: dict[str, int] = {}
+        self._times: dict[str, Instant] = {}
         self._carried: dict[str, int] = {}
         self._guards: dict[str, Guard] = {}
         self._marks: dict[tuple[str, str], int] = {}
@@ -43,18 +44,18 @@ class MemoryStore:
         self._promises: dict[tuple[int, ...], Promise] = {}
         self.parallel = True
 
-    def tick(self) -> int:
-        """Advance its time, for a change that is no commit, and return it."""
-        self._time += 1
+    def tick(self) -> Instant:
+        """Go on to the next instant, and return it."""
+        self._time = Instant(self._time + 1)
         return self._time
 
     def used(self) -> bool:
         """Whether it has any receipt."""
         return bool(self._receipts)
 
-    async def now(self) -> int:
+    async def now(self) -> StoreMillis:
         """The time of the store's own clock, whichever process asks."""
-        return int(self._clock.now() * 1000)
+        return StoreMillis(int(self._clock.now() * 1000))
 
     async def promises(self) -> Sequence[Promise]:
         return [*self._promises.values()]
@@ -63,7 +64,7 @@ class MemoryStore:
         there = self._promises.get(one[:2], one)
         self._promises[one[:2]] = one._replace(seen=max(one.seen, there.seen))
 
-    async def apply(self, commit: Commit) -> int:
+    async def apply(self, commit: Commit) -> Instant:
         await self._check_time(commit.bounds.until)
         if commit.repeats() or any(receipt.key in self._receipts for receipt in commit.receipts):
             raise AlreadyAppliedError("a receipt of this commit exists")
@@ -95,7 +96,7 @@ class MemoryStore:
         if commit.revived or any(receipt.body for receipt in commit.receipts):
             its = (self._bodies | written).items()
             self._bodies = {key: receipt for key, receipt in its if receipt.body}
-        self._time += 1
+        self.tick()
         if commit.guard is not None:
             self._guards = self._guards | {commit.guard[0]: commit.guard[1]._replace(version=self._time)}
         self._marks = self._marks | {mark[:2]: mark.total for mark in commit.marks}
@@ -109,7 +110,7 @@ class MemoryStore:
             raise AlreadyAppliedError("a receipt to be revived is not dead")
         return {one.key: one for one in (*commit.receipts, *(one.over(dead[one.key]) for one in commit.revived))}
 
-    async def _check_time(self, until: int | None) -> None:
+    async def _check_time(self, until: StoreMillis | None) -> None:
         now = await self.now()
         if until is not None and now > until:
             raise LateError(now)
@@ -119,7 +120,7 @@ class MemoryStore:
         shrunk = {
             add.counter
             for add in commit.adds
-            if (add.counter, add.shard) not in self._shards and went(add, self._configs.get(add.counter, 0))
+            if (add.counter, add.shard) not in self._shards and was_compacted(add, self._configs.get(add.counter, 0))
         }
         if shrunk:
             raise ShrunkError(shrunk)
@@ -133,10 +134,14 @@ class MemoryStore:
 
     @asynccontextmanager
     async def books(self) -> AsyncIterator["MemoryBooks"]:
-        receipts = [Kept(self._receipts[key], self._times.get(key, 0)) for key in sorted(self._receipts)]
+        receipts = [
+            StoredReceipt(self._receipts[key], self._times.get(key, BEGINNING)) for key in sorted(self._receipts)
+        ]
         names = sorted({*self._configs, *self._carried})
         configs = [Config(name, self._configs.get(name, 0), self._carried.get(name, 0), None) for name in names]
-        yield MemoryBooks(receipts, configs, [Shard(*key, count, 0) for key, count in sorted(self._shards.items())])
+        yield MemoryBooks(
+            receipts, configs, [Shard(*key, count, BEGINNING) for key, count in sorted(self._shards.items())]
+        )
 
     async def receipts(self, keys: Collection[str]) -> Receipts:
         return Receipts(self._time, {key: self._receipts[key] for key in keys if key in self._receipts})
@@ -174,7 +179,7 @@ class MemoryStore:
                 self._written[counter, index] = self._clock.monotonic()
         self._shards, self._configs = shards, self._configs | {counter: num_shards}
         self._receipts = self._receipts | {receipt.key: receipt}
-        self._time += 1
+        self.tick()
         self._times[receipt.key] = self._time
         return num_shards
 
@@ -195,7 +200,7 @@ class MemoryStore:
         guard = self._guards.get(counter, Guard())
         if not guard.deleted or self._held(counter):
             return False
-        self._time += 1
+        self.tick()
         self._guards = self._guards | {counter: guard._replace(version=self._time, deleted=False)}
         self._shards = {shard: count for shard, count in self._shards.items() if shard[0] != counter}
         self._configs = {name: number for name, number in self._configs.items() if name != counter}
@@ -212,7 +217,7 @@ class MemoryStore:
         names = {name for receipt in self._bodies.values() for name in receipt.counters}
         return sorted(name for name in names if name.startswith(prefix) and name > after)[:limit]
 
-    async def sweep(self, now: int, limit: int) -> int:
+    async def sweep(self, now: StoreMillis, limit: int) -> int:
         expired = [key for key, receipt in self._receipts.items() if 0 < receipt.expires < now][:limit]
         self._carried = dict(self._carried)
         for key in expired:
@@ -229,8 +234,8 @@ class MemorySnapshot:
 
     def __init__(
         self,
-        time: int,
-        as_of: float,
+        time: Instant,
+        as_of: WallSeconds,
         configs: Mapping[str, int],
         shards: Mapping[tuple[str, int], int],
         receipts: Mapping[str, Receipt],
@@ -240,7 +245,7 @@ class MemorySnapshot:
     ) -> None:
         self.time = time
         self.as_of = as_of
-        self.now = int(as_of * 1_000)
+        self.now = StoreMillis(int(as_of * 1_000))
         self._configs = configs
         self._shards = shards
         self._receipts = receipts
@@ -269,12 +274,12 @@ class MemoryBooks:
 
     exact = True
 
-    def __init__(self, receipts: Sequence[Kept], configs: Sequence[Config], shards: Sequence[Shard]) -> None:
+    def __init__(self, receipts: Sequence[StoredReceipt], configs: Sequence[Config], shards: Sequence[Shard]) -> None:
         self._receipts = receipts
         self._configs = configs
         self._shards = shards
 
-    def receipts(self) -> AsyncIterator[Sequence[Kept]]:
+    def receipts(self) -> AsyncIterator[Sequence[StoredReceipt]]:
         return _pages(self._receipts)
 
     def configs(self) -> AsyncIterator[Sequence[Config]]:

@@ -13,6 +13,7 @@ import orjson
 
 from shared.model import notes
 from shared.model.envelope import Envelope
+from shared.model.times import NEVER, BrokerMillis, StoreMillis
 from shared.model.words import Delivery, Entry, Increment, Letter, Message, Receipt
 
 MOST_REASON: Final = 500
@@ -30,13 +31,15 @@ class Body(NamedTuple):
     """The content of a dead receipt."""
 
     envelope: Envelope
-    sure_until: int
-    """If not 0: after this time (ms since 1970) its ids may have been counted elsewhere, under expired receipts."""
+    sure_until: StoreMillis
+    """If not `NEVER`: after this time its ids may have been counted elsewhere, under expired receipts."""
     letter: Letter
     """The same as a dead letter. It has no data and no token, since no broker holds it; its id is the receipt key."""
 
 
-def with_body(dead: Receipt, envelope: Envelope, reason: str, published: int, sure_until: int = 0) -> Receipt:
+def with_body(
+    dead: Receipt, envelope: Envelope, reason: str, published: BrokerMillis, sure_until: StoreMillis = NEVER
+) -> Receipt:
     """The dead receipt with this envelope as its body. It never expires. `sure_until`: see `Body`."""
     counters = tuple(sorted(envelope.counters()))
     place = {counter: number for number, counter in enumerate(counters)}
@@ -51,7 +54,7 @@ def with_body(dead: Receipt, envelope: Envelope, reason: str, published: int, su
         body[_UNTIL] = sure_until
     if envelope.retried:
         body[_RETRIED] = True
-    return dead._replace(expires=0, counters=counters, body=orjson.dumps(body))
+    return dead._replace(expires=NEVER, counters=counters, body=orjson.dumps(body))
 
 
 def read(receipt: Receipt) -> Body:
@@ -68,13 +71,13 @@ def read(receipt: Receipt) -> Body:
         increments=note.tally.dead or len(body[_SUMS]),  # very old notes say nothing
     )
     delivery = Delivery("", Message(b""), receipt.key, body[_PUBLISHED])
-    return Body(envelope, body.get(_UNTIL, 0), Letter(delivery, body[_REASON]))
+    return Body(envelope, body.get(_UNTIL, NEVER), Letter(delivery, body[_REASON]))
 
 
-def entries(receipts: Iterable[Receipt], counter: str) -> tuple[tuple[Entry, ...], int]:
-    """The entries of one counter in these dead receipts, and until when they are certain (ms; 0: always)."""
+def entries(receipts: Iterable[Receipt], counter: str) -> tuple[tuple[Entry, ...], StoreMillis]:
+    """The entries of one counter in these dead receipts, and until when they are certain (`NEVER`: always)."""
     found = []
-    until = 0
+    until = NEVER
     for body in map(read, receipts):
         keyed = tuple([(item.key, item.delta) for item in body.envelope.keyed if item.counter == counter])
         found.append(Entry(body.envelope.key, body.envelope.sums.get(counter, 0), keyed))

@@ -6,6 +6,7 @@ from itertools import islice
 from typing import Final
 
 from shared.model.receipts import key_of_envelope, key_of_part, key_of_second_use
+from shared.model.times import WallMillis
 from shared.model.words import MAX_SUM, Entry, Increment
 
 PART_ENTRIES: Final = 1_000
@@ -26,8 +27,8 @@ class Envelope:
     counts: Mapping[str, int] = field(default_factory=dict)
     """How many increments stand in a sum, where that is not 1."""
     keyed: tuple[Increment, ...] = ()
-    created: int = 0
-    """Milliseconds since 1970, when it was made."""
+    created: WallMillis = 0
+    """When it was made."""
     increments: int = -1
     """How many it carries. They are counted if the number is not given."""
     retried: bool = False

@@ -3,6 +3,8 @@
 from collections.abc import Collection
 from typing import Final
 
+from shared.model.times import StoreMillis
+
 
 class CountersinkError(Exception):
     """The base of all errors of Countersink."""
@@ -85,10 +87,10 @@ class AlreadyAppliedError(CountersinkError):
 class LateError(CountersinkError):
     """The commit might have happened after its time limit, so nothing was applied. Check the ages again."""
 
-    def __init__(self, reached: int) -> None:
+    def __init__(self, reached: StoreMillis) -> None:
         super().__init__(f"the commit might happen as late as {reached} ms by the store's clock, after its time limit")
         self.reached = reached
-        """The store's time (ms) by which the commit might happen."""
+        """The time by which the commit might happen."""
 
 
 class StoodStillError(TransientError):

@@ -9,23 +9,23 @@ was made.
 from collections.abc import Collection, Iterable, Iterator
 from typing import NamedTuple
 
+from shared.model.times import Instant, Monotonic, StoreMillis, WallSeconds
 from shared.model.words import Entry, Total, View
 
 
 class Base(NamedTuple):
     """What one snapshot of a counter found."""
 
-    time: int
-    as_of: float
-    now: int
-    """The store's time (ms)."""
+    time: Instant
+    as_of: WallSeconds
+    now: StoreMillis
     total: Total
     asked: Collection[str]
     """The receipt keys that the snapshot looked for."""
-    applied: Collection[str]
+    settled: Collection[str]
     """Those that it found settled. `total` includes them, and the dead ones too."""
-    born: float
-    """When it was read, on the monotonic clock."""
+    born: Monotonic
+    """When it was read."""
     exact: bool = True
     """Whether it is of one instant. If not, it is right only when nothing is pending."""
     epoch: str = ""
@@ -52,20 +52,20 @@ def pending(base: Base, view: View) -> int | None:
     if base.time < view.floor or base.epoch != view.epoch:
         return None
     total = 0
-    applied, asked = base.applied, base.asked
+    settled, asked = base.settled, base.asked
     counted: set[str] = set()
     for entry in base.total.dead:
         counted.add(entry.key)
-        total += entry.delta + _ids(entry, applied, counted)
+        total += entry.delta + _ids(entry, settled, counted)
     for entry in view.entries:
         if not entry.confirmed:
             continue
         if entry.late and not (entry.key in asked and all(key in asked for key, _ in entry.keyed)):
             return None
-        if entry.key in applied or entry.key in counted:
+        if entry.key in settled or entry.key in counted:
             continue
         counted.add(entry.key)
-        total += entry.delta + _ids(entry, applied, counted)
+        total += entry.delta + _ids(entry, settled, counted)
     return total
 
 
@@ -73,7 +73,7 @@ def doubtful(base: Base) -> bool:
     """Whether an id in a dead receipt may have been counted under a receipt that has expired."""
     if not base.total.sure_until or base.now <= base.total.sure_until:
         return False
-    return any(key not in base.applied for key in ids_of(base.total.dead))
+    return any(key not in base.settled for key in ids_of(base.total.dead))
 
 
 def ids_of(entries: Iterable[Entry]) -> Iterator[str]:
@@ -81,11 +81,11 @@ def ids_of(entries: Iterable[Entry]) -> Iterator[str]:
     return (key for entry in entries for key, _ in entry.keyed)
 
 
-def _ids(entry: Entry, applied: Collection[str], counted: set[str]) -> int:
-    """The sum of the entry's client ids that are neither applied nor in an earlier entry: an id counts once."""
+def _ids(entry: Entry, settled: Collection[str], counted: set[str]) -> int:
+    """The sum of the entry's client ids that are neither settled nor in an earlier entry: an id counts once."""
     total = 0
     for key, delta in entry.keyed:
-        if key not in applied and key not in counted:
+        if key not in settled and key not in counted:
             counted.add(key)
             total += delta
     return total

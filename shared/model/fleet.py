@@ -10,6 +10,8 @@ from typing import Any, Final, NamedTuple
 
 import orjson
 
+from shared.model.times import NEVER, StoreMillis
+
 LONGEST_LOOK: Final = 1.0
 """Seconds for which readings may use one look at the fleet."""
 MARGIN: Final = 0.25
@@ -49,28 +51,26 @@ class Record(NamedTuple):
     """The topic that it publishes to."""
     spool: str = ""
     """The id of the spool file in which it may have rows."""
-    struck: int = 0
-    """When it was taken for dead (ms of the store's clock), or 0. A struck member owes entries, too."""
+    struck: StoreMillis = NEVER
+    """When it was taken for dead, or `NEVER`. A struck member owes entries, too."""
     strikes: int = 0
     """How often it was taken for dead."""
 
 
 class Watch(NamedTuple):
-    """What a flusher has seen: the evidence that the messages of gone members are applied (rule 16). Times are
-    milliseconds of the store's clock.
-    """
+    """What a flusher has seen: the evidence that the messages of gone members are applied (rule 16)."""
 
     topic: str = ""
     since: int = 0
     """The fleet's version in which it joined."""
-    clear: int = 0
+    clear: StoreMillis = NEVER
     """It held and pulled nothing that was published before this time…"""
-    begun: int = 0
+    begun: StoreMillis = NEVER
     """…from this time, without a gap…"""
-    until: int = 0
+    until: StoreMillis = NEVER
     """…to this time."""
-    struck: int = 0
-    """When it was taken for dead, or 0."""
+    struck: StoreMillis = NEVER
+    """When it was taken for dead, or `NEVER`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +97,7 @@ class Fleet:
     def owes(self, member: str, topic: str, spool: str = "") -> "Fleet":
         """From now on the member may accept what is in no overlay."""
         strikes = self.members[member].strikes if member in self.members else 0
-        return self._with(member, Record(0, self.version + 1, topic, spool, 0, strikes))
+        return self._with(member, Record(0, self.version + 1, topic, spool, NEVER, strikes))
 
     def joins(self, member: str, topic: str, spool: str = "") -> "Fleet":
         """Everything that the member has accepted is in the overlay."""
@@ -107,28 +107,28 @@ class Fleet:
         """Begin a new epoch. All records owe entries from then on, though they are not changed."""
         return replace(self, overlay=NamedOverlay(self.overlay.epoch + 1, nonce, identity, place))
 
-    def strikes(self, member: str, now: int) -> "Fleet":
-        """Take the member for dead; `now` is the store's time (ms)."""
+    def strikes(self, member: str, now: StoreMillis) -> "Fleet":
+        """Take the member for dead."""
         before = self.members[member]
         struck = before._replace(joined=0, since=self.version + 1, struck=now, strikes=before.strikes + 1)
         return self._with(member, struck)
 
-    def takes_over(self, dead: Collection[str], now: int) -> "Fleet":
+    def takes_over(self, dead: Collection[str], now: StoreMillis) -> "Fleet":
         """Another member has taken over the spool files of these members and entered their rows. It may have published
         rows until now, so their strikes count from now.
         """
         fleet = self
         for name, one in self.members.items():
             if name in dead and one.spool:
-                struck, since = now if one.struck else 0, self.version + 1
+                struck, since = now if one.struck else NEVER, self.version + 1
                 fleet = fleet._with(name, one._replace(spool="", struck=struck, since=since))
         return fleet
 
     def without(self, *members: str) -> "Fleet":
         return replace(self, members={name: one for name, one in self.members.items() if name not in members})
 
-    def flushes(self, flusher: str, topic: str, now: int) -> "Fleet":
-        """From now on the flusher may hold messages; `now` is the store's time (ms). This counts as a report, so
+    def flushes(self, flusher: str, topic: str, now: StoreMillis) -> "Fleet":
+        """From now on the flusher may hold messages. This counts as a report, so
         that it is not taken for dead before its first one.
         """
         watch = Watch(topic, self.version + 1, begun=now, until=now)
@@ -141,11 +141,11 @@ class Fleet:
         return replace(self, members={**self.members, member: record})
 
 
-def first(now: int, *, used: bool) -> Fleet:
+def first(now: StoreMillis, *, used: bool) -> Fleet:
     """The fleet of a store that has no entity. If the store was `used` before, something unknown may be pending: from
     an older version, or from a fleet whose entity was deleted or restored.
     """
-    return Fleet(members={_OLDER: Record(since=1, struck=max(now, 1), strikes=1)} if used else {})
+    return Fleet(members={_OLDER: Record(since=1, struck=StoreMillis(max(now, 1)), strikes=1)} if used else {})
 
 
 def written(fleet: Fleet) -> bytes:

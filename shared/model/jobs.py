@@ -13,6 +13,7 @@ import orjson
 from shared.model.errors import NewerError, UnreadableError
 from shared.model.ranges import Range
 from shared.model.receipts import DAY, HOUR, key_of_visit
+from shared.model.times import NEVER, Millis, StoreMillis, WallMillis
 from shared.model.words import MAX_NAME_BYTES
 
 ADD: Final = "add"
@@ -35,7 +36,7 @@ ALL: Final = 2**60
 MOST_EXAMPLES: Final = 3
 """Failed counters that a task's record, or a stored progress, names at most."""
 LONGEST_ID: Final = 100
-EXPORTS_LIVE: Final = 8 * DAY
+EXPORTS_LIVE: Final = Millis(8 * DAY)
 _SIGNS: Final = frozenset("0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-_.")
 
 
@@ -69,10 +70,10 @@ class Job(NamedTuple):
     prefix: str
     number: int = 0
     """See `NUMBERS`. Stores call it `delta`: the first kind was `add`."""
-    created: int = 0
-    """Milliseconds since 1970 by the clock of the process that started it. For people."""
-    expires: int = 0
-    """When the job is deleted, by the store's clock. All its receipts have expired then, so its id can be reused."""
+    created: WallMillis = 0
+    """When a process started it."""
+    expires: StoreMillis = NEVER
+    """When the job is deleted. All its receipts have expired then, so its id can be reused."""
 
     def asks(self, kind: str, prefix: str, number: int) -> bool:
         """Whether the job is exactly this."""
@@ -87,22 +88,22 @@ class Job(NamedTuple):
         """The receipt key of its change to this counter."""
         return key_of_visit(self.id, counter)
 
-    def receipts_expire(self) -> int:
+    def receipts_expire(self) -> StoreMillis:
         """When all its receipts expire. The settings at the start of the job decide."""
-        return self.expires - DAY
+        return StoreMillis(self.expires - DAY)
 
-    def until(self) -> int:
-        """The last time (by the store's clock) at which its changes may be made: all receipts still exist then."""
-        return self.receipts_expire() - HOUR
+    def until(self) -> StoreMillis:
+        """The last time at which its changes may be made: all receipts still exist then."""
+        return StoreMillis(self.receipts_expire() - HOUR)
 
 
-def lifetime_of_job(kind: str, receipts_live: int) -> int:
-    """Milliseconds until a job is deleted.
+def lifetime_of_job(kind: str, receipts_live: Millis) -> Millis:
+    """How long until a job is deleted.
 
     Exports are large, so they live for a fixed time. Other jobs live a day longer than their receipts, which some
     servers delete late.
     """
-    return EXPORTS_LIVE if kind == EXPORT else receipts_live + DAY
+    return EXPORTS_LIVE if kind == EXPORT else Millis(receipts_live + DAY)
 
 
 class Task(NamedTuple):
@@ -170,8 +171,8 @@ class JobState:
     """Tasks that are not done. It is 0 only if that was true at one instant: then the job is finished."""
     progress: Progress = field(default_factory=Progress)
     state: str = RUNNING
-    finished: int = 0
-    """Milliseconds since 1970; 0 while it runs."""
+    finished: WallMillis = 0
+    """0 while it runs."""
     why: str = ""
     """Why it failed; empty if it did not."""
 
@@ -246,12 +247,12 @@ def said(standing: JobState) -> dict[str, Any]:
         "open": standing.open,
         "depth": progress.depth,
         "share": 1.0 if standing.state == DONE else progress.share / ALL,
-        "started": _instant(job.created),
-        "finished": _instant(standing.finished) if standing.finished else None,
+        "started": _date_of(job.created),
+        "finished": _date_of(standing.finished) if standing.finished else None,
         "reason": standing.why or None,
     }
 
 
-def _instant(millis: int) -> str:
+def _date_of(millis: WallMillis) -> str:
     text = datetime.fromtimestamp(millis / 1000, UTC).isoformat(timespec="milliseconds")
     return text.removesuffix("+00:00") + "Z"

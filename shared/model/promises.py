@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterable
 from typing import Final, NamedTuple
 
 from shared.model.receipts import CLIENT_IDS_REMEMBERED, DAY, HOUR
+from shared.model.times import NEVER, BrokerMillis, Millis, StoreMillis
 
 RENEWED: Final = HOUR
 """Milliseconds after which a flusher renews its promise before it writes another receipt."""
@@ -18,26 +19,26 @@ FORGOTTEN: Final = 100 * DAY
 
 
 class Promise(NamedTuple):
-    """What flushers with the same settings promise. All numbers are milliseconds."""
+    """What flushers with the same settings promise."""
 
-    reach: int
+    reach: Millis
     """An envelope published longer ago than this is not applied."""
-    life: int
+    life: Millis
     """A receipt lives at least this long after its message was published."""
-    seen: int = 0
-    """When a flusher last renewed the promise, by the store's time."""
+    seen: StoreMillis = NEVER
+    """When a flusher last renewed the promise."""
 
 
 class Ages(NamedTuple):
-    """What the age of an overlay entry without a receipt means. Both are milliseconds of the store's clock."""
+    """What the age of an overlay entry without a receipt means."""
 
-    over: int
+    over: StoreMillis
     """An entry published earlier can't be applied any more."""
-    unsure: int
+    unsure: StoreMillis
     """An entry published earlier may have been applied under a receipt that has expired."""
 
 
-def ages(promises: Collection[Promise], now: int) -> Ages:
+def ages(promises: Collection[Promise], now: StoreMillis) -> Ages:
     """The limits that follow from the stored promises, at this time of the store.
 
     A spool forwards nothing that has waited for the greatest `life - reach`, less an hour. A flusher applies nothing
@@ -53,20 +54,20 @@ def ages(promises: Collection[Promise], now: int) -> Ages:
     flusher has applied anything.
     """
     if not promises:
-        return Ages(0, 0)
+        return Ages(NEVER, NEVER)
     longest = max(one.life - one.reach for one in promises) + max(one.reach for one in promises)
     bound = max(one.seen for one in promises) + FORCE
     least = min(one.life for one in promises)
-    return Ages(max(0, min(now - longest - HOUR, bound)), max(0, now - least + HOUR))
+    return Ages(StoreMillis(max(0, min(now - longest - HOUR, bound))), StoreMillis(max(0, now - least + HOUR)))
 
 
-def promised(retention: int, spool_age: int) -> Promise:
-    """What a flusher with these settings (milliseconds) promises.
+def promised(retention: Millis, spool_age: Millis) -> Promise:
+    """What a flusher with these settings promises.
 
     An envelope may be published twice: at once, without an answer, and again when a spool forwards it, at most
     `spool_age` and an hour later. So a receipt lives longer than both together.
     """
-    return Promise(retention + HOUR, retention + max(DAY, spool_age + 3 * HOUR))
+    return Promise(Millis(retention + HOUR), Millis(retention + max(DAY, spool_age + 3 * HOUR)))
 
 
 class Promises:
@@ -76,32 +77,34 @@ class Promises:
         self.ours = ours
         self._all = [ours, *others]
 
-    def renew(self, now: int) -> Promise | None:
+    def renew(self, now: StoreMillis) -> Promise | None:
         """The promise to store before a receipt is written. None if it was renewed recently, or a larger one was, by
         which receipts are made then. So a tool that runs once with other settings changes nothing.
         """
         greater = [one.seen for one in self._all if one.seen and one.life >= self.ours.life]
         return None if greater and now - max(greater) < RENEWED else self.ours._replace(seen=now)
 
-    def until(self, published: int) -> int:
+    def until(self, published: BrokerMillis) -> StoreMillis:
         """The last time at which an envelope published at that time may be applied.
 
         A copy of it may have been published earlier, and waited in a spool; an id in it may have been used earlier.
         """
-        earliest = published - max(one.life - one.reach for one in self._all) - CLIENT_IDS_REMEMBERED
-        return published + min(one.reach for one in self._all if self._behind(one, earliest))
+        at = StoreMillis(published)  # by a date of the broker that may be an hour off, for which `reach` has room
+        earliest = StoreMillis(at - max(one.life - one.reach for one in self._all) - CLIENT_IDS_REMEMBERED)
+        return StoreMillis(at + min(one.reach for one in self._all if self._behind(one, earliest)))
 
-    def expires(self, made: int, *, of_client: bool) -> int:
+    def expires(self, made: StoreMillis, *, of_client: bool) -> StoreMillis:
         """When a receipt expires that is made now, for an envelope published at `made` or earlier."""
         life = max(one.life for one in self._all if self._behind(one, made))
-        return made + life + (CLIENT_IDS_REMEMBERED if of_client else 0)
+        return StoreMillis(made + life + (CLIENT_IDS_REMEMBERED if of_client else 0))
 
-    def oldest_spooled(self, now: int) -> int:
+    def oldest_spooled(self, now: StoreMillis) -> StoreMillis:
         """The time before which a spool must not have accepted what it forwards, by all promises in force then."""
-        return max(
+        oldest = max(
             min(now - (one.life - one.reach - HOUR), now if one is self.ours else one.seen + FORCE + 1)
             for one in self._all
         )
+        return StoreMillis(oldest)
 
-    def _behind(self, one: Promise, time: int) -> bool:
+    def _behind(self, one: Promise, time: StoreMillis) -> bool:
         return one is self.ours or one.seen + FORCE >= time

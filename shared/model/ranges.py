@@ -69,17 +69,17 @@ def _cuts(prefix: str, done: Range, page: Sequence[str]) -> Iterator[str]:
     # The page tells how its own names go on; and that there is one page from where the range begins to here, how those
     # go on that are less like it.
     for seen, columns in ((page, 2), ((max(done.after, prefix), last), 1)):
-        heap = Heap(seen, fixed, columns)
-        yield from heap.cuts(until)
-        edge = max(edge, heap.edge or last)
-        if heap.edge is None or (until is not None and edge >= until):
+        similar = SimilarNames(seen, fixed, columns)
+        yield from similar.cuts(until)
+        edge = max(edge, similar.edge or last)
+        if similar.edge is None or (until is not None and edge >= until):
             return
         yield edge
-    yield behind(last[: (fixed + len(heap.stem)) // 2 + 1]) or ""
+    yield behind(last[: (fixed + len(similar.stem)) // 2 + 1]) or ""
     yield from _far(edge, until, len(prefix))
 
 
-class Heap:
+class SimilarNames:
     """Names like those of the page: they start with the stem and continue with characters of the alphabet."""
 
     def __init__(self, seen: Sequence[str], fixed: int, columns: int) -> None:

@@ -1,12 +1,14 @@
-"""Receipt keys, and how long receipts live. Times are in milliseconds."""
+"""Receipt keys, and how long receipts live."""
 
 from hashlib import sha256
 from typing import Final
 
-HOUR: Final = 3_600_000
-DAY: Final = 24 * HOUR
+from shared.model.times import Millis
+
+HOUR: Final = Millis(3_600_000)
+DAY: Final = Millis(24 * HOUR)
 DAY_SECONDS: Final = DAY // 1_000
-CLIENT_IDS_REMEMBERED: Final = 8 * DAY
+CLIENT_IDS_REMEMBERED: Final = Millis(8 * DAY)
 """A client's id counts once for at least this long after its first use."""
 
 
@@ -49,9 +51,9 @@ def key_of_compaction(identity: str) -> str:
     return "k" + sha256(identity.encode()).hexdigest()
 
 
-def lifetime(retention: int, *, of_client: bool) -> int:
-    """Milliseconds that a receipt lives: longer than the broker can deliver its message again.
+def lifetime(retention: Millis, *, of_client: bool) -> Millis:
+    """How long a receipt lives: longer than the broker can deliver its message again.
 
     The receipt of a client's id lives 8 days longer: a retry that is accepted on the last day is flushed later.
     """
-    return retention + DAY + (CLIENT_IDS_REMEMBERED if of_client else 0)
+    return Millis(retention + DAY + (CLIENT_IDS_REMEMBERED if of_client else 0))

@@ -18,7 +18,7 @@ def choose(num_shards: int, full: frozenset[int], pick: Callable[[int], int]) ->
     return free[pick(len(free))] if free else num_shards
 
 
-def went(add: ShardAdd, there: int) -> bool:
+def was_compacted(add: ShardAdd, there: int) -> bool:
     """Whether a missing shard was removed by a compaction to `there` shards. If so it is not created again.
 
     `there` is 0 if there is no config: then all shards may be created.

@@ -8,6 +8,7 @@ from typing import Final, NamedTuple
 from shared.model.bounds import Bounds
 from shared.model.foreign import Mark
 from shared.model.receipts import key_of_increment
+from shared.model.times import BEGINNING, NEVER, BrokerMillis, Instant, StoreMillis, WallSeconds
 
 MAX_NAME_BYTES: Final = 400
 MAX_ID_BYTES: Final = 1_000
@@ -101,8 +102,7 @@ class Delivery:
     message: Message
     message_id: str
     """The broker's own name of the message."""
-    published: int
-    """Milliseconds since 1970, by the broker's clock."""
+    published: BrokerMillis
     attempt: int = 1
 
 
@@ -128,8 +128,8 @@ class Receipt(NamedTuple):
     """Proof that an envelope, or an increment with an id, has been applied (or given up: `dead`, `dropped`)."""
 
     key: str
-    expires: int
-    """In ms of the store's clock, later than its id can come back. 0 if it never expires."""
+    expires: StoreMillis
+    """Later than its id can come back. `NEVER` if it never expires."""
     state: str = APPLIED
     note: bytes = b""
     """See `notes`. For stores it is a few bytes, or some tens of thousands."""
@@ -147,19 +147,21 @@ class Receipt(NamedTuple):
         """The receipt that replaces a dead one. It keeps the note unless it has its own, and the body while dead."""
         note = self.note or before.note
         if self.state == DEAD and (self.body or before.body):
-            return (self if self.body else before)._replace(expires=0, note=note)
+            return (self if self.body else before)._replace(expires=NEVER, note=note)
         return self._replace(expires=max(self.expires, before.expires), note=note, counters=(), body=b"")
 
 
 class Receipts(NamedTuple):
-    """The receipts that were found, and the store's time of the look."""
+    """The receipts that were found, and the instant of the look."""
 
-    time: int
+    time: Instant
     found: Mapping[str, Receipt]
 
 
 class ShardAdd(NamedTuple):
-    """Add `delta` to one shard; the counter has at least `num_shards` from then on. `known`: see `sharding.went`."""
+    """Add `delta` to one shard; the counter has at least `num_shards` from then on. `known`: see
+    `sharding.was_compacted`.
+    """
 
     counter: str
     shard: int
@@ -227,8 +229,8 @@ class Total:
     guard: Guard = field(default_factory=Guard)
     dead: "tuple[Entry, ...]" = ()
     """Its dead receipts as entries: accepted and not applied, so pending until they are replayed."""
-    sure_until: int = 0
-    """If not 0: the time (ms since 1970) after which the receipt of an id in `dead` may have expired."""
+    sure_until: StoreMillis = NEVER
+    """If not `NEVER`: the time after which the receipt of an id in `dead` may have expired."""
     flaw: str = ""
     """Why the value is unknown: another application stored something that is not a whole number. Else empty."""
 
@@ -252,8 +254,8 @@ class View:
     """The overlay of one counter at one instant."""
 
     entries: tuple[Entry, ...] = ()
-    floor: int = 0
-    """Bases and snapshots from before this time are void: an entry that they need may be gone."""
+    floor: Instant = BEGINNING
+    """Bases and snapshots from before this instant are void: an entry that they need may be gone."""
     version: int = 0
     """Equal versions of two views of this process mean equal views."""
     exact: bool = True
@@ -270,8 +272,8 @@ class Reading:
     applied: int
     pending: int
     exact: bool
-    as_of: float
-    """The instant of the applied part, in seconds since 1970."""
+    as_of: WallSeconds
+    """The instant of the applied part."""
     shards: int
     exists: bool
 

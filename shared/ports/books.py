@@ -4,15 +4,16 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import NamedTuple, Protocol
 
+from shared.model.times import Instant, WallSeconds
 from shared.model.words import Receipt
 from shared.ports.commits import StoreClock
 
 
-class Kept(NamedTuple):
-    """A receipt as a store keeps it, and the store's time of the commit that wrote it."""
+class StoredReceipt(NamedTuple):
+    """A receipt as a store keeps it, and the instant of the commit that wrote it."""
 
     receipt: Receipt
-    time: int
+    time: Instant
 
 
 class Config(NamedTuple):
@@ -22,8 +23,8 @@ class Config(NamedTuple):
     num_shards: int
     carried: int
     """The sum that its deleted receipts stood for."""
-    since: float | None
-    """When it was made (seconds since 1970, 0 if unknown). None where `carried` includes all deleted receipts."""
+    since: WallSeconds | None
+    """When it was made (0 if unknown). None where `carried` includes all deleted receipts."""
     flaw: str = ""
     """Why its number of shards is unknown."""
 
@@ -34,8 +35,8 @@ class Shard(NamedTuple):
     counter: str
     number: int
     held: int
-    written: int
-    """The store's time of the last write by any program; 0 where only Countersink can write."""
+    written: Instant
+    """The instant of the last write by any program; `BEGINNING` where only Countersink can write."""
     flaw: str = ""
     """Why its count is unknown."""
 
@@ -46,7 +47,7 @@ class Books(Protocol):
     exact: bool
     """Whether all pages show one instant. If not, they may show parts of concurrent writes."""
 
-    def receipts(self) -> AsyncIterator[Sequence[Kept]]:
+    def receipts(self) -> AsyncIterator[Sequence[StoredReceipt]]:
         """All receipts, in the order of their keys."""
         ...
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
+from shared.model.times import Instant
 from shared.model.words import Delivery, Letter, Message
 
 Check = Callable[[], None]
@@ -50,10 +51,10 @@ class Subscription(Protocol):
         """Have these leases end `seconds` from now, 600 at most. Leases that were lost stay lost without an error."""
         ...
 
-    async def ack(self, tokens: Sequence[str], floor: int) -> None:
+    async def ack(self, tokens: Sequence[str], floor: Instant) -> None:
         """Forget these messages. A message whose lease was lost is delivered again.
 
-        `floor` is the store's time at which all of them are known to be applied. If the broker holds the overlay, it
+        `floor` is the store's instant at which all of them are known to be applied. If the broker holds the overlay, it
         removes their entries and raises the floors of their counters in the same step.
         """
         ...
@@ -85,7 +86,7 @@ class DeadLetters(Protocol):
         """
         ...
 
-    async def ack(self, tokens: Sequence[str], floor: int) -> None:
+    async def ack(self, tokens: Sequence[str], floor: Instant) -> None:
         """Forget these letters for good. Safe to do twice. `floor` means what it does for a `Subscription`."""
         ...
 

@@ -4,14 +4,15 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Protocol
 
 from shared.model.promises import Promise
+from shared.model.times import Instant, StoreMillis
 from shared.model.words import Commit, Receipt, Receipts
 
 
 class StoreClock(Protocol):
     """The only clock that decides what has expired or is too old."""
 
-    async def now(self) -> int:
-        """The store's time in ms. It is never ahead of real time."""
+    async def now(self) -> StoreMillis:
+        """The store's time. It is never ahead of real time."""
         ...
 
 
@@ -46,9 +47,9 @@ class PromiseBook(StoreClock, Protocol):
 class Commits(PromiseBook, ReceiptBook, Protocol):
     """Applies commits: all of one, or nothing."""
 
-    async def apply(self, commit: Commit) -> int:
-        """Insert all receipts, change those to be revived and add to all shards, or do nothing. Returns the time of
-        the commit.
+    async def apply(self, commit: Commit) -> Instant:
+        """Insert all receipts, change those to be revived and add to all shards, or do nothing. Returns the instant
+        of the commit.
 
         A config is made or raised together with its shard, and never lowered. `Receipt.over` says what becomes of a
         receipt that is revived. Every later snapshot finds a dead receipt with a body by its counters, until it is

@@ -5,16 +5,17 @@ from typing import NamedTuple, Protocol
 
 from shared.model.envelope import Envelope
 from shared.model.fleet import Fleet
+from shared.model.times import Instant, StoreMillis
 
 
 class FleetLook(NamedTuple):
     """The fleet at one instant within the call."""
 
     fleet: Fleet
-    changed: int
-    """The store's time of its last change, comparable with snapshots and floors; 0 if there is no entity."""
-    now: int
-    """The store's clock, or a little less, in milliseconds since 1970."""
+    changed: Instant
+    """The instant of its last change; `BEGINNING` if there is no entity."""
+    now: StoreMillis
+    """The store's clock, or a little less."""
 
 
 class FleetBook(Protocol):
@@ -24,8 +25,8 @@ class FleetBook(Protocol):
         """Read the fleet with strong consistency. If there is no entity, it has version 0 and no members."""
         ...
 
-    async def change(self, step: Callable[[Fleet, int], Fleet | None]) -> FleetLook:
-        """Call `step` with the fleet and the store's clock (ms), write what it returns, and return the fleet then.
+    async def change(self, step: Callable[[Fleet, StoreMillis], Fleet | None]) -> FleetLook:
+        """Call `step` with the fleet and the store's clock, write what it returns, and return the fleet then.
 
         Nothing is written if `step` returns None. The change is atomic, so `step` may be called several times. This
         method raises the version. If there is no entity, `step` gets the result of `fleet.first`.
@@ -36,16 +37,16 @@ class FleetBook(Protocol):
 class Rows(Protocol):
     """The rows that a spool file held at one instant."""
 
-    left: bool | None
+    unreadable: bool | None
     """Whether some rows can't be read; None until all were read."""
 
-    def read(self) -> AsyncIterator[tuple[Envelope, int]]:
-        """All rows and when they were taken (store's time, ms), oldest first. If you stop before the end, the next call
+    def read(self) -> AsyncIterator[tuple[Envelope, StoreMillis]]:
+        """All rows and when they were taken, oldest first. If you stop before the end, the next call
         begins with the last row that you got.
         """
         ...
 
-    async def gone(self) -> bool:
+    async def all_forwarded(self) -> bool:
         """Whether all rows have been forwarded."""
         ...
 

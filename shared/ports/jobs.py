@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from shared.model.jobs import Done, Job, JobState, Task
+from shared.model.times import StoreMillis, WallMillis
 
 
 class Jobs(Protocol):
@@ -30,7 +31,7 @@ class Jobs(Protocol):
         """The results that are kept of the tasks that begin at these names, by name. Chunks may be left out."""
         ...
 
-    async def end(self, job: str, state: str, when: int, why: str = "") -> None:
+    async def end(self, job: str, state: str, when: WallMillis, why: str = "") -> None:
         """Set the state of a job that runs. Nothing changes if it has ended before."""
         ...
 
@@ -42,8 +43,8 @@ class Jobs(Protocol):
         """
         ...
 
-    async def sweep(self, now: int, limit: int) -> int:
-        """Delete up to `limit` tasks of jobs that expired before `now` (ms), and jobs without tasks. Returns how many
+    async def sweep(self, now: StoreMillis, limit: int) -> int:
+        """Delete up to `limit` tasks of jobs that expired before `now`, and jobs without tasks. Returns how many
         rows were deleted; fewer than `limit` does not mean that none is left. A job is marked as failed before its
         first task is deleted, since its results are incomplete from then on.
         """

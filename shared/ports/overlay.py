@@ -5,6 +5,7 @@ from contextlib import AbstractAsyncContextManager
 from typing import Protocol
 
 from shared.model.envelope import Envelope
+from shared.model.times import Instant
 from shared.model.words import View
 
 
@@ -36,15 +37,15 @@ class Overlay(Protocol):
         """Raise the error that `entered` would raise now."""
         ...
 
-    async def settle(self, applied: Collection[str], time: int) -> None:
+    async def settle(self, settled: Collection[str], time: Instant) -> None:
         """Remove the entries of these receipt keys of envelopes, which the store had as `settled` at `time`.
 
         The floors of their counters rise to `time` first.
         """
         ...
 
-    async def raise_floor(self, counter: str, time: int) -> None:
-        """When this returns, what any process read of the counter before the store's `time` is void.
+    async def raise_floor(self, counter: str, time: Instant) -> None:
+        """When this returns, what any process read of the counter before `time` is void.
 
         Its entries stay. After a `TransientError` the floor may or may not have risen.
         """

@@ -4,17 +4,18 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Protocol
 
+from shared.model.times import Instant, StoreMillis, WallSeconds
 from shared.model.words import Total
 
 
 class Snapshot(Protocol):
     """The store at one instant."""
 
-    time: int
-    """The store's time of it: larger is later. Comparable with what `Commits.apply` returns, and with floors."""
-    as_of: float
-    """The same instant in seconds since 1970, for people."""
-    now: int
+    time: Instant
+    """Comparable with what `Commits.apply` returns, and with floors."""
+    as_of: WallSeconds
+    """The same instant, for people."""
+    now: StoreMillis
     """The same instant as `StoreClock.now` tells it, or later."""
     exact: bool
     """Whether it is of exactly that instant. If not, it may hold later writes, and readings are exact only at rest."""

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Protocol
 
+from shared.model.times import StoreMillis
 from shared.ports.books import Accounts
 from shared.ports.commits import Commits, StoreClock
 from shared.ports.readings import CounterNames, Snapshots
@@ -24,7 +25,7 @@ class Cleanup(StoreClock, Protocol):
         """
         ...
 
-    async def sweep(self, now: int, limit: int) -> int:
+    async def sweep(self, now: StoreMillis, limit: int) -> int:
         """Delete up to `limit` receipts that expired before `now` and are not needed; returns how many.
 
         A number below `limit` does not mean that none is left. What deleted receipts said is added to

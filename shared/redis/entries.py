@@ -1,4 +1,4 @@
-"""Owns how entries are written to Redis, one attempt for each try to publish an envelope, and read back. Pure."""
+"""Owns how entries are written to Redis, under one name for each try to publish an envelope, and read back. Pure."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -7,6 +7,7 @@ from typing import Any, Final
 import orjson
 
 from shared.model.envelope import Envelope
+from shared.model.times import BEGINNING, Instant, Monotonic, StoreMillis
 from shared.model.words import Entry
 
 MOST_IN_ONE_STEP: Final = 2_000
@@ -14,16 +15,16 @@ MOST_IN_ONE_STEP: Final = 2_000
 
 
 @dataclass(slots=True, eq=False)
-class Attempt:
-    """One attempt to publish an envelope."""
+class PublishTry:
+    """One try to publish an envelope."""
 
     number: int
     envelope: Envelope
     name: str
-    """In Redis, and of this attempt alone."""
-    published: int
-    """Not later than the attempt: milliseconds since 1970 by the store's clock."""
-    born: float
+    """In Redis, and of this try alone."""
+    published: StoreMillis
+    """Not later than the try."""
+    born: Monotonic
     confirmed: bool = False
     wait: float = 0.0
     """Seconds until this process looks again whether it has been settled."""
@@ -55,15 +56,15 @@ def _body(entry: Entry) -> str:
     return f"{own}{entry.delta}"
 
 
-def read(fields: list[bytes]) -> tuple[bytes, int, tuple[Entry, ...]]:
+def read(fields: list[bytes]) -> tuple[bytes, Instant, tuple[Entry, ...]]:
     """The version, the floor and the entries in order of arrival, from the hash of a counter."""
-    version, floor = b"", 0
+    version, floor = b"", BEGINNING
     found: list[tuple[int, Entry]] = []
     for name, value in zip(fields[::2], fields[1::2], strict=True):
         if name == b"v":
             version = value
         elif name == b"f":
-            floor = int(value)
+            floor = Instant(int(value))
         else:
             found.append(_entry(value))
     found.sort(key=_by_arrival)
@@ -88,15 +89,15 @@ def _by_arrival(found: tuple[int, Entry]) -> int:
     return found[0]
 
 
-def in_steps(attempts: Iterable[Attempt]) -> Iterator[list[Attempt]]:
-    """Divide the attempts into steps, so that none blocks Redis for long."""
-    some: list[Attempt] = []
+def in_steps(tries: Iterable[PublishTry]) -> Iterator[list[PublishTry]]:
+    """Divide the tries into steps, so that none blocks Redis for long."""
+    some: list[PublishTry] = []
     entries = 0
-    for attempt in attempts:
-        if some and entries + attempt.entries > MOST_IN_ONE_STEP:
+    for publish_try in tries:
+        if some and entries + publish_try.entries > MOST_IN_ONE_STEP:
             yield some
             some, entries = [], 0
-        some.append(attempt)
-        entries += attempt.entries
+        some.append(publish_try)
+        entries += publish_try.entries
     if some:
         yield some

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from shared.fleet.looks import Looks
 from shared.model.fleet import Fleet, Record
+from shared.model.times import StoreMillis
 from shared.ports.fleet import FleetLook
 from shared.redis.member_scripts import FENCE
 from shared.redis.server import Server
@@ -58,7 +59,7 @@ class Janitor:
         if reply[0] != b"ok" or reply[1]:
             return
 
-        def step(now: Fleet, _: int) -> Fleet | None:
+        def step(now: Fleet, _: StoreMillis) -> Fleet | None:
             same = now.overlay == fleet.overlay and now.members.get(name) == record
             return now.without(name) if same else None
 
@@ -66,7 +67,7 @@ class Janitor:
             _log.info("a process is gone, and everything that it accepted is applied: %s", name)
 
     async def _strike(self, name: str, record: Record) -> None:
-        def step(now: Fleet, time: int) -> Fleet | None:
+        def step(now: Fleet, time: StoreMillis) -> Fleet | None:
             return now.strikes(name, time) if now.members.get(name) == record else None
 
         after = (await self._looks.change(step)).fleet.members.get(name)

@@ -15,10 +15,11 @@ from shared.fleet.looks import Looks
 from shared.fleet.membership import JOINED, OWES, UNKNOWN, Membership
 from shared.model.errors import OverloadedError, TransientError
 from shared.model.fleet import Fleet, NamedOverlay
+from shared.model.times import Instant, StoreMillis
 from shared.ports.fleet import FleetLook, Rows
 from shared.redis import scripts
 from shared.redis.copy import Copy
-from shared.redis.entries import Attempt, in_steps
+from shared.redis.entries import PublishTry, in_steps
 from shared.redis.flaws import UNSAID, flaw_of_policy
 from shared.redis.links import AwayError
 from shared.redis.member_scripts import FENCE
@@ -125,11 +126,11 @@ class Member:
         """
         async for envelope, taken in rows.read():
             try:
-                (attempt,) = self._copy.add([envelope], self._clock.monotonic(), taken)
+                (publish_try,) = self._copy.add([envelope], self._clock.monotonic(), taken)
             except OverloadedError:
                 break
-            self._copy.confirm(attempt, late=True)
-        return rows.left is False or await rows.gone()
+            self._copy.confirm(publish_try, late=True)
+        return rows.unreadable is False or await rows.all_forwarded()
 
     def _reconcile(self, look: FleetLook) -> None:
         self.membership.reconcile(look)
@@ -147,7 +148,7 @@ class Member:
         if identity is None:
             raise AwayError(f"Redis at {self._server.shown} is a replica: name the server that takes writes")
 
-        def step(fleet: Fleet, _: int) -> Fleet | None:
+        def step(fleet: Fleet, _: StoreMillis) -> Fleet | None:
             return fleet.names(nonce, identity, self._server.place) if fleet.overlay == seen.fleet.overlay else None
 
         look = await self._looks.change(step)
@@ -166,10 +167,10 @@ class Member:
         await self._unfence(overlay)
         self.overlay = overlay
         written = set[int]()
-        while left := [attempt for attempt in self._copy.confirmed() if attempt.number not in written]:
+        while left := [publish_try for publish_try in self._copy.confirmed() if publish_try.number not in written]:
             for step in in_steps(left):
                 await self._write(overlay, step, confirmed=True, again=True)
-            written.update(attempt.number for attempt in left)
+            written.update(publish_try.number for publish_try in left)
         try:
             joined = await self.membership.join(overlay.epoch)
         except TransientError:
@@ -187,10 +188,10 @@ class Member:
             await self._owe()
         self._fenced = False
 
-    async def _write(self, overlay: NamedOverlay, some: Iterable[Attempt], *, confirmed: bool, again: bool) -> bool:
-        """Write the attempts. Returns whether this process was fenced, which ends if it writes `again`."""
+    async def _write(self, overlay: NamedOverlay, some: Iterable[PublishTry], *, confirmed: bool, again: bool) -> bool:
+        """Write the tries. Returns whether this process was fenced, which ends if it writes `again`."""
         head = (self.membership.id, int(confirmed), int(again))
-        flat = chain.from_iterable(attempt.arguments() for attempt in some)
+        flat = chain.from_iterable(publish_try.arguments() for publish_try in some)
         reply = await self._server.ask(scripts.WRITE, overlay, *head, *flat, looking=again)
         if reply[0] != b"ok":
             if self.overlay == overlay:
@@ -199,45 +200,45 @@ class Member:
             raise AwayError("this Redis is not the fleet's overlay, or other processes have taken this one for dead")
         return bool(reply[1])
 
-    async def write(self, attempts: Sequence[Attempt], *, confirmed: bool) -> bool:
+    async def write(self, tries: Sequence[PublishTry], *, confirmed: bool) -> bool:
         """Write to the overlay. False if it was lost on the way: then what was written may not be there."""
         overlay = self.overlay
         if overlay is None:
             return False
-        for step in in_steps(attempts):
+        for step in in_steps(tries):
             await self._write(overlay, step, confirmed=confirmed, again=False)
         return self.overlay == overlay
 
-    async def announce(self, attempts: Sequence[Attempt]) -> None:
-        """Enter attempts before they are published, so that readings ask for their receipts.
+    async def announce(self, tries: Sequence[PublishTry]) -> None:
+        """Enter the tries before they are published, so that readings ask for their receipts.
 
-        A write that fails here may still reach Redis after the envelope was published and applied. So the attempts get
+        A write that fails here may still reach Redis after the envelope was published and applied. So the tries get
         new names, under which they are entered late.
         """
         try:
-            known = await self.write(attempts, confirmed=False)
+            known = await self.write(tries, confirmed=False)
         except AwayError:
             known = False
         if not known:
-            for attempt in attempts:
-                attempt.rename()
+            for publish_try in tries:
+                publish_try.rename()
 
-    async def confirm(self, attempts: Sequence[Attempt]) -> None:
+    async def confirm(self, tries: Sequence[PublishTry]) -> None:
         """Return when every reading that says exact will count them: they are in the overlay, or the store says that
         they may not be.
         """
         until = self._clock.monotonic() + self._patience
-        for attempt in attempts:  # others may see it from now on, and sets rely on it: the next epoch needs it, too
-            attempt.confirmed = True
+        for publish_try in tries:  # others may see it from now on, and sets rely on it: the next epoch needs it, too
+            publish_try.confirmed = True
         while True:
             self._changed.clear()
-            if self.membership.state in {JOINED, OWES} and await self._entered(attempts):
-                for attempt in attempts:
-                    self._copy.confirm(attempt)
+            if self.membership.state in {JOINED, OWES} and await self._entered(tries):
+                for publish_try in tries:
+                    self._copy.confirm(publish_try)
                 break
             if self.membership.state == OWES:
-                for attempt in attempts:
-                    self._copy.confirm(attempt, late=True)
+                for publish_try in tries:
+                    self._copy.confirm(publish_try, late=True)
                 break
             left = until - self._clock.monotonic()
             if left <= 0:
@@ -251,25 +252,25 @@ class Member:
         await self.membership.until_free()
         self.membership.check()
 
-    async def _entered(self, attempts: Sequence[Attempt]) -> bool:
+    async def _entered(self, tries: Sequence[PublishTry]) -> bool:
         if self.overlay is None or not self._server.up:
             return False
         try:
-            return await self.write(attempts, confirmed=True) and self.membership.state in {JOINED, OWES}
+            return await self.write(tries, confirmed=True) and self.membership.state in {JOINED, OWES}
         except AwayError:
             return False
 
     async def forget_settled(self) -> None:
-        """Remove the attempts that another process has settled from the copy."""
+        """Remove the tries that another process has settled from the copy."""
         while (overlay := self.overlay) is not None:
             due = self._copy.due(self._clock.monotonic(), 500)
             if not due:
                 return
-            flat = chain.from_iterable(attempt.place() for attempt in due)
+            flat = chain.from_iterable(publish_try.place() for publish_try in due)
             reply = await self._server.ask(scripts.GONE, overlay, *flat)
             if reply[0] != b"ok" or self.overlay != overlay or self.membership.state != JOINED:
                 return
-            self._copy.gone([due[place] for place in reply[2]], int(reply[1]))
+            self._copy.remove_settled([due[place] for place in reply[2]], Instant(int(reply[1])))
 
     async def leave(self) -> None:
         """Remove the record if nothing that was answered is pending. Otherwise other processes remove it later."""

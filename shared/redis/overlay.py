@@ -17,11 +17,12 @@ from shared.model.envelope import Envelope
 from shared.model.errors import TransientError
 from shared.model.fleet import NamedOverlay
 from shared.model.promises import Ages
+from shared.model.times import NEVER, Instant
 from shared.model.words import View
 from shared.redis import scripts
 from shared.redis.ages import Ask, KnownPromises
 from shared.redis.copy import Copy
-from shared.redis.entries import Attempt
+from shared.redis.entries import PublishTry
 from shared.redis.janitor import SILENT, Janitor
 from shared.redis.links import TIMEOUT, AwayError, Links
 from shared.redis.member import APART_AFTER, Member
@@ -39,7 +40,7 @@ LOOK_EVERY: Final = 5.0
 MOST_ENTRIES: Final = 300_000
 MOST_WITHDRAWN: Final = 10_000
 KEYS_AT_ONCE: Final = 500
-NOTHING: Final = Ages(0, 0)
+NO_AGE_LIMIT: Final = Ages(NEVER, NEVER)
 """Ages by which no entry is too old or unsure."""
 
 
@@ -47,7 +48,7 @@ class _Told(NamedTuple):
     """The answer of Redis to a `ViewQuestion`."""
 
     question: ViewQuestion
-    floor: int
+    floor: Instant
     unsure: Collection[str] | None
     """Receipt keys of entries that may have been applied under a receipt that has expired. None if that is unknown."""
     hashes: Sequence[Any]
@@ -143,11 +144,11 @@ class RedisOverlay:
         while True:
             question = self._views.question(names, overlay.nonce)
             ages = self._known.ages()
-            reply = await self._server.ask(scripts.VIEW, overlay, *(ages or NOTHING), *question.arguments())
+            reply = await self._server.ask(scripts.VIEW, overlay, *(ages or NO_AGE_LIMIT), *question.arguments())
             if reply[0] == b"ok":
                 few = ages is not None and len(reply[2]) < scripts.MOST_UNSURE
                 unsure = frozenset(key.decode() for key in reply[2]) if few else None
-                return _Told(question, int(reply[1]), unsure, reply[3:])
+                return _Told(question, Instant(int(reply[1])), unsure, reply[3:])
             if reply[0] != b"old":
                 raise AwayError("Redis is not the overlay of the fleet")
             await self._forget(overlay)
@@ -182,24 +183,24 @@ class RedisOverlay:
         if member is None:
             raise RuntimeError("only a member publishes")
         member.check()
-        attempts = self._copy.add(envelopes, self._clock.monotonic(), self._looks.now())
+        tries = self._copy.add(envelopes, self._clock.monotonic(), self._looks.now())
         try:
             if self._server.up:
-                await member.announce(attempts)
+                await member.announce(tries)
             yield
-            await member.confirm(attempts)
+            await member.confirm(tries)
         except BaseException as error:
-            self._withdraw(attempts)
+            self._withdraw(tries)
             if isinstance(error, Exception) and self._server.up:
                 with contextlib.suppress(AwayError):
                     await self._flush_withdrawn()
             raise
 
-    def _withdraw(self, attempts: Sequence[Attempt]) -> None:
+    def _withdraw(self, tries: Sequence[PublishTry]) -> None:
         """Withdraw from the copy now, from Redis soon. What stays there counts only if its envelope was published."""
-        for attempt in attempts:
-            self._copy.withdraw(attempt)
-            self._withdrawn.append(attempt.place())
+        for publish_try in tries:
+            self._copy.withdraw(publish_try)
+            self._withdrawn.append(publish_try.place())
         del self._withdrawn[:-MOST_WITHDRAWN]
         if self._server.up:
             self._server.wake.set()
@@ -213,8 +214,8 @@ class RedisOverlay:
                 self._withdrawn = some + self._withdrawn
                 raise
 
-    async def settle(self, applied: Collection[str], time: int) -> None:
-        keys = [*applied]
+    async def settle(self, settled: Collection[str], time: Instant) -> None:
+        keys = [*settled]
         self._copy.settle(keys, time)
         while keys and (overlay := self._named()).epoch:
             reply = await self._server.ask(scripts.SETTLE, overlay, time, *keys[:KEYS_AT_ONCE])
@@ -222,7 +223,7 @@ class RedisOverlay:
                 raise AwayError("Redis is not the overlay of the fleet")
             del keys[: reply[1]]
 
-    async def raise_floor(self, counter: str, time: int) -> None:
+    async def raise_floor(self, counter: str, time: Instant) -> None:
         """Raise it in the overlay that the fleet names now, since its readers don't see a floor in an earlier one."""
         self._copy.raise_floor(counter, time)
         look = await self._looks.get(0)
@@ -240,7 +241,7 @@ class RedisOverlay:
                 if reply[0] == b"ok":
                     return [key.decode() for key in reply[1]]
         due = self._copy.due(self._clock.monotonic(), limit)
-        return [attempt.envelope.key for attempt in due]
+        return [publish_try.envelope.key for publish_try in due]
 
     def check(self) -> None:
         """Raise `OverloadedError` if `entered` would raise it now."""
@@ -248,7 +249,7 @@ class RedisOverlay:
             self._member.check()
 
     async def _forget(self, overlay: NamedOverlay) -> None:
-        await self._server.ask(scripts.FORGET, overlay, (self._known.ages() or NOTHING).over)
+        await self._server.ask(scripts.FORGET, overlay, (self._known.ages() or NO_AGE_LIMIT).over)
 
     async def _run(self) -> None:
         while True:

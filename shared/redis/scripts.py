@@ -4,9 +4,9 @@ The prefix names an epoch of the fleet (`shared.model.fleet`), so nothing of ano
 
 epoch     hash, made once, before the store names the epoch: floor (of all counters), top (the highest floor of any).
           An epoch without it is lost.
-c:NAME    hash of a counter: v (version), f (floor), eATTEMPT -> "seq flags receipt-key body"
-k:KEY     hash of a receipt key: rATTEMPT -> "owner seq born flags" (confirmed and late, like "10"),
-          pATTEMPT -> payload, an object of counters and bodies
+c:NAME    hash of a counter: v (version), f (floor), eTRY -> "seq flags receipt-key body"
+k:KEY     hash of a receipt key: rTRY -> "owner seq born flags" (confirmed and late, like "10"),
+          pTRY -> payload, an object of counters and bodies
 names     sorted set of counters with an entry;  due  sorted set of receipt keys, by when they are to be settled
 old       sorted set of receipt keys, by when they were published (store's clock)
 floors    sorted set of counters that have a floor and no entry, by when that began
@@ -60,11 +60,11 @@ _REMOVE: Final = """
 redis.call('DEL', P .. 'none') -- Redis lets a script that has begun to write go on when memory is short
 local version
 local work = 0
-local function remove(key, attempt, floor)
-  local owner, confirmed = string.match(redis.call('HGET', P .. 'k:' .. key, 'r' .. attempt), '^(%S+) %S+ %S+ (%d)')
-  for name in pairs(cjson.decode(redis.call('HGET', P .. 'k:' .. key, 'p' .. attempt))) do
+local function remove(key, try, floor)
+  local owner, confirmed = string.match(redis.call('HGET', P .. 'k:' .. key, 'r' .. try), '^(%S+) %S+ %S+ (%d)')
+  for name in pairs(cjson.decode(redis.call('HGET', P .. 'k:' .. key, 'p' .. try))) do
     local counter = P .. 'c:' .. name
-    redis.call('HDEL', counter, 'e' .. attempt)
+    redis.call('HDEL', counter, 'e' .. try)
     version = version or redis.call('INCR', P .. 'version')
     local left = redis.call('HMGET', counter, 'f', 'v')
     if floor and less(left[1] or '0', floor) then
@@ -81,13 +81,13 @@ local function remove(key, attempt, floor)
   if confirmed == '1' and redis.call('HINCRBY', P .. 'owners', owner, -1) <= 0 then
     redis.call('HDEL', P .. 'owners', owner)
   end
-  redis.call('HDEL', P .. 'k:' .. key, 'r' .. attempt, 'p' .. attempt)
+  redis.call('HDEL', P .. 'k:' .. key, 'r' .. try, 'p' .. try)
   if redis.call('EXISTS', P .. 'k:' .. key) == 0 then
     redis.call('ZREM', P .. 'due', key)
     redis.call('ZREM', P .. 'old', key)
   end
 end
-local function attempts(key)
+local function tries(key)
   local found = {}
   for _, field in ipairs(redis.call('HKEYS', P .. 'k:' .. key)) do
     if string.sub(field, 1, 1) == 'r' then found[#found + 1] = string.sub(field, 2) end
@@ -108,8 +108,8 @@ elseif redis.call('SISMEMBER', P .. 'fenced', owner) == 1 then
 end
 local version = redis.call('INCRBY', P .. 'version', #ARGV)
 for at = 5, #ARGV, 4 do
-  local key, attempt, published, payload = ARGV[at], ARGV[at + 1], ARGV[at + 2], ARGV[at + 3]
-  local record = redis.call('HGET', P .. 'k:' .. key, 'r' .. attempt)
+  local key, try, published, payload = ARGV[at], ARGV[at + 1], ARGV[at + 2], ARGV[at + 3]
+  local record = redis.call('HGET', P .. 'k:' .. key, 'r' .. try)
   local seq, born, c, l = text(version - #ARGV + at), text(now), confirmed, '0'
   local same = false
   if record then
@@ -126,13 +126,13 @@ for at = 5, #ARGV, 4 do
     l = '1' -- it is gone or never was there, so a base may not have asked for its receipt
     redis.call('HINCRBY', P .. 'owners', owner, 1)
   end
-  redis.call('HSET', P .. 'k:' .. key, 'r' .. attempt, owner .. ' ' .. seq .. ' ' .. born .. ' ' .. c .. l)
-  if not record then redis.call('HSET', P .. 'k:' .. key, 'p' .. attempt, payload) end
+  redis.call('HSET', P .. 'k:' .. key, 'r' .. try, owner .. ' ' .. seq .. ' ' .. born .. ' ' .. c .. l)
+  if not record then redis.call('HSET', P .. 'k:' .. key, 'p' .. try, payload) end
   if not same then
     local head, names = seq .. ' ' .. c .. l .. ' ' .. key .. ' ', {}
     for name, body in pairs(cjson.decode(payload)) do
       local counter = P .. 'c:' .. name
-      if redis.call('HSET', counter, 'v', version, 'e' .. attempt, head .. body) > 0 then
+      if redis.call('HSET', counter, 'v', version, 'e' .. try, head .. body) > 0 then
         names[#names + 1] = 0
         names[#names + 1] = name
         redis.call('ZREM', P .. 'floors', name)
@@ -149,7 +149,7 @@ return {'ok', was_fenced}
 """.replace("PATIENCE", str(PATIENCE))
 )
 """Arguments: identity, member, confirmed, again (it enters what it answered before, which ends a fence), then (key,
-attempt, published, payload)… Answers whether the member was fenced until then.
+try, published, payload)… Answers whether the member was fenced until then.
 """
 
 WITHDRAW: Final = Script(
@@ -162,7 +162,7 @@ end
 return {'ok'}
 """
 )
-"""Arguments: identity, then (key, attempt)…"""
+"""Arguments: identity, then (key, try)…"""
 
 SETTLE: Final = Script(
     BEGIN
@@ -170,7 +170,7 @@ SETTLE: Final = Script(
     + """
 if less(redis.call('HGET', EPOCH, 'top'), ARGV[2]) then redis.call('HSET', EPOCH, 'top', ARGV[2]) end
 for at = 3, #ARGV do
-  for _, attempt in ipairs(attempts(ARGV[at])) do remove(ARGV[at], attempt, ARGV[2]) end
+  for _, try in ipairs(tries(ARGV[at])) do remove(ARGV[at], try, ARGV[2]) end
   if work >= MOST_WORK then return {'ok', at - 2} end
 end
 return {'ok', #ARGV - 2}
@@ -208,13 +208,13 @@ for _, name in ipairs(redis.call('ZRANGEBYSCORE', P .. 'floors', '-inf', now - F
   redis.call('ZREM', P .. 'floors', name)
 end
 for _, key in ipairs(redis.call('ZRANGEBYSCORE', P .. 'old', '-inf', ARGV[2], 'LIMIT', 0, MOST)) do
-  for _, attempt in ipairs(attempts(key)) do remove(key, attempt) end
+  for _, try in ipairs(tries(key)) do remove(key, try) end
 end
 return {'ok'}
 """.replace("FLOORS_KEPT", str(FLOORS_KEPT)).replace("MOST", "1000")
 )
-"""Arguments: identity, an instant of the store (ms). Removes what was published before it, which is applied or never
-will be. Also removes old floors, after it has raised the floor of all counters to the highest of them.
+"""Arguments: identity, a time by the store's clock (ms). Removes what was published before it, which is applied or
+never will be. Also removes old floors, after it has raised the floor of all counters to the highest of them.
 """
 
 VIEW: Final = Script(
@@ -244,8 +244,8 @@ end
 return reply
 """.replace("MOST_SHOWN", str(MOST_SHOWN)).replace("MOST_UNSURE", str(MOST_UNSURE))
 )
-"""Arguments: identity, an instant as for FORGET, another instant, then (counter, known version)… Answers `old` if
-FORGET has to run first. Otherwise the third answer is the receipt keys of what was published up to the other instant.
+"""Arguments: identity, a time as for FORGET, another such time, then (counter, known version)… Answers `old` if
+FORGET has to run first. Otherwise the third answer is the receipt keys of what was published up to the other time.
 """
 
 HOLDS: Final = Script(
@@ -266,10 +266,10 @@ local due = redis.call('ZRANGEBYSCORE', P .. 'due', '-inf', now, 'LIMIT', 0, ARG
 local keys = {}
 for _, key in ipairs(due) do
   local age, left = PATIENCE, 0
-  for _, attempt in ipairs(attempts(key)) do
-    local born, confirmed = string.match(redis.call('HGET', P .. 'k:' .. key, 'r' .. attempt), '^%S+ %S+ (%S+) (%d)')
+  for _, try in ipairs(tries(key)) do
+    local born, confirmed = string.match(redis.call('HGET', P .. 'k:' .. key, 'r' .. try), '^%S+ %S+ (%S+) (%d)')
     if confirmed == '0' and now - born > ORPHANS_KEPT then
-      remove(key, attempt)
+      remove(key, try)
     else
       age, left = math.max(age, now - born), left + 1
     end
@@ -296,4 +296,4 @@ end
 return {'ok', redis.call('HGET', EPOCH, 'top'), gone}
 """
 )
-"""Arguments: identity, then (key, attempt)… Answers the places of those settled, and a floor not below theirs."""
+"""Arguments: identity, then (key, try)… Answers the places of those settled, and a floor not below theirs."""

@@ -5,6 +5,7 @@ from dataclasses import replace
 from itertools import count
 from typing import Any, Final, NamedTuple
 
+from shared.model.times import Instant
 from shared.model.words import View
 from shared.redis.entries import read
 
@@ -18,7 +19,7 @@ class Context(NamedTuple):
 
     epoch: str
     exact: bool
-    floor: int
+    floor: Instant
     """The floor of all counters."""
 
 
@@ -44,7 +45,7 @@ def _doubted(view: View, unsure: Collection[str]) -> View:
 
 class _Seen(NamedTuple):
     version: bytes
-    floor: int
+    floor: Instant
     """The counter's own floor."""
     of: Context
     view: View

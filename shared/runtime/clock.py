@@ -4,6 +4,8 @@ import time
 from collections.abc import Callable
 from typing import Final, Protocol
 
+from shared.model.times import Monotonic, StoreMillis, WallSeconds
+
 _COUNTS_SLEEP: Final[int] = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 """Linux stops CLOCK_MONOTONIC while a machine is suspended. On macOS, which lacks the other name, it goes on."""
 
@@ -13,11 +15,11 @@ class Clock(Protocol):
     time does.
     """
 
-    def now(self) -> float:
-        """Seconds since 1970."""
+    def now(self) -> WallSeconds:
+        """The date."""
         ...
 
-    def monotonic(self) -> float:
+    def monotonic(self) -> Monotonic:
         """Seconds since some moment; never goes back, and counts the time for which the machine was suspended."""
         ...
 
@@ -25,25 +27,25 @@ class Clock(Protocol):
 class SystemClock:
     """The machine's own clocks."""
 
-    def now(self) -> float:
-        return time.time()
+    def now(self) -> WallSeconds:
+        return WallSeconds(time.time())
 
-    def monotonic(self) -> float:
-        return time.clock_gettime(_COUNTS_SLEEP)
+    def monotonic(self) -> Monotonic:
+        return Monotonic(time.clock_gettime(_COUNTS_SLEEP))
 
 
 class ToldClock:
     """Shows the time that a store tells. Until it has told any, and for durations, it shows this machine's clocks."""
 
-    def __init__(self, own: Clock, told: Callable[[], int]) -> None:
-        """`told` returns the store's time in ms if that is known without asking, else 0."""
+    def __init__(self, own: Clock, told: Callable[[], StoreMillis]) -> None:
+        """`told` returns the store's time if that is known without asking, else `NEVER`."""
         self._own = own
         self._told = told
 
-    def now(self) -> float:
-        return self._told() / 1_000 or self._own.now()
+    def now(self) -> WallSeconds:
+        return WallSeconds(self._told() / 1_000) or self._own.now()
 
-    def monotonic(self) -> float:
+    def monotonic(self) -> Monotonic:
         return self._own.monotonic()
 
 
@@ -53,11 +55,11 @@ class ManualClock:
     def __init__(self, start: float = 1_800_000_000.0) -> None:
         self._now = start
 
-    def now(self) -> float:
-        return self._now
+    def now(self) -> WallSeconds:
+        return WallSeconds(self._now)
 
-    def monotonic(self) -> float:
-        return self._now
+    def monotonic(self) -> Monotonic:
+        return Monotonic(self._now)
 
     def turn(self, seconds: float) -> None:
         self._now += seconds

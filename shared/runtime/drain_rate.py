@@ -23,7 +23,7 @@ class Drain:
         """The queue has become long."""
         self._since = now
 
-    def went(self, amount: float, now: float, *, last: bool = False) -> None:
+    def left(self, amount: float, now: float, *, last: bool = False) -> None:
         """Note that this amount has left. `last`: the queue is not long any more."""
         keep = self._memory / (self._memory + amount)
         self._gone = self._gone * keep + amount

@@ -5,8 +5,9 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any, Final
 
 from shared.model import notes
+from shared.model.times import StoreMillis
 from shared.model.words import Receipt
-from shared.ports.books import Config, Kept, Shard
+from shared.ports.books import Config, Shard, StoredReceipt
 
 PAGE: Final = 500
 MOST_READ: Final = 2**20
@@ -29,11 +30,11 @@ class SqliteBooks:
     def __init__(self, db: sqlite3.Connection) -> None:
         self._db = db
 
-    async def receipts(self) -> AsyncIterator[Sequence[Kept]]:
-        page: list[Kept] = []
+    async def receipts(self) -> AsyncIterator[Sequence[StoredReceipt]]:
+        page: list[StoredReceipt] = []
         size = 0
         for *receipt, time in self._db.execute("SELECT key, expires, state, note, time FROM receipts ORDER BY key"):
-            kept = Kept(Receipt(*receipt), time)
+            kept = StoredReceipt(Receipt(*receipt), time)
             page.append(kept)
             size += len(kept.receipt.note)
             if len(page) == PAGE or size > MOST_READ:
@@ -61,7 +62,7 @@ class SqliteBooks:
             yield rows
 
 
-def sweep(db: sqlite3.Connection, before: int, limit: int) -> int:
+def sweep(db: sqlite3.Connection, before: StoreMillis, limit: int) -> int:
     """Delete receipts that expired before `before`, and keep their sums in `carried`. 0 stands for no expiry."""
     rows = db.execute("SELECT key, note FROM receipts WHERE expires > 0 AND expires < ? LIMIT ?", (before, limit))
     keys: list[tuple[str]] = []

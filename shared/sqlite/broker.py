@@ -9,6 +9,7 @@ from typing import Final
 import orjson
 
 from shared.model.errors import OverloadedError, SettingsError
+from shared.model.times import BrokerMillis, Instant
 from shared.model.words import Delivery, Message
 from shared.ports.broker import Check, at_any_time
 from shared.runtime import metrics
@@ -76,7 +77,7 @@ class SqlitePublisher:
         """Bytes pending after the last look. What other processes publish makes the drain look slower than it is."""
 
     async def publish(self, messages: Sequence[Message], check: Check = at_any_time) -> None:
-        now = int(self._clock.now() * 1000)
+        now = BrokerMillis(int(self._clock.now() * 1000))
         rows = [(m.data, orjson.dumps(m.attributes).decode(), now, m.once, increments_of(m)) for m in messages]
         size = sum(len(row[0]) + len(row[1]) for row in rows)
 
@@ -117,7 +118,7 @@ class SqlitePublisher:
         (pending,) = db.execute("SELECT bytes FROM broker").fetchone()
         now = self._clock.monotonic()
         if self._left > self._max_pending_bytes // 2:
-            self._drain.went(max(self._left - pending, 0), now)
+            self._drain.left(max(self._left - pending, 0), now)
         else:
             self._drain.begins(now)
         self._left = pending
@@ -184,7 +185,7 @@ class SqliteSubscription:
 
         await self._database.write(update)
 
-    async def ack(self, tokens: Sequence[str], floor: int) -> None:
+    async def ack(self, tokens: Sequence[str], floor: Instant) -> None:
         leases = [_lease_of(token) for token in tokens]
 
         def work(db: sqlite3.Connection) -> None:
@@ -216,11 +217,11 @@ class SqliteSubscription:
 
         metrics.DEAD_INCREMENTS.inc(await self._database.write(mark))
 
-    def _now(self) -> int:
-        return int(self._clock.now() * 1000)
+    def _now(self) -> BrokerMillis:
+        return BrokerMillis(int(self._clock.now() * 1000))
 
 
-def forget(db: sqlite3.Connection, numbers: Sequence[int], floor: int) -> None:
+def forget(db: sqlite3.Connection, numbers: Sequence[int], floor: Instant) -> None:
     """Delete messages that exist and are settled. Buried ones are no longer part of the bytes that wait."""
     seqs = orjson.dumps(numbers).decode()
     sizes = db.execute(
@@ -235,7 +236,7 @@ def forget(db: sqlite3.Connection, numbers: Sequence[int], floor: int) -> None:
     _tell(db, seqs)
 
 
-def raise_floor(db: sqlite3.Connection, counter: str, floor: int) -> None:
+def raise_floor(db: sqlite3.Connection, counter: str, floor: Instant) -> None:
     """Void what any process read of the counter before `floor`."""
     db.execute("UPDATE broker SET floor = max(floor, ?)", (floor,))
     _tell(db, orjson.dumps(counter).decode())
@@ -247,7 +248,7 @@ def _tell(db: sqlite3.Connection, what: str) -> None:
     db.execute("DELETE FROM acks WHERE number <= (SELECT max(number) FROM acks) - ?", (ACKS_KEPT,))
 
 
-def _next(db: sqlite3.Connection, now: int, limit: int, max_bytes: int) -> list[Delivery]:
+def _next(db: sqlite3.Connection, now: BrokerMillis, limit: int, max_bytes: int) -> list[Delivery]:
     """The messages to lease now: those whose leases have ended, then new ones."""
     columns = "m.seq, data, attributes, published"
     again = db.execute(

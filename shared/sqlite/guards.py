@@ -4,6 +4,7 @@ import sqlite3
 from typing import Final
 
 from shared.model.errors import ChangedError
+from shared.model.times import Instant
 from shared.model.words import Guard
 
 _CHANGE: Final = (
@@ -13,7 +14,7 @@ _CHANGE: Final = (
 )
 
 
-def change(db: sqlite3.Connection, counter: str, guard: Guard, time: int) -> None:
+def change(db: sqlite3.Connection, counter: str, guard: Guard, time: Instant) -> None:
     """Change the guard if it still has the version that was seen. Its new version is `time`, that of the commit."""
     its = {"counter": counter, "seen": guard.version, "deleted": guard.deleted, "time": time}
     if not db.execute(_CHANGE, its).rowcount:

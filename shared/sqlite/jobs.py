@@ -7,6 +7,7 @@ from typing import Any, Final
 import orjson
 
 from shared.model.jobs import FAILED, FORGOTTEN, RUNNING, Done, Job, JobState, Progress, noted, recalled
+from shared.model.times import StoreMillis, WallMillis
 from shared.sqlite.database import Database, translate
 from shared.sqlite.reserve import Reserve
 
@@ -74,7 +75,7 @@ class SqliteJobs:
         except sqlite3.Error as error:
             raise translate(error, self._database.path) from error
 
-    async def end(self, job: str, state: str, when: int, why: str = "") -> None:
+    async def end(self, job: str, state: str, when: WallMillis, why: str = "") -> None:
         def work(db: sqlite3.Connection) -> None:
             db.execute(
                 "UPDATE jobs SET state = ?, finished = ?, why = ? WHERE id = ? AND state = ?",
@@ -89,7 +90,7 @@ class SqliteJobs:
         except sqlite3.Error as error:
             raise translate(error, self._database.path) from error
 
-    async def sweep(self, now: int, limit: int) -> int:
+    async def sweep(self, now: StoreMillis, limit: int) -> int:
         def work(db: sqlite3.Connection) -> int:
             gone = 0
             for (job,) in db.execute("SELECT id FROM jobs WHERE expires < ? LIMIT ?", (now, limit)).fetchall():

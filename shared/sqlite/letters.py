@@ -6,6 +6,7 @@ from typing import Final
 
 import orjson
 
+from shared.model.times import Instant
 from shared.model.words import Delivery, Letter, Message
 from shared.sqlite.broker import forget
 from shared.sqlite.database import Database, translate
@@ -41,7 +42,7 @@ class SqliteDeadLetters:
             raise translate(error, self._database.path) from error
         return letters
 
-    async def ack(self, tokens: Sequence[str], floor: int) -> None:
+    async def ack(self, tokens: Sequence[str], floor: Instant) -> None:
         """Delete the letters and their overlay entries in one transaction, like the ack of a pending message."""
         wanted = orjson.dumps([int(token) for token in tokens]).decode()
 

@@ -9,6 +9,7 @@ import orjson
 
 from shared.counters.pending import KeptByBroker, Pending
 from shared.model.errors import NewerError, UnreadableError
+from shared.model.times import BrokerMillis, Instant
 from shared.model.words import Delivery, Message, View
 from shared.sqlite.broker import raise_floor
 from shared.sqlite.database import Database, translate
@@ -47,7 +48,7 @@ class SqliteOverlay(KeptByBroker):
             await self._follow()
         return self._pending.holds(keys)
 
-    async def raise_floor(self, counter: str, time: int) -> None:
+    async def raise_floor(self, counter: str, time: Instant) -> None:
         await self._database.write(lambda db: raise_floor(db, counter, time))
 
     async def _follow(self) -> None:
@@ -74,7 +75,7 @@ class SqliteOverlay(KeptByBroker):
         """Read what is new, as of one instant. If there is much, other tasks get a turn between slices."""
         self._db.execute("BEGIN")
         try:
-            self._forget_what_went()
+            self._forget_acked()
             new = self._db.execute(
                 "SELECT seq, data, attributes, published FROM messages WHERE seq > ? ORDER BY seq",
                 (self._last_message,),
@@ -87,7 +88,7 @@ class SqliteOverlay(KeptByBroker):
         finally:
             self._db.execute("ROLLBACK")
 
-    def _forget_what_went(self) -> None:
+    def _forget_acked(self) -> None:
         # Two subqueries, since min() and max() in one SELECT would scan the table.
         first, last = self._db.execute(
             "SELECT coalesce((SELECT min(number) FROM acks), 0), coalesce((SELECT max(number) FROM acks), 0)"
@@ -98,14 +99,14 @@ class SqliteOverlay(KeptByBroker):
             self._last_message = 0
         elif last > self._last_ack:
             for (seqs,) in self._db.execute("SELECT seqs FROM acks WHERE number > ?", (self._last_ack,)):
-                went = orjson.loads(seqs)
-                if type(went) is str:
-                    self._pending.raise_floor(went, floor)
+                acked_or_counter = orjson.loads(seqs)
+                if type(acked_or_counter) is str:
+                    self._pending.raise_floor(acked_or_counter, floor)
                 else:
-                    self._pending.remove(went, floor)
+                    self._pending.settle(acked_or_counter, floor)
         self._last_ack = last
 
-    def _add(self, seq: int, data: bytes, attributes: str, published: int) -> None:
+    def _add(self, seq: int, data: bytes, attributes: str, published: BrokerMillis) -> None:
         self._last_message = seq
         delivery = Delivery("", Message(data, orjson.loads(attributes)), str(seq), published)
         try:

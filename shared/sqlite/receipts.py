@@ -7,6 +7,7 @@ from typing import Final
 import orjson
 
 from shared.model.errors import AlreadyAppliedError
+from shared.model.times import Instant, StoreMillis
 from shared.model.words import Receipt
 
 MOST_BYTES: Final = 2**22
@@ -23,7 +24,7 @@ _FIND: Final = (
 )
 
 
-def insert(db: sqlite3.Connection, receipts: Sequence[Receipt], time: int) -> None:
+def insert(db: sqlite3.Connection, receipts: Sequence[Receipt], time: Instant) -> None:
     """Insert the receipts. Raises `AlreadyAppliedError` if one exists."""
     try:
         db.executemany(_INSERT, [(one.key, one.expires, one.state, one.note, time) for one in receipts])
@@ -34,7 +35,7 @@ def insert(db: sqlite3.Connection, receipts: Sequence[Receipt], time: int) -> No
             _keep(db, receipt)
 
 
-def revive(db: sqlite3.Connection, receipts: Sequence[Receipt], time: int) -> None:
+def revive(db: sqlite3.Connection, receipts: Sequence[Receipt], time: Instant) -> None:
     """Replace dead receipts. Raises `AlreadyAppliedError` if one does not exist as dead."""
     for receipt in receipts:
         row = db.execute(_DEAD, (receipt.key,)).fetchone()
@@ -81,7 +82,7 @@ def _keep(db: sqlite3.Connection, receipt: Receipt) -> None:
     db.executemany("INSERT INTO dead (key, place, counter) VALUES (?, ?, ?)", rows)
 
 
-def _receipt(db: sqlite3.Connection, row: tuple[str, int, str, bytes, bytes]) -> Receipt:
+def _receipt(db: sqlite3.Connection, row: tuple[str, StoreMillis, str, bytes, bytes]) -> Receipt:
     key, expires, state, note, body = row
     names = db.execute("SELECT counter FROM dead WHERE key = ? ORDER BY place", (key,)) if body else ()
     return Receipt(key, expires, state, note, tuple([counter for (counter,) in names]), body)

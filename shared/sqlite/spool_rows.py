@@ -10,6 +10,7 @@ import orjson
 
 from shared.model.envelope import Envelope
 from shared.model.errors import UnreadableError
+from shared.model.times import StoreMillis
 from shared.model.words import Delivery, Message
 from shared.sqlite.database import translate
 from shared.wire.codec import decode
@@ -30,10 +31,10 @@ class SpoolRows:
         self._topic = topic
         self._last = self._one(_LAST)
         self._read_to = 0
-        self._unreadable = False
-        self.left: bool | None = None
+        self._met_unreadable = False
+        self.unreadable: bool | None = None
 
-    async def read(self) -> AsyncIterator[tuple[Envelope, int]]:
+    async def read(self) -> AsyncIterator[tuple[Envelope, StoreMillis]]:
         while rows := self._all(_READ, self._read_to, self._last, PAGE):
             for seq, data, attributes, published in rows:
                 delivery = Delivery("", Message(data, orjson.loads(attributes)), str(seq), published)
@@ -41,12 +42,12 @@ class SpoolRows:
                     for envelope in decode(delivery, self._topic):
                         yield envelope, published
                 except UnreadableError:  # a newer version wrote it
-                    self._unreadable = True
+                    self._met_unreadable = True
                 self._read_to = seq
             await asyncio.sleep(0)
-        self.left = self._unreadable
+        self.unreadable = self._met_unreadable
 
-    async def gone(self) -> bool:
+    async def all_forwarded(self) -> bool:
         return self._one(_FIRST, self._last + 1) > self._last
 
     def _one(self, query: str, *values: int) -> int:

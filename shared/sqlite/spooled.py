@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 from urllib.parse import quote
 
+from shared.model.times import BrokerMillis
 from shared.sqlite.database import Database
 
 GIVEN_UP: Final = "the broker refuses it"
@@ -20,8 +21,8 @@ class Spooled(NamedTuple):
     """Numbers of rows."""
 
     waiting: int
-    oldest: int | None
-    """When the oldest waiting row was spooled: ms since 1970."""
+    oldest: BrokerMillis | None
+    """When the oldest waiting row was spooled."""
     given_up: int
     """The next start of an ingest sends them again."""
     buried: int

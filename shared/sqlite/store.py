@@ -13,7 +13,8 @@ from shared.model.errors import AlreadyAppliedError, GoneError, LateError, Refus
 from shared.model.exact import ids_of
 from shared.model.promises import Promise
 from shared.model.scale import last
-from shared.model.sharding import number_for, went
+from shared.model.sharding import number_for, was_compacted
+from shared.model.times import Instant, StoreMillis, WallSeconds
 from shared.model.words import SHARD_FULL, Commit, Guard, Receipt, Receipts, ShardAdd, Total
 from shared.runtime.clock import Clock
 from shared.sqlite import receipts
@@ -60,7 +61,7 @@ class SqliteStore:
         self._time = FileTime(database, clock)
         self._idle = [database.reader()]
 
-    async def now(self) -> int:
+    async def now(self) -> StoreMillis:
         return self._time.now()
 
     async def promises(self) -> Sequence[Promise]:
@@ -69,8 +70,8 @@ class SqliteStore:
     async def promise(self, one: Promise) -> None:
         await self.database.write(lambda db: db.execute(_PROMISE, one).rowcount)
 
-    async def apply(self, commit: Commit) -> int:
-        def work(db: sqlite3.Connection) -> int:
+    async def apply(self, commit: Commit) -> Instant:
+        def work(db: sqlite3.Connection) -> Instant:
             if (commit.guard or commit.marks) and self._reserve is not None:  # new work; the rest was accepted before
                 self._reserve.check(0)
             now = self._time.inside(db)  # no other process writes until this is done, so it is the commit's time
@@ -172,7 +173,7 @@ class SqliteStore:
         rows = self._read(_DEAD_NAMES, prefix, after, last(prefix, None), limit)
         return [counter for (counter,) in rows]
 
-    async def sweep(self, now: int, limit: int) -> int:
+    async def sweep(self, now: StoreMillis, limit: int) -> int:
         def work(db: sqlite3.Connection) -> int:
             self._time.keep(db)
             return _sweep(db, now, limit)
@@ -191,7 +192,7 @@ class SqliteSnapshot:
 
     exact = True
 
-    def __init__(self, db: sqlite3.Connection, time: int, as_of: float, now: int) -> None:
+    def __init__(self, db: sqlite3.Connection, time: Instant, as_of: WallSeconds, now: StoreMillis) -> None:
         self.db = db
         self.time = time
         self.as_of = as_of
@@ -222,7 +223,7 @@ def _gone(db: sqlite3.Connection, messages: Sequence[str]) -> set[str]:
     return {*messages} - {str(seq) for (seq,) in there}
 
 
-def _apply(db: sqlite3.Connection, commit: Commit, now: int) -> int:
+def _apply(db: sqlite3.Connection, commit: Commit, now: StoreMillis) -> Instant:
     (time,) = db.execute(_COUNT, (*commit.tally[:3], now)).fetchone()
     if commit.repeats():
         raise AlreadyAppliedError("a receipt stands twice in this commit")
@@ -235,7 +236,7 @@ def _apply(db: sqlite3.Connection, commit: Commit, now: int) -> int:
         _add(db, commit.adds)
     except sqlite3.IntegrityError as error:  # our own CHECK, or a rule that somebody added to these tables
         raise RefusedError(f"the file takes no such sum: {error}") from error
-    return int(time)
+    return Instant(time)
 
 
 def _add(db: sqlite3.Connection, adds: Sequence[ShardAdd]) -> None:
@@ -244,7 +245,7 @@ def _add(db: sqlite3.Connection, adds: Sequence[ShardAdd]) -> None:
     for add in adds:
         counter, shard, delta, *_ = add
         there = db.execute("SELECT count FROM shards WHERE counter = ? AND shard = ?", (counter, shard)).fetchone()
-        if there is None and went(add, number := number_of(db, counter)):
+        if there is None and was_compacted(add, number := number_of(db, counter)):
             shrunk.add(counter)
         elif there is None:
             db.execute("INSERT INTO shards (counter, shard, count) VALUES (?, ?, ?)", (counter, shard, delta))
@@ -267,7 +268,7 @@ def _raise_shards(db: sqlite3.Connection, counter: str, num_shards: int) -> None
     )
 
 
-def _sweep(db: sqlite3.Connection, now: int, limit: int) -> int:
+def _sweep(db: sqlite3.Connection, now: StoreMillis, limit: int) -> int:
     """Messages do not expire in this broker, so the receipts that they may meet must stay: their own, and those of the
     ids in them. No receipt is deleted that lived when the oldest message in the file was accepted.
     """

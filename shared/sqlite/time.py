@@ -8,6 +8,7 @@ longer by as much. No wall clock is ever read.
 import sqlite3
 from typing import Final
 
+from shared.model.times import NEVER, StoreMillis
 from shared.runtime.clock import Clock
 from shared.sqlite.database import Database, translate
 
@@ -23,10 +24,10 @@ class FileTime:
         self._database = database
         self._reader: sqlite3.Connection | None = None
         self._clock = clock
-        self._last = 0, clock.monotonic()
+        self._last = NEVER, clock.monotonic()
 
-    def now(self) -> int:
-        """The time in milliseconds. Call it outside of a write."""
+    def now(self) -> StoreMillis:
+        """The time. Call it outside of a write."""
         try:
             if self._reader is None:  # made late, since writes need none
                 self._reader = self._database.reader()
@@ -34,7 +35,7 @@ class FileTime:
         except sqlite3.Error as error:
             raise translate(error, self._database.path) from error
 
-    def inside(self, db: sqlite3.Connection) -> int:
+    def inside(self, db: sqlite3.Connection) -> StoreMillis:
         """The time within a write, whose transaction keeps other processes from writing."""
         return self._pass(db.execute(READ).fetchone()[0])
 
@@ -45,8 +46,8 @@ class FileTime:
         if now > stored + KEPT:
             db.execute("UPDATE store SET now = ?", (now,))
 
-    def _pass(self, stored: int) -> int:
+    def _pass(self, stored: int) -> StoreMillis:
         boot, (seen, at) = self._clock.monotonic(), self._last
-        now = max(int(stored), seen + int((boot - at) * 1000))
+        now = StoreMillis(max(int(stored), seen + int((boot - at) * 1000)))
         self._last = now, boot
         return now

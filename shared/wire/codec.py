@@ -6,6 +6,7 @@ import orjson
 
 from shared.model.envelope import Envelope, divided
 from shared.model.errors import NewerError, UnreadableError
+from shared.model.times import BrokerMillis, WallMillis
 from shared.model.words import (
     MAX_ID_BYTES,
     MAX_SUM,
@@ -25,7 +26,7 @@ OURS: Final = "countersink."
 ATTEMPT: Final = "ce-attempt"
 MOST_INCREMENTS: Final = 2**40
 """Increments in one envelope. The tally of a commit with many such envelopes still fits into int64."""
-LAST_INSTANT: Final = 253_402_300_799_999
+LAST_DATE: Final = 253_402_300_799_999
 """The end of the year 9999 in ms since 1970: the last date that can be shown."""
 
 
@@ -91,7 +92,7 @@ def increments_of(message: Message) -> int:
     if message.increments is not None:
         return message.increments
     try:
-        return sum(envelope.increments for envelope in decode(Delivery("", message, "", 0), ""))
+        return sum(envelope.increments for envelope in decode(Delivery("", message, "", BrokerMillis(0)), ""))
     except (UnreadableError, NewerError):
         return 0
 
@@ -172,8 +173,8 @@ def _counts(counts: Any, sums: dict[str, int]) -> dict[str, int]:
     return counts
 
 
-def _created(value: Any) -> int:
-    if type(value) is not int or not 0 <= value <= LAST_INSTANT:
+def _created(value: Any) -> WallMillis:
+    if type(value) is not int or not 0 <= value <= LAST_DATE:
         raise UnreadableError("'created' must be milliseconds since 1970, and before the year 10000")
     return value
 

@@ -42,9 +42,10 @@ def store_of(settings: Settings, clock: Clock, environment: Mapping[str, str]) -
         from shared.google.datastore.fleet import DatastoreFleetBook  # noqa: PLC0415
         from shared.google.datastore.jobs import DatastoreJobs  # noqa: PLC0415
         from shared.google.datastore.store import DatastoreStore  # noqa: PLC0415
+        from shared.google.datastore.time import millis  # noqa: PLC0415
     client = DatastoreClient(place.project, place.database, clock, environment)
     store = DatastoreStore(client, place, clock)
-    told = ToldClock(clock, lambda: client.time.bound(clock.monotonic()) // 1_000)
+    told = ToldClock(clock, lambda: millis(client.time.bound(clock.monotonic())))
     book = DatastoreFleetBook(client, place, clock)
     return Stored(store, DatastoreJobs(client, place, store), book, client.close, told)
 

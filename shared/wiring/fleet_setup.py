@@ -9,6 +9,7 @@ from typing import Final
 from shared.config.findings import OK, WARN, Finding
 from shared.model.errors import SettingsError, TransientError
 from shared.model.fleet import LOOK_EVERY, Fleet, Record
+from shared.model.times import StoreMillis
 from shared.ports.fleet import FleetBook
 
 _PART: Final = "fleet"
@@ -52,7 +53,7 @@ class FleetSetup:
         """
         before: dict[str, Record] = {}
 
-        def strike(fleet: Fleet, now: int) -> Fleet:
+        def strike(fleet: Fleet, now: StoreMillis) -> Fleet:
             before.clear()
             apart = fleet.apart().items()
             before.update({name: one for name, one in apart if which is None or which in {name, one.spool} - {""}})

@@ -18,8 +18,9 @@ from countersink.commands.audit_ledger import Ledger, Line
 from shared.memory.store import MemoryStore
 from shared.model import notes
 from shared.model.receipts import DAY, HOUR, lifetime
+from shared.model.times import NEVER, Instant, Millis, StoreMillis, WallSeconds
 from shared.model.words import Balance, Commit, Receipt, Tally
-from shared.ports.books import Config, Kept, Shard
+from shared.ports.books import Config, Shard, StoredReceipt
 from shared.runtime.clock import ManualClock
 from tests.cli.running import Done, make_file, run
 
@@ -197,18 +198,25 @@ def test_between_a_commit_and_its_acks_so_much_may_be_missing(pending: int, drif
 async def test_by_a_clock_that_is_behind_nothing_is_judged_that_may_have_expired(behind: float) -> None:
     clock = ManualClock()
     store = MemoryStore(clock)
-    longest = lifetime(8 * DAY, of_client=True)
-    await store.apply(Commit((Receipt("k", int(clock.now() * 1_000) + longest),), ()))
+    longest = lifetime(Millis(8 * DAY), of_client=True)
+    await store.apply(Commit((Receipt("k", StoreMillis(int(clock.now() * 1_000) + longest)),), ()))
     right = clock.now() - (9 * DAY - HOUR) / 1_000
     parts: Any = SimpleNamespace(clock=ManualClock(clock.now() - behind), store=store)
-    assert await _horizon(parts, lifetime(8 * DAY, of_client=False)) == right
+    assert await _horizon(parts, lifetime(Millis(8 * DAY), of_client=False)) == right
 
 
 def test_writes_of_others_are_known_by_their_time() -> None:
     """As far as the receipts of that time must still be there."""
     with closing(Ledger((), written_since=10)) as ledger:
         (note,) = notes.written([""], "c", Tally(), {"ours": 1})
-        ledger.take_receipts([Kept(Receipt("k", 0, "applied", note), 11), Kept(Receipt("l", 0), 12)])
-        ledger.take_configs([Config(name, 1, 0, 1.0) for name in ("ours", "theirs", "old")])
-        ledger.take_shards([Shard("ours", 0, 1, 11), Shard("theirs", 0, 1, 12), Shard("old", 0, 1, 9)])
+        ledger.take_receipts(
+            [
+                StoredReceipt(Receipt("k", NEVER, "applied", note), Instant(11)),
+                StoredReceipt(Receipt("l", NEVER), Instant(12)),
+            ]
+        )
+        ledger.take_configs([Config(name, 1, 0, WallSeconds(1.0)) for name in ("ours", "theirs", "old")])
+        ledger.take_shards(
+            [Shard("ours", 0, 1, Instant(11)), Shard("theirs", 0, 1, Instant(12)), Shard("old", 0, 1, Instant(9))]
+        )
         assert {line.counter: line.others for line in ledger.lines()} == {"ours": False, "theirs": True, "old": False}

@@ -18,6 +18,7 @@ from shared.config.settings import Settings
 from shared.memory.overlay import ProcessOverlay
 from shared.model.envelope import Envelope
 from shared.model.receipts import key_of_envelope
+from shared.model.times import Instant, StoreMillis
 from shared.model.words import Balance, Commit, Entry, Increment, Message, Receipt
 from shared.runtime.clock import SystemClock
 from shared.runtime.supervise import Stop
@@ -198,7 +199,7 @@ async def test_what_is_dropped_leaves_an_overlay_that_is_apart_before_the_letter
         left: list[Entry] = []
         ack = desk.letters.ack
 
-        async def look(tokens: Sequence[str], floor: int) -> None:
+        async def look(tokens: Sequence[str], floor: Instant) -> None:
             left.extend((await overlay.view(["poison"]))["poison"].entries)
             await ack(tokens, floor)
 
@@ -220,7 +221,7 @@ async def test_what_was_counted_before_is_not_said_to_be_given_up(folder: Path) 
     """A replay counted it, and was killed before it forgot the letter."""
     execute(folder, "DROP TRIGGER rule")
     async with opened(folder) as parts:
-        floor = await parts.store.apply(Commit((), (), (Receipt(key_of_envelope("p-1"), 1 << 60),)))
+        floor = await parts.store.apply(Commit((), (), (Receipt(key_of_envelope("p-1"), StoreMillis(1 << 60)),)))
         assert dlq(folder, "drop", "p-1").out.endswith("  removed; nothing was left to drop\n")
         assert (await parts.overlay.view(["a"]))["a"].floor >= floor
 

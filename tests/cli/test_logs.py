@@ -4,13 +4,13 @@ import logging
 
 import pytest
 
-from countersink.process.logs import KINDS, MOST, SPELL, Calm
+from countersink.process.logs import KINDS, MOST, SPELL, RepeatLimit
 
 
 class Logged:
     def __init__(self) -> None:
         self.now = 0.0
-        self.calm = Calm(lambda: self.now)
+        self.calm = RepeatLimit(lambda: self.now)
 
     def say(self, said: str, *about: object, level: int = logging.WARNING, name: str = "flusher") -> str | None:
         record = logging.LogRecord(name, level, "", 0, said, about, None)

@@ -16,6 +16,7 @@ from shared.config.findings import FAIL, OK, WARN, of_clock, too_long
 from shared.config.settings import Settings
 from shared.model.jobs import Job
 from shared.model.receipts import lifetime
+from shared.model.times import Millis, StoreMillis
 from shared.runtime.clock import SystemClock
 from shared.sqlite import setup
 from shared.sqlite.database import Database
@@ -26,7 +27,7 @@ from shared.wiring.doctor import setups
 from tests.cli.running import COUNTERSINK, Done, environment, make_file, run
 
 HOUR = 3_600_000
-LONGEST = lifetime(Settings().retention * 1_000, of_client=True)
+LONGEST = lifetime(Millis(Settings().retention * 1_000), of_client=True)
 
 
 def doctor(folder: Path, **settings: str) -> Done:
@@ -195,7 +196,7 @@ async def test_a_sweep_forgets_jobs_of_long_ago(tmp_path: Path, monkeypatch: pyt
     database = Database(file)
     jobs = SqliteJobs(database)
     for number, expires in enumerate((1_000, 2**42)):
-        await jobs.create(Job(f"j{number}", "add", "", 1, 0, expires))
+        await jobs.create(Job(f"j{number}", "add", "", 1, 0, StoreMillis(expires)))
     monkeypatch.chdir(tmp_path)
     await commands._sweep(Namespace())
     assert [await jobs.get(f"j{number}") is None for number in range(2)] == [True, False]

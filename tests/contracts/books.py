@@ -4,8 +4,9 @@ from collections.abc import AsyncIterator, Sequence
 from typing import TypeVar
 
 from shared.model import notes
+from shared.model.times import StoreMillis
 from shared.model.words import Commit, Receipt, ShardAdd, Tally
-from shared.ports.books import Config, Kept, Shard
+from shared.ports.books import Config, Shard, StoredReceipt
 from shared.ports.store import Store
 from tests.contracts.store import LATER, commit
 
@@ -16,12 +17,12 @@ async def of(pages: AsyncIterator[Sequence[T]]) -> list[T]:
     return [one async for page in pages for one in page]
 
 
-async def books(store: Store) -> tuple[list[Kept], list[Config], list[Shard]]:
+async def books(store: Store) -> tuple[list[StoredReceipt], list[Config], list[Shard]]:
     async with store.books() as opened:
         return await of(opened.receipts()), await of(opened.configs()), await of(opened.shards())
 
 
-def noted(counter: str, delta: int, key: str, expires: int = LATER, shard: int = 0) -> Commit:
+def noted(counter: str, delta: int, key: str, expires: StoreMillis = LATER, shard: int = 0) -> Commit:
     (note,) = notes.written([""], key, Tally(applied=1), {counter: delta})
     return Commit((Receipt(key, expires, "applied", note),), (ShardAdd(counter, shard, delta, shard + 1),))
 
@@ -85,10 +86,10 @@ class BooksContract:
 
     async def test_what_swept_receipts_said_is_carried_on_or_said_to_be_missing(self, store: Store) -> None:
         for number in range(6):
-            await store.apply(noted("a", -(2**61), f"old{number}", 1_000, number))
-            await store.apply(noted("b", 2**40 + number, f"older{number}", 1_000))
+            await store.apply(noted("a", -(2**61), f"old{number}", StoreMillis(1_000), number))
+            await store.apply(noted("b", 2**40 + number, f"older{number}", StoreMillis(1_000)))
             if number % 2:
-                while await store.sweep(2_000, 3):
+                while await store.sweep(StoreMillis(2_000), 3):
                     pass
         kept, configs, shards = await books(store)
         assert kept == []

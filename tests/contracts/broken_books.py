@@ -5,30 +5,31 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 
 from shared.memory.store import MemoryBooks, MemoryStore
+from shared.model.times import Instant, StoreMillis
 from shared.model.words import Commit
-from shared.ports.books import Config, Kept, Shard
+from shared.ports.books import Config, Shard, StoredReceipt
 
 
 class ForgetsNotes(MemoryStore):
-    async def apply(self, commit: Commit) -> int:
+    async def apply(self, commit: Commit) -> Instant:
         return await super().apply(replace(commit, receipts=tuple(one._replace(note=b"") for one in commit.receipts)))
 
 
 class CutsLongNotes(MemoryStore):
-    async def apply(self, commit: Commit) -> int:
+    async def apply(self, commit: Commit) -> Instant:
         cut = tuple(one._replace(note=one.note[:60_000]) for one in commit.receipts)
         return await super().apply(replace(commit, receipts=cut))
 
 
 class CarriesNothing(MemoryStore):
-    async def sweep(self, now: int, limit: int) -> int:
+    async def sweep(self, now: StoreMillis, limit: int) -> int:
         carried, swept = self._carried, await super().sweep(now, limit)
         self._carried = carried
         return swept
 
 
 class CarriesInInt64(MemoryStore):
-    async def sweep(self, now: int, limit: int) -> int:
+    async def sweep(self, now: StoreMillis, limit: int) -> int:
         swept = await super().sweep(now, limit)
         self._carried = {name: (held + 2**63) % 2**64 - 2**63 for name, held in self._carried.items()}
         return swept
@@ -88,7 +89,7 @@ class _Torn(MemoryBooks):
     def __init__(self, store: MemoryStore) -> None:
         self._store = store
 
-    async def receipts(self) -> AsyncIterator[Sequence[Kept]]:
+    async def receipts(self) -> AsyncIterator[Sequence[StoredReceipt]]:
         async with MemoryStore.books(self._store) as now:
             yield now._receipts
 

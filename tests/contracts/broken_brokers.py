@@ -6,6 +6,7 @@ from typing import Any
 
 from shared.memory.broker import MemoryBroker
 from shared.model.errors import OverloadedError
+from shared.model.times import BEGINNING, BrokerMillis, Instant
 from shared.model.words import Delivery, Message
 from shared.ports.broker import Check, at_any_time
 
@@ -46,7 +47,7 @@ class IgnoresTheLimit(MemoryBroker):
 
 
 class AcksAllOfAPull(MemoryBroker):
-    async def ack(self, tokens: Sequence[str], floor: int) -> None:
+    async def ack(self, tokens: Sequence[str], floor: Instant) -> None:
         await super().ack([f"{n}.{held.attempt}" for n, held in self._messages.items() if held.until > 0], floor)
 
 
@@ -62,7 +63,7 @@ class KeepsWhatIsGivenBack(MemoryBroker):
 
 class BuriesNothing(MemoryBroker):
     async def bury(self, delivery: Delivery, reason: str) -> None:
-        await self.ack([delivery.token], 0)
+        await self.ack([delivery.token], BEGINNING)
 
 
 class TakesTooMuch(MemoryBroker):
@@ -103,7 +104,7 @@ class NeverWaits(MemoryBroker):
 
 
 class SpoilsTheAckOfOthers(MemoryBroker):
-    async def ack(self, tokens: Sequence[str], floor: int) -> None:
+    async def ack(self, tokens: Sequence[str], floor: Instant) -> None:
         if all(self._leased(token) for token in tokens):
             await super().ack(tokens, floor)
 
@@ -162,7 +163,7 @@ class ReusesIds(MemoryBroker):
 
 class PublishedWhenPulled(MemoryBroker):
     async def pull(self, limit: int, max_bytes: int, wait: float) -> Sequence[Delivery]:
-        now = int(self._clock.now() * 1000)
+        now = BrokerMillis(int(self._clock.now() * 1000))
         return [replace(held, published=now) for held in await super().pull(limit, max_bytes, wait)]
 
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from shared.memory.store import MemoryStore
 from shared.model.errors import CrowdedError
+from shared.model.times import Instant
 from shared.model.words import Commit, Guard, Receipt
 
 
@@ -64,14 +65,14 @@ class ReceiptOfNothing(MemoryStore):
 
 
 class MakesAnewWhatWent(MemoryStore):
-    async def apply(self, commit: Commit) -> int:
+    async def apply(self, commit: Commit) -> Instant:
         return await super().apply(replace(commit, adds=tuple(add._replace(known=0) for add in commit.adds)))
 
 
 class MakesAnewOutOfSight(MemoryStore):
     """What is added to it, nobody reads."""
 
-    async def apply(self, commit: Commit) -> int:
+    async def apply(self, commit: Commit) -> Instant:
         configs = self._configs
         time = await super().apply(replace(commit, adds=tuple(add._replace(known=0) for add in commit.adds)))
         self._configs = self._configs | configs
@@ -81,7 +82,7 @@ class MakesAnewOutOfSight(MemoryStore):
 class TellsWhoMakesItAnew(MemoryStore):
     """Whoever removes a counter makes those wait for ever who believe in it."""
 
-    async def apply(self, commit: Commit) -> int:
+    async def apply(self, commit: Commit) -> Instant:
         configs = self._configs
         self._configs = {add.counter: 1 for add in commit.adds if add.known > 1} | configs
         try:
@@ -92,7 +93,7 @@ class TellsWhoMakesItAnew(MemoryStore):
 
 
 class BringsTheOthersBack(MemoryStore):
-    async def apply(self, commit: Commit) -> int:
+    async def apply(self, commit: Commit) -> Instant:
         new = {add for add in commit.adds if (add.counter, add.shard) not in self._shards}
         time = await super().apply(commit)
         for add in new:

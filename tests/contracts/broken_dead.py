@@ -5,6 +5,7 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 
 from shared.memory.store import MemorySnapshot, MemoryStore
+from shared.model.times import Instant, StoreMillis
 from shared.model.words import DEAD, Commit, Receipt, Total
 
 
@@ -55,7 +56,7 @@ class AsksForNoIds(MemoryStore):
 class MarksInACommitOfItsOwn(MemoryStore):
     """Between the two a snapshot finds nothing."""
 
-    async def apply(self, commit: Commit) -> int:
+    async def apply(self, commit: Commit) -> Instant:
         bare = tuple(one._replace(counters=(), body=b"") for one in commit.receipts)
         time = await super().apply(replace(commit, receipts=bare))
         if bare != commit.receipts:
@@ -64,14 +65,14 @@ class MarksInACommitOfItsOwn(MemoryStore):
 
 
 class LetsTheDeadExpire(MemoryStore):
-    async def sweep(self, now: int, limit: int) -> int:
+    async def sweep(self, now: StoreMillis, limit: int) -> int:
         self._receipts = {key: one for key, one in self._receipts.items() if one.expires}
         self._bodies = {}
         return await super().sweep(now, limit)
 
 
 class KeepsTheBodyOfWhatIsReplayed(MemoryStore):
-    async def apply(self, commit: Commit) -> int:
+    async def apply(self, commit: Commit) -> Instant:
         before = self._bodies
         time = await super().apply(commit)
         self._bodies = before | self._bodies
@@ -79,20 +80,20 @@ class KeepsTheBodyOfWhatIsReplayed(MemoryStore):
 
 
 class FindsOnlyTheFirstCounter(MemoryStore):
-    async def apply(self, commit: Commit) -> int:
+    async def apply(self, commit: Commit) -> Instant:
         time = await super().apply(commit)
         self._bodies = {key: one._replace(counters=one.counters[:1]) for key, one in self._bodies.items()}
         return time
 
 
 class LosesABodyThatComesLater(MemoryStore):
-    async def apply(self, commit: Commit) -> int:
+    async def apply(self, commit: Commit) -> Instant:
         bare = tuple(r._replace(counters=(), body=b"") if r.state == DEAD else r for r in commit.revived)
         return await super().apply(replace(commit, revived=bare))
 
 
 class BuriesWhatIsApplied(MemoryStore):
-    async def apply(self, commit: Commit) -> int:
+    async def apply(self, commit: Commit) -> Instant:
         dead = {one.key for one in commit.receipts if one.body}
         self._receipts = {key: one for key, one in self._receipts.items() if key not in dead}
         return await super().apply(commit)
@@ -111,7 +112,7 @@ class HandsOutTheLastAgain(MemoryStore):
 class CountsABurialAsASet(MemoryStore):
     """Each makes the sets under way begin anew."""
 
-    async def apply(self, commit: Commit) -> int:
+    async def apply(self, commit: Commit) -> Instant:
         time = await super().apply(commit)
         for one in commit.receipts:
             for counter in one.counters:

@@ -7,11 +7,12 @@ from dataclasses import replace
 
 from shared.memory.store import MemorySnapshot, MemoryStore
 from shared.model.errors import ChangedError
+from shared.model.times import Instant
 from shared.model.words import Commit, Guard
 
 
 class ChecksNoGuard(MemoryStore):
-    async def apply(self, commit: Commit) -> int:
+    async def apply(self, commit: Commit) -> Instant:
         if commit.guard is not None:
             counter, guard = commit.guard
             seen = self._guards.get(counter, Guard()).version
@@ -20,7 +21,7 @@ class ChecksNoGuard(MemoryStore):
 
 
 class LeavesGuards(MemoryStore):
-    async def apply(self, commit: Commit) -> int:
+    async def apply(self, commit: Commit) -> Instant:
         guards = self._guards
         time = await super().apply(commit)
         self._guards = guards
@@ -28,7 +29,7 @@ class LeavesGuards(MemoryStore):
 
 
 class AppliesBeforeItLooks(MemoryStore):
-    async def apply(self, commit: Commit) -> int:
+    async def apply(self, commit: Commit) -> Instant:
         try:
             return await super().apply(commit)
         except ChangedError:
@@ -37,7 +38,7 @@ class AppliesBeforeItLooks(MemoryStore):
 
 
 class LeavesTheReceipt(MemoryStore):
-    async def apply(self, commit: Commit) -> int:
+    async def apply(self, commit: Commit) -> Instant:
         try:
             return await super().apply(commit)
         except ChangedError:
@@ -46,7 +47,7 @@ class LeavesTheReceipt(MemoryStore):
 
 
 class KeepsTheFirstMark(MemoryStore):
-    async def apply(self, commit: Commit) -> int:
+    async def apply(self, commit: Commit) -> Instant:
         before = self._guards
         time = await super().apply(commit)
         if commit.guard is not None and (old := before.get(commit.guard[0])):
@@ -56,7 +57,7 @@ class KeepsTheFirstMark(MemoryStore):
 
 
 class OneGuardForAll(MemoryStore):
-    async def apply(self, commit: Commit) -> int:
+    async def apply(self, commit: Commit) -> Instant:
         time = await super().apply(commit)
         if commit.guard is not None:
             self._guards = self._guards | {"c": self._guards[commit.guard[0]]}
@@ -66,7 +67,7 @@ class OneGuardForAll(MemoryStore):
 class GuardsIncrements(MemoryStore):
     """Whoever adds to a counter disturbs those who set it."""
 
-    async def apply(self, commit: Commit) -> int:
+    async def apply(self, commit: Commit) -> Instant:
         time = await super().apply(commit)
         for add in commit.adds:
             if add.counter in self._guards:
@@ -76,7 +77,7 @@ class GuardsIncrements(MemoryStore):
 
 
 class SkipsWhatChangesNothing(MemoryStore):
-    async def apply(self, commit: Commit) -> int:
+    async def apply(self, commit: Commit) -> Instant:
         return await super().apply(commit if commit.adds else replace(commit, guard=None))
 
 

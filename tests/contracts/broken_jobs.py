@@ -5,6 +5,7 @@ from dataclasses import replace
 
 from shared.memory.jobs import MemoryJobs, MemoryTasks
 from shared.model.jobs import Done, Job, JobState, Task
+from shared.model.times import StoreMillis, WallMillis
 from shared.ports.jobs import Lease
 
 
@@ -87,13 +88,13 @@ class MixesJobs(MemoryJobs):
 
 
 class EndsAgain(MemoryJobs):
-    async def end(self, job: str, state: str, when: int, why: str = "") -> None:
+    async def end(self, job: str, state: str, when: WallMillis, why: str = "") -> None:
         if job in self._jobs:
             self._jobs[job] = replace(self._jobs[job], state=state, finished=when, why=why)
 
 
 class EndsWhatIsNotThere(MemoryJobs):
-    async def end(self, job: str, state: str, when: int, why: str = "") -> None:
+    async def end(self, job: str, state: str, when: WallMillis, why: str = "") -> None:
         self._jobs.setdefault(job, JobState(Job(job, "add", ""), 0))
         await super().end(job, state, when, why)
 
@@ -126,14 +127,14 @@ class CutsChunks(MemoryJobs):
 
 
 class SweepsAll(MemoryJobs):
-    async def sweep(self, now: int, limit: int) -> int:
-        return await super().sweep(2**60, limit)
+    async def sweep(self, now: StoreMillis, limit: int) -> int:
+        return await super().sweep(StoreMillis(2**60), limit)
 
 
 class SweepsSilently(MemoryJobs):
     """Half of an export is told as all of it."""
 
-    async def sweep(self, now: int, limit: int) -> int:
+    async def sweep(self, now: StoreMillis, limit: int) -> int:
         before = dict(self._jobs)
         count = await super().sweep(now, limit)
         self._jobs = {id_: before[id_] for id_ in self._jobs}
@@ -141,7 +142,7 @@ class SweepsSilently(MemoryJobs):
 
 
 class SweepsJobsAlone(MemoryJobs):
-    async def sweep(self, now: int, limit: int) -> int:
+    async def sweep(self, now: StoreMillis, limit: int) -> int:
         gone = [id_ for id_, standing in self._jobs.items() if standing.job.expires < now]
         for id_ in gone:
             del self._jobs[id_]
@@ -149,7 +150,7 @@ class SweepsJobsAlone(MemoryJobs):
 
 
 class SweepsTasksAlone(MemoryJobs):
-    async def sweep(self, now: int, limit: int) -> int:
+    async def sweep(self, now: StoreMillis, limit: int) -> int:
         jobs = dict(self._jobs)
         count = await super().sweep(now, limit)
         gone = len(jobs) - len(self._jobs)

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from shared.memory.letters import MemoryDeadLetters
+from shared.model.times import BEGINNING, BrokerMillis, Instant
 from shared.model.words import Delivery, Letter
 
 
@@ -26,7 +27,7 @@ class HandsOutAgain(MemoryDeadLetters):
 class ConsumesWhatItLists(MemoryDeadLetters):
     async def pull(self, limit: int, max_bytes: int) -> Sequence[Letter]:
         found = await super().pull(limit, max_bytes)
-        await self.ack([letter.delivery.token for letter in found], 0)
+        await self.ack([letter.delivery.token for letter in found], BEGINNING)
         return found
 
 
@@ -47,38 +48,38 @@ class StopsEarly(MemoryDeadLetters):
 
 
 class ForgetsNothing(MemoryDeadLetters):
-    async def ack(self, tokens: Sequence[str], floor: int) -> None:
+    async def ack(self, tokens: Sequence[str], floor: Instant) -> None:
         return
 
 
 class ForgetsAll(MemoryDeadLetters):
-    async def ack(self, tokens: Sequence[str], floor: int) -> None:
+    async def ack(self, tokens: Sequence[str], floor: Instant) -> None:
         await super().ack([str(number) for number, _ in self._broker.letters(0)], floor)
 
 
 class ForgetsTheLiving(MemoryDeadLetters):
-    async def ack(self, tokens: Sequence[str], floor: int) -> None:
+    async def ack(self, tokens: Sequence[str], floor: Instant) -> None:
         for held in self._broker._messages.values():
             held.buried = held.buried or "because"
         await super().ack([*map(str, self._broker._messages)], floor)
 
 
 class ForgetsWithoutAFloor(MemoryDeadLetters):
-    async def ack(self, tokens: Sequence[str], floor: int) -> None:
-        await super().ack(tokens, 0)
+    async def ack(self, tokens: Sequence[str], floor: Instant) -> None:
+        await super().ack(tokens, BEGINNING)
 
 
 class ForgetsTheEntryAgain(MemoryDeadLetters):
-    async def ack(self, tokens: Sequence[str], floor: int) -> None:
+    async def ack(self, tokens: Sequence[str], floor: Instant) -> None:
         pending = self._broker.pending
         gone = [token for token in tokens if not self._broker._is_buried(int(token))]
         await super().ack(tokens, floor)
         if gone:
-            pending.remove([*pending._messages], floor)
+            pending.settle([*pending._messages], floor)
 
 
 class KeepsTheEntry(MemoryDeadLetters):
-    async def ack(self, tokens: Sequence[str], floor: int) -> None:
+    async def ack(self, tokens: Sequence[str], floor: Instant) -> None:
         pending, self._broker.pending = self._broker.pending, type(self._broker.pending)()
         await super().ack(tokens, floor)
         self._broker.pending = pending
@@ -96,7 +97,7 @@ class DigsUp(MemoryDeadLetters):
 
 class DropsWhatIsStillDead(MemoryDeadLetters):
     async def bury(self, delivery: Delivery, reason: str) -> None:
-        await self.ack([delivery.token], 0)
+        await self.ack([delivery.token], BEGINNING)
 
 
 class BuriesWhatIsGone(MemoryDeadLetters):
@@ -107,7 +108,7 @@ class BuriesWhatIsGone(MemoryDeadLetters):
 class MakesUpTimes(MemoryDeadLetters):
     async def pull(self, limit: int, max_bytes: int) -> Sequence[Letter]:
         found = await super().pull(limit, max_bytes)
-        return [replace(one, delivery=replace(one.delivery, published=1)) for one in found]
+        return [replace(one, delivery=replace(one.delivery, published=BrokerMillis(1))) for one in found]
 
 
 class MakesUpIds(MemoryDeadLetters):

@@ -8,6 +8,7 @@ from dataclasses import replace
 from shared.memory.broker import MemoryBroker, MemoryOverlay
 from shared.memory.overlay import ProcessOverlay
 from shared.model.envelope import Envelope
+from shared.model.times import BEGINNING, Instant
 from shared.model.words import Delivery, Message, View
 from shared.ports.broker import Check, at_any_time
 
@@ -15,35 +16,35 @@ from shared.ports.broker import Check, at_any_time
 class DropsTooEarly(MemoryBroker):
     async def pull(self, limit: int, max_bytes: int, wait: float) -> Sequence[Delivery]:
         held = await super().pull(limit, max_bytes, wait)
-        self.pending.remove([int(delivery.message_id) for delivery in held], 0)
+        self.pending.settle([int(delivery.message_id) for delivery in held], BEGINNING)
         return held
 
 
 class DropsTooLate(MemoryBroker):
-    async def ack(self, tokens: Sequence[str], floor: int) -> None:
+    async def ack(self, tokens: Sequence[str], floor: Instant) -> None:
         pending, self.pending = self.pending, type(self.pending)()
         await super().ack(tokens, floor)
         self.pending = pending
 
 
 class LeavesTheFloor(MemoryBroker):
-    async def ack(self, tokens: Sequence[str], floor: int) -> None:
-        await super().ack(tokens, 0)
+    async def ack(self, tokens: Sequence[str], floor: Instant) -> None:
+        await super().ack(tokens, BEGINNING)
 
 
 class DropsWhatIsBuried(MemoryBroker):
     async def bury(self, delivery: Delivery, reason: str) -> None:
         await super().bury(delivery, reason)
-        self.pending.remove([int(delivery.message_id)], 0)
+        self.pending.settle([int(delivery.message_id)], BEGINNING)
 
 
 class RaisesNoFloor(MemoryOverlay):
-    async def raise_floor(self, counter: str, time: int) -> None:
+    async def raise_floor(self, counter: str, time: Instant) -> None:
         """Only who asks would know."""
 
 
 class RaisesItHere(MemoryOverlay):
-    async def raise_floor(self, counter: str, time: int) -> None:
+    async def raise_floor(self, counter: str, time: Instant) -> None:
         self.__dict__.setdefault("own", {})[counter] = time
 
     async def view(self, counters: Sequence[str]) -> Mapping[str, View]:
@@ -67,7 +68,7 @@ class OneVersion(MemoryOverlay):
 
 
 class FallingFloor(MemoryBroker):
-    async def ack(self, tokens: Sequence[str], floor: int) -> None:
+    async def ack(self, tokens: Sequence[str], floor: Instant) -> None:
         await super().ack(tokens, floor)
         self.pending._floor = floor
         self.pending._floors.clear()
@@ -75,29 +76,29 @@ class FallingFloor(MemoryBroker):
 
 
 class DropsOnAStaleAck(MemoryBroker):
-    async def ack(self, tokens: Sequence[str], floor: int) -> None:
+    async def ack(self, tokens: Sequence[str], floor: Instant) -> None:
         await super().ack(tokens, floor)
-        self.pending.remove([int(token.partition(".")[0]) for token in tokens], floor)
+        self.pending.settle([int(token.partition(".")[0]) for token in tokens], floor)
 
 
 class DropsWhatIsGivenBack(MemoryBroker):
     async def give_back(self, tokens: Sequence[str]) -> None:
         await super().give_back(tokens)
-        self.pending.remove([int(token.partition(".")[0]) for token in tokens], 0)
+        self.pending.settle([int(token.partition(".")[0]) for token in tokens], BEGINNING)
 
 
 class ForgetsForeignMessages(MemoryBroker):
     async def publish(self, messages: Sequence[Message], check: Check = at_any_time) -> None:
         await super().publish(messages, check)
         foreign = [number for number, held in self._messages.items() if "ce-type" not in held.message.attributes]
-        self.pending.remove(foreign, 0)
+        self.pending.settle(foreign, BEGINNING)
 
 
 class ChokesOnRubbish(MemoryBroker):
     async def publish(self, messages: Sequence[Message], check: Check = at_any_time) -> None:
         await super().publish([message for message in messages if message.data != b"rubbish"])
         if any(message.data == b"rubbish" for message in messages):
-            self.pending.remove([*self.pending._messages], 0)
+            self.pending.settle([*self.pending._messages], BEGINNING)
 
 
 class SaysItIsNotExact(MemoryOverlay):
@@ -219,39 +220,39 @@ class NotLateWhenAnew(ProcessOverlay):
 
 
 class SettlesWithoutAFloor(ProcessOverlay):
-    async def settle(self, applied: Collection[str], time: int) -> None:
-        await super().settle(applied, 0)
+    async def settle(self, settled: Collection[str], time: Instant) -> None:
+        await super().settle(settled, BEGINNING)
 
 
 class RaisesNothing(ProcessOverlay):
-    async def raise_floor(self, counter: str, time: int) -> None:
+    async def raise_floor(self, counter: str, time: Instant) -> None:
         """Nothing."""
 
 
 class RaisesAllFloors(ProcessOverlay):
-    async def raise_floor(self, counter: str, time: int) -> None:
-        self._pending.remove([-1], time)
+    async def raise_floor(self, counter: str, time: Instant) -> None:
+        self._pending.settle([-1], time)
 
 
 class SettlesAllFloors(ProcessOverlay):
-    async def settle(self, applied: Collection[str], time: int) -> None:
-        await super().settle(applied, time)
-        self._pending.remove([-1], time)
+    async def settle(self, settled: Collection[str], time: Instant) -> None:
+        await super().settle(settled, time)
+        self._pending.settle([-1], time)
 
 
 class LowersFloors(ProcessOverlay):
-    async def settle(self, applied: Collection[str], time: int) -> None:
+    async def settle(self, settled: Collection[str], time: Instant) -> None:
         self._pending._floors.clear()
         self._pending._views.clear()
-        await super().settle(applied, time)
+        await super().settle(settled, time)
 
 
 class SettlesTheFirst(ProcessOverlay):
-    async def settle(self, applied: Collection[str], time: int) -> None:
-        some = [number for key in applied for number in sorted(self._numbers.get(key, ()))[:1]]
+    async def settle(self, settled: Collection[str], time: Instant) -> None:
+        some = [number for key in settled for number in sorted(self._numbers.get(key, ()))[:1]]
         for number in some:
             self._unlist(number)
-        self._pending.remove(some, time)
+        self._pending.settle(some, time)
 
 
 class AlwaysUnsettled(ProcessOverlay):
@@ -267,8 +268,8 @@ class NeverUnsettled(ProcessOverlay):
 class RoundsFloors(ProcessOverlay):
     """As one whose numbers are floats."""
 
-    async def settle(self, applied: Collection[str], time: int) -> None:
-        await super().settle(applied, int(float(time)))
+    async def settle(self, settled: Collection[str], time: Instant) -> None:
+        await super().settle(settled, Instant(int(float(time))))
 
 
 class SaysExact(ProcessOverlay):

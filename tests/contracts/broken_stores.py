@@ -7,34 +7,35 @@ from dataclasses import replace
 
 from shared.memory.store import MemorySnapshot, MemoryStore
 from shared.model.errors import RefusedError
+from shared.model.times import BEGINNING, Instant, StoreMillis, WallSeconds
 from shared.model.words import Commit, Receipts, Total
 
 
 class AppliesWithoutReceipts(MemoryStore):
-    async def apply(self, commit: Commit) -> int:
+    async def apply(self, commit: Commit) -> Instant:
         return await super().apply(Commit((), commit.adds))
 
 
 class AppliesHalfOfACommit(MemoryStore):
-    async def apply(self, commit: Commit) -> int:
+    async def apply(self, commit: Commit) -> Instant:
         await super().apply(Commit((), commit.adds[:1]))
         return await super().apply(Commit(commit.receipts, commit.adds[1:]))
 
 
 class TakesDeadForApplied(MemoryStore):
-    async def apply(self, commit: Commit) -> int:
+    async def apply(self, commit: Commit) -> Instant:
         return await super().apply(Commit(tuple(r._replace(state="applied") for r in commit.receipts), commit.adds))
 
 
 class OverwritesReceipts(MemoryStore):
-    async def apply(self, commit: Commit) -> int:
+    async def apply(self, commit: Commit) -> Instant:
         for receipt in commit.receipts:
             self._receipts = {key: found for key, found in self._receipts.items() if key != receipt.key}
         return await super().apply(commit)
 
 
 class LosesUpdates(MemoryStore):
-    async def apply(self, commit: Commit) -> int:
+    async def apply(self, commit: Commit) -> Instant:
         shards = self._shards
         await asyncio.sleep(0)
         self._shards = shards
@@ -48,12 +49,12 @@ class LowersShards(MemoryStore):
 
 
 class HidesNewShards(MemoryStore):
-    async def apply(self, commit: Commit) -> int:
+    async def apply(self, commit: Commit) -> Instant:
         return await super().apply(replace(commit, adds=tuple(add._replace(num_shards=1) for add in commit.adds)))
 
 
 class FillsShards(MemoryStore):
-    async def apply(self, commit: Commit) -> int:
+    async def apply(self, commit: Commit) -> Instant:
         shards, self._shards = self._shards, {}
         time = await super().apply(commit)
         added, self._shards = self._shards, shards
@@ -64,7 +65,7 @@ class FillsShards(MemoryStore):
 
 class StandsStill(MemoryStore):
     async def receipts(self, keys: Collection[str]) -> Receipts:
-        return Receipts(0, (await super().receipts(keys)).found)
+        return Receipts(BEGINNING, (await super().receipts(keys)).found)
 
 
 class Tears(MemoryStore):
@@ -100,37 +101,37 @@ class SortsBackwards(MemoryStore):
 
 
 class SweepsAll(MemoryStore):
-    async def sweep(self, now: int, limit: int) -> int:
-        return await super().sweep(2**60, limit)
+    async def sweep(self, now: StoreMillis, limit: int) -> int:
+        return await super().sweep(StoreMillis(2**60), limit)
 
 
 class LeavesReceiptsOfAConflict(MemoryStore):
-    async def apply(self, commit: Commit) -> int:
+    async def apply(self, commit: Commit) -> Instant:
         for receipt in commit.receipts:
             await super().apply(Commit((receipt,), ()))
         return await super().apply(Commit((), commit.adds))
 
 
 class LowersShardsOnApply(MemoryStore):
-    async def apply(self, commit: Commit) -> int:
+    async def apply(self, commit: Commit) -> Instant:
         time = await super().apply(commit)
         self._configs = self._configs | {add.counter: add.num_shards for add in commit.adds}
         return time
 
 
 class MakesNoConfigForZero(MemoryStore):
-    async def apply(self, commit: Commit) -> int:
+    async def apply(self, commit: Commit) -> Instant:
         return await super().apply(replace(commit, adds=tuple(add for add in commit.adds if add.delta)))
 
 
 class WrapsAround(MemoryStore):
-    async def apply(self, commit: Commit) -> int:
+    async def apply(self, commit: Commit) -> Instant:
         adds = tuple(add._replace(delta=(add.delta + 2**63) % 2**64 - 2**63) for add in commit.adds)
         return await super().apply(replace(commit, adds=adds))
 
 
 class AppliesWhatItRefuses(MemoryStore):
-    async def apply(self, commit: Commit) -> int:
+    async def apply(self, commit: Commit) -> Instant:
         try:
             return await super().apply(commit)
         except RefusedError:
@@ -141,20 +142,20 @@ class AppliesWhatItRefuses(MemoryStore):
 class CountsAFullShardOfOthers(MemoryStore):
     """Applies what it can of a commit with a full shard."""
 
-    async def apply(self, commit: Commit) -> int:
+    async def apply(self, commit: Commit) -> Instant:
         for add in commit.adds[1:]:
             await super().apply(Commit((), (add,)))
         return await super().apply(Commit(commit.receipts, commit.adds[:1]))
 
 
 class TimeOfTheNextCommit(MemoryStore):
-    async def apply(self, commit: Commit) -> int:
-        return await super().apply(commit) + 1
+    async def apply(self, commit: Commit) -> Instant:
+        return Instant(await super().apply(commit) + 1)
 
 
 class TimeOfTheCommitBefore(MemoryStore):
-    async def apply(self, commit: Commit) -> int:
-        return await super().apply(commit) - 1
+    async def apply(self, commit: Commit) -> Instant:
+        return Instant(await super().apply(commit) - 1)
 
 
 class LooksBack(MemoryStore):
@@ -193,7 +194,7 @@ class InMilliseconds(MemoryStore):
     @asynccontextmanager
     async def snapshot(self) -> AsyncIterator[MemorySnapshot]:
         async with super().snapshot() as now:
-            now.as_of *= 1_000
+            now.as_of = WallSeconds(now.as_of * 1_000)
             yield now
 
 
@@ -238,13 +239,13 @@ class NamesTooMany(MemoryStore):
 
 
 class SweepsWithoutLimit(MemoryStore):
-    async def sweep(self, now: int, limit: int) -> int:
+    async def sweep(self, now: StoreMillis, limit: int) -> int:
         return await super().sweep(now, 10**6)
 
 
 class SweepsATickEarly(MemoryStore):
-    async def sweep(self, now: int, limit: int) -> int:
-        return await super().sweep(now + 1, limit)
+    async def sweep(self, now: StoreMillis, limit: int) -> int:
+        return await super().sweep(StoreMillis(now + 1), limit)
 
 
 class MakesUpShards(MemoryStore):

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import pytest
 
 from shared.model.errors import OverloadedError, StoodStillError
+from shared.model.times import Instant
 from shared.model.words import Delivery, Message
 from shared.ports.broker import Publisher, Subscription
 
@@ -132,7 +133,7 @@ class BrokerContract:
     async def test_published_is_when_it_was_published(self, broker: Broker) -> None:
         await broker.publisher.publish([message(1)])
         (first,) = await pull_all(broker.subscription, 1)
-        await broker.subscription.ack([first.token], floor=1)
+        await broker.subscription.ack([first.token], floor=Instant(1))
         await broker.lapse()
         await broker.publisher.publish([message(2)])
         (second,) = await pull_all(broker.subscription, 1)
@@ -145,7 +146,7 @@ class BrokerContract:
             await broker.publisher.publish([message(number)])
             (held,) = await pull_all(broker.subscription, 1)
             seen.add(held.message_id)
-            await broker.subscription.ack([held.token], floor=1)
+            await broker.subscription.ack([held.token], floor=Instant(1))
         assert len(seen) == 5
 
     async def test_equal_messages_are_two(self, broker: Broker) -> None:
@@ -156,7 +157,7 @@ class BrokerContract:
     async def test_what_is_acknowledged_never_comes_again(self, broker: Broker) -> None:
         await broker.publisher.publish([message(1), message(2)])
         held = await pull_all(broker.subscription, 2)
-        await broker.subscription.ack(tokens(held), floor=1)
+        await broker.subscription.ack(tokens(held), floor=Instant(1))
         await broker.lapse()
         assert await pull(broker.subscription) == []
 
@@ -181,7 +182,7 @@ class BrokerContract:
             while len(done) < 200:
                 held = await pull(subscription, limit=9, wait=0.01)
                 await subscription.give_back(tokens(held[keep:]))
-                await subscription.ack(tokens(held[:keep]), floor=1)
+                await subscription.ack(tokens(held[:keep]), floor=Instant(1))
                 done.extend(numbers(held[:keep]))
 
         async with asyncio.timeout(30):
@@ -198,7 +199,7 @@ class BrokerContract:
             await broker.tiny.publish([half, half])
         held = await pull_all(broker.subscription, 1)
         assert await pull(broker.subscription) == []
-        await broker.subscription.ack(tokens(held), floor=1)
+        await broker.subscription.ack(tokens(held), floor=Instant(1))
         await broker.tiny.publish([half])
         assert len(await pull_all(broker.subscription, 1)) == 1
 
@@ -224,6 +225,6 @@ class BrokerContract:
         await broker.tiny.publish([Message(b" " * 1_800, {"number": "1"})])
         with pytest.raises(OverloadedError):
             await broker.tiny.check()
-        await broker.subscription.ack(tokens(await pull_all(broker.subscription, 1)), floor=1)
+        await broker.subscription.ack(tokens(await pull_all(broker.subscription, 1)), floor=Instant(1))
         await broker.tiny.check()
         assert await pull(broker.subscription) == []

@@ -6,18 +6,21 @@ from typing import Final
 from shared.model import bodies
 from shared.model.envelope import Envelope
 from shared.model.errors import AlreadyAppliedError
+from shared.model.times import NEVER, BrokerMillis, StoreMillis
 from shared.model.words import DEAD, DROPPED, Commit, Entry, Increment, Receipt, ShardAdd, Total
 from shared.ports.store import Store
 from tests.contracts.guards import guard, setting
 from tests.contracts.store import LATER, commit, total
 
-UNTIL: Final = 2**40
+UNTIL: Final = StoreMillis(2**40)
 X: Final = Increment("a", 10, receipt="ix")
 
 
-def dead(key: str, sums: dict[str, int], *keyed: Increment, why: str = "because", until: int = UNTIL) -> Receipt:
+def dead(
+    key: str, sums: dict[str, int], *keyed: Increment, why: str = "because", until: StoreMillis = UNTIL
+) -> Receipt:
     envelope = Envelope("", sums, {}, keyed, 4, receipt=key)
-    return bodies.with_body(Receipt(key, LATER, DEAD), envelope, why, 5, until)
+    return bodies.with_body(Receipt(key, LATER, DEAD), envelope, why, BrokerMillis(5), until)
 
 
 def buried(*receipts: Receipt) -> Commit:
@@ -113,8 +116,8 @@ class DeadContract:
 
     async def test_it_never_expires_and_what_came_of_it_does(self, store: Store) -> None:
         await store.apply(buried(dead("k", {"a": 5}), dead("l", {"a": 50})))
-        await store.apply(Commit((), (ShardAdd("a", 0, 5, 1),), (Receipt("k", 1_000),)))
-        await store.sweep(LATER * 2, 100)
+        await store.apply(Commit((), (ShardAdd("a", 0, 5, 1),), (Receipt("k", StoreMillis(1_000)),)))
+        await store.sweep(StoreMillis(LATER * 2), 100)
         assert [*(await store.receipts(["k", "l"])).found] == ["l"]
         assert (await look(store))[0].dead == (Entry("l", 50),)
 
@@ -135,7 +138,7 @@ class DeadContract:
         while len(found) <= len(receipts) and (page := await store.dead(found[-1].key if found else "", 3)):
             assert len(page) <= 3
             found += page
-        assert found == [one._replace(expires=0) for one in receipts]
+        assert found == [one._replace(expires=NEVER) for one in receipts]
 
     async def test_counters_of_dead_receipts_are_named_though_they_have_no_config(self, store: Store) -> None:
         names = ["a", "a b", "ab", "a\ufffd", "a\U0001f600", "b"]

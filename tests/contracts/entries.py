@@ -9,6 +9,7 @@ import pytest
 from shared.model.envelope import Envelope, divided
 from shared.model.errors import TransientError
 from shared.model.receipts import key_of_envelope, key_of_increment
+from shared.model.times import Instant
 from shared.model.words import MAX_SUM, Entry, Increment, View
 from shared.ports.overlay import Overlay
 
@@ -134,7 +135,7 @@ class EntriesContract:
 
     async def test_settled_entries_go_and_the_floors_of_their_counters_rise(self, written: Written) -> None:
         await enter(written.overlay, PLAIN, WHOLE)
-        await written.elsewhere.settle([key_of_envelope("plain"), "none"], 7)
+        await written.elsewhere.settle([key_of_envelope("plain"), "none"], Instant(7))
         for overlay in (written.elsewhere,):
             assert [entry.key for entry in await entries(overlay, "a")] == [key_of_envelope("key-1")]
             assert await entries(overlay, "b") == ()
@@ -147,38 +148,38 @@ class EntriesContract:
     async def test_floors_never_fall(self, written: Written) -> None:
         for floor in (9, 3, 10, 9):
             await enter(written.overlay, PLAIN)
-            await written.overlay.settle([key_of_envelope("plain")], floor)
+            await written.overlay.settle([key_of_envelope("plain")], Instant(floor))
         assert (await view(written.elsewhere, "a")).floor == 10
 
     async def test_floors_are_numbers_of_any_length(self, written: Written) -> None:
         for floor in (2**53 + 1, 2**53, 2**62 + 1, 2**62):
             await enter(written.overlay, PLAIN)
-            await written.overlay.settle([key_of_envelope("plain")], floor)
+            await written.overlay.settle([key_of_envelope("plain")], Instant(floor))
         assert (await view(written.elsewhere, "a")).floor == 2**62 + 1
 
     async def test_a_withdrawal_raises_no_floor(self, written: Written) -> None:
         await enter(written.overlay, PLAIN)
-        await written.overlay.settle([key_of_envelope("plain")], 4)
+        await written.overlay.settle([key_of_envelope("plain")], Instant(4))
         await fail(written.overlay, PLAIN)
         assert (await view(written.overlay, "a")).floor == 4
 
     async def test_what_is_gone_when_it_is_to_be_confirmed_is_made_anew_and_late(self, written: Written) -> None:
         """Somebody saw it applied while its publish was still under way; a base of then may lack it."""
         async with written.overlay.entered([PLAIN]):
-            await written.overlay.settle([key_of_envelope("plain")], 7)
+            await written.overlay.settle([key_of_envelope("plain")], Instant(7))
             assert await entries(written.overlay, "a") == ()
         for overlay in (written.overlay, written.elsewhere):
             assert await entries(overlay, "a") == (Entry(key_of_envelope("plain"), 3, late=True),)
             assert (await view(overlay, "a")).floor == 7
-        await written.overlay.settle([key_of_envelope("plain")], 8)
+        await written.overlay.settle([key_of_envelope("plain")], Instant(8))
         assert await entries(written.elsewhere, "a") == ()
 
     async def test_a_floor_is_raised_for_all_processes_and_entries_stay(self, written: Written) -> None:
         await enter(written.overlay, PLAIN)
         before = await view(written.elsewhere, "a")
-        large = 2**61
+        large = Instant(2**61)
         for counter in ("a", "never"):
-            await written.elsewhere.raise_floor(counter, large + 1)
+            await written.elsewhere.raise_floor(counter, Instant(large + 1))
             await written.overlay.raise_floor(counter, large)
             for overlay in (written.overlay, written.elsewhere):
                 assert (await view(overlay, counter)).floor == large + 1
@@ -192,7 +193,7 @@ class EntriesContract:
         await enter(written.elsewhere, PLAIN)
         key = key_of_envelope("plain")
         assert await entries(written.overlay, "a") == (Entry(key, 3), Entry(key, 3))
-        await written.overlay.settle([key], 1)
+        await written.overlay.settle([key], Instant(1))
         for overlay in (written.overlay, written.elsewhere):
             assert await entries(overlay, "a") == ()
             assert not await overlay.holds([key])
@@ -226,7 +227,7 @@ class EntriesContract:
         views = await written.elsewhere.view([*large.sums])
         assert {entry.key for found in views.values() for entry in found.entries} == {part.key for part in parts}
         assert all(sum(e.delta for e in views[name].entries) == total for name, total in large.sums.items())
-        await written.elsewhere.settle([part.key for part in parts], 1)
+        await written.elsewhere.settle([part.key for part in parts], Instant(1))
         assert sorted(await written.elsewhere.names("")) == ["a", "b"]
         assert not await written.elsewhere.holds([part.key for part in parts])
 
@@ -253,7 +254,7 @@ class EntriesContract:
                 await look()
             await look()
             if step % 2:
-                await written.overlay.settle([key_of_envelope("plain")], step)
+                await written.overlay.settle([key_of_envelope("plain")], Instant(step))
 
     async def test_a_view_that_has_not_changed_has_the_version_it_had(self, written: Written) -> None:
         """So that readers need not add up again."""
@@ -270,7 +271,7 @@ class EntriesContract:
                 await enter(written.overlay, Envelope(f"e{number}", dict.fromkeys(names, 1)))
                 await asyncio.sleep(0)
                 if number % 3 == 0:
-                    await written.overlay.settle([key_of_envelope(f"e{number}")], number + 1)
+                    await written.overlay.settle([key_of_envelope(f"e{number}")], Instant(number + 1))
             done.set()
 
         async def look(overlay: Overlay) -> None:
@@ -296,7 +297,7 @@ class EntriesContract:
         await written.later(PATIENCE + 3)
         assert not await written.overlay.unsettled(10)
         await written.later(PATIENCE + 3)
-        await written.overlay.settle([key_of_envelope("plain")], 1)
+        await written.overlay.settle([key_of_envelope("plain")], Instant(1))
         assert set(await written.overlay.unsettled(10)) == {key_of_envelope("key-1")}
 
     async def test_counters_may_be_asked_twice_or_not_at_all(self, written: Written) -> None:
@@ -304,7 +305,7 @@ class EntriesContract:
         assert set(await written.overlay.view(["a", "a", "b"])) == {"a", "b"}
         assert await written.overlay.view([]) == {}
         assert not await written.overlay.holds([])
-        await written.overlay.settle([], 3)
+        await written.overlay.settle([], Instant(3))
         assert len(await entries(written.overlay, "a")) == 1
 
     async def test_nothing_entered_is_nothing(self, written: Written) -> None:

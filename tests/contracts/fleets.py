@@ -4,11 +4,12 @@ import asyncio
 from dataclasses import dataclass
 
 from shared.model.fleet import Fleet
+from shared.model.times import StoreMillis
 from shared.model.words import Commit, Receipt
 from shared.ports.fleet import FleetBook
 from shared.ports.store import Store
 
-FOREVER = 4_000_000_000_000
+FOREVER = StoreMillis(4_000_000_000_000)
 
 
 @dataclass

@@ -4,9 +4,10 @@ import asyncio
 
 from shared.model.jobs import ADD, ALL, DONE, FAILED, RUNNING, Done, Job, JobState, Progress, Task, divided
 from shared.model.ranges import Range
+from shared.model.times import StoreMillis
 from shared.ports.jobs import Jobs
 
-JOB = Job("j", ADD, "p", 5, created=1_000, expires=2_000)
+JOB = Job("j", ADD, "p", 5, created=1_000, expires=StoreMillis(2_000))
 
 
 def done(task: Task, *cuts: str, chunk: bytes = b"", visited: int = 3, failed: int = 0) -> Done:
@@ -181,12 +182,12 @@ class JobsContract:
 
     async def test_what_has_expired_goes_and_all_else_stays(self, jobs: Jobs) -> None:
         for number, id_ in enumerate("jkl"):
-            await jobs.create(JOB._replace(id=id_, expires=2_000 + number))
+            await jobs.create(JOB._replace(id=id_, expires=StoreMillis(2_000 + number)))
             first = done(Task(id_), "p3", "p5")
             await jobs.record(first)
             await jobs.record(done(first.children[0]))
         await jobs.end("j", DONE, 1_500)
-        while await jobs.sweep(2_002, 1):
+        while await jobs.sweep(StoreMillis(2_002), 1):
             there = await jobs.get("j")  # its chunks are not all there any more, or none is
             assert there is None or there.state == FAILED
         assert [await jobs.get(id_) for id_ in "jk"] == [None, None]

@@ -2,6 +2,7 @@
 
 import asyncio
 
+from shared.model.times import Instant
 from shared.model.words import Message
 from tests.contracts.broker import Broker, message, numbers, pull, pull_all, tokens
 
@@ -12,7 +13,7 @@ class LeaseContract:
     async def test_an_ack_forgets_only_its_own(self, broker: Broker) -> None:
         await broker.publisher.publish([message(1), message(2)])
         held = await pull_all(broker.subscription, 2)
-        await broker.subscription.ack([held[0].token], floor=1)
+        await broker.subscription.ack([held[0].token], floor=Instant(1))
         await broker.lapse()
         (again,) = await pull_all(broker.subscription, 1)
         assert again.message_id == held[1].message_id
@@ -33,7 +34,7 @@ class LeaseContract:
         (stale,) = await pull_all(broker.subscription, 1)
         await broker.lapse()
         await pull_all(broker.other, 1)
-        await broker.subscription.ack([stale.token], floor=1)
+        await broker.subscription.ack([stale.token], floor=Instant(1))
         await broker.lapse()
         assert len(await pull_all(broker.subscription, 1)) == 1
 
@@ -60,7 +61,7 @@ class LeaseContract:
         await broker.publisher.publish([message(1)])
         held = await pull_all(broker.subscription, 1)
         await broker.subscription.give_back(tokens(held))
-        await broker.subscription.ack(tokens(held), floor=1)
+        await broker.subscription.ack(tokens(held), floor=Instant(1))
         assert len(await pull_all(broker.other, 1)) == 1
 
     async def test_an_extended_lease_does_not_lapse(self, broker: Broker) -> None:
@@ -70,14 +71,14 @@ class LeaseContract:
         await broker.lapse()
         (again,) = await pull_all(broker.other, 1)
         assert again.message_id == lost.message_id
-        await broker.subscription.ack([kept.token], floor=1)
+        await broker.subscription.ack([kept.token], floor=Instant(1))
 
     async def test_a_lease_holds_for_its_time(self, broker: Broker) -> None:
         await broker.publisher.publish([message(1)])
         held = await pull_all(broker.subscription, 1)
         await broker.linger()
         assert await pull(broker.other) == []
-        await broker.subscription.ack(tokens(held), floor=1)
+        await broker.subscription.ack(tokens(held), floor=Instant(1))
         await broker.lapse()
         assert await pull(broker.other) == []
 
@@ -108,10 +109,10 @@ class LeaseContract:
         for _ in range(3):
             await broker.subscription.give_back([seen[-1].token])
             seen += await pull_all(broker.subscription, 1)
-        await broker.subscription.ack(tokens(seen[:-1]), floor=1)
+        await broker.subscription.ack(tokens(seen[:-1]), floor=Instant(1))
         await broker.subscription.give_back([seen[-1].token])
         seen += await pull_all(broker.subscription, 1)
-        await broker.subscription.ack(tokens(seen), floor=1)
+        await broker.subscription.ack(tokens(seen), floor=Instant(1))
         await broker.lapse()
         assert await pull(broker.subscription) == []
 
@@ -119,7 +120,7 @@ class LeaseContract:
         await broker.publisher.publish([message(number) for number in range(3)])
         held = await pull_all(broker.subscription, 3)
         await broker.subscription.give_back([held[1].token])
-        await broker.subscription.ack(tokens(held), floor=1)
+        await broker.subscription.ack(tokens(held), floor=Instant(1))
         await broker.lapse()
         assert [delivery.message_id for delivery in await pull_all(broker.other, 1)] == [held[1].message_id]
         assert await pull(broker.other) == []
@@ -127,13 +128,13 @@ class LeaseContract:
     async def test_a_token_named_twice_is_acknowledged_once(self, broker: Broker) -> None:
         await broker.publisher.publish([message(1), message(2)])
         held = await pull_all(broker.subscription, 2)
-        await broker.subscription.ack([held[0].token, held[0].token], floor=1)
+        await broker.subscription.ack([held[0].token, held[0].token], floor=Instant(1))
         await broker.lapse()
         assert len(await pull_all(broker.subscription, 1)) == 1
 
     async def test_nothing_is_no_error(self, broker: Broker) -> None:
         await broker.publisher.publish([])
-        await broker.subscription.ack([], floor=1)
+        await broker.subscription.ack([], floor=Instant(1))
         await broker.subscription.extend([], 10)
         await broker.subscription.give_back([])
         assert await pull(broker.subscription) == []
@@ -141,8 +142,8 @@ class LeaseContract:
     async def test_what_is_acknowledged_is_beyond_its_token(self, broker: Broker) -> None:
         await broker.publisher.publish([message(1)])
         held = await pull_all(broker.subscription, 1)
-        await broker.subscription.ack(tokens(held), floor=1)
-        await broker.subscription.ack(tokens(held), floor=1)
+        await broker.subscription.ack(tokens(held), floor=Instant(1))
+        await broker.subscription.ack(tokens(held), floor=Instant(1))
         await broker.subscription.extend(tokens(held), 10)
         await broker.subscription.give_back(tokens(held))
         await broker.lapse()
@@ -164,7 +165,7 @@ class LeaseContract:
         await broker.subscription.bury(held, "because")
         await broker.subscription.give_back([held.token])
         await broker.subscription.extend([held.token], 0)
-        await broker.subscription.ack([held.token], floor=1)
+        await broker.subscription.ack([held.token], floor=Instant(1))
         assert await pull(broker.subscription) == []
         assert set(await broker.buried()) == {(held.message.data, "because")}
 
@@ -226,7 +227,7 @@ class OnceContract:
     async def test_a_once_is_free_again_when_the_first_is_gone(self, broker: Broker) -> None:
         same = Message(b"{}", {"number": "1"}, once="k")
         await broker.publisher.publish([same])
-        await broker.subscription.ack(tokens(await pull_all(broker.subscription, 1)), floor=1)
+        await broker.subscription.ack(tokens(await pull_all(broker.subscription, 1)), floor=Instant(1))
         await broker.publisher.publish([same])
         (held,) = await pull_all(broker.subscription, 1)
         await broker.subscription.bury(held, "because")

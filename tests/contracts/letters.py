@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from shared.model.envelope import Envelope
+from shared.model.times import Instant
 from shared.model.words import Delivery, Letter, Message
 from shared.ports.broker import DeadLetters, Publisher, Subscription
 from shared.ports.overlay import Overlay
@@ -94,7 +95,7 @@ class LettersContract:
         letters = buried.letters()
         found = await through(letters)
         for _ in range(2):
-            await letters.ack([one.delivery.token for one in found[:3]], floor=1)
+            await letters.ack([one.delivery.token for one in found[:3]], floor=Instant(1))
         await letters.close()
         (left,) = await look(buried)
         assert left.delivery.message_id == found[3].delivery.message_id
@@ -107,10 +108,10 @@ class LettersContract:
         second = buried.letters()
         (one, *_) = again = await through(second)
         assert len(again) == 2
-        await second.ack([one.delivery.token], floor=1)
+        await second.ack([one.delivery.token], floor=Instant(1))
         await second.close()
         same = [letter for letter in found if letter.delivery.message_id == one.delivery.message_id]
-        await first.ack([letter.delivery.token for letter in same], floor=1)
+        await first.ack([letter.delivery.token for letter in same], floor=Instant(1))
         await first.bury(same[0].delivery, "still")
         kept = {letter.delivery.message_id for letter in await look(buried)}
         assert {letter.delivery.message_id for letter in again[1:]} <= kept
@@ -134,11 +135,11 @@ class LettersContract:
         await buried.publisher.publish([message(2)])
         letters = buried.letters()
         (letter,) = await through(letters)
-        await letters.ack([letter.delivery.token], floor=1)
+        await letters.ack([letter.delivery.token], floor=Instant(1))
         await letters.close()
         (held,) = await pull_all(buried.subscription, 1)
         assert held.message.data == message(2).data
-        await buried.subscription.ack([held.token], floor=1)
+        await buried.subscription.ack([held.token], floor=Instant(1))
         assert await look(buried) == []
 
 
@@ -153,7 +154,7 @@ class LettersOfOverlayContract:
         await letters.bury(other.delivery, "still")
         assert len(await entries(buried.overlay, "a")) == 2
         before = (await view(buried.overlay, "a")).floor
-        await letters.ack([one.delivery.token], before + 7)
+        await letters.ack([one.delivery.token], Instant(before + 7))
         assert len(await entries(buried.overlay, "a")) == 1
         assert (await view(buried.overlay, "a")).floor >= before + 7
         await letters.close()
@@ -163,8 +164,8 @@ class LettersOfOverlayContract:
         await bury(buried, encode(Envelope("e1", {"a": 1})))
         letters = buried.letters()
         (one,) = await through(letters)
-        await letters.ack([one.delivery.token], 3)
+        await letters.ack([one.delivery.token], Instant(3))
         await buried.publisher.publish([encode(Envelope("e2", {"a": 1}))])
-        await letters.ack([one.delivery.token], 4)
+        await letters.ack([one.delivery.token], Instant(4))
         assert len(await entries(buried.overlay, "a")) == 1
         await letters.close()

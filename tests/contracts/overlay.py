@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from shared.model.envelope import Envelope, divided
 from shared.model.receipts import key_of_envelope, key_of_increment
+from shared.model.times import Instant
 from shared.model.words import Delivery, Entry, Increment, Message, View
 from shared.ports.broker import Publisher, Subscription
 from shared.ports.overlay import Overlay
@@ -46,7 +47,7 @@ async def pull(accepted: Accepted) -> list[Delivery]:
     return [*await accepted.subscription.pull(100, 10**6, 1.0)]
 
 
-async def ack_all(accepted: Accepted, floor: int) -> None:
+async def ack_all(accepted: Accepted, floor: Instant) -> None:
     held = await pull(accepted)
     await accepted.subscription.ack([delivery.token for delivery in held], floor)
 
@@ -59,7 +60,7 @@ class OverlayContract:
         assert await entries(accepted.elsewhere, "a") == ()
         await publish(accepted, PLAIN)
         assert len(await entries(accepted.elsewhere, "a")) == 1
-        await ack_all(accepted, floor=4)
+        await ack_all(accepted, floor=Instant(4))
         assert await entries(accepted.elsewhere, "a") == ()
         assert (await view(accepted.elsewhere, "a")).floor >= 4
 
@@ -92,13 +93,13 @@ class OverlayContract:
         assert len(await entries(accepted.overlay, "a")) == 1
         await accepted.subscription.give_back([held[0].token])
         assert len(await entries(accepted.overlay, "a")) == 1
-        await ack_all(accepted, floor=1)
+        await ack_all(accepted, floor=Instant(1))
         assert await entries(accepted.overlay, "a") == ()
 
     async def test_an_ack_raises_the_floor_in_the_same_step(self, accepted: Accepted) -> None:
         await publish(accepted, PLAIN)
         before = (await view(accepted.overlay, "a")).floor
-        await ack_all(accepted, floor=before + 7)
+        await ack_all(accepted, floor=Instant(before + 7))
         assert (await view(accepted.overlay, "a")).floor >= before + 7
         assert (await view(accepted.overlay, "a")).entries == ()
 
@@ -106,13 +107,13 @@ class OverlayContract:
         """Somebody may hold a base of them all the same."""
         await view(accepted.overlay, "z")
         await publish(accepted, PLAIN)
-        await ack_all(accepted, floor=5)
+        await ack_all(accepted, floor=Instant(5))
         assert (await view(accepted.overlay, "b")).floor >= 5
 
     async def test_the_floor_never_falls(self, accepted: Accepted) -> None:
         for floor in (9, 3):
             await publish(accepted, PLAIN)
-            await ack_all(accepted, floor)
+            await ack_all(accepted, Instant(floor))
         assert (await view(accepted.overlay, "a")).floor >= 9
 
     async def test_a_floor_is_raised_for_all_processes_and_entries_stay(self, accepted: Accepted) -> None:
@@ -120,14 +121,14 @@ class OverlayContract:
         await publish(accepted, PLAIN)
         before = await view(accepted.elsewhere, "a")
         for counter in ("a", "never"):
-            await accepted.overlay.raise_floor(counter, 12)
+            await accepted.overlay.raise_floor(counter, Instant(12))
             for overlay in (accepted.overlay, accepted.elsewhere, await accepted.restarted()):
                 assert (await view(overlay, counter)).floor >= 12
         after = await view(accepted.elsewhere, "a")
         assert after.entries == before.entries
         assert after.version != before.version
-        await accepted.elsewhere.raise_floor("a", 5)
-        await ack_all(accepted, floor=7)
+        await accepted.elsewhere.raise_floor("a", Instant(5))
+        await ack_all(accepted, floor=Instant(7))
         assert (await view(accepted.overlay, "a")).floor >= 12
 
     async def test_a_stale_ack_takes_no_entry(self, accepted: Accepted) -> None:
@@ -135,7 +136,7 @@ class OverlayContract:
         (held,) = await pull(accepted)
         await accepted.subscription.give_back([held.token])
         await pull(accepted)
-        await accepted.subscription.ack([held.token], floor=5)
+        await accepted.subscription.ack([held.token], floor=Instant(5))
         assert len(await entries(accepted.overlay, "a")) == 1
 
     async def test_what_is_buried_stays_pending(self, accepted: Accepted) -> None:
@@ -160,7 +161,7 @@ class OverlayContract:
                 applied[0] = number + 1
                 await asyncio.sleep(0)
                 if number % 3 == 0:
-                    await ack_all(accepted, floor=number + 1)
+                    await ack_all(accepted, floor=Instant(number + 1))
                     await asyncio.sleep(0)
             done.set()
 
@@ -180,7 +181,7 @@ class OverlayContract:
         for overlay in (accepted.overlay, accepted.elsewhere):
             assert await entries(overlay, "a") == ()
         await publish(accepted, PLAIN, KEYED)
-        await ack_all(accepted, floor=5)
+        await ack_all(accepted, floor=Instant(5))
         for overlay in (accepted.overlay, accepted.elsewhere):
             views = await overlay.view(["a", "b", "c"])
             assert all(found.floor >= 5 and not found.entries for found in views.values())
@@ -192,10 +193,10 @@ class OverlayContract:
         await publish(accepted, PLAIN)
         assert await entries(accepted.overlay, "a") == (Entry(key, 3), Entry(key, 3))
         one, two = await pull(accepted)
-        await accepted.subscription.ack([one.token], floor=1)
+        await accepted.subscription.ack([one.token], floor=Instant(1))
         assert await entries(accepted.overlay, "a") == (Entry(key, 3),)
         assert set(await accepted.overlay.holds([key])) == {key}
-        await accepted.subscription.ack([two.token], floor=2)
+        await accepted.subscription.ack([two.token], floor=Instant(2))
         assert await entries(accepted.overlay, "a") == ()
         assert not await accepted.overlay.holds([key])
 
@@ -209,7 +210,7 @@ class OverlayContract:
         assert {entry.key for found in views.values() for entry in found.entries} == keys
         assert all(sum(e.delta for e in views[name].entries) == total for name, total in large.sums.items())
         assert set(await accepted.elsewhere.holds([*keys, "none"])) == keys
-        await ack_all(accepted, floor=1)
+        await ack_all(accepted, floor=Instant(1))
         assert [*await accepted.overlay.names("")] == []
         assert not await accepted.elsewhere.holds(keys)
 
@@ -224,7 +225,7 @@ class OverlayContract:
 
     async def test_an_ack_of_what_nobody_can_read_disturbs_nothing(self, accepted: Accepted) -> None:
         await accepted.publisher.publish([Message(b"rubbish")])
-        await ack_all(accepted, floor=3)
+        await ack_all(accepted, floor=Instant(3))
         await publish(accepted, PLAIN)
         assert len(await entries(accepted.overlay, "a")) == 1
         assert len(await entries(accepted.elsewhere, "a")) == 1
@@ -238,7 +239,7 @@ class OverlayContract:
                     known = seen.setdefault(one.version, one)
                     assert (known.entries, known.floor) == (one.entries, one.floor)
             if step % 2:
-                await ack_all(accepted, floor=step)
+                await ack_all(accepted, floor=Instant(step))
             else:
                 await publish(accepted, PLAIN)
 
@@ -246,14 +247,14 @@ class OverlayContract:
         await publish(accepted, PLAIN, KEYED)
         assert sorted(await accepted.overlay.names("")) == ["a", "b", "c"]
         assert sorted(await accepted.overlay.names("b")) == ["b"]
-        await ack_all(accepted, floor=1)
+        await ack_all(accepted, floor=Instant(1))
         assert [*await accepted.overlay.names("")] == []
 
     async def test_holds_says_which_envelopes_are_there(self, accepted: Accepted) -> None:
         keys = [key_of_envelope(name) for name in ("plain", "keyed")]
         await publish(accepted, PLAIN)
         assert set(await accepted.overlay.holds(keys)) == {keys[0]}
-        await ack_all(accepted, floor=1)
+        await ack_all(accepted, floor=Instant(1))
         assert not await accepted.overlay.holds(keys)
 
     async def test_the_second_of_one_key_is_no_entry_while_the_first_is_there(self, accepted: Accepted) -> None:
@@ -265,7 +266,7 @@ class OverlayContract:
 
     async def test_a_restart_changes_nothing(self, accepted: Accepted) -> None:
         await publish(accepted, PLAIN)
-        await ack_all(accepted, floor=6)
+        await ack_all(accepted, floor=Instant(6))
         await publish(accepted, KEYED)
         before = await view(accepted.overlay, "a")
         after = await view(await accepted.restarted(), "a")

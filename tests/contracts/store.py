@@ -6,10 +6,11 @@ from itertools import count
 import pytest
 
 from shared.model.errors import AlreadyAppliedError, RefusedError, ShardFullError
+from shared.model.times import StoreMillis
 from shared.model.words import MAX_SUM, SHARD_FULL, Commit, Receipt, ShardAdd
 from shared.ports.store import Store
 
-LATER = 2**41
+LATER = StoreMillis(2**41)
 _KEYS = count()
 
 
@@ -86,10 +87,12 @@ class StoreContract:
 
     async def test_a_dead_receipt_is_revived_by_the_commit_that_applies_it(self, store: Store) -> None:
         await store.apply(commit(keys=("dead", "other"), state="dead"))
-        await store.apply(Commit((Receipt("id", LATER),), (ShardAdd("a", 0, 5, 1),), (Receipt("dead", LATER + 1),)))
+        await store.apply(
+            Commit((Receipt("id", LATER),), (ShardAdd("a", 0, 5, 1),), (Receipt("dead", StoreMillis(LATER + 1)),))
+        )
         assert await total(store, "a") == 5
         assert (await store.receipts(["dead", "id", "other"])).found == {
-            "dead": Receipt("dead", LATER + 1),
+            "dead": Receipt("dead", StoreMillis(LATER + 1)),
             "id": Receipt("id", LATER),
             "other": Receipt("other", LATER, "dead"),
         }
@@ -139,19 +142,19 @@ class StoreContract:
     async def test_a_dead_receipt_is_made_to_live_longer_and_never_shorter(self, store: Store) -> None:
         await store.apply(commit(keys=("k",), state="dead"))
         for expires in (LATER + 5, LATER + 3):
-            await store.apply(Commit((), (), (Receipt("k", expires, "dead"),)))
-            assert (await store.receipts(["k"])).found == {"k": Receipt("k", LATER + 5, "dead")}
-        await store.apply(Commit((), (), (Receipt("k", LATER + 4),)))
-        assert (await store.receipts(["k"])).found == {"k": Receipt("k", LATER + 5)}
+            await store.apply(Commit((), (), (Receipt("k", StoreMillis(expires), "dead"),)))
+            assert (await store.receipts(["k"])).found == {"k": Receipt("k", StoreMillis(LATER + 5), "dead")}
+        await store.apply(Commit((), (), (Receipt("k", StoreMillis(LATER + 4)),)))
+        assert (await store.receipts(["k"])).found == {"k": Receipt("k", StoreMillis(LATER + 5))}
 
     async def test_a_refused_commit_revives_nothing(self, store: Store) -> None:
         await store.apply(commit(keys=("k",), state="dead"))
         with pytest.raises(RefusedError):
-            await store.apply(Commit((), (ShardAdd("b", 0, 2**63, 1),), (Receipt("k", LATER + 1),)))
+            await store.apply(Commit((), (ShardAdd("b", 0, 2**63, 1),), (Receipt("k", StoreMillis(LATER + 1)),)))
         for _ in range(2):
             await store.apply(commit(("full", MAX_SUM)))
         with pytest.raises(ShardFullError):
-            await store.apply(Commit((), (ShardAdd("full", 0, MAX_SUM, 1),), (Receipt("k", LATER + 1),)))
+            await store.apply(Commit((), (ShardAdd("full", 0, MAX_SUM, 1),), (Receipt("k", StoreMillis(LATER + 1)),)))
         assert (await store.receipts(["k"])).found == {"k": Receipt("k", LATER, "dead")}
 
     async def test_the_time_of_a_revival_is_that_of_its_commit(self, store: Store) -> None:
@@ -234,10 +237,10 @@ class StoreContract:
         assert not (await store.receipts(["k"])).found
 
     async def test_a_sweep_deletes_receipts_that_have_expired_and_no_others(self, store: Store) -> None:
-        old = Commit(tuple(Receipt(f"old{number}", 1_000) for number in range(3)), ())
+        old = Commit(tuple(Receipt(f"old{number}", StoreMillis(1_000)) for number in range(3)), ())
         await store.apply(old)
         await store.apply(commit(keys=("young",)))
-        assert await store.sweep(1_000, 10) == 0
-        assert await store.sweep(2_000, 2) == 2
-        assert await store.sweep(2_000, 10) == 1
+        assert await store.sweep(StoreMillis(1_000), 10) == 0
+        assert await store.sweep(StoreMillis(2_000), 2) == 2
+        assert await store.sweep(StoreMillis(2_000), 10) == 1
         assert set((await store.receipts(["old0", "old1", "old2", "young"])).found) == {"young"}

@@ -13,6 +13,7 @@ from shared.model.bounds import Bounds
 from shared.model.envelope import Envelope
 from shared.model.errors import GoneError, LateError, RefusedError
 from shared.model.receipts import key_of_envelope
+from shared.model.times import NEVER, Instant, StoreMillis
 from shared.model.words import Commit, Message, Receipt
 from shared.ports.overlay import Overlay
 from shared.runtime.clock import ManualClock
@@ -74,7 +75,7 @@ class TestSqliteBroker(BrokerContract, LeaseContract, OnceContract):
         counted = "SELECT bytes, (SELECT coalesce(sum(length(data) + length(attributes)), 0) FROM messages) FROM broker"
         bytes_, there = database.reader().execute(counted).fetchone()
         assert bytes_ == there > 0
-        await broker.subscription.ack(tokens(await pull_all(broker.subscription, 2)), floor=1)
+        await broker.subscription.ack(tokens(await pull_all(broker.subscription, 2)), floor=Instant(1))
         assert database.reader().execute(counted).fetchone() == (0, 0)
 
     async def test_a_lease_by_a_clock_that_was_set_back_holds_nobody_up(self, database: Database) -> None:
@@ -108,7 +109,7 @@ class TestSqliteDeadLetters(LettersContract, LettersOfOverlayContract):
         await buried.publisher.publish([encode(KEYED)])
         letters = buried.letters()
         (letter,) = await through(letters)
-        await letters.ack([letter.delivery.token], floor=1)
+        await letters.ack([letter.delivery.token], floor=Instant(1))
         counted = "SELECT bytes, (SELECT sum(length(data) + length(attributes)) FROM messages) FROM broker"
         bytes_, there = database.reader().execute(counted).fetchone()
         assert bytes_ == there > 0
@@ -136,22 +137,22 @@ class TestSqliteStore(
         """
         clock, late = ManualClock(), 10**9
         publisher, subscription = SqlitePublisher(database, clock, ROOM), SqliteSubscription(database, clock, 60)
-        await store.apply(Commit((Receipt("before", 600_000), Receipt("after", 800_000)), ()))
+        await store.apply(Commit((Receipt("before", StoreMillis(600_000)), Receipt("after", StoreMillis(800_000))), ()))
         clock.turn(700)
         await publisher.publish([encode(PLAIN), encode(KEYED)])
         clock.turn(10_000)
-        assert await store.sweep(late, 10) == 1
+        assert await store.sweep(StoreMillis(late), 10) == 1
         assert set((await store.receipts(["before", "after"])).found) == {"after"}
         leased = await pull_all(subscription, 2)
-        assert await store.sweep(late, 10) == 0
+        assert await store.sweep(StoreMillis(late), 10) == 0
         clock.turn(100)
         assert len(await pull_all(subscription, 2)) == 2
-        await subscription.ack([f"{leased[0].message_id}.2"], floor=1)
+        await subscription.ack([f"{leased[0].message_id}.2"], floor=Instant(1))
         await subscription.bury(replace(leased[1], token=f"{leased[1].message_id}.2"), "no")
-        assert await store.sweep(late, 10) == 0
+        assert await store.sweep(StoreMillis(late), 10) == 0
         letters = SqliteDeadLetters(database)
-        await letters.ack([letter.delivery.token for letter in await letters.pull(1, 10**6)], floor=1)
-        assert await store.sweep(late, 10) == 1
+        await letters.ack([letter.delivery.token for letter in await letters.pull(1, 10**6)], floor=Instant(1))
+        assert await store.sweep(StoreMillis(late), 10) == 1
 
     async def test_a_message_of_an_older_version_keeps_its_receipts(self, tmp_path: Path) -> None:
         """Nobody knows when it was accepted: it counts from when the first message in the file was leased."""
@@ -178,10 +179,10 @@ class TestSqliteStore(
         other.turn(50)
         assert await late.now() >= begun + 150_000
         assert await store.now() == begun + 100_000
-        await late.sweep(0, 1)
+        await late.sweep(NEVER, 1)
         assert await store.now() == begun + 100_000
         other.turn(KEPT / 1_000)
-        await late.sweep(0, 1)
+        await late.sweep(NEVER, 1)
         assert await store.now() >= begun + 150_000 + KEPT
 
     async def test_a_commit_is_refused_when_it_is_late_or_its_message_is_gone(self, database: Database) -> None:
@@ -197,7 +198,7 @@ class TestSqliteStore(
         one, two = await pull_all(subscription, 2)
         there = Bounds(messages=(one.message_id, two.message_id))
         await store.apply(replace(commit(keys=("m",)), bounds=there))
-        await subscription.ack([one.token], floor=1)
+        await subscription.ack([one.token], floor=Instant(1))
         with pytest.raises(GoneError) as gone:
             await store.apply(replace(commit(keys=("n",)), bounds=there))
         assert set(gone.value.messages) == {one.message_id}
@@ -276,7 +277,7 @@ class TestSqliteOverlay(OverlayContract):
         await publish(accepted, PLAIN)
         assert len(await entries(accepted.elsewhere, "a")) == 1
         for floor in range(1, 8):
-            await ack_all(accepted, floor)
+            await ack_all(accepted, Instant(floor))
             await publish(accepted, PLAIN)
         assert len(await entries(accepted.elsewhere, "a")) == 1
         assert (await view(accepted.elsewhere, "a")).floor == 7
@@ -306,6 +307,6 @@ class TestSqliteOverlay(OverlayContract):
         first, second = await asyncio.gather(entries(late, "a"), entries(late, "a"))
         assert first == second
         assert [entry.key for entry in first] == [key_of_envelope(f"e{number}") for number in range(7)]
-        await ack_all(accepted, floor=3)
+        await ack_all(accepted, floor=Instant(3))
         assert await entries(late, "a") == ()
         assert (await view(late, "a")).floor >= 3

@@ -8,6 +8,7 @@ import pytest
 from shared.google.datastore.keys import COUNT, DatastorePlace, integer
 from shared.google.datastore.store import DatastoreStore
 from shared.model.errors import AlreadyAppliedError, RefusedError, ShardFullError, TransientError
+from shared.model.times import Instant, StoreMillis
 from shared.model.words import MAX_SUM, SHARD_FULL, Commit, Receipt, ShardAdd
 from tests.contracts.books import BooksContract
 from tests.contracts.compactions import CompactionContract
@@ -152,7 +153,7 @@ async def test_the_probe_tells_them_apart_and_leaves_nothing(
             store = await datastore.store()
         assert await store.abilities() == (can, can)
         assert word in caplog.messages[-1]
-        assert await store.sweep(LATER * 2, 10) == 0
+        assert await store.sweep(StoreMillis(LATER * 2), 10) == 0
 
 
 async def test_a_shard_that_was_deleted_is_made_anew_with_its_config(firestore: Datastore) -> None:
@@ -298,7 +299,7 @@ async def test_an_instant_that_has_not_come_yet_is_waited_for(firestore: Datasto
     store, client = await firestore.store(), firestore.clients[0]
     await store.apply(commit(("a", 1)))
     now = client.time.bound(firestore.clock.monotonic())
-    found = await client.look_up([firestore.place.shard("a", 0)], read_time=now + 300_000)
+    found = await client.look_up([firestore.place.shard("a", 0)], read_time=Instant(now + 300_000))
     assert integer(found.entities[0].entity, COUNT) == 1
     with pytest.raises(TransientError, match="future"):
-        await client.look_up([firestore.place.shard("a", 0)], read_time=now + 60_000_000)
+        await client.look_up([firestore.place.shard("a", 0)], read_time=Instant(now + 60_000_000))

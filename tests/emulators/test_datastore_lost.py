@@ -8,6 +8,7 @@ import pytest
 from shared.google.datastore.client import DatastoreClient
 from shared.google.datastore.store import DatastoreStore
 from shared.model.errors import AlreadyAppliedError, TransientError
+from shared.model.times import Instant
 from shared.model.words import Commit
 from tests.contracts.store import commit, total
 from tests.emulators.datastore_fixtures import Datastore
@@ -23,7 +24,7 @@ def datastore(request: pytest.FixtureRequest) -> Datastore:
 
 async def lose_the_answer(
     store: DatastoreStore, client: DatastoreClient, wire: Proxy, same: Commit, direct: DatastoreStore
-) -> asyncio.Future[int]:
+) -> asyncio.Future[Instant]:
     """Begin to apply, and return when the store has it and the one who waits does not know."""
     send = client._stubs["Commit"]
 

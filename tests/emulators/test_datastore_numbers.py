@@ -11,6 +11,7 @@ from shared.google.datastore.keys import COUNT, NUM_SHARDS, said
 from shared.google.datastore.store import DatastoreStore
 from shared.memory.overlay import ProcessOverlay
 from shared.model.errors import CrowdedError, InexactError, RefusedError, ShardFullError
+from shared.model.times import Millis, StoreMillis
 from shared.model.words import Receipt, Total
 from shared.runtime.clock import ManualClock
 from tests.contracts.store import commit
@@ -83,7 +84,7 @@ async def test_what_is_no_whole_number_is_never_taken_for_nothing(
     logged = f"counter 'a' can't be read exactly: {flaw}. Its application has to correct it"
     assert caplog.messages.count(logged) == 1
     with pytest.raises(InexactError, match="is no whole number"):
-        await Setter(reader, store, overlay, clock, 10**9).set("a", ChangeRequest("set", 7))
+        await Setter(reader, store, overlay, clock, Millis(10**9)).set("a", ChangeRequest("set", 7))
     ledger, exact = await look(store, ["a"], 0.0)
     (line,) = ledger.lines()
     ledger.close()
@@ -124,5 +125,5 @@ async def test_a_compaction_does_not_drop_it(datastore: Datastore) -> None:
     await store.apply(commit(("a", 3)))
     await put(datastore, datastore.place.shard("a", 2), COUNT, string_value="5")
     with pytest.raises(CrowdedError, match="is no whole number"):
-        await store.compact("a", 1, Receipt("k1", 10**14, "applied"))
+        await store.compact("a", 1, Receipt("k1", StoreMillis(10**14), "applied"))
     assert (await total(store)).flaw

@@ -10,6 +10,7 @@ from shared.model.bounds import Bounds
 from shared.model.errors import LateError, TransientError
 from shared.model.promises import Promise
 from shared.model.receipts import DAY
+from shared.model.times import Millis, StoreMillis, WallSeconds
 from shared.runtime import metrics
 from shared.runtime.clock import SystemClock
 from shared.runtime.clock_skew import Skew
@@ -22,8 +23,8 @@ pytestmark = pytest.mark.timeout(240)
 class Ahead(SystemClock):
     """A wall clock that somebody has set wrong."""
 
-    def now(self) -> float:
-        return time.time() + 9 * DAY / 1_000
+    def now(self) -> WallSeconds:
+        return WallSeconds(time.time() + 9 * DAY / 1_000)
 
 
 async def test_the_time_is_the_servers_whatever_the_wall_clock_says(firestore: Datastore) -> None:
@@ -38,10 +39,10 @@ async def test_a_commit_that_may_come_too_late_is_refused(firestore: Datastore) 
     now = await store.now()
     for until in (now - 1, now + TRANSACTION // 2):
         with pytest.raises(LateError) as late:
-            await store.apply(replace(commit(("a", 1), keys=("k",)), bounds=Bounds(until)))
+            await store.apply(replace(commit(("a", 1), keys=("k",)), bounds=Bounds(StoreMillis(until))))
         assert late.value.reached > until
     assert not (await store.receipts(["k"])).found
-    await store.apply(replace(commit(("a", 1), keys=("k",)), bounds=Bounds(now + 2 * TRANSACTION)))
+    await store.apply(replace(commit(("a", 1), keys=("k",)), bounds=Bounds(StoreMillis(now + 2 * TRANSACTION))))
     assert await total(store, "a") == 1
 
 
@@ -50,7 +51,7 @@ async def test_what_is_sent_after_the_server_has_closed_its_transaction_is_tried
 ) -> None:
     client = firestore.client()
     store = await firestore.store(client)
-    bounds = Bounds(await store.now() + DAY)
+    bounds = Bounds(StoreMillis(await store.now() + DAY))
     begun: list[bytes] = []
     begin = client.begin
 
@@ -69,16 +70,20 @@ async def test_what_is_sent_after_the_server_has_closed_its_transaction_is_tried
     assert await total(store, "a") == 1
 
 
+def promise(reach: int, life: int, seen: int) -> Promise:
+    return Promise(Millis(reach), Millis(life), StoreMillis(seen))
+
+
 async def test_promises_of_all_flushers_are_kept(firestore: Datastore) -> None:
     one, other = await firestore.store(), await firestore.store()
     assert await one.promises() == []
-    await one.promise(Promise(1, 2, 30 * DAY))
-    await other.promise(Promise(3, 4, 31 * DAY))
-    await one.promise(Promise(1, 2, 29 * DAY))
-    assert set(await other.promises()) == {Promise(1, 2, 30 * DAY), Promise(3, 4, 31 * DAY)}
-    await other.promise(Promise(3, 4, 200 * DAY))
-    assert await one.promises() == [Promise(3, 4, 200 * DAY)]
-    assert await one.sweep(1 << 47, 100) == 0
+    await one.promise(promise(1, 2, 30 * DAY))
+    await other.promise(promise(3, 4, 31 * DAY))
+    await one.promise(promise(1, 2, 29 * DAY))
+    assert set(await other.promises()) == {promise(1, 2, 30 * DAY), promise(3, 4, 31 * DAY)}
+    await other.promise(promise(3, 4, 200 * DAY))
+    assert await one.promises() == [promise(3, 4, 200 * DAY)]
+    assert await one.sweep(StoreMillis(1 << 47), 100) == 0
 
 
 def test_a_clock_that_is_far_off_is_said_once_with_what_to_do(caplog: pytest.LogCaptureFixture) -> None:

@@ -10,7 +10,7 @@ from uuid import uuid4
 
 import pytest
 
-from countersink.commands.importer import Importer, ImportOutcome, Way
+from countersink.commands.importer import Importer, ImportOptions, ImportOutcome
 from shared.config.settings import Settings
 from shared.model.errors import SettingsError
 from shared.model.foreign import Source
@@ -57,9 +57,9 @@ async def source_in(old: Database, host: str, variant: str, *, named: bool = Fal
         yield source
 
 
-async def imported(source: Source, store: Store, prefix: str = "", **way: bool) -> list[ImportOutcome | str]:
+async def imported(source: Source, store: Store, prefix: str = "", **options: bool) -> list[ImportOutcome | str]:
     told: list[ImportOutcome | str] = []
-    await Importer(source, store, SystemClock(), Way(DAY, **way)).run(prefix, told.append)
+    await Importer(source, store, SystemClock(), ImportOptions(DAY, **options)).run(prefix, told.append)
     return told
 
 

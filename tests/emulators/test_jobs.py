@@ -11,7 +11,7 @@ from flusher.jobs.add import Adding
 from flusher.jobs.runner import Runner
 from flusher.jobs.worker import Worker
 from shared.counters.compaction import Compactor
-from shared.counters.start_job import Starting
+from shared.counters.start_job import JobStarter
 from shared.google.datastore.client import DatastoreClient, Found
 from shared.google.datastore.jobs import BOOKS, DatastoreJobs
 from shared.google.datastore.keys import name_of
@@ -20,6 +20,7 @@ from shared.google.pubsub.tasks import PubsubTasks
 from shared.memory.overlay import ProcessOverlay
 from shared.model.jobs import ADD, DONE, RUNNING, Task
 from shared.model.receipts import DAY
+from shared.model.times import Instant, Millis
 from shared.model.words import Commit, Receipt, ShardAdd
 from shared.runtime.clock import SystemClock
 from shared.runtime.supervise import Stop
@@ -59,7 +60,7 @@ class TearingClient(DatastoreClient):
     stale: dict[str, Any] | None = None
     torn = 0
 
-    async def look_up(self, keys: Iterable[Any], *, read_time: int | None = None) -> Found:
+    async def look_up(self, keys: Iterable[Any], *, read_time: Instant | None = None) -> Found:
         found = await super().look_up(keys, read_time=read_time)
         if self.stale is None or len(found.entities) <= BOOKS:
             return found
@@ -128,10 +129,16 @@ class DatastoreContract(JobsContract):
         tasks = PubsubTasks(pubsub.client(), pubsub.place, lease=LEASE)
         jobs = await jobs_in(datastore)
         compactor = Compactor(store, clock, DAY)
-        starting = Starting(
-            jobs, tasks, ProcessOverlay(clock, exact=True), compactor, clock, store=store, receipts_live=16 * DAY
+        starter = JobStarter(
+            jobs,
+            tasks,
+            ProcessOverlay(clock, exact=True),
+            compactor,
+            clock,
+            store=store,
+            receipts_live=Millis(16 * DAY),
         )
-        await starting.start(ADD, "p:", 10, id_="j")
+        await starter.start(ADD, "p:", 10, id_="j")
         worker = KilledNowAndThen(datastore, pubsub)
         for seconds in (0.3, 0.8):
             await worker.live(seconds)

@@ -10,6 +10,7 @@ from shared.google.pubsub.client import PubsubPlace, SetupError
 from shared.google.pubsub.publisher import FRESH
 from shared.model.envelope import Envelope
 from shared.model.errors import TooLargeError, UnkeptError
+from shared.model.times import BrokerMillis, Instant
 from shared.model.words import Delivery, Increment, Message
 from shared.wire.codec import decode, encode
 from tests.contracts.broker import BYTES, LONG, MANY, message, numbers, pull, pull_all, tokens
@@ -122,7 +123,7 @@ async def test_leases_are_settled_in_batches_and_a_strange_one_spoils_none(pubsu
     client.deadlines.clear()
     await subscription.extend(held, 30)
     assert sorted(client.deadlines) == [(100, 30), (1_000, 30), (1_000, 30)]
-    await subscription.ack([*held[:1_500], "nobody's", *held[1_500:]], floor=1)
+    await subscription.ack([*held[:1_500], "nobody's", *held[1_500:]], floor=Instant(1))
     await pubsub.lapse()
     assert await pull(subscription) == []
 
@@ -231,11 +232,11 @@ async def test_pulls_that_are_outstanding_at_the_close_swallow_nothing(pubsub: P
 
 async def test_what_is_missing_is_said_with_what_to_do(empty_pubsub: Pubsub) -> None:
     publisher, subscription = empty_pubsub.publisher(), empty_pubsub.subscription()
-    held = Delivery("t", message(1), "1", 1)
+    held = Delivery("t", message(1), "1", BrokerMillis(1))
     for call in (
         publisher.publish([message(1)]),
         subscription.pull(1, 1, 0.0),
-        subscription.ack(["t"], 1),
+        subscription.ack(["t"], Instant(1)),
     ):
         with pytest.raises(SetupError, match="countersink provision") as caught:
             await call
@@ -266,7 +267,7 @@ async def test_attempts_are_remembered_of_so_many_messages(pubsub: Pubsub) -> No
         (held,) = await pull_all(subscription, 1)
         attempts.append(held.attempt)
         await pubsub.publisher().publish([message(2)] * others)
-        await subscription.ack(tokens(await pull_all(subscription, others)), 1)
+        await subscription.ack(tokens(await pull_all(subscription, others)), Instant(1))
         await subscription.give_back([held.token])
     (held,) = await pull_all(subscription, 1)
     assert [*attempts, held.attempt] == [1, 2, 3, 1]

@@ -11,6 +11,7 @@ from shared.google.pubsub.letters import PubsubDeadLetters
 from shared.google.pubsub.publisher import PubsubPublisher
 from shared.google.pubsub.wire import MOST_BYTES, REASON, dead_letter, to_wire
 from shared.model.errors import OverloadedError
+from shared.model.times import BrokerMillis
 from shared.model.words import Delivery, Message
 from shared.runtime.clock import SystemClock
 from tests.contracts.broker import Broker, BrokerContract, message, pull_all
@@ -153,7 +154,7 @@ class TestPubsubDeadLetters(LettersContract):
         await client.publish(topic, [stranger], TIMEOUT)
         (letter,) = await look(buried)
         assert letter.flaw == "it was not put here by a flusher"
-        held = Delivery("", Message(b" " * (MOST_BYTES - 100)), "17", 5)
+        held = Delivery("", Message(b" " * (MOST_BYTES - 100)), "17", BrokerMillis(5))
         await client.publish(topic, [to_wire(dead_letter(held, "long", pubsub.place.topic))], TIMEOUT)
         await client.publish(topic, [to_wire(dead_letter(held, "r", "other"))], TIMEOUT)
         flaws = [letter.flaw or "" for letter in await look(buried) if letter.delivery.message_id == "17"]

@@ -9,6 +9,7 @@ from google.pubsub_v1 import types
 
 from shared.model.envelope import Envelope
 from shared.model.errors import TransientError
+from shared.model.times import BrokerMillis, Instant
 from shared.model.words import Delivery
 from shared.ports.broker import Subscription
 from shared.wire.codec import decode, encode
@@ -59,7 +60,7 @@ async def test_an_ack_whose_answer_was_lost_is_done(pubsub: Pubsub, network: Pro
     await pubsub.publisher().publish([message(number) for number in range(5)])
     held = await pull_all(subscription, 5)
     network.lose_answers()
-    acking = asyncio.create_task(subscription.ack(tokens(held), floor=1))
+    acking = asyncio.create_task(subscription.ack(tokens(held), floor=Instant(1)))
     await asyncio.sleep(0)
     network.cut()
     await acking
@@ -73,7 +74,7 @@ async def test_an_ack_that_nobody_answers_fails_in_time(pubsub: Pubsub, network:
     held = await pull_all(subscription, 1)
     network.lose_answers()
     with pytest.raises(TransientError):
-        await subscription.ack(tokens(held), floor=1)
+        await subscription.ack(tokens(held), floor=Instant(1))
     network.cut()
 
 
@@ -113,7 +114,7 @@ async def test_a_broker_that_is_away_is_an_error_in_time(pubsub: Pubsub) -> None
         publisher.publish([message(1)]),
         subscription.pull(1, 1, LONG),
         subscription.give_back(["t"]),
-        subscription.bury(Delivery("t", message(1), "1", 1), "because"),
+        subscription.bury(Delivery("t", message(1), "1", BrokerMillis(1)), "because"),
     ):
         with pytest.raises(TransientError, match="UNAVAILABLE"):
             await call

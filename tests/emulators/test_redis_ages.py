@@ -14,6 +14,7 @@ from shared.memory.store import MemoryStore
 from shared.model.envelope import Envelope
 from shared.model.promises import Promise, promised
 from shared.model.receipts import DAY, HOUR
+from shared.model.times import Millis, StoreMillis, WallSeconds
 from shared.model.words import Commit, Receipt, ShardAdd
 from shared.redis.overlay import RedisOverlay
 from shared.runtime.clock import SystemClock
@@ -24,8 +25,8 @@ from shared.wiring.spool import open_spool
 from tests.emulators.redis_fixtures import Fleet, accept, keys, names_in, until_exact
 
 SHORT: dict[str, Any] = {"retention": 600, "spool_age": 60.0}
-SMALL = promised(600_000, 60_000)
-DEFAULT = promised(7 * DAY, DAY)
+SMALL = promised(Millis(600_000), Millis(60_000))
+DEFAULT = promised(Millis(7 * DAY), DAY)
 
 
 class LaterClock(SystemClock):
@@ -33,8 +34,8 @@ class LaterClock(SystemClock):
 
     ahead = 0.0
 
-    def now(self) -> float:
-        return super().now() + self.ahead
+    def now(self) -> WallSeconds:
+        return WallSeconds(super().now() + self.ahead)
 
 
 @pytest.fixture
@@ -102,7 +103,7 @@ async def test_nothing_is_exact_and_wrong_once_a_receipt_may_be_gone(fleet: Flee
     await accept(ingest, "e")
     await accept(ingest, "other", "b")
     (key,) = keys("e")
-    receipt = Receipt(key, await fleet.store.now() + SMALL.life)
+    receipt = Receipt(key, StoreMillis(await fleet.store.now() + SMALL.life))
     await fleet.store.apply(Commit((receipt,), (ShardAdd("a", 0, 1, 1),)))
     time.ahead = (SMALL.life + 60_000) / 1_000
     await fleet.store.sweep(await fleet.store.now(), 10)
@@ -137,7 +138,7 @@ async def test_one_whose_receipt_is_found_is_settled_and_then_exact(fleet: Fleet
     reader = Reader(fleet.store, ingest, fleet.clock, cache_ttl=0.0)
     await accept(ingest, "e")
     (key,) = keys("e")
-    await fleet.store.apply(Commit((Receipt(key, 2**62),), (ShardAdd("a", 0, 1, 1),)))
+    await fleet.store.apply(Commit((Receipt(key, StoreMillis(2**62)),), (ShardAdd("a", 0, 1, 1),)))
     time.ahead = 3 * 86_400.0
     await steps(ingest)
     assert (await reader.read(["a"]))[0].value == 1

@@ -8,6 +8,7 @@ import pytest
 
 from shared.model.errors import OverloadedError, TransientError
 from shared.model.fleet import NamedOverlay
+from shared.model.times import Instant
 from shared.redis import scripts
 from shared.redis.flaws import findings_of
 from shared.redis.links import MOST, TIMEOUT, Script
@@ -216,7 +217,7 @@ async def test_it_is_full(start_redis: Start) -> None:
         await accept(overlay, "meanwhile")
         assert not await exact(overlay)
         overlay.check()
-        await overlay.settle(keys("before"), 3)  # that needs no memory, and is what frees it
+        await overlay.settle(keys("before"), Instant(3))  # that needs no memory, and is what frees it
         redis.ask("CONFIG", "SET", "maxmemory", "3mb")
         await until_exact(overlay)
         assert await names_in(overlay) == (keys("meanwhile"), True)
@@ -254,7 +255,7 @@ async def test_the_copy_is_bounded(fleet: Fleet) -> None:
     await accept(overlay, "e2")
     with pytest.raises(OverloadedError, match="2 entries wait to be applied"):
         await accept(overlay, "e3")
-    await overlay.settle(keys("e1"), 1)
+    await overlay.settle(keys("e1"), Instant(1))
     await accept(overlay, "e3")
 
 
@@ -263,7 +264,7 @@ async def test_what_others_settle_is_forgotten_here(fleet: Fleet, monkeypatch: p
     one, two = await fleet.process(), await fleet.process(member=False)
     await accept(one, "e1")
     await accept(one, "e2")
-    await two.settle(keys("e1"), 5)
+    await two.settle(keys("e1"), Instant(5))
 
     async def forgotten() -> bool:
         return one._copy.entries == 1
@@ -341,5 +342,5 @@ async def test_a_counter_with_too_much_unapplied_is_read_here_alone_and_holds_up
         await accept(one, f"e{number}")
     assert await names_in(one) == (keys(*(f"e{number}" for number in range(9))), False)
     assert await names_in(other) == (set(), False)
-    await other.settle([*keys(*(f"e{number}" for number in range(2, 9)))], 5)
+    await other.settle([*keys(*(f"e{number}" for number in range(2, 9)))], Instant(5))
     assert await names_in(other) == (keys("e0", "e1"), True)

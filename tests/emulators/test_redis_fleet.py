@@ -16,6 +16,7 @@ from shared.model.envelope import Envelope, divided
 from shared.model.errors import OverloadedError, SettingsError, TransientError
 from shared.model.fleet import Fleet as FleetWords
 from shared.model.fleet import NamedOverlay
+from shared.model.times import Instant, StoreMillis
 from shared.model.words import Commit, Receipt, ShardAdd
 from shared.redis.links import AwayError, Script
 from shared.redis.member import Member
@@ -152,7 +153,7 @@ async def test_one_that_crashed_with_nothing_pending_is_forgotten(fleet: Fleet) 
     assert await names_in(two) == (keys("e"), True)
     await asyncio.sleep(1.0)
     assert gone in (await fleet.fleet()).members
-    await two.settle(keys("e"), 7)
+    await two.settle(keys("e"), Instant(7))
 
     async def forgotten() -> bool:
         assert await exact(two), "it has entered all that it answered"
@@ -164,7 +165,7 @@ async def test_one_that_crashed_with_nothing_pending_is_forgotten(fleet: Fleet) 
 async def test_one_that_leaves_is_not_missed(fleet: Fleet) -> None:
     one, two = await fleet.process(), await fleet.process()
     await accept(one, "e")
-    await one.settle(keys("e"), 7)
+    await one.settle(keys("e"), Instant(7))
     fleet.overlays.remove(one)
     await one.close()
     assert await exact(two)
@@ -394,8 +395,8 @@ async def test_what_others_have_seen_is_in_the_next_epoch_though_nobody_was_answ
     member, written, goes_on = member_of(one), asyncio.Event(), asyncio.Event()
     entered = member._entered
 
-    async def slow(attempts: Any) -> bool:
-        there = await entered(attempts)
+    async def slow(tries: Any) -> bool:
+        there = await entered(tries)
         written.set()
         await goes_on.wait()
         return there
@@ -422,7 +423,7 @@ async def test_a_new_fleet_is_exact_at_once(fleet: Fleet) -> None:
 
 async def test_a_new_fleet_on_a_used_store_is_not(fleet: Fleet) -> None:
     """An older version may have run on it, or the entity was deleted."""
-    await fleet.store.apply(Commit((Receipt("e", 2**62),), ()))
+    await fleet.store.apply(Commit((Receipt("e", StoreMillis(2**62)),), ()))
     one = await fleet.process()
     await asyncio.sleep(0.5)
     assert not await exact(one)
@@ -544,7 +545,7 @@ async def test_bases_and_what_was_accepted_unseen(fleet: Fleet, network: Proxy, 
     network.close()
     await accept(one, "apart")
     (key,) = keys("apart")
-    applied = await fleet.store.apply(Commit((Receipt(key, 2**62),), (ShardAdd("a", 0, 1, 1),)))
+    applied = await fleet.store.apply(Commit((Receipt(key, StoreMillis(2**62)),), (ShardAdd("a", 0, 1, 1),)))
     if base == "after":
         assert (await reader.read(["a"]))[0].value == 1
     if settled:
@@ -564,7 +565,7 @@ async def test_floors_that_are_forgotten_become_the_floor_of_all(
     monkeypatch.setattr("shared.redis.scripts.FORGET", Script(_forgetful()))
     one = await fleet.process()
     await accept(one, "e")
-    await one.settle(keys("e"), 1_000_000)
+    await one.settle(keys("e"), Instant(1_000_000))
 
     async def forgotten() -> bool:
         prefix = f"countersink:{(await fleet.fleet()).overlay.nonce}:"
@@ -637,7 +638,7 @@ async def test_one_that_was_fenced_answers_nothing_while_its_record_may_be_taken
     """
     one, two = await fleet.process(), await fleet.process()
     await accept(one, "settled")
-    await two.settle(keys("settled"), 7)
+    await two.settle(keys("settled"), Instant(7))
     gone, record = id_of(one), (await fleet.fleet()).members[id_of(one)]
     ask, writing, blocked = one._server.ask, asyncio.Event(), asyncio.Event()
 

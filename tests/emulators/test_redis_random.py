@@ -19,6 +19,7 @@ from shared.model.envelope import Envelope
 from shared.model.errors import AlreadyAppliedError, CountersinkError, TransientError
 from shared.model.fleet import Fleet as FleetWords
 from shared.model.receipts import DAY, key_of_set
+from shared.model.times import StoreMillis
 from shared.model.words import Commit, Increment, Reading, Receipt, ShardAdd
 from shared.redis.overlay import RedisOverlay
 from tests.emulators.proxy import Proxy, proxy
@@ -165,7 +166,7 @@ class Disorder:
             new = {item.key: item for item in envelope.keyed if item.key not in known.found}
             adds = [ShardAdd(counter, 0, delta, 1) for counter, delta in envelope.sums.items()]
             adds += [ShardAdd(item.counter, 0, item.delta, 1) for item in new.values()]
-            receipts = tuple(Receipt(key, 2**62) for key in (envelope.key, *new))
+            receipts = tuple(Receipt(key, StoreMillis(2**62)) for key in (envelope.key, *new))
             try:
                 applied = await self.store.apply(Commit(receipts, tuple(adds)))
             except AlreadyAppliedError:

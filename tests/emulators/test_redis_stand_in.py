@@ -31,17 +31,17 @@ WRITE, FORGET, UNSETTLED = map(soon, (scripts.WRITE, scripts.FORGET, scripts.UNS
 
 def drawn(chance: random.Random) -> tuple[Script, list[Any]]:
     """One call, without the identity."""
-    key, attempt = chance.choice(KEYS), f"x.{chance.randint(0, 2)}"
+    key, publish_try = chance.choice(KEYS), f"x.{chance.randint(0, 2)}"
     member, floor = chance.choice(MEMBERS), chance.choice([0, 7, 10**12, 2**60 + chance.randint(0, 9)])
     names = chance.sample(COUNTERS, chance.randint(1, 3))
     payload = orjson.dumps({name: chance.choice(["5", "L-3", '7 [["i1",2]]']) for name in names})
     confirmed, again = chance.choice([(0, 0), (1, 0), (1, 1)])
-    written = [member, confirmed, again, key, attempt, floor % 10**6, payload]
+    written = [member, confirmed, again, key, publish_try, floor % 10**6, payload]
     calls: list[tuple[Script, list[Any]]] = [
         *[(WRITE, written)] * 4,
         (WRITE, [member, 1, 1]),
         (WRITE, [*written, chance.choice(KEYS), "y.0", 3, payload]),
-        (scripts.WITHDRAW, [key, attempt]),
+        (scripts.WITHDRAW, [key, publish_try]),
         (scripts.SETTLE, [floor, key, chance.choice(KEYS)]),
         (scripts.RAISE, [floor, names[0]]),
         (FORGET, [chance.choice([0, 10**5])]),
@@ -51,7 +51,7 @@ def drawn(chance: random.Random) -> tuple[Script, list[Any]]:
         ),
         (scripts.HOLDS, KEYS),
         (UNSETTLED, [10]),
-        (scripts.GONE, [key, attempt, "other", "x.0"]),
+        (scripts.GONE, [key, publish_try, "other", "x.0"]),
         (member_scripts.HEARD, [member]),
         (member_scripts.FENCE, [member]),
         (member_scripts.WHO, []),

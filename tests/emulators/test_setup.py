@@ -15,6 +15,7 @@ from google.pubsub_v1 import types
 from shared.config.findings import FAIL, OK, WARN, Finding
 from shared.google.datastore.setup import DatastoreSetup
 from shared.google.datastore.ttl import Ttl
+from shared.model.times import Monotonic, StoreMillis, WallSeconds
 from shared.model.words import Commit, Receipt
 from tests.cli.running import Done, environment, run
 from tests.emulators.datastore_fixtures import PROJECT, Datastore
@@ -293,9 +294,11 @@ async def test_a_sweep_deletes_all_that_have_expired(ready: Cloud) -> None:
     store = await ready.datastore.store()
     now = int(time.time() * 1_000)
     for begin in range(0, 1_200, 400):
-        receipts = tuple(Receipt(f"r{number}", now - 1_000 - number) for number in range(begin, begin + 400))
+        receipts = tuple(
+            Receipt(f"r{number}", StoreMillis(now - 1_000 - number)) for number in range(begin, begin + 400)
+        )
         await store.apply(Commit(receipts, ()))
-    await store.apply(Commit((Receipt("young", now + 3_600_000),), ()))
+    await store.apply(Commit((Receipt("young", StoreMillis(now + 3_600_000)),), ()))
     assert await ready.run("sweep") == (0, "1200 expired receipts deleted\n", [])
     assert await ready.run("sweep") == (0, "0 expired receipts deleted\n", [])
     assert set((await store.receipts(["young", "r1"])).found) == {"young"}
@@ -307,11 +310,11 @@ class Wrong:
     def __init__(self, ahead: float) -> None:
         self._ahead = ahead
 
-    def now(self) -> float:
-        return time.time() + self._ahead
+    def now(self) -> WallSeconds:
+        return WallSeconds(time.time() + self._ahead)
 
-    def monotonic(self) -> float:
-        return time.monotonic()
+    def monotonic(self) -> Monotonic:
+        return Monotonic(time.monotonic())
 
 
 @pytest.mark.parametrize(("ahead", "mark"), [(0.0, OK), (30.0, WARN), (-30.0, WARN), (600.0, FAIL), (-600.0, FAIL)])

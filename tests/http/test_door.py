@@ -8,7 +8,7 @@ import pytest
 
 from ingest.access.door import Caller, Door
 from ingest.http.problems import Problem
-from ingest.server.connection_limit import Crowd
+from ingest.server.connection_limit import ConnectionLimit
 from shared.model.errors import CountersinkError, OverloadedError, ShareError
 from shared.runtime import metrics
 from tests.http import answer, contract
@@ -172,7 +172,7 @@ async def test_the_body_is_neither_asked_for_nor_judged_before_it(
 async def test_it_comes_before_the_word_that_there_are_too_many(
     service: Service, entered: Entered, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Crowd, "enter", lambda *_: False)
+    monkeypatch.setattr(ConnectionLimit, "enter", lambda *_: False)
     assert (await ask(service, post())).status == 503
     assert entered == [("POST", "/v1/counters/c", "")]
     monkeypatch.setattr(Door, "enter", refuse)

@@ -44,7 +44,7 @@ async def poll(condition: Callable[[], object]) -> None:
 def open_now(service: Service) -> int:
     assert service.ingest._runner is not None
     server = service.ingest._runner.server
-    return len(getattr(server, "crowd", ()))
+    return len(getattr(server, "connection_limit", ()))
 
 
 def closed(why: str) -> float:

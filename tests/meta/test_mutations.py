@@ -30,9 +30,9 @@ def test_no_two_have_the_same_name() -> None:
     [
         ("shared.model.sharding.gone", instead(1)),
         ("shared.memory.store.MemoryStore.gone", instead(1)),
-        ("shared.gone.went", instead(1)),
-        ("shared.model.sharding.went", lambda there: there),
-        ("shared.model.sharding.went", calling(choose=None)),
+        ("shared.gone.was_compacted", instead(1)),
+        ("shared.model.sharding.was_compacted", lambda there: there),
+        ("shared.model.sharding.was_compacted", calling(choose=None)),
         ("shared.sqlite.guards._CHANGE", text("what is not there", "")),
         ("shared.sqlite.guards._CHANGE", text("counter", "")),
         ("shared.sqlite.guards._CHANGE", text("INSERT", "INSERT")),

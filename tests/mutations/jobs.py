@@ -80,7 +80,7 @@ def _(compact: Any) -> Any:
     return lambda self, counter, num_shards, stamp=None: compact(self, counter, num_shards)
 
 
-@mutation("a job compacts beside an ndb application", "shared.counters.start_job.Starting.start", JOBS_OVER_HTTP)
+@mutation("a job compacts beside an ndb application", "shared.counters.start_job.JobStarter.start", JOBS_OVER_HTTP)
 def _(start: Any) -> Any:
     async def mutant(self: Any, *what: Any, **how: Any) -> Any:
         compactor = Instead(self._compactor, check=lambda: None)

@@ -23,7 +23,7 @@ mutation("the floor of all counters is not raised by those that are forgotten", 
 
 mutation(
     "what could not be announced keeps the name that readings were told",
-    "shared.redis.entries.Attempt.rename",
+    "shared.redis.entries.PublishTry.rename",
     FENCES,
     "-k",
     "announced",
@@ -103,7 +103,7 @@ class _SecondTime(list[Any]):
 def _(confirm: Any) -> Any:
     """Its first loop marks what it is given as confirmed."""
 
-    async def mutant(self: Any, attempts: Any) -> None:
-        await confirm(self, _SecondTime(attempts))
+    async def mutant(self: Any, tries: Any) -> None:
+        await confirm(self, _SecondTime(tries))
 
     return mutant

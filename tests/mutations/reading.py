@@ -19,7 +19,7 @@ def _(pull: Any) -> Any:
         deliveries = await pull(self, *limits, **more)
         for number in [int(one.message_id) for one in deliveries]:
             if number in self.pending:
-                self.pending.remove([number], 0)
+                self.pending.settle([number], 0)
         return deliveries
 
     return mutant

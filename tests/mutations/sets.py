@@ -96,6 +96,6 @@ def _(insist: Any) -> Any:
     return mutant
 
 
-mutation("a set gives up when its shard went", "shared.counters.setter.Setter._insist", COMPACTIONS)(
+mutation("a set gives up when its shard was compacted", "shared.counters.setter.Setter._insist", COMPACTIONS)(
     calling(ShrunkError=ChangedError)
 )

@@ -18,7 +18,7 @@ def _(add: Any) -> Any:
     return lambda self, name, delta: add(self, name, delta)._replace(num_shards=self._new_counter)
 
 
-mutation("who believes in a shard that went makes it anew", "shared.model.sharding.went", STORE, COMPACTIONS)(
+mutation("a shard that was compacted is made anew", "shared.model.sharding.was_compacted", STORE, COMPACTIONS)(
     returning(False)
 )
 
@@ -37,12 +37,12 @@ def _(moved: Any) -> Any:
     return mutant
 
 
-mutation("what a flusher wrote itself is taken for others'", "flusher.shards.write_rate.Writing.saw", GROWTH)(
+mutation("what a flusher wrote itself is taken for others'", "flusher.shards.write_rate.CounterWrites.saw", GROWTH)(
     calling(SLACK=-inf)
 )
 
 
-@mutation("a burst is taken for a rate", "flusher.shards.write_rate.Writing.own", GROWTH)
+@mutation("a burst is taken for a rate", "flusher.shards.write_rate.CounterWrites.own", GROWTH)
 def _(_: Any) -> Any:
     def mutant(self: Any, now: float) -> float:
         counts = self.writes.whole(now)

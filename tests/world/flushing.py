@@ -7,7 +7,7 @@ from typing import Final
 
 from flusher.flush.flusher import Flusher
 from flusher.flush.policy import FlushPolicy
-from flusher.flush.receipt_lives import Lives
+from flusher.flush.receipt_lives import ReceiptLives
 from flusher.flush.tools import Tools
 from flusher.shards.growth import Growth
 from flusher.shards.shard_choice import ShardBook
@@ -16,6 +16,7 @@ from shared.memory.store import MemoryStore
 from shared.model.envelope import Envelope
 from shared.model.promises import Promise, promised
 from shared.model.receipts import DAY
+from shared.model.times import Millis
 from shared.ports.broker import Subscription
 from shared.ports.overlay import Overlay
 from shared.ports.store import Store
@@ -23,7 +24,7 @@ from shared.runtime.backoff import Backoff
 from shared.runtime.clock import Clock, ManualClock
 from shared.wire.codec import encode
 
-PROMISE: Final = promised(7 * DAY, DAY)
+PROMISE: Final = promised(Millis(7 * DAY), DAY)
 
 
 def tools_of(
@@ -45,7 +46,7 @@ def tools_of(
         overlay=overlay,
         book=ShardBook(store, clock, 1, pick),
         clock=clock,
-        lives=Lives(store, clock, promise),
+        lives=ReceiptLives(store, clock, promise),
         backoff=backoff,
         together=together,
         growth=growth,

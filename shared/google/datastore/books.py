@@ -19,7 +19,8 @@ from shared.google.datastore.keys import (
 from shared.google.datastore.older_emulator.versions import written_at
 from shared.google.datastore.queries import KEY, query_of
 from shared.google.datastore.time import micros
-from shared.ports.books import Config, Kept, Shard
+from shared.model.times import Instant, WallSeconds
+from shared.ports.books import Config, Shard, StoredReceipt
 
 PAGE: Final = 500
 
@@ -30,16 +31,16 @@ class DatastoreBooks:
     Entities of these kinds that are not Countersink's are skipped.
     """
 
-    def __init__(self, client: DatastoreClient, place: DatastorePlace, time: int | None) -> None:
+    def __init__(self, client: DatastoreClient, place: DatastorePlace, time: Instant | None) -> None:
         """`time` is in microseconds. If it is None, a reading may contain a part of what is written meanwhile."""
         self.exact = time is not None
         self._client = client
         self._place = place
         self._time = time
 
-    async def receipts(self) -> AsyncIterator[Sequence[Kept]]:
+    async def receipts(self) -> AsyncIterator[Sequence[StoredReceipt]]:
         async for results in self._pages(self._place.kinds.receipt):
-            yield [Kept(receipt_of(one.entity), written_at(one)) for one in results]
+            yield [StoredReceipt(receipt_of(one.entity), written_at(one)) for one in results]
 
     async def configs(self) -> AsyncIterator[Sequence[Config]]:
         """A config that is younger than the guard of a set was made again, so the age of its counter is not known. A
@@ -55,12 +56,12 @@ class DatastoreBooks:
                 since = micros(one.create_time)
                 anew = name in guards and micros(guards[name].create_time) < since
                 number, flaw = integer(one.entity, NUM_SHARDS), flaw_of(one.entity, NUM_SHARDS)
-                configs.append(Config(name, number, 0, 0 if anew else since / 1e6, flaw))
+                configs.append(Config(name, number, 0, WallSeconds(0 if anew else since / 1e6), flaw))
             yield configs
         async for results in self._pages(place.kinds.guard):
             names = [name_of(one.entity.key)[1] for one in results if LAST in one.entity.properties]
             there = await self._look(map(place.config, names))
-            yield [Config(name, 0, 0, 0) for name in names if name not in there]
+            yield [Config(name, 0, 0, WallSeconds(0)) for name in names if name not in there]
 
     async def shards(self) -> AsyncIterator[Sequence[Shard]]:
         async for results in self._pages(self._place.kinds.shard):

@@ -16,6 +16,7 @@ from shared.google.datastore.keys import Key
 from shared.google.datastore.older_emulator.versions import highest
 from shared.google.datastore.time import ServerTime, micros
 from shared.model.errors import RefusedError, TransientError
+from shared.model.times import BEGINNING, Instant
 from shared.runtime import metrics
 from shared.runtime.backoff import Backoff, insist, tries, within
 from shared.runtime.clock import Clock
@@ -62,7 +63,7 @@ class Found(NamedTuple):
 
     entities: Sequence[Any]
     """Raw EntityResults."""
-    time: int
+    time: Instant
     """Microseconds, or a version if the server tells no time. It is not earlier than any instant that the look saw."""
     missing: Sequence[Any]
 
@@ -131,11 +132,11 @@ class DatastoreClient:
             self._hear(micros(response.commit_time))
         return response
 
-    def _hear(self, time: int) -> None:
+    def _hear(self, time: Instant) -> None:
         self.time.hear(time, self._clock.monotonic())
         self.skew.saw(self._clock.now() - time / 1_000_000)
 
-    async def look_up(self, keys: Iterable[Key], *, read_time: int | None = None) -> Found:
+    async def look_up(self, keys: Iterable[Key], *, read_time: Instant | None = None) -> Found:
         """Look up any number of keys: strongly consistent, or at a `read_time` (microseconds)."""
         if read_time is not None and (wait := self.time.wait(read_time, self._clock.monotonic())):
             await asyncio.sleep(wait)
@@ -144,14 +145,14 @@ class DatastoreClient:
         parts = await asyncio.gather(*(self._look_up(chunk, read_time) for chunk in chunks))
         return Found(
             [entity for part in parts for entity in part.entities],
-            max((part.time for part in parts), default=0),
+            max((part.time for part in parts), default=BEGINNING),
             [entity for part in parts for entity in part.missing],
         )
 
-    async def _look_up(self, keys: Sequence[Key], read_time: int | None) -> Found:
+    async def _look_up(self, keys: Sequence[Key], read_time: Instant | None) -> Found:
         entities: list[Any] = []
         missing: list[Any] = []
-        time = 0
+        time = BEGINNING
         while keys:
             request = self.request("Lookup")
             request.keys.extend(keys)
@@ -168,7 +169,7 @@ class DatastoreClient:
             keys = response.deferred
         return Found(entities, time if read_time is None else read_time, missing)
 
-    def _time_of_look(self, response: Any) -> int:
+    def _time_of_look(self, response: Any) -> Instant:
         if response.HasField("read_time"):
             time = micros(response.read_time)
             self._hear(time)
@@ -191,7 +192,7 @@ class DatastoreClient:
                 return results
             query.start_cursor = batch.end_cursor
 
-    async def pages(self, partition: Any, query: Any, *, read_time: int | None) -> AsyncIterator[Sequence[Any]]:
+    async def pages(self, partition: Any, query: Any, *, read_time: Instant | None) -> AsyncIterator[Sequence[Any]]:
         """All results, as pages of `query.limit` whole entities; at the instant `read_time` (micros), if given."""
         if read_time is not None and (wait := self.time.wait(read_time, self._clock.monotonic())):
             await asyncio.sleep(wait)

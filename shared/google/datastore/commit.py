@@ -12,8 +12,9 @@ from shared.google.datastore.marks import move
 from shared.google.datastore.revival import revive
 from shared.google.datastore.shards import Shard, ShardMemory, ShardState, is_big
 from shared.google.datastore.sums import Sums
-from shared.google.datastore.time import micros
+from shared.google.datastore.time import micros, millis
 from shared.model.errors import AlreadyAppliedError, ContendedError, LateError, ShardFullError, ShrunkError
+from shared.model.times import Instant, StoreMillis
 from shared.model.words import SHARD_FULL, Commit
 from shared.runtime.backoff import Backoff
 from shared.runtime.clock import Clock
@@ -27,7 +28,7 @@ TRANSACTION: Final = 600_000
 _ENDS: Final = (2**63 - 1, -(2**63))
 
 
-class BlindWay:
+class TransformWriter:
     """For servers that know property transforms. Never send a transform to a server that has not passed the probe."""
 
     def __init__(self, client: DatastoreClient, place: DatastorePlace, clock: Clock) -> None:
@@ -36,7 +37,7 @@ class BlindWay:
         self._clock = clock
         self._memory = ShardMemory()
 
-    async def apply(self, commit: Commit) -> int:
+    async def apply(self, commit: Commit) -> Instant:
         sums = Sums(commit)
         if not depends(commit) and not commit.revived and not any(map(is_big, sums.shards.values())):
             return await self._apply(commit, sums)
@@ -51,7 +52,7 @@ class BlindWay:
                 await backoff.wait()
         return await self._apply(commit, sums)
 
-    async def _apply(self, commit: Commit, sums: Sums) -> int:
+    async def _apply(self, commit: Commit, sums: Sums) -> Instant:
         standings = await self._standings(sums)
         try:
             return await self._send(commit, sums, standings)
@@ -120,7 +121,7 @@ class BlindWay:
         self._raise_all(request, {counter for counter, _ in shards}, sums, standings)
         await self._client.commit(request)
 
-    async def _send(self, commit: Commit, sums: Sums, standings: Mapping[Shard, ShardState]) -> int:
+    async def _send(self, commit: Commit, sums: Sums, standings: Mapping[Shard, ShardState]) -> Instant:
         request = self._client.commit_request()
         if commit.bounds.until is not None:
             request.transaction = await self._begin(commit.bounds.until)
@@ -145,12 +146,12 @@ class BlindWay:
             self._memory.note(shard, ShardState(count, result.version, readable=True), now)
         return micros(response.commit_time)
 
-    async def _begin(self, until: int) -> bytes:
+    async def _begin(self, until: StoreMillis) -> bytes:
         """Begin a transaction that the server closes before `until`, or raise `LateError`. The time is judged after it
         was begun, so the process may be suspended anywhere.
         """
         transaction = await self._client.begin()
-        latest = self._client.time.bound(self._clock.monotonic()) // 1_000 + TRANSACTION
+        latest = StoreMillis(millis(self._client.time.bound(self._clock.monotonic())) + TRANSACTION)
         if latest > until:
             raise LateError(latest)
         return transaction

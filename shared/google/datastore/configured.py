@@ -16,7 +16,7 @@ MOST_KEYS: Final = 5_000
 _ANY: Final = 2**63
 
 
-class Configured:
+class SourceByConfig:
     """Goes through the configs, and then through the shards of counters without one: their application makes a config
     when it finds none.
     """

@@ -12,6 +12,7 @@ from shared.google.datastore.older_emulator.versions import written_at
 from shared.google.datastore.queries import query_of
 from shared.model.errors import AlreadyAppliedError, ContendedError
 from shared.model.fleet import Fleet, first, read, written
+from shared.model.times import BEGINNING, StoreMillis
 from shared.ports.fleet import FleetLook
 from shared.runtime.backoff import Backoff, insist, tries
 from shared.runtime.clock import Clock
@@ -32,11 +33,11 @@ class DatastoreFleetBook:
     async def look(self) -> FleetLook:
         return (await self._look())[0]
 
-    async def change(self, step: Callable[[Fleet, int], Fleet | None]) -> FleetLook:
+    async def change(self, step: Callable[[Fleet, StoreMillis], Fleet | None]) -> FleetLook:
         unchanged = await insist(partial(self._try, step), ContendedError, tries(TRIES), Backoff(0.02, 2.0))
         return unchanged or await self.look()
 
-    async def _try(self, step: Callable[[Fleet, int], Fleet | None]) -> FleetLook | None:
+    async def _try(self, step: Callable[[Fleet, StoreMillis], Fleet | None]) -> FleetLook | None:
         """Take the step once. Return what was seen if it changes nothing; None after a change."""
         look, version = await self._look()
         before = look.fleet if version else first(look.now, used=await self._used())
@@ -53,9 +54,9 @@ class DatastoreFleetBook:
         """The fleet, and the version of its entity; 0 if there is none."""
         found = await self._client.look_up([self._key()])
         told = self._client.time.bound(self._clock.monotonic())
-        now = told // 1000 if told else int(self._clock.now() * 1000)
+        now = StoreMillis(told // 1000 if told else int(self._clock.now() * 1000))
         if not found.entities:
-            return FleetLook(Fleet(), 0, now), 0
+            return FleetLook(Fleet(), BEGINNING, now), 0
         (one,) = found.entities
         fleet = read(bytes(one.entity.properties[_DATA].blob_value))
         return FleetLook(fleet, written_at(one), now), int(one.version)

@@ -15,6 +15,7 @@ from shared.google.datastore.queries import KEY, Operator, expired, query_of, wh
 from shared.google.datastore.store import DatastoreStore
 from shared.model.errors import AlreadyAppliedError, ContendedError, TransientError
 from shared.model.jobs import DONE, FAILED, FORGOTTEN, RUNNING, Done, Job, JobState, Progress, noted, recalled
+from shared.model.times import StoreMillis, WallMillis
 from shared.runtime.backoff import Backoff, insist, tries
 
 BOOKS: Final = 16
@@ -115,10 +116,10 @@ class DatastoreJobs:
         done = [recalled(_blob(one.entity, _NOTE), _blob(one.entity, _CHUNK)) for one in found]
         return {one.task.range.after: one for one in done}
 
-    async def end(self, job: str, state: str, when: int, why: str = "") -> None:
+    async def end(self, job: str, state: str, when: WallMillis, why: str = "") -> None:
         await _insist(partial(self._end, job, state, when, why, unless=(DONE, FAILED)), job)
 
-    async def _end(self, job: str, state: str, when: int, why: str, *, unless: Collection[str]) -> None:
+    async def _end(self, job: str, state: str, when: WallMillis, why: str, *, unless: Collection[str]) -> None:
         found = await self._one(self._place.key(self._place.kinds.job, job))
         if found is None or found.entity.properties[_STATE].string_value in unless:
             return
@@ -138,7 +139,7 @@ class DatastoreJobs:
         chunks = {name_of(one.entity.key)[1].removeprefix(prefix): _blob(one.entity, _CHUNK) for one in found}
         return sorted(chunks.items())
 
-    async def sweep(self, now: int, limit: int) -> int:
+    async def sweep(self, now: StoreMillis, limit: int) -> int:
         gone = 0
         for key in await self._keys(expired(self._place.kinds.job, now, limit)):
             _, job = name_of(key)
@@ -222,7 +223,7 @@ def _job(entity: Any) -> Job:
         properties["prefix"].string_value,
         integer(entity, "delta"),
         integer(entity, "created"),
-        properties[EXPIRES].timestamp_value.ToMilliseconds(),
+        StoreMillis(properties[EXPIRES].timestamp_value.ToMilliseconds()),
     )
 
 

@@ -8,6 +8,7 @@ from google.cloud.datastore_v1.types import entity as _entity
 
 from shared.model.errors import RefusedError, SettingsError
 from shared.model.sharding import shard_key
+from shared.model.times import NEVER, StoreMillis
 from shared.model.words import Receipt
 
 Key = Any
@@ -191,8 +192,10 @@ def said(key: Key) -> str:
 
 def receipt_of(entity: Any) -> Receipt:
     properties = entity.properties
-    expires = properties[EXPIRES].timestamp_value.ToMilliseconds() if EXPIRES in properties else 0
+    expires = properties[EXPIRES].timestamp_value.ToMilliseconds() if EXPIRES in properties else NEVER
     note = properties[NOTE].blob_value if NOTE in properties else b""
     counters = [one.string_value for one in properties[COUNTERS].array_value.values] if COUNTERS in properties else ()
     body = properties[BODY].blob_value if BODY in properties else b""
-    return Receipt(name_of(entity.key)[1], expires, properties[STATE].string_value, note, tuple(counters), body)
+    return Receipt(
+        name_of(entity.key)[1], StoreMillis(expires), properties[STATE].string_value, note, tuple(counters), body
+    )

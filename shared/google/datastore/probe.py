@@ -8,6 +8,7 @@ from shared.google.datastore.client import DatastoreClient
 from shared.google.datastore.keys import COUNT, DatastorePlace, integer
 from shared.model.errors import CountersinkError
 from shared.model.receipts import HOUR
+from shared.model.times import StoreMillis
 from shared.model.words import Receipt
 from shared.runtime.clock import Clock
 
@@ -24,7 +25,7 @@ class Abilities(NamedTuple):
 
 async def probe(client: DatastoreClient, place: DatastorePlace, clock: Clock) -> Abilities:
     """Add 2 to the 40 in a scratch entity that has other properties too, and look at the result."""
-    expires = int(clock.now() * 1_000) + _SCRATCH_LIVES
+    expires = StoreMillis(int(clock.now() * 1_000) + _SCRATCH_LIVES)
     scratch = place.receipt_entity(Receipt(f"probe-{uuid4().hex}", expires, "probe"))
     scratch.properties[COUNT].integer_value = 40
     await _commit(client, "insert", scratch)  # if the server is away it fails here, and there is nothing to delete

@@ -5,6 +5,7 @@ from typing import Any, Final
 from google.cloud.datastore_v1.types import query as _types
 
 from shared.google.datastore.keys import EXPIRES
+from shared.model.times import StoreMillis
 
 KEY: Final = "__key__"
 Operator: Final = _types.PropertyFilter.Operator
@@ -32,7 +33,7 @@ def where(query: Any, name: str, operator: Any, **value: Any) -> Any:
     return query
 
 
-def expired(kind: str, now: int, limit: int) -> Any:
-    """Keys of the entities that expired before `now` (ms)."""
+def expired(kind: str, now: StoreMillis, limit: int) -> Any:
+    """Keys of the entities that expired before `now`."""
     time = {"seconds": now // 1_000, "nanos": now % 1_000 * 1_000_000}
     return where(query_of(kind, limit, keys_only=True), EXPIRES, Operator.LESS_THAN, timestamp_value=time)

@@ -7,9 +7,10 @@ from typing import Any, Final, Protocol
 from shared.google.datastore.client import DatastoreClient
 from shared.google.datastore.keys import DatastorePlace, name_of
 from shared.google.datastore.queries import KEY, Operator, where
-from shared.google.datastore.snapshot import Numbers, PastSnapshot
-from shared.google.datastore.time import micros
+from shared.google.datastore.snapshot import LastShardNumbers, PastSnapshot
+from shared.google.datastore.time import micros, millis
 from shared.model.scale import last
+from shared.model.times import Instant, StoreMillis
 from shared.model.words import Commit
 from shared.ports.readings import Snapshot
 from shared.runtime.clock import Clock
@@ -24,7 +25,7 @@ STALE: Final = 1.0
 class Writer(Protocol):
     """One way to apply commits."""
 
-    async def apply(self, commit: Commit) -> int:
+    async def apply(self, commit: Commit) -> Instant:
         """See `Store.apply`."""
         ...
 
@@ -46,22 +47,22 @@ class DatastoreServer:
         self._place = place
         self._clock = clock
 
-    async def now(self) -> int:
-        """The server's time in ms: the last that it told, plus what has passed since."""
+    async def now(self) -> StoreMillis:
+        """The server's time: the last that it told, plus what has passed since."""
         time = self._client.time
         if time.age(self._clock.monotonic()) > HEARD:
             await self.ask_time()
-        return time.bound(self._clock.monotonic()) // 1_000
+        return millis(time.bound(self._clock.monotonic()))
 
-    async def ask_time(self) -> int:
-        """The time (micros) of a look that begins now."""
+    async def ask_time(self) -> Instant:
+        """The instant of a look that begins now."""
         return (await self._client.look_up([self._place.nothing()])).time
 
-    def instant(self, time: int) -> int | None:
+    def instant(self, time: Instant) -> Instant | None:
         """The `read_time` that sees what was committed until `time`; None: only the present can be read."""
         return time
 
-    async def snapshot(self, numbers: Numbers) -> Snapshot:
+    async def snapshot(self, numbers: LastShardNumbers) -> Snapshot:
         time = self._client.time
         if time.age(self._clock.monotonic()) > STALE:
             await self.ask_time()

@@ -9,6 +9,7 @@ small commits within ten minutes: more than 3,000 a second.
 from collections import OrderedDict
 from typing import Final, NamedTuple
 
+from shared.model.times import Monotonic
 from shared.model.words import SHARD_FULL
 
 BIG: Final = 2**40
@@ -51,12 +52,12 @@ class ShardMemory:
     def __init__(self) -> None:
         self._standings: OrderedDict[Shard, tuple[ShardState, float]] = OrderedDict()
 
-    def get(self, shard: Shard, now: float) -> ShardState | None:
+    def get(self, shard: Shard, now: Monotonic) -> ShardState | None:
         """None if it was not seen within ten minutes."""
         standing, at = self._standings.get(shard, (None, now))
         return standing if now - at < FRESH else None
 
-    def note(self, shard: Shard, standing: ShardState, now: float) -> None:
+    def note(self, shard: Shard, standing: ShardState, now: Monotonic) -> None:
         if not standing.version:  # before it is made, a look has to tell whether a compaction removed it
             self.forget(shard)
             return

@@ -20,9 +20,11 @@ from shared.google.datastore.keys import (
     receipt_of,
 )
 from shared.google.datastore.queries import Operator, query_of, where
+from shared.google.datastore.time import millis
 from shared.model import bodies
 from shared.model.errors import TransientError
 from shared.model.exact import ids_of
+from shared.model.times import Instant, WallSeconds
 from shared.model.words import Guard, Receipt, Total
 
 _log = logging.getLogger(__name__)
@@ -34,7 +36,7 @@ _PAGE: Final = 100
 """Dead receipts in one answer: each may be almost 1 MiB."""
 
 
-class Numbers:
+class LastShardNumbers:
     """Remembers how many shards counters had last, so that they can be asked for together with the config."""
 
     def __init__(self) -> None:
@@ -62,7 +64,7 @@ class SnapshotQuestion:
     """The keys that a reading asks for, and the answer that what was found adds up to."""
 
     def __init__(
-        self, place: DatastorePlace, counters: Sequence[str], receipts: Collection[str], numbers: Numbers
+        self, place: DatastorePlace, counters: Sequence[str], receipts: Collection[str], numbers: LastShardNumbers
     ) -> None:
         self._place = place
         self._numbers = numbers
@@ -145,11 +147,16 @@ class PastSnapshot:
     exact = True
 
     def __init__(
-        self, client: DatastoreClient, place: DatastorePlace, numbers: Numbers, time: int, disagreed: Callable[[], None]
+        self,
+        client: DatastoreClient,
+        place: DatastorePlace,
+        numbers: LastShardNumbers,
+        time: Instant,
+        disagreed: Callable[[], None],
     ) -> None:
         self.time = time
-        self.as_of = time / 1_000_000
-        self.now = time // 1_000
+        self.as_of = WallSeconds(time / 1_000_000)
+        self.now = millis(time)
         self._client = client
         self._place = place
         self._numbers = numbers
@@ -171,7 +178,7 @@ class PastSnapshot:
 
 
 async def ask_for_dead(
-    client: DatastoreClient, place: DatastorePlace, question: SnapshotQuestion, time: int | None
+    client: DatastoreClient, place: DatastorePlace, question: SnapshotQuestion, time: Instant | None
 ) -> Sequence[Any]:
     """Ask for the dead receipts of the counters whose guards are marked, at `time` if one is given. The built-in index
     of `counters` is enough.

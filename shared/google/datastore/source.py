@@ -8,7 +8,7 @@ from grpc import StatusCode
 from grpc.aio import AioRpcError
 
 from shared.google.datastore.client import DatastoreClient
-from shared.google.datastore.configured import Configured
+from shared.google.datastore.configured import SourceByConfig
 from shared.google.datastore.foreign import Kind, Sum
 from shared.google.datastore.keys import DatastorePlace, name_of, said
 from shared.google.datastore.queries import KEY, Operator, where
@@ -36,18 +36,18 @@ def source_in(
     there; or the counters to read, if each is a kind of its own.
     """
     ways: dict[By, Any] = {
-        By.CONFIG: lambda: Configured(client, place, variant),
-        By.LABEL: lambda: Labelled(Kind(client, place, kind or variant.shard), variant),
-        By.PARENT: lambda: Below(Kind(client, place, variant.shard), variant),
+        By.CONFIG: lambda: SourceByConfig(client, place, variant),
+        By.LABEL: lambda: SourceByLabel(Kind(client, place, kind or variant.shard), variant),
+        By.PARENT: lambda: SourceByParent(Kind(client, place, variant.shard), variant),
         By.KIND: lambda: SourceKinds(client, place, variant, names),
-        By.ALL: lambda: One(Kind(client, place, kind or variant.shard), variant, *names),
+        By.ALL: lambda: SourceByWholeKind(Kind(client, place, kind or variant.shard), variant, *names),
     }
     source: Source = ways[variant.by]()
     source.name = name
     return source
 
 
-class Labelled:
+class SourceByLabel:
     """Each shard names its counter. The application adds up all shards with that name."""
 
     name = ""
@@ -74,7 +74,7 @@ class Labelled:
             yield one
 
 
-class Below:
+class SourceByParent:
     """Each shard has the key of its counter as its ancestor. The application adds up all such shards."""
 
     name = ""
@@ -144,7 +144,7 @@ class SourceKinds:
             yield name.removeprefix(beginning)
 
 
-class One:
+class SourceByWholeKind:
     """All shards of the kind belong to one counter."""
 
     name = ""

@@ -9,7 +9,7 @@ from typing import Any, Final
 from shared.google.datastore import promises
 from shared.google.datastore.books import PAGE, DatastoreBooks
 from shared.google.datastore.client import DatastoreClient
-from shared.google.datastore.commit import BlindWay
+from shared.google.datastore.commit import TransformWriter
 from shared.google.datastore.compaction import compact
 from shared.google.datastore.keys import (
     DEAD,
@@ -22,14 +22,15 @@ from shared.google.datastore.keys import (
 )
 from shared.google.datastore.marks import find
 from shared.google.datastore.older_emulator.server import OlderEmulator
-from shared.google.datastore.older_emulator.writes import VersionedWay
+from shared.google.datastore.older_emulator.writes import VersionWriter
 from shared.google.datastore.probe import Abilities, probe
 from shared.google.datastore.queries import KEY, Operator, expired, query_of, where
 from shared.google.datastore.removal import remove
 from shared.google.datastore.server import DatastoreServer
-from shared.google.datastore.snapshot import Numbers
+from shared.google.datastore.snapshot import LastShardNumbers
 from shared.model.errors import LateError
 from shared.model.promises import Promise
+from shared.model.times import Instant, StoreMillis
 from shared.model.words import Commit, Receipt, Receipts
 from shared.ports.readings import Snapshot
 from shared.runtime.clock import Clock
@@ -54,7 +55,7 @@ class DatastoreStore:
         self._client = client
         self._place = place
         self._clock = clock
-        self._numbers = Numbers()
+        self._numbers = LastShardNumbers()
         self._opening = asyncio.Lock()
         self._opened: tuple[Abilities, DatastoreServer] | None = None
 
@@ -81,13 +82,13 @@ class DatastoreStore:
         abilities = await probe(client, place, clock)
         server: DatastoreServer
         if abilities.transforms and abilities.read_time:
-            server = DatastoreServer(client, place, clock, BlindWay(client, place, clock))
+            server = DatastoreServer(client, place, clock, TransformWriter(client, place, clock))
         else:
-            server = OlderEmulator(client, place, clock, VersionedWay(client, place))
+            server = OlderEmulator(client, place, clock, VersionWriter(client, place))
         _log.info("Datastore %s %s: %s", place.project, place.database, server.described)
         return abilities, server
 
-    async def now(self) -> int:
+    async def now(self) -> StoreMillis:
         return await (await self.server()).now()
 
     async def promises(self) -> Sequence[Promise]:
@@ -96,7 +97,7 @@ class DatastoreStore:
     async def promise(self, one: Promise) -> None:
         await promises.keep(self._client, self._place, one)
 
-    async def apply(self, commit: Commit) -> int:
+    async def apply(self, commit: Commit) -> Instant:
         server = await self.server()
         if commit.bounds.until is not None and (now := await server.now()) > commit.bounds.until:
             raise LateError(now)
@@ -184,7 +185,7 @@ class DatastoreStore:
         where(query, DEAD, Operator.EQUAL, boolean_value=True)
         return await (await self.server()).names(query, prefix, after, None)
 
-    async def sweep(self, now: int, limit: int) -> int:
+    async def sweep(self, now: StoreMillis, limit: int) -> int:
         keys = [one.entity.key for one in await self._query(expired(self._place.kinds.receipt, now, limit))]
         for begin in range(0, len(keys), DELETES_AT_ONCE):
             request = self._client.commit_request()

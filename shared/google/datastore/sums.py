@@ -5,7 +5,7 @@ from typing import Final
 
 from shared.google.datastore.shards import Shard
 from shared.model.errors import AlreadyAppliedError, RefusedError
-from shared.model.sharding import number_for, went
+from shared.model.sharding import number_for, was_compacted
 from shared.model.words import Commit, ShardAdd
 
 _END: Final = 2**63 - 1
@@ -36,4 +36,4 @@ class Sums:
     def shrunk(self, shard: Shard, there: int) -> bool:
         """Whether a shard that is missing was removed by a compaction."""
         counter, index = shard
-        return any(add.shard == index and went(add, there) for add in self._adds[counter])
+        return any(add.shard == index and was_compacted(add, there) for add in self._adds[counter])

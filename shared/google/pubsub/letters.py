@@ -10,6 +10,7 @@ from shared.google.pubsub.leases import Leases
 from shared.google.pubsub.publisher import PubsubPublisher
 from shared.google.pubsub.wire import dead_letter, letter_of, published
 from shared.model.errors import TransientError
+from shared.model.times import BEGINNING, Instant
 from shared.model.words import Delivery, Letter
 from shared.runtime.clock import Clock
 
@@ -70,7 +71,7 @@ class PubsubDeadLetters:
             letters.append(self._pulled.popleft())
         return letters
 
-    async def ack(self, tokens: Sequence[str], floor: int) -> None:  # noqa: ARG002 (no overlay lives here)
+    async def ack(self, tokens: Sequence[str], floor: Instant) -> None:  # noqa: ARG002 (no overlay lives here)
         await self._leases.ack(tokens)
         gone = {*tokens}
         self._held = {letter: token for letter, token in self._held.items() if token not in gone}
@@ -81,7 +82,7 @@ class PubsubDeadLetters:
         """
         self._reburied.add(delivery.message_id)
         await self._publisher.publish([dead_letter(delivery, reason, self._place.topic)])
-        await self.ack([delivery.token], 0)
+        await self.ack([delivery.token], BEGINNING)
 
     async def close(self) -> None:
         tokens, self._held = [*self._held.values()], {}

@@ -47,7 +47,7 @@ class PubsubPublisher:
             ends = await asyncio.gather(*(self._send(batch, check) for batch, _ in batches), return_exceptions=True)
         finally:
             self._in_flight_bytes -= size
-            self._drain.went(size, asyncio.get_running_loop().time())
+            self._drain.left(size, asyncio.get_running_loop().time())
         for end in ends:
             if end is not None:
                 raise end

@@ -13,6 +13,7 @@ from shared.google.pubsub.kept import KeptPublisher
 from shared.google.pubsub.leases import Leases
 from shared.google.pubsub.wire import dead_letter, from_wire, published
 from shared.model.errors import CountersinkError, TransientError
+from shared.model.times import Instant
 from shared.model.words import Delivery
 
 _log = logging.getLogger(__name__)
@@ -103,7 +104,7 @@ class PubsubSubscription:
         """Extend them by 600 seconds at most: Pub/Sub has no longer leases."""
         await self._leases.extend(tokens, seconds)
 
-    async def ack(self, tokens: Sequence[str], floor: int) -> None:  # noqa: ARG002 (no overlay lives here)
+    async def ack(self, tokens: Sequence[str], floor: Instant) -> None:  # noqa: ARG002 (no overlay lives here)
         await self._leases.ack(tokens)
 
     async def give_back(self, tokens: Sequence[str]) -> None:

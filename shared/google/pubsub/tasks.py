@@ -9,6 +9,7 @@ from shared.google.pubsub.subscription import PubsubSubscription
 from shared.model import jobs
 from shared.model.errors import NewerError, UnreadableError
 from shared.model.jobs import Task
+from shared.model.times import BEGINNING
 from shared.model.words import Message
 from shared.ports.jobs import Lease
 from shared.runtime import metrics
@@ -49,7 +50,7 @@ class PubsubTasks:
         await self._subscription.extend(tokens, self._lease)
 
     async def ack(self, tokens: Sequence[str]) -> None:
-        await self._subscription.ack(tokens, 0)
+        await self._subscription.ack(tokens, BEGINNING)
 
     async def give_back(self, tokens: Sequence[str]) -> None:
         await self._subscription.give_back(tokens)

@@ -7,6 +7,7 @@ from typing import Any, Final
 from google.pubsub_v1 import types
 
 from shared.model.errors import TooLargeError
+from shared.model.times import BrokerMillis
 from shared.model.words import Delivery, Letter, Message
 
 MOST_MESSAGES: Final = 1_000
@@ -48,10 +49,10 @@ def from_wire(ack_id: str, message: Any, attempt: int) -> Delivery:
     )
 
 
-def published(message: Any) -> int:
+def published(message: Any) -> BrokerMillis:
     """Milliseconds since 1970."""
     time = message.publish_time
-    return int(time.seconds * 1000 + time.nanos // 1_000_000)
+    return BrokerMillis(time.seconds * 1000 + time.nanos // 1_000_000)
 
 
 def requests(messages: Sequence[Any]) -> list[tuple[list[Any], int]]:
@@ -125,7 +126,7 @@ def letter_of(ack_id: str, message: Any, topic: str) -> Letter:
         flaw = f"it is of another topic: {its_topic}"
     elif cut != str(len(message.data)):
         flaw = f"only {len(message.data)} of {cut} bytes fitted beside the reason"
-    delivery = Delivery(ack_id, Message(message.data, attributes), its_id, int(its_time))
+    delivery = Delivery(ack_id, Message(message.data, attributes), its_id, BrokerMillis(int(its_time)))
     return Letter(delivery, reason, flaw)
 
 

@@ -26,6 +26,7 @@ from shared.model import notes
 from shared.model.envelope import Envelope
 from shared.model.jobs import ADD, ALL, COMPACT, DELETE, DONE, EXPORT, RESET, Done, Job, JobState, Task, lifetime_of_job
 from shared.model.receipts import DAY, lifetime
+from shared.model.times import Millis, StoreMillis, WallMillis
 from shared.model.words import Reading
 from shared.ports.jobs import Lease
 from shared.runtime.supervise import Stop
@@ -37,7 +38,7 @@ from tests.interleavings.steps.network import RemoteOverlay, RemoteStore
 from tests.world.flushing import tools_of
 
 LEASE = 2.0
-LIVE = lifetime(7 * DAY, of_client=True)
+LIVE = lifetime(Millis(7 * DAY), of_client=True)
 LONGEST = 600.0
 """Virtual seconds in which a job is done."""
 PREFIX = "p:"
@@ -67,13 +68,13 @@ class RemoteJobs:
         )
         return found
 
-    async def end(self, job: str, state: str, when: int, why: str = "") -> None:
+    async def end(self, job: str, state: str, when: WallMillis, why: str = "") -> None:
         await self._network.call(self._owner, "end", lambda: self._jobs.end(job, state, when, why))
 
     async def chunks(self, job: str, after: str, limit: int) -> Sequence[tuple[str, bytes]]:
         return await self._jobs.chunks(job, after, limit)
 
-    async def sweep(self, now: int, limit: int) -> int:
+    async def sweep(self, now: StoreMillis, limit: int) -> int:
         return await self._jobs.sweep(now, limit)
 
 
@@ -129,7 +130,7 @@ class World:
         now = int(self.clock.now() * 1000)
         kind = self.random.choice([ADD, ADD, RESET, DELETE, EXPORT, COMPACT])
         number = {ADD: self.random.choice([2, -2, 7 * 4**15]), COMPACT: self.random.choice([1, 2])}.get(kind, 0)
-        self.job = Job("j", kind, PREFIX, number, now, now + lifetime_of_job(kind, LIVE))
+        self.job = Job("j", kind, PREFIX, number, now, StoreMillis(now + lifetime_of_job(kind, LIVE)))
         self.large: set[str] = set()
         """Counters that had more shards when the job began than a compaction leaves."""
         self.grown: set[str] = set()
@@ -298,7 +299,7 @@ class World:
             RESET: setting,
             DELETE: setting,
             EXPORT: Exporting(reader),
-            COMPACT: Compacting(store, Compactor(store, self.clock, 7 * DAY)),
+            COMPACT: Compacting(store, Compactor(store, self.clock, Millis(7 * DAY))),
         }
         worker = Worker(tasks, jobs, store, visits, clock=self.clock, page=self.page)
         runner = Runner(tasks, worker, at_once=self.random.randint(1, 5), lease=LEASE)

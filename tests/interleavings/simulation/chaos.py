@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 from shared.counters.compaction import Compactor
 from shared.model.receipts import DAY
+from shared.model.times import Millis
 from tests.interleavings.simulation.conservation import CountingApart
 from tests.interleavings.simulation.users import COUNTERS
 
@@ -135,7 +136,7 @@ class Chaos:
     def _compact(self) -> None:
         """While increments are on their way to the highest shards."""
         system, counter = self._system, self._random.choice(COUNTERS)
-        compactor = Compactor(system.store, next(iter(system.flushers.values())), 7 * DAY)
+        compactor = Compactor(system.store, next(iter(system.flushers.values())), Millis(7 * DAY))
         self._loop.create_task(compactor.compact(counter, self._random.randint(1, 2)))
 
     def _grow(self) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from shared.counters.compaction import Compactor
 from shared.model.errors import BrokerRejectedError, UnkeptError
 from shared.model.receipts import DAY
+from shared.model.times import Millis
 from tests.interleavings.simulation.keys import Keys
 from tests.interleavings.simulation.loop import NOBODY
 from tests.interleavings.simulation.users import COUNTERS
@@ -291,7 +292,7 @@ class Disorder:
     def _shards(self) -> None:
         """Their number changes while increments are on their way to the highest."""
         system, counter = self._system, self._random.choice(COUNTERS)
-        compactor = Compactor(system.store, next(iter(system.flushers.values())), 7 * DAY)
+        compactor = Compactor(system.store, next(iter(system.flushers.values())), Millis(7 * DAY))
         steps: list[Callable[[], Coroutine[Any, Any, object]]] = [
             lambda: compactor.compact(counter, self._random.randint(1, 2)),
             lambda: system.store.raise_shards(counter, self._random.randint(1, 5)),

@@ -17,6 +17,7 @@ from shared.memory.fleet import MemoryFleetBook
 from shared.model.envelope import Envelope
 from shared.model.errors import TransientError
 from shared.model.fleet import Fleet
+from shared.model.times import StoreMillis
 from shared.model.words import Delivery, Message
 from shared.ports.broker import Check, at_any_time
 from shared.ports.fleet import FleetLook
@@ -85,7 +86,7 @@ class RemoteFleetBook:
         look: FleetLook = await self._network.call(self._owner, "fleet look", self._book.look)
         return look
 
-    async def change(self, step: Callable[[Fleet, int], Fleet | None]) -> FleetLook:
+    async def change(self, step: Callable[[Fleet, StoreMillis], Fleet | None]) -> FleetLook:
         while True:
             before = (await self.look()).fleet.version
             if not self._network.calm:  # then much may happen before the commit
@@ -123,20 +124,20 @@ class DiskRows:
     def __init__(self, disk: MemoryBroker) -> None:
         self._disk = disk
         self._there = [*disk._messages]
-        self.left: bool | None = None
+        self.unreadable: bool | None = None
 
-    async def read(self) -> AsyncIterator[tuple[Envelope, int]]:
+    async def read(self) -> AsyncIterator[tuple[Envelope, StoreMillis]]:
         while self._there:
             number = self._there[0]
             if number in self._disk._messages:
                 held = self._disk._messages[number]
                 for envelope in decode(Delivery("", held.message, str(number), held.published), "memory"):
-                    yield envelope, held.published
+                    yield envelope, StoreMillis(held.published)
                 await asyncio.sleep(0)
             self._there.pop(0)
-        self.left = False
+        self.unreadable = False
 
-    async def gone(self) -> bool:
+    async def all_forwarded(self) -> bool:
         return not any(number in self._disk._messages for number in self._there)
 
 

@@ -12,6 +12,7 @@ from flusher.flush.tools import Tools
 from shared.memory.broker import MemoryBroker
 from shared.model import notes
 from shared.model.errors import GoneError, RefusedError, TransientError
+from shared.model.times import Instant, StoreMillis
 from shared.model.words import Commit, Tally
 from shared.ports.broker import DeadLetters
 from shared.runtime.clock import Clock
@@ -35,7 +36,7 @@ class PickyStore(ChangedStore):
         """Then a commit fails whose messages are settled."""
         self._broker = broker
 
-    async def apply(self, commit: Commit) -> int:
+    async def apply(self, commit: Commit) -> Instant:
         now = asyncio.get_running_loop().time()
         if any(self.refused.get(add.counter, 0.0) > now for add in commit.adds):
             raise RefusedError("poison")
@@ -45,7 +46,7 @@ class PickyStore(ChangedStore):
         self.tally = total([self.tally, commit.tally])
         return time
 
-    async def sweep(self, now: int, limit: int) -> int:
+    async def sweep(self, now: StoreMillis, limit: int) -> int:
         before = self._receipts
         swept = await super().sweep(now, limit)
         gone = [notes.read(receipt.note).tally for key, receipt in before.items() if key not in self._receipts]

@@ -23,6 +23,7 @@ from shared.memory.overlay import ProcessOverlay
 from shared.model.errors import StoodStillError
 from shared.model.promises import Promise, promised
 from shared.model.receipts import DAY, HOUR
+from shared.model.times import Millis, Monotonic, WallSeconds
 from shared.ports.broker import DeadLetters, Publisher
 from shared.ports.overlay import Overlay
 from shared.runtime.supervise import Stop, forever
@@ -63,11 +64,11 @@ class LoopClock:
         self._rate = rate
         self.off = off
 
-    def now(self) -> float:
-        return 1_800_000_000 + self._loop.time() + self.off
+    def now(self) -> WallSeconds:
+        return WallSeconds(1_800_000_000 + self._loop.time() + self.off)
 
-    def monotonic(self) -> float:
-        return self._start + self._loop.time() * self._rate
+    def monotonic(self) -> Monotonic:
+        return Monotonic(self._start + self._loop.time() * self._rate)
 
 
 @dataclass
@@ -95,7 +96,7 @@ class System:
     patience: float | None = None
     """Seconds that users wait for an answer."""
     disks: list[MemoryBroker] = field(default_factory=list)
-    promise: Promise = field(default_factory=lambda: promised(7 * DAY, DAY))
+    promise: Promise = field(default_factory=lambda: promised(Millis(7 * DAY), DAY))
     """What flushers are told to promise, now."""
     day: int = 0
     """The store's time when days passed last."""
@@ -196,7 +197,7 @@ class System:
                 mint=lambda: next(self.minted),
             )
             reader = Reader(store, overlay, clock, cache_ttl=0.5)
-            setter = Setter(reader, store, overlay, clock, 7 * DAY)
+            setter = Setter(reader, store, overlay, clock, Millis(7 * DAY))
             self.ingests.append(Ingest(owner, publishing, reader, setter, clock, disk))
             self._go(forever(Settling(store, overlay).settle_once, 2.0))
             self._go(publishing.awake.watch())
@@ -322,7 +323,7 @@ class System:
 
     def other_settings(self) -> None:
         """For those that are started from now on."""
-        self.promise = promised(self.random.choice(RETENTIONS), self.random.choice(SPOOL_AGES))
+        self.promise = promised(Millis(self.random.choice(RETENTIONS)), Millis(self.random.choice(SPOOL_AGES)))
 
     def drop_what_is_too_old(self) -> None:
         """Somebody does who knows that it has been applied: all was, before days passed."""

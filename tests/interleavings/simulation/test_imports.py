@@ -10,7 +10,7 @@ from collections import Counter
 import pytest
 
 from countersink.commands.audit import AGREES, judge, look
-from countersink.commands.importer import Importer, ImportOutcome, Way
+from countersink.commands.importer import Importer, ImportOptions, ImportOutcome
 from shared.counters.reader import Reader
 from shared.counters.setter import DELETE, SET, ChangeRequest, Setter
 from shared.memory.overlay import ProcessOverlay
@@ -18,6 +18,7 @@ from shared.memory.store import MemoryStore
 from shared.model import notes
 from shared.model.errors import CountersinkError
 from shared.model.receipts import DAY
+from shared.model.times import Instant
 from shared.model.words import Commit
 from tests.contracts.books import noted
 from tests.interleavings.simulation.loop import OWNER, VirtualLoop
@@ -38,7 +39,7 @@ class SummedStore(MemoryStore):
         self.others: Counter[str] = Counter()
         self.flaws: list[str] = []
 
-    async def apply(self, commit: Commit) -> int:
+    async def apply(self, commit: Commit) -> Instant:
         time = await super().apply(commit)
         if not commit.marks:
             for receipt in commit.receipts:
@@ -90,7 +91,9 @@ class Migration:
 
     def _importer(self, owner: str) -> Importer:
         store = RemoteStore(self.network, owner, self.store)  # type: ignore[arg-type] # it calls no more than `call`
-        return Importer(self.source, store, self.clock, Way(DAY, shrink=self.shrinks), pick=self.random.randrange)
+        return Importer(
+            self.source, store, self.clock, ImportOptions(DAY, shrink=self.shrinks), pick=self.random.randrange
+        )
 
     async def _importing(self, owner: str) -> None:
         """Again and again, and now and then it is killed, and started anew."""

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from shared.memory.store import MemoryStore
 from shared.model import notes
+from shared.model.times import Instant
 from shared.model.words import Commit
 from shared.runtime.clock import Clock
 
@@ -33,7 +34,7 @@ class ChangedStore(MemoryStore):
         super().__init__(clock)
         self.changes: dict[str, dict[str, tuple[int, int]]] = {}
 
-    async def apply(self, commit: Commit) -> int:
+    async def apply(self, commit: Commit) -> Instant:
         time = await super().apply(commit)
         if commit.guard is not None:
             change = notes.read(commit.receipts[0].note).change

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from shared.memory.broker import MemoryBroker
+from shared.model.times import BEGINNING, Instant
 from shared.model.words import Delivery, Letter
 
 
@@ -17,18 +18,18 @@ class BuriesApart(MemoryBroker):
 
     async def bury(self, delivery: Delivery, reason: str) -> None:
         self._publish(delivery, reason)
-        await self.ack([delivery.token], 0)
+        await self.ack([delivery.token], BEGINNING)
 
     def letters(self, after: int) -> list[tuple[int, Letter]]:
         return [(number, letter) for number, letter in self._letters().items() if number > after]
 
-    def forget_buried(self, tokens: Sequence[str], floor: int) -> None:
+    def forget_buried(self, tokens: Sequence[str], floor: Instant) -> None:
         for token in tokens:
             self._letters().pop(int(token), None)
 
     def rebury(self, delivery: Delivery, reason: str) -> None:
         self._publish(delivery, reason)
-        self.forget_buried([delivery.token], 0)
+        self.forget_buried([delivery.token], BEGINNING)
 
     def buried(self) -> dict[str, str]:
         return {str(number): letter.reason for number, letter in self._letters().items()}

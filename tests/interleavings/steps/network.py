@@ -15,6 +15,7 @@ from shared.memory.store import MemoryStore
 from shared.model.envelope import Envelope
 from shared.model.errors import TransientError
 from shared.model.promises import Promise
+from shared.model.times import Instant, StoreMillis
 from shared.model.words import Commit, Delivery, Letter, Message, Receipt, Receipts, Total, View
 from shared.ports.books import Books
 from shared.ports.broker import Check, at_any_time
@@ -104,7 +105,7 @@ class RemoteBroker:
     async def extend(self, tokens: Sequence[str], seconds: float) -> None:
         await self._network.call(self._owner, "extend", lambda: self._broker.extend(tokens, seconds))
 
-    async def ack(self, tokens: Sequence[str], floor: int) -> None:
+    async def ack(self, tokens: Sequence[str], floor: Instant) -> None:
         await self._network.call(self._owner, "ack", lambda: self._broker.ack(tokens, floor))
 
     async def give_back(self, tokens: Sequence[str]) -> None:
@@ -132,7 +133,7 @@ class RemoteDeadLetters:
             if new or not found:
                 return new
 
-    async def ack(self, tokens: Sequence[str], floor: int) -> None:
+    async def ack(self, tokens: Sequence[str], floor: Instant) -> None:
         await self._network.call(self._owner, "forget", lambda: self._letters.ack(tokens, floor))
 
     async def bury(self, delivery: Delivery, reason: str) -> None:
@@ -159,7 +160,7 @@ class RemoteOverlay(KeptByBroker):
     async def holds(self, keys: Collection[str]) -> Collection[str]:
         return await self._overlay.holds(keys)
 
-    async def raise_floor(self, counter: str, time: int) -> None:
+    async def raise_floor(self, counter: str, time: Instant) -> None:
         await self._network.call(self._owner, "raise", lambda: self._overlay.raise_floor(counter, time))
 
 
@@ -179,8 +180,8 @@ class RemoteWrittenOverlay(RemoteOverlay):
             raise
         await self._call("confirm", lambda: self._overlay.confirm(numbers, envelopes))
 
-    async def settle(self, applied: Collection[str], time: int) -> None:
-        await self._network.call(self._owner, "settle", lambda: self._overlay.settle(applied, time))
+    async def settle(self, settled: Collection[str], time: Instant) -> None:
+        await self._network.call(self._owner, "settle", lambda: self._overlay.settle(settled, time))
 
     async def unsettled(self, limit: int) -> Collection[str]:
         return await self._overlay.unsettled(limit)
@@ -217,8 +218,8 @@ class RemoteStore:
     def __init__(self, network: Network, owner: str, store: MemoryStore) -> None:
         self._network, self._owner, self._store = network, owner, store
 
-    async def apply(self, commit: Commit) -> int:
-        time: int = await self._network.call(self._owner, "apply", lambda: self._store.apply(commit))
+    async def apply(self, commit: Commit) -> Instant:
+        time: Instant = await self._network.call(self._owner, "apply", lambda: self._store.apply(commit))
         return time
 
     @asynccontextmanager
@@ -287,7 +288,7 @@ class RemoteStore:
     async def names(self, prefix: str, after: str, limit: int, until: str | None = None) -> Sequence[str]:
         return await self._store.names(prefix, after, limit, until)
 
-    async def now(self) -> int:
+    async def now(self) -> StoreMillis:
         return await self._store.now()
 
     async def promises(self) -> Sequence[Promise]:
@@ -299,5 +300,5 @@ class RemoteStore:
     async def dead_names(self, prefix: str, after: str, limit: int) -> Sequence[str]:
         return await self._store.dead_names(prefix, after, limit)
 
-    async def sweep(self, now: int, limit: int) -> int:
+    async def sweep(self, now: StoreMillis, limit: int) -> int:
         return await self._store.sweep(now, limit)

@@ -30,6 +30,7 @@ from shared.memory.overlay import ProcessOverlay
 from shared.model.errors import CountersinkError, RefusedError, TransientError
 from shared.model.promises import promised
 from shared.model.receipts import DAY, key_of_set
+from shared.model.times import BEGINNING, Instant, Millis
 from shared.model.words import Commit, Increment, Letter, Message, Reading
 from shared.ports.broker import DeadLetters
 from shared.ports.overlay import Overlay
@@ -74,7 +75,7 @@ class PickyStore(ChangedStore):
 
     picky = True
 
-    async def apply(self, commit: Commit) -> int:
+    async def apply(self, commit: Commit) -> Instant:
         if self.picky and any(add.counter == POISON for add in commit.adds):
             raise RefusedError("poison")
         return await super().apply(commit)
@@ -366,7 +367,7 @@ class World:
                 key in self.store._receipts and self.store._receipts[key].settled for key in keys if key[0] != "i"
             )
 
-        self.broker.forget_buried([str(number) for number, one in self.broker.letters(0) if over(one)], 0)
+        self.broker.forget_buried([str(number) for number, one in self.broker.letters(0) if over(one)], BEGINNING)
 
     def drop_dead(self, index: int) -> None:
         """Somebody gives up for good all that the store has of what is dead."""
@@ -375,7 +376,7 @@ class World:
         async def run() -> None:
             for receipt in await process.tools.store.dead("", 100):
                 envelopes = open_receipt(receipt).envelopes
-                await drop(process.tools.store, process.tools.overlay, envelopes, promised(7 * DAY, DAY))
+                await drop(process.tools.store, process.tools.overlay, envelopes, promised(Millis(7 * DAY), DAY))
 
         self.start(process, self.survive(run()))
 
@@ -392,7 +393,7 @@ class World:
         await self.store.raise_shards(counter, num_shards)
 
     async def compact(self, counter: str, num_shards: int) -> None:
-        await Compactor(self.store, self.clock, 7 * DAY).compact(counter, num_shards)
+        await Compactor(self.store, self.clock, Millis(7 * DAY)).compact(counter, num_shards)
 
     def read(self, ingest: IngestProcess, counters: list[str], max_age: float | None) -> None:
         """Exact: all answered before it began, none twice, nothing that was never tried, nothing unseen again."""

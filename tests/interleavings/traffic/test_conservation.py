@@ -15,6 +15,7 @@ from flusher.dead_letters.opened import open_letter
 from shared.config.settings import Settings
 from shared.model.envelope import PART_ENTRIES
 from shared.model.errors import TransientError
+from shared.model.times import Instant
 from shared.model.words import Balance, Message
 from shared.runtime import metrics
 from shared.wire.codec import TYPE
@@ -99,7 +100,7 @@ class Traffic:
         """As if the flusher had been killed after its commit: all of it comes again."""
         subscription = service.parts.subscription
 
-        async def lost(tokens: Sequence[str], floor: int) -> None:
+        async def lost(tokens: Sequence[str], floor: Instant) -> None:
             await subscription.give_back(tokens)
             raise TransientError("killed")
 

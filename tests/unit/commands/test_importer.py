@@ -6,18 +6,19 @@ from collections.abc import Mapping
 import pytest
 
 from countersink.commands.audit import AGREES, judge, look
-from countersink.commands.importer import BATCH, PATIENCE, Importer, ImportOutcome, Way, went_back
+from countersink.commands.importer import BATCH, PATIENCE, Importer, ImportOptions, ImportOutcome, went_back
 from shared.memory.store import MemoryStore
 from shared.model.errors import ChangedError, RefusedError, StorageFullError, TransientError
 from shared.model.foreign import Foreign, Mark
 from shared.model.receipts import DAY
+from shared.model.times import Instant, Millis, StoreMillis
 from shared.model.words import MAX_SUM, SHARD_FULL, Commit, Guard, Receipt, ShardAdd
 from shared.runtime.backoff import Backoff
 from shared.runtime.clock import ManualClock
 from tests.contracts.store import commit, total
 from tests.unit.commands.sources import FakeSource
 
-LIVE = 16 * DAY
+LIVE = Millis(16 * DAY)
 INT64 = 2**63 - 1
 
 
@@ -29,13 +30,13 @@ class Parts:
         self.source = source
         self.store = store(self.clock)
 
-    async def run(self, prefix: str = "", way: Way | None = None) -> list[ImportOutcome | str]:
+    async def run(self, prefix: str = "", options: ImportOptions | None = None) -> list[ImportOutcome | str]:
         told: list[ImportOutcome | str] = []
         importer = Importer(
             self.source,
             self.store,
             self.clock,
-            way or Way(LIVE),
+            options or ImportOptions(LIVE),
             pick=random.Random(1).randrange,
             backoff=lambda: Backoff(sleep=self._sleep),
         )
@@ -96,7 +97,7 @@ async def test_more_than_fits_into_a_commit() -> None:
 async def test_a_new_counter_has_the_shards_that_the_settings_say() -> None:
     parts = Parts(FakeSource({"a": 5, "old": 5}))
     await parts.store.raise_shards("old", 3)
-    await parts.run(way=Way(LIVE, shards=20))
+    await parts.run(options=ImportOptions(LIVE, shards=20))
     assert await parts.store.shards(["a", "old"]) == {"a": 20, "old": 3}
 
 
@@ -136,7 +137,7 @@ async def test_totals_up_to_64_bits_go_to_shards_that_can_take_them(sign: int) -
     assert await parts.store.marks("there", ["a", "full"]) == {"a": sign * INT64, "full": sign}
     assert all(abs(count) <= SHARD_FULL + MAX_SUM for count in parts.store._shards.values())
     parts.source.counts["a"] = -sign * INT64
-    await parts.run(way=Way(LIVE, shrink=True))
+    await parts.run(options=ImportOptions(LIVE, shrink=True))
     assert (await parts.totals())["a"] == -sign * INT64
 
 
@@ -144,7 +145,7 @@ async def test_a_dry_run_says_the_same_and_writes_nothing() -> None:
     parts = Parts(FakeSource({"a": 5, "b": 2**62, "c": 1, "d": Foreign("d", 0, "odd")}))
     await parts.store.apply(Commit((), (), marks=(Mark("there", "a", 0, 3), Mark("there", "c", 0, 1))))
     before = parts.store._time
-    dry = await parts.run(way=Way(LIVE, dry=True))
+    dry = await parts.run(options=ImportOptions(LIVE, dry=True))
     assert parts.store._time == before
     assert await parts.totals() == {}
     wet = await parts.run()
@@ -161,7 +162,7 @@ async def test_what_shrank_is_left_unless_it_is_asked_for() -> None:
         "a", 3, 0, "its total fell to 3, and 5 were imported before: use --shrink to subtract it"
     )
     assert await parts.totals() == {"a": 5, "b": 2}
-    assert ImportOutcome("a", 3, -2) in await parts.run(way=Way(LIVE, shrink=True))
+    assert ImportOutcome("a", 3, -2) in await parts.run(options=ImportOptions(LIVE, shrink=True))
     assert await parts.totals() == {"a": 3, "b": 2}
     assert await parts.agrees()
 
@@ -181,7 +182,7 @@ async def test_what_is_gone_there_stays_here() -> None:
     parts = Parts(FakeSource({"a": 5}))
     await parts.run()
     parts.source.counts = {}
-    assert await parts.run(way=Way(LIVE, shrink=True)) == []
+    assert await parts.run(options=ImportOptions(LIVE, shrink=True)) == []
     assert await parts.totals() == {"a": 5}
 
 
@@ -190,7 +191,7 @@ async def test_a_set_and_a_delete_stay_and_what_comes_later_is_added() -> None:
     await parts.run()
     for name, value, deleted in (("set", 100, False), ("gone", 0, True)):
         adds = (ShardAdd(name, 0, value - 5, 1),)
-        await parts.store.apply(Commit((Receipt(name, LIVE),), adds, guard=(name, Guard(0, deleted))))
+        await parts.store.apply(Commit((Receipt(name, StoreMillis(LIVE)),), adds, guard=(name, Guard(0, deleted))))
     assert await parts.store.remove("gone")
     await parts.run()
     assert await parts.totals() == {"set": 100}
@@ -217,7 +218,7 @@ async def test_what_another_import_saw_later_has_not_shrunk() -> None:
 class LostAnswers(MemoryStore):
     """Each commit takes place, and its maker hears of a failure."""
 
-    async def apply(self, commit: Commit) -> int:
+    async def apply(self, commit: Commit) -> Instant:
         await super().apply(commit)
         raise TransientError("no answer")
 
@@ -231,7 +232,7 @@ async def test_a_commit_that_was_doubtful_counts_and_is_counted_once() -> None:
 class Refuses(MemoryStore):
     """One counter."""
 
-    async def apply(self, commit: Commit) -> int:
+    async def apply(self, commit: Commit) -> Instant:
         if any(add.counter == "counter-77" for add in commit.adds):
             raise RefusedError("bad luck")
         return await super().apply(commit)
@@ -249,7 +250,7 @@ async def test_what_the_store_refuses_does_not_hold_up_the_rest() -> None:
 class RefusesHuge(MemoryStore):
     """The second step of what takes several."""
 
-    async def apply(self, commit: Commit) -> int:
+    async def apply(self, commit: Commit) -> Instant:
         if any(mark.total > 2**62 for mark in commit.marks):
             raise RefusedError("too much")
         return await super().apply(commit)
@@ -265,7 +266,7 @@ async def test_what_was_added_before_the_store_refused_the_rest_is_said() -> Non
 class Away(MemoryStore):
     error: Exception = TransientError("away")
 
-    async def apply(self, commit: Commit) -> int:
+    async def apply(self, commit: Commit) -> Instant:
         raise self.error
 
 
@@ -290,7 +291,7 @@ async def test_a_full_disk_ends_it_at_once() -> None:
 class AlwaysFirst(MemoryStore):
     """Somebody else was."""
 
-    async def apply(self, commit: Commit) -> int:
+    async def apply(self, commit: Commit) -> Instant:
         raise ChangedError("it has been imported meanwhile")
 
 
@@ -304,9 +305,9 @@ async def test_whoever_is_always_too_late_gives_up() -> None:
 class Compacted(MemoryStore):
     """Just before the first import the counter's shards go, all but one."""
 
-    async def apply(self, commit: Commit) -> int:
+    async def apply(self, commit: Commit) -> Instant:
         if commit.marks and await self.shards(["a"]) == {"a": 9}:
-            await self.compact("a", 1, Receipt("k", 2**60))
+            await self.compact("a", 1, Receipt("k", StoreMillis(2**60)))
         return await super().apply(commit)
 
 

@@ -10,6 +10,7 @@ from shared.counters import pending as overlay
 from shared.counters.pending import Pending
 from shared.model.envelope import Envelope
 from shared.model.receipts import key_of_envelope
+from shared.model.times import Instant
 from shared.model.words import Entry, Increment, View
 
 NAMES = ("a", "ab", "b", "c")
@@ -44,19 +45,19 @@ class Model(RuleBasedStateMachine):
         self.there[self.last] = envelope
 
     @rule(data=st.data(), floor=st.integers(0, 50))
-    def remove(self, data: st.DataObject, floor: int) -> None:
+    def settle(self, data: st.DataObject, floor: Instant) -> None:
         numbers = data.draw(st.lists(st.sampled_from(sorted(self.there) or [0]), unique=True, max_size=3))
-        self.pending.remove(numbers, floor)
+        self.pending.settle(numbers, floor)
         for number in numbers:
             gone = self.there.pop(number, None)
             self.raise_floors(NAMES if gone is None else gone.counters(), floor)
 
     @rule(floor=st.integers(0, 50))
-    def remove_what_was_never_seen(self, floor: int) -> None:
-        self.pending.remove([10**6], floor)
+    def settle_what_was_never_seen(self, floor: Instant) -> None:
+        self.pending.settle([10**6], floor)
         self.raise_floors(NAMES, floor)
 
-    def raise_floors(self, counters: tuple[str, ...] | set[str], floor: int) -> None:
+    def raise_floors(self, counters: tuple[str, ...] | set[str], floor: Instant) -> None:
         for counter in counters:
             self.floors[counter] = max(floor, self.floors[counter])
         self.greatest = max(self.greatest, floor)
@@ -100,7 +101,7 @@ def test_an_ack_leaves_other_counters_their_bases() -> None:
     pending.add(1, Envelope("one", {"a": 1}))
     pending.add(2, Envelope("two", {"b": 1}))
     before = pending.view("b")
-    pending.remove([1], 9)
+    pending.settle([1], Instant(9))
     assert pending.view("a").floor == 9
     assert pending.view("b") is before
     assert pending.view("never").floor == 0
@@ -112,7 +113,7 @@ def test_it_remembers_floors_of_so_many_counters_and_then_raises_all(monkeypatch
     monkeypatch.setattr(overlay, "MOST_FLOORS", most)
     for number in range(3 * most):
         pending.add(number, Envelope(f"e{number}", {f"n{number}": 1}))
-        pending.remove([number], number + 1)
+        pending.settle([number], Instant(number + 1))
         assert len(pending._floors) <= most
         assert len(pending._views) <= most
         assert pending.view(f"n{number}").floor >= number + 1

@@ -10,6 +10,7 @@ from shared.memory.store import MemoryStore
 from shared.model import bodies
 from shared.model.envelope import Envelope
 from shared.model.receipts import key_of_envelope, key_of_increment
+from shared.model.times import NEVER, BrokerMillis, StoreMillis
 from shared.model.words import DEAD, Commit, Increment, Receipt, ShardAdd, View
 from shared.runtime.clock import ManualClock
 from shared.wire.codec import encode
@@ -41,16 +42,16 @@ async def test_a_view_from_before_the_base_is_looked_at_again() -> None:
     gate, overlay.gate = overlay.gate, None
 
     (held,) = await broker.pull(1, 1_000, 0)
-    time = await store.apply(Commit((Receipt(key_of_envelope("e"), 1 << 60),), (ShardAdd("a", 0, 5, 1),)))
+    time = await store.apply(Commit((Receipt(key_of_envelope("e"), StoreMillis(1 << 60)),), (ShardAdd("a", 0, 5, 1),)))
     await broker.ack([held.token], time)
     assert [reading.value for reading in await reader.read(["a"])] == [5]
     gate.set()
     assert [reading.value for reading in await late] == [5]
 
 
-def buried(name: str, sums: dict[str, int], *keyed: Increment, until: int = 0) -> Receipt:
+def buried(name: str, sums: dict[str, int], *keyed: Increment, until: StoreMillis = NEVER) -> Receipt:
     envelope = Envelope(name, sums, {}, keyed)
-    return bodies.with_body(Receipt(envelope.key, 1, DEAD), envelope, "refused", 0, until)
+    return bodies.with_body(Receipt(envelope.key, StoreMillis(1), DEAD), envelope, "refused", BrokerMillis(0), until)
 
 
 async def test_what_is_dead_is_pending_without_any_entry_and_the_counter_exists() -> None:
@@ -66,7 +67,7 @@ async def test_an_id_in_a_dead_letter_that_an_expired_receipt_may_have_counted_m
     """Only while it is not known to be counted; sums are sure for ever."""
     clock = ManualClock()
     store = MemoryStore(clock)
-    until = int(clock.now() * 1_000) + 60_000
+    until = StoreMillis(int(clock.now() * 1_000) + 60_000)
     await store.apply(Commit((buried("e", {"a": 5, "b": 1}, Increment("a", 10, receipt="ix"), until=until),), ()))
 
     async def read() -> list[tuple[int, bool]]:
@@ -76,7 +77,7 @@ async def test_an_id_in_a_dead_letter_that_an_expired_receipt_may_have_counted_m
     assert await read() == [(15, True), (1, True)]
     clock.turn(61)
     assert await read() == [(15, False), (1, True)]
-    await store.apply(Commit((Receipt("ix", 1 << 60),), (ShardAdd("a", 0, 10, 1),)))
+    await store.apply(Commit((Receipt("ix", StoreMillis(1 << 60)),), (ShardAdd("a", 0, 10, 1),)))
     assert await read() == [(15, True), (1, True)]
 
 

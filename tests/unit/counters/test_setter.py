@@ -21,6 +21,7 @@ from shared.model.errors import (
     TransientError,
 )
 from shared.model.receipts import DAY, key_of_set
+from shared.model.times import Instant, StoreMillis
 from shared.model.words import SHARD_FULL, Commit, Receipt, ShardAdd
 from shared.runtime.backoff import Backoff
 from shared.runtime.clock import ManualClock
@@ -55,7 +56,7 @@ class Parts:
 
 async def test_what_can_not_be_read_exactly_is_not_set() -> None:
     parts = Parts(exact=False)
-    await parts.store.apply(Commit((Receipt("k", DAY),), (ShardAdd("a", 0, 5, 1),)))
+    await parts.store.apply(Commit((Receipt("k", StoreMillis(DAY)),), (ShardAdd("a", 0, 5, 1),)))
     for wish in (ChangeRequest(SET, 7), ChangeRequest(RESET), ChangeRequest(DELETE)):
         with pytest.raises(InexactError, match="COUNTERSINK_OVERLAY"):
             await parts.setter.set("a", wish)
@@ -70,7 +71,9 @@ async def test_a_total_beyond_64_bits_is_undone_all_the_same(sign: int) -> None:
     for shard in range(5):
         for delta in (SHARD_FULL, SHARD_FULL if shard % 2 else 1):
             number = len(parts.store._receipts)
-            await parts.store.apply(Commit((Receipt(f"k{number}", DAY),), (ShardAdd("a", shard, sign * delta, 5),)))
+            await parts.store.apply(
+                Commit((Receipt(f"k{number}", StoreMillis(DAY)),), (ShardAdd("a", shard, sign * delta, 5),))
+            )
             held += sign * delta
     assert abs(held) > 2**63
     assert await parts.setter.set("a", ChangeRequest(SET, 7, "k")) == Change(held, 7)
@@ -90,7 +93,7 @@ def test_parts_add_up_and_fit(delta: int) -> None:
 class Contended(MemoryStore):
     tries = 0
 
-    async def apply(self, commit: Commit) -> int:
+    async def apply(self, commit: Commit) -> Instant:
         self.tries += 1
         raise ChangedError("others were first")
 
@@ -108,7 +111,7 @@ async def test_a_set_that_always_loses_to_others_ends_after_a_while() -> None:
 class Mute(Contended):
     """Nothing is heard of the first commit."""
 
-    async def apply(self, commit: Commit) -> int:
+    async def apply(self, commit: Commit) -> Instant:
         if not self.tries:
             self.tries += 1
             raise TransientError("no answer")
@@ -121,7 +124,7 @@ async def test_a_set_that_got_no_answer_from_the_store_is_doubtful() -> None:
 
 
 class Full(MemoryStore):
-    async def apply(self, commit: Commit) -> int:
+    async def apply(self, commit: Commit) -> Instant:
         raise StorageFullError("no room")
 
 
@@ -139,7 +142,7 @@ class Late(MemoryStore):
     late: Commit | None = None
     limit: CountersinkError
 
-    async def apply(self, commit: Commit) -> int:
+    async def apply(self, commit: Commit) -> Instant:
         if self.late is not None:
             raise self.limit
         self.late = commit
@@ -162,7 +165,7 @@ async def test_a_limit_after_a_commit_that_may_come_late_is_no_promise_that_noth
 
 
 class LimitedOverlay(ProcessOverlay):
-    async def raise_floor(self, counter: str, time: int) -> None:
+    async def raise_floor(self, counter: str, time: Instant) -> None:
         raise OverloadedError("too much waits to be written")
 
 
@@ -175,7 +178,7 @@ async def test_a_limit_after_the_commit_is_none_either() -> None:
 
 
 class Slow(MemoryStore):
-    async def apply(self, commit: Commit) -> int:
+    async def apply(self, commit: Commit) -> Instant:
         assert isinstance(self._clock, ManualClock)
         self._clock.turn(1.5)
         await asyncio.sleep(0)
@@ -206,7 +209,7 @@ async def test_a_process_that_stood_still_does_not_set_the_counter_any_more(monk
     parts = Parts()
     apply = parts.store.apply
 
-    async def long_on_its_way(commit: Commit) -> int:
+    async def long_on_its_way(commit: Commit) -> Instant:
         parts.clock.turn(LONGEST / 1_000 + 1)
         return await apply(commit)
 

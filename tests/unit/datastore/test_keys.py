@@ -3,6 +3,7 @@
 from shared.google.datastore.keys import BODY, COUNTERS, DEAD, EXPIRES, DatastorePlace, receipt_of
 from shared.model import bodies
 from shared.model.envelope import Envelope
+from shared.model.times import BrokerMillis, StoreMillis
 from shared.model.words import DEAD as STATE
 from shared.model.words import MAX_ID_BYTES, MAX_NAME_BYTES, Increment, Receipt
 
@@ -12,7 +13,9 @@ PLACE = DatastorePlace("project")
 
 
 def kept(envelope: Envelope, why: str = "refused") -> Receipt:
-    return bodies.with_body(Receipt(envelope.key, 2**41, STATE), envelope, why, 1, 3)
+    return bodies.with_body(
+        Receipt(envelope.key, StoreMillis(2**41), STATE), envelope, why, BrokerMillis(1), StoreMillis(3)
+    )
 
 
 def test_no_ttl_policy_can_delete_one() -> None:
@@ -21,7 +24,7 @@ def test_no_ttl_policy_can_delete_one() -> None:
     entity = PLACE.receipt_entity(dead)
     assert EXPIRES not in entity.properties
     assert receipt_of(entity) == dead
-    assert EXPIRES in PLACE.receipt_entity(Receipt("ek", 5)).properties
+    assert EXPIRES in PLACE.receipt_entity(Receipt("ek", StoreMillis(5))).properties
 
 
 def test_only_its_counters_and_that_it_is_dead_are_indexed() -> None:

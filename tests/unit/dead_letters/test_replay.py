@@ -16,6 +16,7 @@ from shared.model.envelope import PART_ENTRIES, Envelope
 from shared.model.errors import GoneError, RefusedError, TransientError
 from shared.model.promises import promised
 from shared.model.receipts import DAY, HOUR, key_of_envelope, key_of_increment
+from shared.model.times import Instant, Millis, StoreMillis
 from shared.model.words import Commit, Increment, Message, Receipt
 from shared.runtime.clock import ManualClock
 from tests.world.flushing import Bench
@@ -30,7 +31,7 @@ class Moody(MemoryStore):
         self.reason = "poison"
         self.away = False
 
-    async def apply(self, commit: Commit) -> int:
+    async def apply(self, commit: Commit) -> Instant:
         if self.away:
             raise TransientError("away")
         if any(add.counter in self.refused for add in commit.adds):
@@ -90,7 +91,9 @@ async def test_what_was_refused_counts_once_when_its_reason_is_gone() -> None:
     assert dead
     assert applied
     assert dead.expires == 0
-    assert applied._replace(note=b"") == Receipt(dead.key, morgue.now() + promised(7 * DAY, DAY).life)
+    assert applied._replace(note=b"") == Receipt(
+        dead.key, StoreMillis(morgue.now() + promised(Millis(7 * DAY), DAY).life)
+    )
     assert await morgue.receipt(key_of_increment("a", "x"))
     assert await morgue.replay() == []
 
@@ -285,7 +288,7 @@ async def test_what_is_counted_already_is_forgotten_however_old_it_is() -> None:
     await morgue.published_ago("old", 9 * DAY)
     (held,) = await morgue.broker.pull(1, 10**6, 0)
     await morgue.broker.bury(held, TOO_OLD)
-    await morgue.store.apply(Commit((Receipt(key_of_envelope("old"), 1 << 60),), ()))
+    await morgue.store.apply(Commit((Receipt(key_of_envelope("old"), StoreMillis(1 << 60)),), ()))
     assert sums(await morgue.replay()) == (0, 1, 0)
     assert morgue.broker.buried() == {}
 
@@ -306,7 +309,7 @@ async def test_a_flusher_that_finds_a_dead_receipt_without_a_body_writes_one_bef
     """An older version wrote the receipt, and was killed before it buried the message."""
     morgue = Morgue()
     key = key_of_envelope("e")
-    await morgue.store.apply(Commit((Receipt(key, morgue.now() + HOUR, "dead"),), ()))
+    await morgue.store.apply(Commit((Receipt(key, StoreMillis(morgue.now() + HOUR), "dead"),), ()))
     await morgue.flush(Envelope("e", {"a": 1}))
     assert morgue.broker.buried() == {"1": "given up before"}
     kept = await morgue.receipt(key)
@@ -321,7 +324,7 @@ async def test_a_letter_whose_receipt_an_older_version_wrote_is_replayed_and_kep
     await morgue.publish(POISON)
     (held,) = await morgue.broker.pull(1, 10**6, 0)
     key = key_of_envelope("p")
-    await morgue.store.apply(Commit((Receipt(key, morgue.now() + HOUR, "dead"),), ()))
+    await morgue.store.apply(Commit((Receipt(key, StoreMillis(morgue.now() + HOUR), "dead"),), ()))
     await morgue.broker.bury(held, "long ago")
     assert sums(await morgue.replay()) == (0, 0, 5)
     (kept,) = await morgue.store.dead("", 10)
@@ -337,10 +340,12 @@ async def test_a_dead_receipt_of_what_came_too_late_lives_as_long_as_its_letter(
     morgue = Morgue(ages=True)
     await morgue.published_ago("old", 9 * DAY)
     key = key_of_envelope("old")
-    await morgue.store.apply(Commit((Receipt(key, morgue.now() + HOUR, "dead"),), ()))
+    await morgue.store.apply(Commit((Receipt(key, StoreMillis(morgue.now() + HOUR), "dead"),), ()))
     await morgue.flush()
     assert morgue.broker.buried() == {"1": TOO_OLD}
-    assert await morgue.receipt(key) == Receipt(key, morgue.now() + promised(7 * DAY, DAY).life, "dead")
+    assert await morgue.receipt(key) == Receipt(
+        key, StoreMillis(morgue.now() + promised(Millis(7 * DAY), DAY).life), "dead"
+    )
 
 
 async def test_an_old_letter_of_which_the_store_has_the_body_is_counted_without_the_letter() -> None:
@@ -373,7 +378,7 @@ async def test_a_letter_of_what_was_dropped_is_only_forgotten() -> None:
     await morgue.flush(POISON)
     morgue.cured()
     opened = [open_receipt(one) for one in await morgue.store.dead("", 10)]
-    await drop(morgue.store, MemoryOverlay(morgue.broker), opened[0].envelopes, promised(7 * DAY, DAY))
+    await drop(morgue.store, MemoryOverlay(morgue.broker), opened[0].envelopes, promised(Millis(7 * DAY), DAY))
     outcomes = await morgue.replay()
     assert sums(outcomes) == (0, 0, 0)
     assert [outcome.dropped for outcome in outcomes] == [5]
@@ -388,13 +393,13 @@ async def test_a_flusher_that_found_a_receipt_dead_buries_nothing_if_it_was_repl
 ) -> None:
     morgue = Morgue()
     key = key_of_envelope("e")
-    await morgue.store.apply(Commit((Receipt(key, 1 << 60, "dead"),), ()))
+    await morgue.store.apply(Commit((Receipt(key, StoreMillis(1 << 60), "dead"),), ()))
     receipts = morgue.store.receipts
 
     async def replayed_behind_its_back(keys: Sequence[str]) -> object:
         found = await receipts(keys)
         if found.found[key].state == "dead":
-            await morgue.store.apply(Commit((), (), (Receipt(key, 1 << 60),)))
+            await morgue.store.apply(Commit((), (), (Receipt(key, StoreMillis(1 << 60)),)))
         return found
 
     monkeypatch.setattr(morgue.store, "receipts", replayed_behind_its_back)
@@ -409,12 +414,12 @@ async def test_a_dead_receipt_that_expires_before_it_is_renewed_lets_the_message
 ) -> None:
     morgue = Morgue()
     key = key_of_envelope("e")
-    await morgue.store.apply(Commit((Receipt(key, 1, "dead"),), ()))
+    await morgue.store.apply(Commit((Receipt(key, StoreMillis(1), "dead"),), ()))
     receipts = morgue.store.receipts
 
     async def swept(keys: Sequence[str]) -> object:
         found = await receipts(keys)
-        await morgue.store.sweep(2, 10)
+        await morgue.store.sweep(StoreMillis(2), 10)
         return found
 
     monkeypatch.setattr(morgue.store, "receipts", swept)
@@ -445,7 +450,7 @@ async def test_a_replay_on_a_machine_that_slept_counts_nothing_twice(
         monkeypatch.undo()
         assert sums(await morgue.replay()) == (5, 0, 0)
         morgue.clock.turn(30 * DAY / 1_000)
-        assert await morgue.store.sweep(morgue.now(), 100)
+        assert await morgue.store.sweep(StoreMillis(morgue.now()), 100)
         if kept == "letter" and not ages:
             monkeypatch.setattr(morgue.store, "apply", gone)
         awake: Callable[[object], Awaitable[object]] = getattr(morgue.store, call)

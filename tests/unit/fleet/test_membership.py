@@ -13,6 +13,7 @@ from shared.memory.member import MemberOverlay
 from shared.memory.store import MemoryStore
 from shared.model.errors import TransientError
 from shared.model.fleet import Fleet
+from shared.model.times import StoreMillis
 from shared.ports.fleet import FleetLook
 from shared.runtime.clock import SystemClock
 
@@ -41,15 +42,15 @@ class File:
     def rows(self) -> "File":
         return self
 
-    left: bool | None = None
+    unreadable: bool | None = None
 
     async def read(self) -> AsyncIterator[Any]:
-        self.left = False
+        self.unreadable = False
         nothing: tuple[Any, ...] = ()
         for row in nothing:
             yield row
 
-    async def gone(self) -> bool:
+    async def all_forwarded(self) -> bool:
         return True
 
 
@@ -81,7 +82,7 @@ async def test_after_a_look_that_failed_it_looks_again_soon(book: Book, monkeypa
             await asyncio.sleep(0.01)
         monkeypatch.setattr("shared.memory.member.LOOK_EVERY", 60.0)
         book.away = False
-        await changed(book, lambda fleet: fleet.strikes("memory-topic", 5))
+        await changed(book, lambda fleet: fleet.strikes("memory-topic", StoreMillis(5)))
         while book._fleet.members["memory-topic"].struck:
             await asyncio.sleep(0.01)
     await one.close()
@@ -89,7 +90,7 @@ async def test_after_a_look_that_failed_it_looks_again_soon(book: Book, monkeypa
 
 async def test_its_record_names_its_spool_though_another_member_took_it_over_before(book: Book) -> None:
     await changed(book, lambda fleet: fleet.owes("memory-spool", "topic", "spool"))
-    await changed(book, lambda fleet: fleet.takes_over({"memory-spool"}, 5))
+    await changed(book, lambda fleet: fleet.takes_over({"memory-spool"}, StoreMillis(5)))
     one = overlay(book, File())
     await one.open()
     assert book._fleet.members["memory-spool"].spool == "spool"

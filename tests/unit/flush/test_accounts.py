@@ -15,6 +15,7 @@ from shared.model import notes
 from shared.model.envelope import PART_ENTRIES, Envelope
 from shared.model.errors import RefusedError, TransientError
 from shared.model.receipts import key_of_envelope
+from shared.model.times import Instant
 from shared.model.words import Commit, Delivery, Increment, Message, Tally
 from shared.runtime import metrics
 from shared.wire.codec import encode
@@ -84,7 +85,7 @@ async def test_what_a_killed_flusher_has_committed_is_not_counted_by_the_next(co
     await bench.publish(used(1), PLAIN)
     await bench.flusher.pull_once(0)
 
-    async def lost(tokens: object, floor: int) -> None:
+    async def lost(tokens: object, floor: Instant) -> None:
         raise TransientError("killed")
 
     ack, bench.broker.ack = bench.broker.ack, lost  # type: ignore[method-assign]
@@ -101,7 +102,7 @@ class Doubtful(MemoryStore):
 
     _turn = count()
 
-    async def apply(self, commit: Commit) -> int:
+    async def apply(self, commit: Commit) -> Instant:
         turn = next(self._turn) % 3
         if turn == 0:
             raise TransientError("before")
@@ -125,7 +126,7 @@ class Poisoned(MemoryStore):
 
     _failed = False
 
-    async def apply(self, commit: Commit) -> int:
+    async def apply(self, commit: Commit) -> Instant:
         if any(add.counter.startswith("poison") for add in commit.adds):
             raise RefusedError("not this one")
         time = await super().apply(commit)

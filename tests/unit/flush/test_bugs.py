@@ -6,6 +6,7 @@ from flusher.flush.commit_loop import MOST_BUGS
 from shared.memory.store import MemoryStore
 from shared.model.envelope import Envelope
 from shared.model.errors import DamagedError, SettingsError
+from shared.model.times import Instant
 from shared.model.words import Commit, Delivery
 from shared.wire import codec
 from tests.world.flushing import Bench
@@ -16,7 +17,7 @@ class Buggy(MemoryStore):
 
     after = False
 
-    async def apply(self, commit: Commit) -> int:
+    async def apply(self, commit: Commit) -> Instant:
         stumbles = any(add.counter in {"x13", "x14"} for add in commit.adds)
         if stumbles and not self.after:
             raise TypeError("before")
@@ -74,7 +75,7 @@ async def test_a_bug_that_every_message_meets_ends_the_flusher_before_it_buries_
     await bench.publish(*of(*range(number)))
     apply = bench.store.apply
 
-    async def stumble(commit: Commit) -> int:
+    async def stumble(commit: Commit) -> Instant:
         if commit.adds:
             raise TypeError("a bug")
         return await apply(commit)

@@ -11,6 +11,7 @@ from shared.memory.store import MemoryStore
 from shared.model.envelope import Envelope
 from shared.model.errors import GoneError, RefusedError, TransientError
 from shared.model.receipts import DAY, key_of_envelope
+from shared.model.times import Instant, StoreMillis
 from shared.model.words import MAX_SUM, Commit, Delivery, Message, Receipt
 from shared.runtime.clock import ManualClock
 from shared.runtime.supervise import Stop
@@ -137,7 +138,7 @@ async def test_what_became_too_old_on_its_way_to_the_store_is_not_applied() -> N
     await bench.publish(Envelope("e", {"a": 1}, {}), Envelope("f", {"a": 1}, {}))
     apply = bench.store.apply
 
-    async def long_on_its_way(commit: Commit) -> int:
+    async def long_on_its_way(commit: Commit) -> Instant:
         bench.store.apply = apply  # type: ignore[method-assign]
         bench.store.own.turn(9 * DAY / 1_000)  # type: ignore[attr-defined] # it is such a store
         return await bench.store.apply(commit)
@@ -155,7 +156,7 @@ async def test_a_message_that_somebody_else_has_settled_is_dropped_and_the_other
     apply = bench.store.apply
     asked: list[tuple[str, ...]] = []
 
-    async def without_the_first(commit: Commit) -> int:
+    async def without_the_first(commit: Commit) -> Instant:
         asked.append(commit.bounds.messages)
         if "1" in commit.bounds.messages:
             raise GoneError(["1"])
@@ -203,7 +204,7 @@ class Moody(MemoryStore):
 
     moods = 6
 
-    async def apply(self, commit: Commit) -> int:
+    async def apply(self, commit: Commit) -> Instant:
         self.moods -= 1
         if self.moods > 3:
             raise TransientError("before")
@@ -227,7 +228,7 @@ async def test_a_commit_is_tried_again_with_pauses_that_grow_until_its_receipts_
 class Picky(MemoryStore):
     """Refuses two of the counters."""
 
-    async def apply(self, commit: Commit) -> int:
+    async def apply(self, commit: Commit) -> Instant:
         if any(add.counter in {"x13", "x14"} for add in commit.adds):
             raise RefusedError("not this one")
         return await super().apply(commit)
@@ -270,7 +271,7 @@ async def test_stop_flushes_what_is_held_though_it_is_not_due() -> None:
 class Stuck(MemoryStore):
     """Never answers."""
 
-    async def apply(self, commit: Commit) -> int:
+    async def apply(self, commit: Commit) -> Instant:
         await asyncio.Event().wait()
         raise AssertionError
 
@@ -292,7 +293,7 @@ async def test_what_is_not_settled_by_the_deadline_is_given_back() -> None:
 class Broken(MemoryStore):
     """Has a mistake in it."""
 
-    async def apply(self, commit: Commit) -> int:
+    async def apply(self, commit: Commit) -> Instant:
         raise LookupError("a mistake")
 
 
@@ -309,7 +310,7 @@ async def test_whoever_finds_a_receipt_dead_buries_the_message() -> None:
     """The one that wrote it may have crashed before it did; nobody else would."""
     bench = Bench()
     await bench.publish(Envelope("e", {"a": 1}))
-    await bench.store.apply(Commit((Receipt(key_of_envelope("e"), 1 << 60, "dead"),), ()))
+    await bench.store.apply(Commit((Receipt(key_of_envelope("e"), StoreMillis(1 << 60), "dead"),), ()))
     assert await bench.flusher.pull_once(0) == 1
     await bench.flusher.flush_once()
     assert bench.broker.buried() == {"1": "given up before"}

@@ -17,6 +17,7 @@ from shared.model import jobs
 from shared.model.envelope import Envelope
 from shared.model.errors import NewerError, TransientError, UnreadableError
 from shared.model.jobs import Job, Task
+from shared.model.times import BrokerMillis, Instant, StoreMillis
 from shared.model.words import Delivery, Letter, Message
 from shared.runtime.backoff import Backoff
 from shared.runtime.clock import ManualClock, SystemClock
@@ -52,16 +53,16 @@ def newer() -> float:
 def test_what_is_ours_and_not_known_is_neither_foreign_nor_rubbish(attributes: Mapping[str, str], data: bytes) -> None:
     message = Message(data, attributes)
     with pytest.raises(NewerError, match="run that version, too"):
-        decode(Delivery("t", message, "1", 1), "topic")
+        decode(Delivery("t", message, "1", BrokerMillis(1)), "topic")
     assert increments_of(message) == 0
 
 
 def test_what_others_publish_and_what_is_ours_is_read_as_before() -> None:
     for attributes in ({}, {"ce-source": "theirs", "ce-id": "1", "ce-type": "org.example"}, {"ce-type": ""}):
-        assert decode(Delivery("t", Message(b'{"counter":"a"}', attributes), "1", 1), "topic")[0].foreign
-    assert not decode(Delivery("t", encode(Envelope("e", {"a": 1}, {})), "1", 1), "topic")[0].foreign
+        assert decode(Delivery("t", Message(b'{"counter":"a"}', attributes), "1", BrokerMillis(1)), "topic")[0].foreign
+    assert not decode(Delivery("t", encode(Envelope("e", {"a": 1}, {})), "1", BrokerMillis(1)), "topic")[0].foreign
     with pytest.raises(UnreadableError):
-        decode(Delivery("t", Message(b"rubbish", {"ce-type": TYPE}), "1", 1), "topic")
+        decode(Delivery("t", Message(b"rubbish", {"ce-type": TYPE}), "1", BrokerMillis(1)), "topic")
 
 
 async def test_it_is_neither_counted_nor_buried_nor_acknowledged(caplog: pytest.LogCaptureFixture) -> None:
@@ -160,7 +161,7 @@ async def test_readings_of_a_file_are_not_exact_while_one_waits(tmp_path: Path) 
     await publisher.publish([encode(Envelope("e", {"b": 1}, {})), NEW])
     assert [(await one.view(["b", "c"]))[name].exact for one in overlays for name in "bc"] == [False] * 4
     held = await broker.pull(10, 10**6, 0)
-    await broker.ack([one.token for one in held if one.message.attributes == V2], 3)
+    await broker.ack([one.token for one in held if one.message.attributes == V2], Instant(3))
     overlays.append(SqliteOverlay(database, topic_of(database)))
     assert [(await one.view(["b", "c"]))[name].exact for one in overlays for name in "bc"] == [True] * 6
     await database.close()
@@ -181,7 +182,7 @@ async def test_a_spool_forwards_what_it_does_not_know(tmp_path: Path) -> None:
 
 
 def test_a_dead_letter_of_it_is_left() -> None:
-    opened = open_letter(Letter(Delivery("t", NEW, "1", 1), "why"), "topic")
+    opened = open_letter(Letter(Delivery("t", NEW, "1", BrokerMillis(1)), "why"), "topic")
     assert opened.envelopes == ()
     assert "countersink.envelope.v2" in (opened.flaw or "")
 
@@ -226,7 +227,7 @@ async def test_a_job_of_an_unknown_kind_takes_no_place_from_others() -> None:
             await worker.work(task)
 
     for number in range(3):
-        await kept.create(Job(f"new{number}", "invert", "", 0, int(clock.now() * 1000), 10**14))
+        await kept.create(Job(f"new{number}", "invert", "", 0, int(clock.now() * 1000), StoreMillis(10**14)))
         await tasks.publish([Task(f"new{number}")])
     known = Known(tasks, kept, store, {}, clock=clock)
     runner = Runner(tasks, known, at_once=3, lease=60.0, backoff=lambda: Backoff(sleep=pause))

@@ -5,30 +5,31 @@ from dataclasses import replace
 import pytest
 
 from flusher.flush.flusher import Flusher
-from flusher.flush.receipt_lives import Lives
+from flusher.flush.receipt_lives import ReceiptLives
 from flusher.flush.window import TOO_OLD
 from shared.memory.store import MemoryStore
 from shared.model.envelope import Envelope
 from shared.model.errors import RefusedError
 from shared.model.promises import promised
 from shared.model.receipts import DAY, HOUR
+from shared.model.times import Instant, Millis
 from shared.model.words import Commit
 from tests.world.flushing import Bench
 
-SHORT, LONG = 600_000, 31 * DAY
+SHORT, LONG = Millis(600_000), Millis(31 * DAY)
 
 
 class Settings(Bench):
     """A flusher that was started with that retention; another one can be put in its place."""
 
-    def __init__(self, retention: int) -> None:
+    def __init__(self, retention: Millis) -> None:
         super().__init__(ages=True)
         self.restart(retention)
 
-    def restart(self, retention: int) -> None:
+    def restart(self, retention: Millis) -> None:
         before = self.flusher
         self.flusher = Flusher(before._tools, before._policy, topic="t", lease=60.0, ages=True)
-        lives = Lives(self.store, self.clock, promised(retention, DAY))
+        lives = ReceiptLives(self.store, self.clock, promised(retention, DAY))
         self.flusher._tools = replace(before._tools, lives=lives)
 
     async def apply_without_ack(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -51,7 +52,7 @@ class Settings(Bench):
 @pytest.mark.parametrize(("before", "after"), [(SHORT, LONG), (LONG, SHORT), (SHORT, SHORT), (LONG, LONG)])
 @pytest.mark.parametrize("days", [1, 2, 8, 31, 33])
 async def test_what_comes_again_after_a_change_of_the_retention_counts_once(
-    before: int, after: int, days: int, monkeypatch: pytest.MonkeyPatch
+    before: Millis, after: Millis, days: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bench = Settings(before)
     await bench.publish(Envelope("e", {"a": 1}, {}))
@@ -69,7 +70,7 @@ async def test_two_at_once_with_different_settings_make_receipts_by_the_greater(
         long.flusher._tools,
         store=short.store,
         subscription=short.broker,
-        lives=Lives(short.store, short.clock, promised(LONG, DAY)),
+        lives=ReceiptLives(short.store, short.clock, promised(LONG, DAY)),
         clock=short.clock,
     )
     for bench in (short, long, short):
@@ -100,7 +101,7 @@ async def test_a_second_use_of_an_id_that_comes_too_late_ends(first: str, monkey
     """It adds nothing, so it is done; where the first one was given up, it is too."""
     bench, apply = Settings(SHORT), MemoryStore.apply
 
-    async def refuse(commit: Commit) -> int:
+    async def refuse(commit: Commit) -> Instant:
         if commit.adds:
             raise RefusedError("poison")
         return await apply(bench.store, commit)

@@ -15,6 +15,7 @@ from flusher.flush.flusher import LOOK
 from shared.config.settings import Settings
 from shared.model.envelope import Envelope
 from shared.model.errors import TransientError
+from shared.model.times import Instant
 from shared.model.words import Commit
 from shared.runtime.supervise import Stop
 from shared.wire.codec import encode
@@ -65,7 +66,7 @@ async def test_a_store_that_is_stuck_for_long(tmp_path: Path, caplog: pytest.Log
         await publish(parts)
         apply, stuck, tried = parts.store.apply, True, 0
 
-        async def fail(commit: Commit) -> int:
+        async def fail(commit: Commit) -> Instant:
             nonlocal tried
             tried += 1
             if stuck:

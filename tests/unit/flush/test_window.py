@@ -6,11 +6,12 @@ from hypothesis import strategies as st
 from flusher.flush.policy import FlushPolicy
 from flusher.flush.window import MOST_BYTES_IN_COMMIT, MOST_IN_COMMIT, Plan, Window
 from shared.model.envelope import PART_ENTRIES, Envelope
+from shared.model.times import BrokerMillis
 from shared.model.words import APPLIED, DEAD, MAX_DELTA, MAX_SUM, SHARD_FULL, Delivery, Increment, Message
 
 
 def delivery(number: int, size: int = 10) -> Delivery:
-    return Delivery(f"token{number}", Message(b" " * size), str(number), 1)
+    return Delivery(f"token{number}", Message(b" " * size), str(number), BrokerMillis(1))
 
 
 def window(*envelopes: Envelope) -> Window:

@@ -4,14 +4,14 @@ import asyncio
 
 import pytest
 
-from ingest.http.fair_lock import Turns
+from ingest.http.fair_lock import FairLock
 
 
 class Scene:
     """Tasks that want turns, and what they did."""
 
     def __init__(self) -> None:
-        self.turns = Turns()
+        self.turns = FairLock()
         self.order: list[str] = []
         self.inside = 0
         self.go = asyncio.Event()
@@ -64,7 +64,7 @@ async def test_a_turn_that_was_given_and_not_used_goes_on() -> None:
 
 
 async def test_an_error_inside_passes_the_turn_on() -> None:
-    turns = Turns()
+    turns = FairLock()
     with pytest.raises(ValueError, match="mine"):
         async with turns.of("a"):
             raise ValueError("mine")

@@ -37,13 +37,14 @@ from shared.model.jobs import (
     lifetime_of_job,
 )
 from shared.model.receipts import DAY
+from shared.model.times import Instant, Millis, StoreMillis
 from shared.model.words import SHARD_FULL, Commit, Guard, Receipt, ShardAdd
 from shared.runtime.backoff import Backoff
 from shared.runtime.clock import ManualClock
 from shared.runtime.supervise import Stop
 
-LIVE = 16 * DAY
-LATER = 10**14
+LIVE = Millis(16 * DAY)
+LATER = StoreMillis(10**14)
 
 
 class Picky(MemoryStore):
@@ -51,7 +52,7 @@ class Picky(MemoryStore):
 
     refused: frozenset[str] = frozenset()
 
-    async def apply(self, commit: Commit) -> int:
+    async def apply(self, commit: Commit) -> Instant:
         if bad := self.refused.intersection(add.counter for add in commit.adds):
             raise RefusedError(f"none for {min(bad)}")
         return await super().apply(commit)
@@ -70,7 +71,7 @@ class Parts:
 
     async def start(self, kind: str = ADD) -> Task:
         now = int(self.clock.now() * 1000)
-        await self.jobs.create(Job("j", kind, "", 10, now, now + lifetime_of_job(kind, LIVE)))
+        await self.jobs.create(Job("j", kind, "", 10, now, StoreMillis(now + lifetime_of_job(kind, LIVE))))
         return Task("j")
 
     async def count(self, *names: str, value: int = 1) -> None:
@@ -139,7 +140,7 @@ async def test_a_worker_that_stood_still_inside_a_page_changes_nothing_more(monk
     await parts.count("a", "b")
     apply = parts.store.apply
 
-    async def long_on_its_way(commit: Commit) -> int:
+    async def long_on_its_way(commit: Commit) -> Instant:
         parts.clock.turn(LIVE / 1_000)
         return await apply(commit)
 
@@ -449,7 +450,7 @@ async def test_an_add_does_not_undo_a_compaction(monkeypatch: pytest.MonkeyPatch
     await parts.start()
     apply = parts.store.apply
 
-    async def after_a_compaction(commit: Commit) -> int:
+    async def after_a_compaction(commit: Commit) -> Instant:
         await parts.store.compact("a", 1, Receipt("k", LATER))
         monkeypatch.undo()
         return await apply(commit)

@@ -2,8 +2,9 @@
 
 from shared.model.evidence import OVERDUE, REPORTS, WATCHES, horizon, reported
 from shared.model.fleet import SILENCE, Fleet
+from shared.model.times import StoreMillis
 
-STRUCK = 1_000_000
+STRUCK = StoreMillis(1_000_000)
 MINUTE = 60_000
 
 
@@ -11,11 +12,11 @@ def struck() -> Fleet:
     return Fleet(version=1).flushes("f", "t", STRUCK).owes("gone", "t").strikes("gone", STRUCK)
 
 
-def watched(fleet: Fleet, since: int, until: int) -> Fleet:
+def watched(fleet: Fleet, since: StoreMillis, until: int) -> Fleet:
     """The flusher has seen nothing old from then until then, and has said so all the time."""
     clear = horizon(fleet, "t")
     for now in range(since, until + 1, int(REPORTS * 1000)):
-        fleet = reported(fleet, "f", clear=clear, begun=since, now=now)
+        fleet = reported(fleet, "f", clear=clear, begun=since, now=StoreMillis(now))
     return fleet
 
 
@@ -33,20 +34,22 @@ def test_it_is_forgotten_when_nothing_old_has_come_for_long_enough_after_that() 
 def test_a_gap_begins_the_wait_anew() -> None:
     last = STRUCK + int(SILENCE * 1000) + MINUTE
     end = last + int(WATCHES * 1000) + MINUTE
-    late = last + int(OVERDUE * 1000) // 2
+    late = StoreMillis(last + int(OVERDUE * 1000) // 2)
     assert "gone" in watched(struck(), late, end).members
 
 
 def test_a_flusher_that_came_long_after_the_strike_is_not_silent_before_it_could_report() -> None:
     """Otherwise the next report of another one strikes it, it comes again, and so on for ever."""
-    late = STRUCK + int(2 * OVERDUE * 1000)
+    late = StoreMillis(STRUCK + int(2 * OVERDUE * 1000))
     fleet = struck().flushes("late", "t", late)
-    fleet = reported(fleet, "f", clear=horizon(fleet, "t"), begun=STRUCK, now=late + MINUTE)
+    fleet = reported(fleet, "f", clear=horizon(fleet, "t"), begun=STRUCK, now=StoreMillis(late + MINUTE))
     assert not fleet.flushers["late"].struck
 
 
 def test_a_flusher_that_never_reports_is_taken_for_dead() -> None:
-    late = STRUCK + int(2 * OVERDUE * 1000)
+    late = StoreMillis(STRUCK + int(2 * OVERDUE * 1000))
     fleet = struck().flushes("late", "t", late)
-    fleet = reported(fleet, "f", clear=horizon(fleet, "t"), begun=STRUCK, now=late + int(OVERDUE * 1000) + MINUTE)
+    fleet = reported(
+        fleet, "f", clear=horizon(fleet, "t"), begun=STRUCK, now=StoreMillis(late + int(OVERDUE * 1000) + MINUTE)
+    )
     assert fleet.flushers["late"].struck

@@ -2,12 +2,13 @@
 
 from shared.model.evidence import OVERDUE, REPORTS, WATCHES, horizon, reported
 from shared.model.fleet import SILENCE, Fleet, NamedOverlay, first, read, written
+from shared.model.times import StoreMillis
 
-NOW = 1_800_000_000_000
-STRUCK = NOW
-PUBLISHED = STRUCK + int(SILENCE * 1000) + 60_000
+NOW = StoreMillis(1_800_000_000_000)
+STRUCK = StoreMillis(NOW)
+PUBLISHED = StoreMillis(STRUCK + int(SILENCE * 1000) + 60_000)
 """When the member has surely published its last."""
-LATER = PUBLISHED + 1_000
+LATER = StoreMillis(PUBLISHED + 1_000)
 
 
 def version(fleet: Fleet, number: int) -> Fleet:
@@ -42,16 +43,19 @@ def test_one_that_was_struck_owes_and_is_known_when_it_comes_back() -> None:
 
 
 def test_a_member_that_opens_a_spool_takes_it_over() -> None:
-    fleet = Fleet().owes("old", "t", "spool").owes("other", "t", "else").takes_over({"old"}, 5)
+    fleet = Fleet().owes("old", "t", "spool").owes("other", "t", "else").takes_over({"old"}, StoreMillis(5))
     assert [record.spool for record in fleet.members.values()] == ["", "else"]
 
 
 def test_what_was_in_the_spool_of_one_that_is_gone_may_have_been_published_until_it_was_taken_over() -> None:
-    begun = LATER + int(SILENCE * 1000)
-    enough = begun + int(WATCHES * 1000)
+    begun = StoreMillis(LATER + int(SILENCE * 1000))
+    enough = StoreMillis(begun + int(WATCHES * 1000))
     assert "a" not in both(gone(spool="s").takes_over({"a"}, STRUCK), begun, enough).members
     assert "a" in both(gone(spool="s").takes_over({"a"}, LATER), begun, enough).members
-    assert "a" not in both(gone(spool="s").takes_over({"a"}, LATER), begun, enough + 60_000, clear=enough).members
+    assert (
+        "a"
+        not in both(gone(spool="s").takes_over({"a"}, LATER), begun, StoreMillis(enough + 60_000), clear=enough).members
+    )
 
 
 def test_what_is_written_is_read() -> None:
@@ -65,7 +69,7 @@ def gone(spool: str = "") -> Fleet:
     return fleet.flushes("f", "t", STRUCK).flushes("g", "t", STRUCK)
 
 
-def both(fleet: Fleet, begun: int, until: int, *, clear: int = PUBLISHED) -> Fleet:
+def both(fleet: Fleet, begun: StoreMillis, until: StoreMillis, *, clear: StoreMillis = PUBLISHED) -> Fleet:
     for name in ("f", "g"):
         fleet = reported(fleet, name, clear=clear, begun=begun, now=until)
     return fleet
@@ -74,23 +78,23 @@ def both(fleet: Fleet, begun: int, until: int, *, clear: int = PUBLISHED) -> Fle
 def test_a_member_is_forgotten_when_all_have_seen_nothing_old_for_long_enough() -> None:
     assert horizon(gone(), "t") == PUBLISHED
     assert horizon(gone(), "other") == 0
-    enough = LATER + int(WATCHES * 1000)
+    enough = StoreMillis(LATER + int(WATCHES * 1000))
     assert "a" not in both(gone(), LATER, enough).members
-    assert "a" in both(gone(), LATER, enough - 1).members
-    assert "a" in both(gone(), LATER, enough, clear=PUBLISHED - 1).members
+    assert "a" in both(gone(), LATER, StoreMillis(enough - 1)).members
+    assert "a" in both(gone(), LATER, enough, clear=StoreMillis(PUBLISHED - 1)).members
     assert "a" in reported(gone(), "f", clear=PUBLISHED, begun=LATER, now=enough).members, "one says nothing"
     assert "a" in both(gone(spool="s"), LATER, enough).members, "its rows are in a file"
 
 
 def test_a_flusher_of_another_topic_says_nothing() -> None:
     fleet = gone().without_flusher("f").without_flusher("g").flushes("h", "other", STRUCK)
-    enough = LATER + int(WATCHES * 1000)
+    enough = StoreMillis(LATER + int(WATCHES * 1000))
     assert "a" in reported(fleet, "h", clear=PUBLISHED, begun=LATER, now=enough).members
 
 
 def test_an_older_version_is_forgotten_when_all_flushers_agree() -> None:
     fleet = first(STRUCK, used=True).flushes("f", "t", STRUCK).flushes("h", "other", STRUCK)
-    enough = LATER + int(WATCHES * 1000)
+    enough = StoreMillis(LATER + int(WATCHES * 1000))
     fleet = reported(fleet, "f", clear=PUBLISHED, begun=LATER, now=enough)
     assert fleet.members
     assert not reported(fleet, "h", clear=PUBLISHED, begun=LATER, now=enough).members
@@ -101,7 +105,7 @@ def test_a_silent_flusher_holds_it_up_until_it_holds_nothing_any_more() -> None:
     time, begun = LATER, LATER
     ends = 0
     while "a" in fleet.members:
-        time += int(REPORTS * 1000)
+        time = StoreMillis(time + int(REPORTS * 1000))
         fleet = reported(fleet, "f", clear=PUBLISHED, begun=begun, now=time)
         ends = time
         assert ends < LATER + 4 * WATCHES * 1000

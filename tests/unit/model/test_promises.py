@@ -5,9 +5,10 @@ from hypothesis import strategies as st
 
 from shared.model.promises import FORCE, RENEWED, Ages, Promise, Promises, ages, promised
 from shared.model.receipts import CLIENT_IDS_REMEMBERED, DAY, HOUR
+from shared.model.times import NEVER, BrokerMillis, Millis, StoreMillis
 
-WEEK = promised(7 * DAY, DAY)
-MONTH = promised(31 * DAY, DAY)
+WEEK = promised(Millis(7 * DAY), DAY)
+MONTH = promised(Millis(31 * DAY), DAY)
 
 
 def waits(promises: Promises, taken: int, waited: int) -> int:
@@ -15,20 +16,20 @@ def waits(promises: Promises, taken: int, waited: int) -> int:
     low, high = 0, waited + 1
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (middle, high) if taken >= promises.oldest_spooled(taken + middle) else (low, middle)
+        low, high = (middle, high) if taken >= promises.oldest_spooled(StoreMillis(taken + middle)) else (low, middle)
     return low
 
 
 def test_a_promise_that_was_given_up_before_does_not_shorten_a_spool() -> None:
-    now = 100 * DAY
-    long, short = promised(7 * DAY, 3 * DAY), promised(7 * DAY, 0)
+    now = StoreMillis(100 * DAY)
+    long, short = promised(Millis(7 * DAY), Millis(3 * DAY)), promised(Millis(7 * DAY), Millis(0))
     assert waits(Promises(long, [short._replace(seen=now)]), now, 3 * DAY) == short.life - short.reach - HOUR
-    assert waits(Promises(long, [short._replace(seen=now - DAY)]), now, 3 * DAY) == 3 * DAY
+    assert waits(Promises(long, [short._replace(seen=StoreMillis(now - DAY))]), now, 3 * DAY) == 3 * DAY
 
 
 def test_a_receipt_outlives_the_sum_of_what_a_spool_and_the_broker_keep() -> None:
     for spool in (0, DAY, 31 * DAY):
-        ours = promised(7 * DAY, spool)
+        ours = promised(Millis(7 * DAY), Millis(spool))
         assert ours.reach >= 7 * DAY
         assert ours.life >= ours.reach + spool + HOUR
         assert waits(Promises(ours), 100 * DAY, spool) == spool
@@ -36,44 +37,51 @@ def test_a_receipt_outlives_the_sum_of_what_a_spool_and_the_broker_keep() -> Non
 
 def test_what_is_healthy_is_never_too_old() -> None:
     """Pub/Sub may deliver it for as long as it keeps it, and clocks of two services of Google agree to an hour."""
-    published = 100 * DAY
+    published = BrokerMillis(100 * DAY)
     assert Promises(WEEK).until(published) >= published + 7 * DAY + HOUR
 
 
 def test_a_receipt_of_a_clients_id_lives_eight_days_longer() -> None:
     one = Promises(WEEK)
-    assert one.expires(5, of_client=True) == one.expires(5, of_client=False) + CLIENT_IDS_REMEMBERED
+    assert (
+        one.expires(StoreMillis(5), of_client=True)
+        == one.expires(StoreMillis(5), of_client=False) + CLIENT_IDS_REMEMBERED
+    )
 
 
 def test_after_a_raise_the_smaller_promise_judges_what_was_published_under_it() -> None:
-    raised = 100 * DAY
-    after = Promises(MONTH, [WEEK._replace(seen=raised), MONTH._replace(seen=raised + DAY)])
-    assert after.until(raised - DAY) == raised - DAY + WEEK.reach
-    later = raised + FORCE + CLIENT_IDS_REMEMBERED + MONTH.life - MONTH.reach + 1
+    raised = StoreMillis(100 * DAY)
+    after = Promises(MONTH, [WEEK._replace(seen=raised), MONTH._replace(seen=StoreMillis(raised + DAY))])
+    assert after.until(BrokerMillis(raised - DAY)) == raised - DAY + WEEK.reach
+    later = BrokerMillis(raised + FORCE + CLIENT_IDS_REMEMBERED + MONTH.life - MONTH.reach + 1)
     assert after.until(later) == later + MONTH.reach
 
 
 def test_after_a_lowering_receipts_go_on_to_live_by_the_greater_while_a_flusher_may_have_it() -> None:
-    lowered = 100 * DAY
-    after = Promises(WEEK, [MONTH._replace(seen=lowered), WEEK._replace(seen=lowered + HOUR)])
-    assert after.until(lowered) == lowered + WEEK.reach
-    assert after.expires(lowered + FORCE, of_client=False) == lowered + FORCE + MONTH.life
-    assert after.expires(lowered + FORCE + 1, of_client=False) == lowered + FORCE + 1 + WEEK.life
+    lowered = StoreMillis(100 * DAY)
+    after = Promises(WEEK, [MONTH._replace(seen=lowered), WEEK._replace(seen=StoreMillis(lowered + HOUR))])
+    assert after.until(BrokerMillis(lowered)) == lowered + WEEK.reach
+    assert after.expires(StoreMillis(lowered + FORCE), of_client=False) == lowered + FORCE + MONTH.life
+    assert after.expires(StoreMillis(lowered + FORCE + 1), of_client=False) == lowered + FORCE + 1 + WEEK.life
 
 
 def test_a_promise_is_renewed_before_it_is_an_hour_old_and_not_oftener() -> None:
-    now = 100 * DAY
+    now = StoreMillis(100 * DAY)
     assert Promises(WEEK).renew(now) == WEEK._replace(seen=now)
     kept = Promises(WEEK, [WEEK._replace(seen=now)])
-    assert kept.renew(now + RENEWED - 1) is None
-    assert kept.renew(now + RENEWED) == WEEK._replace(seen=now + RENEWED)
+    assert kept.renew(StoreMillis(now + RENEWED - 1)) is None
+    assert kept.renew(StoreMillis(now + RENEWED)) == WEEK._replace(seen=StoreMillis(now + RENEWED))
 
 
 def test_a_promise_that_is_smaller_than_one_in_force_need_not_be_made() -> None:
-    now = 100 * DAY
-    assert Promises(WEEK, [MONTH._replace(seen=now)]).renew(now + 1) is None
-    assert Promises(MONTH, [WEEK._replace(seen=now)]).renew(now + 1) == MONTH._replace(seen=now + 1)
-    assert Promises(WEEK, [MONTH._replace(seen=now)]).renew(now + RENEWED) == WEEK._replace(seen=now + RENEWED)
+    now = StoreMillis(100 * DAY)
+    assert Promises(WEEK, [MONTH._replace(seen=now)]).renew(StoreMillis(now + 1)) is None
+    assert Promises(MONTH, [WEEK._replace(seen=now)]).renew(StoreMillis(now + 1)) == MONTH._replace(
+        seen=StoreMillis(now + 1)
+    )
+    assert Promises(WEEK, [MONTH._replace(seen=now)]).renew(StoreMillis(now + RENEWED)) == WEEK._replace(
+        seen=StoreMillis(now + RENEWED)
+    )
 
 
 SETTINGS = st.builds(promised, st.integers(0, 31).map(lambda n: 600_000 + n * DAY), st.integers(0, 5).map(DAY.__mul__))
@@ -92,19 +100,19 @@ def test_whatever_the_settings_a_copy_is_judged_while_the_receipt_is_there(
     """The first copy is applied under `one`, which ends then; the second, which lay in a spool, comes under `other`."""
     first = 1_000 * DAY
     applied = first + min(early, one.reach)
-    kept = one._replace(seen=applied - stale)
-    expires = Promises(kept).expires(max(applied, first), of_client=False)
+    kept = one._replace(seen=StoreMillis(applied - stale))
+    expires = Promises(kept).expires(StoreMillis(max(applied, first)), of_client=False)
     judge = Promises(other, [kept])
-    second = first + waits(judge, first, waited)
+    second = BrokerMillis(first + waits(judge, first, waited))
     assert judge.until(second) < expires
 
 
-SHORT = promised(600_000, 60_000)
-NOW = 1_000 * DAY
+SHORT = promised(Millis(600_000), Millis(60_000))
+NOW = StoreMillis(1_000 * DAY)
 
 
 def test_without_a_promise_no_entry_is_too_old() -> None:
-    assert ages([], NOW) == Ages(0, 0)
+    assert ages([], NOW) == Ages(NEVER, NEVER)
 
 
 def test_what_a_spool_and_the_broker_may_still_deliver_is_not_in_doubt() -> None:
@@ -115,12 +123,12 @@ def test_what_a_spool_and_the_broker_may_still_deliver_is_not_in_doubt() -> None
 
 def test_an_entry_is_unsure_before_it_is_over() -> None:
     both = [SHORT._replace(seen=NOW), MONTH._replace(seen=NOW)]
-    assert ages(both, NOW) == Ages(NOW - MONTH.life - HOUR, NOW - SHORT.life + HOUR)
+    assert ages(both, NOW) == Ages(StoreMillis(NOW - MONTH.life - HOUR), StoreMillis(NOW - SHORT.life + HOUR))
 
 
 def test_nothing_is_over_that_no_promise_binds() -> None:
     """The next flusher may have any settings."""
-    gone = NOW - 30 * DAY
+    gone = StoreMillis(NOW - 30 * DAY)
     assert ages([SHORT._replace(seen=gone)], NOW).over == gone + FORCE
 
 
@@ -133,8 +141,8 @@ def test_nothing_is_over_that_no_promise_binds() -> None:
     age=st.integers(0, 80 * 24).map(HOUR.__mul__),
 )
 @example(
-    before=promised(600_000, 5 * DAY),
-    after=promised(31 * DAY, 0),
+    before=promised(Millis(600_000), Millis(5 * DAY)),
+    after=promised(Millis(31 * DAY), Millis(0)),
     spool=WEEK,
     seen=60 * DAY,
     waited=5 * DAY,
@@ -144,9 +152,9 @@ def test_whatever_the_next_flushers_settings_it_applies_nothing_that_is_over(
     *, before: Promise, after: Promise, spool: Promise, seen: int, waited: int, age: int
 ) -> None:
     """A spool forwarded it by the promise that was there; the next flusher judges it, known by now or not yet."""
-    kept = before._replace(seen=NOW - seen)
+    kept = before._replace(seen=StoreMillis(NOW - seen))
     published = NOW - age
-    second = published + waits(Promises(spool, [kept]), published, waited)
+    second = BrokerMillis(published + waits(Promises(spool, [kept]), published, waited))
     over = max(ages([kept], NOW).over, ages([kept, after._replace(seen=NOW)], NOW).over)
     if published < over:
         assert Promises(after, [kept]).until(second) < NOW
@@ -162,7 +170,7 @@ def test_whichever_flusher_applied_it_its_receipt_is_there_unless_it_is_unsure(
     one: Promise, other: Promise, early: int, age: int
 ) -> None:
     published = NOW - age
-    applied = min(published + min(early, one.reach), NOW)
-    kept = [one._replace(seen=applied), other._replace(seen=applied - FORCE - 1)]
+    applied = StoreMillis(min(published + min(early, one.reach), NOW))
+    kept = [one._replace(seen=applied), other._replace(seen=StoreMillis(applied - FORCE - 1))]
     if published >= ages(kept, NOW).unsure:
         assert Promises(one, kept).expires(applied, of_client=False) > NOW

@@ -5,6 +5,7 @@ from shared.memory.overlay import PATIENCE, ProcessOverlay
 from shared.memory.store import MemoryStore
 from shared.model.envelope import Envelope
 from shared.model.receipts import key_of_envelope
+from shared.model.times import StoreMillis
 from shared.model.words import Commit, Receipt
 from shared.runtime.clock import ManualClock
 
@@ -16,7 +17,7 @@ async def test_all_that_is_due_is_settled_however_much_it_is() -> None:
     names = [f"e{number}" for number in range(2 * MOST + 1)]
     async with overlay.entered([Envelope(name, {"a": 1}) for name in names]):
         pass
-    await store.apply(Commit(tuple(Receipt(key_of_envelope(name), 1 << 60) for name in names[1:]), ()))
+    await store.apply(Commit(tuple(Receipt(key_of_envelope(name), StoreMillis(1 << 60)) for name in names[1:]), ()))
     clock.turn(PATIENCE)
     await Settling(store, overlay).settle_once()
     (entry,) = (await overlay.view(["a"]))["a"].entries

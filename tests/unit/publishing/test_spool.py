@@ -19,6 +19,7 @@ from shared.model.errors import (
     TransientError,
     UnkeptError,
 )
+from shared.model.times import BEGINNING, StoreMillis
 from shared.model.words import Message
 from shared.ports.broker import Check, at_any_time
 from shared.runtime.awake import deadline
@@ -77,7 +78,7 @@ class Scene:
 
     async def arrived(self) -> list[bytes]:
         deliveries = await self.broker.pull(100, 10**6, 0)
-        await self.broker.ack([delivery.token for delivery in deliveries], 0)
+        await self.broker.ack([delivery.token for delivery in deliveries], BEGINNING)
         return [delivery.message.data for delivery in deliveries]
 
 
@@ -332,10 +333,10 @@ async def test_what_waited_too_long_is_not_forwarded_and_stays_in_the_spool(scen
     """It may have been published before, and counted; the receipt may be gone when it comes a second time."""
     asked = 0
 
-    async def oldest() -> int:
+    async def oldest() -> StoreMillis:
         nonlocal asked
         asked += 1
-        return int((scene.clock.now() - AGE) * 1000)
+        return StoreMillis(int((scene.clock.now() - AGE) * 1000))
 
     scene.broker.away = True
     spool = Spool(scene.broker, scene.queue, scene.queue, scene.clock, AGE, oldest=oldest)
@@ -358,12 +359,12 @@ async def test_a_new_process_forwards_nothing_before_the_store_has_told_the_time
     """Its machine was off for a month, and has a clock that does not know it. Later it need not ask each time."""
     away, asked = True, 0
 
-    async def oldest() -> int:
+    async def oldest() -> StoreMillis:
         nonlocal asked
         asked += 1
         if away:
             raise TransientError("the store is away")
-        return int((scene.clock.now() - AGE) * 1000)
+        return StoreMillis(int((scene.clock.now() - AGE) * 1000))
 
     spool = Spool(scene.broker, scene.queue, scene.queue, scene.clock, AGE, oldest=oldest)
     await spool.publish([Message(b"1")])
@@ -384,8 +385,8 @@ async def test_a_new_process_forwards_nothing_before_the_store_has_told_the_time
 
 
 async def test_what_was_judged_and_then_stood_still_is_judged_again(scene: Scene) -> None:
-    async def oldest() -> int:
-        return int((scene.clock.now() - AGE) * 1000)
+    async def oldest() -> StoreMillis:
+        return StoreMillis(int((scene.clock.now() - AGE) * 1000))
 
     class Slow(Broker):
         async def publish(self, messages: Sequence[Message], check: Check = at_any_time) -> None:

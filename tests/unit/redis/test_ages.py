@@ -10,10 +10,11 @@ from shared.memory.store import MemoryStore
 from shared.model.errors import TransientError
 from shared.model.promises import Promise, ages, promised
 from shared.model.receipts import DAY
+from shared.model.times import Millis
 from shared.redis.ages import AGAIN, BELIEVED, KNOWN, KnownPromises
 from shared.runtime.clock import ManualClock
 
-ONE = promised(7 * DAY, DAY)
+ONE = promised(Millis(7 * DAY), DAY)
 
 
 class Asked:

@@ -11,14 +11,15 @@ from shared.model.envelope import Envelope
 from shared.model.errors import OverloadedError, SettingsError
 from shared.model.fleet import Fleet, NamedOverlay, Record
 from shared.model.receipts import key_of_envelope
+from shared.model.times import BEGINNING, NEVER, Instant, Monotonic, StoreMillis
 from shared.model.words import View
 from shared.redis.copy import FIRST_LOOK, Copy
-from shared.redis.entries import MOST_IN_ONE_STEP, Attempt, in_steps
+from shared.redis.entries import MOST_IN_ONE_STEP, PublishTry, in_steps
 from shared.redis.links import Links
 from shared.redis.naming import ELSEWHERE, FIRST, Naming
 from shared.redis.views import MOST, Context, Views
 
-NOW = 1_800_000_000_000
+NOW = StoreMillis(1_800_000_000_000)
 
 
 def envelope(name: str, *counters: str) -> Envelope:
@@ -27,29 +28,31 @@ def envelope(name: str, *counters: str) -> Envelope:
 
 @given(st.lists(st.integers(1, 3 * MOST_IN_ONE_STEP), max_size=20))
 def test_steps_hold_everything_and_little_at_a_time(sizes: list[int]) -> None:
-    attempts = [Attempt(number, envelope("e"), "a", 0, 0.0) for number in range(len(sizes))]
-    for attempt, size in zip(attempts, sizes, strict=True):
-        attempt.entries = size
-    steps = [*in_steps(attempts)]
-    assert [attempt for step in steps for attempt in step] == attempts
-    assert all(len(step) == 1 or sum(attempt.entries for attempt in step) <= MOST_IN_ONE_STEP for step in steps)
+    tries = [PublishTry(number, envelope("e"), "a", NEVER, Monotonic(0.0)) for number in range(len(sizes))]
+    for publish_try, size in zip(tries, sizes, strict=True):
+        publish_try.entries = size
+    steps = [*in_steps(tries)]
+    assert [publish_try for step in steps for publish_try in step] == tries
+    assert all(len(step) == 1 or sum(publish_try.entries for publish_try in step) <= MOST_IN_ONE_STEP for step in steps)
 
 
 def test_attempts_of_one_envelope_have_names_of_their_own() -> None:
     copies = [Copy(9), Copy(9)]
-    attempts = [attempt for copy in copies for attempt in copy.add([envelope("e"), envelope("e")], 0.0, NOW)]
-    for attempt in attempts[1:]:
-        attempt.rename()
-    assert len({attempt.place() for attempt in attempts}) == len(attempts) == 4
+    tries = [
+        publish_try for copy in copies for publish_try in copy.add([envelope("e"), envelope("e")], Monotonic(0.0), NOW)
+    ]
+    for publish_try in tries[1:]:
+        publish_try.rename()
+    assert len({publish_try.place() for publish_try in tries}) == len(tries) == 4
 
 
 def test_the_copy_takes_no_more_than_it_may() -> None:
     copy = Copy(3)
-    attempts = copy.add([envelope("e1", "a", "b"), envelope("e2", "a")], 0.0, NOW)
+    tries = copy.add([envelope("e1", "a", "b"), envelope("e2", "a")], Monotonic(0.0), NOW)
     with pytest.raises(OverloadedError):
-        copy.add([envelope("e3")], 0.0, NOW)
-    copy.withdraw(attempts[0])
-    copy.add([envelope("e3")], 0.0, NOW)
+        copy.add([envelope("e3")], Monotonic(0.0), NOW)
+    copy.withdraw(tries[0])
+    copy.add([envelope("e3")], Monotonic(0.0), NOW)
     assert copy.holds([key_of_envelope(name) for name in ("e1", "e2", "e3")]) == {
         key_of_envelope("e2"),
         key_of_envelope("e3"),
@@ -58,25 +61,25 @@ def test_the_copy_takes_no_more_than_it_may() -> None:
 
 def test_only_confirmed_ones_are_written_again_and_looked_at() -> None:
     copy = Copy(100)
-    one, _ = copy.add([envelope("e1"), envelope("e2")], 0.0, NOW)
+    one, _ = copy.add([envelope("e1"), envelope("e2")], Monotonic(0.0), NOW)
     copy.confirm(one)
     assert copy.confirmed() == [one]
-    assert copy.due(FIRST_LOOK - 0.1, 10) == []
-    assert copy.due(FIRST_LOOK, 10) == [one]
-    assert copy.due(FIRST_LOOK + 1, 10) == []
-    assert copy.due(3 * FIRST_LOOK, 10) == [one]
+    assert copy.due(Monotonic(FIRST_LOOK - 0.1), 10) == []
+    assert copy.due(Monotonic(FIRST_LOOK), 10) == [one]
+    assert copy.due(Monotonic(FIRST_LOOK + 1), 10) == []
+    assert copy.due(Monotonic(3 * FIRST_LOOK), 10) == [one]
 
 
 def test_one_that_comes_back_after_it_was_settled_is_late_and_goes_again() -> None:
     copy = Copy(100)
-    (one,) = copy.add([envelope("e1")], 0.0, NOW)
-    copy.settle([key_of_envelope("e1")], 7)
+    (one,) = copy.add([envelope("e1")], Monotonic(0.0), NOW)
+    copy.settle([key_of_envelope("e1")], Instant(7))
     copy.confirm(one)
     (entry,) = copy.view(["a"])["a"].entries
     assert entry.late
     assert entry.confirmed
-    assert copy.due(FIRST_LOOK, 10) == [one], "once, though it has been there twice"
-    copy.gone([one, one], 9)
+    assert copy.due(Monotonic(FIRST_LOOK), 10) == [one], "once, though it has been there twice"
+    copy.remove_settled([one, one], Instant(9))
     assert copy.entries == 0
     assert copy.floor == 9
     assert copy.view(["a"])["a"].entries == ()
@@ -84,7 +87,7 @@ def test_one_that_comes_back_after_it_was_settled_is_late_and_goes_again() -> No
 
 def test_one_that_is_confirmed_without_redis_is_late() -> None:
     copy = Copy(100)
-    (one,) = copy.add([envelope("e1")], 0.0, NOW)
+    (one,) = copy.add([envelope("e1")], Monotonic(0.0), NOW)
     copy.confirm(one, late=True)
     (entry,) = copy.view(["a"])["a"].entries
     assert (entry.late, entry.confirmed) == (True, True)
@@ -98,21 +101,21 @@ def test_a_view_is_another_one_when_anything_of_it_changes() -> None:
     views, counters = Views(), ["a", "never"]
 
     def look(found: object, epoch: str = "e", floor: int = 0, *, exact: bool = True) -> tuple[int, int]:
-        answered = views.answer(views.question(counters, epoch), [found, b""], Context(epoch, exact, floor))
+        answered = views.answer(views.question(counters, epoch), [found, b""], Context(epoch, exact, Instant(floor)))
         return answered["a"].version, answered["never"].version
 
     first = look(FIELDS)
     assert [*views.question(counters, "e").arguments()] == ["a", b"5", "never", b""]
     assert look(b"5") == first
-    seen = {first, look(b"5", exact=False), look(b"5", floor=9), look(FIELDS, epoch="f")}
+    seen = {first, look(b"5", exact=False), look(b"5", floor=Instant(9)), look(FIELDS, epoch="f")}
     assert len({one for one, _ in seen}) == len({two for _, two in seen}) == 4
     assert [*views.question(counters, "f").arguments()] == ["a", b"5", "never", b""]
     assert [*views.question(counters, "g").arguments()] == ["a", b"", "never", b""]
-    assert views.answer(views.question(["a"], "f"), [FIELDS], Context("f", True, 9))["a"].floor == 9
+    assert views.answer(views.question(["a"], "f"), [FIELDS], Context("f", True, Instant(9)))["a"].floor == 9
 
 
 def test_an_answer_comes_after_the_cache_has_forgotten_what_was_asked_with() -> None:
-    views, context = Views(), Context("e", exact=True, floor=0)
+    views, context = Views(), Context("e", exact=True, floor=BEGINNING)
 
     def learn(name: str, found: bytes) -> View:
         return views.answer(views.question([name], "e"), [found], context)[name]
@@ -132,7 +135,7 @@ def test_an_answer_of_an_earlier_epoch_is_not_kept_for_the_next_one() -> None:
     views = Views()
     asked = views.question(["a"], "e")
     assert views.question(["a"], "f").known == {}
-    assert views.answer(asked, [FIELDS], Context("e", exact=True, floor=0))["a"].epoch == "e"
+    assert views.answer(asked, [FIELDS], Context("e", exact=True, floor=BEGINNING))["a"].epoch == "e"
     assert views.question(["a"], "f").known == {}
 
 

@@ -3,9 +3,9 @@
 import pytest
 
 from flusher.service import make_flusher, make_tools
-from flusher.shards.cool_down import Cooling
-from flusher.shards.grow import Growing
-from flusher.shards.growth import Growth, Raise
+from flusher.shards.cool_down import CounterCooler
+from flusher.shards.grow import CounterGrower
+from flusher.shards.growth import Growth, ShardRaise
 from flusher.shards.shard_choice import ShardBook
 from shared.config.settings import Settings
 from shared.counters.compaction import Compactor
@@ -13,6 +13,7 @@ from shared.memory.broker import MemoryBroker, MemoryOverlay
 from shared.memory.store import MemoryStore
 from shared.model.errors import ContendedError, ShrunkError
 from shared.model.receipts import DAY
+from shared.model.times import StoreMillis
 from shared.model.words import SHARD_FULL, Commit, Receipt, ShardAdd
 from shared.runtime import metrics
 from shared.runtime.clock import ManualClock
@@ -30,8 +31,8 @@ class Bench:
         self.store = MemoryStore(self.clock)
         self.growth = Growth(1.0, 100)
         self.book = ShardBook(self.store, self.clock, 1)
-        self.growing = Growing(self.growth, self.store, self.book, self.clock)
-        self.cooling = Cooling(self.store, Compactor(self.store, self.clock, DAY), self.clock, 1, 100.0)
+        self.growing = CounterGrower(self.growth, self.store, self.book, self.clock)
+        self.cooling = CounterCooler(self.store, Compactor(self.store, self.clock, DAY), self.clock, 1, 100.0)
 
     async def write(self, seconds: int, others: int = 0) -> None:
         """Once a second, and others so many times."""
@@ -78,7 +79,7 @@ async def test_who_believes_in_too_many_asks_again_and_picks_another() -> None:
     bench = Bench()
     await spread(bench.store, 1, 2, 3, 4, 5, 6, 7, 8)
     await bench.book.adds({"a": 1})
-    await bench.store.compact("a", 1, Receipt("k", 2**41))
+    await bench.store.compact("a", 1, Receipt("k", StoreMillis(2**41)))
     while (adds := await bench.book.adds({"a": 1}))[0].shard == 0:
         pass
     with pytest.raises(ShrunkError) as caught:
@@ -149,7 +150,7 @@ async def test_one_that_can_not_be_raised_does_not_keep_the_others(monkeypatch: 
     bench = Bench()
     for name in ("bad", "good"):
         await spread(bench.store, 1, counter=name)
-    due = [Raise(name, 1, 4, "rate", 4.0, 0.0) for name in ("bad", "good")]
+    due = [ShardRaise(name, 1, 4, "rate", 4.0, 0.0) for name in ("bad", "good")]
     monkeypatch.setattr(bench.growth, "due", lambda _: due)
     raise_shards = bench.store.raise_shards
 

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flusher.shards.growth import CONTENTION, KEPT, MOST_COUNTERS, RATE, Growth
-from flusher.shards.write_rate import BUCKET, LOOKS, MOST_FACTOR, Buckets, Waited
+from flusher.shards.write_rate import BUCKET, LOOKS, MOST_FACTOR, Buckets, CollisionShare
 from shared.model.words import ShardAdd
 from tests.unit.shards.writers import Fleet, slow_and_alone
 
@@ -130,7 +130,7 @@ def test_now_and_then_a_commit_meets_others_where_nothing_is_wrong() -> None:
 
 
 def test_what_was_lost_by_waiting_is_told_from_the_rest() -> None:
-    waited = Waited()
+    waited = CollisionShare()
     assert waited.factor(100) == 1
     waited.begin(102)
     waited.begin(105)

@@ -8,7 +8,7 @@ from math import inf
 from random import Random
 
 from flusher.flush.flusher import GROWTH_INTERVAL
-from flusher.shards.growth import Growth, Raise
+from flusher.shards.growth import Growth, ShardRaise
 from shared.model.words import ShardAdd
 
 BOOK = 60.0
@@ -33,7 +33,7 @@ class Fleet:
     shards: int = 1
     took: Callable[[int], float] = lambda _: TOOK
     """Seconds of a commit, by the number of shards."""
-    raises: list[tuple[float, Raise]] = field(default_factory=list)
+    raises: list[tuple[float, ShardRaise]] = field(default_factory=list)
     reads: int = 0
     writes: int = 0
 
@@ -88,7 +88,7 @@ class Fleet:
         return GROWTH_INTERVAL
 
 
-def slow_and_alone(seed: int, latency: float, seconds: float) -> Sequence[Raise]:
+def slow_and_alone(seed: int, latency: float, seconds: float) -> Sequence[ShardRaise]:
     """What a single flusher raises that writes once a second. Each of its questions takes the store about so long: half
     of the time it is on its way there, half on its way back.
     """
@@ -98,7 +98,7 @@ def slow_and_alone(seed: int, latency: float, seconds: float) -> Sequence[Raise]
     events: list[tuple[float, int, Callable[[float], None]]] = []
     add = [ShardAdd("a", 0, 1, 1, 1)]
     written = -inf
-    raises: list[Raise] = []
+    raises: list[ShardRaise] = []
 
     def at(now: float, step: Callable[[float], None]) -> None:
         heapq.heappush(events, (now, next(order), step))

@@ -12,6 +12,7 @@ import pytest
 from shared.model.envelope import Envelope
 from shared.model.errors import SettingsError, StorageFullError
 from shared.model.receipts import key_of_envelope
+from shared.model.times import Instant, StoreMillis
 from shared.model.words import Balance, Commit, Increment, Receipt
 from shared.runtime.clock import ManualClock
 from shared.sqlite.balance import SqliteBalance
@@ -87,7 +88,7 @@ async def test_what_was_settled_and_not_acknowledged_before_the_migration_leaves
     broker = SqliteSubscription(database, ManualClock(), 60.0)
     (held,) = await broker.pull(10, 10**6, 0)
     if state == "applied":
-        await broker.ack([held.token], 1)
+        await broker.ack([held.token], Instant(1))
     else:
         await broker.bury(held, "given up before")
     assert balance.read() == Balance(0, 0)
@@ -99,7 +100,7 @@ async def test_a_page_of_large_receipts_is_short(database: Database) -> None:
     store = SqliteStore(database, ManualClock())
     note, count = b"x" * 400_000, 7
     for number in range(count):
-        await store.apply(Commit((Receipt(f"e{number}", 1, "applied", note),), ()))
+        await store.apply(Commit((Receipt(f"e{number}", StoreMillis(1), "applied", note),), ()))
     async with store.books() as books:
         pages = [[one.receipt.key for one in page] async for page in books.receipts()]
     assert [key for page in pages for key in page] == [f"e{number}" for number in range(count)]

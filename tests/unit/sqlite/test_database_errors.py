@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from shared.model.errors import DamagedError, SettingsError, StorageFullError, TransientError
+from shared.model.times import StoreMillis
 from shared.model.words import Commit, Message, Receipt
 from shared.runtime.clock import ManualClock
 from shared.sqlite.broker import SqlitePublisher, SqliteSubscription
@@ -147,7 +148,7 @@ async def test_a_lock_that_lasts_is_said_to_be_transient_and_nothing_was_done(da
     database._db.execute("PRAGMA busy_timeout = 1")
     stranger = sqlite3.connect(database.path, isolation_level=None)
     stranger.execute("BEGIN IMMEDIATE")
-    commit = Commit((Receipt("key", 1),), ())
+    commit = Commit((Receipt("key", StoreMillis(1)),), ())
     with pytest.raises(TransientError, match="locked") as raised:
         await store.apply(commit)
     assert isinstance(raised.value.__cause__, sqlite3.Error)

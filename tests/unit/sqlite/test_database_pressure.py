@@ -11,6 +11,7 @@ import pytest
 
 from shared.model.errors import OverloadedError, StorageFullError
 from shared.model.foreign import Mark
+from shared.model.times import Instant
 from shared.model.words import Commit, Message, ShardAdd
 from shared.runtime.clock import ManualClock
 from shared.sqlite import database as module
@@ -48,12 +49,12 @@ async def test_a_refusal_says_when_the_flushers_will_have_made_room(database: Da
     assert await refused(publisher) == 8, "nothing goes"
     clock.turn(2)
     deliveries = await subscription.pull(5, 10**6, 0)
-    await subscription.ack([delivery.token for delivery in deliveries], 1)
+    await subscription.ack([delivery.token for delivery in deliveries], Instant(1))
     # 500 bytes went in 10 s, the first 8 of them a little forgotten; 1,500 are to go.
     assert 25 < await refused(publisher) < 30
     clock.turn(1)
     deliveries = await subscription.pull(30, 10**6, 0)
-    await subscription.ack([delivery.token for delivery in deliveries], 1)
+    await subscription.ack([delivery.token for delivery in deliveries], Instant(1))
     with pytest.raises(OverloadedError) as error:
         await publisher.publish([MESSAGE] * 40)
     assert 1 <= error.value.retry_after < 10

@@ -37,7 +37,7 @@ async def rest(rows: SpoolRows, found: list[str]) -> None:
 
 
 def is_read(rows: SpoolRows) -> bool:
-    return rows.left is False
+    return rows.unreadable is False
 
 
 async def test_a_reader_that_stops_early_goes_on_where_it_stopped(spool: Queue) -> None:

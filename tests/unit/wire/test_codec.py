@@ -12,22 +12,23 @@ from flusher.flush.window import MOST_IN_COMMIT
 from shared.model import notes
 from shared.model.envelope import Envelope
 from shared.model.errors import UnreadableError
+from shared.model.times import BrokerMillis
 from shared.model.words import MAX_DELTA, MAX_ID_BYTES, MAX_SUM, Delivery, Increment, Message, Tally
-from shared.wire.codec import LAST_INSTANT, MOST_INCREMENTS, TYPE, decode, encode
+from shared.wire.codec import LAST_DATE, MOST_INCREMENTS, TYPE, decode, encode
 from tests.unit.strategies import envelopes
 
 
 def read(data: Any = b"", message_id: str = "7", published: int = 5, topic: str = "t", **attributes: str) -> Envelope:
     text = data if isinstance(data, bytes) else json.dumps(data).encode()
     named = {name.replace("ce_", "ce-"): value for name, value in attributes.items()}
-    (envelope,) = decode(Delivery("token", Message(text, named), message_id, published), topic)
+    (envelope,) = decode(Delivery("token", Message(text, named), message_id, BrokerMillis(published)), topic)
     return envelope
 
 
 @given(envelopes())
 def test_what_is_encoded_is_decoded(envelope: Envelope) -> None:
     message = encode(envelope)
-    assert decode(Delivery("token", message, "1", 5), "t") == (envelope,)
+    assert decode(Delivery("token", message, "1", BrokerMillis(5)), "t") == (envelope,)
     assert message.once == (envelope.id if envelope.retried else None)
     assert all(isinstance(value, str) for value in message.attributes.values())
 
@@ -58,7 +59,7 @@ def test_an_empty_body_has_attributes() -> None:
 def test_the_publishers_own_id_holds_for_a_retry() -> None:
     """And nothing that somebody else could call the same."""
     one = read({"counter": "x"}, ce_source="s", ce_id="1", message_id="7")
-    again = read({"counter": "x"}, ce_source="s", ce_id="1", message_id="8", published=9)
+    again = read({"counter": "x"}, ce_source="s", ce_id="1", message_id="8", published=BrokerMillis(9))
     assert one.id == again.id
     assert one.retried
     others = [
@@ -74,7 +75,7 @@ def test_without_one_it_is_the_topic_the_message_and_its_time() -> None:
     same = [read({"counter": "x"}), read({"counter": "x"})]
     others = [
         read({"counter": "x"}, message_id="8"),
-        read({"counter": "x"}, published=6),
+        read({"counter": "x"}, published=BrokerMillis(6)),
         read({"counter": "x"}, topic="u"),
     ]
     assert same[0].id == same[1].id
@@ -119,7 +120,7 @@ def test_what_can_not_be_read_says_why(data: Any) -> None:
 def of_ours(data: Any, **attributes: str) -> Envelope:
     named = {name.replace("ce_", "ce-"): value for name, value in {"ce_id": "e1", **attributes}.items()}
     text = json.dumps({"counters": {"a": 1, "b": 1}} | data).encode()
-    (envelope,) = decode(Delivery("token", Message(text, {"ce-type": TYPE, **named}), "7", 5), "t")
+    (envelope,) = decode(Delivery("token", Message(text, {"ce-type": TYPE, **named}), "7", BrokerMillis(5)), "t")
     return envelope
 
 
@@ -133,7 +134,7 @@ def of_ours(data: Any, **attributes: str) -> Envelope:
         ({"counts": {"c": 1}}, {}),
         ({"counts": {"a": True}}, {}),
         ({"created": 2**64 - 1}, {}),
-        ({"created": LAST_INSTANT + 1}, {}),
+        ({"created": LAST_DATE + 1}, {}),
         ({"created": 1e400}, {}),
         ({"counters": {"a": MAX_SUM + 1}}, {}),
         ({}, {"ce_id": "x" * (MAX_ID_BYTES + 1)}),
@@ -148,9 +149,7 @@ def test_what_pretends_to_be_ours_and_is_too_large_can_not_be_read(data: Any, at
 
 def test_the_largest_messages_of_a_commit_fit_into_its_note() -> None:
     ids = "i" * MAX_ID_BYTES
-    largest = of_ours(
-        {"counts": {"a": MOST_INCREMENTS - 1, "b": 1}, "created": LAST_INSTANT}, ce_id=ids, ce_attempt=ids
-    )
+    largest = of_ours({"counts": {"a": MOST_INCREMENTS - 1, "b": 1}, "created": LAST_DATE}, ce_id=ids, ce_attempt=ids)
     assert datetime.fromtimestamp(largest.created / 1000, UTC).year == 9999
     tally = Tally(*[largest.increments * MOST_IN_COMMIT] * 4)
     (note,) = notes.written([ids], "c", tally, {"a": 1})
@@ -160,7 +159,7 @@ def test_the_largest_messages_of_a_commit_fit_into_its_note() -> None:
 @pytest.mark.parametrize("attributes", [{}, {"delta": "1"}, {"counter": "x", "delta": "one"}, {"counter": ""}])
 def test_attributes_that_can_not_be_read_say_why(attributes: dict[str, str]) -> None:
     with pytest.raises(UnreadableError, match=r"\w"):
-        decode(Delivery("token", Message(b"", attributes), "1", 5), "t")
+        decode(Delivery("token", Message(b"", attributes), "1", BrokerMillis(5)), "t")
 
 
 @given(
@@ -180,6 +179,6 @@ def test_attributes_that_can_not_be_read_say_why(attributes: dict[str, str]) -> 
 )
 def test_rubbish_is_unreadable_and_nothing_else_happens(data: bytes, attributes: dict[str, str]) -> None:
     try:
-        decode(Delivery("token", Message(data, attributes), "1", 5), "t")
+        decode(Delivery("token", Message(data, attributes), "1", BrokerMillis(5)), "t")
     except UnreadableError:
         return

@@ -7,6 +7,7 @@ import pytest
 
 from shared.model.envelope import Envelope
 from shared.model.errors import UnreadableError
+from shared.model.times import BrokerMillis
 from shared.model.words import MAX_DELTA, MAX_SUM, Delivery, Increment, Message
 from shared.wire import strict_json
 from shared.wire.codec import TYPE, decode, encode
@@ -14,13 +15,15 @@ from shared.wire.codec import TYPE, decode, encode
 
 def read(data: Any, **attributes: str) -> Envelope:
     named = {name.replace("_", "-"): value for name, value in ({"ce_type": TYPE, "ce_id": "e"} | attributes).items()}
-    (envelope,) = decode(Delivery("token", Message(json.dumps(data).encode(), named), "7", 5), "t")
+    (envelope,) = decode(Delivery("token", Message(json.dumps(data).encode(), named), "7", BrokerMillis(5)), "t")
     return envelope
 
 
 def test_its_id_is_what_the_attribute_says_whatever_the_broker_calls_it() -> None:
     message = encode(Envelope("e", {"a": 1}))
-    ids = {decode(Delivery("token", message, number, int(number)), "t" + number)[0].id for number in "123"}
+    ids = {
+        decode(Delivery("token", message, number, BrokerMillis(int(number))), "t" + number)[0].id for number in "123"
+    }
     assert ids == {"e"}
 
 

@@ -10,6 +10,7 @@ import pytest
 from shared.config.findings import FAIL
 from shared.config.settings import Settings
 from shared.model.errors import SettingsError
+from shared.model.times import BEGINNING
 from shared.model.words import Message
 from shared.runtime import metrics
 from shared.runtime.clock import SystemClock
@@ -142,7 +143,7 @@ async def test_what_an_older_version_gave_up_is_sent_again(tmp_path: Path, caplo
     assert "2 envelopes that were given up" in caplog.text
     deliveries = await queue.subscription.pull(10, 10_000, 0)
     assert [one.message.data for one in deliveries] == [b"1", b"2"]
-    await queue.subscription.ack([one.token for one in deliveries], 0)
+    await queue.subscription.ack([one.token for one in deliveries], BEGINNING)
     with closing(sqlite3.connect(file)) as db:
         assert db.execute("SELECT bytes, increments FROM broker").fetchone() == (0, 0)
     caplog.clear()

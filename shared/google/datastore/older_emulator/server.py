@@ -8,7 +8,8 @@ from typing import Any, Final
 from shared.google.datastore.keys import name_of
 from shared.google.datastore.older_emulator.snapshot import AgreeingSnapshot
 from shared.google.datastore.server import DatastoreServer
-from shared.google.datastore.snapshot import Numbers
+from shared.google.datastore.snapshot import LastShardNumbers
+from shared.model.times import Instant, StoreMillis
 from shared.ports.readings import Snapshot
 
 MOST_INT32: Final = 2**31 - 1
@@ -20,14 +21,14 @@ class OlderEmulator(DatastoreServer):
     transforms = False
     described = "sums are added by reading and writing back; reads are not exact while anything is pending"
 
-    async def now(self) -> int:
+    async def now(self) -> StoreMillis:
         """The time of this machine."""
-        return int(self._clock.now() * 1_000)
+        return StoreMillis(int(self._clock.now() * 1_000))
 
-    def instant(self, time: int) -> int | None:  # noqa: ARG002 (it has versions only)
+    def instant(self, time: Instant) -> Instant | None:  # noqa: ARG002 (it has versions only)
         return None
 
-    async def snapshot(self, numbers: Numbers) -> Snapshot:
+    async def snapshot(self, numbers: LastShardNumbers) -> Snapshot:
         time = await self.ask_time()
         await asyncio.sleep(self._client.lag)
         return AgreeingSnapshot(self._client, self._place, numbers, time, self._clock.now())

@@ -6,8 +6,9 @@ from typing import Any, Final
 
 from shared.google.datastore.client import DatastoreClient
 from shared.google.datastore.keys import DatastorePlace, name_of, receipt_of
-from shared.google.datastore.snapshot import Numbers, SnapshotQuestion, ask_for_dead
+from shared.google.datastore.snapshot import LastShardNumbers, SnapshotQuestion, ask_for_dead
 from shared.model.errors import TransientError
+from shared.model.times import Instant, StoreMillis, WallSeconds
 from shared.model.words import Total
 
 _LONGEST_SEARCH: Final = 20.0
@@ -24,11 +25,16 @@ class AgreeingSnapshot:
     exact = False
 
     def __init__(
-        self, client: DatastoreClient, place: DatastorePlace, numbers: Numbers, time: int, as_of: float
+        self,
+        client: DatastoreClient,
+        place: DatastorePlace,
+        numbers: LastShardNumbers,
+        time: Instant,
+        as_of: WallSeconds,
     ) -> None:
         self.time = time
         self.as_of = as_of
-        self.now = int(as_of * 1_000)
+        self.now = StoreMillis(int(as_of * 1_000))
         self._client = client
         self._place = place
         self._numbers = numbers

@@ -16,6 +16,7 @@ from shared.google.datastore.revival import revive
 from shared.google.datastore.shards import Shard
 from shared.google.datastore.sums import Sums
 from shared.model.errors import AlreadyAppliedError, ContendedError, ShardFullError, ShrunkError
+from shared.model.times import BEGINNING, Instant
 from shared.model.words import SHARD_FULL, Commit, Receipt
 from shared.runtime.backoff import Backoff, insist, tries
 
@@ -23,7 +24,7 @@ _TRIES: Final = 20
 _END: Final = 2**63 - 1
 
 
-class VersionedWay:
+class VersionWriter:
     """For servers without property transforms: the older emulator would erase the entity.
 
     This is the original algorithm of sharded counters with receipts, and with versions instead of a transaction that
@@ -36,7 +37,7 @@ class VersionedWay:
         self._place = place
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
-    async def apply(self, commit: Commit) -> int:
+    async def apply(self, commit: Commit) -> Instant:
         sums = Sums(commit)
 
         async def prepare() -> Any:
@@ -53,7 +54,7 @@ class VersionedWay:
         counters = {*sums.counters(), *(commit.guard or ())[:1], *(mark.counter for mark in commit.marks)}
         response = await self._run(counters, commit.receipts, prepare)
         # An entity to which 0 was added keeps its old version. Receipts are always new.
-        return max((result.version for result in response.mutation_results), default=0)
+        return Instant(max((result.version for result in response.mutation_results), default=BEGINNING))
 
     async def raise_shards(self, counter: str, num_shards: int, *, make: bool) -> int:
         number = num_shards
