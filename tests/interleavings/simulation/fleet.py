@@ -54,10 +54,8 @@ OFF: Final = 30 * 86_400.0
 """Seconds by which dates are wrong at most."""
 WHOLE_AGAIN: Final = 20_000.0
 """Virtual seconds after the last fault in which every reading has to be exact again."""
-IN_DOUBT: Final = 3 * 3_600.0
-"""Seconds, more than those for which readings are not exact because an entry may have been applied under a receipt that
-has expired. Then the entry is forgotten: see `shared.model.promises.ages`.
-"""
+FORGOTTEN: Final = 40.0
+"""Days after which no entry is in doubt any more, whatever the settings were: see `shared.model.promises.ages`."""
 PEACE: Final[dict[str, float]] = {
     "shared.redis.naming.FIRST": 1.0,
     "shared.redis.naming.ELSEWHERE": 4.0,
@@ -344,7 +342,7 @@ class FleetSystem(System):
         await self._rest(self._waiting, 300.0, "messages stay in the broker, or dead")
         await self._become_whole()
         if await self._in_doubt():
-            self.loop.leap(IN_DOUBT)
+            await self._pass_days(FORGOTTEN)
             await self._become_whole()
         self.history.all_is_applied()
         for ingest in self.ingests:
@@ -363,7 +361,9 @@ class FleetSystem(System):
         self._calm(calm=False)
 
     async def _in_doubt(self) -> bool:
-        """Whether an entry is so old that its receipt may be gone. It was applied before a leap, and not settled."""
+        """Whether an entry is so old that its receipt may be gone. It was applied before a leap, and not settled. Until
+        it is forgotten, readings are not exact: for hours, or for days after the settings have changed.
+        """
         for ingest in self.ingests:
             views = await self.overlays[ingest.owner].view([*COUNTERS])
             if any(entry.late for view in views.values() for entry in view.entries):

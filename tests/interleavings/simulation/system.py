@@ -164,9 +164,9 @@ class System:
             await self.overlay.settle(applied.found.keys(), applied.time)
         await self._pass_days()
 
-    async def _pass_days(self) -> None:
+    async def _pass_days(self, days: float = 0.0) -> None:
         self.day = await self.store.now()
-        self.loop.leap(self.random.choice(LEAPS) * DAY / 1_000)
+        self.loop.leap((days or self.random.choice(LEAPS)) * DAY / 1_000)
         for ingest in self.ingests:
             if ingest.owner not in self.loop.frozen():
                 ingest.publishing.awake._seen = ingest.clock.monotonic()
