@@ -24,7 +24,7 @@ from shared.model.errors import (
 from shared.sqlite.log import Log
 from shared.sqlite.names import flaw_of, real
 from shared.sqlite.opened import OpenedFile
-from shared.sqlite.schema import migrate, refuse_others
+from shared.sqlite.schema import make_tables, refuse_others
 from shared.sqlite.sync import set_durable
 from shared.sqlite.witness import FileWitness
 
@@ -254,7 +254,7 @@ def _prepare(path: Path, witness: FileWitness, *, makes: bool) -> tuple[sqlite3.
             # Without the lock, if several processes make the file, SQLite tells all but one at once that it is locked.
             fcntl.flock(turn, fcntl.LOCK_EX)
             db.execute("PRAGMA journal_mode = WAL")
-            migrate(db, path)
+            make_tables(db, path)
             fcntl.flock(turn, fcntl.LOCK_UN)
             undo.pop_all()
             return db, turn

@@ -16,7 +16,7 @@ from shared.sqlite.database import Database
 from shared.sqlite.disks import MEMORY, NETWORK, SHARED, kind_of, mounts
 from shared.sqlite.names import flaw_of, real
 from shared.sqlite.reserve import SMALL_DISK
-from shared.sqlite.schema import MIGRATIONS, refuse_others
+from shared.sqlite.schema import flaw_of_version, refuse_others, version_of
 from shared.sqlite.witness import FileWitness, uri_of
 
 LONGEST_CHECK: Final = 30.0
@@ -131,10 +131,9 @@ def _file(path: Path) -> list[Finding]:
 
 
 def _version(db: sqlite3.Connection, path: Path) -> Finding:
-    (version,) = db.execute("PRAGMA user_version").fetchone()
-    if version > len(MIGRATIONS):
-        return Finding(FAIL, "file", f"{path}: belongs to a newer Countersink (schema {version}): use that one")
-    return Finding(OK, "file", f"{path}: is ours, schema {version}")
+    if flaw := flaw_of_version(db):
+        return Finding(FAIL, "file", f"{path}: {flaw}")
+    return Finding(OK, "file", f"{path}: is ours, schema {version_of(db)}")
 
 
 def _journal(db: sqlite3.Connection, path: Path) -> Finding:

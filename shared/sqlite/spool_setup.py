@@ -48,9 +48,6 @@ class SpoolSetup:
             age = max(time.time() - rows.oldest / 1000, 0.0)
             said = f"{rows.waiting} envelopes wait for Pub/Sub, the oldest for {age:.0f} s: start an ingest with this"
             found.append(Finding(WARN, PART, f"{self._path}: {said} spool; if one runs, its log says why they wait"))
-        if rows.given_up:
-            said = f"{rows.given_up} envelopes were given up by an older version: start an ingest, it sends them again"
-            found.append(Finding(FAIL, PART, f"{self._path}: {said}"))
         if rows.buried:
             said = f"{rows.buried} envelopes can never be sent, and are not counted: countersink dlq list shows them"
             found.append(Finding(FAIL, PART, f"{self._path}: {said}"))

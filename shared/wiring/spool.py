@@ -18,7 +18,7 @@ from shared.sqlite.database import Database
 from shared.sqlite.letters import SqliteDeadLetters
 from shared.sqlite.reserve import Reserve
 from shared.sqlite.spool_rows import SpoolRows
-from shared.sqlite.spooled import bring_back, spooled_in
+from shared.sqlite.spooled import spooled_in
 from shared.sqlite.witness import sighting_of
 from shared.wiring.files import spool_flaw, spool_path
 
@@ -71,9 +71,6 @@ def open_spool(settings: Settings, clock: Clock, topic: str, opening: Callable[[
             return None
     database = opening(file)
     claim(database, topic)
-    back = bring_back(database)
-    if back:
-        _log.warning("%s: %d envelopes that were given up by an older version are sent again", file, back)
     buried = spooled_in(file).buried
     metrics.SPOOL_BURIED.set(buried)
     if buried:
@@ -108,12 +105,12 @@ def _warn_of_what_is_left_behind(settings: Settings) -> None:
     if not settings.spool or file == Path(settings.spool).absolute() or not file.exists():
         return
     rows = spooled_in(file)
-    if rows.waiting or rows.given_up:
+    if rows.waiting:
         _log.error(
             "%s: %d envelopes were accepted and are NOT sent, since COUNTERSINK_SPOOL=%s: start an ingest once without"
             " that setting, until they are sent",
             file,
-            rows.waiting + rows.given_up,
+            rows.waiting,
             settings.spool,
         )
 

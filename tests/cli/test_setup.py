@@ -20,7 +20,7 @@ from shared.runtime.clock import SystemClock
 from shared.sqlite import setup
 from shared.sqlite.database import Database
 from shared.sqlite.jobs import SqliteJobs
-from shared.sqlite.schema import MIGRATIONS
+from shared.sqlite.schema import VERSION
 from shared.sqlite.setup import SqliteSetup, of_file_system, of_free
 from shared.wiring.doctor import setups
 from tests.cli.running import COUNTERSINK, Done, environment, make_file, run
@@ -89,7 +89,7 @@ def test_doctor_finds_a_healthy_file_healthy(tmp_path: Path) -> None:
     assert (done.code, done.lines, marks(done, FAIL)) == (0, [], [])
     said = [line.removeprefix(f"ok    file      {file}: ") for line in marks(done, "ok    file")]
     assert doctor(tmp_path).out == done.out, "it changes nothing"
-    assert said == [f"is ours, schema {len(MIGRATIONS)}", "keeps a write-ahead log", "is sound", "can be written"]
+    assert said == [f"is ours, schema {VERSION}", "keeps a write-ahead log", "is sound", "can be written"]
 
 
 def test_doctor_says_that_the_settings_are_wrong(tmp_path: Path) -> None:
@@ -150,7 +150,7 @@ def test_doctor_finds_a_newer_file_and_one_without_a_log(tmp_path: Path) -> None
         db.execute("PRAGMA journal_mode = DELETE")
     done = doctor(tmp_path)
     assert done.code == 1
-    assert "belongs to a newer Countersink (schema 99)" in marks(done, FAIL)[0]
+    assert "has schema 99, this Countersink knows" in marks(done, FAIL)[0]
     assert "its journal is 'delete'" in "".join(marks(done, WARN))
 
 
