@@ -14,7 +14,7 @@ from shared.ports.broker import Check, at_any_time
 from shared.runtime import metrics
 from shared.runtime.clock import Clock
 from shared.runtime.drain_rate import Drain
-from shared.sqlite.database import Database, connect_to, translate
+from shared.sqlite.database import Database, connect_to
 from shared.sqlite.reserve import Reserve
 from shared.sqlite.time import FileTime
 from shared.wire.codec import increments_of
@@ -33,8 +33,7 @@ _LAPSED: Final = (
     "(SELECT * FROM leases WHERE until <= :now UNION ALL SELECT * FROM leases WHERE until > :now + :longest)"
 )
 """Leases that have ended. One for longer than `longest` was made before the clock was set back, and counts as ended."""
-
-
+_ANY: Final = f"SELECT EXISTS {_LAPSED} OR EXISTS (SELECT 1 FROM messages, broker WHERE seq > head)"  # noqa: S608 (constant)
 _LEASE: Final = (
     "INSERT INTO leases (seq, until, attempt) VALUES (?, ?, ?)"
     " ON CONFLICT (seq) DO UPDATE SET until = excluded.until, attempt = excluded.attempt"
@@ -47,8 +46,8 @@ _INSERT: Final = (
 
 def topic_of(database: Database) -> str:
     """The name of the broker in this file."""
-    (name,) = database.reader().execute("SELECT name FROM broker").fetchone()
-    return str(name)
+    with database.reading() as db:
+        return str(db.execute("SELECT name FROM broker").fetchone()[0])
 
 
 def claim(database: Database, topic: str) -> None:
@@ -137,7 +136,6 @@ class SqliteSubscription:
 
     def __init__(self, database: Database, clock: Clock, lease: float) -> None:
         self._database = database
-        self._reader = database.reader()
         self._clock = clock
         self._lease = lease
 
@@ -159,14 +157,8 @@ class SqliteSubscription:
         return await self._database.write(work)
 
     def _any(self) -> bool:
-        try:
-            (found,) = self._reader.execute(
-                f"SELECT EXISTS {_LAPSED} OR EXISTS ("  # noqa: S608 (constant)
-                "SELECT 1 FROM messages, broker WHERE seq > head)",
-                {"now": self._now(), "longest": LONGEST_LEASE},
-            ).fetchone()
-        except sqlite3.Error as error:
-            raise translate(error, self._database.path) from error
+        with self._database.reading() as db:
+            (found,) = db.execute(_ANY, {"now": self._now(), "longest": LONGEST_LEASE}).fetchone()
         return bool(found)
 
     async def extend(self, tokens: Sequence[str], seconds: float) -> None:

@@ -70,6 +70,7 @@ class Database:
         self._loop = asyncio.get_running_loop()
         self._orders: queue.SimpleQueue[_Order | None] = queue.SimpleQueue()
         self._readers: list[sqlite3.Connection] = []
+        self._reader: sqlite3.Connection | None = None
         witness = FileWitness(named, elsewhere)
         # Writers take turns by a lock of ours: SQLite's own wait sleeps longer each time, however short the others are.
         self._db, self._turn = _prepare(path, witness, makes=makes)
@@ -88,6 +89,16 @@ class Database:
         connection.execute("PRAGMA busy_timeout = 50")
         self._readers.append(connection)
         return connection
+
+    @contextmanager
+    def reading(self) -> Iterator[sqlite3.Connection]:
+        """The connection for single reads, which all share, with errors translated. Don't await or begin inside."""
+        try:
+            if self._reader is None:  # made late, since many objects never read
+                self._reader = self.reader()
+            yield self._reader
+        except sqlite3.Error as error:
+            raise translate(error, self.path) from error
 
     async def write(self, work: Work[T]) -> T:
         """Run `work` in a transaction. Returns its result when the transaction is durable.

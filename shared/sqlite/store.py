@@ -55,7 +55,6 @@ class SqliteStore:
     def __init__(self, database: Database, clock: Clock, reserve: Reserve | None = None) -> None:
         self.database = database
         self._reserve = reserve
-        self._reader = database.reader()
         self._clock = clock
         self._time = FileTime(database, clock)
         self._idle = [database.reader()]
@@ -180,10 +179,8 @@ class SqliteStore:
         return await self.database.write(work)
 
     def _read(self, query: str, *values: str | int) -> list[Any]:
-        try:
-            return self._reader.execute(query, values).fetchall()
-        except sqlite3.Error as error:
-            raise translate(error, self.database.path) from error
+        with self.database.reading() as db:
+            return db.execute(query, values).fetchall()
 
 
 class SqliteSnapshot:

@@ -12,7 +12,7 @@ from shared.model.jobs import Task
 from shared.ports.jobs import Lease
 from shared.runtime import metrics
 from shared.runtime.clock import Clock
-from shared.sqlite.database import Database, translate
+from shared.sqlite.database import Database
 
 _log = logging.getLogger(__name__)
 
@@ -38,7 +38,6 @@ class SqliteTasks:
 
     def __init__(self, database: Database, clock: Clock, lease: float) -> None:
         self._database = database
-        self._reader = database.reader()
         self._clock = clock
         self._lease = int(lease * 1000)
 
@@ -76,11 +75,8 @@ class SqliteTasks:
         return await self._database.write(work)
 
     def _any(self) -> bool:
-        try:
-            (found,) = self._reader.execute(_FREE, self._times()).fetchone()
-        except sqlite3.Error as error:
-            raise translate(error, self._database.path) from error
-        return bool(found)
+        with self._database.reading() as db:
+            return bool(db.execute(_FREE, self._times()).fetchone()[0])
 
     async def extend(self, tokens: Sequence[str]) -> None:
         rows = [(self._now() + self._lease, *_lease_of(token)) for token in tokens]

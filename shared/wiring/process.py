@@ -22,7 +22,7 @@ from shared.ports.jobs import Jobs, Tasks
 from shared.ports.overlay import Overlay
 from shared.ports.store import Store
 from shared.runtime.clock import Clock, SystemClock
-from shared.sqlite.balance import SqliteBalance
+from shared.sqlite.balance import balance_of
 from shared.sqlite.broker import SqlitePublisher, SqliteSubscription, topic_of
 from shared.sqlite.database import Database
 from shared.sqlite.jobs import SqliteJobs
@@ -133,7 +133,7 @@ def _embedded(settings: Settings, opening: Callable[[Path], Database]) -> Parts:
         letters=partial(SqliteDeadLetters, database),
         jobs=SqliteJobs(database, reserve),
         tasks=SqliteTasks(database, clock, settings.lease),
-        balance=SqliteBalance(database).read,
+        balance=partial(balance_of, database),
         _files=[database],
         _ends=[database.close],
     )

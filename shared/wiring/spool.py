@@ -1,7 +1,6 @@
 """Opens the spool, for an ingest to fill, and what the spool could not send, for people to look at."""
 
 import logging
-import sqlite3
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -42,7 +41,6 @@ class Queue:
     """The permanent id of the file."""
     file: Database
     holders: SpoolHolders
-    _reader: sqlite3.Connection
     _topic: str
 
     def hold(self, member: str) -> None:
@@ -52,7 +50,7 @@ class Queue:
         return self.holders.alive()
 
     def rows(self) -> SpoolRows:
-        return SpoolRows(self._reader, self.file.path, self._topic)
+        return SpoolRows(self.file, self._topic)
 
     async def close(self) -> None:
         self.holders.close()
@@ -80,8 +78,8 @@ def open_spool(settings: Settings, clock: Clock, topic: str, opening: Callable[[
             file,
             buried,
         )
-    reader = database.reader()
-    spool_id = sighting_of(reader).id
+    with database.reading() as db:
+        spool_id = sighting_of(db).id
     return Queue(
         SqlitePublisher(
             database, clock, settings.spool_bytes, Reserve(database.path, settings.disk_reserve, applied=False)
@@ -92,7 +90,6 @@ def open_spool(settings: Settings, clock: Clock, topic: str, opening: Callable[[
         id=spool_id,
         file=database,
         holders=SpoolHolders(database.path.parent, spool_id),
-        _reader=reader,
         _topic=topic,
     )
 
