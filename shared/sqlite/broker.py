@@ -169,7 +169,7 @@ class SqliteSubscription:
         await self._set_until(tokens, 0)
 
     async def _set_until(self, tokens: Sequence[str], until: int) -> None:
-        rows = [(until, *_lease_of(token)) for token in tokens]
+        rows = [(until, *lease_of(token)) for token in tokens]
 
         def update(db: sqlite3.Connection) -> None:
             db.executemany("UPDATE leases SET until = ? WHERE seq = ? AND attempt = ? AND until > 0", rows)
@@ -177,7 +177,7 @@ class SqliteSubscription:
         await self._database.write(update)
 
     async def ack(self, tokens: Sequence[str], floor: int) -> None:
-        leases = [_lease_of(token) for token in tokens]
+        leases = [lease_of(token) for token in tokens]
 
         def work(db: sqlite3.Connection) -> None:
             if done := [lease[0] for lease in leases if _end_lease(db, lease)]:
@@ -190,7 +190,7 @@ class SqliteSubscription:
 
         An unreadable message has no receipt that counts it as dead, so it is counted here.
         """
-        lease = _lease_of(delivery.token)
+        lease = lease_of(delivery.token)
         unread = not increments_of(delivery.message)
 
         def mark(db: sqlite3.Connection) -> int:
@@ -283,6 +283,7 @@ def _end_lease(db: sqlite3.Connection, lease: tuple[int, int]) -> bool:
     return db.execute("DELETE FROM leases WHERE seq = ? AND attempt = ? AND until > 0", lease).rowcount > 0
 
 
-def _lease_of(token: str) -> tuple[int, int]:
+def lease_of(token: str) -> tuple[int, int]:
+    """The row's number and the attempt that a token names."""
     seq, _, attempt = token.partition(".")
     return int(seq), int(attempt)

@@ -82,10 +82,8 @@ class Database:
 
     def reader(self) -> sqlite3.Connection:
         """A connection for reads on the event loop's thread, which must not wait. It is closed with the database."""
-        try:
+        with translated(self.path):
             connection = connect_to(self.path)
-        except sqlite3.Error as error:
-            raise translate(error, self.path) from error
         connection.execute("PRAGMA busy_timeout = 50")
         self._readers.append(connection)
         return connection
@@ -93,12 +91,10 @@ class Database:
     @contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:
         """The connection for single reads, which all share, with errors translated. Don't await or begin inside."""
-        try:
+        with translated(self.path):
             if self._reader is None:  # made late, since many objects never read
                 self._reader = self.reader()
             yield self._reader
-        except sqlite3.Error as error:
-            raise translate(error, self.path) from error
 
     async def write(self, work: Work[T]) -> T:
         """Run `work` in a transaction. Returns its result when the transaction is durable.
@@ -240,6 +236,14 @@ def translate(error: BaseException, path: Path) -> BaseException:
         ours = TransientError(f"{path}: {error}")
     ours.__cause__ = error
     return ours
+
+
+@contextmanager
+def translated(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except sqlite3.Error as error:
+        raise translate(error, path) from error
 
 
 def _prepare(path: Path, witness: FileWitness, *, makes: bool) -> tuple[sqlite3.Connection, int]:

@@ -8,31 +8,25 @@ from pathlib import Path
 from typing import Final
 
 from shared.config.findings import FAIL, OK, WARN, Finding
-from shared.sqlite.names import real
 from shared.sqlite.setup import SqliteSetup
 from shared.sqlite.spooled import spooled_in
 
 PART: Final = "spool"
 
 
-class SpoolSetup:
+class SpoolSetup(SqliteSetup):
     """Checks one spool file. `flaw`: why nothing can be kept there."""
 
     def __init__(
         self, path: Path, reserve: int, flaw: str | None, elsewhere: Path | None = None, *, existing: bool = False
     ) -> None:
-        self._path = real(path)
-        self._file = SqliteSetup(path, reserve, elsewhere, part=PART, existing=existing)
+        super().__init__(path, reserve, elsewhere, part=PART, existing=existing)
         self._flaw = flaw
-
-    async def provision(self) -> AsyncIterator[Finding]:
-        async for finding in self._file.provision():
-            yield finding
 
     async def findings(self) -> AsyncIterator[Finding]:
         if self._flaw is not None:
             yield Finding(WARN, PART, self._flaw)
-        async for finding in self._file.findings():
+        async for finding in super().findings():
             yield finding
         if self._path.exists():
             for finding in await asyncio.to_thread(self._rows):

@@ -12,14 +12,13 @@ from shared.model.jobs import Task
 from shared.ports.jobs import Lease
 from shared.runtime import metrics
 from shared.runtime.clock import Clock
+from shared.sqlite.broker import LONGEST_LEASE, lease_of
 from shared.sqlite.database import Database
 
 _log = logging.getLogger(__name__)
 
 POLL: Final = 0.05
 """Seconds between two looks for tasks. A look takes a few microseconds."""
-LONGEST_LEASE: Final = 600_000
-"""Milliseconds. A longer lease was made before the clock was set back, and counts as ended."""
 _FREE: Final = "SELECT EXISTS (SELECT 1 FROM tasks WHERE until <= :now OR until > :now + :longest)"
 _LEASE: Final = """
     UPDATE tasks SET until = :now + :lease, attempt = attempt + 1
@@ -79,7 +78,7 @@ class SqliteTasks:
             return bool(db.execute(_FREE, self._times()).fetchone()[0])
 
     async def extend(self, tokens: Sequence[str]) -> None:
-        rows = [(self._now() + self._lease, *_lease_of(token)) for token in tokens]
+        rows = [(self._now() + self._lease, *lease_of(token)) for token in tokens]
 
         def work(db: sqlite3.Connection) -> None:
             db.executemany("UPDATE tasks SET until = ? WHERE seq = ? AND attempt = ?", rows)
@@ -87,7 +86,7 @@ class SqliteTasks:
         await self._database.write(work)
 
     async def give_back(self, tokens: Sequence[str]) -> None:
-        rows = [_lease_of(token) for token in tokens]
+        rows = [lease_of(token) for token in tokens]
 
         def work(db: sqlite3.Connection) -> None:
             for row in rows:
@@ -97,7 +96,7 @@ class SqliteTasks:
         await self._database.write(work)
 
     async def ack(self, tokens: Sequence[str]) -> None:
-        rows = [_lease_of(token) for token in tokens]
+        rows = [lease_of(token) for token in tokens]
 
         def work(db: sqlite3.Connection) -> None:
             db.executemany("DELETE FROM tasks WHERE seq = ? AND attempt = ?", rows)
@@ -109,8 +108,3 @@ class SqliteTasks:
 
     def _now(self) -> int:
         return int(self._clock.now() * 1000)
-
-
-def _lease_of(token: str) -> tuple[int, int]:
-    seq, _, attempt = token.partition(".")
-    return int(seq), int(attempt)

@@ -8,7 +8,6 @@ from shared.config import urls
 from shared.config.settings import Settings
 from shared.model.errors import SettingsError
 from shared.sqlite import volumes
-from shared.sqlite.disks import MEMORY, kind_of, mounts
 from shared.sqlite.names import real
 from shared.sqlite.witness import FileWitness, folder_elsewhere
 
@@ -72,7 +71,7 @@ def all_files(settings: Settings) -> Sequence[Path]:
 
 def elsewhere(file: Path, environment: Mapping[str, str] = os.environ) -> Path | None:
     """The folder that remembers the file even if its volume is lost. None for a file in memory, which is never kept."""
-    if kind_of(real(file).parent, mounts()) in MEMORY:
+    if volumes.mount_of(real(file).parent, volumes.mounts()).kind in volumes.MEMORY:
         return None
     return folder_elsewhere(environment)
 

@@ -213,11 +213,11 @@ async def test_a_sweep_by_a_clock_that_is_ahead_keeps_the_same(tmp_path: Path, m
 
 
 MOUNTS = """\
-/dev/vda / ext4 rw 0 0
-server:/x /srv nfs4 rw 0 0
-tmpfs /srv/fast tmpfs rw 0 0
-host /shared 9p rw 0 0
-a /with\\040space cifs rw 0 0
+1 0 8:1 / / rw - ext4 /dev/vda rw
+2 1 0:1 / /srv rw - nfs4 server:/x rw
+3 1 0:2 / /srv/fast rw - tmpfs tmpfs rw
+4 1 0:3 / /shared rw - 9p host rw
+5 1 0:4 / /with\\040space rw - cifs a rw
 """
 
 
