@@ -40,8 +40,6 @@ _OPTIONS: Final = (
 )
 FRESH: Final = 20.0
 """Seconds for which a new transaction is surely open. The server closes one that is idle for 60 seconds."""
-_CONFLICT_FAILS: Final = 3
-"""The conflict strategy FAIL. Without it, a mutation with a `base_version` overwrites silently."""
 _TRANSACTIONAL: Final = 1
 _NOT_FINISHED: Final = 1
 _NO_MORE: Final = 3
@@ -49,12 +47,6 @@ TRIES: Final = 5
 _READS: Final = metrics.DATASTORE_OPERATIONS.labels("read")
 _WRITES: Final = metrics.DATASTORE_OPERATIONS.labels("write")
 _DELETES: Final = metrics.DATASTORE_OPERATIONS.labels("delete")
-
-
-def only_over(version: int, mutation: Any) -> None:
-    """Make the commit fail if the entity does not have this version any more."""
-    mutation.base_version = version
-    mutation.conflict_resolution_strategy = _CONFLICT_FAILS
 
 
 class Found(NamedTuple):
@@ -174,6 +166,14 @@ class DatastoreClient:
             self._hear(time)
             return time
         return highest(response)
+
+    async def delete(self, keys: Sequence[Key], at_once: int) -> None:
+        """Delete the entities, whatever their versions, in commits of `at_once`."""
+        for begin in range(0, len(keys), at_once):
+            request = self.commit_request()
+            for key in keys[begin : begin + at_once]:
+                request.mutations.add().delete.CopyFrom(key)
+            await self.commit(request)
 
     async def query(self, partition: Any, query: Any) -> list[Any]:
         """All results, or `limit` of them; strongly consistent."""

@@ -4,11 +4,12 @@ import logging
 from collections.abc import Collection, Mapping
 from typing import Any, Final
 
-from shared.google.datastore.client import DatastoreClient, only_over
+from shared.google.datastore.client import DatastoreClient
 from shared.google.datastore.errors import MissingError
 from shared.google.datastore.guard import check, depends, guard
 from shared.google.datastore.keys import COUNT, NUM_SHARDS, DatastorePlace, inexact, name_of, number_in, whole
 from shared.google.datastore.marks import move
+from shared.google.datastore.mutations import by_name, only_over, transform
 from shared.google.datastore.revival import revive
 from shared.google.datastore.shards import Shard, ShardMemory, ShardState, is_big
 from shared.google.datastore.sums import Sums
@@ -99,7 +100,7 @@ class BlindWay:
         configs = {counter: place.config(counter) for counter, _ in shards}
         keys = {shard: place.shard(*shard) for shard in shards}
         entities = (await self._client.look_up([*configs.values(), *keys.values()])).entities
-        found = {name_of(one.entity.key): one for one in entities}
+        found = by_name(entities)
         standings = {}
         for shard, key in keys.items():
             config, one = found.get(name_of(configs[shard[0]])), found.get(name_of(key))
@@ -157,12 +158,8 @@ class BlindWay:
 
     def _add(self, request: Any, shard: Shard, delta: int, standing: ShardState) -> None:
         mutation = request.mutations.add()
-        entity = mutation.update if standing.settled() else mutation.upsert
-        entity.key.CopyFrom(self._place.shard(*shard))
-        mutation.property_mask.SetInParent()  # an empty mask; without a mask the entity would be replaced first
-        transform = mutation.property_transforms.add()
-        transform.property = COUNT
-        transform.increment.integer_value = delta
+        added = transform(mutation, self._place.shard(*shard), COUNT, update=standing.settled())
+        added.increment.integer_value = delta
         if is_big(delta):
             only_over(standing.version, mutation)
 
@@ -174,12 +171,8 @@ class BlindWay:
             self._raise(request, counter, sums.number(counter, there))
 
     def _raise(self, request: Any, counter: str, num_shards: int, *, make: bool = True) -> None:
-        mutation = request.mutations.add()
-        (mutation.upsert if make else mutation.update).key.CopyFrom(self._place.config(counter))
-        mutation.property_mask.SetInParent()
-        transform = mutation.property_transforms.add()
-        transform.property = NUM_SHARDS
-        transform.maximum.integer_value = num_shards
+        raised = transform(request.mutations.add(), self._place.config(counter), NUM_SHARDS, update=not make)
+        raised.maximum.integer_value = num_shards
 
 
 def _held(value: Any) -> int:

@@ -3,8 +3,9 @@
 from collections.abc import Collection
 from typing import Any
 
-from shared.google.datastore.client import DatastoreClient, only_over
+from shared.google.datastore.client import DatastoreClient
 from shared.google.datastore.keys import DEAD, DELETED, LAST, DatastorePlace, name_of
+from shared.google.datastore.mutations import write
 from shared.model.errors import AlreadyAppliedError, ChangedError
 from shared.model.words import Commit, Guard
 
@@ -38,12 +39,7 @@ async def guard(client: DatastoreClient, place: DatastorePlace, request: Any, co
             continue
         if counter in marked:
             entity.properties[DEAD].boolean_value = True
-        mutation = request.mutations.add()
-        if version:
-            mutation.update.CopyFrom(entity)
-            only_over(version, mutation)
-        else:
-            mutation.insert.CopyFrom(entity)
+        write(request, entity, version)
 
 
 def depends(commit: Commit) -> bool:

@@ -8,9 +8,10 @@ from typing import Any, Final, TypeVar
 
 import orjson
 
-from shared.google.datastore.client import DatastoreClient, only_over
+from shared.google.datastore.client import DatastoreClient
 from shared.google.datastore.errors import MissingError
 from shared.google.datastore.keys import EXPIRES, DatastorePlace, Key, integer, name_of
+from shared.google.datastore.mutations import rewrite
 from shared.google.datastore.queries import KEY, Operator, expired, query_of, where
 from shared.google.datastore.store import DatastoreStore
 from shared.model.errors import AlreadyAppliedError, ContendedError, TransientError
@@ -97,7 +98,7 @@ class DatastoreJobs:
             kept.properties[name].blob_value = value
             kept.properties[name].exclude_from_indexes = True
         progress = _read(book.entity).plus(done.progress)
-        changed = _only(request, book)
+        changed = rewrite(request, book)
         _write(changed, progress, open_=integer(book.entity, _OPEN) + done.opens)
         try:
             await self._client.commit(request, updates=True, versions=True)
@@ -123,7 +124,7 @@ class DatastoreJobs:
         if found is None or found.entity.properties[_STATE].string_value in unless:
             return
         request = self._client.commit_request()
-        changed = _only(request, found)
+        changed = rewrite(request, found)
         changed.properties[_STATE].string_value = state
         changed.properties["finished"].integer_value = when
         changed.properties["why"].string_value = why
@@ -144,11 +145,11 @@ class DatastoreJobs:
             _, job = name_of(key)
             await _insist(partial(self._end, job, FAILED, now, FORGOTTEN, unless=(FAILED,)), job)
             tasks = await self._tasks(job, limit - gone)
-            await self._delete(tasks)
+            await self._client.delete(tasks, DELETES_AT_ONCE)
             gone += len(tasks)
             if gone >= limit:
                 break
-            await self._delete([key, *self._books(job)])
+            await self._client.delete([key, *self._books(job)], DELETES_AT_ONCE)
             gone += 1
         return gone
 
@@ -169,13 +170,6 @@ class DatastoreJobs:
         where(query, KEY, Operator.GREATER_THAN_OR_EQUAL, key_value=self._task(job, ""))
         where(query, KEY, Operator.LESS_THAN, key_value=self._place.key(kind, f"{job};"))
         return await self._keys(query)
-
-    async def _delete(self, keys: Sequence[Key]) -> None:
-        for begin in range(0, len(keys), DELETES_AT_ONCE):
-            request = self._client.commit_request()
-            for key in keys[begin : begin + DELETES_AT_ONCE]:
-                request.mutations.add().delete.CopyFrom(key)
-            await self._client.commit(request)
 
     async def _keys(self, query: Any) -> list[Key]:
         found = await self._client.query(self._place.partition, query)
@@ -238,14 +232,6 @@ def _write(book: Any, progress: Progress, *, open_: int) -> None:
         book.properties[name].exclude_from_indexes = True
     book.properties[_EXAMPLES].blob_value = orjson.dumps(examples)
     book.properties[_EXAMPLES].exclude_from_indexes = True
-
-
-def _only(request: Any, seen: Any) -> Any:
-    """Add an update over the version that was read, and return its entity, to be changed."""
-    mutation = request.mutations.add()
-    mutation.update.CopyFrom(seen.entity)
-    only_over(seen.version, mutation)
-    return mutation.update
 
 
 def _blob(entity: Any, name: str) -> bytes:

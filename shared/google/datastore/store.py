@@ -186,11 +186,7 @@ class DatastoreStore:
 
     async def sweep(self, now: int, limit: int) -> int:
         keys = [one.entity.key for one in await self._query(expired(self._place.kinds.receipt, now, limit))]
-        for begin in range(0, len(keys), DELETES_AT_ONCE):
-            request = self._client.commit_request()
-            for key in keys[begin : begin + DELETES_AT_ONCE]:
-                request.mutations.add().delete.CopyFrom(key)
-            await self._client.commit(request)
+        await self._client.delete(keys, DELETES_AT_ONCE)
         return len(keys)
 
     async def _query(self, query: Any) -> list[Any]:
