@@ -1,10 +1,10 @@
 """Dead letters and their outcomes as text and as JSON. Pure."""
 
-import json
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from countersink.commands import output
 from flusher.dead_letters.opened import OpenedLetter
 from flusher.dead_letters.replay import ReplayOutcome
 from shared.model.envelope import Envelope
@@ -83,7 +83,7 @@ def json_of(opened: OpenedLetter, found: Mapping[str, Receipt], *, whole: bool =
     if whole:
         said["attributes"] = dict(delivery.message.attributes)
         said["data"] = delivery.message.data.decode(errors="backslashreplace")
-    return json.dumps(said, ensure_ascii=False)
+    return output.json_of(said)
 
 
 def outcome_of(outcome: ReplayOutcome) -> str:

@@ -6,17 +6,16 @@ Commands import what only they need when they run: `--help` stays fast.
 import argparse
 import asyncio
 import contextlib
-import json
 import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from countersink.commands.arguments import seconds, whole
+from countersink.commands.arguments import seconds, sentence, whole
 from countersink.commands.counters import PATIENCE
 from countersink.commands.export_file import STANDARD, check, written
-from countersink.commands.output import tell
+from countersink.commands.output import json_of, tell
 from countersink.commands.progress import Bar, lasting
 from countersink.commands.setup import read_settings
 from shared.config.settings import MOST_SHARDS, Settings, flaw_of_shards, receipts_live
@@ -75,7 +74,7 @@ def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
         "map",
         help=help_,
         allow_abbrev=False,
-        description=f"{help_[0].upper()}{help_[1:]}. Each counter that is in the store at the beginning is"
+        description=f"{sentence(help_)} Each counter that is in the store at the beginning is"
         " changed exactly once; one that is created meanwhile may or may not be. If the command is killed, run it again"
         " with the same --job ID: it continues where it stopped. Without --job, each run is a new job, and changes"
         " the counters again. Without --url, this process does the work, with the settings that"
@@ -267,7 +266,7 @@ def _settings_for(wish: JobRequest) -> Settings:
 
 def _report(job: "JobStatus", *, as_json: bool) -> None:
     if as_json:
-        tell(json.dumps(_plain(job), ensure_ascii=False))
+        tell(json_of(_plain(job)))
     else:
         took = (job.finished - job.started).total_seconds() if job.finished else 0.0
         tell(
