@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from countersink.commands.arguments import seconds, whole
 from countersink.commands.output import json_of, tell
 from shared.model.errors import CountersinkError, SettingsError
+from shared.model.instants import written
 
 if TYPE_CHECKING:
     from countersink.client import Client
@@ -164,5 +165,4 @@ class _CounterTable:
 
 def _said(counter: "Counter") -> dict[str, Any]:
     """The fields as the service sends them."""
-    as_of = counter.as_of.isoformat(timespec="milliseconds").replace("+00:00", "Z")
-    return {name: getattr(counter, name) for name in counter.__slots__} | {"as_of": as_of}
+    return {name: getattr(counter, name) for name in counter.__slots__} | {"as_of": written(counter.as_of)}

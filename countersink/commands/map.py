@@ -19,6 +19,7 @@ from countersink.commands.output import json_of, tell
 from countersink.commands.progress import Bar, lasting
 from countersink.commands.setup import read_settings
 from shared.config.settings import MOST_SHARDS, Settings, flaw_of_shards, receipts_live
+from shared.model import instants
 from shared.model.errors import CountersinkError, SettingsError, TransientError
 from shared.model.jobs import (
     ADD,
@@ -285,7 +286,7 @@ def _plain(job: "JobStatus") -> dict[str, Any]:
     values = {name: getattr(job, name) for name in job.__slots__}
     for name in ("started", "finished"):
         if values[name] is not None:
-            values[name] = values[name].isoformat(timespec="milliseconds").replace("+00:00", "Z")
+            values[name] = instants.written(values[name])
     for name in NUMBERS.values():
         if values[name] is None:
             del values[name]
