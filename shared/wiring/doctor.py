@@ -1,7 +1,7 @@
 """Chooses, by the settings, what provision and doctor look at."""
 
 import os
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -14,7 +14,7 @@ from shared.model.errors import SettingsError
 from shared.runtime.clock import SystemClock
 from shared.sqlite.setup import SqliteSetup
 from shared.sqlite.spool_setup import SpoolSetup
-from shared.wiring.datastore import datastore_place, store_of
+from shared.wiring.datastore import datastore_place, emulator, store_of
 from shared.wiring.extras import needs
 from shared.wiring.files import BROKER, OVERLAY, STORE, elsewhere, only_file, spool_flaw, spool_path
 from shared.wiring.fleet_setup import FleetSetup
@@ -38,16 +38,13 @@ class Setup(Protocol):
 Opening = Callable[[], AbstractAsyncContextManager[Setup]]
 
 
-def setups(settings: Settings, environment: Mapping[str, str] = os.environ) -> Sequence[Opening]:
+def setups(settings: Settings) -> Sequence[Opening]:
     """The parts of the set-up, each to be entered inside a running event loop. Entering one raises `SettingsError` if
     its settings cannot be used; the others can still be looked at.
     """
     if urls.scheme_of(settings.broker) != "pubsub":
         return [partial(_file_setup, settings)]
-    openings: list[Opening] = [
-        partial(_pubsub_setup, settings, environment),
-        partial(_store_setup, settings, environment),
-    ]
+    openings: list[Opening] = [partial(_pubsub_setup, settings), partial(_store_setup, settings)]
     if settings.spool != "off":
         openings.append(partial(_spool_setup, settings))
     if settings.overlay != "memory://":
@@ -85,9 +82,9 @@ class _StoreSetup:
 
 
 @asynccontextmanager
-async def _store_setup(settings: Settings, environment: Mapping[str, str]) -> AsyncIterator[Setup]:
-    async with _datastore_setup(settings, environment) as store:
-        yield _StoreSetup(store, partial(_fleet_setup, settings, environment))
+async def _store_setup(settings: Settings) -> AsyncIterator[Setup]:
+    async with _datastore_setup(settings) as store:
+        yield _StoreSetup(store, partial(_fleet_setup, settings))
 
 
 @asynccontextmanager
@@ -103,16 +100,16 @@ def _sqlite_setup(settings: Settings, file: Path) -> SqliteSetup:
 
 
 @asynccontextmanager
-async def _pubsub_setup(settings: Settings, environment: Mapping[str, str]) -> AsyncIterator[Setup]:
+async def _pubsub_setup(settings: Settings) -> AsyncIterator[Setup]:
     there = urls.pubsub(BROKER, settings.broker)
     with needs("google", BROKER, settings.broker):
         from shared.google.pubsub.client import PubsubClient, PubsubPlace  # noqa: PLC0415 (the extra may be missing)
         from shared.google.pubsub.setup import PubsubSetup  # noqa: PLC0415
-    emulator = environment.get("PUBSUB_EMULATOR_HOST", "")
-    client = PubsubClient(emulator)
+    host = os.environ.get("PUBSUB_EMULATOR_HOST", "")
+    client = PubsubClient(host)
     place = PubsubPlace(there.project, there.topic, there.subscription)
     try:
-        yield PubsubSetup(client, place, lease=settings.lease, retention=settings.retention, emulator=emulator)
+        yield PubsubSetup(client, place, lease=settings.lease, retention=settings.retention, emulator=host)
     finally:
         await client.close()
 
@@ -132,36 +129,34 @@ async def _redis_setup(settings: Settings) -> AsyncIterator["RedisSetup"]:
 
 
 @asynccontextmanager
-async def _fleet_setup(settings: Settings, environment: Mapping[str, str]) -> AsyncIterator[FleetSetup]:
-    stored = store_of(settings, SystemClock(), environment)
+async def _fleet_setup(settings: Settings) -> AsyncIterator[FleetSetup]:
+    stored = store_of(settings, SystemClock())
     try:
         yield FleetSetup(stored.book)
     finally:
         await stored.close()
 
 
-async def trust_overlay(
-    settings: Settings, which: str | None = None, environment: Mapping[str, str] = os.environ
-) -> Sequence[str]:
+async def trust_overlay(settings: Settings, which: str | None = None) -> Sequence[str]:
     """Take an operator's word that everything outside the overlay has been applied; see `FleetSetup.trust`."""
     if urls.scheme_of(settings.broker) != "pubsub":
         raise SettingsError(
             f"{BROKER} is a file, which knows all pending increments: --trust-overlay is only for Pub/Sub"
         )
-    async with _fleet_setup(settings, environment) as setup:
+    async with _fleet_setup(settings) as setup:
         return await setup.trust(which)
 
 
 @asynccontextmanager
-async def _datastore_setup(settings: Settings, environment: Mapping[str, str]) -> AsyncIterator[Setup]:
+async def _datastore_setup(settings: Settings) -> AsyncIterator[Setup]:
     place = datastore_place(settings)
     with needs("google", STORE, settings.store):
-        from shared.google.datastore.client import EMULATOR, DatastoreClient  # noqa: PLC0415 (the extra may be missing)
+        from shared.google.datastore.client import DatastoreClient  # noqa: PLC0415 (the extra may be missing)
         from shared.google.datastore.setup import DatastoreSetup  # noqa: PLC0415
         from shared.google.datastore.ttl import Ttl  # noqa: PLC0415
     clock = SystemClock()
-    client = DatastoreClient(place.project, place.database, clock, environment)
+    client = DatastoreClient(place.project, place.database, clock, emulator())
     try:
-        yield DatastoreSetup(client, place, clock, Ttl(place), emulator=environment.get(EMULATOR, ""))
+        yield DatastoreSetup(client, place, clock, Ttl(place), emulator=emulator())
     finally:
         await client.close()

@@ -2,7 +2,7 @@
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from functools import partial
@@ -99,17 +99,15 @@ class Parts:
                 stack.push_async_callback(end)
 
 
-def connect(
-    settings: Settings, environment: Mapping[str, str] = os.environ, *, publishes: bool = False, makes: bool = False
-) -> Parts:
+def connect(settings: Settings, *, publishes: bool = False, makes: bool = False) -> Parts:
     """Build the parts. Call it inside a running event loop; no server is contacted yet. `SettingsError` says which
     setting cannot be used.
 
     `makes`: missing files are made, unless COUNTERSINK_EXISTING says that they must exist.
     """
-    opening = opener(environment, makes=makes and settings.existing == "no")
+    opening = opener(makes=makes and settings.existing == "no")
     if urls.scheme_of(settings.broker) == "pubsub":
-        return _on_pubsub(settings, environment, opening, publishes=publishes)
+        return _on_pubsub(settings, opening, publishes=publishes)
     return _embedded(settings, opening)
 
 
@@ -139,9 +137,7 @@ def _embedded(settings: Settings, opening: Callable[[Path], Database]) -> Parts:
     )
 
 
-def _on_pubsub(
-    settings: Settings, environment: Mapping[str, str], opening: Callable[[Path], Database], *, publishes: bool
-) -> Parts:
+def _on_pubsub(settings: Settings, opening: Callable[[Path], Database], *, publishes: bool) -> Parts:
     broker = urls.pubsub(BROKER, settings.broker)
     with needs("google", BROKER, settings.broker):
         from shared.google.pubsub.client import PATIENCE, PubsubClient, PubsubPlace  # noqa: PLC0415 (the extra may be missing)
@@ -150,10 +146,10 @@ def _on_pubsub(
         from shared.google.pubsub.setup import obstacles  # noqa: PLC0415
         from shared.google.pubsub.subscription import PubsubSubscription  # noqa: PLC0415
         from shared.google.pubsub.tasks import PubsubTasks  # noqa: PLC0415
-    stored = store_of(settings, SystemClock(), environment)
+    stored = store_of(settings, SystemClock())
     clock = stored.clock
     looks = Looks(stored.book, clock, settings.look)
-    client = PubsubClient(environment.get("PUBSUB_EMULATOR_HOST"))
+    client = PubsubClient(os.environ.get("PUBSUB_EMULATOR_HOST"))
     place = PubsubPlace(broker.project, broker.topic, broker.subscription)
     subscription = PubsubSubscription(client, place, lease=settings.lease)
     begins: list[Callable[[], Awaitable[None]]] = []

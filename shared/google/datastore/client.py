@@ -1,8 +1,7 @@
 """The channel to Datastore and its calls, in raw protobuf: the generated wrappers take ten times as long."""
 
 import asyncio
-import os
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from functools import partial
 from typing import Any, Final, NamedTuple
 from urllib.parse import quote
@@ -21,7 +20,6 @@ from shared.runtime.backoff import Backoff, insist, tries, within
 from shared.runtime.clock import Clock
 from shared.runtime.clock_skew import Skew
 
-EMULATOR: Final = "DATASTORE_EMULATOR_HOST"
 MOST_KEYS: Final = 1_000
 MOST_BYTES: Final = 9 * 2**20
 MOST_BYTES_EMULATED: Final = 4 * 2**20 - 2**16
@@ -62,11 +60,8 @@ class Found(NamedTuple):
 class DatastoreClient:
     """Create it inside the running event loop. All methods raise only Countersink's own errors."""
 
-    def __init__(
-        self, project: str, database: str, clock: Clock, environment: Mapping[str, str] = os.environ, host: str = ""
-    ) -> None:
-        """`host`, or the variable DATASTORE_EMULATOR_HOST, names an emulator. Without both it connects to Google."""
-        host = host or environment.get(EMULATOR, "")
+    def __init__(self, project: str, database: str, clock: Clock, host: str = "") -> None:
+        """`host` names an emulator, as in DATASTORE_EMULATOR_HOST. Without it, it connects to Google."""
         self._channel = grpc.aio.insecure_channel(host, options=_OPTIONS) if host else _channel_of_google()
         self.most_bytes = MOST_BYTES_EMULATED if host else MOST_BYTES
         self.lag = LAG_EMULATED if host else 0.0

@@ -136,7 +136,7 @@ async def admin(**what: Any) -> AsyncIterator[Admin]:
 
 @asynccontextmanager
 async def of_store(one: Admin) -> AsyncIterator[DatastoreSetup]:
-    client = DatastoreClient("p", "d", SystemClock(), {}, "127.0.0.1:1")
+    client = DatastoreClient("p", "d", SystemClock(), "127.0.0.1:1")
     ttl = Ttl(STORE, one.base, lambda: "secret")
     try:
         yield DatastoreSetup(client, STORE, SystemClock(), ttl, emulator="")
