@@ -16,6 +16,7 @@ from ingest.routes.increments import Writes
 from ingest.routes.jobs import JobRoutes
 from ingest.routes.set_counter import Sets
 from ingest.routes.shards import Shards
+from shared.counters.setter import DELETE, RESET, SET
 from shared.runtime import metrics
 
 _COUNTERS: Final = "/v1/counters/"
@@ -95,10 +96,10 @@ class Routes:
                 return self._writes.one(request, name, query)
             if method == "GET":
                 return self._reads.one(name, query)
-            return (self._sets.put if method == "PUT" else self._sets.delete)(request, name, query)
+            return self._sets.change(request, name, query, SET if method == "PUT" else DELETE)
         if part == "reset":
             _allow(method, "POST")
-            return self._sets.reset(request, name, query)
+            return self._sets.change(request, name, query, RESET)
         if part == "shards":
             _allow(method, "PUT")
             return self._shards.put(request, name, query)
