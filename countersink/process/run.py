@@ -91,7 +91,7 @@ async def up(settings: Settings, sock: socket.socket, say: Say) -> None:
 async def ready(parts: Parts, *, flushes: bool) -> None:
     """Refuse to start on a set-up that can't work or would lose counts. A service that is away is waited for."""
     try:
-        obstacles = await parts.obstacles(flushes=flushes)
+        obstacles = await parts.obstacles(flushes)
     except TransientError as error:
         _log.warning("a service is away; this process starts anyway and keeps trying: %s", error)
         return

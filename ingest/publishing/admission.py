@@ -79,10 +79,6 @@ class Admission:
                 self.easy = self._capacity // 2
                 self._tenants, self._counters = {}, {}
 
-    def holders(self) -> tuple[Mapping[str, int], Mapping[str, int]]:
-        """What each tenant and each counter holds; empty while flows are not counted."""
-        return self._tenants, self._counters
-
     def _count(self, now: float) -> None:
         if self.easy < 0:
             return

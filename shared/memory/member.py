@@ -8,7 +8,7 @@ from typing import Final
 
 from shared.fleet.looks import Looks
 from shared.fleet.membership import UNKNOWN, Membership
-from shared.memory.overlay import MOST_ENTRIES, ProcessOverlay
+from shared.memory.overlay import ProcessOverlay
 from shared.model.envelope import Envelope
 from shared.model.errors import TransientError
 from shared.model.fleet import LOOK_EVERY
@@ -23,15 +23,8 @@ SOON: Final = 1.0
 class MemberOverlay(ProcessOverlay):
     """Its member always owes (rule 4), so all processes on one spool file or one topic share a record."""
 
-    def __init__(
-        self,
-        clock: Clock,
-        looks: Looks,
-        membership: Membership,
-        *,
-        most_entries: int = MOST_ENTRIES,
-    ) -> None:
-        super().__init__(clock, most_entries)
+    def __init__(self, clock: Clock, looks: Looks, membership: Membership) -> None:
+        super().__init__(clock)
         self._looks = looks
         self._membership = membership
         self._task: asyncio.Task[None] | None = None

@@ -39,7 +39,7 @@ class Script:
 class Links:
     """The connections to one address. Each script finds out by itself which server runs it."""
 
-    def __init__(self, url: str, timeout: float = TIMEOUT, most: int = MOST) -> None:
+    def __init__(self, url: str, timeout: float = TIMEOUT) -> None:
         try:
             self._pool = ConnectionPool.from_url(
                 url.replace("valkey", "redis", 1) if url.startswith("valkey") else url,
@@ -52,7 +52,7 @@ class Links:
         except (TypeError, ValueError) as error:
             raise SettingsError(f"{shown(url)}: this URL or an option after its ? can't be used: {error}") from error
         self._timeout = timeout
-        self._turn = asyncio.Semaphore(most)
+        self._turn = asyncio.Semaphore(MOST)
         self._idle: list[AbstractConnection] = []
         self._dropped = 0
         """How often `drop` was called."""

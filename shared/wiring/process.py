@@ -7,7 +7,7 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from shared.config import urls
 from shared.config.settings import Settings
@@ -43,12 +43,6 @@ SPOOL_PATIENCE = 2.0
 """Seconds for which a publish is retried before the spool takes it."""
 
 
-class Obstacles(Protocol):
-    """Returns the reasons not to start, each with what to do. `TransientError` if they cannot be found out now."""
-
-    async def __call__(self, *, flushes: bool) -> Sequence[str]: ...
-
-
 @dataclass(frozen=True, slots=True)
 class Parts:
     """Everything outside itself that a process uses, and how to close it."""
@@ -65,7 +59,10 @@ class Parts:
     """Whether each message and each receipt costs money, so that it pays to wait and send several together."""
     where: str
     """Where the data is, as messages say it."""
-    obstacles: "Obstacles"
+    obstacles: Callable[[bool], Awaitable[Sequence[str]]]
+    """Returns the reasons for a process not to start, each with what to do; told whether it flushes. `TransientError`
+    if they cannot be found out now.
+    """
     letters: Callable[[], DeadLetters]
     """Opens a pass through the dead letters."""
     jobs: Jobs
@@ -217,5 +214,5 @@ def tasks_of_process(clock: Clock, lease: float) -> Tasks:
     return MemoryTasks(clock, lease)
 
 
-async def _none(*, flushes: bool) -> Sequence[str]:  # noqa: ARG001 (the file is made at the start, and by it)
+async def _none(flushes: bool) -> Sequence[str]:  # noqa: ARG001 (the file is made at the start, and by it)
     return ()

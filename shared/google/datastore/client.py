@@ -54,7 +54,6 @@ class Found(NamedTuple):
     """Raw EntityResults."""
     time: int
     """Microseconds, or a version if the server tells no time. It is not earlier than any instant that the look saw."""
-    missing: Sequence[Any]
 
 
 class DatastoreClient:
@@ -129,15 +128,11 @@ class DatastoreClient:
         ids = [*keys]
         chunks = [ids[begin : begin + MOST_KEYS] for begin in range(0, len(ids), MOST_KEYS)]
         parts = await asyncio.gather(*(self._look_up(chunk, read_time) for chunk in chunks))
-        return Found(
-            [entity for part in parts for entity in part.entities],
-            max((part.time for part in parts), default=0),
-            [entity for part in parts for entity in part.missing],
-        )
+        entities = [entity for part in parts for entity in part.entities]
+        return Found(entities, max((part.time for part in parts), default=0))
 
     async def _look_up(self, keys: Sequence[Key], read_time: int | None) -> Found:
         entities: list[Any] = []
-        missing: list[Any] = []
         time = 0
         while keys:
             request = self.request("Lookup")
@@ -150,10 +145,9 @@ class DatastoreClient:
             if read_time is None:
                 time = max(time, self._time_of_look(response))
             entities += response.found
-            missing += response.missing
             _READS.inc(len(response.found) + len(response.missing))
             keys = response.deferred
-        return Found(entities, time if read_time is None else read_time, missing)
+        return Found(entities, time if read_time is None else read_time)
 
     def _time_of_look(self, response: Any) -> int:
         if response.HasField("read_time"):

@@ -84,7 +84,7 @@ async def test_an_account_that_may_not_look_is_warned_and_may_start(caplog: pyte
     findings = await of_broker(rights)
     assert not of_mark(findings, FAIL)
     assert len([said for said in of_mark(findings, WARN) if "the role Pub/Sub Viewer" in said]) == 6
-    assert await obstacles(cast("PubsubClient", rights), PLACE, 604_800, flushes=True) == []
+    assert await obstacles(cast("PubsubClient", rights), PLACE, 604_800, True) == []
     assert caplog.text.count("the role Pub/Sub Viewer") == 6
 
 
