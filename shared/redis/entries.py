@@ -6,6 +6,7 @@ from typing import Any, Final
 
 import orjson
 
+from shared.model.batches import batches
 from shared.model.envelope import Envelope
 from shared.model.words import Entry
 
@@ -90,13 +91,5 @@ def _by_arrival(found: tuple[int, Entry]) -> int:
 
 def in_steps(attempts: Iterable[Attempt]) -> Iterator[list[Attempt]]:
     """Divide the attempts into steps, so that none blocks Redis for long."""
-    some: list[Attempt] = []
-    entries = 0
-    for attempt in attempts:
-        if some and entries + attempt.entries > MOST_IN_ONE_STEP:
-            yield some
-            some, entries = [], 0
-        some.append(attempt)
-        entries += attempt.entries
-    if some:
-        yield some
+    for step, _ in batches(attempts, lambda attempt: attempt.entries, MOST_IN_ONE_STEP):
+        yield step
