@@ -7,7 +7,7 @@ from typing import Final
 
 from shared.google.datastore.client import DatastoreClient
 from shared.google.datastore.errors import MissingError
-from shared.google.datastore.keys import DatastorePlace, Key
+from shared.google.datastore.keys import DatastorePlace, Key, unindexed
 from shared.google.datastore.mutations import write
 from shared.google.datastore.older_emulator.versions import written_at
 from shared.google.datastore.queries import query_of
@@ -63,9 +63,7 @@ class DatastoreFleetBook:
 
     async def _write(self, fleet: Fleet, over: int) -> None:
         request = self._client.commit_request()
-        data = write(request, self._place.entity(self._key()), over).properties[_DATA]
-        data.blob_value = written(fleet)
-        data.exclude_from_indexes = True
+        unindexed(write(request, self._place.entity(self._key()), over), _DATA).blob_value = written(fleet)
         await self._client.commit(request, updates=bool(over), versions=bool(over))
 
     async def _used(self) -> bool:

@@ -4,7 +4,7 @@ from collections.abc import Collection
 from typing import Any
 
 from shared.google.datastore.client import DatastoreClient
-from shared.google.datastore.keys import DEAD, DELETED, LAST, DatastorePlace, name_of
+from shared.google.datastore.keys import DEAD, DELETED, LAST, DatastorePlace, name_of, unindexed
 from shared.google.datastore.mutations import write
 from shared.model.errors import AlreadyAppliedError, ChangedError
 from shared.model.words import Commit, Guard
@@ -33,8 +33,7 @@ async def guard(client: DatastoreClient, place: DatastorePlace, request: Any, co
             version = commit.guard[1].version
             entity.properties[DELETED].boolean_value = commit.guard[1].deleted
             # The guard names the set, because a write that changes nothing would keep the version.
-            entity.properties[LAST].string_value = commit.receipts[0].key
-            entity.properties[LAST].exclude_from_indexes = True
+            unindexed(entity, LAST).string_value = commit.receipts[0].key
         elif DEAD in entity.properties:
             continue
         if counter in marked:

@@ -10,7 +10,7 @@ import orjson
 
 from shared.google.datastore.client import DatastoreClient
 from shared.google.datastore.errors import MissingError
-from shared.google.datastore.keys import EXPIRES, DatastorePlace, Key, integer, name_of
+from shared.google.datastore.keys import EXPIRES, DatastorePlace, Key, integer, name_of, unindexed
 from shared.google.datastore.mutations import rewrite
 from shared.google.datastore.queries import KEY, Operator, expired, query_of, where
 from shared.google.datastore.store import DatastoreStore
@@ -95,8 +95,7 @@ class DatastoreJobs:
         kept = request.mutations.add().insert
         kept.key.CopyFrom(self._task(task.job, task.range.after))
         for name, value in ((_NOTE, noted(done)), (_CHUNK, done.chunk)):
-            kept.properties[name].blob_value = value
-            kept.properties[name].exclude_from_indexes = True
+            unindexed(kept, name).blob_value = value
         progress = _read(book.entity).plus(done.progress)
         changed = rewrite(request, book)
         _write(changed, progress, open_=integer(book.entity, _OPEN) + done.opens)
@@ -228,10 +227,8 @@ def _read(book: Any) -> Progress:
 def _write(book: Any, progress: Progress, *, open_: int) -> None:
     *numbers, examples = progress
     for name, number in ((_OPEN, open_), *zip(_NUMBERS, numbers, strict=True)):
-        book.properties[name].integer_value = number
-        book.properties[name].exclude_from_indexes = True
-    book.properties[_EXAMPLES].blob_value = orjson.dumps(examples)
-    book.properties[_EXAMPLES].exclude_from_indexes = True
+        unindexed(book, name).integer_value = number
+    unindexed(book, _EXAMPLES).blob_value = orjson.dumps(examples)
 
 
 def _blob(entity: Any, name: str) -> bytes:

@@ -6,7 +6,7 @@ import orjson
 
 from shared.google.datastore.client import DatastoreClient
 from shared.google.datastore.errors import MissingError
-from shared.google.datastore.keys import DatastorePlace
+from shared.google.datastore.keys import DatastorePlace, unindexed
 from shared.google.datastore.mutations import write
 from shared.model.errors import AlreadyAppliedError, ContendedError
 from shared.model.promises import FORGOTTEN, Promise
@@ -26,9 +26,8 @@ async def keep(client: DatastoreClient, place: DatastorePlace, one: Promise) -> 
     there = kept.get(one[:2], one)
     kept[one[:2]] = one._replace(seen=max(one.seen, there.seen))
     request = client.commit_request()
-    all_ = write(request, place.entity(place.receipt(NAME)), found[0].version if found else 0).properties[_ALL]
-    all_.blob_value = orjson.dumps([[*promise] for promise in kept.values()])
-    all_.exclude_from_indexes = True
+    entity = write(request, place.entity(place.receipt(NAME)), found[0].version if found else 0)
+    unindexed(entity, _ALL).blob_value = orjson.dumps([[*promise] for promise in kept.values()])
     try:
         await client.commit(request, updates=True, versions=True)
     except (AlreadyAppliedError, MissingError) as error:
