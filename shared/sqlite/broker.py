@@ -2,7 +2,7 @@
 
 import asyncio
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from typing import Final
 
@@ -140,12 +140,8 @@ class SqliteSubscription:
         self._lease = lease
 
     async def pull(self, limit: int, max_bytes: int, wait: float) -> Sequence[Delivery]:
-        loop = asyncio.get_running_loop()
-        until = loop.time() + wait
-        while not self._any():
-            if loop.time() >= until:
-                return ()
-            await asyncio.sleep(POLL)
+        if not await comes(self._any, wait, POLL):
+            return ()
         now = self._now()
         lease = int(self._lease * 1000)
 
@@ -210,6 +206,17 @@ class SqliteSubscription:
 
     def _now(self) -> int:
         return int(self._clock.now() * 1000)
+
+
+async def comes(there: Callable[[], bool], wait: float, pause: float) -> bool:
+    """Look for up to `wait` seconds whether something is there."""
+    loop = asyncio.get_running_loop()
+    until = loop.time() + wait
+    while not there():
+        if loop.time() >= until:
+            return False
+        await asyncio.sleep(pause)
+    return True
 
 
 def forget(db: sqlite3.Connection, numbers: Sequence[int], floor: int) -> None:

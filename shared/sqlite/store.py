@@ -70,8 +70,8 @@ class SqliteStore:
 
     async def apply(self, commit: Commit) -> int:
         def work(db: sqlite3.Connection) -> int:
-            if (commit.guard or commit.marks) and self._reserve is not None:  # new work; the rest was accepted before
-                self._reserve.check(0)
+            if commit.guard or commit.marks:  # new work; the rest was accepted before
+                self._check_room()
             now = self._time.inside(db)  # no other process writes until this is done, so it is the commit's time
             if commit.bounds.until is not None and now > commit.bounds.until:
                 raise LateError(now)
@@ -121,8 +121,7 @@ class SqliteStore:
 
     async def raise_shards(self, counter: str, num_shards: int, *, make: bool = True) -> int:
         def work(db: sqlite3.Connection) -> int:
-            if self._reserve is not None:
-                self._reserve.check(0)
+            self._check_room()
             if make or number_of(db, counter):
                 _raise_shards(db, counter, num_shards)
             return number_of(db, counter)
@@ -131,8 +130,7 @@ class SqliteStore:
 
     async def compact(self, counter: str, num_shards: int, receipt: Receipt) -> int:
         def work(db: sqlite3.Connection) -> int:
-            if self._reserve is not None:
-                self._reserve.check(0)
+            self._check_room()
             return compact(db, counter, num_shards, receipt)
 
         return await self.database.write(work)
@@ -177,6 +175,10 @@ class SqliteStore:
             return _sweep(db, now, limit)
 
         return await self.database.write(work)
+
+    def _check_room(self) -> None:
+        if self._reserve is not None:
+            self._reserve.check(0)
 
     def _read(self, query: str, *values: str | int) -> list[Any]:
         with self.database.reading() as db:

@@ -1,6 +1,5 @@
 """The tasks of jobs that wait in a SQLite file, with leases like those of the broker's messages."""
 
-import asyncio
 import logging
 import sqlite3
 from collections.abc import Sequence
@@ -12,7 +11,7 @@ from shared.model.jobs import Task
 from shared.ports.jobs import Lease
 from shared.runtime import metrics
 from shared.runtime.clock import Clock
-from shared.sqlite.broker import LONGEST_LEASE, lease_of
+from shared.sqlite.broker import LONGEST_LEASE, comes, lease_of
 from shared.sqlite.database import Database
 
 _log = logging.getLogger(__name__)
@@ -50,12 +49,8 @@ class SqliteTasks:
             await self._database.write(work)
 
     async def pull(self, limit: int, wait: float) -> Sequence[Lease]:
-        loop = asyncio.get_running_loop()
-        until = loop.time() + wait
-        while not self._any():
-            if loop.time() >= until:
-                return ()
-            await asyncio.sleep(min(POLL, wait))
+        if not await comes(self._any, wait, min(POLL, wait)):
+            return ()
         values = {**self._times(), "limit": limit, "lease": self._lease}
 
         def work(db: sqlite3.Connection) -> list[Lease]:
