@@ -1,11 +1,10 @@
 """Chooses, by the settings, what provision and doctor look at."""
 
 import os
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol, TypeVar
 
 from shared.config import urls
 from shared.config.findings import FAIL, Finding
@@ -19,8 +18,7 @@ from shared.wiring.extras import needs
 from shared.wiring.files import BROKER, OVERLAY, STORE, elsewhere, only_file, spool_flaw, spool_path
 from shared.wiring.fleet_setup import FleetSetup
 
-if TYPE_CHECKING:
-    from shared.redis.setup import RedisSetup
+T = TypeVar("T")
 
 
 class Setup(Protocol):
@@ -53,8 +51,16 @@ def setups(settings: Settings) -> Sequence[Opening]:
 
 
 @asynccontextmanager
-async def _file_setup(settings: Settings) -> AsyncIterator[Setup]:
-    yield _sqlite_setup(settings, only_file(settings))
+async def _until_closed(part: T, close: Callable[[], Awaitable[None]]) -> AsyncIterator[T]:
+    try:
+        yield part
+    finally:
+        await close()
+
+
+def _file_setup(settings: Settings) -> AbstractAsyncContextManager[Setup]:
+    file, existing = only_file(settings), settings.existing == "yes"
+    return nullcontext(SqliteSetup(file, settings.disk_reserve, elsewhere(file), existing=existing))
 
 
 class _StoreSetup:
@@ -87,20 +93,13 @@ async def _store_setup(settings: Settings) -> AsyncIterator[Setup]:
         yield _StoreSetup(store, partial(_fleet_setup, settings))
 
 
-@asynccontextmanager
-async def _spool_setup(settings: Settings) -> AsyncIterator[Setup]:
-    file = spool_path(settings)
-    yield SpoolSetup(
-        file, settings.disk_reserve, spool_flaw(settings), elsewhere(file), existing=settings.existing == "yes"
-    )
+def _spool_setup(settings: Settings) -> AbstractAsyncContextManager[Setup]:
+    file, existing = spool_path(settings), settings.existing == "yes"
+    flaw = spool_flaw(settings)
+    return nullcontext(SpoolSetup(file, settings.disk_reserve, flaw, elsewhere(file), existing=existing))
 
 
-def _sqlite_setup(settings: Settings, file: Path) -> SqliteSetup:
-    return SqliteSetup(file, settings.disk_reserve, elsewhere(file), existing=settings.existing == "yes")
-
-
-@asynccontextmanager
-async def _pubsub_setup(settings: Settings) -> AsyncIterator[Setup]:
+def _pubsub_setup(settings: Settings) -> AbstractAsyncContextManager[Setup]:
     there = urls.pubsub(BROKER, settings.broker)
     with needs("google", BROKER, settings.broker):
         from shared.google.pubsub.client import PubsubClient, PubsubPlace  # noqa: PLC0415 (the extra may be missing)
@@ -108,33 +107,23 @@ async def _pubsub_setup(settings: Settings) -> AsyncIterator[Setup]:
     host = os.environ.get("PUBSUB_EMULATOR_HOST", "")
     client = PubsubClient(host)
     place = PubsubPlace(there.project, there.topic, there.subscription)
-    try:
-        yield PubsubSetup(client, place, lease=settings.lease, retention=settings.retention, emulator=host)
-    finally:
-        await client.close()
+    setup = PubsubSetup(client, place, lease=settings.lease, retention=settings.retention, emulator=host)
+    return _until_closed(setup, client.close)
 
 
-@asynccontextmanager
-async def _redis_setup(settings: Settings) -> AsyncIterator["RedisSetup"]:
+def _redis_setup(settings: Settings) -> AbstractAsyncContextManager[Setup]:
     urls.redis(OVERLAY, settings.overlay)
     with needs("redis", OVERLAY, urls.shown(settings.overlay)):
         from shared.redis.links import Links  # noqa: PLC0415 (the extra may be missing)
         from shared.redis.server import Server  # noqa: PLC0415
         from shared.redis.setup import RedisSetup  # noqa: PLC0415
     server = Server(settings.overlay, Links(settings.overlay))
-    try:
-        yield RedisSetup(server)
-    finally:
-        await server.close()
+    return _until_closed(RedisSetup(server), server.close)
 
 
-@asynccontextmanager
-async def _fleet_setup(settings: Settings) -> AsyncIterator[FleetSetup]:
+def _fleet_setup(settings: Settings) -> AbstractAsyncContextManager[FleetSetup]:
     stored = store_of(settings, SystemClock())
-    try:
-        yield FleetSetup(stored.book)
-    finally:
-        await stored.close()
+    return _until_closed(FleetSetup(stored.book), stored.close)
 
 
 async def trust_overlay(settings: Settings, which: str | None = None) -> Sequence[str]:
@@ -147,8 +136,7 @@ async def trust_overlay(settings: Settings, which: str | None = None) -> Sequenc
         return await setup.trust(which)
 
 
-@asynccontextmanager
-async def _datastore_setup(settings: Settings) -> AsyncIterator[Setup]:
+def _datastore_setup(settings: Settings) -> AbstractAsyncContextManager[Setup]:
     place = datastore_place(settings)
     with needs("google", STORE, settings.store):
         from shared.google.datastore.client import DatastoreClient  # noqa: PLC0415 (the extra may be missing)
@@ -156,7 +144,4 @@ async def _datastore_setup(settings: Settings) -> AsyncIterator[Setup]:
         from shared.google.datastore.ttl import Ttl  # noqa: PLC0415
     clock = SystemClock()
     client = DatastoreClient(place.project, place.database, clock, emulator())
-    try:
-        yield DatastoreSetup(client, place, clock, Ttl(place), emulator=emulator())
-    finally:
-        await client.close()
+    return _until_closed(DatastoreSetup(client, place, clock, Ttl(place), emulator=emulator()), client.close)
