@@ -28,9 +28,7 @@ async def source_of(
     names: Collection[str] = (),
 ) -> AsyncIterator[Source]:
     """Enter it inside a running event loop. `SettingsError` says which argument cannot be used."""
-    there = urls.datastore(FROM, url) if urls.scheme_of(url) == "datastore" else None
-    if there is None:
-        raise SettingsError(f"{FROM}={url!r}: must be datastore://PROJECT[/DATABASE][?namespace=NAMESPACE]")
+    there = urls.datastore(FROM, url)
     refuse_ours(settings, variant, there, variant.kinds(kind))
     with needs("google", FROM, url):
         from shared.google.datastore.client import DatastoreClient  # noqa: PLC0415 (the extra may be missing)
