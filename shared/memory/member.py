@@ -13,6 +13,7 @@ from shared.model.envelope import Envelope
 from shared.model.errors import TransientError
 from shared.model.fleet import LOOK_EVERY
 from shared.runtime.clock import Clock
+from shared.runtime.supervise import ended
 
 _log = logging.getLogger(__name__)
 
@@ -37,9 +38,7 @@ class MemberOverlay(ProcessOverlay):
 
     async def close(self) -> None:
         """Stop. The record stays, since what was accepted here may not be applied yet."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        await ended(self._task)
         await self._looks.close()
 
     @asynccontextmanager

@@ -29,6 +29,7 @@ from shared.redis.member_scripts import HEARD
 from shared.redis.server import Server, prefix_of
 from shared.redis.views import Context, ViewQuestion, Views, both
 from shared.runtime.clock import Clock
+from shared.runtime.supervise import ended
 
 _log = logging.getLogger(__name__)
 
@@ -98,9 +99,7 @@ class RedisOverlay:
 
     async def close(self) -> None:
         """Stop. Call it after the last `entered` block has ended."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        await ended(self._task)
         if self._member is not None and self._server.up:
             with contextlib.suppress(TransientError):
                 await self._flush_withdrawn()

@@ -25,6 +25,13 @@ async def all_of(works: Iterable[Awaitable[T]]) -> list[T]:
     return ends  # type: ignore[return-value] # no error is left among them
 
 
+async def ended(task: "asyncio.Task[None] | None") -> None:
+    """Cancel the task, if there is one, and wait for its end."""
+    if task is not None:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
 async def forever(step: Callable[[], Awaitable[object]], interval: float) -> None:
     """Take the step every `interval` seconds. A `TransientError` is logged, and any other error ends the loop."""
     while True:

@@ -185,17 +185,11 @@ class DatastoreJobs:
 
     def _entity(self, job: Job) -> Any:
         entity = self._place.entity(self._place.key(self._place.kinds.job, job.id))
-        properties = entity.properties
-        properties["kind"].string_value = job.kind
-        properties["prefix"].string_value = job.prefix
-        properties["delta"].integer_value = job.number
-        properties["created"].integer_value = job.created
-        properties[_STATE].string_value = RUNNING
-        properties["finished"].integer_value = 0
-        properties["why"].string_value = ""
-        for value in properties.values():
-            value.exclude_from_indexes = True
-        properties[EXPIRES].timestamp_value.FromMilliseconds(job.expires)
+        for name, text in (("kind", job.kind), ("prefix", job.prefix), (_STATE, RUNNING), ("why", "")):
+            unindexed(entity, name).string_value = text
+        for name, number in (("delta", job.number), ("created", job.created), ("finished", 0)):
+            unindexed(entity, name).integer_value = number
+        entity.properties[EXPIRES].timestamp_value.FromMilliseconds(job.expires)
         return entity
 
 

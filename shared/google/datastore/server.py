@@ -2,15 +2,16 @@
 
 import asyncio
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from shared.google.datastore.client import DatastoreClient
+from shared.google.datastore.commit import BlindWay
 from shared.google.datastore.keys import DatastorePlace, name_of
+from shared.google.datastore.older_emulator.writes import VersionedWay
 from shared.google.datastore.queries import KEY, Operator, where
 from shared.google.datastore.snapshot import Numbers, PastSnapshot
 from shared.google.datastore.time import micros
 from shared.model.scale import last
-from shared.model.words import Commit
 from shared.ports.readings import Snapshot
 from shared.runtime.clock import Clock
 
@@ -21,16 +22,8 @@ STALE: Final = 1.0
 """Seconds. If no response has told the server's time for longer, `snapshot` asks for it, so that it is not too old."""
 
 
-class Writer(Protocol):
-    """One way to apply commits."""
-
-    async def apply(self, commit: Commit) -> int:
-        """See `Store.apply`."""
-        ...
-
-    async def raise_shards(self, counter: str, num_shards: int, *, make: bool) -> int:
-        """See `Store.raise_shards`."""
-        ...
+Writer = BlindWay | VersionedWay
+"""How commits are applied, and numbers of shards raised: see `Store`."""
 
 
 class DatastoreServer:
