@@ -8,11 +8,10 @@ from typing import Final
 
 from flusher.jobs.action import PageOutcome, existing
 from shared.model import notes
-from shared.model.bounds import Bounds
 from shared.model.errors import AlreadyAppliedError, RefusedError, ShardFullError, ShrunkError, TransientError
 from shared.model.jobs import Job
 from shared.model.sharding import add_to
-from shared.model.words import Commit, Receipt, Tally
+from shared.model.words import Bounds, Commit, Receipt, Tally
 from shared.ports.store import Store
 
 IN_COMMIT: Final = 200

@@ -5,7 +5,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from shared.model.bounds import Bounds
 from shared.model.foreign import Mark
 from shared.model.receipts import key_of_increment
 
@@ -193,6 +192,15 @@ class Guard(NamedTuple):
     version: int = 0
     """A new one after each of them, and after a deleted counter is removed; 0 before the first."""
     deleted: bool = False
+
+
+class Bounds(NamedTuple):
+    """The limits of a commit. Without any it may be applied whenever it arrives."""
+
+    until: int | None = None
+    """The store does not apply the commit after this time (ms, by `StoreClock.now`)."""
+    messages: tuple[str, ...] = ()
+    """Message ids. Where broker and store are one file, the commit is applied only while all of them exist."""
 
 
 @dataclass(frozen=True, slots=True)

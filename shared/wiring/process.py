@@ -22,7 +22,7 @@ from shared.ports.jobs import Jobs, Tasks
 from shared.ports.overlay import Overlay
 from shared.ports.store import Store
 from shared.runtime.clock import Clock, SystemClock
-from shared.sqlite.balance import balance_of
+from shared.sqlite.books import balance_of
 from shared.sqlite.broker import SqlitePublisher, SqliteSubscription, topic_of
 from shared.sqlite.database import Database
 from shared.sqlite.jobs import SqliteJobs

@@ -6,11 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from shared.model.bounds import Bounds
 from shared.model.envelope import Envelope
 from shared.model.errors import GoneError, LateError, RefusedError
 from shared.model.receipts import key_of_envelope
-from shared.model.words import Commit, Message, Receipt
+from shared.model.words import Bounds, Commit, Message, Receipt
 from shared.ports.overlay import Overlay
 from shared.runtime.clock import ManualClock
 from shared.sqlite import broker as sqlite_broker
