@@ -108,7 +108,7 @@ def _ingest(parts: Parts, settings: Settings) -> Ingest:
             parts.publisher,
             queue.publisher,
             queue.subscription,
-            queue.clock,
+            parts.clock,
             settings.spool_age,
             keeps=queue.keeps,
             oldest=partial(_oldest, parts, settings),

@@ -33,8 +33,6 @@ class Queue:
 
     publisher: Publisher
     subscription: Subscription
-    clock: Clock
-    """Dates what it takes."""
     keeps: bool
     """Whether its disk outlives the process. If not, what it holds is sent, and nothing is added."""
     id: str
@@ -85,7 +83,6 @@ def open_spool(settings: Settings, clock: Clock, topic: str, opening: Callable[[
             database, clock, settings.spool_bytes, Reserve(database.path, settings.disk_reserve, applied=False)
         ),
         SqliteSubscription(database, clock, LEASE),
-        clock,
         keeps=flaw is None,
         id=spool_id,
         file=database,
