@@ -18,7 +18,7 @@ from countersink.commands.export_file import STANDARD, check, written
 from countersink.commands.output import json_of, tell
 from countersink.commands.progress import Bar, lasting
 from countersink.commands.setup import read_settings
-from shared.config.settings import MOST_SHARDS, Settings, flaw_of_shards, receipts_live
+from shared.config.settings import MOST_SHARDS, flaw_of_shards, receipts_live
 from shared.model import instants
 from shared.model.errors import CountersinkError, SettingsError, TransientError
 from shared.model.jobs import (
@@ -210,7 +210,9 @@ async def _by_itself(wish: JobRequest, at_once: int | None) -> AsyncIterator[Job
     from shared.runtime.supervise import Stop  # noqa: PLC0415 (as above)
     from shared.wiring.process import connect, tasks_of_process  # noqa: PLC0415 (as above)
 
-    settings = _settings_for(wish)
+    settings = read_settings()
+    if wish.kind == COMPACT and (flaw := flaw_of_shards(wish.number, settings.max_shards)):
+        raise CountersinkError(f"--compact {flaw}")
     parts = connect(settings)
     try:
         await parts.open()
@@ -255,14 +257,6 @@ async def _by_itself(wish: JobRequest, at_once: int | None) -> AsyncIterator[Job
             await running
     finally:
         await parts.close()
-
-
-def _settings_for(wish: JobRequest) -> Settings:
-    """The settings, checked for this job."""
-    settings = read_settings()
-    if wish.kind == COMPACT and (flaw := flaw_of_shards(wish.number, settings.max_shards)):
-        raise CountersinkError(f"--compact {flaw}")
-    return settings
 
 
 def _report(job: "JobStatus", *, as_json: bool) -> None:

@@ -18,7 +18,6 @@ from shared.config.settings import Settings
 from shared.model.errors import CountersinkError, TransientError
 
 if TYPE_CHECKING:
-    from shared.wiring.doctor import Opening
     from shared.wiring.process import Parts
 
 AT_ONCE: Final = 1_000
@@ -124,17 +123,12 @@ async def _findings() -> AsyncIterator[Finding]:
         return
     yield Finding(OK, "settings", "can be read")
     for opening in openings:
-        async for finding in _of(opening):
-            yield finding
-
-
-async def _of(opening: "Opening") -> AsyncIterator[Finding]:
-    try:
-        async with opening() as setup:
-            async for finding in setup.findings():
-                yield finding
-    except CountersinkError as error:
-        yield Finding(FAIL, "settings", str(error))
+        try:
+            async with opening() as setup:
+                async for finding in setup.findings():
+                    yield finding
+        except CountersinkError as error:
+            yield Finding(FAIL, "settings", str(error))
 
 
 async def _sweep(_: argparse.Namespace) -> None:

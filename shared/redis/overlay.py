@@ -180,7 +180,7 @@ class RedisOverlay:
         member = self._member
         if member is None:
             raise RuntimeError("only a member publishes")
-        member.check()
+        member.membership.check()
         attempts = self._copy.add(envelopes, self._clock.monotonic(), self._looks.now())
         try:
             if self._server.up:
@@ -244,7 +244,7 @@ class RedisOverlay:
     def check(self) -> None:
         """Raise `OverloadedError` if `entered` would raise it now."""
         if self._member is not None:
-            self._member.check()
+            self._member.membership.check()
 
     async def _forget(self, overlay: NamedOverlay) -> None:
         await self._server.ask(scripts.FORGET, overlay, (self._known.ages() or NOTHING).over)
