@@ -6,11 +6,9 @@ from typing import Any, Final
 
 from shared.google.datastore.client import DatastoreClient
 from shared.google.datastore.errors import MissingError
-from shared.google.datastore.guard import check, depends, guard
+from shared.google.datastore.guard import check, complete, depends
 from shared.google.datastore.keys import COUNT, NUM_SHARDS, DatastorePlace, inexact, name_of, number_in, whole
-from shared.google.datastore.marks import move
 from shared.google.datastore.mutations import by_name, only_over, transform
-from shared.google.datastore.revival import revive
 from shared.google.datastore.shards import Shard, ShardMemory, ShardState, is_big
 from shared.google.datastore.sums import Sums
 from shared.google.datastore.time import micros
@@ -129,11 +127,7 @@ class BlindWay:
             self._add(request, shard, delta, standings[shard])
         unsettled = {shard[0] for shard in sums.shards if not standings[shard].settled()}
         self._raise_all(request, unsettled, sums, standings)
-        for receipt in commit.receipts:
-            request.mutations.add().insert.CopyFrom(self._place.receipt_entity(receipt))
-        await revive(self._client, self._place, request, commit.revived)
-        await guard(self._client, self._place, request, commit)
-        await move(self._client, self._place, request, commit.marks)
+        await complete(self._client, self._place, request, commit)
         seen = bool(commit.revived) or depends(commit)
         updates = seen or any(standing.settled() for standing in standings.values())
         versions = seen or any(map(is_big, sums.shards.values()))

@@ -5,7 +5,9 @@ from typing import Any
 
 from shared.google.datastore.client import DatastoreClient
 from shared.google.datastore.keys import DEAD, DELETED, LAST, DatastorePlace, name_of, unindexed
+from shared.google.datastore.marks import move
 from shared.google.datastore.mutations import write
+from shared.google.datastore.revival import revive
 from shared.model.errors import AlreadyAppliedError, ChangedError
 from shared.model.words import Commit, Guard
 
@@ -39,6 +41,15 @@ async def guard(client: DatastoreClient, place: DatastorePlace, request: Any, co
         if counter in marked:
             entity.properties[DEAD].boolean_value = True
         write(request, entity, version)
+
+
+async def complete(client: DatastoreClient, place: DatastorePlace, request: Any, commit: Commit) -> None:
+    """Add to the request all that the commit changes beside shards and configs."""
+    for receipt in commit.receipts:
+        request.mutations.add().insert.CopyFrom(place.receipt_entity(receipt))
+    await revive(client, place, request, commit.revived)
+    await guard(client, place, request, commit)
+    await move(client, place, request, commit.marks)
 
 
 def depends(commit: Commit) -> bool:

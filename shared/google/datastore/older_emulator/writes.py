@@ -9,11 +9,9 @@ from weakref import WeakValueDictionary
 
 from shared.google.datastore.client import DatastoreClient
 from shared.google.datastore.errors import MissingError
-from shared.google.datastore.guard import check, guard
+from shared.google.datastore.guard import check, complete
 from shared.google.datastore.keys import COUNT, NUM_SHARDS, DatastorePlace, flaw_of, integer, name_of, number_in
-from shared.google.datastore.marks import move
 from shared.google.datastore.mutations import by_name, write
-from shared.google.datastore.revival import revive
 from shared.google.datastore.shards import Shard
 from shared.google.datastore.sums import Sums
 from shared.model.errors import AlreadyAppliedError, ContendedError, ShardFullError, ShrunkError
@@ -44,11 +42,7 @@ class VersionedWay:
             await check(self._client, self._place, commit)
             request = self._client.commit_request()
             await self._add(request, sums)
-            for receipt in commit.receipts:
-                request.mutations.add().insert.CopyFrom(self._place.receipt_entity(receipt))
-            await revive(self._client, self._place, request, commit.revived)
-            await guard(self._client, self._place, request, commit)
-            await move(self._client, self._place, request, commit.marks)
+            await complete(self._client, self._place, request, commit)
             return request
 
         counters = {*sums.counters(), *(commit.guard or ())[:1], *(mark.counter for mark in commit.marks)}
