@@ -138,36 +138,29 @@ class SqliteStore:
     async def grown(self, shards: int) -> AsyncIterator[Sequence[str]]:
         query = "SELECT counter FROM configs WHERE num_shards > ? AND counter > ? ORDER BY counter LIMIT ?"
         after = ""
-        while rows := self._read(query, shards, after, PAGE):
-            yield [counter for (counter,) in rows]
-            after = rows[-1][0]
+        while page := self._counters(query, shards, after, PAGE):
+            yield page
+            after = page[-1]
 
     async def ages(self, shards: Collection[tuple[str, int]]) -> Mapping[tuple[str, int], float]:  # noqa: ARG002 (this store keeps none)
         return {}
 
     async def deleted(self, after: str, limit: int) -> Sequence[str]:
-        rows = self._read(
-            "SELECT counter FROM guards WHERE deleted AND counter > ? ORDER BY counter LIMIT ?", after, limit
-        )
-        return [counter for (counter,) in rows]
+        query = "SELECT counter FROM guards WHERE deleted AND counter > ? ORDER BY counter LIMIT ?"
+        return self._counters(query, after, limit)
 
     async def deleted_among(self, counters: Sequence[str]) -> Collection[str]:
-        rows = self._read(
-            "SELECT counter FROM guards WHERE deleted AND counter IN (SELECT value FROM json_each(?))",
-            orjson.dumps(counters).decode(),
-        )
-        return {counter for (counter,) in rows}
+        query = "SELECT counter FROM guards WHERE deleted AND counter IN (SELECT value FROM json_each(?))"
+        return {*self._counters(query, orjson.dumps(counters).decode())}
 
     async def remove(self, counter: str) -> bool:
         return await self.database.write(lambda db: remove(db, counter))
 
     async def names(self, prefix: str, after: str, limit: int, until: str | None = None) -> Sequence[str]:
-        rows = self._read(_NAMES, prefix, after, last(prefix, until), limit)
-        return [counter for (counter,) in rows]
+        return self._counters(_NAMES, prefix, after, last(prefix, until), limit)
 
     async def dead_names(self, prefix: str, after: str, limit: int) -> Sequence[str]:
-        rows = self._read(_DEAD_NAMES, prefix, after, last(prefix, None), limit)
-        return [counter for (counter,) in rows]
+        return self._counters(_DEAD_NAMES, prefix, after, last(prefix, None), limit)
 
     async def sweep(self, now: int, limit: int) -> int:
         def work(db: sqlite3.Connection) -> int:
@@ -179,6 +172,9 @@ class SqliteStore:
     def _check_room(self) -> None:
         if self._reserve is not None:
             self._reserve.check(0)
+
+    def _counters(self, query: str, *values: str | int) -> list[str]:
+        return [counter for (counter,) in self._read(query, *values)]
 
     def _read(self, query: str, *values: str | int) -> list[Any]:
         with self.database.reading() as db:
