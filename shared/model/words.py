@@ -47,6 +47,8 @@ def flaw_of_delta(delta: object) -> str | None:
 
 def flaw_of_id(value: object) -> str | None:
     """Why this can't be the id of an increment or a batch; None if it can."""
+    if type(value) is str and value.isascii() and 0 < len(value) <= MAX_ID_BYTES:
+        return None
     return flaw_of_size(value, MAX_ID_BYTES, least=1)
 
 
