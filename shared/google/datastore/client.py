@@ -21,6 +21,8 @@ from shared.runtime.clock import Clock
 from shared.runtime.clock_skew import Skew
 
 MOST_KEYS: Final = 1_000
+DELETES_AT_ONCE: Final = 400
+"""Some servers accept 500 mutations in a commit."""
 MOST_BYTES: Final = 9 * 2**20
 MOST_BYTES_EMULATED: Final = 4 * 2**20 - 2**16
 LAG_EMULATED: Final = 0.02
@@ -156,11 +158,11 @@ class DatastoreClient:
             return time
         return highest(response)
 
-    async def delete(self, keys: Sequence[Key], at_once: int) -> None:
-        """Delete the entities, whatever their versions, in commits of `at_once`."""
-        for begin in range(0, len(keys), at_once):
+    async def delete(self, keys: Sequence[Key]) -> None:
+        """Delete the entities, whatever their versions."""
+        for begin in range(0, len(keys), DELETES_AT_ONCE):
             request = self.commit_request()
-            for key in keys[begin : begin + at_once]:
+            for key in keys[begin : begin + DELETES_AT_ONCE]:
                 request.mutations.add().delete.CopyFrom(key)
             await self.commit(request)
 

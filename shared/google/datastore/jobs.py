@@ -21,7 +21,6 @@ from shared.runtime.backoff import Backoff, insist, tries
 BOOKS: Final = 16
 """Books of a job. An entity takes about one write a second."""
 TRIES: Final = 20
-DELETES_AT_ONCE: Final = 400
 _NUMBERS: Final = ("tasks", "visited", "changed", "failed", "depth", "share")
 _OPEN: Final = "open"
 _EXAMPLES: Final = "examples"
@@ -144,11 +143,11 @@ class DatastoreJobs:
             _, job = name_of(key)
             await _insist(partial(self._end, job, FAILED, now, FORGOTTEN, unless=(FAILED,)), job)
             tasks = await self._tasks(job, limit - gone)
-            await self._client.delete(tasks, DELETES_AT_ONCE)
+            await self._client.delete(tasks)
             gone += len(tasks)
             if gone >= limit:
                 break
-            await self._client.delete([key, *self._books(job)], DELETES_AT_ONCE)
+            await self._client.delete([key, *self._books(job)])
             gone += 1
         return gone
 

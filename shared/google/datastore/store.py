@@ -36,7 +36,6 @@ from shared.runtime.clock import Clock
 
 _log = logging.getLogger(__name__)
 
-DELETES_AT_ONCE: Final = 500
 MOST_DEAD: Final = 100
 """Dead receipts in one answer: each may be almost 1 MiB."""
 
@@ -186,7 +185,7 @@ class DatastoreStore:
 
     async def sweep(self, now: int, limit: int) -> int:
         keys = [one.entity.key for one in await self._query(expired(self._place.kinds.receipt, now, limit))]
-        await self._client.delete(keys, DELETES_AT_ONCE)
+        await self._client.delete(keys)
         return len(keys)
 
     async def _query(self, query: Any) -> list[Any]:
