@@ -9,7 +9,6 @@ from typing import Final
 from flusher.flush.tools import Tools
 from flusher.flush.window import TOO_OLD, Held, Plan, Window
 from shared.model import bodies, notes
-from shared.model.bounds import Bounds
 from shared.model.envelope import Envelope
 from shared.model.errors import (
     BROKEN,
@@ -24,7 +23,7 @@ from shared.model.errors import (
     said_of_bug,
 )
 from shared.model.times import BEGINNING, NEVER, Instant, StoreMillis
-from shared.model.words import APPLIED, DEAD, Commit, Receipt, Receipts, Tally
+from shared.model.words import APPLIED, DEAD, Bounds, Commit, Receipt, Receipts, Tally
 from shared.ports.broker import DeadLetters
 from shared.runtime import metrics
 

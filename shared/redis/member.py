@@ -61,10 +61,6 @@ class Member:
         self._fenced = False
         """Whether others may have fenced it since its record was last written."""
 
-    def check(self) -> None:
-        """Raise `OverloadedError` if nothing could be accepted now."""
-        self.membership.check()
-
     def joined(self) -> bool:
         """Whether all that was answered here is in the overlay, as far as this process knows."""
         return self.overlay is not None and self.membership.state == JOINED

@@ -30,6 +30,7 @@ from shared.redis.member_scripts import HEARD
 from shared.redis.server import Server, prefix_of
 from shared.redis.views import Context, ViewQuestion, Views, both
 from shared.runtime.clock import Clock
+from shared.runtime.supervise import ended
 
 _log = logging.getLogger(__name__)
 
@@ -99,9 +100,7 @@ class RedisOverlay:
 
     async def close(self) -> None:
         """Stop. Call it after the last `entered` block has ended."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        await ended(self._task)
         if self._member is not None and self._server.up:
             with contextlib.suppress(TransientError):
                 await self._flush_withdrawn()
@@ -182,7 +181,7 @@ class RedisOverlay:
         member = self._member
         if member is None:
             raise RuntimeError("only a member publishes")
-        member.check()
+        member.membership.check()
         tries = self._copy.add(envelopes, self._clock.monotonic(), self._looks.now())
         try:
             if self._server.up:
@@ -246,7 +245,7 @@ class RedisOverlay:
     def check(self) -> None:
         """Raise `OverloadedError` if `entered` would raise it now."""
         if self._member is not None:
-            self._member.check()
+            self._member.membership.check()
 
     async def _forget(self, overlay: NamedOverlay) -> None:
         await self._server.ask(scripts.FORGET, overlay, (self._known.ages() or NO_AGE_LIMIT).over)

@@ -50,11 +50,10 @@ async def source_in(old: Database, host: str, variant: str, *, named: bool = Fal
     more: dict[str, dict[str, Any]] = {"php": {"kind": "Votes"}, "simple": {"names": NAMES[:1]}}
     if named:
         more["java"] = {"names": [*NAMES, "another"]}
-    environment = {"DATASTORE_EMULATOR_HOST": host}
-    async with source_of(
-        Settings(), VARIANTS[variant], url, environment=environment, **more.get(variant, {})
-    ) as source:
-        yield source
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("DATASTORE_EMULATOR_HOST", host)
+        async with source_of(Settings(), VARIANTS[variant], url, **more.get(variant, {})) as source:
+            yield source
 
 
 async def imported(source: Source, store: Store, prefix: str = "", **options: bool) -> list[ImportOutcome | str]:

@@ -105,7 +105,7 @@ class DatastoreContract(JobsContract):
 
     async def test_a_torn_look_does_not_finish_a_job(self, datastore: Datastore) -> None:
         """A task opened two and one of these is done: whoever misses the first of both sees none open."""
-        client = TearingClient(datastore.place.project, "", datastore.clock, {}, datastore.host)
+        client = TearingClient(datastore.place.project, "", datastore.clock, datastore.host)
         datastore.clients.append(client)
         jobs = await jobs_in(datastore, client)
         books = iter((1, 2))

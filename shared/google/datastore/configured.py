@@ -35,8 +35,7 @@ class SourceByConfig:
         return Foreign(name, flaw=flaw) if flaw else (await self._sums({name: number}))[0]
 
     async def counters(self, prefix: str) -> AsyncGenerator[Foreign | str, None]:
-        query = self._configs.query()
-        self._configs.from_key(query, prefix)
+        query = self._configs.from_key(self._configs.query(), prefix)
         numbers: dict[str, int] = {}
         async for entity in self._configs.entities(query):
             _, name = name_of(entity.key)
@@ -78,8 +77,7 @@ class SourceByConfig:
         default number of shards, as its application would.
         """
         beginning = f"shard-{prefix}" if prefix else ""
-        query = self._shards.query(keys_only=True)
-        self._shards.from_key(query, beginning)
+        query = self._shards.from_key(self._shards.query(keys_only=True), beginning)
         alone: set[str] = set()
         async for page in self._shards.pages(query):
             shards = [_shard_of(entity.key) for entity in page]

@@ -22,10 +22,9 @@ class Kind(NamedTuple):
     def query(self, order: str = KEY, *, keys_only: bool = False) -> Any:
         return query_of(self.kind, PAGE, order=order, keys_only=keys_only)
 
-    def from_key(self, query: Any, name: str) -> None:
+    def from_key(self, query: Any, name: str) -> Any:
         """Limit the query to this key name and those after it. An empty name limits nothing."""
-        if name:
-            where(query, KEY, Operator.GREATER_THAN_OR_EQUAL, key_value=self.key(name))
+        return where(query, KEY, Operator.GREATER_THAN_OR_EQUAL, key_value=self.key(name)) if name else query
 
     def key(self, name: str) -> Key:
         return self.place.key(self.kind, name)
