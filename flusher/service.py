@@ -3,7 +3,7 @@
 from flusher.flush.fleet_watch import BacklogWitness
 from flusher.flush.flusher import Flusher
 from flusher.flush.policy import FlushPolicy
-from flusher.flush.receipt_lives import ReceiptLives
+from flusher.flush.promise_keeper import PromiseKeeper
 from flusher.flush.tools import Tools
 from flusher.jobs.action import Visit
 from flusher.jobs.add import Adding
@@ -49,7 +49,7 @@ def make_tools(
         overlay=overlay,
         book=ShardBook(store, clock, settings.shards),
         clock=clock,
-        lives=ReceiptLives(store, clock, promise_of(settings)),
+        promise_keeper=PromiseKeeper(store, clock, promise_of(settings)),
         backoff=Backoff,
         together=together,
         growth=Growth(settings.shard_writes, settings.max_shards) if store.parallel else None,

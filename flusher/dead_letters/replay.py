@@ -52,7 +52,7 @@ class Replay:
         """
         keys = [*dict.fromkeys(key for one in opened for key in one.receipt_keys())]
         receipts = await self._tools.store.receipts(keys)
-        now, promises = await self._tools.store.now(), await self._tools.lives.promises()
+        now, promises = await self._tools.store.now(), await self._tools.promise_keeper.promises()
         window = Window(revives=True)
         outcomes = []
         for one in opened:

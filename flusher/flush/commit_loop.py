@@ -87,8 +87,8 @@ class Flush:
     async def _step(self) -> None:
         """Give up what came too late, then commit as much as fits of what is left."""
         self._now = max(self._now, await self._tools.store.now())
-        await self._tools.lives.renew()
-        self.window.judge((await self._tools.lives.promises()).until)
+        await self._tools.promise_keeper.renew()
+        self.window.judge((await self._tools.promise_keeper.promises()).until)
         for held, envelope, why in self.window.late(self._now):  # each becomes known when it is given up
             until = None if why == TOO_OLD else held.until
             message = [held.delivery.message_id] if held.delivery.token else []
@@ -159,7 +159,7 @@ class Flush:
     def _expires(self, *, of_client: bool) -> StoreMillis:
         """When a receipt made now expires: by the store's clock or the broker's, whichever is later."""
         made = self._now if self._tools.together else StoreMillis(max(self._now, self.window.newest))
-        return self._tools.lives.expires(made, of_client=of_client)
+        return self._tools.promise_keeper.expires(made, of_client=of_client)
 
     def _bounds(self, until: StoreMillis | None, messages: Sequence[str]) -> Bounds:
         return Bounds(until, tuple(messages) if self._tools.together else ())

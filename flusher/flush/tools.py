@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from flusher.flush.receipt_lives import ReceiptLives
+from flusher.flush.promise_keeper import PromiseKeeper
 from flusher.shards.growth import Growth
 from flusher.shards.shard_choice import ShardBook
 from shared.ports.broker import Subscription
@@ -22,7 +22,7 @@ class Tools:
     overlay: Overlay
     book: ShardBook
     clock: Clock
-    lives: ReceiptLives
+    promise_keeper: PromiseKeeper
     backoff: Callable[[], Backoff]
     together: bool = False
     """Whether broker and store are one file. The file shows which messages are settled, so no message is too old."""

@@ -6,7 +6,7 @@ FLUSHER: Final = (
     "tests/unit/flush/test_window.py",
     "tests/unit/flush/test_flusher.py",
     "tests/unit/flush/test_accounts.py",
-    "tests/unit/flush/test_receipt_lives.py",
+    "tests/unit/flush/test_promise_keeper.py",
 )
 ACCOUNTS: Final = "tests/unit/flush/test_accounts.py"
 REPLAY: Final = "tests/unit/dead_letters/test_replay.py"

@@ -7,7 +7,7 @@ from typing import Final
 
 from flusher.flush.flusher import Flusher
 from flusher.flush.policy import FlushPolicy
-from flusher.flush.receipt_lives import ReceiptLives
+from flusher.flush.promise_keeper import PromiseKeeper
 from flusher.flush.tools import Tools
 from flusher.shards.growth import Growth
 from flusher.shards.shard_choice import ShardBook
@@ -46,7 +46,7 @@ def tools_of(
         overlay=overlay,
         book=ShardBook(store, clock, 1, pick),
         clock=clock,
-        lives=ReceiptLives(store, clock, promise),
+        promise_keeper=PromiseKeeper(store, clock, promise),
         backoff=backoff,
         together=together,
         growth=growth,
