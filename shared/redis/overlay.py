@@ -23,7 +23,7 @@ from shared.redis import scripts
 from shared.redis.ages import Ask, KnownPromises
 from shared.redis.copy import Copy
 from shared.redis.entries import PublishTry
-from shared.redis.janitor import SILENT, Janitor
+from shared.redis.gone_members import SILENT, GoneMembers
 from shared.redis.links import TIMEOUT, AwayError, Links
 from shared.redis.member import APART_AFTER, Member
 from shared.redis.member_scripts import HEARD
@@ -85,7 +85,7 @@ class RedisOverlay:
         self._member: Member | None = None
         if membership is not None:
             self._member = Member(server, membership, looks, clock, self._copy, patience=patience)
-            self._janitor = Janitor(server, looks, clock, membership.id, silent)
+            self._gone_members = GoneMembers(server, looks, clock, membership.id, silent)
         self._known = KnownPromises(promises, looks, clock)
         self._every = every
         self._look_every = look_every
@@ -283,12 +283,12 @@ class RedisOverlay:
         if (overlay := member.overlay) is None:
             return
         await self._flush_withdrawn()
-        await member.forget_settled()
+        await member.remove_settled()
         await self._forget(overlay)
         reply = await self._server.ask(HEARD, overlay, member.membership.id)
         if reply[0] == b"ok":
             self._server.found()
             flat = [one.decode() for one in reply[1]]
-            await self._janitor.tidy(look, dict(zip(flat[::2], flat[1::2], strict=True)))
+            await self._gone_members.tidy(look, dict(zip(flat[::2], flat[1::2], strict=True)))
         else:
             member.lose()

@@ -29,7 +29,9 @@ def _(_: Any) -> Any:
     return lambda self: bool(self.overlay.epoch)
 
 
-@mutation("a record goes though it is not the one that was seen", "shared.redis.janitor.Janitor._fence", FENCES)
+@mutation(
+    "a record goes though it is not the one that was seen", "shared.redis.gone_members.GoneMembers._fence", FENCES
+)
 def _(fence: Any) -> Any:
     async def mutant(self: Any, fleet: Any, name: str, record: Any) -> None:
         async def change(_: Any) -> Any:

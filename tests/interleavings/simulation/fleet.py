@@ -57,7 +57,7 @@ WHOLE_AGAIN: Final = 20_000.0
 PEACE: Final[dict[str, float]] = {
     "shared.redis.naming.FIRST": 1.0,
     "shared.redis.naming.ELSEWHERE": 4.0,
-    "shared.redis.janitor.STRUCK_AFTER": 2.0,
+    "shared.redis.gone_members.STRUCK_AFTER": 2.0,
     "flusher.flush.flusher.LOOK": 0.1,
 }
 """Constants that only keep the peace, or save work; short ones give more to see. Those that are for safety stay."""

@@ -21,7 +21,7 @@ STRUCK_AFTER: Final = 30.0
 MOST: Final = 3_600.0
 
 
-class Janitor:
+class GoneMembers:
     """Works for one live member. That another is silent is only a hint, so each step is safe if the other lives."""
 
     def __init__(self, server: Server, looks: Looks, clock: Clock, member: str, silent: float = SILENT) -> None:
