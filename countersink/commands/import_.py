@@ -11,12 +11,12 @@ from countersink.commands.output import flush, json_of, tell
 from countersink.commands.setup import add, connected
 from shared.config.settings import receipts_live
 from shared.model.errors import CountersinkError
-from shared.model.foreign_variants import VARIANTS, By, Variant
+from shared.model.import_variants import VARIANTS, By, Variant
 
 if TYPE_CHECKING:
     from countersink.commands.importer import ImportOutcome
     from shared.config.settings import Settings
-    from shared.model.foreign import Source
+    from shared.model.import_source import Source
     from shared.wiring.process import Parts
 
 MOST_LEFT_OUT: Final = 20

@@ -21,7 +21,7 @@ from shared.model.errors import (
     StorageFullError,
     TransientError,
 )
-from shared.model.foreign import Foreign, Mark, Source
+from shared.model.import_source import Foreign, Mark, Source
 from shared.model.receipts import key_of_import
 from shared.model.sharding import add_to
 from shared.model.times import Millis, StoreMillis

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from shared.model.foreign import Mark
+from shared.model.import_source import Mark
 from shared.model.receipts import key_of_increment
 from shared.model.times import BEGINNING, NEVER, BrokerMillis, Instant, StoreMillis, WallSeconds
 

@@ -8,8 +8,8 @@ from typing import Final
 from shared.config import urls
 from shared.config.settings import Settings
 from shared.model.errors import SettingsError
-from shared.model.foreign import Source
-from shared.model.foreign_variants import By, Variant
+from shared.model.import_source import Source
+from shared.model.import_variants import By, Variant
 from shared.runtime.clock import SystemClock
 from shared.wiring.datastore import datastore_place, emulator
 from shared.wiring.extras import needs
@@ -32,8 +32,8 @@ async def source_of(
     refuse_ours(settings, variant, there, variant.kinds(kind))
     with needs("google", FROM, url):
         from shared.google.datastore.client import DatastoreClient  # noqa: PLC0415 (the extra may be missing)
+        from shared.google.datastore.importing.variants import source_in  # noqa: PLC0415
         from shared.google.datastore.keys import DatastorePlace  # noqa: PLC0415
-        from shared.google.datastore.source import source_in  # noqa: PLC0415
     place = DatastorePlace(there.project, there.database, there.namespace)
     client = DatastoreClient(there.project, there.database, SystemClock(), emulator())
     try:

@@ -13,8 +13,8 @@ import pytest
 from countersink.commands.importer import Importer, ImportOptions, ImportOutcome
 from shared.config.settings import Settings
 from shared.model.errors import SettingsError
-from shared.model.foreign import Source
-from shared.model.foreign_variants import VARIANTS
+from shared.model.import_source import Source
+from shared.model.import_variants import VARIANTS
 from shared.model.receipts import DAY
 from shared.ports.store import Store
 from shared.runtime.clock import SystemClock
@@ -273,6 +273,6 @@ async def test_more_pages_than_one(datastore: Datastore, old: Database, variant:
 
 @pytest.fixture
 def page_of_20(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shared.google.datastore.foreign.PAGE", 20)
-    monkeypatch.setattr("shared.google.datastore.configured.MOST_CONFIGS", 15)
-    monkeypatch.setattr("shared.google.datastore.configured.MOST_KEYS", 50)
+    monkeypatch.setattr("shared.google.datastore.importing.entities.PAGE", 20)
+    monkeypatch.setattr("shared.google.datastore.importing.by_config.MOST_CONFIGS", 15)
+    monkeypatch.setattr("shared.google.datastore.importing.by_config.MOST_KEYS", 50)

@@ -10,7 +10,7 @@ from shared.google.datastore.client import DatastoreClient
 from shared.google.datastore.keys import DatastorePlace, Key, integer, name_of
 from shared.google.datastore.mutations import by_name, write
 from shared.model.errors import ChangedError
-from shared.model.foreign import Mark
+from shared.model.import_source import Mark
 
 SOURCE: Final = "source"
 COUNTER: Final = "counter"

@@ -4,10 +4,10 @@ from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping, Se
 from typing import Any, Final
 
 from shared.google.datastore.client import DatastoreClient
-from shared.google.datastore.foreign import Kind, Sum, integer_of
+from shared.google.datastore.importing.entities import Kind, Sum, integer_of
 from shared.google.datastore.keys import DatastorePlace, Key, name_of, said, shard_of
-from shared.model.foreign import Foreign
-from shared.model.foreign_variants import MOST_SHARDS, Variant
+from shared.model.import_source import Foreign
+from shared.model.import_variants import MOST_SHARDS, Variant
 from shared.model.sharding import shard_key
 
 MOST_CONFIGS: Final = 500

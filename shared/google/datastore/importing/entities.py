@@ -6,7 +6,7 @@ from typing import Any, Final, NamedTuple
 from shared.google.datastore.client import DatastoreClient
 from shared.google.datastore.keys import DatastorePlace, Key, flaw_of, whole
 from shared.google.datastore.queries import KEY, Operator, query_of, where
-from shared.model.foreign import Foreign
+from shared.model.import_source import Foreign
 
 PAGE: Final = 2_000
 """Entities in a page. They are small, and the emulators scan the whole kind for each page."""

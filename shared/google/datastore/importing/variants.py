@@ -8,13 +8,13 @@ from grpc import StatusCode
 from grpc.aio import AioRpcError
 
 from shared.google.datastore.client import DatastoreClient
-from shared.google.datastore.configured import SourceByConfig
-from shared.google.datastore.foreign import Kind, Sum
+from shared.google.datastore.importing.by_config import SourceByConfig
+from shared.google.datastore.importing.entities import Kind, Sum
 from shared.google.datastore.keys import DatastorePlace, name_of, said
 from shared.google.datastore.queries import KEY, Operator, where
 from shared.model.errors import SettingsError, TransientError
-from shared.model.foreign import Foreign, Source
-from shared.model.foreign_variants import By, Variant
+from shared.model.import_source import Foreign, Source
+from shared.model.import_variants import By, Variant
 
 AT_ONCE: Final = 16
 """How many kinds are read at once."""
