@@ -1,7 +1,7 @@
 """One flusher: its parts, made in one visible order."""
 
-from flusher.flush.fleet_watch import BacklogWitness
 from flusher.flush.flusher import Flusher
+from flusher.flush.flusher_record import BacklogWitness
 from flusher.flush.policy import FlushPolicy
 from flusher.flush.promise_keeper import PromiseKeeper
 from flusher.flush.tools import Tools

@@ -11,7 +11,7 @@ from typing import Final
 
 from flusher.cleanup.deleted_counters import CounterRemover
 from flusher.flush.commit_loop import MOST_BUGS, Flush
-from flusher.flush.fleet_watch import BacklogWitness
+from flusher.flush.flusher_record import BacklogWitness
 from flusher.flush.newer_versions import NewerMessages
 from flusher.flush.policy import FlushPolicy
 from flusher.flush.tools import Tools

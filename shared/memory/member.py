@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager, suppress
 from typing import Final
 
 from shared.fleet.looks import Looks
-from shared.fleet.membership import UNKNOWN, Membership
+from shared.fleet.publisher_record import UNKNOWN, Membership
 from shared.memory.overlay import ProcessOverlay
 from shared.model.envelope import Envelope
 from shared.model.errors import TransientError

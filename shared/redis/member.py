@@ -12,7 +12,7 @@ from typing import Final
 from uuid import uuid4
 
 from shared.fleet.looks import Looks
-from shared.fleet.membership import JOINED, OWES, UNKNOWN, Membership
+from shared.fleet.publisher_record import JOINED, OWES, UNKNOWN, Membership
 from shared.model.errors import OverloadedError, TransientError
 from shared.model.fleet import Fleet, NamedOverlay
 from shared.model.times import Instant, StoreMillis

@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager
 from typing import Any, Final, NamedTuple
 
 from shared.fleet.looks import Looks
-from shared.fleet.membership import Membership
+from shared.fleet.publisher_record import Membership
 from shared.model.envelope import Envelope
 from shared.model.errors import TransientError
 from shared.model.fleet import NamedOverlay

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from shared.config import urls
 from shared.config.settings import Settings
 from shared.fleet.looks import Looks
-from shared.fleet.membership import Membership, in_memory, new_member
+from shared.fleet.publisher_record import Membership, in_memory, new_member
 from shared.memory.jobs import MemoryTasks
 from shared.memory.member import MemberOverlay
 from shared.memory.overlay import ProcessOverlay

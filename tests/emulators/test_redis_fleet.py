@@ -11,7 +11,7 @@ import pytest
 
 from shared.config.settings import Settings
 from shared.counters.reader import Reader
-from shared.fleet.membership import JOINED, OWES
+from shared.fleet.publisher_record import JOINED, OWES
 from shared.model.envelope import Envelope, divided
 from shared.model.errors import OverloadedError, SettingsError, TransientError
 from shared.model.fleet import Fleet as FleetWords
@@ -220,7 +220,7 @@ async def test_a_member_that_has_not_seen_the_store_for_too_long_accepts_nothing
     fleet: Fleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The others may have forgotten it."""
-    monkeypatch.setattr("shared.fleet.membership.SILENCE", 0.5)
+    monkeypatch.setattr("shared.fleet.publisher_record.SILENCE", 0.5)
     one = await fleet.process()
     member_of(one).membership._silence = 0.5
 

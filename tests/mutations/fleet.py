@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
-from shared.fleet.membership import OWES
+from shared.fleet.publisher_record import OWES
 from tests.mutations.mutation import Instead, altered, calling, mutation, returning_later
 from tests.mutations.places import EVIDENCE, FENCES, FLEET
 
@@ -19,7 +19,7 @@ def _(_: Any) -> Any:
 
 mutation(
     "a member does not wait for looks of before it went apart",
-    "shared.fleet.membership.Membership.until_free",
+    "shared.fleet.publisher_record.Membership.until_free",
     FLEET,
 )(returning_later())
 
@@ -59,7 +59,7 @@ def _(flushes: Any) -> Any:
 
 @mutation(
     "who shares a spool file leaves it to the one that is gone",
-    "shared.fleet.membership.Membership._find",
+    "shared.fleet.publisher_record.Membership._find",
     FENCES,
     "-k",
     "taken_over",

@@ -7,8 +7,8 @@ from collections.abc import Callable, Coroutine, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from flusher.flush.fleet_watch import BacklogWitness
 from flusher.flush.flusher import Flusher
+from flusher.flush.flusher_record import BacklogWitness
 from flusher.flush.policy import FlushPolicy
 from flusher.flush.tools import Tools
 from flusher.shards.growth import Growth
