@@ -13,8 +13,8 @@ from flusher.jobs.reset import Setting
 from flusher.jobs.runner import Runner
 from flusher.jobs.worker import Worker
 from flusher.shards.cool_down import CounterCooler
-from flusher.shards.growth import Growth
 from flusher.shards.shard_choice import ShardBook
+from flusher.shards.shards_needed import Growth
 from shared.config.settings import Settings, promise_of, receipts_live
 from shared.counters.compaction import compactor_of
 from shared.counters.reader import Reader

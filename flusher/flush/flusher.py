@@ -17,7 +17,7 @@ from flusher.flush.policy import FlushPolicy
 from flusher.flush.tools import Tools
 from flusher.flush.window import Window
 from flusher.shards.cool_down import CounterCooler
-from flusher.shards.grow import CounterGrower
+from flusher.shards.raise_shards import CounterGrower
 from shared.model.errors import BROKEN, NewerError, TransientError, UnreadableError, said_of_bug
 from shared.model.times import BrokerMillis
 from shared.model.words import Delivery

@@ -4,8 +4,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from flusher.flush.promise_keeper import PromiseKeeper
-from flusher.shards.growth import Growth
 from flusher.shards.shard_choice import ShardBook
+from flusher.shards.shards_needed import Growth
 from shared.ports.broker import Subscription
 from shared.ports.overlay import Overlay
 from shared.ports.store import Store

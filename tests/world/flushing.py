@@ -9,8 +9,8 @@ from flusher.flush.flusher import Flusher
 from flusher.flush.policy import FlushPolicy
 from flusher.flush.promise_keeper import PromiseKeeper
 from flusher.flush.tools import Tools
-from flusher.shards.growth import Growth
 from flusher.shards.shard_choice import ShardBook
+from flusher.shards.shards_needed import Growth
 from shared.memory.broker import MemoryBroker, MemoryOverlay
 from shared.memory.store import MemoryStore
 from shared.model.envelope import Envelope
