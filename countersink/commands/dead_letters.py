@@ -15,7 +15,7 @@ from shared.model.errors import CountersinkError
 from shared.model.receipts import key_of_envelope
 
 if TYPE_CHECKING:
-    from flusher.dead_letters.opened import OpenedLetter
+    from flusher.dead_letters.open_letter import OpenedLetter
     from flusher.dead_letters.replay import ReplayOutcome
     from shared.config.settings import Settings
     from shared.model.words import Receipt
@@ -83,7 +83,7 @@ class _Desk:
 
     async def pull(self, limit: int = AT_ONCE) -> "list[OpenedLetter]":
         """The broker's letters; then dead receipts whose letters are no longer there, or are held by others."""
-        from flusher.dead_letters.opened import open_letter  # noqa: PLC0415 (who asks for help should not wait for it)
+        from flusher.dead_letters.open_letter import open_letter  # noqa: PLC0415 (who asks for help should not wait for it)
 
         if not self.letters_over:
             opened = [open_letter(one, self.parts.topic) for one in await self.letters.pull(limit, MOST_BYTES)]
@@ -94,7 +94,7 @@ class _Desk:
         return await self._kept(limit)
 
     async def _kept(self, limit: int) -> "list[OpenedLetter]":
-        from flusher.dead_letters.opened import open_receipt  # noqa: PLC0415 (as above)
+        from flusher.dead_letters.open_letter import open_receipt  # noqa: PLC0415 (as above)
 
         while page := await self.parts.store.dead(self.after, limit):
             self.after = page[-1].key
@@ -131,7 +131,7 @@ async def _desk() -> AsyncIterator[_Desk]:
 
 
 async def _list(options: argparse.Namespace) -> None:
-    from countersink.commands.letter_words import json_of, line_of  # noqa: PLC0415 (as above)
+    from countersink.commands.dead_letter_text import json_of, line_of  # noqa: PLC0415 (as above)
 
     number, more = 0, False
     async with _desk() as desk:
@@ -157,7 +157,7 @@ def _how_many(number: int, *, more: bool, complete: bool) -> str:
 
 
 async def _show(options: argparse.Namespace) -> None:
-    from countersink.commands.letter_words import json_of, lines_of  # noqa: PLC0415 (as above)
+    from countersink.commands.dead_letter_text import json_of, lines_of  # noqa: PLC0415 (as above)
 
     wanted = _LetterFilter([options.id])
     async with _desk() as desk:
@@ -195,7 +195,7 @@ async def _replay(options: argparse.Namespace) -> None:
 
 
 async def _drop(options: argparse.Namespace) -> None:
-    from countersink.commands.letter_words import dropped  # noqa: PLC0415 (as above)
+    from countersink.commands.dead_letter_text import dropped  # noqa: PLC0415 (as above)
 
     wanted = _LetterFilter(options.ids)
     async with _desk() as desk:
@@ -217,7 +217,7 @@ class _Total:
     letters_left: int = 0
 
     def add(self, outcome: "ReplayOutcome") -> None:
-        from countersink.commands.letter_words import outcome_of  # noqa: PLC0415 (as above)
+        from countersink.commands.dead_letter_text import outcome_of  # noqa: PLC0415 (as above)
 
         self.counted += outcome.counted
         self.already += outcome.already

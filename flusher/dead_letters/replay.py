@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from flusher.dead_letters.opened import OpenedLetter
+from flusher.dead_letters.open_letter import OpenedLetter
 from flusher.flush.commit_loop import Flush
 from flusher.flush.tools import Tools
 from flusher.flush.window import TOO_OLD, Window

@@ -8,7 +8,7 @@ from typing import Final
 
 from flusher.flush.tools import Tools
 from flusher.flush.window import TOO_OLD, Held, Plan, Window
-from shared.model import bodies, notes
+from shared.model import dead_receipt_bodies, notes
 from shared.model.envelope import Envelope
 from shared.model.errors import (
     BROKEN,
@@ -223,7 +223,7 @@ class Flush:
         dead = Receipt(envelope.key, self._expires(of_client=envelope.retried), DEAD)
         if (held := self.window.holder(envelope, self._now)) is None:
             return dead
-        return bodies.with_body(dead, envelope, why, held.delivery.published, held.until or NEVER)
+        return dead_receipt_bodies.with_body(dead, envelope, why, held.delivery.published, held.until or NEVER)
 
     async def _settle(self) -> None:
         dead = [held for held in self.window.settled()[1] if await self._still_dead(held)]

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Final
 
-from flusher.jobs.action import PageOutcome, existing
+from flusher.jobs.visit import PageOutcome, existing
 from shared.model import notes
 from shared.model.errors import AlreadyAppliedError, RefusedError, ShardFullError, ShrunkError, TransientError
 from shared.model.jobs import Job

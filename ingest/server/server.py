@@ -16,7 +16,7 @@ from shared.config.settings import Settings
 
 IDLE: Final = 75.0
 """Seconds after which an unused connection is closed."""
-LINGER: Final = 2.0
+CLOSE_LINGER: Final = 2.0
 """Seconds for a client that is still sending its body to read why it was refused."""
 
 
@@ -46,7 +46,7 @@ async def serve(
         routes,
         access_log=None,
         keepalive_timeout=IDLE,
-        lingering_time=LINGER,
+        lingering_time=CLOSE_LINGER,
         max_line_size=LONGEST_LINE,
         max_field_size=LONGEST_HEADER,
         auto_decompress=False,

@@ -23,7 +23,7 @@ from shared.model.errors import (
 )
 from shared.sqlite.log import Log
 from shared.sqlite.names import flaw_of, real
-from shared.sqlite.opened import OpenedFile
+from shared.sqlite.open_file import OpenedFile
 from shared.sqlite.schema import make_tables, refuse_others
 from shared.sqlite.sync import set_durable
 from shared.sqlite.witness import FileWitness

@@ -9,7 +9,7 @@ from typing import Final
 
 from shared.config.findings import FAIL, OK, WARN, Finding
 from shared.sqlite.setup import SqliteSetup
-from shared.sqlite.spooled import spooled_in
+from shared.sqlite.spool_counts import spooled_in
 
 PART: Final = "spool"
 

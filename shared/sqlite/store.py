@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import orjson
 
-from shared.model import bodies
+from shared.model import dead_receipt_bodies
 from shared.model.errors import AlreadyAppliedError, GoneError, LateError, RefusedError, ShardFullError, ShrunkError
 from shared.model.exact import ids_of
 from shared.model.promises import Promise
@@ -202,7 +202,7 @@ class SqliteSnapshot:
             counts = self.db.execute("SELECT count FROM shards WHERE counter = ? AND shard < ?", (counter, num_shards))
             # Summed in Python: sum() in SQL fails beyond int64, which a total may exceed though no shard does.
             guard = Guard(version, bool(deleted)) if version else Guard()
-            dead = bodies.entries(receipts.dead_of(self.db, counter), counter)
+            dead = dead_receipt_bodies.entries(receipts.dead_of(self.db, counter), counter)
             totals[counter] = Total(sum(count for (count,) in counts), num_shards, guard, *dead)
         ids = [key for total in totals.values() for key in ids_of(total.dead)]
         found = receipts.find(self.db, [*keys, *ids])

@@ -16,8 +16,8 @@ from shared.sqlite.broker import SqlitePublisher, SqliteSubscription, claim
 from shared.sqlite.database import Database
 from shared.sqlite.letters import SqliteDeadLetters
 from shared.sqlite.reserve import Reserve
+from shared.sqlite.spool_counts import spooled_in
 from shared.sqlite.spool_rows import SpoolRows
-from shared.sqlite.spooled import spooled_in
 from shared.sqlite.witness import sighting_of
 from shared.wiring.files import spool_flaw, spool_path
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from flusher.jobs.action import Visit
 from flusher.jobs.add import Adding
 from flusher.jobs.runner import Runner
+from flusher.jobs.visit import Visit
 from flusher.jobs.worker import Worker
 from shared.counters.compaction import Compactor
 from shared.counters.start_job import JobStarter

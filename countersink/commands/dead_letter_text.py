@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from countersink.commands import output
-from flusher.dead_letters.opened import OpenedLetter
+from flusher.dead_letters.open_letter import OpenedLetter
 from flusher.dead_letters.replay import ReplayOutcome
 from shared.model.envelope import Envelope
 from shared.model.instants import written_at
