@@ -12,9 +12,9 @@ from typing import Any, Final
 from uuid import uuid4
 
 from flusher.flush.flusher import GROWTH_INTERVAL
-from flusher.shards.grow import CounterGrower
-from flusher.shards.growth import Growth
+from flusher.shards.raise_shards import CounterGrower
 from flusher.shards.shard_choice import ShardBook
+from flusher.shards.shards_needed import Growth
 from shared.model.errors import AlreadyAppliedError, ContendedError, TransientError
 from shared.model.times import StoreMillis
 from shared.model.words import Commit, Receipt, Total

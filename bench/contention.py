@@ -88,7 +88,7 @@ async def _stores(host: str) -> AsyncIterator[Sequence[Store]]:
     async with AsyncExitStack() as stack:
         stores = []
         for _ in range(WRITERS_ON_EMULATORS):
-            store = DatastoreStore(DatastoreClient(PROJECT, "", clock, {}, host), place, clock)
+            store = DatastoreStore(DatastoreClient(PROJECT, "", clock, host), place, clock)
             stack.push_async_callback(store.close)
             stores.append(store)
         yield stores

@@ -49,7 +49,7 @@ class _Space:
         self.host = host
         self.namespace = f"jobs-{uuid4().hex}"
         self.clock = SystemClock()
-        self._client = DatastoreClient(PROJECT, "", self.clock, {}, host)
+        self._client = DatastoreClient(PROJECT, "", self.clock, host)
         place = DatastorePlace(PROJECT, namespace=self.namespace)
         self.store = DatastoreStore(self._client, place, self.clock)
         self.jobs = DatastoreJobs(self._client, place, self.store)

@@ -57,13 +57,8 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"countersink {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    serve.add_commands(commands)
-    counters.add_commands(commands)
-    setup.add_commands(commands)
-    dead_letters.add_commands(commands)
-    map.add_commands(commands)
-    audit.add_commands(commands)
-    import_.add_commands(commands)
+    for family in (serve, counters, setup, dead_letters, map, audit, import_):
+        family.add_commands(commands)
     return parser
 
 

@@ -1,20 +1,20 @@
 """One flusher: its parts, made in one visible order."""
 
-from flusher.flush.fleet_watch import BacklogWitness
 from flusher.flush.flusher import Flusher
+from flusher.flush.flusher_record import BacklogWitness
 from flusher.flush.policy import FlushPolicy
-from flusher.flush.receipt_lives import ReceiptLives
+from flusher.flush.promise_keeper import PromiseKeeper
 from flusher.flush.tools import Tools
-from flusher.jobs.action import Visit
 from flusher.jobs.add import Adding
 from flusher.jobs.compact import Compacting
 from flusher.jobs.export import Exporting
-from flusher.jobs.reset import Setting
+from flusher.jobs.reset import Resetting
 from flusher.jobs.runner import Runner
+from flusher.jobs.visit import Visit
 from flusher.jobs.worker import Worker
 from flusher.shards.cool_down import CounterCooler
-from flusher.shards.growth import Growth
 from flusher.shards.shard_choice import ShardBook
+from flusher.shards.shards_needed import Growth
 from shared.config.settings import Settings, promise_of, receipts_live
 from shared.counters.compaction import compactor_of
 from shared.counters.reader import Reader
@@ -49,7 +49,7 @@ def make_tools(
         overlay=overlay,
         book=ShardBook(store, clock, settings.shards),
         clock=clock,
-        lives=ReceiptLives(store, clock, promise_of(settings)),
+        promise_keeper=PromiseKeeper(store, clock, promise_of(settings)),
         backoff=Backoff,
         together=together,
         growth=Growth(settings.shard_writes, settings.max_shards) if store.parallel else None,
@@ -84,11 +84,11 @@ def make_worker(
 ) -> Worker:
     """The worker for tasks of jobs. Each kind of job is listed here."""
     reader = Reader(store, overlay, clock, settings.cache_ttl)
-    setting = Setting(Setter(reader, store, overlay, clock, receipts_live(settings)))
+    resetting = Resetting(Setter(reader, store, overlay, clock, receipts_live(settings)))
     visits: dict[str, Visit] = {
         ADD: Adding(store),
-        RESET: setting,
-        DELETE: setting,
+        RESET: resetting,
+        DELETE: resetting,
         EXPORT: Exporting(reader),
         COMPACT: Compacting(store, compactor_of(store, clock, settings)),
     }

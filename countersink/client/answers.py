@@ -46,16 +46,8 @@ class Counter:
     @classmethod
     def of(cls, answer: Mapping[str, Any]) -> "Counter":
         """Fields that this version does not know are ignored."""
-        return cls(
-            name=answer["name"],
-            value=answer["value"],
-            applied=answer["applied"],
-            pending=answer["pending"],
-            exact=answer["exact"],
-            as_of=datetime.fromisoformat(answer["as_of"]),
-            shards=answer["shards"],
-            exists=answer["exists"],
-        )
+        known = {name: answer[name] for name in cls.__slots__}
+        return cls(**known | {"as_of": datetime.fromisoformat(answer["as_of"])})
 
 
 @dataclass(frozen=True, slots=True)

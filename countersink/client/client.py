@@ -130,12 +130,7 @@ class Client:
         `export`, or `compact` to so many shards. Flushers do it.
         """
         body = requests.job(kind, prefix, delta, shards, mint() if id is None else id)
-        try:
-            answer = await self._transport.send("POST", "/v1/jobs", body)
-        except UnavailableError as error:
-            error.id = body["id"]
-            raise
-        return _read(answer, JobStatus.of)
+        return _read(await self._send_as(body["id"], "POST", "/v1/jobs", body), JobStatus.of)
 
     async def job(self, job: str) -> JobStatus:
         """The job and its progress."""
@@ -162,11 +157,7 @@ class Client:
 
     async def _change(self, method: str, path: str, body: Any, key: str | None) -> Changed:
         sent_as = mint() if key is None else key
-        try:
-            answer = await self._transport.send(method, path, body, headers=requests.header_of_key(sent_as, 0))
-        except UnavailableError as error:
-            error.id = sent_as
-            raise
+        answer = await self._send_as(sent_as, method, path, body, headers=requests.header_of_key(sent_as, 0))
         return _read(answer, lambda answer: Changed.of(answer, sent_as))
 
     async def _count(
@@ -174,12 +165,16 @@ class Client:
     ) -> Accepted:
         query = requests.query([("wait", "applied"), *requests.seconds("timeout", wait)] if wait is not None else [])
         longer = min(wait or 0.0, LONGEST_WAIT)
+        answer = await self._send_as(sent_as, "POST", path + query, body, headers=headers, wait=longer)
+        return _read(answer, lambda answer: Accepted.of(answer, sent_as))
+
+    async def _send_as(self, sent_as: str, method: str, path: str, body: Any, **more: Any) -> dict[str, Any]:
+        """The answer to a request that is safe to send again with this id, which an `UnavailableError` tells."""
         try:
-            answer = await self._transport.send("POST", path + query, body, headers=headers, wait=longer)
+            return await self._transport.send(method, path, body, **more)
         except UnavailableError as error:
             error.id = sent_as
             raise
-        return _read(answer, lambda answer: Accepted.of(answer, sent_as))
 
 
 def _counters(answer: Mapping[str, Any]) -> "Sequence[Counter]":

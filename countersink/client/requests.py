@@ -8,6 +8,7 @@ from typing import Any, Final
 from urllib.parse import quote, urlencode
 
 from countersink.client.answers import RejectedError
+from shared.model.batches import batches
 from shared.model.jobs import flaw_of_job, flaw_of_prefix
 from shared.model.words import Increment, flaw_of_delta, flaw_of_id, flaw_of_name
 
@@ -84,18 +85,13 @@ def seconds(name: str, value: float | None) -> Pairs:
 def queries(names: Iterable[str], others: Pairs) -> Iterator[str]:
     """As few requests as the length of a URL allows."""
     rest = [urlencode([pair]) for pair in others]
-    parts: list[str] = []
-    size = 0
-    for name in names:
-        check("the counter's name", "name", flaw_of_name(name))
-        part = f"name={quote(name, safe='')}"
-        if parts and (len(parts) == MOST_NAMES or size + len(part) > LONGEST_QUERY):
-            yield "?" + "&".join([*parts, *rest])
-            parts, size = [], 0
-        parts.append(part)
-        size += len(part) + 1
-    if parts:
+    for parts, _ in batches(map(_name, names), lambda part: len(part) + 1, LONGEST_QUERY, MOST_NAMES):
         yield "?" + "&".join([*parts, *rest])
+
+
+def _name(name: str) -> str:
+    check("the counter's name", "name", flaw_of_name(name))
+    return f"name={quote(name, safe='')}"
 
 
 def header_of_key(key: str, part: int) -> dict[str, str]:

@@ -16,6 +16,11 @@ def whole(least: int, most: int) -> Callable[[str], int]:
     return read
 
 
+def sentence(help_: str) -> str:
+    """The help of a command as the first sentence of its description."""
+    return f"{help_[0].upper()}{help_[1:]}."
+
+
 def seconds(text: str) -> float:
     try:
         number = float(text)

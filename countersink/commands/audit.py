@@ -2,13 +2,12 @@
 
 import argparse
 import asyncio
-import json
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
-from countersink.commands.output import flush, tell
-from countersink.commands.setup import add, read_settings
+from countersink.commands.output import flush, json_of, tell
+from countersink.commands.setup import add, connected
 from shared.config.settings import receipts_live
 from shared.model.errors import CountersinkError
 from shared.model.receipts import HOUR
@@ -70,14 +69,8 @@ class _Count:
 
 
 async def _audit(options: argparse.Namespace) -> None:
-    from shared.wiring.process import connect  # noqa: PLC0415 (who asks for help should not wait for it)
-
-    settings = read_settings()
-    parts = connect(settings)
-    try:
+    async with connected() as (settings, parts):
         await _report(parts, receipts_live(settings, of_client=False), options)
-    finally:
-        await parts.close()
 
 
 async def _report(parts: "Parts", lives: Millis, options: argparse.Namespace) -> None:
@@ -124,7 +117,7 @@ async def look(store: "Accounts", names: Sequence[str], horizon: float) -> "tupl
 
 
 async def _look(store: "Accounts", names: Sequence[str], horizon: float) -> "tuple[Ledger, bool]":
-    from countersink.commands.audit_ledger import Ledger  # noqa: PLC0415 (as above)
+    from countersink.commands.audit_ledger import Ledger  # noqa: PLC0415 (who asks for help should not wait for it)
 
     async with store.books() as books:
         ledger = Ledger(names, int(horizon * 1_000_000) if books.exact else 0)
@@ -197,14 +190,14 @@ class _AuditTable:
             return
         if self._json:
             told = {"name": line.counter, "verdict": verdict.mark.lower(), "shards": line.held, "receipts": line.said}
-            tell(_json(told | {"unread": line.unread, "why": verdict.said}))
+            tell(json_of(told | {"unread": line.unread, "why": verdict.said}))
         else:
             self._row(verdict.mark, line.counter, line.held - line.unread, verdict.said)
 
     def never_seen(self, name: str) -> None:
         if self._json:
             told = {"name": name, "verdict": AGREES, "shards": 0, "receipts": 0, "unread": 0, "why": "never seen"}
-            tell(_json(told))
+            tell(json_of(told))
         else:
             self._row(AGREES, name, 0, "never seen")
 
@@ -219,7 +212,7 @@ class _AuditTable:
             tally = {"applied": ledger.tally.applied, "deduplicated": ledger.tally.deduplicated}
             tally |= {"dead": ledger.tally.dead, "receipts": ledger.receipts}
             even = {"pending": None, "drift": None} if balance is None else balance._asdict()
-            tell(_json({"counters": told} | tally | even))
+            tell(json_of({"counters": told} | tally | even))
             return
         for sentence in _sentences(count, ledger, balance):
             tell(sentence)
@@ -238,7 +231,3 @@ def _sentences(count: _Count, ledger: "Ledger", balance: "Balance | None") -> It
         yield f"pending: {balance.pending} increments, some of them being settled; drift {balance.drift}"
     else:
         yield f"pending: {balance.pending} increments; drift 0: no increment is missing"
-
-
-def _json(value: dict[str, Any]) -> str:
-    return json.dumps(value, ensure_ascii=False)

@@ -3,14 +3,14 @@
 import argparse
 import asyncio
 import heapq
-import json
 import os
 from collections.abc import Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from countersink.commands.arguments import seconds, whole
-from countersink.commands.output import tell
+from countersink.commands.output import json_of, tell
 from shared.model.errors import CountersinkError, SettingsError
+from shared.model.instants import written
 
 if TYPE_CHECKING:
     from countersink.client import Client
@@ -23,13 +23,14 @@ _PAGE: Final = 1_000
 _MOST_TOP: Final = 100_000
 _WIDEST: Final = 40
 """Width of the name column; a longer name moves its value to the right."""
+_NAME: Final[dict[str, Any]] = {"metavar": "NAME", "help": "the counter; put a name that starts with - after --"}
 
 Command = Callable[["Client", argparse.Namespace], Coroutine[Any, Any, None]]
 
 
 def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
     incr = _add(commands, "incr", _incr, "add to a counter")
-    incr.add_argument("name", metavar="NAME", help="the counter; put a name that starts with - after --")
+    incr.add_argument("name", **_NAME)
     incr.add_argument("--by", type=int, default=1, metavar="N", help="the delta; may be negative [1]")
     incr.add_argument("--id", help="its id; a command that you repeat with the same id counts once [a new id]")
 
@@ -51,7 +52,7 @@ def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
     _add_change(commands, "delete", "set a counter to 0, and remove it from lists until it is counted again")
 
     shards = _add(commands, "shards", _shards, "change the number of a counter's shards")
-    shards.add_argument("name", metavar="NAME", help="the counter; put a name that starts with - after --")
+    shards.add_argument("name", **_NAME)
     number = shards.add_mutually_exclusive_group(required=True)
     number.add_argument("number", nargs="?", type=int, metavar="N", help="give it at least N shards")
     number.add_argument("--compact", type=int, metavar="N", help="give it exactly N shards, even if it has more")
@@ -59,7 +60,7 @@ def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
 
 def _add_change(commands: "argparse._SubParsersAction[Any]", name: str, help_: str) -> Any:
     parser = _add(commands, name, _change, help_)
-    parser.add_argument("name", metavar="NAME", help="the counter; put a name that starts with - after --")
+    parser.add_argument("name", **_NAME)
     parser.add_argument("--key", help="its key; a command that you repeat with the same key happens once [a new key]")
     parser.set_defaults(change=name)
     return parser
@@ -103,7 +104,7 @@ async def _incr(client: "Client", options: argparse.Namespace) -> None:
         # It may have been accepted: only a retry with this id is safe.
         raise CountersinkError(f"{error} Repeat the command with --id {error.id}: it counts once") from error
     if options.json:
-        tell(_json({"accepted": accepted.accepted, "receipt": accepted.receipt, "id": accepted.id}))
+        tell(json_of({"accepted": accepted.accepted, "receipt": accepted.receipt, "id": accepted.id}))
     else:
         tell(f"accepted, receipt {accepted.receipt}")
 
@@ -118,7 +119,7 @@ async def _change(client: "Client", options: argparse.Namespace) -> None:
     except UnavailableError as error:
         raise CountersinkError(f"{error} Sent again with --key {error.id} it happens once") from error
     if options.json:
-        tell(_json({name: getattr(changed, name) for name in changed.__slots__}))
+        tell(json_of({name: getattr(changed, name) for name in changed.__slots__}))
     else:
         tell(f"{changed.name}  was {changed.before}, is {changed.after}")
 
@@ -126,7 +127,7 @@ async def _change(client: "Client", options: argparse.Namespace) -> None:
 async def _shards(client: "Client", options: argparse.Namespace) -> None:
     compact = options.compact is not None
     now = await client.set_shards(options.name, options.compact if compact else options.number, compact=compact)
-    tell(_json({"name": options.name, "shards": now}) if options.json else f"{options.name}  has {now} shards")
+    tell(json_of({"name": options.name, "shards": now}) if options.json else f"{options.name}  has {now} shards")
 
 
 async def _get(client: "Client", options: argparse.Namespace) -> None:
@@ -155,7 +156,7 @@ class _CounterTable:
         self._name = max([self._name, *(min(len(counter.name), _WIDEST) for counter in counters)])
         self._value = max([self._value, *(len(str(counter.value)) for counter in counters)])
         for counter in counters:
-            tell(_json(_said(counter)) if self._json else self._line(counter))
+            tell(json_of(_said(counter)) if self._json else self._line(counter))
 
     def _line(self, counter: "Counter") -> str:
         notes = ("" if counter.exact else "  not exact") + ("" if counter.exists else "  does not exist")
@@ -164,9 +165,4 @@ class _CounterTable:
 
 def _said(counter: "Counter") -> dict[str, Any]:
     """The fields as the service sends them."""
-    as_of = counter.as_of.isoformat(timespec="milliseconds").replace("+00:00", "Z")
-    return {name: getattr(counter, name) for name in counter.__slots__} | {"as_of": as_of}
-
-
-def _json(value: dict[str, Any]) -> str:
-    return json.dumps(value, ensure_ascii=False)
+    return {name: getattr(counter, name) for name in counter.__slots__} | {"as_of": written(counter.as_of)}

@@ -3,19 +3,19 @@ disturb none.
 """
 
 import argparse
-import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+from countersink.commands.arguments import sentence, whole
 from countersink.commands.output import flush, tell
-from countersink.commands.setup import read_settings
+from countersink.commands.setup import add, connected
 from shared.model.errors import CountersinkError
 from shared.model.receipts import key_of_envelope
 
 if TYPE_CHECKING:
-    from flusher.dead_letters.opened import OpenedLetter
+    from flusher.dead_letters.open_letter import OpenedLetter
     from flusher.dead_letters.replay import ReplayOutcome
     from shared.config.settings import Settings
     from shared.model.words import Receipt
@@ -32,18 +32,20 @@ _NOT_ALL: Final = "Pub/Sub does not tell how many there are, and others may hold
 
 def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
     help_ = "dead letters: messages that were accepted and could not be counted"
-    parser = commands.add_parser("dlq", help=help_, description=f"{_sentence(help_)}.", allow_abbrev=False)
+    parser = commands.add_parser("dlq", help=help_, description=sentence(help_), allow_abbrev=False)
     actions = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
 
-    listing = _add(actions, "list", _list, "list dead letters with their reasons; changes nothing")
-    listing.add_argument("--limit", type=_positive, default=_LIMIT, metavar="N", help=f"list at most N [{_LIMIT}]")
+    listing = add(actions, "list", _list, "list dead letters with their reasons; changes nothing")
+    listing.add_argument(
+        "--limit", type=whole(1, 10**9), default=_LIMIT, metavar="N", help=f"list at most N [{_LIMIT}]"
+    )
     listing.add_argument("--json", action="store_true", help="print one JSON object per line")
 
-    show = _add(actions, "show", _show, "show all details of one dead letter and its receipts; changes nothing")
+    show = add(actions, "show", _show, "show all details of one dead letter and its receipts; changes nothing")
     show.add_argument("id", metavar="ID", help=_ID)
     show.add_argument("--json", action="store_true", help="print a JSON object")
 
-    replay = _add(
+    replay = add(
         actions,
         "replay",
         _replay,
@@ -57,36 +59,13 @@ def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
         help="also those that are too old to tell whether they were counted; use it if you know that they were not",
     )
 
-    drop = _add(
+    drop = add(
         actions,
         "drop",
         _drop,
         "give dead letters up for good: nothing can count them any more, and reads exclude them immediately",
     )
     drop.add_argument("ids", nargs="+", metavar="ID", help=_ID)
-
-
-def _add(
-    actions: "argparse._SubParsersAction[Any]",
-    name: str,
-    command: Callable[[argparse.Namespace], Awaitable[None]],
-    help_: str,
-) -> argparse.ArgumentParser:
-    description = f"{_sentence(help_)}. It uses the settings that countersink --help lists."
-    parser: argparse.ArgumentParser = actions.add_parser(name, help=help_, description=description, allow_abbrev=False)
-    parser.set_defaults(run=lambda options: asyncio.run(command(options)), refuse=parser.error)  # type: ignore[arg-type]
-    return parser
-
-
-def _sentence(text: str) -> str:
-    return f"{text[0].upper()}{text[1:]}"
-
-
-def _positive(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"must be 1 or more, is {number}")
-    return number
 
 
 @dataclass(slots=True)
@@ -104,7 +83,7 @@ class _Desk:
 
     async def pull(self, limit: int = AT_ONCE) -> "list[OpenedLetter]":
         """The broker's letters; then dead receipts whose letters are no longer there, or are held by others."""
-        from flusher.dead_letters.opened import open_letter  # noqa: PLC0415 (who asks for help should not wait for it)
+        from flusher.dead_letters.open_letter import open_letter  # noqa: PLC0415 (who asks for help should not wait for it)
 
         if not self.letters_over:
             opened = [open_letter(one, self.parts.topic) for one in await self.letters.pull(limit, MOST_BYTES)]
@@ -115,7 +94,7 @@ class _Desk:
         return await self._kept(limit)
 
     async def _kept(self, limit: int) -> "list[OpenedLetter]":
-        from flusher.dead_letters.opened import open_receipt  # noqa: PLC0415 (as above)
+        from flusher.dead_letters.open_letter import open_receipt  # noqa: PLC0415 (as above)
 
         while page := await self.parts.store.dead(self.after, limit):
             self.after = page[-1].key
@@ -143,22 +122,16 @@ class _Desk:
 
 @contextlib.asynccontextmanager
 async def _desk() -> AsyncIterator[_Desk]:
-    from shared.wiring.process import connect  # noqa: PLC0415 (as above)
-
-    settings = read_settings()
-    parts = connect(settings)
-    try:
+    async with connected() as (settings, parts):
         letters = parts.letters()
         try:
             yield _Desk(settings, parts, letters)
         finally:
             await letters.close()
-    finally:
-        await parts.close()
 
 
 async def _list(options: argparse.Namespace) -> None:
-    from countersink.commands.letter_words import json_of, line_of  # noqa: PLC0415 (as above)
+    from countersink.commands.dead_letter_text import json_of, line_of  # noqa: PLC0415 (as above)
 
     number, more = 0, False
     async with _desk() as desk:
@@ -184,7 +157,7 @@ def _how_many(number: int, *, more: bool, complete: bool) -> str:
 
 
 async def _show(options: argparse.Namespace) -> None:
-    from countersink.commands.letter_words import json_of, lines_of  # noqa: PLC0415 (as above)
+    from countersink.commands.dead_letter_text import json_of, lines_of  # noqa: PLC0415 (as above)
 
     wanted = _LetterFilter([options.id])
     async with _desk() as desk:
@@ -222,7 +195,7 @@ async def _replay(options: argparse.Namespace) -> None:
 
 
 async def _drop(options: argparse.Namespace) -> None:
-    from countersink.commands.letter_words import dropped  # noqa: PLC0415 (as above)
+    from countersink.commands.dead_letter_text import dropped  # noqa: PLC0415 (as above)
 
     wanted = _LetterFilter(options.ids)
     async with _desk() as desk:
@@ -244,7 +217,7 @@ class _Total:
     letters_left: int = 0
 
     def add(self, outcome: "ReplayOutcome") -> None:
-        from countersink.commands.letter_words import outcome_of  # noqa: PLC0415 (as above)
+        from countersink.commands.dead_letter_text import outcome_of  # noqa: PLC0415 (as above)
 
         self.counted += outcome.counted
         self.already += outcome.already

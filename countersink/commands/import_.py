@@ -1,23 +1,22 @@
 """The command import: adds another application's sharded counters to ours."""
 
 import argparse
-import json
 import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from countersink.commands.output import flush, tell
-from countersink.commands.setup import add, read_settings
+from countersink.commands.output import flush, json_of, tell
+from countersink.commands.setup import add, connected
 from shared.config.settings import receipts_live
 from shared.model.errors import CountersinkError
-from shared.model.foreign_variants import VARIANTS, By, Variant
+from shared.model.import_variants import VARIANTS, By, Variant
 
 if TYPE_CHECKING:
     from countersink.commands.importer import ImportOutcome
     from shared.config.settings import Settings
-    from shared.model.foreign import Source
+    from shared.model.import_source import Source
     from shared.wiring.process import Parts
 
 MOST_LEFT_OUT: Final = 20
@@ -69,22 +68,18 @@ def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
     )
     parser.add_argument("--all", action="store_true", help="show all counters [only those that could not be imported]")
     parser.add_argument("--json", action="store_true", help="print one JSON object per line; the last is the summary")
-    parser.set_defaults(refuse=parser.error)
 
 
 async def _import(options: argparse.Namespace) -> None:
     from shared.wiring.imports import source_of  # noqa: PLC0415 (who asks for help should not wait for it)
-    from shared.wiring.process import connect  # noqa: PLC0415 (as above)
 
     variant = VARIANTS[options.variant]
     check(variant, options.kind, options.names, options.refuse)
-    settings = read_settings()
-    parts = connect(settings)
-    try:
-        async with source_of(settings, variant, options.place, kind=options.kind, names=options.names) as source:
-            await _run(source, parts, settings, options)
-    finally:
-        await parts.close()
+    async with (
+        connected() as (settings, parts),
+        source_of(settings, variant, options.place, kind=options.kind, names=options.names) as source,
+    ):
+        await _run(source, parts, settings, options)
 
 
 def check(variant: Variant, kind: str, names: Sequence[str], refuse: Callable[[str], Any]) -> None:
@@ -141,7 +136,7 @@ class Report:
         if isinstance(one, str):
             self.left_out += 1
             if self.left_out <= MOST_LEFT_OUT:
-                tell(_json({"left_out": one}) if self.json else _plain(one))
+                tell(json_of({"left_out": one}) if self.json else _plain(one))
         else:
             self._count(one)
             if one.flaw or self.all_ or (self.dry and one.added):
@@ -157,7 +152,7 @@ class Report:
 
     def _tell(self, one: "ImportOutcome") -> None:
         if self.json:
-            tell(_json({"name": one.name, "there": one.total, "added": one.added, "why_not": one.flaw or None}))
+            tell(json_of({"name": one.name, "there": one.total, "added": one.added, "why_not": one.flaw or None}))
             return
         self._name = max(self._name, min(len(one.name), _WIDEST))
         what = f"NOT imported: {one.flaw}" if one.flaw else f"{one.added:+}" if one.added else "unchanged"
@@ -174,7 +169,7 @@ class Report:
         unchanged = self.found - self.changed - self.refused
         if self.json:
             counters = {"found": self.found, "added": self.changed, "unchanged": unchanged, "refused": self.refused}
-            tell(_json({"counters": counters, "added": self.added, "left_out": self.left_out, "dry_run": self.dry}))
+            tell(json_of({"counters": counters, "added": self.added, "left_out": self.left_out, "dry_run": self.dry}))
         else:
             would = "would be added to" if self.dry else "added to"
             tell(
@@ -189,7 +184,3 @@ class Report:
 def _plain(text: str) -> str:
     """The text on one line: another application's names may hold anything."""
     return text if text.isprintable() else text.encode("unicode_escape").decode()
-
-
-def _json(value: dict[str, Any]) -> str:
-    return json.dumps(value, ensure_ascii=False)

@@ -21,11 +21,11 @@ from shared.model.errors import (
     StorageFullError,
     TransientError,
 )
-from shared.model.foreign import Foreign, Mark, Source
+from shared.model.import_source import Foreign, Mark, Source
 from shared.model.receipts import key_of_import
-from shared.model.sharding import choose
+from shared.model.sharding import add_to
 from shared.model.times import Millis, StoreMillis
-from shared.model.words import MAX_SUM, Commit, Receipt, ShardAdd, Tally, flaw_of_name
+from shared.model.words import MAX_SUM, Commit, Receipt, Tally, flaw_of_name
 from shared.ports.store import Store
 from shared.runtime.backoff import Backoff, insist, within
 from shared.runtime.clock import Clock
@@ -176,9 +176,9 @@ class Importer:
         adds = []
         for mark in todo:
             known = numbers.get(mark.counter, 0)
-            number = known or self._options.shards
-            shard = choose(number, frozenset(shard for name, shard in full if name == mark.counter), self._pick)
-            adds.append(ShardAdd(mark.counter, shard, mark.total - mark.seen, max(number, shard + 1), known))
+            its = frozenset(shard for name, shard in full if name == mark.counter)
+            delta = mark.total - mark.seen
+            adds.append(add_to(mark.counter, delta, known, new=self._options.shards, full=its, pick=self._pick))
         commit_id = mint()
         (note,) = notes.written([""], commit_id, Tally(), {add.counter: add.delta for add in adds})
         expires = StoreMillis(await self._insist(self._store.now) + self._options.receipts_live)

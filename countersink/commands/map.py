@@ -6,20 +6,20 @@ Commands import what only they need when they run: `--help` stays fast.
 import argparse
 import asyncio
 import contextlib
-import json
 import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from countersink.commands.arguments import seconds, whole
+from countersink.commands.arguments import seconds, sentence, whole
 from countersink.commands.counters import PATIENCE
 from countersink.commands.export_file import STANDARD, check, written
-from countersink.commands.output import tell
+from countersink.commands.output import json_of, tell
 from countersink.commands.progress import Bar, lasting
 from countersink.commands.setup import read_settings
-from shared.config.settings import MOST_SHARDS, Settings, flaw_of_shards, receipts_live
+from shared.config.settings import MOST_SHARDS, flaw_of_shards, receipts_live
+from shared.model import instants
 from shared.model.errors import CountersinkError, SettingsError, TransientError
 from shared.model.jobs import (
     ADD,
@@ -75,7 +75,7 @@ def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
         "map",
         help=help_,
         allow_abbrev=False,
-        description=f"{help_[0].upper()}{help_[1:]}. Each counter that is in the store at the beginning is"
+        description=f"{sentence(help_)} Each counter that is in the store at the beginning is"
         " changed exactly once; one that is created meanwhile may or may not be. If the command is killed, run it again"
         " with the same --job ID: it continues where it stopped. Without --job, each run is a new job, and changes"
         " the counters again. Without --url, this process does the work, with the settings that"
@@ -210,7 +210,9 @@ async def _by_itself(wish: JobRequest, at_once: int | None) -> AsyncIterator[Job
     from shared.runtime.supervise import Stop  # noqa: PLC0415 (as above)
     from shared.wiring.process import connect, tasks_of_process  # noqa: PLC0415 (as above)
 
-    settings = _settings_for(wish)
+    settings = read_settings()
+    if wish.kind == COMPACT and (flaw := flaw_of_shards(wish.number, settings.max_shards)):
+        raise CountersinkError(f"--compact {flaw}")
     parts = connect(settings)
     try:
         await parts.open()
@@ -257,17 +259,9 @@ async def _by_itself(wish: JobRequest, at_once: int | None) -> AsyncIterator[Job
         await parts.close()
 
 
-def _settings_for(wish: JobRequest) -> Settings:
-    """The settings, checked for this job."""
-    settings = read_settings()
-    if wish.kind == COMPACT and (flaw := flaw_of_shards(wish.number, settings.max_shards)):
-        raise CountersinkError(f"--compact {flaw}")
-    return settings
-
-
 def _report(job: "JobStatus", *, as_json: bool) -> None:
     if as_json:
-        tell(json.dumps(_plain(job), ensure_ascii=False))
+        tell(json_of(_plain(job)))
     else:
         took = (job.finished - job.started).total_seconds() if job.finished else 0.0
         tell(
@@ -286,7 +280,7 @@ def _plain(job: "JobStatus") -> dict[str, Any]:
     values = {name: getattr(job, name) for name in job.__slots__}
     for name in ("started", "finished"):
         if values[name] is not None:
-            values[name] = values[name].isoformat(timespec="milliseconds").replace("+00:00", "Z")
+            values[name] = instants.written(values[name])
     for name in NUMBERS.values():
         if values[name] is None:
             del values[name]

@@ -1,8 +1,11 @@
 """Writes to standard output, and copes with a reader that has gone."""
 
 import contextlib
+import json
 import os
 import sys
+from collections.abc import Mapping
+from typing import Any
 
 
 def say(line: str) -> None:
@@ -17,6 +20,11 @@ def say(line: str) -> None:
 def tell(line: str) -> None:
     """Print a result. Raises `BrokenPipeError` if the reader has closed the pipe."""
     print(line)  # noqa: T201 (the result)
+
+
+def json_of(value: Mapping[str, Any]) -> str:
+    """The value on one line."""
+    return json.dumps(value, ensure_ascii=False)
 
 
 def flush() -> None:

@@ -66,8 +66,7 @@ def _up(options: argparse.Namespace) -> None:
             environment[_BROKER] = url_of_folder(options.data)
         except UnicodeEncodeError:
             options.refuse("argument --data: the folder's name is not UTF-8")
-    with _until_told():
-        settings = _prepare(environment)
+    with _until_told(environment) as settings:
         from countersink.process import run  # noqa: PLC0415 (see above)
         from countersink.process.sockets import listen  # noqa: PLC0415
 
@@ -75,8 +74,7 @@ def _up(options: argparse.Namespace) -> None:
 
 
 def _ingest(options: argparse.Namespace) -> None:
-    with _until_told():
-        settings = _prepare(os.environ)
+    with _until_told(os.environ) as settings:
         from countersink.process import run, workers  # noqa: PLC0415 (see above)
         from countersink.process.sockets import inherited, listen  # noqa: PLC0415
 
@@ -94,8 +92,7 @@ def _ingest(options: argparse.Namespace) -> None:
 def _flusher(options: argparse.Namespace) -> None:
     if options.host is not None and options.port is None:
         options.refuse("--host needs --port")
-    with _until_told():
-        settings = _prepare(os.environ)
+    with _until_told(os.environ) as settings:
         from countersink.process import run  # noqa: PLC0415 (see above)
         from countersink.process.sockets import listen  # noqa: PLC0415
 
@@ -104,19 +101,15 @@ def _flusher(options: argparse.Namespace) -> None:
 
 
 @contextlib.contextmanager
-def _until_told() -> Iterator[None]:
-    """Let SIGTERM and Ctrl-C end the process with 0 also before the start and after the drain."""
+def _until_told(environment: Mapping[str, str]) -> Iterator[Settings]:
+    """The settings. SIGTERM and Ctrl-C end the process with 0 also before the start and after the drain."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     with contextlib.suppress(KeyboardInterrupt):
-        yield
+        settings = Settings.read(environment)
+        set_up(settings.log_level)
+        yield settings
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, signal.SIG_IGN)
-
-
-def _prepare(environment: Mapping[str, str]) -> Settings:
-    settings = Settings.read(environment)
-    set_up(settings.log_level)
-    return settings
 
 
 def url_of_folder(folder: str) -> str:

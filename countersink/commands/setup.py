@@ -7,8 +7,10 @@ import argparse
 import asyncio
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final
 
+from countersink.commands.arguments import sentence
 from countersink.commands.output import flush, tell
 from countersink.process.logs import set_up
 from shared.config.findings import FAIL, OK, Finding
@@ -16,7 +18,7 @@ from shared.config.settings import Settings
 from shared.model.errors import CountersinkError, TransientError
 
 if TYPE_CHECKING:
-    from shared.wiring.doctor import Opening
+    from shared.wiring.process import Parts
 
 AT_ONCE: Final = 1_000
 """Receipts that one step of a sweep deletes at most."""
@@ -71,11 +73,9 @@ def add(
     more: str = "",
 ) -> argparse.ArgumentParser:
     """Add a command that uses only the settings."""
-    description = f"{help_[0].upper()}{help_[1:]}. {more} It uses the settings that countersink --help lists.".replace(
-        "  ", " "
-    )
+    description = " ".join(filter(None, (sentence(help_), more, "It uses the settings that countersink --help lists.")))
     parser: argparse.ArgumentParser = commands.add_parser(name, help=help_, description=description, allow_abbrev=False)
-    parser.set_defaults(run=lambda options: asyncio.run(command(options)))  # type: ignore[arg-type]
+    parser.set_defaults(run=lambda options: asyncio.run(command(options)), refuse=parser.error)  # type: ignore[arg-type]
     return parser
 
 
@@ -123,35 +123,25 @@ async def _findings() -> AsyncIterator[Finding]:
         return
     yield Finding(OK, "settings", "can be read")
     for opening in openings:
-        async for finding in _of(opening):
-            yield finding
-
-
-async def _of(opening: "Opening") -> AsyncIterator[Finding]:
-    try:
-        async with opening() as setup:
-            async for finding in setup.findings():
-                yield finding
-    except CountersinkError as error:
-        yield Finding(FAIL, "settings", str(error))
+        try:
+            async with opening() as setup:
+                async for finding in setup.findings():
+                    yield finding
+        except CountersinkError as error:
+            yield Finding(FAIL, "settings", str(error))
 
 
 async def _sweep(_: argparse.Namespace) -> None:
-    from shared.wiring.process import connect  # noqa: PLC0415 (see above)
-
-    settings = read_settings()
-    parts = connect(settings)
     deleted = 0
-    try:
-        now = await parts.store.now()
-        while some := await _patiently(lambda: parts.store.sweep(now, AT_ONCE)):
-            deleted += some
-        while await _patiently(lambda: parts.jobs.sweep(now, AT_ONCE)):
-            pass
-    except CountersinkError as error:
-        raise CountersinkError(f"after {deleted} receipts: {error}") from error
-    finally:
-        await parts.close()
+    async with connected() as (__, parts):
+        try:
+            now = await parts.store.now()
+            while some := await _patiently(lambda: parts.store.sweep(now, AT_ONCE)):
+                deleted += some
+            while await _patiently(lambda: parts.jobs.sweep(now, AT_ONCE)):
+                pass
+        except CountersinkError as error:
+            raise CountersinkError(f"after {deleted} receipts: {error}") from error
     _tell(f"{deleted} expired receipts deleted")
 
 
@@ -159,6 +149,19 @@ async def _patiently(step: Callable[[], Awaitable[int]]) -> int:
     from shared.runtime.backoff import Backoff, insist, tries  # noqa: PLC0415 (see above)
 
     return await insist(step, TransientError, tries(TRIES), Backoff())
+
+
+@asynccontextmanager
+async def connected() -> "AsyncIterator[tuple[Settings, Parts]]":
+    """The settings from the environment, and the parts that they name, which are closed at the end."""
+    from shared.wiring.process import connect  # noqa: PLC0415 (see above)
+
+    settings = read_settings()
+    parts = connect(settings)
+    try:
+        yield settings, parts
+    finally:
+        await parts.close()
 
 
 def read_settings() -> Settings:

@@ -92,7 +92,7 @@ async def up(settings: Settings, sock: socket.socket, say: Say) -> None:
 async def ready(parts: Parts, *, flushes: bool) -> None:
     """Refuse to start on a set-up that can't work or would lose counts. A service that is away is waited for."""
     try:
-        obstacles = await parts.obstacles(flushes=flushes)
+        obstacles = await parts.obstacles(flushes)
     except TransientError as error:
         _log.warning("a service is away; this process starts anyway and keeps trying: %s", error)
         return
@@ -109,7 +109,7 @@ def _ingest(parts: Parts, settings: Settings) -> Ingest:
             parts.publisher,
             queue.publisher,
             queue.subscription,
-            queue.clock,
+            parts.clock,
             settings.spool_age,
             keeps=queue.keeps,
             oldest=partial(_oldest, parts, settings),

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from flusher.dead_letters.opened import OpenedLetter
+from flusher.dead_letters.open_letter import OpenedLetter
 from flusher.flush.commit_loop import Flush
 from flusher.flush.tools import Tools
 from flusher.flush.window import TOO_OLD, Window
@@ -52,7 +52,7 @@ class Replay:
         """
         keys = [*dict.fromkeys(key for one in opened for key in one.receipt_keys())]
         receipts = await self._tools.store.receipts(keys)
-        now, promises = await self._tools.store.now(), await self._tools.lives.promises()
+        now, promises = await self._tools.store.now(), await self._tools.promise_keeper.promises()
         window = Window(revives=True)
         outcomes = []
         for one in opened:

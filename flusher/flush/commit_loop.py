@@ -8,8 +8,7 @@ from typing import Final
 
 from flusher.flush.tools import Tools
 from flusher.flush.window import TOO_OLD, Held, Plan, Window
-from shared.model import bodies, notes
-from shared.model.bounds import Bounds
+from shared.model import dead_receipt_bodies, notes
 from shared.model.envelope import Envelope
 from shared.model.errors import (
     BROKEN,
@@ -24,7 +23,7 @@ from shared.model.errors import (
     said_of_bug,
 )
 from shared.model.times import BEGINNING, NEVER, Instant, StoreMillis
-from shared.model.words import APPLIED, DEAD, Commit, Receipt, Receipts, Tally
+from shared.model.words import APPLIED, DEAD, Bounds, Commit, Receipt, Receipts, Tally
 from shared.ports.broker import DeadLetters
 from shared.runtime import metrics
 
@@ -88,8 +87,8 @@ class Flush:
     async def _step(self) -> None:
         """Give up what came too late, then commit as much as fits of what is left."""
         self._now = max(self._now, await self._tools.store.now())
-        await self._tools.lives.renew()
-        self.window.judge((await self._tools.lives.promises()).until)
+        await self._tools.promise_keeper.renew()
+        self.window.judge((await self._tools.promise_keeper.promises()).until)
         for held, envelope, why in self.window.late(self._now):  # each becomes known when it is given up
             until = None if why == TOO_OLD else held.until
             message = [held.delivery.message_id] if held.delivery.token else []
@@ -160,7 +159,7 @@ class Flush:
     def _expires(self, *, of_client: bool) -> StoreMillis:
         """When a receipt made now expires: by the store's clock or the broker's, whichever is later."""
         made = self._now if self._tools.together else StoreMillis(max(self._now, self.window.newest))
-        return self._tools.lives.expires(made, of_client=of_client)
+        return self._tools.promise_keeper.expires(made, of_client=of_client)
 
     def _bounds(self, until: StoreMillis | None, messages: Sequence[str]) -> Bounds:
         return Bounds(until, tuple(messages) if self._tools.together else ())
@@ -224,7 +223,7 @@ class Flush:
         dead = Receipt(envelope.key, self._expires(of_client=envelope.retried), DEAD)
         if (held := self.window.holder(envelope, self._now)) is None:
             return dead
-        return bodies.with_body(dead, envelope, why, held.delivery.published, held.until or NEVER)
+        return dead_receipt_bodies.with_body(dead, envelope, why, held.delivery.published, held.until or NEVER)
 
     async def _settle(self) -> None:
         dead = [held for held in self.window.settled()[1] if await self._still_dead(held)]

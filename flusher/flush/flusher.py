@@ -6,23 +6,23 @@ Each `…_once` is a step that the tests take one by one; `run` takes them for e
 import asyncio
 import contextlib
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Final
 
 from flusher.cleanup.deleted_counters import CounterRemover
 from flusher.flush.commit_loop import MOST_BUGS, Flush
-from flusher.flush.fleet_watch import BacklogWitness
+from flusher.flush.flusher_record import BacklogWitness
 from flusher.flush.newer_versions import NewerMessages
 from flusher.flush.policy import FlushPolicy
 from flusher.flush.tools import Tools
 from flusher.flush.window import Window
 from flusher.shards.cool_down import CounterCooler
-from flusher.shards.grow import CounterGrower
+from flusher.shards.raise_shards import CounterGrower
 from shared.model.errors import BROKEN, NewerError, TransientError, UnreadableError, said_of_bug
 from shared.model.times import BrokerMillis
 from shared.model.words import Delivery
 from shared.runtime import metrics
-from shared.runtime.supervise import Stop, forever
+from shared.runtime.supervise import Stop, all_of, forever
 from shared.wire.codec import decode
 
 _log = logging.getLogger(__name__)
@@ -65,7 +65,8 @@ class Flusher:
         self._lease = lease
         self._ages = ages
         """Whether receipts expire by the clock alone, so that old envelopes can't be judged."""
-        self._removal = CounterRemover(tools.store, tools.clock) if removes else None
+        self.removal = CounterRemover(tools.store, tools.clock) if removes else None
+        """Removes leftovers of deleted counters."""
         self._growing = CounterGrower(tools.growth, tools.store, tools.book, tools.clock) if tools.growth else None
         self._cooling = cooling
         self._witness = witness
@@ -90,10 +91,7 @@ class Flusher:
         unreadable = [(d, why) for d in deliveries if (why := self._take(d)) is not None]
         metrics.PULLED.inc(len(deliveries))
         await self._newer.put_off()
-        ends = await asyncio.gather(*(self._bury(*one) for one in unreadable), return_exceptions=True)
-        for end in ends:
-            if end is not None:
-                raise end
+        await all_of(self._bury(*one) for one in unreadable)
         return len(deliveries)
 
     def _see_oldest(self, pulled: Sequence[Delivery]) -> BrokerMillis | None:
@@ -157,21 +155,6 @@ class Flusher:
         while await store.sweep(await store.now(), MOST_SWEPT):  # noqa: ASYNC110 (it is work, no waiting)
             await asyncio.sleep(LOOK)
 
-    async def remove_once(self) -> None:
-        """Remove leftovers of deleted counters."""
-        if self._removal is not None:
-            await self._removal.remove_once()
-
-    async def grow_once(self) -> None:
-        """Add shards to counters that are written more often than their shards can take."""
-        if self._growing is not None:
-            await self._growing.grow_once()
-
-    async def cool_once(self) -> None:
-        """Reduce the shards of counters that are not written any more."""
-        if self._cooling is not None:
-            await self._cooling.cool_once()
-
     async def tend_once(self) -> None:
         """Report to the fleet what this flusher sees."""
         if self._witness is not None and not await self._witness.tend():
@@ -204,17 +187,7 @@ class Flusher:
             await self.tend_once()
         async with asyncio.TaskGroup() as tasks:
             puller = tasks.create_task(self._pull(stop), name="pull")
-            others = [
-                tasks.create_task(forever(step, interval), name=name)
-                for name, step, interval in (
-                    ("extend leases", self.extend_once, self._lease / 3),
-                    ("sweep", self.sweep_once, SWEEP_INTERVAL),
-                    ("remove", self.remove_once, REMOVAL_INTERVAL),
-                    ("grow", self.grow_once, GROWTH_INTERVAL),
-                    ("cool", self.cool_once, COOLING_INTERVAL),
-                    ("tend", self.tend_once, TEND_INTERVAL),
-                )
-            ]
+            others = [tasks.create_task(forever(step, interval), name=name) for name, step, interval in self._steps()]
             flusher = tasks.create_task(self._flush(), name="flush")
             await stop.wait()
             self._draining = True
@@ -226,6 +199,18 @@ class Flusher:
                 task.cancel()
         await self.give_back()
         await self.leave()
+
+    def _steps(self) -> Iterator[tuple[str, Callable[[], Awaitable[object]], float]]:
+        """The background work: what it is called, a step of it, and the seconds between two steps."""
+        yield "extend leases", self.extend_once, self._lease / 3
+        yield "sweep", self.sweep_once, SWEEP_INTERVAL
+        yield "tend", self.tend_once, TEND_INTERVAL
+        if self.removal is not None:
+            yield "remove", self.removal.remove_once, REMOVAL_INTERVAL
+        if self._growing is not None:
+            yield "grow", self._growing.grow_once, GROWTH_INTERVAL
+        if self._cooling is not None:
+            yield "cool", self._cooling.cool_once, COOLING_INTERVAL
 
     async def _pull(self, stop: Stop) -> None:
         backoff = self._tools.backoff()

@@ -3,9 +3,9 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from flusher.flush.receipt_lives import ReceiptLives
-from flusher.shards.growth import Growth
+from flusher.flush.promise_keeper import PromiseKeeper
 from flusher.shards.shard_choice import ShardBook
+from flusher.shards.shards_needed import Growth
 from shared.ports.broker import Subscription
 from shared.ports.overlay import Overlay
 from shared.ports.store import Store
@@ -22,7 +22,7 @@ class Tools:
     overlay: Overlay
     book: ShardBook
     clock: Clock
-    lives: ReceiptLives
+    promise_keeper: PromiseKeeper
     backoff: Callable[[], Backoff]
     together: bool = False
     """Whether broker and store are one file. The file shows which messages are settled, so no message is too old."""

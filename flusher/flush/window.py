@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from shared.model import bodies, notes
+from shared.model import dead_receipt_bodies, notes
 from shared.model.envelope import Envelope
 from shared.model.times import BrokerMillis, StoreMillis
 from shared.model.words import APPLIED, DEAD, DROPPED, SHARD_FULL, Delivery, Receipt, Tally
@@ -231,7 +231,7 @@ class Window:
             if receipt.state == DEAD and self._revives:
                 self.dead[key] = note.tally.dead
                 if receipt.body:
-                    self.bodies[key] = bodies.read(receipt).envelope
+                    self.bodies[key] = dead_receipt_bodies.read(receipt).envelope
             else:
                 self.dead.pop(key, None)
                 self.known[key] = receipt.state

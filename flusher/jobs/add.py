@@ -6,13 +6,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Final
 
-from flusher.jobs.action import PageOutcome, existing
+from flusher.jobs.visit import PageOutcome, existing
 from shared.model import notes
-from shared.model.bounds import Bounds
 from shared.model.errors import AlreadyAppliedError, RefusedError, ShardFullError, ShrunkError, TransientError
 from shared.model.jobs import Job
-from shared.model.sharding import choose
-from shared.model.words import Commit, Receipt, ShardAdd, Tally
+from shared.model.sharding import add_to
+from shared.model.words import Bounds, Commit, Receipt, Tally
 from shared.ports.store import Store
 
 IN_COMMIT: Final = 200
@@ -66,15 +65,14 @@ class Adding:
         return {name: shards for name, shards in left.items() if keys[name] not in found}
 
     def _commit(self, job: Job, left: Shards, full: Mapping[str, frozenset[int]]) -> Commit:
-        adds = [self._to_shard(name, shards, job.number, full) for name, shards in left.items()]
+        adds = [
+            add_to(name, job.number, shards, new=1, full=full.get(name, frozenset()), pick=self._pick)
+            for name, shards in left.items()
+        ]
         expires = job.receipts_expire()
         said = notes.written(("",) * len(left), secrets.token_hex(6), Tally(), dict.fromkeys(left, job.number))
         receipts = [Receipt(job.receipt_of(name), expires, note=note) for name, note in zip(left, said, strict=True)]
         return Commit(tuple(receipts), tuple(adds), bounds=Bounds(job.until()))
-
-    def _to_shard(self, name: str, shards: int, delta: int, full: Mapping[str, frozenset[int]]) -> ShardAdd:
-        shard = choose(shards, full.get(name, frozenset()), self._pick)
-        return ShardAdd(name, shard, delta, max(shards, shard + 1), shards)
 
 
 def _divided(there: Shards, size: int) -> Iterator[Shards]:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from math import inf
 
-from flusher.jobs.action import PageOutcome, existing, one_by_one
+from flusher.jobs.visit import PageOutcome, existing, one_by_one
 from shared.counters.compaction import PATIENCE, Compactor, Stamp
 from shared.model.errors import ContendedError, CrowdedError, RefusedError
 from shared.model.jobs import Job

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import orjson
 
-from flusher.jobs.action import PageOutcome
+from flusher.jobs.visit import PageOutcome
 from shared.counters.reader import Reader
 from shared.model.errors import InexactError
 from shared.model.jobs import Job

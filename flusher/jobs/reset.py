@@ -2,13 +2,13 @@
 
 from collections.abc import Sequence
 
-from flusher.jobs.action import PageOutcome, one_by_one
+from flusher.jobs.visit import PageOutcome, one_by_one
 from shared.counters.setter import ChangeRequest, Setter
 from shared.model.errors import RefusedError
 from shared.model.jobs import Job
 
 
-class Setting:
+class Resetting:
     """Sets counters to 0. A visit that finds the receipt changes nothing: increments since then are kept."""
 
     def __init__(self, setter: Setter) -> None:

@@ -35,15 +35,13 @@ class Runner:
         at_once: int,
         lease: float,
         backoff: Callable[[], Backoff] = Backoff,
-        patience: Callable[[], Backoff] = lambda: Backoff(most=LONGEST_PAUSE),
     ) -> None:
-        """`backoff`: the pauses between attempts at a task; `patience`: those between attempts to pull."""
+        """`backoff`: the pauses between attempts at a task."""
         self._tasks = tasks
         self._worker = worker
         self._at_once = at_once
         self._lease = lease
         self._backoff = backoff
-        self._patience = patience
         self._working: dict[asyncio.Task[None], Lease] = {}
         self._pulling = False
 
@@ -69,7 +67,7 @@ class Runner:
             await self._tasks.extend([lease.token for lease in self._working.values()])
 
     async def _pull(self, stop: Stop, group: asyncio.TaskGroup) -> None:
-        patience = self._patience()
+        patience = Backoff(most=LONGEST_PAUSE)
         while not stop.is_set():
             if len(self._working) >= self._at_once:
                 await asyncio.wait([*self._working], return_when=asyncio.FIRST_COMPLETED)

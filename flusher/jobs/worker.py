@@ -8,7 +8,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from flusher.jobs.action import PageOutcome, Visit
+from flusher.jobs.visit import PageOutcome, Visit
 from shared.model.errors import (
     BROKEN,
     LateError,

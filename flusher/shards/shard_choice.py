@@ -5,7 +5,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
-from shared.model.sharding import choose
+from shared.model.sharding import add_to
 from shared.model.words import ShardAdd
 from shared.ports.shards import ShardNumbers
 from shared.runtime.clock import Clock
@@ -65,9 +65,8 @@ class ShardBook:
             self._full.pop(name, None)
 
     def _add(self, name: str, delta: int) -> ShardAdd:
-        num_shards = self._numbers[name][0] or self._new_counter
-        index = choose(num_shards, self._full.get(name, frozenset()), self._pick)
-        return ShardAdd(name, index, delta, max(num_shards, index + 1), num_shards)
+        number = self._numbers[name][0] or self._new_counter
+        return add_to(name, delta, number, new=number, full=self._full.get(name, frozenset()), pick=self._pick)
 
     def _note(self, name: str, number: int, now: float) -> None:
         self._numbers[name] = (number, now + FRESH)

@@ -60,7 +60,7 @@ class Bodies:
         limit = self._limit if most is None else min(most, self._limit)
         with self._share(request) as share:
             body = await self._arrived(request, share, limit)
-            coding = coding_of(request)
+            coding = request.headers.get("Content-Encoding", "identity").strip().lower()
             if len(body) <= small and (unpacked := _small(body, coding, limit, small)) is not None:
                 return parse(unpacked), len(unpacked)
             share.grow_to(len(body))
@@ -152,10 +152,6 @@ class _Share:
         if size > self.bytes:
             self._bodies.admit(self.tenant, size - self.bytes, size)
             self.bytes = size
-
-
-def coding_of(request: web.BaseRequest) -> str:
-    return request.headers.get("Content-Encoding", "identity").strip().lower()
 
 
 def _parsed(body: bytes, coding: str, limit: int, parse: Callable[[bytes], T]) -> tuple[T, int]:

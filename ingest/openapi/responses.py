@@ -2,16 +2,16 @@
 
 from typing import Any, Final
 
-from ingest.openapi.schemas import ref
+from ingest.openapi.schemas import TEXT, Schema, ref
 
-_PROBLEM: Final = {"application/problem+json": {"schema": ref("Problem")}}
 _RETRY: Final = {
     "Retry-After": {"required": True, "schema": {"type": "integer", "minimum": 1}, "description": "Seconds."}
 }
 
 
-def _problem(description: str, headers: dict[str, Any] | None = None) -> dict[str, Any]:
-    return {"description": description, **({"headers": headers} if headers else {}), "content": _PROBLEM}
+def _response(description: str, media_type: str, schema: Schema, headers: dict[str, Any] | None) -> dict[str, Any]:
+    content = {media_type: {"schema": schema}}
+    return {"description": description, **({"headers": headers} if headers else {}), "content": content}
 
 
 _WORDS: Final = {
@@ -33,14 +33,17 @@ _WORDS: Final = {
     "507": "The disk is full. Try again after `Retry-After`.",
 }
 _HEADERS: Final[dict[str, dict[str, Any]]] = {
-    "405": {"Allow": {"required": True, "schema": {"type": "string"}}},
-    "415": {"Accept-Encoding": {"required": True, "schema": {"type": "string"}}},
+    "405": {"Allow": {"required": True, "schema": TEXT}},
+    "415": {"Accept-Encoding": {"required": True, "schema": TEXT}},
     "429": _RETRY,
     "503": _RETRY,
     "507": _RETRY,
 }
 
-RESPONSES: Final = {f"E{status}": _problem(words, _HEADERS.get(status)) for status, words in _WORDS.items()}
+RESPONSES: Final = {
+    f"E{status}": _response(words, "application/problem+json", ref("Problem"), _HEADERS.get(status))
+    for status, words in _WORDS.items()
+}
 
 
 def failures(*statuses: int) -> dict[str, Any]:
@@ -48,5 +51,6 @@ def failures(*statuses: int) -> dict[str, Any]:
     return {str(status): {"$ref": f"#/components/responses/E{status}"} for status in (*statuses, 405, 414)}
 
 
-def answer(description: str, schema: str, media_type: str = "application/json") -> dict[str, Any]:
-    return {"description": description, "content": {media_type: {"schema": ref(schema)}}}
+def answer(status: int, schema: str, description: str, headers: dict[str, Any] | None = None) -> dict[str, Any]:
+    """A good answer, under its status."""
+    return {str(status): _response(description, "application/json", ref(schema), headers)}

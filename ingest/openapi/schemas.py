@@ -25,35 +25,38 @@ def _object(properties: Schema, *, optional: tuple[str, ...] = (), **more: Any) 
     }
 
 
+def _list(items: Schema) -> Schema:
+    return {"type": "array", "items": items}
+
+
+def _or_null(schema: Schema) -> Schema:
+    return {"anyOf": [schema, {"type": "null"}]}
+
+
+def _is(schema: Schema, description: str, **more: Any) -> Schema:
+    return {**schema, **more, "description": description}
+
+
 WHOLE: Final[Schema] = {"type": "integer"}
+VALUE: Final[Schema] = {"type": "integer", "minimum": -MAX_DELTA, "maximum": MAX_DELTA}
 TEXT: Final[Schema] = {"type": "string"}
+TEXT_OR_NULL: Final[Schema] = {"type": ["string", "null"]}
+BOOLEAN: Final[Schema] = {"type": "boolean"}
 COUNT: Final[Schema] = {"type": "integer", "minimum": 0}
 INSTANT: Final[Schema] = {"type": "string", "pattern": r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$"}
 SHARDS: Final[Schema] = {"type": "integer", "minimum": 1}
-PREFIX: Final[Schema] = {
-    "type": "string",
-    "maxLength": MAX_NAME_BYTES,
-    "description": "What the names of the counters begin with. Empty for all counters.",
-}
-NEW_ID: Final[Schema] = {
-    "anyOf": [ref("JobId"), {"type": "null"}],
-    "description": "The id of the job. If it is missing, the service makes one.",
-}
-RECEIPT: Final[Schema] = {
-    "type": "string",
-    "minLength": 1,
-    "description": "GET /v1/receipts/{receipt} shows the state of the increments.",
-}
+PREFIX: Final = _is(
+    TEXT, "What the names of the counters begin with. Empty for all counters.", maxLength=MAX_NAME_BYTES
+)
+NEW_ID: Final = _is(_or_null(ref("JobId")), "The id of the job. If it is missing, the service makes one.")
+RECEIPT: Final = _is(TEXT, "GET /v1/receipts/{receipt} shows the state of the increments.", minLength=1)
 ASKED: Final[Schema] = {
     "type": "string",
     "minLength": 1,
     # ASCII: the ids of one or more envelopes with dots between them.
     "pattern": r"^[\u0000-\u002d\u002f-\u007f]+(\.[\u0000-\u002d\u002f-\u007f]+)*$",
 }
-DURABLE: Final[Schema] = {
-    "const": False,
-    "description": "Only with ack=none: the increments are not durable yet, and may be lost.",
-}
+DURABLE: Final = _is({"const": False}, "Only with ack=none: the increments are not durable yet, and may be lost.")
 
 SCHEMAS: Final[Schema] = {
     "Name": {
@@ -66,29 +69,25 @@ SCHEMAS: Final[Schema] = {
         "description": f"1 to {MAX_NAME_BYTES} bytes of UTF-8.",
         "examples": ["page:/home"],
     },
-    "Id": {
-        "type": "string",
-        "minLength": 1,
-        "maxLength": MAX_ID_BYTES,
-        "description": f"1 to {MAX_ID_BYTES} bytes of UTF-8. It counts once per counter, for at least 8 days.",
-    },
-    "Delta": {"type": "integer", "minimum": -MAX_DELTA, "maximum": MAX_DELTA, "default": 1},
+    "Id": _is(
+        TEXT,
+        f"1 to {MAX_ID_BYTES} bytes of UTF-8. It counts once per counter, for at least 8 days.",
+        minLength=1,
+        maxLength=MAX_ID_BYTES,
+    ),
+    "Delta": {**VALUE, "default": 1},
     "Single": _object(
-        {"delta": ref("Delta"), "id": {"anyOf": [ref("Id"), {"type": "null"}]}},
+        {"delta": ref("Delta"), "id": _or_null(ref("Id"))},
         optional=("delta", "id"),
         examples=[{"delta": 2, "id": "order-17"}],
     ),
     "Item": _object(
-        {"counter": ref("Name"), "delta": ref("Delta"), "id": {"anyOf": [ref("Id"), {"type": "null"}]}},
+        {"counter": ref("Name"), "delta": ref("Delta"), "id": _or_null(ref("Id"))},
         optional=("delta", "id"),
     ),
-    "Items": {
-        "type": "array",
-        "items": ref("Item"),
-        "minItems": 1,
-        "maxItems": MAX_ITEMS,
-        "description": "Invalid items are rejected; the valid ones count.",
-    },
+    "Items": _is(
+        _list(ref("Item")), "Invalid items are rejected; the valid ones count.", minItems=1, maxItems=MAX_ITEMS
+    ),
     "Map": _object(
         {
             "counters": {
@@ -101,22 +100,22 @@ SCHEMAS: Final[Schema] = {
         },
         description="The delta of each counter. Invalid entries are rejected; the valid ones count.",
     ),
-    "Batch": {
-        "anyOf": [ref("Items"), ref("Map"), ref("Item")],
-        "description": f"With an Idempotency-Key, the items without an id may name at most {MAX_ENTRIES} counters.",
-    },
+    "Batch": _is(
+        {"anyOf": [ref("Items"), ref("Map"), ref("Item")]},
+        f"With an Idempotency-Key, the items without an id may name at most {MAX_ENTRIES} counters.",
+    ),
     "Accepted": _object({"accepted": {"const": 1}, "receipt": RECEIPT, "durable": DURABLE}, optional=("durable",)),
     "Applied": _object({"accepted": {"const": 1}, "receipt": RECEIPT, "value": WHOLE}),
     "Rejected": {
         "oneOf": [
-            _object({"index": {"type": "integer", "minimum": 0}, "reason": TEXT}),
+            _object({"index": COUNT, "reason": TEXT}),
             _object({"counter": TEXT, "reason": TEXT}, description="For a map, whose entries have no index."),
         ]
     },
     "BatchAccepted": _object(
         {
             "accepted": {"type": "integer", "minimum": 1},
-            "rejected": {"type": "array", "items": ref("Rejected")},
+            "rejected": _list(ref("Rejected")),
             "receipt": RECEIPT,
             "durable": DURABLE,
         },
@@ -125,42 +124,38 @@ SCHEMAS: Final[Schema] = {
     "Counter": _object(
         {
             "name": ref("Name"),
-            "value": {"type": "integer", "description": "applied + pending"},
-            "applied": {"type": "integer", "description": "The part that is in the store at the instant as_of."},
-            "pending": {"type": "integer", "description": "The part that is accepted but not applied yet."},
-            "exact": {"type": "boolean"},
+            "value": _is(WHOLE, "applied + pending"),
+            "applied": _is(WHOLE, "The part that is in the store at the instant as_of."),
+            "pending": _is(WHOLE, "The part that is accepted but not applied yet."),
+            "exact": BOOLEAN,
             "as_of": INSTANT,
-            "shards": {"type": "integer", "minimum": 0},
-            "exists": {"type": "boolean"},
+            "shards": COUNT,
+            "exists": BOOLEAN,
         }
     ),
     "Counters": _object(
         {
-            "counters": {"type": "array", "items": ref("Counter")},
-            "next_page_token": {
-                "type": ["string", "null"],
-                "description": "null on the last page. A page may hold fewer counters than `limit`, or none, since"
-                " deleted counters are left out.",
-            },
+            "counters": _list(ref("Counter")),
+            "next_page_token": _is(
+                TEXT_OR_NULL,
+                "null on the last page. A page may hold fewer counters than `limit`, or none, since deleted counters"
+                " are left out.",
+            ),
         }
     ),
-    "SetValue": _object({"value": {"type": "integer", "minimum": -MAX_DELTA, "maximum": MAX_DELTA}}),
+    "SetValue": _object({"value": VALUE}),
     "Nothing": _object({}, description="The body may also be missing."),
     "Changed": _object(
         {
             "name": ref("Name"),
-            "before": {"type": "integer", "description": "The value before, with all increments accepted until then."},
-            "after": {"type": "integer", "description": "The value after. Later increments are added to it."},
+            "before": _is(WHOLE, "The value before, with all increments accepted until then."),
+            "after": _is(WHOLE, "The value after. Later increments are added to it."),
         }
     ),
     "SetShards": _object(
         {
             "shards": SHARDS,
-            "compact": {
-                "type": "boolean",
-                "default": False,
-                "description": "Whether the number of shards may be lowered.",
-            },
+            "compact": _is(BOOLEAN, "Whether the number of shards may be lowered.", default=False),
         },
         optional=("compact",),
     ),
@@ -185,26 +180,17 @@ SCHEMAS: Final[Schema] = {
             "delta": ref("Delta"),
             "shards": SHARDS,
             "state": {"enum": [RUNNING, DONE, FAILED]},
-            "visited": {**COUNT, "description": "Counters that were visited."},
+            "visited": _is(COUNT, "Counters that were visited."),
             "changed": COUNT,
-            "failed": {**COUNT, "description": "Counters that the store refused to change."},
-            "examples": {
-                "type": "array",
-                "items": _object({"counter": TEXT, "reason": TEXT}),
-                "description": "Some of the counters that failed.",
-            },
-            "tasks": {**COUNT, "description": "Pages that were visited."},
-            "open": {**COUNT, "description": "Pages that are known and not visited yet."},
-            "depth": {**COUNT, "description": "The most pages that had to be visited one after another."},
-            "share": {
-                "type": "number",
-                "minimum": 0,
-                "maximum": 1,
-                "description": "Roughly how much of the job is done.",
-            },
+            "failed": _is(COUNT, "Counters that the store refused to change."),
+            "examples": _is(_list(_object({"counter": TEXT, "reason": TEXT})), "Some of the counters that failed."),
+            "tasks": _is(COUNT, "Pages that were visited."),
+            "open": _is(COUNT, "Pages that are known and not visited yet."),
+            "depth": _is(COUNT, "The most pages that had to be visited one after another."),
+            "share": _is({"type": "number"}, "Roughly how much of the job is done.", minimum=0, maximum=1),
             "started": INSTANT,
-            "finished": {"anyOf": [INSTANT, {"type": "null"}]},
-            "reason": {"type": ["string", "null"], "description": "Why the job failed."},
+            "finished": _or_null(INSTANT),
+            "reason": _is(TEXT_OR_NULL, "Why the job failed."),
         },
         optional=("delta", "shards"),
     ),
@@ -214,8 +200,8 @@ SCHEMAS: Final[Schema] = {
             "type": {"const": "about:blank"},
             "title": TEXT,
             "status": {"type": "integer", "minimum": 400, "maximum": 599},
-            "detail": {"type": "string", "description": "What is wrong and what to do."},
-            "field": {"type": "string", "description": "The field, parameter or header that is wrong."},
+            "detail": _is(TEXT, "What is wrong and what to do."),
+            "field": _is(TEXT, "The field, parameter or header that is wrong."),
         },
         optional=("field",),
     ),

@@ -4,6 +4,7 @@ A flow is a tenant or a counter. It may hold as much as then is still free: half
 two flows take all they can get. A flow that holds nothing gets in as long as there is room.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
@@ -39,8 +40,8 @@ class Admission:
         self._capacity = capacity
         self._drafts = drafts
         self._drain = Drain(max(capacity / _MEMORY, 1.0))
-        self._tenants: dict[str, int] = {}
-        self._counters: dict[str, int] = {}
+        self._tenants: Counter[str] = Counter()
+        self._counters: Counter[str] = Counter()
         self.held = 0
         """The weight of everything that has entered and not left."""
         self.easy = capacity // 2
@@ -53,8 +54,8 @@ class Admission:
         if self.held + weight > self.easy:
             self._count(now)
             self._judge(tenant, weight, counts, now)
-            _add(self._tenants, {tenant: weight})
-            _add(self._counters, counts)
+            self._tenants[tenant] += weight
+            self._counters.update(counts)
         self.held += weight
 
     def check(self, tenant: str, weight: int, now: float) -> None:
@@ -77,11 +78,7 @@ class Admission:
             self._drain.left(gone, now, last=over)
             if over:
                 self.easy = self._capacity // 2
-                self._tenants, self._counters = {}, {}
-
-    def holders(self) -> tuple[Mapping[str, int], Mapping[str, int]]:
-        """What each tenant and each counter holds; empty while flows are not counted."""
-        return self._tenants, self._counters
+                self._tenants, self._counters = Counter(), Counter()
 
     def _count(self, now: float) -> None:
         if self.easy < 0:
@@ -89,8 +86,8 @@ class Admission:
         self.easy = -1
         self._drain.begins(now)
         for draft in self._drafts():
-            _add(self._tenants, draft.senders)
-            _add(self._counters, draft.by_counter())
+            self._tenants.update(draft.senders)
+            self._counters.update(draft.by_counter())
 
     def _judge(self, tenant: str, weight: int, counts: Mapping[str, int], now: float) -> None:
         if not self.held:
@@ -101,7 +98,7 @@ class Admission:
                 f"{self.held} increments wait to be published, {_SETTING} allows {self._capacity}",
                 self._drain.seconds(-free, now),
             )
-        held = self._tenants.get(tenant, 0)
+        held = self._tenants[tenant]
         if held + weight > free and (held or (weight > free + 1 and free < self._capacity // _KEPT)):
             raise ShareError(
                 f"{held} increments of this client ({tenant}) wait to be published, and {weight} more would be beyond"
@@ -110,7 +107,7 @@ class Admission:
                 self._drain.seconds(held + weight - free, now),
             )
         for counter, count in counts.items():
-            held = self._counters.get(counter, 0)
+            held = self._counters[counter]
             if held and held + count > free:
                 raise ShareError(
                     f"{held} increments of the counter {counter!r} wait to be published, and {count} more would be"
@@ -120,15 +117,8 @@ class Admission:
                 )
 
 
-def _add(flows: dict[str, int], counts: Mapping[str, int]) -> None:
-    for flow, count in counts.items():
-        flows[flow] = flows.get(flow, 0) + count
-
-
-def _take(flows: dict[str, int], counts: Mapping[str, int]) -> None:
-    for flow, count in counts.items():
-        left = flows[flow] - count
-        if left:
-            flows[flow] = left
-        else:
+def _take(flows: Counter[str], counts: Mapping[str, int]) -> None:
+    flows.subtract(counts)
+    for flow in counts:
+        if not flows[flow]:
             del flows[flow]

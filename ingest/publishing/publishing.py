@@ -32,6 +32,8 @@ _log = logging.getLogger(__name__)
 
 MOST_MESSAGES: Final = 100
 """Envelopes in one publish."""
+SIDE_BY_SIDE: Final = 4
+"""Publishes under way at most."""
 LONGEST_PUBLISH: Final = 1_800.0
 """Seconds in which a publish may be repeated, or go to the spool. An earlier try may have been taken, and its receipts
 do not live for ever. What goes to the spool is as old as this when it is dated: ages have an hour to spare.
@@ -51,7 +53,6 @@ class Publishing:
         *,
         pace: Pace,
         max_waiting: int,
-        side_by_side: int = 4,
         mint: Callable[[], str] = mint,
     ) -> None:
         self._publisher = publisher
@@ -59,7 +60,6 @@ class Publishing:
         self._clock = clock
         self.awake = Awake(clock)
         self._pace = pace
-        self._side_by_side = side_by_side
         self._coalescer = Coalescer(mint)
         self.admission = Admission(max_waiting, self._drafts)
         self._waiters: dict[str, list[asyncio.Future[None]]] = {}
@@ -147,7 +147,7 @@ class Publishing:
 
     def _schedule(self) -> None:
         self._pace.arrived()
-        if self._wake is None and len(self._flights) < self._side_by_side:
+        if self._wake is None and len(self._flights) < SIDE_BY_SIDE:
             self._wait(self._pace.delay(self._loop.time(), busy=bool(self._flights)))
 
     def _wait(self, delay: float) -> None:
@@ -156,7 +156,7 @@ class Publishing:
 
     def _look(self) -> None:
         self._wake = None
-        if len(self._flights) < self._side_by_side:
+        if len(self._flights) < SIDE_BY_SIDE:
             delay = self._pace.look(self._loop.time())
             if delay:
                 self._wait(delay)

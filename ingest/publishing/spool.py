@@ -38,8 +38,6 @@ TOO_OLD: Final = (
     "it waited in the spool for so long that receipts may be gone: if it was published before, it would count twice;"
     " set COUNTERSINK_SPOOL_AGE for flushers as for ingests"
 )
-LEASE: Final = 30.0
-"""Seconds for which rows that one process forwards are kept from other processes on the file."""
 
 
 class Spool:

@@ -1,6 +1,5 @@
 """The routes that read counters, lists of counters and receipts."""
 
-from datetime import UTC, datetime
 from typing import Final
 
 import orjson
@@ -11,6 +10,7 @@ from ingest.http.requests import Query, page_token, page_token_of, unescape
 from ingest.http.responses import Answer
 from ingest.routes.receipt_status import Tracking
 from shared.counters.reader import LONGEST_AGE, MOST_BASES, Reader
+from shared.model.instants import written_at
 from shared.model.jobs import flaw_of_prefix
 from shared.model.words import MAX_ID_BYTES, Reading, flaw_of_name
 from shared.ports.overlay import Overlay
@@ -102,14 +102,13 @@ class ReadRoutes:
 
 def render(reading: Reading) -> bytes:
     """The JSON of a counter. It is not made by orjson, which refuses integers beyond 64 bits."""
-    as_of = datetime.fromtimestamp(reading.as_of, UTC).isoformat(timespec="milliseconds")
     return b'{"name":%b,"value":%d,"applied":%d,"pending":%d,"exact":%b,"as_of":"%b","shards":%d,"exists":%b}' % (
         orjson.dumps(reading.name),
         reading.value,
         reading.applied,
         reading.pending,
         b"true" if reading.exact else b"false",
-        as_of.removesuffix("+00:00").encode() + b"Z",
+        written_at(reading.as_of).encode(),
         reading.shards,
         b"true" if reading.exists else b"false",
     )

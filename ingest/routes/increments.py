@@ -1,6 +1,5 @@
 """The routes that count one increment or many."""
 
-import asyncio
 from functools import partial
 from typing import Final
 
@@ -23,6 +22,7 @@ from shared.counters.reader import Reader
 from shared.model.words import Increment
 from shared.runtime import metrics
 from shared.runtime.ids import of_key
+from shared.runtime.supervise import all_of
 
 ACCEPTED: Final = 202
 LONGEST_WAIT: Final = 300.0
@@ -88,9 +88,7 @@ class IncrementRoutes:
         if len(durable) == 1:
             await durable[0]
         else:
-            for outcome in await asyncio.gather(*durable, return_exceptions=True):
-                if outcome is not None:
-                    raise outcome
+            await all_of(durable)
         if timing.wait is not None and await self._tracking.applied([draft.id for draft in drafts], timing.wait):
             return Answer(orjson.dumps(answer))
         return _accepted(orjson.dumps(answer))

@@ -54,11 +54,7 @@ class JobRoutes:
         job = standing.job
         if not job.asks(kind, prefix, number):
             raise Problem(409, f"{job.taken()}; choose another id", field="id")
-        return web.Response(
-            status=202 if new else 200,
-            body=orjson.dumps(said(standing)),
-            headers={**JSON, "Location": f"/v1/jobs/{job.id}"},
-        )
+        return _answer(standing, 202 if new else 200, Location=f"/v1/jobs/{job.id}")
 
     async def get(self, rest: str, query: Query) -> web.Response:
         """GET /v1/jobs/{id}, GET /v1/jobs/{id}/export"""
@@ -71,14 +67,14 @@ class JobRoutes:
         standing = _known(await self._jobs.get(id_), id_)
         if slash:
             return await self._export(standing, after)
-        return web.Response(body=orjson.dumps(said(standing)), headers=JSON)
+        return _answer(standing)
 
     async def stop(self, segment: str, query: Query) -> web.Response:
         """DELETE /v1/jobs/{id}"""
         query.done()
         id_ = _id_of(segment)
         standing = _known(await self._starter.stop(id_), id_)
-        return web.Response(body=orjson.dumps(said(standing)), headers=JSON)
+        return _answer(standing)
 
     async def _export(self, standing: JobState, after: str) -> web.Response:
         """Some chunks of what an export has written, in order of the names."""
@@ -92,6 +88,10 @@ class JobRoutes:
         if len(chunks) == CHUNKS:
             headers["Next-Page-Token"] = page_token(chunks[-1][0])
         return web.Response(body=b"".join(chunk for _, chunk in chunks), headers=headers)
+
+
+def _answer(standing: JobState, status: int = 200, **headers: str) -> web.Response:
+    return web.Response(status=status, body=orjson.dumps(said(standing)), headers=JSON | headers)
 
 
 def _flaw_of_kind(value: object) -> str | None:

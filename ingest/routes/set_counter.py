@@ -9,7 +9,7 @@ from ingest.http.bodies import Bodies
 from ingest.http.requests import Query, idempotency_key_of
 from ingest.http.responses import Answer
 from ingest.parsing.json_object import ObjectShape
-from shared.counters.setter import DELETE, RESET, SET, ChangeRequest, Setter
+from shared.counters.setter import SET, ChangeRequest, Setter
 from shared.model.words import flaw_of_delta
 
 _VALUE: Final = ObjectShape('{"value": n}', {"value": flaw_of_delta}, required=("value",))
@@ -23,19 +23,8 @@ class SetRoutes:
         self._setter = setter
         self._bodies = bodies
 
-    async def put(self, request: web.BaseRequest, name: str, query: Query) -> web.Response:
-        """PUT /v1/counters/{name}"""
-        return await self._set(request, name, query, SET)
-
-    async def reset(self, request: web.BaseRequest, name: str, query: Query) -> web.Response:
-        """POST /v1/counters/{name}/reset"""
-        return await self._set(request, name, query, RESET)
-
-    async def delete(self, request: web.BaseRequest, name: str, query: Query) -> web.Response:
-        """DELETE /v1/counters/{name}"""
-        return await self._set(request, name, query, DELETE)
-
-    async def _set(self, request: web.BaseRequest, name: str, query: Query, kind: str) -> web.Response:
+    async def change(self, request: web.BaseRequest, name: str, query: Query, kind: str) -> web.Response:
+        """PUT and DELETE /v1/counters/{name}, POST /v1/counters/{name}/reset"""
         query.done()
         key = idempotency_key_of(request)
         body = await self._bodies.read_one(request, (_VALUE if kind == SET else _NOTHING).read)

@@ -16,6 +16,7 @@ from ingest.routes.increments import IncrementRoutes
 from ingest.routes.jobs import JobRoutes
 from ingest.routes.set_counter import SetRoutes
 from ingest.routes.shards import ShardRoutes
+from shared.counters.setter import DELETE, RESET, SET
 from shared.runtime import metrics
 
 _COUNTERS: Final = "/v1/counters/"
@@ -23,6 +24,7 @@ _RECEIPTS: Final = "/v1/receipts/"
 _JOBS: Final = "/v1/jobs/"
 
 Answer = Awaitable[web.Response]
+Handler = Callable[[web.BaseRequest, Query], Answer]
 Ready = Callable[[], Awaitable[None]]
 """Raises the error that an increment would be answered with now."""
 
@@ -49,16 +51,15 @@ class Routes:
         self._sets = sets
         self._jobs = jobs
         self._ready = ready
-        self._version = version
-        self._fixed: dict[str, dict[str, Callable[[web.BaseRequest, Query], Answer]]] = {
+        self._fixed: dict[str, dict[str, Handler]] = {
             "/v1/increments": {"POST": writes.many},
             "/v1/jobs": {"POST": jobs.post},
             "/v1/counters": {"GET": lambda _, query: reads.several(query)},
-            "/healthz": {"GET": self._healthz},
+            "/healthz": {"GET": _says(b'{"status":"alive"}')},
             "/readyz": {"GET": self._readyz},
             "/metrics": {"GET": self._metrics},
-            "/version": {"GET": self._show_version},
-            "/openapi.json": {"GET": self._openapi},
+            "/version": {"GET": _says(orjson.dumps({"version": version}))},
+            "/openapi.json": {"GET": _says(openapi.document(version))},
         }
 
     async def __call__(self, request: web.BaseRequest) -> web.Response:
@@ -95,10 +96,10 @@ class Routes:
                 return self._writes.one(request, name, query)
             if method == "GET":
                 return self._reads.one(name, query)
-            return (self._sets.put if method == "PUT" else self._sets.delete)(request, name, query)
+            return self._sets.change(request, name, query, SET if method == "PUT" else DELETE)
         if part == "reset":
             _allow(method, "POST")
-            return self._sets.reset(request, name, query)
+            return self._sets.change(request, name, query, RESET)
         if part == "shards":
             _allow(method, "PUT")
             return self._shards.put(request, name, query)
@@ -111,9 +112,6 @@ class Routes:
             _allow(method, "GET", "DELETE")
         return self._jobs.get(rest, query) if method == "GET" else self._jobs.stop(rest, query)
 
-    async def _healthz(self, _: web.BaseRequest, __: Query) -> web.Response:
-        return web.Response(body=b'{"status":"alive"}', headers=JSON)
-
     async def _readyz(self, _: web.BaseRequest, __: Query) -> web.Response:
         await self._ready()
         return web.Response(body=b'{"status":"ready"}', headers=JSON)
@@ -122,11 +120,14 @@ class Routes:
         body = generate_latest(metrics.REGISTRY)
         return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE_LATEST})
 
-    async def _show_version(self, _: web.BaseRequest, __: Query) -> web.Response:
-        return web.Response(body=orjson.dumps({"version": self._version}), headers=JSON)
 
-    async def _openapi(self, _: web.BaseRequest, __: Query) -> web.Response:
-        return web.Response(body=openapi.document(self._version), headers=JSON)
+def _says(body: bytes) -> Handler:
+    """A handler that always answers with this JSON."""
+
+    async def say(_: web.BaseRequest, __: Query) -> web.Response:
+        return web.Response(body=body, headers=JSON)
+
+    return say
 
 
 def _allow(method: str, *methods: str) -> None:

@@ -16,7 +16,7 @@ from shared.config.settings import Settings
 
 IDLE: Final = 75.0
 """Seconds after which an unused connection is closed."""
-LINGER: Final = 2.0
+CLOSE_LINGER: Final = 2.0
 """Seconds for a client that is still sending its body to read why it was refused."""
 
 
@@ -46,7 +46,7 @@ async def serve(
         routes,
         access_log=None,
         keepalive_timeout=IDLE,
-        lingering_time=LINGER,
+        lingering_time=CLOSE_LINGER,
         max_line_size=LONGEST_LINE,
         max_field_size=LONGEST_HEADER,
         auto_decompress=False,
@@ -64,12 +64,5 @@ async def serve(
 def listen(host: str, port: int) -> socket.socket:
     """Return a socket that listens at this address. Port 0 takes a free port."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    sock = socket.socket(family, socket.SOCK_STREAM)
-    try:
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        sock.bind((host, port))
-        sock.listen(1024)
-    except OSError:
-        sock.close()
-        raise
-    return sock
+    both = family == socket.AF_INET6 and socket.has_dualstack_ipv6()
+    return socket.create_server((host, port), family=family, backlog=1024, dualstack_ipv6=both)

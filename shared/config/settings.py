@@ -1,8 +1,8 @@
 """The settings: one frozen object, read once from the environment; each field knows its variable and its help."""
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
+from functools import partial
 from typing import Any
 
 from shared.model.errors import SettingsError
@@ -26,30 +26,21 @@ def _text(value: str) -> str:
     return value
 
 
-def _whole(least: int, most: int) -> Callable[[str], int]:
-    def read(value: str) -> int:
-        try:
-            number = int(value)
-        except ValueError:
-            raise ValueError("must be a whole number") from None
-        if not least <= number <= most:
-            raise ValueError(f"must be from {least} to {most}")
-        return number
-
-    return read
-
-
-def _number(least: float, most: float) -> Callable[[str], float]:
+def _bounded(of: Callable[[str], float], kind: str, form: str, least: float, most: float) -> Callable[[str], float]:
     def read(value: str) -> float:
         try:
-            number = float(value)
+            number = of(value)
         except ValueError:
-            raise ValueError("must be a number") from None
-        if not (math.isfinite(number) and least <= number <= most):
-            raise ValueError(f"must be from {least:g} to {most:g}")
+            raise ValueError(f"must be {kind}") from None
+        if not least <= number <= most:
+            raise ValueError(f"must be from {least:{form}} to {most:{form}}")
         return number
 
     return read
+
+
+_whole = partial(_bounded, int, "a whole number", "d")
+_number = partial(_bounded, float, "a number", "g")
 
 
 def _choice(*choices: str) -> Callable[[str], str]:

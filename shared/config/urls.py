@@ -56,7 +56,7 @@ def datastore(variable: str, url: str) -> Datastore:
     parts = _split(variable, url, _DATASTORE)
     options = _options(variable, url, parts, {"namespace"}, _DATASTORE)
     database = parts.path[1:]
-    if not parts.netloc or "/" in database:
+    if parts.scheme != "datastore" or not parts.netloc or "/" in database:
         raise _wrong(variable, url, _DATASTORE)
     return Datastore(parts.netloc, "" if database == "(default)" else database, options.get("namespace", ""))
 

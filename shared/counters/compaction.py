@@ -1,6 +1,5 @@
 """Owns how a counter gets fewer shards. Each commit leaves a receipt, which tells an audit who wrote."""
 
-from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from shared.config.settings import Settings
@@ -35,14 +34,12 @@ class Compactor:
         retention: Millis,
         *,
         alone: bool = True,
-        backoff: Callable[[], Backoff] = lambda: Backoff(0.01, 0.5),
     ) -> None:
         """`alone`: no ndb application writes to the same counters."""
         self._store = store
         self._clock = clock
         self._retention = retention
         self._alone = alone
-        self._backoff = backoff
 
     def check(self) -> None:
         """Raise `NotAloneError` if compaction is not allowed here."""
@@ -59,7 +56,7 @@ class Compactor:
         """
         self.check()
         until = self._clock.monotonic() + PATIENCE
-        backoff = self._backoff()
+        backoff = Backoff(0.01, 0.5)
         while True:
             try:
                 number = await self._store.compact(counter, num_shards, await self._receipt(counter, stamp))

@@ -42,12 +42,6 @@ class Pending:
         """Whether views show everything that is pending."""
         return self._exact and not self._unknown
 
-    def __len__(self) -> int:
-        return len(self._messages)
-
-    def __contains__(self, number: int) -> bool:
-        return number in self._messages
-
     def add(self, number: int, *envelopes: Envelope, confirmed: bool = True, late: bool = False) -> None:
         """Add a message with these envelopes. If two messages carry the same id, the lower number counts."""
         if not confirmed:

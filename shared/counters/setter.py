@@ -13,7 +13,6 @@ from weakref import WeakValueDictionary
 
 from shared.counters.reader import FreshRead, Reader
 from shared.model import notes
-from shared.model.bounds import Bounds
 from shared.model.errors import (
     AlreadyAppliedError,
     ChangedError,
@@ -31,7 +30,7 @@ from shared.model.errors import (
 from shared.model.receipts import HOUR, key_of_set
 from shared.model.sharding import choose
 from shared.model.times import NEVER, Instant, Millis, StoreMillis
-from shared.model.words import SHARD_FULL, Commit, Guard, Receipt, ShardAdd
+from shared.model.words import SHARD_FULL, Bounds, Commit, Guard, Receipt, ShardAdd
 from shared.ports.commits import Commits
 from shared.ports.overlay import Overlay
 from shared.runtime import metrics

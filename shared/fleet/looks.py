@@ -10,6 +10,7 @@ from shared.model.fleet import Fleet
 from shared.model.times import NEVER, StoreMillis
 from shared.ports.fleet import FleetBook, FleetLook
 from shared.runtime.clock import Clock
+from shared.runtime.supervise import ended
 
 _log = logging.getLogger(__name__)
 
@@ -104,6 +105,4 @@ class Looks:
 
     async def close(self) -> None:
         """Cancel the look in flight."""
-        if self._flight is not None:
-            self._flight.cancel()
-            await asyncio.gather(self._flight, return_exceptions=True)
+        await ended(self._flight)

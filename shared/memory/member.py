@@ -7,12 +7,13 @@ from contextlib import asynccontextmanager, suppress
 from typing import Final
 
 from shared.fleet.looks import Looks
-from shared.fleet.membership import UNKNOWN, Membership
-from shared.memory.overlay import MOST_ENTRIES, ProcessOverlay
+from shared.fleet.publisher_record import UNKNOWN, Membership
+from shared.memory.overlay import ProcessOverlay
 from shared.model.envelope import Envelope
 from shared.model.errors import TransientError
 from shared.model.fleet import LOOK_EVERY
 from shared.runtime.clock import Clock
+from shared.runtime.supervise import ended
 
 _log = logging.getLogger(__name__)
 
@@ -23,15 +24,8 @@ SOON: Final = 1.0
 class MemberOverlay(ProcessOverlay):
     """Its member always owes (rule 4), so all processes on one spool file or one topic share a record."""
 
-    def __init__(
-        self,
-        clock: Clock,
-        looks: Looks,
-        membership: Membership,
-        *,
-        most_entries: int = MOST_ENTRIES,
-    ) -> None:
-        super().__init__(clock, most_entries)
+    def __init__(self, clock: Clock, looks: Looks, membership: Membership) -> None:
+        super().__init__(clock)
         self._looks = looks
         self._membership = membership
         self._task: asyncio.Task[None] | None = None
@@ -44,9 +38,7 @@ class MemberOverlay(ProcessOverlay):
 
     async def close(self) -> None:
         """Stop. The record stays, since what was accepted here may not be applied yet."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        await ended(self._task)
         await self._looks.close()
 
     @asynccontextmanager

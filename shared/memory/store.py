@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Final, TypeVar
 
-from shared.model import bodies, notes
+from shared.model import dead_receipt_bodies, notes
 from shared.model.errors import (
     AlreadyAppliedError,
     ChangedError,
@@ -261,7 +261,7 @@ class MemorySnapshot:
             value = sum(self._shards.get((counter, index), 0) for index in range(num_shards))
             its = [receipt for receipt in self._dead.values() if counter in receipt.counters]
             guard = self._guards.get(counter, Guard())
-            totals[counter] = Total(value, num_shards, guard, *bodies.entries(its, counter))
+            totals[counter] = Total(value, num_shards, guard, *dead_receipt_bodies.entries(its, counter))
         ids = [key for total in totals.values() for key in ids_of(total.dead)]
         return totals, {key for key in (*receipts, *ids) if key in self._receipts and self._receipts[key].settled}
 

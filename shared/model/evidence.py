@@ -6,7 +6,7 @@ This is the one rule of the fleet that is not a proof: Pub/Sub could hold a mess
 from dataclasses import replace
 from typing import Final
 
-from shared.model.fleet import SILENCE, Fleet, Record
+from shared.model.fleet import SILENCE, Fleet, PublisherRecord
 from shared.model.times import NEVER, StoreMillis
 
 HOLDS: Final = 600.0
@@ -30,8 +30,8 @@ def reported(fleet: Fleet, flusher: str, *, clear: StoreMillis, begun: StoreMill
     """The fleet after a flusher reports that from `begun` to `now` it neither held nor pulled anything published before
     `clear`. Members and flushers that are gone according to all reports are forgotten.
     """
-    watch = fleet.flushers[flusher]._replace(clear=clear, begun=begun, until=now)
-    return _without_gone(_without_silent(replace(fleet, flushers={**fleet.flushers, flusher: watch}), now), now)
+    record = fleet.flushers[flusher]._replace(clear=clear, begun=begun, until=now)
+    return _without_gone(_without_silent(replace(fleet, flushers={**fleet.flushers, flusher: record}), now), now)
 
 
 def _without_silent(fleet: Fleet, now: StoreMillis) -> Fleet:
@@ -51,19 +51,19 @@ def _without_gone(fleet: Fleet, now: StoreMillis) -> Fleet:
     return fleet.without(*gone)
 
 
-def _unseen(fleet: Fleet, record: Record, now: StoreMillis) -> bool:
+def _unseen(fleet: Fleet, record: PublisherRecord, now: StoreMillis) -> bool:
     """Whether every flusher of its topic has watched for long enough, and has seen nothing that the member could have
     published. Watching counts from the member's last possible publish: before, the member may just have been quiet. The
     record of an older version has no topic, so it needs all flushers.
     """
     last = _last_publish(record)
-    watches = [one for one in fleet.flushers.values() if record.topic in {one.topic, ""}]
-    return bool(watches) and all(
+    flushers = [one for one in fleet.flushers.values() if record.topic in {one.topic, ""}]
+    return bool(flushers) and all(
         one.clear >= last and one.until - max(one.begun, last) >= WATCHES * 1000 and now - one.until <= OVERDUE * 1000
-        for one in watches
+        for one in flushers
     )
 
 
-def _last_publish(record: Record) -> StoreMillis:
+def _last_publish(record: PublisherRecord) -> StoreMillis:
     """The last time at which a struck member can have published. A minute allows for a commit that was under way."""
     return StoreMillis(record.struck + int(SILENCE * 1000) + 60_000)

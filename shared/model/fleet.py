@@ -40,7 +40,7 @@ class NamedOverlay(NamedTuple):
 NONE: Final = NamedOverlay()
 
 
-class Record(NamedTuple):
+class PublisherRecord(NamedTuple):
     """What the fleet knows of one member: where its entries are, or that it may owe entries."""
 
     joined: int = 0
@@ -57,7 +57,7 @@ class Record(NamedTuple):
     """How often it was taken for dead."""
 
 
-class Watch(NamedTuple):
+class FlusherRecord(NamedTuple):
     """What a flusher has seen: the evidence that the messages of gone members are applied (rule 16)."""
 
     topic: str = ""
@@ -80,28 +80,28 @@ class Fleet:
     version: int = 0
     """0 if there is no entity."""
     overlay: NamedOverlay = NONE
-    members: Mapping[str, Record] = field(default_factory=dict)
-    flushers: Mapping[str, Watch] = field(default_factory=dict)
+    members: Mapping[str, PublisherRecord] = field(default_factory=dict)
+    flushers: Mapping[str, FlusherRecord] = field(default_factory=dict)
 
     def whole(self) -> bool:
         """Whether the overlay holds everything that is accepted and not applied."""
         return bool(self.overlay.epoch) and not self.apart()
 
-    def apart(self) -> Mapping[str, Record]:
+    def apart(self) -> Mapping[str, PublisherRecord]:
         """The members that keep the fleet from being whole."""
         return {name: one for name, one in self.members.items() if not self.joined(one)}
 
-    def joined(self, record: Record) -> bool:
+    def joined(self, record: PublisherRecord) -> bool:
         return bool(record.joined) and record.joined == self.overlay.epoch and not record.struck
 
     def owes(self, member: str, topic: str, spool: str = "") -> "Fleet":
         """From now on the member may accept what is in no overlay."""
         strikes = self.members[member].strikes if member in self.members else 0
-        return self._with(member, Record(0, self.version + 1, topic, spool, NEVER, strikes))
+        return self._with(member, PublisherRecord(0, self.version + 1, topic, spool, NEVER, strikes))
 
     def joins(self, member: str, topic: str, spool: str = "") -> "Fleet":
         """Everything that the member has accepted is in the overlay."""
-        return self._with(member, Record(self.overlay.epoch, self.version + 1, topic, spool))
+        return self._with(member, PublisherRecord(self.overlay.epoch, self.version + 1, topic, spool))
 
     def names(self, nonce: str, identity: str, place: str) -> "Fleet":
         """Begin a new epoch. All records owe entries from then on, though they are not changed."""
@@ -131,13 +131,13 @@ class Fleet:
         """From now on the flusher may hold messages. This counts as a report, so
         that it is not taken for dead before its first one.
         """
-        watch = Watch(topic, self.version + 1, begun=now, until=now)
-        return replace(self, flushers={**self.flushers, flusher: watch})
+        record = FlusherRecord(topic, self.version + 1, begun=now, until=now)
+        return replace(self, flushers={**self.flushers, flusher: record})
 
     def without_flusher(self, flusher: str) -> "Fleet":
         return replace(self, flushers={name: one for name, one in self.flushers.items() if name != flusher})
 
-    def _with(self, member: str, record: Record) -> "Fleet":
+    def _with(self, member: str, record: PublisherRecord) -> "Fleet":
         return replace(self, members={**self.members, member: record})
 
 
@@ -145,13 +145,13 @@ def first(now: StoreMillis, *, used: bool) -> Fleet:
     """The fleet of a store that has no entity. If the store was `used` before, something unknown may be pending: from
     an older version, or from a fleet whose entity was deleted or restored.
     """
-    return Fleet(members={_OLDER: Record(since=1, struck=StoreMillis(max(now, 1)), strikes=1)} if used else {})
+    return Fleet(members={_OLDER: PublisherRecord(since=1, struck=StoreMillis(max(now, 1)), strikes=1)} if used else {})
 
 
 def written(fleet: Fleet) -> bytes:
     """The fleet as it is stored."""
     members = {name: record._asdict() for name, record in fleet.members.items()}
-    flushers = {name: watch._asdict() for name, watch in fleet.flushers.items()}
+    flushers = {name: record._asdict() for name, record in fleet.flushers.items()}
     overlay = fleet.overlay._asdict()
     return orjson.dumps({"version": fleet.version, "overlay": overlay, "members": members, "flushers": flushers})
 
@@ -159,6 +159,6 @@ def written(fleet: Fleet) -> bytes:
 def read(data: bytes) -> Fleet:
     """What `written` made."""
     said: dict[str, Any] = orjson.loads(data)
-    members = {name: Record(**record) for name, record in said["members"].items()}
-    flushers = {name: Watch(**watch) for name, watch in said["flushers"].items()}
+    members = {name: PublisherRecord(**record) for name, record in said["members"].items()}
+    flushers = {name: FlusherRecord(**record) for name, record in said["flushers"].items()}
     return Fleet(said["version"], NamedOverlay(**said["overlay"]), members, flushers)

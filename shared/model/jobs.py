@@ -5,16 +5,16 @@ A task is a range of names. No two tasks of a job begin at the same name, so the
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
 
 import orjson
 
 from shared.model.errors import NewerError, UnreadableError
+from shared.model.instants import written_at
 from shared.model.ranges import Range
 from shared.model.receipts import DAY, HOUR, key_of_visit
 from shared.model.times import NEVER, Millis, StoreMillis, WallMillis
-from shared.model.words import MAX_NAME_BYTES
+from shared.model.words import MAX_NAME_BYTES, flaw_of_size
 
 ADD: Final = "add"
 RESET: Final = "reset"
@@ -51,15 +51,7 @@ def flaw_of_job(value: object) -> str | None:
 
 def flaw_of_prefix(value: object) -> str | None:
     """Why this can't be a prefix; None if it can. The empty prefix means all counters."""
-    if type(value) is not str:
-        return "must be a string"
-    try:
-        size = len(value.encode())
-    except UnicodeEncodeError:
-        return "must be valid Unicode: it holds a lone surrogate"
-    if size > MAX_NAME_BYTES:
-        return f"must be at most {MAX_NAME_BYTES} bytes of UTF-8, is {size}"
-    return None
+    return flaw_of_size(value, MAX_NAME_BYTES)
 
 
 class Job(NamedTuple):
@@ -247,12 +239,7 @@ def said(standing: JobState) -> dict[str, Any]:
         "open": standing.open,
         "depth": progress.depth,
         "share": 1.0 if standing.state == DONE else progress.share / ALL,
-        "started": _date_of(job.created),
-        "finished": _date_of(standing.finished) if standing.finished else None,
+        "started": written_at(job.created / 1000),
+        "finished": written_at(standing.finished / 1000) if standing.finished else None,
         "reason": standing.why or None,
     }
-
-
-def _date_of(millis: WallMillis) -> str:
-    text = datetime.fromtimestamp(millis / 1000, UTC).isoformat(timespec="milliseconds")
-    return text.removesuffix("+00:00") + "Z"

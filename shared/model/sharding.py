@@ -18,6 +18,15 @@ def choose(num_shards: int, full: frozenset[int], pick: Callable[[int], int]) ->
     return free[pick(len(free))] if free else num_shards
 
 
+def add_to(
+    counter: str, delta: int, known: int, *, new: int, full: frozenset[int], pick: Callable[[int], int]
+) -> ShardAdd:
+    """An add to a random shard that is not full. `known`: the counter's number of shards, or 0; it gets `new` then."""
+    number = known or new
+    shard = choose(number, full, pick)
+    return ShardAdd(counter, shard, delta, max(number, shard + 1), known)
+
+
 def was_compacted(add: ShardAdd, there: int) -> bool:
     """Whether a missing shard was removed by a compaction to `there` shards. If so it is not created again.
 

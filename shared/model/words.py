@@ -5,8 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from shared.model.bounds import Bounds
-from shared.model.foreign import Mark
+from shared.model.import_source import Mark
 from shared.model.receipts import key_of_increment
 from shared.model.times import BEGINNING, NEVER, BrokerMillis, Instant, StoreMillis, WallSeconds
 
@@ -28,17 +27,11 @@ def flaw_of_name(name: object) -> str | None:
         return "must be a string"
     if not name:
         return "must not be empty"
-    if not (name.isascii() and name.isprintable()):
-        try:
-            size = len(name.encode())
-        except UnicodeEncodeError:
-            return "must be valid Unicode: it holds a lone surrogate"
+    if not (name.isascii() and name.isprintable()) or len(name) > MAX_NAME_BYTES:
+        if flaw := flaw_of_size(name, MAX_NAME_BYTES):
+            return flaw
         if _CONTROLS.search(name):
             return "must not hold control characters"
-    else:
-        size = len(name)
-    if size > MAX_NAME_BYTES:
-        return f"must be at most {MAX_NAME_BYTES} bytes of UTF-8, is {size}"
     if name in {".", ".."} or (len(name) >= 4 and name.startswith("__") and name.endswith("__")):  # noqa: PLR2004 (____)
         return "must not be '.', '..' or of the form '__…__': these are reserved"
     return None
@@ -55,15 +48,22 @@ def flaw_of_delta(delta: object) -> str | None:
 
 def flaw_of_id(value: object) -> str | None:
     """Why this can't be the id of an increment or a batch; None if it can."""
+    if type(value) is str and value.isascii() and 0 < len(value) <= MAX_ID_BYTES:
+        return None
+    return flaw_of_size(value, MAX_ID_BYTES, least=1)
+
+
+def flaw_of_size(value: object, most: int, least: int = 0) -> str | None:
+    """Why this is no text of `least` to `most` bytes; None if it is."""
     if type(value) is not str:
         return "must be a string"
     try:
         size = len(value.encode())
     except UnicodeEncodeError:
         return "must be valid Unicode: it holds a lone surrogate"
-    if not 1 <= size <= MAX_ID_BYTES:
-        return f"must be 1 to {MAX_ID_BYTES} bytes of UTF-8, is {size}"
-    return None
+    if least <= size <= most:
+        return None
+    return f"must be {f'{least} to' if least else 'at most'} {most} bytes of UTF-8, is {size}"
 
 
 class Increment(NamedTuple):
@@ -196,6 +196,15 @@ class Guard(NamedTuple):
     version: int = 0
     """A new one after each of them, and after a deleted counter is removed; 0 before the first."""
     deleted: bool = False
+
+
+class Bounds(NamedTuple):
+    """The limits of a commit. Without any it may be applied whenever it arrives."""
+
+    until: StoreMillis | None = None
+    """The store does not apply the commit after this time."""
+    messages: tuple[str, ...] = ()
+    """Message ids. Where broker and store are one file, the commit is applied only while all of them exist."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 import orjson
 
+from shared.model.batches import batches
 from shared.model.envelope import Envelope
 from shared.model.times import BEGINNING, Instant, Monotonic, StoreMillis
 from shared.model.words import Entry
@@ -91,13 +92,5 @@ def _by_arrival(found: tuple[int, Entry]) -> int:
 
 def in_steps(tries: Iterable[PublishTry]) -> Iterator[list[PublishTry]]:
     """Divide the tries into steps, so that none blocks Redis for long."""
-    some: list[PublishTry] = []
-    entries = 0
-    for publish_try in tries:
-        if some and entries + publish_try.entries > MOST_IN_ONE_STEP:
-            yield some
-            some, entries = [], 0
-        some.append(publish_try)
-        entries += publish_try.entries
-    if some:
-        yield some
+    for step, _ in batches(tries, lambda publish_try: publish_try.entries, MOST_IN_ONE_STEP):
+        yield step

@@ -5,7 +5,6 @@ import contextlib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from hashlib import sha1
-from types import TracebackType
 from typing import Any, Final
 
 from redis.asyncio.connection import AbstractConnection, ConnectionPool
@@ -40,11 +39,11 @@ class Script:
 class Links:
     """The connections to one address. Each script finds out by itself which server runs it."""
 
-    def __init__(self, url: str, timeout: float = TIMEOUT, most: int = MOST) -> None:
+    def __init__(self, url: str, timeout: float = TIMEOUT) -> None:
         try:
             self._pool = ConnectionPool.from_url(
                 url.replace("valkey", "redis", 1) if url.startswith("valkey") else url,
-                socket_timeout=None,  # `_Translated` limits the whole call
+                socket_timeout=None,  # `_translated` limits the whole call
                 socket_connect_timeout=timeout,
                 retry=Retry(NoBackoff(), 0),
                 protocol=2,
@@ -53,7 +52,7 @@ class Links:
         except (TypeError, ValueError) as error:
             raise SettingsError(f"{shown(url)}: this URL or an option after its ? can't be used: {error}") from error
         self._timeout = timeout
-        self._turn = asyncio.Semaphore(most)
+        self._turn = asyncio.Semaphore(MOST)
         self._idle: list[AbstractConnection] = []
         self._dropped = 0
         """How often `drop` was called."""
@@ -78,7 +77,7 @@ class Links:
         otherwise such callers would time out one after the other.
         """
         dropped = self._dropped
-        async with self._turn, _Translated(self._timeout):
+        async with self._turn, _translated(self._timeout):
             if dropped != self._dropped:
                 raise AwayError("Redis went away while this call waited for a connection")
             link = await self._take()
@@ -125,26 +124,18 @@ class Links:
             await _end(link)
 
 
-class _Translated:
-    """Translates the vendor's errors into ours, and ends a call that takes too long."""
-
-    def __init__(self, timeout: float) -> None:
-        self._timeout = asyncio.timeout(timeout)
-
-    async def __aenter__(self) -> None:
-        await self._timeout.__aenter__()
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        try:
-            await self._timeout.__aexit__(kind, error, trace)
-        except TimeoutError as late:
-            raise AwayError("Redis does not answer in time") from late
+@asynccontextmanager
+async def _translated(timeout: float) -> AsyncIterator[None]:
+    """Translate the vendor's errors into ours, and end a call that takes too long."""
+    try:
+        async with asyncio.timeout(timeout):
+            yield
+    except TimeoutError as late:
+        raise AwayError("Redis does not answer in time") from late
+    except (RedisError, OSError) as error:
         if isinstance(error, ResponseError) and "maxmemory" in str(error):
             raise FullError(f"Redis is full: {error}") from error
-        if isinstance(error, RedisError | OSError):
-            raise AwayError(f"Redis is away: {error}") from error
+        raise AwayError(f"Redis is away: {error}") from error
 
 
 async def _ask(link: AbstractConnection, *command: Any) -> Any:

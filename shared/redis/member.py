@@ -12,7 +12,7 @@ from typing import Final
 from uuid import uuid4
 
 from shared.fleet.looks import Looks
-from shared.fleet.membership import JOINED, OWES, UNKNOWN, Membership
+from shared.fleet.publisher_record import JOINED, OWES, UNKNOWN, Membership
 from shared.model.errors import OverloadedError, TransientError
 from shared.model.fleet import Fleet, NamedOverlay
 from shared.model.times import Instant, StoreMillis
@@ -31,6 +31,8 @@ _log = logging.getLogger(__name__)
 
 APART_AFTER: Final = 1.0
 """Seconds for which an answer waits while Redis is away, before this process goes on without it."""
+MOST_LOOKED_AT: Final = 500
+"""Tries in one look for those that other processes have settled."""
 
 
 class Member:
@@ -60,10 +62,6 @@ class Member:
         self._doubted = False
         self._fenced = False
         """Whether others may have fenced it since its record was last written."""
-
-    def check(self) -> None:
-        """Raise `OverloadedError` if nothing could be accepted now."""
-        self.membership.check()
 
     def joined(self) -> bool:
         """Whether all that was answered here is in the overlay, as far as this process knows."""
@@ -260,10 +258,10 @@ class Member:
         except AwayError:
             return False
 
-    async def forget_settled(self) -> None:
+    async def remove_settled(self) -> None:
         """Remove the tries that another process has settled from the copy."""
         while (overlay := self.overlay) is not None:
-            due = self._copy.due(self._clock.monotonic(), 500)
+            due = self._copy.due(self._clock.monotonic(), MOST_LOOKED_AT)
             if not due:
                 return
             flat = chain.from_iterable(publish_try.place() for publish_try in due)

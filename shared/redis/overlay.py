@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager
 from typing import Any, Final, NamedTuple
 
 from shared.fleet.looks import Looks
-from shared.fleet.membership import Membership
+from shared.fleet.publisher_record import Membership
 from shared.model.envelope import Envelope
 from shared.model.errors import TransientError
 from shared.model.fleet import NamedOverlay
@@ -23,13 +23,14 @@ from shared.redis import scripts
 from shared.redis.ages import Ask, KnownPromises
 from shared.redis.copy import Copy
 from shared.redis.entries import PublishTry
-from shared.redis.janitor import SILENT, Janitor
+from shared.redis.gone_members import SILENT, GoneMembers
 from shared.redis.links import TIMEOUT, AwayError, Links
 from shared.redis.member import APART_AFTER, Member
 from shared.redis.member_scripts import HEARD
 from shared.redis.server import Server, prefix_of
 from shared.redis.views import Context, ViewQuestion, Views, both
 from shared.runtime.clock import Clock
+from shared.runtime.supervise import ended
 
 _log = logging.getLogger(__name__)
 
@@ -84,7 +85,7 @@ class RedisOverlay:
         self._member: Member | None = None
         if membership is not None:
             self._member = Member(server, membership, looks, clock, self._copy, patience=patience)
-            self._janitor = Janitor(server, looks, clock, membership.id, silent)
+            self._gone_members = GoneMembers(server, looks, clock, membership.id, silent)
         self._known = KnownPromises(promises, looks, clock)
         self._every = every
         self._look_every = look_every
@@ -99,9 +100,7 @@ class RedisOverlay:
 
     async def close(self) -> None:
         """Stop. Call it after the last `entered` block has ended."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        await ended(self._task)
         if self._member is not None and self._server.up:
             with contextlib.suppress(TransientError):
                 await self._flush_withdrawn()
@@ -182,7 +181,7 @@ class RedisOverlay:
         member = self._member
         if member is None:
             raise RuntimeError("only a member publishes")
-        member.check()
+        member.membership.check()
         tries = self._copy.add(envelopes, self._clock.monotonic(), self._looks.now())
         try:
             if self._server.up:
@@ -246,7 +245,7 @@ class RedisOverlay:
     def check(self) -> None:
         """Raise `OverloadedError` if `entered` would raise it now."""
         if self._member is not None:
-            self._member.check()
+            self._member.membership.check()
 
     async def _forget(self, overlay: NamedOverlay) -> None:
         await self._server.ask(scripts.FORGET, overlay, (self._known.ages() or NO_AGE_LIMIT).over)
@@ -284,12 +283,12 @@ class RedisOverlay:
         if (overlay := member.overlay) is None:
             return
         await self._flush_withdrawn()
-        await member.forget_settled()
+        await member.remove_settled()
         await self._forget(overlay)
         reply = await self._server.ask(HEARD, overlay, member.membership.id)
         if reply[0] == b"ok":
             self._server.found()
             flat = [one.decode() for one in reply[1]]
-            await self._janitor.tidy(look, dict(zip(flat[::2], flat[1::2], strict=True)))
+            await self._gone_members.tidy(look, dict(zip(flat[::2], flat[1::2], strict=True)))
         else:
             member.lose()

@@ -2,6 +2,7 @@
 
 import contextlib
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Metric
@@ -12,173 +13,121 @@ from shared.model.errors import CountersinkError
 from shared.model.words import Balance
 
 REGISTRY = CollectorRegistry()
-
-ACCEPTED = Counter(
-    "countersink_accepted_increments", "Increments that were accepted: durable, and answered 2xx.", registry=REGISTRY
+_counter = partial(Counter, registry=REGISTRY)
+_gauge = partial(Gauge, registry=REGISTRY)
+_histogram = partial(
+    Histogram, registry=REGISTRY, buckets=(0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
 )
-FOREIGN = Counter(
+
+ACCEPTED = _counter("countersink_accepted_increments", "Increments that were accepted: durable, and answered 2xx.")
+FOREIGN = _counter(
     "countersink_foreign_increments",
     "Accepted increments in messages of other publishers. They are added here when they are applied, deduplicated or"
     " dead-lettered.",
-    registry=REGISTRY,
 )
-DOUBTFUL = Counter(
+DOUBTFUL = _counter(
     "countersink_doubtful_increments",
     "Increments whose publishing failed with an unknown result: not accepted, but possibly applied.",
-    registry=REGISTRY,
 )
-REJECTED = Counter("countersink_rejected_increments", "Invalid increments, answered 4xx.", registry=REGISTRY)
-UNDURABLE = Counter(
-    "countersink_undurable_increments",
-    "Increments answered before they were durable (ack=none).",
-    registry=REGISTRY,
-)
-OVERLOADED = Counter(
-    "countersink_overloaded_requests", "Requests answered 503 or 507. Nothing was accepted.", registry=REGISTRY
-)
-CLOSED = Counter(
+REJECTED = _counter("countersink_rejected_increments", "Invalid increments, answered 4xx.")
+UNDURABLE = _counter("countersink_undurable_increments", "Increments answered before they were durable (ack=none).")
+OVERLOADED = _counter("countersink_overloaded_requests", "Requests answered 503 or 507. Nothing was accepted.")
+CLOSED = _counter(
     "countersink_closed_connections",
     "Connections that the service closed: slow to send a request, answers left unread, or too many connections.",
     ["why"],
-    registry=REGISTRY,
 )
-LIMITED = Counter(
+LIMITED = _counter(
     "countersink_limited_requests",
     "Requests answered 429 because a client or a counter holds too much. Nothing was accepted.",
-    registry=REGISTRY,
 )
-PUBLISHED = Counter("countersink_published_envelopes", "Envelopes handed to the broker.", registry=REGISTRY)
-PUBLISH_SECONDS = Histogram(
-    "countersink_publish_seconds",
-    "Duration of a publish, until it was durable.",
-    registry=REGISTRY,
-    buckets=(0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10),
-)
-SPOOLED = Counter(
-    "countersink_spooled_envelopes",
-    "Envelopes that the spool took while the broker was unavailable.",
-    registry=REGISTRY,
-)
-FORWARDED = Counter(
-    "countersink_forwarded_envelopes", "Envelopes sent from the spool to the broker.", registry=REGISTRY
-)
-SPOOL_REFUSED = Counter(
+PUBLISHED = _counter("countersink_published_envelopes", "Envelopes handed to the broker.")
+PUBLISH_SECONDS = _histogram("countersink_publish_seconds", "Duration of a publish, until it was durable.")
+SPOOLED = _counter("countersink_spooled_envelopes", "Envelopes that the spool took while the broker was unavailable.")
+FORWARDED = _counter("countersink_forwarded_envelopes", "Envelopes sent from the spool to the broker.")
+SPOOL_REFUSED = _counter(
     "countersink_spool_refusals",
     "How often the broker rejected a single envelope of the spool. It is kept and tried again. Alert if it rises.",
-    registry=REGISTRY,
 )
-SPOOL_BURIED = Gauge(
+SPOOL_BURIED = _gauge(
     "countersink_spool_buried_envelopes",
     "Envelopes in the spool that are too large to be sent. NOT counted until they are replayed. Alert on any.",
-    registry=REGISTRY,
 )
-SPOOLING = Gauge(
-    "countersink_spooling", "1 while the broker is unavailable and the spool takes increments.", registry=REGISTRY
-)
-UNKEPT = Gauge(
+SPOOLING = _gauge("countersink_spooling", "1 while the broker is unavailable and the spool takes increments.")
+UNKEPT = _gauge(
     "countersink_subscription_missing",
     "1 while the subscription is missing, is detached, or belongs to another topic. Nothing is published"
     " meanwhile. Alert if it is 1.",
     ["of"],
-    registry=REGISTRY,
 )
 for _of in ("counts", "dead letters"):
     UNKEPT.labels(_of)
-WAITING = Gauge(
-    "countersink_waiting_increments", "Increments that are not yet handed to the broker.", registry=REGISTRY
-)
+WAITING = _gauge("countersink_waiting_increments", "Increments that are not yet handed to the broker.")
 
-PULLED = Counter("countersink_pulled_messages", "Messages that this flusher pulled.", registry=REGISTRY)
-REDELIVERED = Counter("countersink_redelivered_messages", "Messages that were delivered again.", registry=REGISTRY)
-APPLIED = Counter("countersink_applied_increments", "Increments committed to the store.", registry=REGISTRY)
-DEDUPLICATED = Counter(
-    "countersink_deduplicated_increments",
-    "Repeated uses of ids and idempotency keys: accepted, and not counted again.",
-    registry=REGISTRY,
+PULLED = _counter("countersink_pulled_messages", "Messages that this flusher pulled.")
+REDELIVERED = _counter("countersink_redelivered_messages", "Messages that were delivered again.")
+APPLIED = _counter("countersink_applied_increments", "Increments committed to the store.")
+DEDUPLICATED = _counter(
+    "countersink_deduplicated_increments", "Repeated uses of ids and idempotency keys: accepted, and not counted again."
 )
-ALREADY_APPLIED = Counter(
-    "countersink_already_applied_envelopes",
-    "Redelivered envelopes that were recognized by their receipts.",
-    registry=REGISTRY,
+ALREADY_APPLIED = _counter(
+    "countersink_already_applied_envelopes", "Redelivered envelopes that were recognized by their receipts."
 )
-DEAD = Counter(
+DEAD = _counter(
     "countersink_dead_lettered_messages",
     "Messages moved to the dead letters. NOT counted until they are replayed. Alert on any.",
     ["why"],
-    registry=REGISTRY,
 )
 for _why in ("unreadable", "refused"):  # from the start: a counter that appears as 1 is no increase to Prometheus
     DEAD.labels(_why)
-NEWER = Counter(
+NEWER = _counter(
     "countersink_newer_messages",
     "Messages and tasks of another version of Countersink, left to processes of that version. NOT counted until"
     " such a process takes them.",
-    registry=REGISTRY,
 )
-DEAD_INCREMENTS = Counter(
+DEAD_INCREMENTS = _counter(
     "countersink_dead_lettered_increments",
     "Increments in dead letters, if they can be read. NOT counted until they are replayed.",
-    registry=REGISTRY,
 )
-FLUSHES = Counter("countersink_flushes", "Commits to the store.", registry=REGISTRY)
-FLUSH_RETRIES = Counter("countersink_flush_retries", "Commits that were tried again.", ["why"], registry=REGISTRY)
-FLUSH_SECONDS = Histogram(
-    "countersink_flush_seconds",
-    "Duration of a commit to the store.",
-    registry=REGISTRY,
-    buckets=(0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10),
-)
-RAISES = Counter(
-    "countersink_shard_raises",
-    "Counters that got more shards because they are written often.",
-    ["why"],
-    registry=REGISTRY,
-)
-COMPACTIONS = Counter(
-    "countersink_compactions", "Counters that this process reduced to fewer shards.", ["why"], registry=REGISTRY
-)
+FLUSHES = _counter("countersink_flushes", "Commits to the store.")
+FLUSH_RETRIES = _counter("countersink_flush_retries", "Commits that were tried again.", ["why"])
+FLUSH_SECONDS = _histogram("countersink_flush_seconds", "Duration of a commit to the store.")
+RAISES = _counter("countersink_shard_raises", "Counters that got more shards because they are written often.", ["why"])
+COMPACTIONS = _counter("countersink_compactions", "Counters that this process reduced to fewer shards.", ["why"])
 for _why in ("rate", "contention"):
     RAISES.labels(_why)
 for _why in ("asked", "cold", "job"):
     COMPACTIONS.labels(_why)
-MOST_SHARDS = Gauge(
+MOST_SHARDS = _gauge(
     "countersink_most_shards",
     "Largest number of shards of a counter that this flusher writes to; 0 if it watches none.",
-    registry=REGISTRY,
 )
-HELD = Gauge(
-    "countersink_held_messages", "Messages that this flusher holds and has not acknowledged.", registry=REGISTRY
+HELD = _gauge("countersink_held_messages", "Messages that this flusher holds and has not acknowledged.")
+
+OLDEST = _gauge(
+    "countersink_oldest_held_seconds", "Age of the oldest message that this flusher holds; 0 if there is none."
 )
 
-OLDEST = Gauge(
-    "countersink_oldest_held_seconds",
-    "Age of the oldest message that this flusher holds; 0 if there is none.",
-    registry=REGISTRY,
-)
-
-CLOCK_AHEAD = Gauge(
+CLOCK_AHEAD = _gauge(
     "countersink_clock_ahead_seconds",
     "How far this machine's clock is ahead of the store's; negative if it is behind. Correct the clock if this is"
     " above 3600 or below -3600.",
-    registry=REGISTRY,
 )
 
-DATASTORE_OPERATIONS = Counter(
+DATASTORE_OPERATIONS = _counter(
     "countersink_datastore_operations",
     "Entities read (including missing ones), written and deleted in Datastore, which is what Google charges for.",
     ["operation"],
-    registry=REGISTRY,
 )
 
-JOB_TASKS = Counter("countersink_job_tasks", "Pages of counters that this process visited for jobs.", registry=REGISTRY)
-JOB_COUNTERS = Counter(
+JOB_TASKS = _counter("countersink_job_tasks", "Pages of counters that this process visited for jobs.")
+JOB_COUNTERS = _counter(
     "countersink_job_counters",
     "Counters that this process visited for jobs. A counter is visited again if its task is delivered again.",
     ["kind"],
-    registry=REGISTRY,
 )
-SETS = Counter("countersink_sets", "Counters that this process set, reset or deleted.", ["how"], registry=REGISTRY)
-READS = Counter("countersink_reads", "Counters read.", ["how"], registry=REGISTRY)
+SETS = _counter("countersink_sets", "Counters that this process set, reset or deleted.", ["how"])
+READS = _counter("countersink_reads", "Counters read.", ["how"])
 
 
 class _Watched(Collector):

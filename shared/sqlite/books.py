@@ -1,4 +1,6 @@
-"""Reads all that a file's store holds, in one read transaction, and keeps the sums of receipts that are swept."""
+"""Reads all that a file's store holds, in one read transaction, and keeps the sums of receipts that are swept. Says
+whether the store accounts for all that the broker accepted.
+"""
 
 import sqlite3
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -6,14 +8,16 @@ from typing import Any, Final
 
 from shared.model import notes
 from shared.model.times import StoreMillis
-from shared.model.words import Receipt
+from shared.model.words import Balance, Receipt
 from shared.ports.books import Config, Shard, StoredReceipt
+from shared.sqlite.database import Database
 
 PAGE: Final = 500
 MOST_READ: Final = 2**20
 """Bytes of notes after which a page ends. One note may have some hundred thousand."""
 MOST_CARRIED: Final = 2**20
 """Bytes of notes after which a sweep ends, since others wait for it: some hundredths of a second."""
+_BALANCE: Final = "SELECT increments, taken - applied - deduplicated - dead - increments FROM broker, store"
 _LOW: Final = 32
 _MASK: Final = 2**_LOW - 1
 _CARRY: Final = (
@@ -60,6 +64,14 @@ class SqliteBooks:
         cursor = self._db.execute(query)
         while rows := cursor.fetchmany(PAGE):
             yield rows
+
+
+def balance_of(database: Database) -> Balance:
+    """The balance now. Each sum changes in the transaction that changes what it counts, so a crash can't make them
+    disagree. Short enough for the event loop.
+    """
+    with database.reading() as db:
+        return Balance(*db.execute(_BALANCE).fetchone())
 
 
 def sweep(db: sqlite3.Connection, before: StoreMillis, limit: int) -> int:

@@ -2,7 +2,7 @@
 
 import asyncio
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from typing import Final
 
@@ -15,7 +15,7 @@ from shared.ports.broker import Check, at_any_time
 from shared.runtime import metrics
 from shared.runtime.clock import Clock
 from shared.runtime.drain_rate import Drain
-from shared.sqlite.database import Database, connect_to, translate
+from shared.sqlite.database import Database, connect_to
 from shared.sqlite.reserve import Reserve
 from shared.sqlite.time import FileTime
 from shared.wire.codec import increments_of
@@ -34,8 +34,7 @@ _LAPSED: Final = (
     "(SELECT * FROM leases WHERE until <= :now UNION ALL SELECT * FROM leases WHERE until > :now + :longest)"
 )
 """Leases that have ended. One for longer than `longest` was made before the clock was set back, and counts as ended."""
-
-
+_ANY: Final = f"SELECT EXISTS {_LAPSED} OR EXISTS (SELECT 1 FROM messages, broker WHERE seq > head)"  # noqa: S608 (constant)
 _LEASE: Final = (
     "INSERT INTO leases (seq, until, attempt) VALUES (?, ?, ?)"
     " ON CONFLICT (seq) DO UPDATE SET until = excluded.until, attempt = excluded.attempt"
@@ -48,8 +47,8 @@ _INSERT: Final = (
 
 def topic_of(database: Database) -> str:
     """The name of the broker in this file."""
-    (name,) = database.reader().execute("SELECT name FROM broker").fetchone()
-    return str(name)
+    with database.reading() as db:
+        return str(db.execute("SELECT name FROM broker").fetchone()[0])
 
 
 def claim(database: Database, topic: str) -> None:
@@ -138,17 +137,12 @@ class SqliteSubscription:
 
     def __init__(self, database: Database, clock: Clock, lease: float) -> None:
         self._database = database
-        self._reader = database.reader()
         self._clock = clock
         self._lease = lease
 
     async def pull(self, limit: int, max_bytes: int, wait: float) -> Sequence[Delivery]:
-        loop = asyncio.get_running_loop()
-        until = loop.time() + wait
-        while not self._any():
-            if loop.time() >= until:
-                return ()
-            await asyncio.sleep(POLL)
+        if not await comes(self._any, wait, POLL):
+            return ()
         now = self._now()
         lease = int(self._lease * 1000)
 
@@ -160,14 +154,8 @@ class SqliteSubscription:
         return await self._database.write(work)
 
     def _any(self) -> bool:
-        try:
-            (found,) = self._reader.execute(
-                f"SELECT EXISTS {_LAPSED} OR EXISTS ("  # noqa: S608 (constant)
-                "SELECT 1 FROM messages, broker WHERE seq > head)",
-                {"now": self._now(), "longest": LONGEST_LEASE},
-            ).fetchone()
-        except sqlite3.Error as error:
-            raise translate(error, self._database.path) from error
+        with self._database.reading() as db:
+            (found,) = db.execute(_ANY, {"now": self._now(), "longest": LONGEST_LEASE}).fetchone()
         return bool(found)
 
     async def extend(self, tokens: Sequence[str], seconds: float) -> None:
@@ -178,7 +166,7 @@ class SqliteSubscription:
         await self._set_until(tokens, 0)
 
     async def _set_until(self, tokens: Sequence[str], until: int) -> None:
-        rows = [(until, *_lease_of(token)) for token in tokens]
+        rows = [(until, *lease_of(token)) for token in tokens]
 
         def update(db: sqlite3.Connection) -> None:
             db.executemany("UPDATE leases SET until = ? WHERE seq = ? AND attempt = ? AND until > 0", rows)
@@ -186,7 +174,7 @@ class SqliteSubscription:
         await self._database.write(update)
 
     async def ack(self, tokens: Sequence[str], floor: Instant) -> None:
-        leases = [_lease_of(token) for token in tokens]
+        leases = [lease_of(token) for token in tokens]
 
         def work(db: sqlite3.Connection) -> None:
             if done := [lease[0] for lease in leases if _end_lease(db, lease)]:
@@ -199,7 +187,7 @@ class SqliteSubscription:
 
         An unreadable message has no receipt that counts it as dead, so it is counted here.
         """
-        lease = _lease_of(delivery.token)
+        lease = lease_of(delivery.token)
         unread = not increments_of(delivery.message)
 
         def mark(db: sqlite3.Connection) -> int:
@@ -219,6 +207,17 @@ class SqliteSubscription:
 
     def _now(self) -> BrokerMillis:
         return BrokerMillis(int(self._clock.now() * 1000))
+
+
+async def comes(there: Callable[[], bool], wait: float, pause: float) -> bool:
+    """Look for up to `wait` seconds whether something is there."""
+    loop = asyncio.get_running_loop()
+    until = loop.time() + wait
+    while not there():
+        if loop.time() >= until:
+            return False
+        await asyncio.sleep(pause)
+    return True
 
 
 def forget(db: sqlite3.Connection, numbers: Sequence[int], floor: Instant) -> None:
@@ -292,6 +291,7 @@ def _end_lease(db: sqlite3.Connection, lease: tuple[int, int]) -> bool:
     return db.execute("DELETE FROM leases WHERE seq = ? AND attempt = ? AND until > 0", lease).rowcount > 0
 
 
-def _lease_of(token: str) -> tuple[int, int]:
+def lease_of(token: str) -> tuple[int, int]:
+    """The row's number and the attempt that a token names."""
     seq, _, attempt = token.partition(".")
     return int(seq), int(attempt)

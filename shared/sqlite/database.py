@@ -23,8 +23,8 @@ from shared.model.errors import (
 )
 from shared.sqlite.log import Log
 from shared.sqlite.names import flaw_of, real
-from shared.sqlite.opened import OpenedFile
-from shared.sqlite.schema import migrate, refuse_others
+from shared.sqlite.open_file import OpenedFile
+from shared.sqlite.schema import make_tables, refuse_others
 from shared.sqlite.sync import set_durable
 from shared.sqlite.witness import FileWitness
 
@@ -70,6 +70,7 @@ class Database:
         self._loop = asyncio.get_running_loop()
         self._orders: queue.SimpleQueue[_Order | None] = queue.SimpleQueue()
         self._readers: list[sqlite3.Connection] = []
+        self._reader: sqlite3.Connection | None = None
         witness = FileWitness(named, elsewhere)
         # Writers take turns by a lock of ours: SQLite's own wait sleeps longer each time, however short the others are.
         self._db, self._turn = _prepare(path, witness, makes=makes)
@@ -81,13 +82,19 @@ class Database:
 
     def reader(self) -> sqlite3.Connection:
         """A connection for reads on the event loop's thread, which must not wait. It is closed with the database."""
-        try:
+        with translated(self.path):
             connection = connect_to(self.path)
-        except sqlite3.Error as error:
-            raise translate(error, self.path) from error
         connection.execute("PRAGMA busy_timeout = 50")
         self._readers.append(connection)
         return connection
+
+    @contextmanager
+    def reading(self) -> Iterator[sqlite3.Connection]:
+        """The connection for single reads, which all share, with errors translated. Don't await or begin inside."""
+        with translated(self.path):
+            if self._reader is None:  # made late, since many objects never read
+                self._reader = self.reader()
+            yield self._reader
 
     async def write(self, work: Work[T]) -> T:
         """Run `work` in a transaction. Returns its result when the transaction is durable.
@@ -231,6 +238,14 @@ def translate(error: BaseException, path: Path) -> BaseException:
     return ours
 
 
+@contextmanager
+def translated(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except sqlite3.Error as error:
+        raise translate(error, path) from error
+
+
 def _prepare(path: Path, witness: FileWitness, *, makes: bool) -> tuple[sqlite3.Connection, int]:
     """The connection that writes, and the lock by which processes take turns."""
     if sqlite3.sqlite_version_info < _MIN_SQLITE:
@@ -254,7 +269,7 @@ def _prepare(path: Path, witness: FileWitness, *, makes: bool) -> tuple[sqlite3.
             # Without the lock, if several processes make the file, SQLite tells all but one at once that it is locked.
             fcntl.flock(turn, fcntl.LOCK_EX)
             db.execute("PRAGMA journal_mode = WAL")
-            migrate(db, path)
+            make_tables(db, path)
             fcntl.flock(turn, fcntl.LOCK_UN)
             undo.pop_all()
             return db, turn

@@ -8,7 +8,7 @@ import orjson
 
 from shared.model.jobs import FAILED, FORGOTTEN, RUNNING, Done, Job, JobState, Progress, noted, recalled
 from shared.model.times import StoreMillis, WallMillis
-from shared.sqlite.database import Database, translate
+from shared.sqlite.database import Database
 from shared.sqlite.reserve import Reserve
 
 _COLUMNS: Final = (
@@ -31,7 +31,6 @@ class SqliteJobs:
     def __init__(self, database: Database, reserve: Reserve | None = None) -> None:
         self._database = database
         self._reserve = reserve
-        self._reader = database.reader()
 
     async def create(self, job: Job) -> tuple[JobState, bool]:
         def work(db: sqlite3.Connection) -> tuple[JobState, bool]:
@@ -46,10 +45,8 @@ class SqliteJobs:
         return await self._database.write(work)
 
     async def get(self, job: str) -> JobState | None:
-        try:
-            return _find(self._reader, job)
-        except sqlite3.Error as error:
-            raise translate(error, self._database.path) from error
+        with self._database.reading() as db:
+            return _find(db, job)
 
     async def record(self, done: Done) -> Done | None:
         task = done.task
@@ -70,10 +67,8 @@ class SqliteJobs:
         return await self._database.write(work)
 
     async def recorded(self, job: str, begins: Collection[str]) -> Mapping[str, Done]:
-        try:
-            return _recorded(self._reader, job, begins)
-        except sqlite3.Error as error:
-            raise translate(error, self._database.path) from error
+        with self._database.reading() as db:
+            return _recorded(db, job, begins)
 
     async def end(self, job: str, state: str, when: WallMillis, why: str = "") -> None:
         def work(db: sqlite3.Connection) -> None:
@@ -85,10 +80,8 @@ class SqliteJobs:
         await self._database.write(work)
 
     async def chunks(self, job: str, after: str, limit: int) -> Sequence[tuple[str, bytes]]:
-        try:
-            return self._reader.execute(_CHUNKS.format(">" if after else ">="), (job, after, limit)).fetchall()
-        except sqlite3.Error as error:
-            raise translate(error, self._database.path) from error
+        with self._database.reading() as db:
+            return db.execute(_CHUNKS.format(">" if after else ">="), (job, after, limit)).fetchall()
 
     async def sweep(self, now: StoreMillis, limit: int) -> int:
         def work(db: sqlite3.Connection) -> int:

@@ -9,7 +9,7 @@ import orjson
 from shared.model.times import Instant
 from shared.model.words import Delivery, Letter, Message
 from shared.sqlite.broker import forget
-from shared.sqlite.database import Database, translate
+from shared.sqlite.database import Database
 
 _THERE: Final = "SELECT seq FROM messages WHERE buried IS NOT NULL AND seq IN (SELECT value FROM json_each(?))"
 _NEXT: Final = (
@@ -25,21 +25,18 @@ class SqliteDeadLetters:
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._reader = database.reader()
         self._last = 0
 
     async def pull(self, limit: int, max_bytes: int) -> Sequence[Letter]:
         letters: list[Letter] = []
-        try:
-            for seq, data, attributes, published, reason in self._reader.execute(_NEXT, (self._last, limit)):
+        with self._database.reading() as db:
+            for seq, data, attributes, published, reason in db.execute(_NEXT, (self._last, limit)):
                 max_bytes -= len(data)
                 if max_bytes < 0 and letters:
                     break
                 self._last = seq
                 message = Message(data, orjson.loads(attributes))
                 letters.append(Letter(Delivery(str(seq), message, str(seq), published), reason))
-        except sqlite3.Error as error:
-            raise translate(error, self._database.path) from error
         return letters
 
     async def ack(self, tokens: Sequence[str], floor: Instant) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from shared.model.errors import ChangedError
-from shared.model.foreign import Mark
+from shared.model.import_source import Mark
 
 FIND: Final = "SELECT counter, total FROM marks WHERE source = ? AND counter IN (SELECT value FROM json_each(?))"
 _MOVE: Final = (

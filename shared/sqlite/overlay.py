@@ -1,7 +1,6 @@
 """The overlay of a SQLite broker: its table of pending messages, followed in memory."""
 
 import asyncio
-import sqlite3
 from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
@@ -12,7 +11,7 @@ from shared.model.errors import NewerError, UnreadableError
 from shared.model.times import BrokerMillis, Instant
 from shared.model.words import Delivery, Message, View
 from shared.sqlite.broker import raise_floor
-from shared.sqlite.database import Database, translate
+from shared.sqlite.database import Database, translated
 from shared.wire.codec import decode
 
 SLICE: Final = 100
@@ -25,7 +24,6 @@ class SqliteOverlay(KeptByBroker):
     def __init__(self, database: Database, topic: str) -> None:
         self._database = database
         self._db = database.reader()
-        self._path = database.path
         self._topic = topic
         self._turn = asyncio.Lock()
         self._pending = Pending()
@@ -34,42 +32,33 @@ class SqliteOverlay(KeptByBroker):
         self._last_ack: int | None = None
 
     async def view(self, counters: Sequence[str]) -> Mapping[str, View]:
-        if self._version() != self._seen:
-            await self._follow()
-        return {counter: self._pending.view(counter) for counter in counters}
+        pending = await self._current()
+        return {counter: pending.view(counter) for counter in counters}
 
     async def names(self, prefix: str) -> Sequence[str]:
-        if self._version() != self._seen:
-            await self._follow()
-        return self._pending.names(prefix)
+        return (await self._current()).names(prefix)
 
     async def holds(self, keys: Collection[str]) -> Collection[str]:
-        if self._version() != self._seen:
-            await self._follow()
-        return self._pending.holds(keys)
+        return (await self._current()).holds(keys)
 
     async def raise_floor(self, counter: str, time: Instant) -> None:
         await self._database.write(lambda db: raise_floor(db, counter, time))
 
-    async def _follow(self) -> None:
-        """Catch up with the file."""
-        try:
-            async with self._turn:
-                version = self._version()
-                if version != self._seen:
-                    await self._catch_up()
-                    self._seen = version
-        except sqlite3.Error as error:
-            raise translate(error, self._path) from error
+    async def _current(self) -> Pending:
+        """The pending messages, as the file has them. Raises `DamagedError` if the file is gone."""
+        with translated(self._database.path):
+            if self._version() != self._seen:
+                async with self._turn:
+                    version = self._version()
+                    if version != self._seen:
+                        await self._catch_up()
+                        self._seen = version
+        return self._pending
 
     def _version(self) -> int:
-        """A number that changes with each commit of another connection. Raises `DamagedError` if the file is gone."""
+        """A number that changes with each commit of another connection."""
         self._database.check()
-        try:
-            (version,) = self._db.execute("PRAGMA data_version").fetchone()
-        except sqlite3.Error as error:
-            raise translate(error, self._path) from error
-        return int(version)
+        return int(self._db.execute("PRAGMA data_version").fetchone()[0])
 
     async def _catch_up(self) -> None:
         """Read what is new, as of one instant. If there is much, other tasks get a turn between slices."""

@@ -13,10 +13,10 @@ from typing import Final
 from shared.config.findings import FAIL, OK, WARN, Finding
 from shared.model.errors import CountersinkError, SettingsError
 from shared.sqlite.database import Database
-from shared.sqlite.disks import MEMORY, NETWORK, SHARED, kind_of, mounts
 from shared.sqlite.names import flaw_of, real
 from shared.sqlite.reserve import SMALL_DISK
-from shared.sqlite.schema import MIGRATIONS, refuse_others
+from shared.sqlite.schema import flaw_of_version, refuse_others, version_of
+from shared.sqlite.volumes import MEMORY, NETWORK, SHARED, mount_of, mounts
 from shared.sqlite.witness import FileWitness, uri_of
 
 LONGEST_CHECK: Final = 30.0
@@ -105,7 +105,7 @@ def of_free(folder: Path, free: int, reserve: int) -> Finding:
 
 
 def of_file_system(folder: Path, table: str) -> Finding:
-    kind = kind_of(folder, table)
+    kind = mount_of(folder, table).kind
     if kind in NETWORK:
         return Finding(FAIL, "disk", f"{folder}: a network file system ({kind}): choose another folder, {_LOCAL}")
     if kind in SHARED:
@@ -131,10 +131,9 @@ def _file(path: Path) -> list[Finding]:
 
 
 def _version(db: sqlite3.Connection, path: Path) -> Finding:
-    (version,) = db.execute("PRAGMA user_version").fetchone()
-    if version > len(MIGRATIONS):
-        return Finding(FAIL, "file", f"{path}: belongs to a newer Countersink (schema {version}): use that one")
-    return Finding(OK, "file", f"{path}: is ours, schema {version}")
+    if flaw := flaw_of_version(db):
+        return Finding(FAIL, "file", f"{path}: {flaw}")
+    return Finding(OK, "file", f"{path}: is ours, schema {version_of(db)}")
 
 
 def _journal(db: sqlite3.Connection, path: Path) -> Finding:

@@ -1,9 +1,7 @@
 """Reads what waits in a spool file: envelopes that were accepted and could not be published."""
 
 import asyncio
-import sqlite3
 from collections.abc import AsyncIterator, Sequence
-from pathlib import Path
 from typing import Any, Final
 
 import orjson
@@ -12,7 +10,7 @@ from shared.model.envelope import Envelope
 from shared.model.errors import UnreadableError
 from shared.model.times import StoreMillis
 from shared.model.words import Delivery, Message
-from shared.sqlite.database import translate
+from shared.sqlite.database import Database
 from shared.wire.codec import decode
 
 _READ: Final = "SELECT seq, data, attributes, published FROM messages WHERE seq > ? AND seq <= ? ORDER BY seq LIMIT ?"
@@ -25,9 +23,8 @@ _FIRST: Final = "SELECT coalesce(min(seq), ?) FROM messages"
 class SpoolRows:
     """The rows that are there when this object is made."""
 
-    def __init__(self, reader: sqlite3.Connection, path: Path, topic: str) -> None:
-        self._db = reader
-        self._path = path
+    def __init__(self, database: Database, topic: str) -> None:
+        self._database = database
         self._topic = topic
         self._last = self._one(_LAST)
         self._read_to = 0
@@ -55,7 +52,5 @@ class SpoolRows:
         return int(value)
 
     def _all(self, query: str, *values: int) -> Sequence[Any]:
-        try:
-            return self._db.execute(query, values).fetchall()
-        except sqlite3.Error as error:
-            raise translate(error, self._path) from error
+        with self._database.reading() as db:
+            return db.execute(query, values).fetchall()

@@ -8,31 +8,25 @@ from pathlib import Path
 from typing import Final
 
 from shared.config.findings import FAIL, OK, WARN, Finding
-from shared.sqlite.names import real
 from shared.sqlite.setup import SqliteSetup
-from shared.sqlite.spooled import spooled_in
+from shared.sqlite.spool_counts import spooled_in
 
 PART: Final = "spool"
 
 
-class SpoolSetup:
+class SpoolSetup(SqliteSetup):
     """Checks one spool file. `flaw`: why nothing can be kept there."""
 
     def __init__(
         self, path: Path, reserve: int, flaw: str | None, elsewhere: Path | None = None, *, existing: bool = False
     ) -> None:
-        self._path = real(path)
-        self._file = SqliteSetup(path, reserve, elsewhere, part=PART, existing=existing)
+        super().__init__(path, reserve, elsewhere, part=PART, existing=existing)
         self._flaw = flaw
-
-    async def provision(self) -> AsyncIterator[Finding]:
-        async for finding in self._file.provision():
-            yield finding
 
     async def findings(self) -> AsyncIterator[Finding]:
         if self._flaw is not None:
             yield Finding(WARN, PART, self._flaw)
-        async for finding in self._file.findings():
+        async for finding in super().findings():
             yield finding
         if self._path.exists():
             for finding in await asyncio.to_thread(self._rows):
@@ -48,9 +42,6 @@ class SpoolSetup:
             age = max(time.time() - rows.oldest / 1000, 0.0)
             said = f"{rows.waiting} envelopes wait for Pub/Sub, the oldest for {age:.0f} s: start an ingest with this"
             found.append(Finding(WARN, PART, f"{self._path}: {said} spool; if one runs, its log says why they wait"))
-        if rows.given_up:
-            said = f"{rows.given_up} envelopes were given up by an older version: start an ingest, it sends them again"
-            found.append(Finding(FAIL, PART, f"{self._path}: {said}"))
         if rows.buried:
             said = f"{rows.buried} envelopes can never be sent, and are not counted: countersink dlq list shows them"
             found.append(Finding(FAIL, PART, f"{self._path}: {said}"))

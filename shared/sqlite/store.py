@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import orjson
 
-from shared.model import bodies
+from shared.model import dead_receipt_bodies
 from shared.model.errors import AlreadyAppliedError, GoneError, LateError, RefusedError, ShardFullError, ShrunkError
 from shared.model.exact import ids_of
 from shared.model.promises import Promise
@@ -56,7 +56,6 @@ class SqliteStore:
     def __init__(self, database: Database, clock: Clock, reserve: Reserve | None = None) -> None:
         self.database = database
         self._reserve = reserve
-        self._reader = database.reader()
         self._clock = clock
         self._time = FileTime(database, clock)
         self._idle = [database.reader()]
@@ -72,8 +71,8 @@ class SqliteStore:
 
     async def apply(self, commit: Commit) -> Instant:
         def work(db: sqlite3.Connection) -> Instant:
-            if (commit.guard or commit.marks) and self._reserve is not None:  # new work; the rest was accepted before
-                self._reserve.check(0)
+            if commit.guard or commit.marks:  # new work; the rest was accepted before
+                self._check_room()
             now = self._time.inside(db)  # no other process writes until this is done, so it is the commit's time
             if commit.bounds.until is not None and now > commit.bounds.until:
                 raise LateError(now)
@@ -123,8 +122,7 @@ class SqliteStore:
 
     async def raise_shards(self, counter: str, num_shards: int, *, make: bool = True) -> int:
         def work(db: sqlite3.Connection) -> int:
-            if self._reserve is not None:
-                self._reserve.check(0)
+            self._check_room()
             if make or number_of(db, counter):
                 _raise_shards(db, counter, num_shards)
             return number_of(db, counter)
@@ -133,8 +131,7 @@ class SqliteStore:
 
     async def compact(self, counter: str, num_shards: int, receipt: Receipt) -> int:
         def work(db: sqlite3.Connection) -> int:
-            if self._reserve is not None:
-                self._reserve.check(0)
+            self._check_room()
             return compact(db, counter, num_shards, receipt)
 
         return await self.database.write(work)
@@ -142,36 +139,29 @@ class SqliteStore:
     async def grown(self, shards: int) -> AsyncIterator[Sequence[str]]:
         query = "SELECT counter FROM configs WHERE num_shards > ? AND counter > ? ORDER BY counter LIMIT ?"
         after = ""
-        while rows := self._read(query, shards, after, PAGE):
-            yield [counter for (counter,) in rows]
-            after = rows[-1][0]
+        while page := self._counters(query, shards, after, PAGE):
+            yield page
+            after = page[-1]
 
     async def ages(self, shards: Collection[tuple[str, int]]) -> Mapping[tuple[str, int], float]:  # noqa: ARG002 (this store keeps none)
         return {}
 
     async def deleted(self, after: str, limit: int) -> Sequence[str]:
-        rows = self._read(
-            "SELECT counter FROM guards WHERE deleted AND counter > ? ORDER BY counter LIMIT ?", after, limit
-        )
-        return [counter for (counter,) in rows]
+        query = "SELECT counter FROM guards WHERE deleted AND counter > ? ORDER BY counter LIMIT ?"
+        return self._counters(query, after, limit)
 
     async def deleted_among(self, counters: Sequence[str]) -> Collection[str]:
-        rows = self._read(
-            "SELECT counter FROM guards WHERE deleted AND counter IN (SELECT value FROM json_each(?))",
-            orjson.dumps(counters).decode(),
-        )
-        return {counter for (counter,) in rows}
+        query = "SELECT counter FROM guards WHERE deleted AND counter IN (SELECT value FROM json_each(?))"
+        return {*self._counters(query, orjson.dumps(counters).decode())}
 
     async def remove(self, counter: str) -> bool:
         return await self.database.write(lambda db: remove(db, counter))
 
     async def names(self, prefix: str, after: str, limit: int, until: str | None = None) -> Sequence[str]:
-        rows = self._read(_NAMES, prefix, after, last(prefix, until), limit)
-        return [counter for (counter,) in rows]
+        return self._counters(_NAMES, prefix, after, last(prefix, until), limit)
 
     async def dead_names(self, prefix: str, after: str, limit: int) -> Sequence[str]:
-        rows = self._read(_DEAD_NAMES, prefix, after, last(prefix, None), limit)
-        return [counter for (counter,) in rows]
+        return self._counters(_DEAD_NAMES, prefix, after, last(prefix, None), limit)
 
     async def sweep(self, now: StoreMillis, limit: int) -> int:
         def work(db: sqlite3.Connection) -> int:
@@ -180,11 +170,16 @@ class SqliteStore:
 
         return await self.database.write(work)
 
+    def _check_room(self) -> None:
+        if self._reserve is not None:
+            self._reserve.check(0)
+
+    def _counters(self, query: str, *values: str | int) -> list[str]:
+        return [counter for (counter,) in self._read(query, *values)]
+
     def _read(self, query: str, *values: str | int) -> list[Any]:
-        try:
-            return self._reader.execute(query, values).fetchall()
-        except sqlite3.Error as error:
-            raise translate(error, self.database.path) from error
+        with self.database.reading() as db:
+            return db.execute(query, values).fetchall()
 
 
 class SqliteSnapshot:
@@ -207,7 +202,7 @@ class SqliteSnapshot:
             counts = self.db.execute("SELECT count FROM shards WHERE counter = ? AND shard < ?", (counter, num_shards))
             # Summed in Python: sum() in SQL fails beyond int64, which a total may exceed though no shard does.
             guard = Guard(version, bool(deleted)) if version else Guard()
-            dead = bodies.entries(receipts.dead_of(self.db, counter), counter)
+            dead = dead_receipt_bodies.entries(receipts.dead_of(self.db, counter), counter)
             totals[counter] = Total(sum(count for (count,) in counts), num_shards, guard, *dead)
         ids = [key for total in totals.values() for key in ids_of(total.dead)]
         found = receipts.find(self.db, [*keys, *ids])

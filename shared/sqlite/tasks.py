@@ -1,6 +1,5 @@
 """The tasks of jobs that wait in a SQLite file, with leases like those of the broker's messages."""
 
-import asyncio
 import logging
 import sqlite3
 from collections.abc import Sequence
@@ -12,14 +11,13 @@ from shared.model.jobs import Task
 from shared.ports.jobs import Lease
 from shared.runtime import metrics
 from shared.runtime.clock import Clock
-from shared.sqlite.database import Database, translate
+from shared.sqlite.broker import LONGEST_LEASE, comes, lease_of
+from shared.sqlite.database import Database
 
 _log = logging.getLogger(__name__)
 
 POLL: Final = 0.05
 """Seconds between two looks for tasks. A look takes a few microseconds."""
-LONGEST_LEASE: Final = 600_000
-"""Milliseconds. A longer lease was made before the clock was set back, and counts as ended."""
 _FREE: Final = "SELECT EXISTS (SELECT 1 FROM tasks WHERE until <= :now OR until > :now + :longest)"
 _LEASE: Final = """
     UPDATE tasks SET until = :now + :lease, attempt = attempt + 1
@@ -38,7 +36,6 @@ class SqliteTasks:
 
     def __init__(self, database: Database, clock: Clock, lease: float) -> None:
         self._database = database
-        self._reader = database.reader()
         self._clock = clock
         self._lease = int(lease * 1000)
 
@@ -52,12 +49,8 @@ class SqliteTasks:
             await self._database.write(work)
 
     async def pull(self, limit: int, wait: float) -> Sequence[Lease]:
-        loop = asyncio.get_running_loop()
-        until = loop.time() + wait
-        while not self._any():
-            if loop.time() >= until:
-                return ()
-            await asyncio.sleep(min(POLL, wait))
+        if not await comes(self._any, wait, min(POLL, wait)):
+            return ()
         values = {**self._times(), "limit": limit, "lease": self._lease}
 
         def work(db: sqlite3.Connection) -> list[Lease]:
@@ -76,14 +69,11 @@ class SqliteTasks:
         return await self._database.write(work)
 
     def _any(self) -> bool:
-        try:
-            (found,) = self._reader.execute(_FREE, self._times()).fetchone()
-        except sqlite3.Error as error:
-            raise translate(error, self._database.path) from error
-        return bool(found)
+        with self._database.reading() as db:
+            return bool(db.execute(_FREE, self._times()).fetchone()[0])
 
     async def extend(self, tokens: Sequence[str]) -> None:
-        rows = [(self._now() + self._lease, *_lease_of(token)) for token in tokens]
+        rows = [(self._now() + self._lease, *lease_of(token)) for token in tokens]
 
         def work(db: sqlite3.Connection) -> None:
             db.executemany("UPDATE tasks SET until = ? WHERE seq = ? AND attempt = ?", rows)
@@ -91,7 +81,7 @@ class SqliteTasks:
         await self._database.write(work)
 
     async def give_back(self, tokens: Sequence[str]) -> None:
-        rows = [_lease_of(token) for token in tokens]
+        rows = [lease_of(token) for token in tokens]
 
         def work(db: sqlite3.Connection) -> None:
             for row in rows:
@@ -101,7 +91,7 @@ class SqliteTasks:
         await self._database.write(work)
 
     async def ack(self, tokens: Sequence[str]) -> None:
-        rows = [_lease_of(token) for token in tokens]
+        rows = [lease_of(token) for token in tokens]
 
         def work(db: sqlite3.Connection) -> None:
             db.executemany("DELETE FROM tasks WHERE seq = ? AND attempt = ?", rows)
@@ -113,8 +103,3 @@ class SqliteTasks:
 
     def _now(self) -> int:
         return int(self._clock.now() * 1000)
-
-
-def _lease_of(token: str) -> tuple[int, int]:
-    seq, _, attempt = token.partition(".")
-    return int(seq), int(attempt)

@@ -10,7 +10,7 @@ from typing import Final
 
 from shared.model.times import NEVER, StoreMillis
 from shared.runtime.clock import Clock
-from shared.sqlite.database import Database, translate
+from shared.sqlite.database import Database
 
 READ: Final = "SELECT now FROM store"
 KEPT: Final = 600_000
@@ -22,18 +22,13 @@ class FileTime:
 
     def __init__(self, database: Database, clock: Clock) -> None:
         self._database = database
-        self._reader: sqlite3.Connection | None = None
         self._clock = clock
         self._last = NEVER, clock.monotonic()
 
     def now(self) -> StoreMillis:
         """The time. Call it outside of a write."""
-        try:
-            if self._reader is None:  # made late, since writes need none
-                self._reader = self._database.reader()
-            return self._pass(self._reader.execute(READ).fetchone()[0])
-        except sqlite3.Error as error:
-            raise translate(error, self._database.path) from error
+        with self._database.reading() as db:
+            return self.inside(db)
 
     def inside(self, db: sqlite3.Connection) -> StoreMillis:
         """The time within a write, whose transaction keeps other processes from writing."""

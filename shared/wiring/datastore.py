@@ -1,6 +1,7 @@
 """Opens the store in Datastore, and what is kept beside it."""
 
-from collections.abc import Awaitable, Callable, Mapping
+import os
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -19,9 +20,9 @@ if TYPE_CHECKING:
     from shared.google.datastore.keys import DatastorePlace
 
 
-def opener(environment: Mapping[str, str], *, makes: bool) -> Callable[[Path], Database]:
+def opener(*, makes: bool) -> Callable[[Path], Database]:
     """How files are opened. A missing file is made if `makes`, and an error otherwise."""
-    return lambda file: Database(file, elsewhere(file, environment), makes=makes)
+    return lambda file: Database(file, elsewhere(file), makes=makes)
 
 
 class Stored(NamedTuple):
@@ -35,7 +36,7 @@ class Stored(NamedTuple):
     """The store's time, as far as it is known."""
 
 
-def store_of(settings: Settings, clock: Clock, environment: Mapping[str, str]) -> Stored:
+def store_of(settings: Settings, clock: Clock) -> Stored:
     place = datastore_place(settings)
     with needs("google", STORE, settings.store):
         from shared.google.datastore.client import DatastoreClient  # noqa: PLC0415 (the extra may be missing)
@@ -43,11 +44,16 @@ def store_of(settings: Settings, clock: Clock, environment: Mapping[str, str]) -
         from shared.google.datastore.jobs import DatastoreJobs  # noqa: PLC0415
         from shared.google.datastore.store import DatastoreStore  # noqa: PLC0415
         from shared.google.datastore.time import millis  # noqa: PLC0415
-    client = DatastoreClient(place.project, place.database, clock, environment)
+    client = DatastoreClient(place.project, place.database, clock, emulator())
     store = DatastoreStore(client, place, clock)
     told = ToldClock(clock, lambda: millis(client.time.bound(clock.monotonic())))
     book = DatastoreFleetBook(client, place, clock)
     return Stored(store, DatastoreJobs(client, place, store), book, client.close, told)
+
+
+def emulator() -> str:
+    """Where Datastore's emulator is; empty for Google Cloud."""
+    return os.environ.get("DATASTORE_EMULATOR_HOST", "")
 
 
 def datastore_place(settings: Settings) -> "DatastorePlace":

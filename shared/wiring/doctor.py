@@ -1,11 +1,10 @@
 """Chooses, by the settings, what provision and doctor look at."""
 
 import os
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol, TypeVar
 
 from shared.config import urls
 from shared.config.findings import FAIL, Finding
@@ -14,13 +13,12 @@ from shared.model.errors import SettingsError
 from shared.runtime.clock import SystemClock
 from shared.sqlite.setup import SqliteSetup
 from shared.sqlite.spool_setup import SpoolSetup
-from shared.wiring.datastore import datastore_place, store_of
+from shared.wiring.datastore import datastore_place, emulator, store_of
 from shared.wiring.extras import needs
 from shared.wiring.files import BROKER, OVERLAY, STORE, elsewhere, only_file, spool_flaw, spool_path
 from shared.wiring.fleet_setup import FleetSetup
 
-if TYPE_CHECKING:
-    from shared.redis.setup import RedisSetup
+T = TypeVar("T")
 
 
 class Setup(Protocol):
@@ -38,16 +36,13 @@ class Setup(Protocol):
 Opening = Callable[[], AbstractAsyncContextManager[Setup]]
 
 
-def setups(settings: Settings, environment: Mapping[str, str] = os.environ) -> Sequence[Opening]:
+def setups(settings: Settings) -> Sequence[Opening]:
     """The parts of the set-up, each to be entered inside a running event loop. Entering one raises `SettingsError` if
     its settings cannot be used; the others can still be looked at.
     """
     if urls.scheme_of(settings.broker) != "pubsub":
         return [partial(_file_setup, settings)]
-    openings: list[Opening] = [
-        partial(_pubsub_setup, settings, environment),
-        partial(_store_setup, settings, environment),
-    ]
+    openings: list[Opening] = [partial(_pubsub_setup, settings), partial(_store_setup, settings)]
     if settings.spool != "off":
         openings.append(partial(_spool_setup, settings))
     if settings.overlay != "memory://":
@@ -56,8 +51,16 @@ def setups(settings: Settings, environment: Mapping[str, str] = os.environ) -> S
 
 
 @asynccontextmanager
-async def _file_setup(settings: Settings) -> AsyncIterator[Setup]:
-    yield _sqlite_setup(settings, only_file(settings))
+async def _until_closed(part: T, close: Callable[[], Awaitable[None]]) -> AsyncIterator[T]:
+    try:
+        yield part
+    finally:
+        await close()
+
+
+def _file_setup(settings: Settings) -> AbstractAsyncContextManager[Setup]:
+    file, existing = only_file(settings), settings.existing == "yes"
+    return nullcontext(SqliteSetup(file, settings.disk_reserve, elsewhere(file), existing=existing))
 
 
 class _StoreSetup:
@@ -85,83 +88,60 @@ class _StoreSetup:
 
 
 @asynccontextmanager
-async def _store_setup(settings: Settings, environment: Mapping[str, str]) -> AsyncIterator[Setup]:
-    async with _datastore_setup(settings, environment) as store:
-        yield _StoreSetup(store, partial(_fleet_setup, settings, environment))
+async def _store_setup(settings: Settings) -> AsyncIterator[Setup]:
+    async with _datastore_setup(settings) as store:
+        yield _StoreSetup(store, partial(_fleet_setup, settings))
 
 
-@asynccontextmanager
-async def _spool_setup(settings: Settings) -> AsyncIterator[Setup]:
-    file = spool_path(settings)
-    yield SpoolSetup(
-        file, settings.disk_reserve, spool_flaw(settings), elsewhere(file), existing=settings.existing == "yes"
-    )
+def _spool_setup(settings: Settings) -> AbstractAsyncContextManager[Setup]:
+    file, existing = spool_path(settings), settings.existing == "yes"
+    flaw = spool_flaw(settings)
+    return nullcontext(SpoolSetup(file, settings.disk_reserve, flaw, elsewhere(file), existing=existing))
 
 
-def _sqlite_setup(settings: Settings, file: Path) -> SqliteSetup:
-    return SqliteSetup(file, settings.disk_reserve, elsewhere(file), existing=settings.existing == "yes")
-
-
-@asynccontextmanager
-async def _pubsub_setup(settings: Settings, environment: Mapping[str, str]) -> AsyncIterator[Setup]:
+def _pubsub_setup(settings: Settings) -> AbstractAsyncContextManager[Setup]:
     there = urls.pubsub(BROKER, settings.broker)
     with needs("google", BROKER, settings.broker):
         from shared.google.pubsub.client import PubsubClient, PubsubPlace  # noqa: PLC0415 (the extra may be missing)
         from shared.google.pubsub.setup import PubsubSetup  # noqa: PLC0415
-    emulator = environment.get("PUBSUB_EMULATOR_HOST", "")
-    client = PubsubClient(emulator)
+    host = os.environ.get("PUBSUB_EMULATOR_HOST", "")
+    client = PubsubClient(host)
     place = PubsubPlace(there.project, there.topic, there.subscription)
-    try:
-        yield PubsubSetup(client, place, lease=settings.lease, retention=settings.retention, emulator=emulator)
-    finally:
-        await client.close()
+    setup = PubsubSetup(client, place, lease=settings.lease, retention=settings.retention, emulator=host)
+    return _until_closed(setup, client.close)
 
 
-@asynccontextmanager
-async def _redis_setup(settings: Settings) -> AsyncIterator["RedisSetup"]:
+def _redis_setup(settings: Settings) -> AbstractAsyncContextManager[Setup]:
     urls.redis(OVERLAY, settings.overlay)
     with needs("redis", OVERLAY, urls.shown(settings.overlay)):
         from shared.redis.links import Links  # noqa: PLC0415 (the extra may be missing)
         from shared.redis.server import Server  # noqa: PLC0415
         from shared.redis.setup import RedisSetup  # noqa: PLC0415
     server = Server(settings.overlay, Links(settings.overlay))
-    try:
-        yield RedisSetup(server)
-    finally:
-        await server.close()
+    return _until_closed(RedisSetup(server), server.close)
 
 
-@asynccontextmanager
-async def _fleet_setup(settings: Settings, environment: Mapping[str, str]) -> AsyncIterator[FleetSetup]:
-    stored = store_of(settings, SystemClock(), environment)
-    try:
-        yield FleetSetup(stored.book)
-    finally:
-        await stored.close()
+def _fleet_setup(settings: Settings) -> AbstractAsyncContextManager[FleetSetup]:
+    stored = store_of(settings, SystemClock())
+    return _until_closed(FleetSetup(stored.book), stored.close)
 
 
-async def trust_overlay(
-    settings: Settings, which: str | None = None, environment: Mapping[str, str] = os.environ
-) -> Sequence[str]:
+async def trust_overlay(settings: Settings, which: str | None = None) -> Sequence[str]:
     """Take an operator's word that everything outside the overlay has been applied; see `FleetSetup.trust`."""
     if urls.scheme_of(settings.broker) != "pubsub":
         raise SettingsError(
             f"{BROKER} is a file, which knows all pending increments: --trust-overlay is only for Pub/Sub"
         )
-    async with _fleet_setup(settings, environment) as setup:
+    async with _fleet_setup(settings) as setup:
         return await setup.trust(which)
 
 
-@asynccontextmanager
-async def _datastore_setup(settings: Settings, environment: Mapping[str, str]) -> AsyncIterator[Setup]:
+def _datastore_setup(settings: Settings) -> AbstractAsyncContextManager[Setup]:
     place = datastore_place(settings)
     with needs("google", STORE, settings.store):
-        from shared.google.datastore.client import EMULATOR, DatastoreClient  # noqa: PLC0415 (the extra may be missing)
+        from shared.google.datastore.client import DatastoreClient  # noqa: PLC0415 (the extra may be missing)
         from shared.google.datastore.setup import DatastoreSetup  # noqa: PLC0415
         from shared.google.datastore.ttl import Ttl  # noqa: PLC0415
     clock = SystemClock()
-    client = DatastoreClient(place.project, place.database, clock, environment)
-    try:
-        yield DatastoreSetup(client, place, clock, Ttl(place), emulator=environment.get(EMULATOR, ""))
-    finally:
-        await client.close()
+    client = DatastoreClient(place.project, place.database, clock, emulator())
+    return _until_closed(DatastoreSetup(client, place, clock, Ttl(place), emulator=emulator()), client.close)

@@ -1,14 +1,13 @@
 """Finds the files of the settings, the database and the spool, and checks that they are the same as before."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from shared.config import urls
 from shared.config.settings import Settings
 from shared.model.errors import SettingsError
 from shared.sqlite import volumes
-from shared.sqlite.disks import MEMORY, kind_of, mounts
 from shared.sqlite.names import real
 from shared.sqlite.witness import FileWitness, folder_elsewhere
 
@@ -70,18 +69,18 @@ def all_files(settings: Settings) -> Sequence[Path]:
     return [spool_path(settings)] if settings.spool != "off" else []
 
 
-def elsewhere(file: Path, environment: Mapping[str, str] = os.environ) -> Path | None:
+def elsewhere(file: Path) -> Path | None:
     """The folder that remembers the file even if its volume is lost. None for a file in memory, which is never kept."""
-    if kind_of(real(file).parent, mounts()) in MEMORY:
+    if volumes.mount_of(real(file).parent, volumes.mounts()).kind in volumes.MEMORY:
         return None
-    return folder_elsewhere(environment)
+    return folder_elsewhere(os.environ)
 
 
-def witness_of(file: Path, environment: Mapping[str, str] = os.environ) -> FileWitness:
-    return FileWitness(file, elsewhere(file, environment))
+def witness_of(file: Path) -> FileWitness:
+    return FileWitness(file, elsewhere(file))
 
 
-def check_files(settings: Settings, environment: Mapping[str, str] = os.environ) -> None:
+def check_files(settings: Settings) -> None:
     """Raise `LostFileError` if one of the files is missing, or was replaced."""
     for file in all_files(settings):
-        witness_of(file, environment).check()
+        witness_of(file).check()

@@ -8,7 +8,7 @@ from typing import Final
 
 from shared.config.findings import OK, WARN, Finding
 from shared.model.errors import SettingsError, TransientError
-from shared.model.fleet import LOOK_EVERY, Fleet, Record
+from shared.model.fleet import LOOK_EVERY, Fleet, PublisherRecord
 from shared.model.times import StoreMillis
 from shared.ports.fleet import FleetBook
 
@@ -51,7 +51,7 @@ class FleetSetup:
         All of them are struck first. A running process sees that within `patience` seconds and changes its record,
         which is then kept.
         """
-        before: dict[str, Record] = {}
+        before: dict[str, PublisherRecord] = {}
 
         def strike(fleet: Fleet, now: StoreMillis) -> Fleet:
             before.clear()
@@ -79,7 +79,7 @@ class FleetSetup:
         return [_described(name, one) for name, one in before.items()]
 
 
-def _described(name: str, record: Record) -> str:
+def _described(name: str, record: PublisherRecord) -> str:
     said = f"process {name}"
     if record.topic:
         said += f" on {record.topic}"
@@ -91,7 +91,7 @@ def _described(name: str, record: Record) -> str:
     return f"{said} accepts increments that are not in the overlay"
 
 
-def _end(record: Record) -> str:
+def _end(record: PublisherRecord) -> str:
     if record.spool and record.struck:
         return "an ingest runs on its spool file, or you say that nothing is in it (doctor --trust-overlay)"
     if record.struck:

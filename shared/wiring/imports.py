@@ -1,7 +1,6 @@
 """Opens, by its arguments, what `countersink import` reads."""
 
-import os
-from collections.abc import AsyncIterator, Collection, Mapping
+from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
 from dataclasses import asdict
 from typing import Final
@@ -9,10 +8,10 @@ from typing import Final
 from shared.config import urls
 from shared.config.settings import Settings
 from shared.model.errors import SettingsError
-from shared.model.foreign import Source
-from shared.model.foreign_variants import By, Variant
+from shared.model.import_source import Source
+from shared.model.import_variants import By, Variant
 from shared.runtime.clock import SystemClock
-from shared.wiring.datastore import datastore_place
+from shared.wiring.datastore import datastore_place, emulator
 from shared.wiring.extras import needs
 from shared.wiring.files import STORE
 
@@ -27,19 +26,16 @@ async def source_of(
     *,
     kind: str = "",
     names: Collection[str] = (),
-    environment: Mapping[str, str] = os.environ,
 ) -> AsyncIterator[Source]:
     """Enter it inside a running event loop. `SettingsError` says which argument cannot be used."""
-    there = urls.datastore(FROM, url) if urls.scheme_of(url) == "datastore" else None
-    if there is None:
-        raise SettingsError(f"{FROM}={url!r}: must be datastore://PROJECT[/DATABASE][?namespace=NAMESPACE]")
+    there = urls.datastore(FROM, url)
     refuse_ours(settings, variant, there, variant.kinds(kind))
     with needs("google", FROM, url):
         from shared.google.datastore.client import DatastoreClient  # noqa: PLC0415 (the extra may be missing)
+        from shared.google.datastore.importing.variants import source_in  # noqa: PLC0415
         from shared.google.datastore.keys import DatastorePlace  # noqa: PLC0415
-        from shared.google.datastore.source import source_in  # noqa: PLC0415
     place = DatastorePlace(there.project, there.database, there.namespace)
-    client = DatastoreClient(there.project, there.database, SystemClock(), environment)
+    client = DatastoreClient(there.project, there.database, SystemClock(), emulator())
     try:
         yield source_in(client, place, variant, name=name_of(variant, there, kind), kind=kind, names=names)
     finally:

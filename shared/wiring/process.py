@@ -2,17 +2,17 @@
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from shared.config import urls
 from shared.config.settings import Settings
 from shared.fleet.looks import Looks
-from shared.fleet.membership import Membership, in_memory, new_member
+from shared.fleet.publisher_record import Membership, in_memory, new_member
 from shared.memory.jobs import MemoryTasks
 from shared.memory.member import MemberOverlay
 from shared.memory.overlay import ProcessOverlay
@@ -22,7 +22,7 @@ from shared.ports.jobs import Jobs, Tasks
 from shared.ports.overlay import Overlay
 from shared.ports.store import Store
 from shared.runtime.clock import Clock, SystemClock
-from shared.sqlite.balance import SqliteBalance
+from shared.sqlite.books import balance_of
 from shared.sqlite.broker import SqlitePublisher, SqliteSubscription, topic_of
 from shared.sqlite.database import Database
 from shared.sqlite.jobs import SqliteJobs
@@ -43,12 +43,6 @@ SPOOL_PATIENCE = 2.0
 """Seconds for which a publish is retried before the spool takes it."""
 
 
-class Obstacles(Protocol):
-    """Returns the reasons not to start, each with what to do. `TransientError` if they cannot be found out now."""
-
-    async def __call__(self, *, flushes: bool) -> Sequence[str]: ...
-
-
 @dataclass(frozen=True, slots=True)
 class Parts:
     """Everything outside itself that a process uses, and how to close it."""
@@ -65,7 +59,10 @@ class Parts:
     """Whether each message and each receipt costs money, so that it pays to wait and send several together."""
     where: str
     """Where the data is, as messages say it."""
-    obstacles: "Obstacles"
+    obstacles: Callable[[bool], Awaitable[Sequence[str]]]
+    """Returns the reasons for a process not to start, each with what to do; told whether it flushes. `TransientError`
+    if they cannot be found out now.
+    """
     letters: Callable[[], DeadLetters]
     """Opens a pass through the dead letters."""
     jobs: Jobs
@@ -99,17 +96,15 @@ class Parts:
                 stack.push_async_callback(end)
 
 
-def connect(
-    settings: Settings, environment: Mapping[str, str] = os.environ, *, publishes: bool = False, makes: bool = False
-) -> Parts:
+def connect(settings: Settings, *, publishes: bool = False, makes: bool = False) -> Parts:
     """Build the parts. Call it inside a running event loop; no server is contacted yet. `SettingsError` says which
     setting cannot be used.
 
     `makes`: missing files are made, unless COUNTERSINK_EXISTING says that they must exist.
     """
-    opening = opener(environment, makes=makes and settings.existing == "no")
+    opening = opener(makes=makes and settings.existing == "no")
     if urls.scheme_of(settings.broker) == "pubsub":
-        return _on_pubsub(settings, environment, opening, publishes=publishes)
+        return _on_pubsub(settings, opening, publishes=publishes)
     return _embedded(settings, opening)
 
 
@@ -133,15 +128,13 @@ def _embedded(settings: Settings, opening: Callable[[Path], Database]) -> Parts:
         letters=partial(SqliteDeadLetters, database),
         jobs=SqliteJobs(database, reserve),
         tasks=SqliteTasks(database, clock, settings.lease),
-        balance=SqliteBalance(database).read,
+        balance=partial(balance_of, database),
         _files=[database],
         _ends=[database.close],
     )
 
 
-def _on_pubsub(
-    settings: Settings, environment: Mapping[str, str], opening: Callable[[Path], Database], *, publishes: bool
-) -> Parts:
+def _on_pubsub(settings: Settings, opening: Callable[[Path], Database], *, publishes: bool) -> Parts:
     broker = urls.pubsub(BROKER, settings.broker)
     with needs("google", BROKER, settings.broker):
         from shared.google.pubsub.client import PATIENCE, PubsubClient, PubsubPlace  # noqa: PLC0415 (the extra may be missing)
@@ -150,10 +143,10 @@ def _on_pubsub(
         from shared.google.pubsub.setup import obstacles  # noqa: PLC0415
         from shared.google.pubsub.subscription import PubsubSubscription  # noqa: PLC0415
         from shared.google.pubsub.tasks import PubsubTasks  # noqa: PLC0415
-    stored = store_of(settings, SystemClock(), environment)
+    stored = store_of(settings, SystemClock())
     clock = stored.clock
     looks = Looks(stored.book, clock, settings.look)
-    client = PubsubClient(environment.get("PUBSUB_EMULATOR_HOST"))
+    client = PubsubClient(os.environ.get("PUBSUB_EMULATOR_HOST"))
     place = PubsubPlace(broker.project, broker.topic, broker.subscription)
     subscription = PubsubSubscription(client, place, lease=settings.lease)
     begins: list[Callable[[], Awaitable[None]]] = []
@@ -221,5 +214,5 @@ def tasks_of_process(clock: Clock, lease: float) -> Tasks:
     return MemoryTasks(clock, lease)
 
 
-async def _none(*, flushes: bool) -> Sequence[str]:  # noqa: ARG001 (the file is made at the start, and by it)
+async def _none(flushes: bool) -> Sequence[str]:  # noqa: ARG001 (the file is made at the start, and by it)
     return ()

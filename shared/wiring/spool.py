@@ -1,7 +1,6 @@
 """Opens the spool, for an ingest to fill, and what the spool could not send, for people to look at."""
 
 import logging
-import sqlite3
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,8 +16,8 @@ from shared.sqlite.broker import SqlitePublisher, SqliteSubscription, claim
 from shared.sqlite.database import Database
 from shared.sqlite.letters import SqliteDeadLetters
 from shared.sqlite.reserve import Reserve
+from shared.sqlite.spool_counts import spooled_in
 from shared.sqlite.spool_rows import SpoolRows
-from shared.sqlite.spooled import bring_back, spooled_in
 from shared.sqlite.witness import sighting_of
 from shared.wiring.files import spool_flaw, spool_path
 
@@ -34,15 +33,12 @@ class Queue:
 
     publisher: Publisher
     subscription: Subscription
-    clock: Clock
-    """Dates what it takes."""
     keeps: bool
     """Whether its disk outlives the process. If not, what it holds is sent, and nothing is added."""
     id: str
     """The permanent id of the file."""
     file: Database
     holders: SpoolHolders
-    _reader: sqlite3.Connection
     _topic: str
 
     def hold(self, member: str) -> None:
@@ -52,7 +48,7 @@ class Queue:
         return self.holders.alive()
 
     def rows(self) -> SpoolRows:
-        return SpoolRows(self._reader, self.file.path, self._topic)
+        return SpoolRows(self.file, self._topic)
 
     async def close(self) -> None:
         self.holders.close()
@@ -71,9 +67,6 @@ def open_spool(settings: Settings, clock: Clock, topic: str, opening: Callable[[
             return None
     database = opening(file)
     claim(database, topic)
-    back = bring_back(database)
-    if back:
-        _log.warning("%s: %d envelopes that were given up by an older version are sent again", file, back)
     buried = spooled_in(file).buried
     metrics.SPOOL_BURIED.set(buried)
     if buried:
@@ -83,19 +76,17 @@ def open_spool(settings: Settings, clock: Clock, topic: str, opening: Callable[[
             file,
             buried,
         )
-    reader = database.reader()
-    spool_id = sighting_of(reader).id
+    with database.reading() as db:
+        spool_id = sighting_of(db).id
     return Queue(
         SqlitePublisher(
             database, clock, settings.spool_bytes, Reserve(database.path, settings.disk_reserve, applied=False)
         ),
         SqliteSubscription(database, clock, LEASE),
-        clock,
         keeps=flaw is None,
         id=spool_id,
         file=database,
         holders=SpoolHolders(database.path.parent, spool_id),
-        _reader=reader,
         _topic=topic,
     )
 
@@ -108,12 +99,12 @@ def _warn_of_what_is_left_behind(settings: Settings) -> None:
     if not settings.spool or file == Path(settings.spool).absolute() or not file.exists():
         return
     rows = spooled_in(file)
-    if rows.waiting or rows.given_up:
+    if rows.waiting:
         _log.error(
             "%s: %d envelopes were accepted and are NOT sent, since COUNTERSINK_SPOOL=%s: start an ingest once without"
             " that setting, until they are sent",
             file,
-            rows.waiting + rows.given_up,
+            rows.waiting,
             settings.spool,
         )
 

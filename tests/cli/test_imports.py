@@ -14,7 +14,7 @@ from countersink.commands.importer import ImportOutcome
 from shared.config.settings import Settings
 from shared.config.urls import Datastore
 from shared.model.errors import SettingsError
-from shared.model.foreign_variants import VARIANTS
+from shared.model.import_variants import VARIANTS
 from shared.wiring.imports import name_of, refuse_ours
 from tests.cli.running import run
 

@@ -21,7 +21,7 @@ from shared.runtime.clock import SystemClock
 from shared.sqlite import setup
 from shared.sqlite.database import Database
 from shared.sqlite.jobs import SqliteJobs
-from shared.sqlite.schema import MIGRATIONS
+from shared.sqlite.schema import VERSION
 from shared.sqlite.setup import SqliteSetup, of_file_system, of_free
 from shared.wiring.doctor import setups
 from tests.cli.running import COUNTERSINK, Done, environment, make_file, run
@@ -90,7 +90,7 @@ def test_doctor_finds_a_healthy_file_healthy(tmp_path: Path) -> None:
     assert (done.code, done.lines, marks(done, FAIL)) == (0, [], [])
     said = [line.removeprefix(f"ok    file      {file}: ") for line in marks(done, "ok    file")]
     assert doctor(tmp_path).out == done.out, "it changes nothing"
-    assert said == [f"is ours, schema {len(MIGRATIONS)}", "keeps a write-ahead log", "is sound", "can be written"]
+    assert said == [f"is ours, schema {VERSION}", "keeps a write-ahead log", "is sound", "can be written"]
 
 
 def test_doctor_says_that_the_settings_are_wrong(tmp_path: Path) -> None:
@@ -151,7 +151,7 @@ def test_doctor_finds_a_newer_file_and_one_without_a_log(tmp_path: Path) -> None
         db.execute("PRAGMA journal_mode = DELETE")
     done = doctor(tmp_path)
     assert done.code == 1
-    assert "belongs to a newer Countersink (schema 99)" in marks(done, FAIL)[0]
+    assert "has schema 99, this Countersink knows" in marks(done, FAIL)[0]
     assert "its journal is 'delete'" in "".join(marks(done, WARN))
 
 
@@ -214,11 +214,11 @@ async def test_a_sweep_by_a_clock_that_is_ahead_keeps_the_same(tmp_path: Path, m
 
 
 MOUNTS = """\
-/dev/vda / ext4 rw 0 0
-server:/x /srv nfs4 rw 0 0
-tmpfs /srv/fast tmpfs rw 0 0
-host /shared 9p rw 0 0
-a /with\\040space cifs rw 0 0
+1 0 8:1 / / rw - ext4 /dev/vda rw
+2 1 0:1 / /srv rw - nfs4 server:/x rw
+3 1 0:2 / /srv/fast rw - tmpfs tmpfs rw
+4 1 0:3 / /shared rw - 9p host rw
+5 1 0:4 / /with\\040space rw - cifs a rw
 """
 
 

@@ -3,7 +3,7 @@
 import asyncio
 from typing import Final
 
-from shared.model import bodies
+from shared.model import dead_receipt_bodies
 from shared.model.envelope import Envelope
 from shared.model.errors import AlreadyAppliedError
 from shared.model.times import NEVER, BrokerMillis, StoreMillis
@@ -20,7 +20,7 @@ def dead(
     key: str, sums: dict[str, int], *keyed: Increment, why: str = "because", until: StoreMillis = UNTIL
 ) -> Receipt:
     envelope = Envelope("", sums, {}, keyed, 4, receipt=key)
-    return bodies.with_body(Receipt(key, LATER, DEAD), envelope, why, BrokerMillis(5), until)
+    return dead_receipt_bodies.with_body(Receipt(key, LATER, DEAD), envelope, why, BrokerMillis(5), until)
 
 
 def buried(*receipts: Receipt) -> Commit:
@@ -125,7 +125,7 @@ class DeadContract:
         await store.apply(buried(dead("k", {"a": 5}, X)))
         await store.apply(Commit((), (), (dead("k", {"a": 5}, X, why="still"),)))
         (kept,) = await store.dead("", 10)
-        assert bodies.read(kept).letter.reason == "still"
+        assert dead_receipt_bodies.read(kept).letter.reason == "still"
         await store.apply(Commit((), (), (Receipt("k", LATER, DEAD),)))  # an older version renews it
         assert await store.dead("", 10) == [kept]
         assert len((await look(store))[0].dead) == 1
@@ -166,7 +166,7 @@ class DeadContract:
         await store.apply(buried(dead("k", {}, *keyed)))
         assert (await look(store, names[999]))[0].dead == (Entry("k", 0, ((keyed[999].key, -(2**52)),)),)
         (kept,) = await store.dead("", 10)
-        assert sorted(bodies.read(kept).envelope.keyed) == sorted(keyed)
+        assert sorted(dead_receipt_bodies.read(kept).envelope.keyed) == sorted(keyed)
 
     async def test_sets_and_burials_do_not_take_each_other_away(self, store: Store) -> None:
         await store.apply(setting("first", 5, await guard(store)))

@@ -2,19 +2,15 @@
 
 import asyncio
 import contextlib
-import sqlite3
-from contextlib import closing
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
-from shared.model.bounds import Bounds
 from shared.model.envelope import Envelope
 from shared.model.errors import GoneError, LateError, RefusedError
 from shared.model.receipts import key_of_envelope
 from shared.model.times import NEVER, Instant, StoreMillis
-from shared.model.words import Commit, Message, Receipt
+from shared.model.words import Bounds, Commit, Message, Receipt
 from shared.ports.overlay import Overlay
 from shared.runtime.clock import ManualClock
 from shared.sqlite import broker as sqlite_broker
@@ -23,7 +19,6 @@ from shared.sqlite.broker import SqlitePublisher, SqliteSubscription
 from shared.sqlite.database import Database
 from shared.sqlite.letters import SqliteDeadLetters
 from shared.sqlite.overlay import SqliteOverlay
-from shared.sqlite.schema import MIGRATIONS, migrate
 from shared.sqlite.store import SqliteStore
 from shared.sqlite.time import KEPT
 from shared.wire.codec import decode, encode
@@ -153,17 +148,6 @@ class TestSqliteStore(
         letters = SqliteDeadLetters(database)
         await letters.ack([letter.delivery.token for letter in await letters.pull(1, 10**6)], floor=Instant(1))
         assert await store.sweep(StoreMillis(late), 10) == 1
-
-    async def test_a_message_of_an_older_version_keeps_its_receipts(self, tmp_path: Path) -> None:
-        """Nobody knows when it was accepted: it counts from when the first message in the file was leased."""
-        with closing(sqlite3.connect(tmp_path / "old.db", isolation_level=None)) as db:
-            migrate(db, tmp_path / "old.db", MIGRATIONS[:8])
-            db.execute("UPDATE store SET now = 900000")
-            for _ in range(2):
-                db.execute("INSERT INTO messages (data, attributes, published) VALUES (x'', '{}', 0)")
-            db.execute("INSERT INTO leases (seq, until, attempt, since) VALUES (1, 0, 1, 500000)")
-            migrate(db, tmp_path / "old.db")
-            assert db.execute("SELECT since FROM messages").fetchall() == [(500_000,)] * 2
 
     async def test_the_time_of_a_file_passes_while_a_process_watches_and_never_by_a_wall_clock(
         self, database: Database, another: Database

@@ -130,7 +130,7 @@ class Datastore:
     clients: list[DatastoreClient] = field(default_factory=list)
 
     def client(self, host: str = "") -> DatastoreClient:
-        client = DatastoreClient(PROJECT, "", self.clock, {}, host or self.host)
+        client = DatastoreClient(PROJECT, "", self.clock, host or self.host)
         client.time = self.clients[0].time if self.clients else client.time  # in the product floors tell
         self.clients.append(client)
         return client

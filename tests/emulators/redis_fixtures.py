@@ -16,7 +16,7 @@ from typing import Any, Final
 import pytest
 
 from shared.fleet.looks import Looks
-from shared.fleet.membership import Membership, new_member
+from shared.fleet.publisher_record import Membership, new_member
 from shared.memory.fleet import MemoryFleetBook
 from shared.memory.store import MemoryStore
 from shared.model.envelope import Envelope

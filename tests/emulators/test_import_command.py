@@ -21,7 +21,9 @@ from tests.emulators.published import Database as OldDatabase
 
 NUMBER = 900
 KILLS = 2
-SMALL_PAGES = "import shared.google.datastore.foreign as f; f.PAGE = 200; from countersink.cli import main; main()"
+SMALL_PAGES = (
+    "import shared.google.datastore.importing.entities as f; f.PAGE = 200; from countersink.cli import main; main()"
+)
 """So that there is time between two of them."""
 LATENCY = 0.15
 """Seconds: each page takes two of it, at least."""

@@ -13,8 +13,8 @@ import pytest
 from countersink.commands.importer import Importer, ImportOptions, ImportOutcome
 from shared.config.settings import Settings
 from shared.model.errors import SettingsError
-from shared.model.foreign import Source
-from shared.model.foreign_variants import VARIANTS
+from shared.model.import_source import Source
+from shared.model.import_variants import VARIANTS
 from shared.model.receipts import DAY
 from shared.ports.store import Store
 from shared.runtime.clock import SystemClock
@@ -50,11 +50,10 @@ async def source_in(old: Database, host: str, variant: str, *, named: bool = Fal
     more: dict[str, dict[str, Any]] = {"php": {"kind": "Votes"}, "simple": {"names": NAMES[:1]}}
     if named:
         more["java"] = {"names": [*NAMES, "another"]}
-    environment = {"DATASTORE_EMULATOR_HOST": host}
-    async with source_of(
-        Settings(), VARIANTS[variant], url, environment=environment, **more.get(variant, {})
-    ) as source:
-        yield source
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("DATASTORE_EMULATOR_HOST", host)
+        async with source_of(Settings(), VARIANTS[variant], url, **more.get(variant, {})) as source:
+            yield source
 
 
 async def imported(source: Source, store: Store, prefix: str = "", **options: bool) -> list[ImportOutcome | str]:
@@ -274,6 +273,6 @@ async def test_more_pages_than_one(datastore: Datastore, old: Database, variant:
 
 @pytest.fixture
 def page_of_20(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shared.google.datastore.foreign.PAGE", 20)
-    monkeypatch.setattr("shared.google.datastore.configured.MOST_CONFIGS", 15)
-    monkeypatch.setattr("shared.google.datastore.configured.MOST_KEYS", 50)
+    monkeypatch.setattr("shared.google.datastore.importing.entities.PAGE", 20)
+    monkeypatch.setattr("shared.google.datastore.importing.by_config.MOST_CONFIGS", 15)
+    monkeypatch.setattr("shared.google.datastore.importing.by_config.MOST_KEYS", 50)

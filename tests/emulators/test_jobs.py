@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from flusher.jobs.action import Visit
 from flusher.jobs.add import Adding
 from flusher.jobs.runner import Runner
+from flusher.jobs.visit import Visit
 from flusher.jobs.worker import Worker
 from shared.counters.compaction import Compactor
 from shared.counters.start_job import JobStarter
@@ -105,7 +105,7 @@ class DatastoreContract(JobsContract):
 
     async def test_a_torn_look_does_not_finish_a_job(self, datastore: Datastore) -> None:
         """A task opened two and one of these is done: whoever misses the first of both sees none open."""
-        client = TearingClient(datastore.place.project, "", datastore.clock, {}, datastore.host)
+        client = TearingClient(datastore.place.project, "", datastore.clock, datastore.host)
         datastore.clients.append(client)
         jobs = await jobs_in(datastore, client)
         books = iter((1, 2))

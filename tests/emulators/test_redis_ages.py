@@ -9,7 +9,7 @@ import pytest
 from shared.config.settings import Settings
 from shared.counters.reader import Reader
 from shared.fleet.looks import Looks
-from shared.fleet.membership import Membership, new_member
+from shared.fleet.publisher_record import Membership, new_member
 from shared.memory.store import MemoryStore
 from shared.model.envelope import Envelope
 from shared.model.promises import Promise, promised

@@ -11,7 +11,7 @@ import pytest
 
 from shared.config.settings import Settings
 from shared.counters.reader import Reader
-from shared.fleet.membership import JOINED, OWES
+from shared.fleet.publisher_record import JOINED, OWES
 from shared.model.envelope import Envelope, divided
 from shared.model.errors import OverloadedError, SettingsError, TransientError
 from shared.model.fleet import Fleet as FleetWords
@@ -220,7 +220,7 @@ async def test_a_member_that_has_not_seen_the_store_for_too_long_accepts_nothing
     fleet: Fleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The others may have forgotten it."""
-    monkeypatch.setattr("shared.fleet.membership.SILENCE", 0.5)
+    monkeypatch.setattr("shared.fleet.publisher_record.SILENCE", 0.5)
     one = await fleet.process()
     member_of(one).membership._silence = 0.5
 
@@ -276,7 +276,7 @@ async def test_what_was_lost_makes_readings_inexact_until_somebody_says_otherwis
 async def test_an_owing_record_that_stands_still_is_struck(
     fleet: Fleet, network: Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("shared.redis.janitor.STRUCK_AFTER", 0.3)
+    monkeypatch.setattr("shared.redis.gone_members.STRUCK_AFTER", 0.3)
     await lost(fleet, network)
 
     async def struck() -> bool:
@@ -290,7 +290,7 @@ async def test_a_spool_file_is_taken_over_from_who_had_it_beside_this_one_and_en
     fleet: Fleet, network: Proxy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lost: bool
 ) -> None:
     """No process has to be started for that. The lock files may be `lost`: somebody has moved the file alone."""
-    monkeypatch.setattr("shared.redis.janitor.STRUCK_AFTER", 0.3)
+    monkeypatch.setattr("shared.redis.gone_members.STRUCK_AFTER", 0.3)
     settings = Settings(
         broker="pubsub://p/likes?subscription=flushers", spool=str(tmp_path / "spool.db"), spool_disk="durable"
     )
@@ -670,6 +670,6 @@ async def test_a_record_that_was_written_anew_is_not_taken_away(fleet: Fleet) ->
     await until_exact(one, two)
     seen, gone = await fleet.fleet(), id_of(one)
     await member_of(one).membership.owe()
-    await two._janitor._fence(seen, gone, seen.members[gone])
+    await two._gone_members._fence(seen, gone, seen.members[gone])
     assert gone in (await fleet.fleet()).members
     await until_exact(one, two)

@@ -21,7 +21,6 @@ from shared.model.words import Message
 from shared.runtime.clock import ManualClock, SystemClock
 from shared.sqlite.broker import SqlitePublisher, SqliteSubscription, claim
 from shared.sqlite.database import Database
-from shared.sqlite.spooled import GIVEN_UP
 from shared.wire.codec import encode
 from tests.cli.running import run
 from tests.contracts.broker import message, numbers, pull_all
@@ -231,18 +230,6 @@ async def buried(file: Path, topic: str, messages: Sequence[Message], reason: st
 
 def envelopes(*ids: str) -> list[Message]:
     return [encode(Envelope(id_, {"c": 1}, created=int(time.time() * 1000))) for id_ in ids]
-
-
-async def test_what_an_older_version_gave_up_is_counted_after_the_next_start(
-    pubsub: Pubsub, started: Processes, session: aiohttp.ClientSession, tmp_path: Path
-) -> None:
-    await buried(tmp_path / "spool.db", pubsub.place.topic, envelopes("e-1", "e-2"), GIVEN_UP)
-    ingest, _ = await started.start("ingest", "--port", "0"), await started.start("flusher")
-
-    async def all_are_applied() -> bool:
-        return await applied(session, ingest.url) == 2
-
-    await until(all_are_applied)
 
 
 async def test_dlq_shows_replays_and_drops_what_a_spool_can_not_send(

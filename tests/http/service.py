@@ -149,7 +149,8 @@ class Service:
 
     async def remove(self) -> None:
         """What is left of deleted counters goes, as far as it can."""
-        await self._flusher.remove_once()
+        if self._flusher.removal is not None:
+            await self._flusher.removal.remove_once()
 
     @contextlib.asynccontextmanager
     async def applying(self) -> AsyncIterator[None]:

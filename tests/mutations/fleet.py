@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
-from shared.fleet.membership import OWES
+from shared.fleet.publisher_record import OWES
 from tests.mutations.mutation import Instead, altered, calling, mutation, returning_later
 from tests.mutations.places import EVIDENCE, FENCES, FLEET
 
@@ -19,7 +19,7 @@ def _(_: Any) -> Any:
 
 mutation(
     "a member does not wait for looks of before it went apart",
-    "shared.fleet.membership.Membership.until_free",
+    "shared.fleet.publisher_record.Membership.until_free",
     FLEET,
 )(returning_later())
 
@@ -29,7 +29,9 @@ def _(_: Any) -> Any:
     return lambda self: bool(self.overlay.epoch)
 
 
-@mutation("a record goes though it is not the one that was seen", "shared.redis.janitor.Janitor._fence", FENCES)
+@mutation(
+    "a record goes though it is not the one that was seen", "shared.redis.gone_members.GoneMembers._fence", FENCES
+)
 def _(fence: Any) -> Any:
     async def mutant(self: Any, fleet: Any, name: str, record: Any) -> None:
         async def change(_: Any) -> Any:
@@ -57,7 +59,7 @@ def _(flushes: Any) -> Any:
 
 @mutation(
     "who shares a spool file leaves it to the one that is gone",
-    "shared.fleet.membership.Membership._find",
+    "shared.fleet.publisher_record.Membership._find",
     FENCES,
     "-k",
     "taken_over",

@@ -5,7 +5,7 @@ import secrets
 from dataclasses import replace
 from typing import Any
 
-from flusher.jobs.action import PageOutcome
+from flusher.jobs.visit import PageOutcome
 from tests.mutations.mutation import Instead, altered, calling, mutation, returning_later
 from tests.mutations.places import JOB_WORKER, JOBS, JOBS_OVER_HTTP, KEPT_JOBS
 
@@ -47,7 +47,7 @@ mutation("one receipt of a page is taken for all of them", "flusher.jobs.add.Add
 )
 
 
-@mutation("a job adds to what is left of deleted counters", "flusher.jobs.action.existing", JOBS_OVER_HTTP)
+@mutation("a job adds to what is left of deleted counters", "flusher.jobs.visit.existing", JOBS_OVER_HTTP)
 def _(_: Any) -> Any:
     async def mutant(store: Any, names: Any) -> Any:
         return await store.shards(names)
@@ -57,7 +57,7 @@ def _(_: Any) -> Any:
 
 @mutation(
     "a job looks whether counters are deleted after it looked whether they are there",
-    "flusher.jobs.action.existing",
+    "flusher.jobs.visit.existing",
     JOB_WORKER,
 )
 def _(existing: Any) -> Any:

@@ -38,8 +38,8 @@ def _(drop: Any) -> Any:
 mutation(
     "what may be applied already is replayed",
     (
-        "flusher.dead_letters.opened.OpenedLetter.vanished",
-        "flusher.dead_letters.opened.OpenedLetter.unsure",
+        "flusher.dead_letters.open_letter.OpenedLetter.vanished",
+        "flusher.dead_letters.open_letter.OpenedLetter.unsure",
     ),
     *FLUSH_AND_REPLAY,
 )(returning(False))

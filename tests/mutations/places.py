@@ -6,13 +6,13 @@ FLUSHER: Final = (
     "tests/unit/flush/test_window.py",
     "tests/unit/flush/test_flusher.py",
     "tests/unit/flush/test_accounts.py",
-    "tests/unit/flush/test_receipt_lives.py",
+    "tests/unit/flush/test_promise_keeper.py",
 )
 ACCOUNTS: Final = "tests/unit/flush/test_accounts.py"
 REPLAY: Final = "tests/unit/dead_letters/test_replay.py"
 FLUSH_AND_REPLAY: Final = (*FLUSHER, REPLAY)
 SETTER: Final = "tests/unit/counters/test_setter.py"
-GROWTH: Final = "tests/unit/shards/test_growth.py"
+GROWTH: Final = "tests/unit/shards/test_shards_needed.py"
 IMPORTER: Final = "tests/unit/commands/test_importer.py"
 PUBLISHING: Final = "tests/unit/publishing/test_publishing.py"
 SPOOL: Final = "tests/unit/publishing/test_spool.py"

@@ -56,6 +56,6 @@ def _(of_change: Any) -> Any:
     return lambda commit, counter, deltas, *change: of_change(commit, counter, [0 for _ in deltas], *change)
 
 
-@mutation("dead receipts expire", "shared.model.bodies.with_body", STORE)
+@mutation("dead receipts expire", "shared.model.dead_receipt_bodies.with_body", STORE)
 def _(with_body: Any) -> Any:
     return lambda dead, *others: with_body(dead, *others)._replace(expires=dead.expires)

@@ -12,7 +12,7 @@ from tests.mutations.places import COMPACTIONS, FLUSHER, GROWTH, SEEDS, STORE
     "a stale shard number: readers are told of fewer shards than are written",
     "flusher.shards.shard_choice.ShardBook._add",
     *FLUSHER,
-    "tests/unit/shards/test_grow.py",
+    "tests/unit/shards/test_raise_shards.py",
 )
 def _(add: Any) -> Any:
     return lambda self, name, delta: add(self, name, delta)._replace(num_shards=self._new_counter)

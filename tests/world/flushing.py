@@ -7,10 +7,10 @@ from typing import Final
 
 from flusher.flush.flusher import Flusher
 from flusher.flush.policy import FlushPolicy
-from flusher.flush.receipt_lives import ReceiptLives
+from flusher.flush.promise_keeper import PromiseKeeper
 from flusher.flush.tools import Tools
-from flusher.shards.growth import Growth
 from flusher.shards.shard_choice import ShardBook
+from flusher.shards.shards_needed import Growth
 from shared.memory.broker import MemoryBroker, MemoryOverlay
 from shared.memory.store import MemoryStore
 from shared.model.envelope import Envelope
@@ -46,7 +46,7 @@ def tools_of(
         overlay=overlay,
         book=ShardBook(store, clock, 1, pick),
         clock=clock,
-        lives=ReceiptLives(store, clock, promise),
+        promise_keeper=PromiseKeeper(store, clock, promise),
         backoff=backoff,
         together=together,
         growth=growth,

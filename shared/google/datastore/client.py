@@ -1,8 +1,7 @@
 """The channel to Datastore and its calls, in raw protobuf: the generated wrappers take ten times as long."""
 
 import asyncio
-import os
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from functools import partial
 from typing import Any, Final, NamedTuple
 from urllib.parse import quote
@@ -22,8 +21,9 @@ from shared.runtime.backoff import Backoff, insist, tries, within
 from shared.runtime.clock import Clock
 from shared.runtime.clock_skew import Skew
 
-EMULATOR: Final = "DATASTORE_EMULATOR_HOST"
 MOST_KEYS: Final = 1_000
+DELETES_AT_ONCE: Final = 400
+"""Some servers accept 500 mutations in a commit."""
 MOST_BYTES: Final = 9 * 2**20
 MOST_BYTES_EMULATED: Final = 4 * 2**20 - 2**16
 LAG_EMULATED: Final = 0.02
@@ -41,8 +41,6 @@ _OPTIONS: Final = (
 )
 FRESH: Final = 20.0
 """Seconds for which a new transaction is surely open. The server closes one that is idle for 60 seconds."""
-_CONFLICT_FAILS: Final = 3
-"""The conflict strategy FAIL. Without it, a mutation with a `base_version` overwrites silently."""
 _TRANSACTIONAL: Final = 1
 _NOT_FINISHED: Final = 1
 _NO_MORE: Final = 3
@@ -52,12 +50,6 @@ _WRITES: Final = metrics.DATASTORE_OPERATIONS.labels("write")
 _DELETES: Final = metrics.DATASTORE_OPERATIONS.labels("delete")
 
 
-def only_over(version: int, mutation: Any) -> None:
-    """Make the commit fail if the entity does not have this version any more."""
-    mutation.base_version = version
-    mutation.conflict_resolution_strategy = _CONFLICT_FAILS
-
-
 class Found(NamedTuple):
     """The result of a Lookup of any number of keys. It is of one instant only if a `read_time` was given."""
 
@@ -65,17 +57,13 @@ class Found(NamedTuple):
     """Raw EntityResults."""
     time: Instant
     """Microseconds, or a version if the server tells no time. It is not earlier than any instant that the look saw."""
-    missing: Sequence[Any]
 
 
 class DatastoreClient:
     """Create it inside the running event loop. All methods raise only Countersink's own errors."""
 
-    def __init__(
-        self, project: str, database: str, clock: Clock, environment: Mapping[str, str] = os.environ, host: str = ""
-    ) -> None:
-        """`host`, or the variable DATASTORE_EMULATOR_HOST, names an emulator. Without both it connects to Google."""
-        host = host or environment.get(EMULATOR, "")
+    def __init__(self, project: str, database: str, clock: Clock, host: str = "") -> None:
+        """`host` names an emulator, as in DATASTORE_EMULATOR_HOST. Without it, it connects to Google."""
         self._channel = grpc.aio.insecure_channel(host, options=_OPTIONS) if host else _channel_of_google()
         self.most_bytes = MOST_BYTES_EMULATED if host else MOST_BYTES
         self.lag = LAG_EMULATED if host else 0.0
@@ -143,15 +131,11 @@ class DatastoreClient:
         ids = [*keys]
         chunks = [ids[begin : begin + MOST_KEYS] for begin in range(0, len(ids), MOST_KEYS)]
         parts = await asyncio.gather(*(self._look_up(chunk, read_time) for chunk in chunks))
-        return Found(
-            [entity for part in parts for entity in part.entities],
-            max((part.time for part in parts), default=BEGINNING),
-            [entity for part in parts for entity in part.missing],
-        )
+        entities = [entity for part in parts for entity in part.entities]
+        return Found(entities, max((part.time for part in parts), default=BEGINNING))
 
     async def _look_up(self, keys: Sequence[Key], read_time: Instant | None) -> Found:
         entities: list[Any] = []
-        missing: list[Any] = []
         time = BEGINNING
         while keys:
             request = self.request("Lookup")
@@ -164,10 +148,9 @@ class DatastoreClient:
             if read_time is None:
                 time = max(time, self._time_of_look(response))
             entities += response.found
-            missing += response.missing
             _READS.inc(len(response.found) + len(response.missing))
             keys = response.deferred
-        return Found(entities, time if read_time is None else read_time, missing)
+        return Found(entities, time if read_time is None else read_time)
 
     def _time_of_look(self, response: Any) -> Instant:
         if response.HasField("read_time"):
@@ -175,6 +158,14 @@ class DatastoreClient:
             self._hear(time)
             return time
         return highest(response)
+
+    async def delete(self, keys: Sequence[Key]) -> None:
+        """Delete the entities, whatever their versions."""
+        for begin in range(0, len(keys), DELETES_AT_ONCE):
+            request = self.commit_request()
+            for key in keys[begin : begin + DELETES_AT_ONCE]:
+                request.mutations.add().delete.CopyFrom(key)
+            await self.commit(request)
 
     async def query(self, partition: Any, query: Any) -> list[Any]:
         """All results, or `limit` of them; strongly consistent."""

@@ -4,12 +4,11 @@ import logging
 from collections.abc import Collection, Mapping
 from typing import Any, Final
 
-from shared.google.datastore.client import DatastoreClient, only_over
+from shared.google.datastore.client import DatastoreClient
 from shared.google.datastore.errors import MissingError
-from shared.google.datastore.guard import check, depends, guard
+from shared.google.datastore.guard import check, complete, depends
 from shared.google.datastore.keys import COUNT, NUM_SHARDS, DatastorePlace, inexact, name_of, number_in, whole
-from shared.google.datastore.marks import move
-from shared.google.datastore.revival import revive
+from shared.google.datastore.mutations import by_name, only_over, transform
 from shared.google.datastore.shards import Shard, ShardMemory, ShardState, is_big
 from shared.google.datastore.sums import Sums
 from shared.google.datastore.time import micros, millis
@@ -100,7 +99,7 @@ class TransformWriter:
         configs = {counter: place.config(counter) for counter, _ in shards}
         keys = {shard: place.shard(*shard) for shard in shards}
         entities = (await self._client.look_up([*configs.values(), *keys.values()])).entities
-        found = {name_of(one.entity.key): one for one in entities}
+        found = by_name(entities)
         standings = {}
         for shard, key in keys.items():
             config, one = found.get(name_of(configs[shard[0]])), found.get(name_of(key))
@@ -129,11 +128,7 @@ class TransformWriter:
             self._add(request, shard, delta, standings[shard])
         unsettled = {shard[0] for shard in sums.shards if not standings[shard].settled()}
         self._raise_all(request, unsettled, sums, standings)
-        for receipt in commit.receipts:
-            request.mutations.add().insert.CopyFrom(self._place.receipt_entity(receipt))
-        await revive(self._client, self._place, request, commit.revived)
-        await guard(self._client, self._place, request, commit)
-        await move(self._client, self._place, request, commit.marks)
+        await complete(self._client, self._place, request, commit)
         seen = bool(commit.revived) or depends(commit)
         updates = seen or any(standing.settled() for standing in standings.values())
         versions = seen or any(map(is_big, sums.shards.values()))
@@ -158,12 +153,8 @@ class TransformWriter:
 
     def _add(self, request: Any, shard: Shard, delta: int, standing: ShardState) -> None:
         mutation = request.mutations.add()
-        entity = mutation.update if standing.settled() else mutation.upsert
-        entity.key.CopyFrom(self._place.shard(*shard))
-        mutation.property_mask.SetInParent()  # an empty mask; without a mask the entity would be replaced first
-        transform = mutation.property_transforms.add()
-        transform.property = COUNT
-        transform.increment.integer_value = delta
+        added = transform(mutation, self._place.shard(*shard), COUNT, update=standing.settled())
+        added.increment.integer_value = delta
         if is_big(delta):
             only_over(standing.version, mutation)
 
@@ -175,12 +166,8 @@ class TransformWriter:
             self._raise(request, counter, sums.number(counter, there))
 
     def _raise(self, request: Any, counter: str, num_shards: int, *, make: bool = True) -> None:
-        mutation = request.mutations.add()
-        (mutation.upsert if make else mutation.update).key.CopyFrom(self._place.config(counter))
-        mutation.property_mask.SetInParent()
-        transform = mutation.property_transforms.add()
-        transform.property = NUM_SHARDS
-        transform.maximum.integer_value = num_shards
+        raised = transform(request.mutations.add(), self._place.config(counter), NUM_SHARDS, update=not make)
+        raised.maximum.integer_value = num_shards
 
 
 def _held(value: Any) -> int:

@@ -8,9 +8,10 @@ all the time; if the server itself can add, their versions do not matter.
 
 from typing import Any, Final
 
-from shared.google.datastore.client import DatastoreClient, only_over
+from shared.google.datastore.client import DatastoreClient
 from shared.google.datastore.errors import MissingError
 from shared.google.datastore.keys import COUNT, NUM_SHARDS, DatastorePlace, Key, flaw_of, integer, name_of
+from shared.google.datastore.mutations import by_name, delete, rewrite, transform
 from shared.google.datastore.removal import look, make
 from shared.google.datastore.shards import is_big
 from shared.model.errors import AlreadyAppliedError, ContendedError, CrowdedError
@@ -52,7 +53,7 @@ async def _request(
     if len(leaving) < len(keys):
         raise ContendedError("a shard was removed meanwhile")
     staying = [*place.shards(counter, 0, target)]
-    there = {name_of(one.entity.key): one for one in (await client.look_up(staying)).entities}
+    there = by_name(await look(client, staying))
     seen = [there.get(name_of(key)) for key in staying]
     counts = [integer(one.entity, COUNT) if one else 0 for one in seen]
     for one in (*leaving, *filter(None, seen)):
@@ -63,13 +64,8 @@ async def _request(
         raise CrowdedError(f"{counter} holds too much for {target} shards")
     request = client.commit_request()
     for one in leaving:
-        mutation = request.mutations.add()
-        mutation.delete.CopyFrom(one.entity.key)
-        only_over(one.version, mutation)
-    mutation = request.mutations.add()
-    mutation.update.CopyFrom(config.entity)
-    mutation.update.properties[NUM_SHARDS].integer_value = target
-    only_over(config.version, mutation)
+        delete(request, one)
+    rewrite(request, config).properties[NUM_SHARDS].integer_value = target
     for key, one, part in zip(staying, seen, given, strict=True):
         if part:
             _give(request, key, one, part, transforms=transforms)
@@ -77,17 +73,11 @@ async def _request(
 
 
 def _give(request: Any, key: Key, seen: Any, part: int, *, transforms: bool) -> None:
-    mutation = request.mutations.add()
     if seen is None:
-        mutation.insert.key.CopyFrom(key)
-        mutation.insert.properties[COUNT].integer_value = part
+        entity = request.mutations.add().insert
+        entity.key.CopyFrom(key)
+        entity.properties[COUNT].integer_value = part
     elif transforms and not is_big(part):
-        mutation.update.key.CopyFrom(key)
-        mutation.property_mask.SetInParent()
-        transform = mutation.property_transforms.add()
-        transform.property = COUNT
-        transform.increment.integer_value = part
+        transform(request.mutations.add(), key, COUNT, update=True).increment.integer_value = part
     else:
-        mutation.update.CopyFrom(seen.entity)
-        mutation.update.properties[COUNT].integer_value = integer(seen.entity, COUNT) + part
-        only_over(seen.version, mutation)
+        rewrite(request, seen).properties[COUNT].integer_value = integer(seen.entity, COUNT) + part

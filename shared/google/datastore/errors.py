@@ -10,7 +10,7 @@ from google.auth.exceptions import GoogleAuthError
 
 from shared.model.errors import AlreadyAppliedError, ContendedError, CountersinkError, RefusedError, TransientError
 
-_CLOSED: Final = {
+_CLOSED: Final = {  # until somebody changes the permissions, the quota, or the database
     grpc.StatusCode.PERMISSION_DENIED: "this account may not use the database: grant it the role roles/datastore.user",
     grpc.StatusCode.UNAUTHENTICATED: "no valid credentials",
     grpc.StatusCode.RESOURCE_EXHAUSTED: "a quota is used up",
@@ -22,10 +22,6 @@ _INVALID: Final = {grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.OUT_OF_RANG
 _FUTURE: Final = re.compile(r"read_time.*future", re.IGNORECASE)
 _ENDED: Final = re.compile(r"transaction.*(closed|expired|invalid|no longer)", re.IGNORECASE)
 _TOO_LARGE: Final = re.compile(r"message.*(larger|exceeds)", re.IGNORECASE)
-
-
-class StoreClosedError(TransientError):
-    """Datastore refuses every request until somebody changes the permissions, the quota, or the database."""
 
 
 class TooEarlyError(TransientError):
@@ -58,7 +54,7 @@ def translate(
     if code is grpc.StatusCode.ABORTED:
         return ContendedError(said)
     if code in _CLOSED:
-        return StoreClosedError(f"{_CLOSED[code]}: {said}")
+        return TransientError(f"{_CLOSED[code]}: {said}")
     return TransientError(said)
 
 
@@ -69,6 +65,6 @@ def translated(*, commit: bool = False, updates: bool = False, versions: bool = 
     except grpc.aio.AioRpcError as error:
         raise translate(error, commit=commit, updates=updates, versions=versions) from error
     except GoogleAuthError as error:
-        raise StoreClosedError(f"no valid credentials for Datastore: {error}") from error
+        raise TransientError(f"no valid credentials for Datastore: {error}") from error
     except grpc.aio.UsageError as error:
         raise TransientError(f"the channel is closed: {error}") from error

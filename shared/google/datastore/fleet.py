@@ -5,9 +5,10 @@ from dataclasses import replace
 from functools import partial
 from typing import Final
 
-from shared.google.datastore.client import DatastoreClient, only_over
+from shared.google.datastore.client import DatastoreClient
 from shared.google.datastore.errors import MissingError
-from shared.google.datastore.keys import DatastorePlace, Key
+from shared.google.datastore.keys import DatastorePlace, Key, unindexed
+from shared.google.datastore.mutations import write
 from shared.google.datastore.older_emulator.versions import written_at
 from shared.google.datastore.queries import query_of
 from shared.model.errors import AlreadyAppliedError, ContendedError
@@ -63,13 +64,7 @@ class DatastoreFleetBook:
 
     async def _write(self, fleet: Fleet, over: int) -> None:
         request = self._client.commit_request()
-        mutation = request.mutations.add()
-        entity = mutation.update if over else mutation.insert
-        entity.key.CopyFrom(self._key())
-        entity.properties[_DATA].blob_value = written(fleet)
-        entity.properties[_DATA].exclude_from_indexes = True
-        if over:
-            only_over(over, mutation)
+        unindexed(write(request, self._place.entity(self._key()), over), _DATA).blob_value = written(fleet)
         await self._client.commit(request, updates=bool(over), versions=bool(over))
 
     async def _used(self) -> bool:

@@ -3,8 +3,11 @@
 from collections.abc import Collection
 from typing import Any
 
-from shared.google.datastore.client import DatastoreClient, only_over
-from shared.google.datastore.keys import DEAD, DELETED, LAST, DatastorePlace, name_of
+from shared.google.datastore.client import DatastoreClient
+from shared.google.datastore.keys import DEAD, DELETED, LAST, DatastorePlace, name_of, unindexed
+from shared.google.datastore.marks import move
+from shared.google.datastore.mutations import write
+from shared.google.datastore.revival import revive
 from shared.model.errors import AlreadyAppliedError, ChangedError
 from shared.model.words import Commit, Guard
 
@@ -32,18 +35,21 @@ async def guard(client: DatastoreClient, place: DatastorePlace, request: Any, co
             version = commit.guard[1].version
             entity.properties[DELETED].boolean_value = commit.guard[1].deleted
             # The guard names the set, because a write that changes nothing would keep the version.
-            entity.properties[LAST].string_value = commit.receipts[0].key
-            entity.properties[LAST].exclude_from_indexes = True
+            unindexed(entity, LAST).string_value = commit.receipts[0].key
         elif DEAD in entity.properties:
             continue
         if counter in marked:
             entity.properties[DEAD].boolean_value = True
-        mutation = request.mutations.add()
-        if version:
-            mutation.update.CopyFrom(entity)
-            only_over(version, mutation)
-        else:
-            mutation.insert.CopyFrom(entity)
+        write(request, entity, version)
+
+
+async def complete(client: DatastoreClient, place: DatastorePlace, request: Any, commit: Commit) -> None:
+    """Add to the request all that the commit changes beside shards and configs."""
+    for receipt in commit.receipts:
+        request.mutations.add().insert.CopyFrom(place.receipt_entity(receipt))
+    await revive(client, place, request, commit.revived)
+    await guard(client, place, request, commit)
+    await move(client, place, request, commit.marks)
 
 
 def depends(commit: Commit) -> bool:

@@ -8,9 +8,10 @@ from typing import Any, Final, TypeVar
 
 import orjson
 
-from shared.google.datastore.client import DatastoreClient, only_over
+from shared.google.datastore.client import DatastoreClient
 from shared.google.datastore.errors import MissingError
-from shared.google.datastore.keys import EXPIRES, DatastorePlace, Key, integer, name_of
+from shared.google.datastore.keys import EXPIRES, DatastorePlace, Key, integer, name_of, unindexed
+from shared.google.datastore.mutations import rewrite
 from shared.google.datastore.queries import KEY, Operator, expired, query_of, where
 from shared.google.datastore.store import DatastoreStore
 from shared.model.errors import AlreadyAppliedError, ContendedError, TransientError
@@ -21,7 +22,6 @@ from shared.runtime.backoff import Backoff, insist, tries
 BOOKS: Final = 16
 """Books of a job. An entity takes about one write a second."""
 TRIES: Final = 20
-DELETES_AT_ONCE: Final = 400
 _NUMBERS: Final = ("tasks", "visited", "changed", "failed", "depth", "share")
 _OPEN: Final = "open"
 _EXAMPLES: Final = "examples"
@@ -95,10 +95,9 @@ class DatastoreJobs:
         kept = request.mutations.add().insert
         kept.key.CopyFrom(self._task(task.job, task.range.after))
         for name, value in ((_NOTE, noted(done)), (_CHUNK, done.chunk)):
-            kept.properties[name].blob_value = value
-            kept.properties[name].exclude_from_indexes = True
+            unindexed(kept, name).blob_value = value
         progress = _read(book.entity).plus(done.progress)
-        changed = _only(request, book)
+        changed = rewrite(request, book)
         _write(changed, progress, open_=integer(book.entity, _OPEN) + done.opens)
         try:
             await self._client.commit(request, updates=True, versions=True)
@@ -124,7 +123,7 @@ class DatastoreJobs:
         if found is None or found.entity.properties[_STATE].string_value in unless:
             return
         request = self._client.commit_request()
-        changed = _only(request, found)
+        changed = rewrite(request, found)
         changed.properties[_STATE].string_value = state
         changed.properties["finished"].integer_value = when
         changed.properties["why"].string_value = why
@@ -145,11 +144,11 @@ class DatastoreJobs:
             _, job = name_of(key)
             await _insist(partial(self._end, job, FAILED, now, FORGOTTEN, unless=(FAILED,)), job)
             tasks = await self._tasks(job, limit - gone)
-            await self._delete(tasks)
+            await self._client.delete(tasks)
             gone += len(tasks)
             if gone >= limit:
                 break
-            await self._delete([key, *self._books(job)])
+            await self._client.delete([key, *self._books(job)])
             gone += 1
         return gone
 
@@ -171,13 +170,6 @@ class DatastoreJobs:
         where(query, KEY, Operator.LESS_THAN, key_value=self._place.key(kind, f"{job};"))
         return await self._keys(query)
 
-    async def _delete(self, keys: Sequence[Key]) -> None:
-        for begin in range(0, len(keys), DELETES_AT_ONCE):
-            request = self._client.commit_request()
-            for key in keys[begin : begin + DELETES_AT_ONCE]:
-                request.mutations.add().delete.CopyFrom(key)
-            await self._client.commit(request)
-
     async def _keys(self, query: Any) -> list[Key]:
         found = await self._client.query(self._place.partition, query)
         return [one.entity.key for one in found]
@@ -193,17 +185,11 @@ class DatastoreJobs:
 
     def _entity(self, job: Job) -> Any:
         entity = self._place.entity(self._place.key(self._place.kinds.job, job.id))
-        properties = entity.properties
-        properties["kind"].string_value = job.kind
-        properties["prefix"].string_value = job.prefix
-        properties["delta"].integer_value = job.number
-        properties["created"].integer_value = job.created
-        properties[_STATE].string_value = RUNNING
-        properties["finished"].integer_value = 0
-        properties["why"].string_value = ""
-        for value in properties.values():
-            value.exclude_from_indexes = True
-        properties[EXPIRES].timestamp_value.FromMilliseconds(job.expires)
+        for name, text in (("kind", job.kind), ("prefix", job.prefix), (_STATE, RUNNING), ("why", "")):
+            unindexed(entity, name).string_value = text
+        for name, number in (("delta", job.number), ("created", job.created), ("finished", 0)):
+            unindexed(entity, name).integer_value = number
+        entity.properties[EXPIRES].timestamp_value.FromMilliseconds(job.expires)
         return entity
 
 
@@ -235,18 +221,8 @@ def _read(book: Any) -> Progress:
 def _write(book: Any, progress: Progress, *, open_: int) -> None:
     *numbers, examples = progress
     for name, number in ((_OPEN, open_), *zip(_NUMBERS, numbers, strict=True)):
-        book.properties[name].integer_value = number
-        book.properties[name].exclude_from_indexes = True
-    book.properties[_EXAMPLES].blob_value = orjson.dumps(examples)
-    book.properties[_EXAMPLES].exclude_from_indexes = True
-
-
-def _only(request: Any, seen: Any) -> Any:
-    """Add an update over the version that was read, and return its entity, to be changed."""
-    mutation = request.mutations.add()
-    mutation.update.CopyFrom(seen.entity)
-    only_over(seen.version, mutation)
-    return mutation.update
+        unindexed(book, name).integer_value = number
+    unindexed(book, _EXAMPLES).blob_value = orjson.dumps(examples)
 
 
 def _blob(entity: Any, name: str) -> bytes:

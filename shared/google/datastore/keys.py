@@ -113,21 +113,22 @@ class DatastorePlace:
             expires = entity.properties[EXPIRES]
             expires.timestamp_value.FromMilliseconds(receipt.expires)
             expires.exclude_from_indexes = not self.index_expires
-        state = entity.properties[STATE]
-        state.string_value = receipt.state
-        state.exclude_from_indexes = True
+        unindexed(entity, STATE).string_value = receipt.state
         if receipt.note:
-            note = entity.properties[NOTE]
-            note.blob_value = receipt.note
-            note.exclude_from_indexes = True
+            unindexed(entity, NOTE).blob_value = receipt.note
         if receipt.body:
             entity.properties[DEAD].boolean_value = True
-            body = entity.properties[BODY]
-            body.blob_value = receipt.body
-            body.exclude_from_indexes = True
+            unindexed(entity, BODY).blob_value = receipt.body
             for counter in receipt.counters:
                 entity.properties[COUNTERS].array_value.values.add().string_value = counter
         return entity
+
+
+def unindexed(entity: Any, name: str) -> Any:
+    """The value of a property that no index holds, to be filled in."""
+    value = entity.properties[name]
+    value.exclude_from_indexes = True
+    return value
 
 
 def name_of(key: Key) -> tuple[str, str]:

@@ -6,10 +6,11 @@ from typing import Any, Final
 
 from google.cloud.datastore_v1.types import entity as _entity
 
-from shared.google.datastore.client import DatastoreClient, only_over
+from shared.google.datastore.client import DatastoreClient
 from shared.google.datastore.keys import DatastorePlace, Key, integer, name_of
+from shared.google.datastore.mutations import by_name, write
 from shared.model.errors import ChangedError
-from shared.model.foreign import Mark
+from shared.model.import_source import Mark
 
 SOURCE: Final = "source"
 COUNTER: Final = "counter"
@@ -29,17 +30,12 @@ async def move(client: DatastoreClient, place: DatastorePlace, request: Any, mar
     if not marks:
         return
     keys = {mark: _key(place, mark.source, mark.counter) for mark in marks}
-    found = {name_of(one.entity.key): one for one in (await client.look_up(keys.values())).entities}
+    found = by_name((await client.look_up(keys.values())).entities)
     for mark, key in keys.items():
         one = found.get(name_of(key))
         if (integer(one.entity, TOTAL) if one else 0) != mark.seen:
             raise ChangedError(f"{mark.counter} has been imported meanwhile")
-        mutation = request.mutations.add()
-        if one is None:
-            mutation.insert.CopyFrom(_made(key, mark))
-        else:
-            mutation.update.CopyFrom(_made(key, mark))
-            only_over(one.version, mutation)
+        write(request, _made(key, mark), one.version if one else 0)
 
 
 def _key(place: DatastorePlace, source: str, counter: str) -> Key:

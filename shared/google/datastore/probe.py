@@ -6,6 +6,7 @@ from uuid import uuid4
 
 from shared.google.datastore.client import DatastoreClient
 from shared.google.datastore.keys import COUNT, DatastorePlace, integer
+from shared.google.datastore.mutations import transform
 from shared.model.errors import CountersinkError
 from shared.model.receipts import HOUR
 from shared.model.times import StoreMillis
@@ -40,12 +41,7 @@ async def probe(client: DatastoreClient, place: DatastorePlace, clock: Clock) ->
 
 async def _try(client: DatastoreClient, scratch: Any, clock: Clock) -> Abilities:
     request = client.commit_request()
-    mutation = request.mutations.add()
-    mutation.update.key.CopyFrom(scratch.key)
-    mutation.property_mask.SetInParent()
-    transform = mutation.property_transforms.add()
-    transform.property = COUNT
-    transform.increment.integer_value = 2
+    transform(request.mutations.add(), scratch.key, COUNT, update=True).increment.integer_value = 2
     await client.commit(request)
     found = await client.look_up([scratch.key])
     entity = found.entities[0].entity

@@ -4,9 +4,10 @@ from typing import Any, Final
 
 import orjson
 
-from shared.google.datastore.client import DatastoreClient, only_over
+from shared.google.datastore.client import DatastoreClient
 from shared.google.datastore.errors import MissingError
-from shared.google.datastore.keys import DatastorePlace
+from shared.google.datastore.keys import DatastorePlace, unindexed
+from shared.google.datastore.mutations import write
 from shared.model.errors import AlreadyAppliedError, ContendedError
 from shared.model.promises import FORGOTTEN, Promise
 
@@ -25,13 +26,8 @@ async def keep(client: DatastoreClient, place: DatastorePlace, one: Promise) -> 
     there = kept.get(one[:2], one)
     kept[one[:2]] = one._replace(seen=max(one.seen, there.seen))
     request = client.commit_request()
-    mutation = request.mutations.add()
-    entity = mutation.update if found else mutation.insert
-    entity.key.CopyFrom(place.receipt(NAME))
-    entity.properties[_ALL].blob_value = orjson.dumps([[*promise] for promise in kept.values()])
-    entity.properties[_ALL].exclude_from_indexes = True
-    if found:
-        only_over(found[0].version, mutation)
+    entity = write(request, place.entity(place.receipt(NAME)), found[0].version if found else 0)
+    unindexed(entity, _ALL).blob_value = orjson.dumps([[*promise] for promise in kept.values()])
     try:
         await client.commit(request, updates=True, versions=True)
     except (AlreadyAppliedError, MissingError) as error:

@@ -3,9 +3,10 @@
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
-from shared.google.datastore.client import DatastoreClient, only_over
+from shared.google.datastore.client import DatastoreClient
 from shared.google.datastore.errors import MissingError
 from shared.google.datastore.keys import COUNT, DELETED, NUM_SHARDS, DatastorePlace, Key, flaw_of, integer, name_of
+from shared.google.datastore.mutations import by_name, delete, rewrite
 from shared.model.errors import AlreadyAppliedError, ContendedError
 
 MOST_SHARDS: Final = 450
@@ -18,7 +19,7 @@ async def remove(client: DatastoreClient, place: DatastorePlace, counter: str) -
     Missing shards are made first. A shard that does not exist has no version, so the commit would not notice that
     another process makes it: its config, which is high enough, would not change either.
     """
-    found = {name_of(one.entity.key): one for one in await look(client, (place.guard(counter), place.config(counter)))}
+    found = by_name(await look(client, (place.guard(counter), place.config(counter))))
     guard, config = found.get(name_of(place.guard(counter))), found.get(name_of(place.config(counter)))
     if guard is None or not guard.entity.properties[DELETED].boolean_value:
         return False
@@ -34,13 +35,8 @@ async def remove(client: DatastoreClient, place: DatastorePlace, counter: str) -
             return False
         request = client.commit_request()
         for one in (*shards, *([config] if config else [])):
-            mutation = request.mutations.add()
-            mutation.delete.CopyFrom(one.entity.key)
-            only_over(one.version, mutation)
-        mutation = request.mutations.add()
-        mutation.update.CopyFrom(guard.entity)
-        mutation.update.properties[DELETED].boolean_value = False
-        only_over(guard.version, mutation)
+            delete(request, one)
+        rewrite(request, guard).properties[DELETED].boolean_value = False
         await client.commit(request, updates=True, versions=True)
     except (AlreadyAppliedError, ContendedError, MissingError):
         return False
@@ -51,16 +47,14 @@ async def make(client: DatastoreClient, keys: Sequence[Key], shards: Sequence[An
     """Make the missing shards, and return all of them. It fails if the config has changed: otherwise a process that
     remembers a removed shard would find it again, and add to what nobody reads any more.
     """
-    there = {name_of(one.entity.key) for one in shards}
+    there = by_name(shards)
     request = client.commit_request()
     for key in keys:
         if name_of(key) not in there:
             entity = request.mutations.add().insert
             entity.key.CopyFrom(key)
             entity.properties[COUNT].integer_value = 0
-    mutation = request.mutations.add()
-    mutation.update.CopyFrom(config.entity)
-    only_over(config.version, mutation)
+    rewrite(request, config)
     response = await client.commit(request, updates=True, versions=True)
     config.version = response.mutation_results[-1].version  # a new one, although nothing in it has changed
     return await look(client, keys)

@@ -3,8 +3,9 @@
 from collections.abc import Sequence
 from typing import Any
 
-from shared.google.datastore.client import DatastoreClient, only_over
+from shared.google.datastore.client import DatastoreClient
 from shared.google.datastore.keys import DatastorePlace, receipt_of
+from shared.google.datastore.mutations import write
 from shared.model.errors import AlreadyAppliedError
 from shared.model.words import Receipt
 
@@ -19,6 +20,4 @@ async def revive(client: DatastoreClient, place: DatastorePlace, request: Any, r
         raise AlreadyAppliedError("a receipt to be revived is not dead")
     for receipt in revived:
         before, version = there[receipt.key]
-        mutation = request.mutations.add()
-        mutation.update.CopyFrom(place.receipt_entity(receipt.over(before)))
-        only_over(version, mutation)
+        write(request, place.receipt_entity(receipt.over(before)), version)

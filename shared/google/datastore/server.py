@@ -2,16 +2,17 @@
 
 import asyncio
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from shared.google.datastore.client import DatastoreClient
+from shared.google.datastore.commit import TransformWriter
 from shared.google.datastore.keys import DatastorePlace, name_of
+from shared.google.datastore.older_emulator.writes import VersionWriter
 from shared.google.datastore.queries import KEY, Operator, where
 from shared.google.datastore.snapshot import LastShardNumbers, PastSnapshot
 from shared.google.datastore.time import micros, millis
 from shared.model.scale import last
 from shared.model.times import Instant, StoreMillis
-from shared.model.words import Commit
 from shared.ports.readings import Snapshot
 from shared.runtime.clock import Clock
 
@@ -22,16 +23,8 @@ STALE: Final = 1.0
 """Seconds. If no response has told the server's time for longer, `snapshot` asks for it, so that it is not too old."""
 
 
-class Writer(Protocol):
-    """One way to apply commits."""
-
-    async def apply(self, commit: Commit) -> Instant:
-        """See `Store.apply`."""
-        ...
-
-    async def raise_shards(self, counter: str, num_shards: int, *, make: bool) -> int:
-        """See `Store.raise_shards`."""
-        ...
+Writer = TransformWriter | VersionWriter
+"""How commits are applied, and numbers of shards raised: see `Store`."""
 
 
 class DatastoreServer:

@@ -21,7 +21,7 @@ from shared.google.datastore.keys import (
 )
 from shared.google.datastore.queries import Operator, query_of, where
 from shared.google.datastore.time import millis
-from shared.model import bodies
+from shared.model import dead_receipt_bodies
 from shared.model.errors import TransientError
 from shared.model.exact import ids_of
 from shared.model.times import Instant, WallSeconds
@@ -96,7 +96,7 @@ class SnapshotQuestion:
 
     def more(self) -> list[Any]:
         """Keys that were not asked for yet: of shards in the configs, and of the ids in dead receipts."""
-        dead = {counter: bodies.entries(receipts, counter)[0] for counter, receipts in self._dead.items()}
+        dead = {counter: dead_receipt_bodies.entries(receipts, counter)[0] for counter, receipts in self._dead.items()}
         ids = {key for entries in dead.values() for key in ids_of(entries)} - self._receipts
         self._receipts |= ids
         keys = [self._place.receipt(key) for key in ids]
@@ -110,7 +110,7 @@ class SnapshotQuestion:
     def answer(self) -> tuple[Mapping[str, Total], Collection[str]]:
         totals = {}
         for counter in self._asked:
-            entries, sure_until = bodies.entries(self._dead.get(counter, ()), counter)
+            entries, sure_until = dead_receipt_bodies.entries(self._dead.get(counter, ()), counter)
             guard = self._guards.get(counter, Guard())
             totals[counter] = Total(
                 self._sum(counter), self._number(counter), guard, entries, sure_until, self._flaw(counter)

@@ -37,7 +37,6 @@ from shared.runtime.clock import Clock
 
 _log = logging.getLogger(__name__)
 
-DELETES_AT_ONCE: Final = 500
 MOST_DEAD: Final = 100
 """Dead receipts in one answer: each may be almost 1 MiB."""
 
@@ -187,11 +186,7 @@ class DatastoreStore:
 
     async def sweep(self, now: StoreMillis, limit: int) -> int:
         keys = [one.entity.key for one in await self._query(expired(self._place.kinds.receipt, now, limit))]
-        for begin in range(0, len(keys), DELETES_AT_ONCE):
-            request = self._client.commit_request()
-            for key in keys[begin : begin + DELETES_AT_ONCE]:
-                request.mutations.add().delete.CopyFrom(key)
-            await self._client.commit(request)
+        await self._client.delete(keys)
         return len(keys)
 
     async def _query(self, query: Any) -> list[Any]:

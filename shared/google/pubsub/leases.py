@@ -8,6 +8,7 @@ from typing import Final
 from shared.google.pubsub.client import PATIENCE, PubsubClient, patiently
 from shared.google.pubsub.wire import ack_batches
 from shared.model.errors import BrokerRejectedError
+from shared.runtime.supervise import all_of
 
 LONGEST: Final = 600
 """Seconds of the longest lease that Pub/Sub allows."""
@@ -42,12 +43,7 @@ class Leases:
         )
 
     async def _all(self, ack_ids: Sequence[str], call: _Call) -> None:
-        ends = await asyncio.gather(
-            *(self._batch(batch, call) for batch in ack_batches(ack_ids)), return_exceptions=True
-        )
-        for end in ends:
-            if end is not None:
-                raise end
+        await all_of(self._batch(batch, call) for batch in ack_batches(ack_ids))
 
     async def _batch(self, batch: Sequence[str], call: _Call) -> None:
         try:

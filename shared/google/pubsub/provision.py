@@ -106,11 +106,6 @@ async def _with_retention(call: Any, wanted: Any, retention: int) -> Any:
         return await call(wanted)
 
 
-def flaws(subscription: Any, topic: str) -> list[str]:
-    """What makes an existing subscription unfit for counting, each with what to do."""
-    return losses(subscription, topic) + costs(subscription)
-
-
 def strays(subscription: Any, topic: str) -> list[str]:
     """Flaws because of which it gets no messages of the topic."""
     found = []

@@ -10,6 +10,7 @@ from shared.model.errors import OverloadedError, StoodStillError, TransientError
 from shared.model.words import Message
 from shared.ports.broker import Check, at_any_time
 from shared.runtime.drain_rate import Drain
+from shared.runtime.supervise import all_of
 
 SIDE_BY_SIDE: Final = 8
 """How many requests are in flight at once, at most."""
@@ -43,14 +44,10 @@ class PubsubPublisher:
             self._drain.begins(asyncio.get_running_loop().time())
         self._in_flight_bytes += size
         try:
-            # Wait for all, even if one failed: what went on after the return would not be bounded.
-            ends = await asyncio.gather(*(self._send(batch, check) for batch, _ in batches), return_exceptions=True)
+            await all_of(self._send(batch, check) for batch, _ in batches)
         finally:
             self._in_flight_bytes -= size
             self._drain.left(size, asyncio.get_running_loop().time())
-        for end in ends:
-            if end is not None:
-                raise end
         self._good = asyncio.get_running_loop().time()
 
     async def _send(self, batch: Sequence[Any], check: Check) -> None:

@@ -72,7 +72,7 @@ async def look(client: PubsubClient, place: PubsubPlace, *, flushes: bool) -> Se
     return Seen(there, missing, hidden, pairs, frozenset({place.tasks.topic, place.tasks.subscription}))
 
 
-async def obstacles(client: PubsubClient, place: PubsubPlace, retention: int, *, flushes: bool) -> list[str]:
+async def obstacles(client: PubsubClient, place: PubsubPlace, retention: int, flushes: bool) -> list[str]:
     """Reasons not to start. `TransientError` if Pub/Sub cannot be reached in time."""
     seen = await look(client, place, flushes=flushes)
     for name, why in seen.hidden.items():

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from google.pubsub_v1 import types
 
+from shared.model.batches import batches
 from shared.model.errors import TooLargeError
 from shared.model.times import BrokerMillis
 from shared.model.words import Delivery, Letter, Message
@@ -59,34 +60,15 @@ def requests(messages: Sequence[Any]) -> list[tuple[list[Any], int]]:
     """Divide messages, in order, into as few requests as possible, each with its size in bytes. `TooLargeError` if one
     message alone is too large.
     """
-    made: list[tuple[list[Any], int]] = []
-    batch: list[Any] = []
-    size = 0
-    for message in messages:
-        more = message.ByteSize() + _FRAME
-        if more > MOST_BYTES:
-            raise TooLargeError(f"a message of {more} bytes is more than Pub/Sub takes ({MOST_BYTES})")
-        if batch and (len(batch) == MOST_MESSAGES or size + more > MOST_BYTES):
-            made.append((batch, size))
-            batch, size = [], 0
-        batch.append(message)
-        size += more
-    if batch:
-        made.append((batch, size))
+    made = [*batches(messages, lambda message: message.ByteSize() + _FRAME, MOST_BYTES, MOST_MESSAGES)]
+    for _, size in made:
+        if size > MOST_BYTES:
+            raise TooLargeError(f"a message of {size} bytes is more than Pub/Sub takes ({MOST_BYTES})")
     return made
 
 
 def ack_batches(ack_ids: Sequence[str]) -> Iterator[list[str]]:
-    batch: list[str] = []
-    size = 0
-    for ack_id in ack_ids:
-        more = len(ack_id) + _FRAME
-        if batch and (len(batch) == MOST_ACK_IDS or size + more > MOST_ACK_BYTES):
-            yield batch
-            batch, size = [], 0
-        batch.append(ack_id)
-        size += more
-    if batch:
+    for batch, _ in batches(ack_ids, lambda ack_id: len(ack_id) + _FRAME, MOST_ACK_BYTES, MOST_ACK_IDS):
         yield batch
 
 

@@ -9,12 +9,12 @@ import orjson
 
 from flusher.flush.flusher import Flusher
 from flusher.flush.policy import FlushPolicy
-from flusher.jobs.action import Visit
 from flusher.jobs.add import Adding
 from flusher.jobs.compact import Compacting
 from flusher.jobs.export import Exporting
-from flusher.jobs.reset import Setting
+from flusher.jobs.reset import Resetting
 from flusher.jobs.runner import Runner
+from flusher.jobs.visit import Visit
 from flusher.jobs.worker import Worker
 from shared.counters.compaction import Compactor
 from shared.counters.reader import Reader
@@ -293,11 +293,11 @@ class World:
         store = RemoteStore(self.network, owner, self.store)  # type: ignore[arg-type] # it calls no more than `call`
         overlay = RemoteOverlay(self.network, owner, self.overlay)  # type: ignore[arg-type] # as above
         reader = Reader(store, overlay, self.clock, 1.0)
-        setting = Setting(Setter(reader, store, overlay, self.clock, LIVE, pick=self.random.randrange))
+        resetting = Resetting(Setter(reader, store, overlay, self.clock, LIVE, pick=self.random.randrange))
         visits: dict[str, Visit] = {
             ADD: Adding(store, pick=self.random.randrange),
-            RESET: setting,
-            DELETE: setting,
+            RESET: resetting,
+            DELETE: resetting,
             EXPORT: Exporting(reader),
             COMPACT: Compacting(store, Compactor(store, self.clock, Millis(7 * DAY))),
         }

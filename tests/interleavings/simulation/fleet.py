@@ -9,9 +9,9 @@ from typing import Any, Final
 from unittest.mock import patch
 from uuid import UUID
 
-from flusher.flush.fleet_watch import BacklogWitness
+from flusher.flush.flusher_record import BacklogWitness
 from shared.fleet.looks import Looks
-from shared.fleet.membership import Membership
+from shared.fleet.publisher_record import Membership
 from shared.memory.broker import MemoryBroker
 from shared.memory.fleet import MemoryFleetBook
 from shared.model.envelope import Envelope
@@ -59,7 +59,7 @@ FORGOTTEN: Final = 40.0
 PEACE: Final[dict[str, float]] = {
     "shared.redis.naming.FIRST": 1.0,
     "shared.redis.naming.ELSEWHERE": 4.0,
-    "shared.redis.janitor.STRUCK_AFTER": 2.0,
+    "shared.redis.gone_members.STRUCK_AFTER": 2.0,
     "flusher.flush.flusher.LOOK": 0.1,
 }
 """Constants that only keep the peace, or save work; short ones give more to see. Those that are for safety stay."""
@@ -68,8 +68,8 @@ SHORTER: Final[dict[str, float]] = {
     "shared.model.evidence.SILENCE": SILENCE,
     "shared.model.evidence.WATCHES": 260.0,
     "shared.model.evidence.OVERDUE": 250.0,
-    "flusher.flush.fleet_watch.HOLDS": 100.0,
-    "flusher.flush.fleet_watch.REPORTS": 50.0,
+    "flusher.flush.flusher_record.HOLDS": 100.0,
+    "flusher.flush.flusher_record.REPORTS": 50.0,
 }
 """What members and flushers promise each other about time, all of it a sixth of what it is, so that an hour of evidence
 takes ten minutes.
@@ -198,7 +198,7 @@ class FleetSystem(System):
         with contextlib.ExitStack() as stack:
             for name, value in (PEACE | SHORTER).items():
                 stack.enter_context(patch(name, value))
-            for module in ("shared.redis.copy", "shared.redis.member", "flusher.flush.fleet_watch"):
+            for module in ("shared.redis.copy", "shared.redis.member", "flusher.flush.flusher_record"):
                 stack.enter_context(patch(f"{module}.uuid4", uuid))
             stack.enter_context(patch("shared.redis.overlay.Links", links))
             yield

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from math import inf
 from typing import Final
 
-from flusher.dead_letters.opened import open_letter, open_receipt
+from flusher.dead_letters.open_letter import open_letter, open_receipt
 from flusher.dead_letters.replay import Replay
 from flusher.flush.tools import Tools
 from shared.memory.broker import MemoryBroker

@@ -7,11 +7,11 @@ from collections.abc import Callable, Coroutine, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from flusher.flush.fleet_watch import BacklogWitness
 from flusher.flush.flusher import Flusher
+from flusher.flush.flusher_record import BacklogWitness
 from flusher.flush.policy import FlushPolicy
 from flusher.flush.tools import Tools
-from flusher.shards.growth import Growth
+from flusher.shards.shards_needed import Growth
 from ingest.publishing.linger import Pace
 from ingest.publishing.publishing import Publishing
 from ingest.publishing.settling import Settling

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from flusher.dead_letters.drop import drop
-from flusher.dead_letters.opened import open_letter, open_receipt
+from flusher.dead_letters.open_letter import open_letter, open_receipt
 from flusher.dead_letters.replay import Replay
 from flusher.flush.flusher import Flusher
 from flusher.flush.policy import FlushPolicy

@@ -11,7 +11,7 @@ import pytest
 
 from countersink.commands.audit import AGREES, judge, look
 from countersink.process.run import replay_of
-from flusher.dead_letters.opened import open_letter
+from flusher.dead_letters.open_letter import open_letter
 from shared.config.settings import Settings
 from shared.model.envelope import PART_ENTRIES
 from shared.model.errors import TransientError

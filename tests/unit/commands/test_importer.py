@@ -9,7 +9,7 @@ from countersink.commands.audit import AGREES, judge, look
 from countersink.commands.importer import BATCH, PATIENCE, Importer, ImportOptions, ImportOutcome, went_back
 from shared.memory.store import MemoryStore
 from shared.model.errors import ChangedError, RefusedError, StorageFullError, TransientError
-from shared.model.foreign import Foreign, Mark
+from shared.model.import_source import Foreign, Mark
 from shared.model.receipts import DAY
 from shared.model.times import Instant, Millis, StoreMillis
 from shared.model.words import MAX_SUM, SHARD_FULL, Commit, Guard, Receipt, ShardAdd

@@ -7,7 +7,7 @@ from shared.counters.reader import Reader
 from shared.memory.broker import MemoryBroker, MemoryOverlay
 from shared.memory.overlay import ProcessOverlay
 from shared.memory.store import MemoryStore
-from shared.model import bodies
+from shared.model import dead_receipt_bodies
 from shared.model.envelope import Envelope
 from shared.model.receipts import key_of_envelope, key_of_increment
 from shared.model.times import NEVER, BrokerMillis, StoreMillis
@@ -51,7 +51,9 @@ async def test_a_view_from_before_the_base_is_looked_at_again() -> None:
 
 def buried(name: str, sums: dict[str, int], *keyed: Increment, until: StoreMillis = NEVER) -> Receipt:
     envelope = Envelope(name, sums, {}, keyed)
-    return bodies.with_body(Receipt(envelope.key, StoreMillis(1), DEAD), envelope, "refused", BrokerMillis(0), until)
+    return dead_receipt_bodies.with_body(
+        Receipt(envelope.key, StoreMillis(1), DEAD), envelope, "refused", BrokerMillis(0), until
+    )
 
 
 async def test_what_is_dead_is_pending_without_any_entry_and_the_counter_exists() -> None:

@@ -1,7 +1,7 @@
 """Dead receipts are stored as Datastore entities and read back."""
 
 from shared.google.datastore.keys import BODY, COUNTERS, DEAD, EXPIRES, DatastorePlace, receipt_of
-from shared.model import bodies
+from shared.model import dead_receipt_bodies
 from shared.model.envelope import Envelope
 from shared.model.times import BrokerMillis, StoreMillis
 from shared.model.words import DEAD as STATE
@@ -13,7 +13,7 @@ PLACE = DatastorePlace("project")
 
 
 def kept(envelope: Envelope, why: str = "refused") -> Receipt:
-    return bodies.with_body(
+    return dead_receipt_bodies.with_body(
         Receipt(envelope.key, StoreMillis(2**41), STATE), envelope, why, BrokerMillis(1), StoreMillis(3)
     )
 
@@ -39,4 +39,6 @@ def test_the_largest_fits_into_an_entity() -> None:
     keyed = tuple(Increment(name, -(2**53) + 1, "\\" * MAX_ID_BYTES) for name in names)
     largest = kept(Envelope("e", {}, {}, keyed, 2**41, retried=True), "\\" * 10_000)
     assert PLACE.receipt_entity(largest).ByteSize() < MOST
-    assert bodies.read(largest).envelope.keyed == tuple(item._replace(id=None, receipt=item.key) for item in keyed)
+    assert dead_receipt_bodies.read(largest).envelope.keyed == tuple(
+        item._replace(id=None, receipt=item.key) for item in keyed
+    )

@@ -5,13 +5,13 @@ from collections.abc import Awaitable, Callable, Sequence
 import pytest
 
 from flusher.dead_letters.drop import drop
-from flusher.dead_letters.opened import open_letter, open_receipt
+from flusher.dead_letters.open_letter import open_letter, open_receipt
 from flusher.dead_letters.replay import LEFT_AS_UNSURE, Replay, ReplayOutcome
 from flusher.flush.window import TOO_OLD
 from shared.memory.broker import MemoryOverlay
 from shared.memory.letters import MemoryDeadLetters
 from shared.memory.store import MemoryStore
-from shared.model import bodies
+from shared.model import dead_receipt_bodies
 from shared.model.envelope import PART_ENTRIES, Envelope
 from shared.model.errors import GoneError, RefusedError, TransientError
 from shared.model.promises import promised
@@ -112,7 +112,10 @@ async def test_what_is_refused_again_stays_dead_with_the_new_reason() -> None:
     assert before
     assert after
     assert after._replace(body=before.body) == before
-    assert (bodies.read(before).letter.reason, bodies.read(after).letter.reason) == ("poison", "still poison")
+    assert (dead_receipt_bodies.read(before).letter.reason, dead_receipt_bodies.read(after).letter.reason) == (
+        "poison",
+        "still poison",
+    )
     morgue.cured()
     assert sums(await morgue.replay()) == (5, 0, 0)
 

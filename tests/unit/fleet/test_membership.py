@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from shared.fleet.looks import Looks
-from shared.fleet.membership import Membership, in_memory
+from shared.fleet.publisher_record import Membership, in_memory
 from shared.memory.fleet import MemoryFleetBook
 from shared.memory.member import MemberOverlay
 from shared.memory.store import MemoryStore

@@ -7,7 +7,7 @@ from math import inf
 
 import pytest
 
-from flusher.dead_letters.opened import open_letter
+from flusher.dead_letters.open_letter import open_letter
 from flusher.dead_letters.replay import Replay
 from shared.memory.letters import MemoryDeadLetters
 from shared.memory.store import MemoryStore

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from flusher.dead_letters.opened import open_letter
+from flusher.dead_letters.open_letter import open_letter
 from flusher.flush.newer_versions import FIRST_PAUSE, LONGEST_PAUSE, MOST, SAYS
 from flusher.jobs.runner import Runner
 from flusher.jobs.worker import Worker

@@ -84,7 +84,7 @@ async def test_an_account_that_may_not_look_is_warned_and_may_start(caplog: pyte
     findings = await of_broker(rights)
     assert not of_mark(findings, FAIL)
     assert len([said for said in of_mark(findings, WARN) if "the role Pub/Sub Viewer" in said]) == 6
-    assert await obstacles(cast("PubsubClient", rights), PLACE, 604_800, flushes=True) == []
+    assert await obstacles(cast("PubsubClient", rights), PLACE, 604_800, True) == []
     assert caplog.text.count("the role Pub/Sub Viewer") == 6
 
 
@@ -136,7 +136,7 @@ async def admin(**what: Any) -> AsyncIterator[Admin]:
 
 @asynccontextmanager
 async def of_store(one: Admin) -> AsyncIterator[DatastoreSetup]:
-    client = DatastoreClient("p", "d", SystemClock(), {}, "127.0.0.1:1")
+    client = DatastoreClient("p", "d", SystemClock(), "127.0.0.1:1")
     ttl = Ttl(STORE, one.base, lambda: "secret")
     try:
         yield DatastoreSetup(client, STORE, SystemClock(), ttl, emulator="")

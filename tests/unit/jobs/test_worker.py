@@ -6,10 +6,10 @@ from collections.abc import Collection, Mapping, Sequence
 import pytest
 
 from flusher.cleanup.old_jobs import JobSweep
-from flusher.jobs.action import PageOutcome, Visit, existing
 from flusher.jobs.add import Adding
 from flusher.jobs.compact import Compacting
 from flusher.jobs.runner import TRIES, Runner
+from flusher.jobs.visit import PageOutcome, Visit, existing
 from flusher.jobs.worker import Worker
 from shared.counters.compaction import PATIENCE, Compactor
 from shared.memory.jobs import MemoryJobs, MemoryTasks

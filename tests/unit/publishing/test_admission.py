@@ -104,7 +104,7 @@ def test_shares_are_kept_and_nothing_is_forgotten(
                     not held or held + by_counter[name] <= free for name, held in of_counters.items()
                 )
         assert scene.admission.held == scene.total()
-        tenants, counters = scene.admission.holders()
+        tenants, counters = scene.admission._tenants, scene.admission._counters
         if scene.admission.easy < 0:
             assert tenants == {one: scene.of(one) for one in TENANTS if scene.of(one)}
             assert counters == {one: scene.of_counter(one) for one in COUNTERS if scene.of_counter(one)}
@@ -113,7 +113,7 @@ def test_shares_are_kept_and_nothing_is_forgotten(
             assert not counters
     scene.rest()
     assert scene.admission.held == 0
-    assert scene.admission.holders() == ({}, {})
+    assert (scene.admission._tenants, scene.admission._counters) == ({}, {})
     scene.enter("new", {"new": 1})
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from shared.config.urls import redis, shown
 from shared.model.envelope import Envelope
 from shared.model.errors import OverloadedError, SettingsError
-from shared.model.fleet import Fleet, NamedOverlay, Record
+from shared.model.fleet import Fleet, NamedOverlay, PublisherRecord
 from shared.model.receipts import key_of_envelope
 from shared.model.times import BEGINNING, NEVER, Instant, Monotonic, StoreMillis
 from shared.model.words import View
@@ -139,7 +139,7 @@ def test_an_answer_of_an_earlier_epoch_is_not_kept_for_the_next_one() -> None:
     assert views.question(["a"], "f").known == {}
 
 
-HERE = Fleet(1, NamedOverlay(1, "n", "i", "here"), {"m": Record(1, 1)})
+HERE = Fleet(1, NamedOverlay(1, "n", "i", "here"), {"m": PublisherRecord(1, 1)})
 
 
 def test_an_overlay_that_nobody_else_speaks_for_is_named_at_once() -> None:
@@ -167,7 +167,7 @@ def test_an_overlay_elsewhere_is_left_to_its_members_for_a_while() -> None:
     naming = Naming("here")
     other = replace(HERE, overlay=HERE.overlay._replace(place="there"))
     assert not naming.due(other, "j", 0.0)
-    assert naming.due(replace(other, members={"m": Record(0, 1)}), "j", 1.0), "nobody has joined it"
+    assert naming.due(replace(other, members={"m": PublisherRecord(0, 1)}), "j", 1.0), "nobody has joined it"
     assert not naming.due(other, "j", ELSEWHERE - 0.1)
     assert naming.due(other, "j", ELSEWHERE)
 

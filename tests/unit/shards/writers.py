@@ -8,7 +8,7 @@ from math import inf
 from random import Random
 
 from flusher.flush.flusher import GROWTH_INTERVAL
-from flusher.shards.growth import Growth, ShardRaise
+from flusher.shards.shards_needed import Growth, ShardRaise
 from shared.model.words import ShardAdd
 
 BOOK = 60.0

@@ -6,22 +6,17 @@ from collections.abc import AsyncIterator
 from contextlib import closing
 from pathlib import Path
 
-import orjson
 import pytest
 
-from shared.model.envelope import Envelope
 from shared.model.errors import SettingsError, StorageFullError
-from shared.model.receipts import key_of_envelope
-from shared.model.times import Instant, StoreMillis
-from shared.model.words import Balance, Commit, Increment, Receipt
+from shared.model.times import StoreMillis
+from shared.model.words import Commit, Receipt
 from shared.runtime.clock import ManualClock
-from shared.sqlite.balance import SqliteBalance
+from shared.sqlite import schema
 from shared.sqlite.books import MOST_READ
-from shared.sqlite.broker import SqliteSubscription
 from shared.sqlite.database import Database
-from shared.sqlite.schema import MIGRATIONS, migrate
+from shared.sqlite.schema import VERSION
 from shared.sqlite.store import SqliteStore
-from shared.wire.codec import encode
 
 
 @pytest.fixture
@@ -33,66 +28,6 @@ async def database(tmp_path: Path) -> AsyncIterator[Database]:
 
 def opened(path: Path) -> sqlite3.Connection:
     return sqlite3.connect(path, isolation_level=None)
-
-
-def test_an_older_file_is_brought_up_to_date_and_keeps_its_data(tmp_path: Path) -> None:
-    path = tmp_path / "file"
-    db = opened(path)
-    migrate(db, path, ("CREATE TABLE one (a);\nINSERT INTO one VALUES (1);",))
-    newer = ("never run again", "ALTER TABLE one ADD COLUMN b DEFAULT 2;", "UPDATE one SET b = b + a;")
-    migrate(db, path, newer)
-    assert db.execute("SELECT a, b FROM one").fetchall() == [(1, 3)]
-    assert db.execute("PRAGMA user_version").fetchone() == (3,)
-    db.close()
-
-
-async def test_a_file_of_version_1_adds_up_from_then_on(tmp_path: Path) -> None:
-    """What is on its way is counted then; what was applied is carried, since its receipts say nothing."""
-    path = tmp_path / "file"
-    with closing(opened(path)) as db:
-        migrate(db, path, MIGRATIONS[:1])
-        keyed = (Increment("c", 1, "x"),)
-        rows = [
-            (encode(Envelope("e1", {"a": 7, "b": 1}, {"a": 3}, keyed)).data, None),
-            (b'{"counter": "a"}', None),
-            (b"rubbish", None),
-            (b'{"counter": "dead"}', "refused"),
-        ]
-        db.executemany("INSERT INTO messages (data, attributes, published, buried) VALUES (?, '{}', 0, ?)", rows)
-        sums = [("a", 0, 2**62), ("a", 1, 2**62), ("b", 0, -(2**62)), ("c", 0, -1)]
-        db.executemany("INSERT INTO shards VALUES (?, ?, ?)", sums)
-        db.execute("INSERT INTO receipts VALUES ('k', 1, 'applied', 1)")
-    database = Database(path)
-    assert SqliteBalance(database).read() == Balance(6, 0)
-    async with SqliteStore(database, ManualClock()).books() as books:
-        carried = {config.counter: config.carried async for page in books.configs() for config in page}
-        notes = [one.receipt.note async for page in books.receipts() for one in page]
-    assert (carried, notes) == ({"a": 2**63, "b": -(2**62), "c": -1}, [b""])
-    await database.close()
-
-
-@pytest.mark.parametrize("state", ["applied", "dead"])
-async def test_what_was_settled_and_not_acknowledged_before_the_migration_leaves_no_drift(
-    tmp_path: Path, state: str
-) -> None:
-    path = tmp_path / "file"
-    message = encode(Envelope("e1", {"a": 7}, {"a": 7}))
-    with closing(opened(path)) as db:
-        migrate(db, path, MIGRATIONS[:1])
-        row = (message.data, orjson.dumps(message.attributes).decode())
-        db.execute("INSERT INTO messages (data, attributes, published) VALUES (?, ?, 0)", row)
-        db.execute("INSERT INTO receipts VALUES (?, 1, ?, 1)", (key_of_envelope("e1"), state))
-    database = Database(path)
-    balance = SqliteBalance(database)
-    assert balance.read() == Balance(0, 0)
-    broker = SqliteSubscription(database, ManualClock(), 60.0)
-    (held,) = await broker.pull(10, 10**6, 0)
-    if state == "applied":
-        await broker.ack([held.token], Instant(1))
-    else:
-        await broker.bury(held, "given up before")
-    assert balance.read() == Balance(0, 0)
-    await database.close()
 
 
 async def test_a_page_of_large_receipts_is_short(database: Database) -> None:
@@ -107,31 +42,34 @@ async def test_a_page_of_large_receipts_is_short(database: Database) -> None:
     assert {len(page) * len(note) <= MOST_READ + len(note) for page in pages} == {True}
 
 
-def test_a_migration_that_fails_changes_nothing(tmp_path: Path) -> None:
-    path = tmp_path / "file"
-    db = opened(path)
-    with pytest.raises(sqlite3.Error):
-        migrate(db, path, ("CREATE TABLE one (a);\nCREATE TABLE one (a);",))
-    assert db.execute("SELECT count(*) FROM sqlite_schema").fetchone() == (0,)
-    assert db.execute("PRAGMA user_version").fetchone() == (0,)
-    db.close()
+def test_tables_that_can_not_all_be_made_are_not_made_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(schema, "_TABLES", "CREATE TABLE one (a);\nCREATE TABLE one (a);")
+    with closing(opened(tmp_path / "file")) as db:
+        with pytest.raises(sqlite3.Error):
+            schema.make_tables(db, tmp_path / "file")
+        assert db.execute("SELECT count(*) FROM sqlite_schema").fetchone() == (0,)
+        assert db.execute("PRAGMA user_version").fetchone() == (0,)
 
 
-def test_a_newer_file_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("version", "what"), [(VERSION + 1, "use a newer one"), (VERSION - 1, "only that build can read it")]
+)
+async def test_a_file_of_another_version_is_refused_and_left_alone(tmp_path: Path, version: int, what: str) -> None:
     path = tmp_path / "file"
-    db = opened(path)
-    migrate(db, path)
-    db.execute(f"PRAGMA user_version = {len(MIGRATIONS) + 1}")
-    with pytest.raises(SettingsError, match="use a newer one"):
-        migrate(db, path)
-    db.close()
+    await Database(path).close()
+    with closing(opened(path)) as db:
+        db.execute(f"PRAGMA user_version = {version}")
+    with pytest.raises(SettingsError, match=f"has schema {version}.*{what}"):
+        Database(path)
+    with closing(opened(path)) as db:
+        assert db.execute("PRAGMA user_version").fetchone() == (version,)
 
 
 async def test_another_programs_file_is_refused_and_left_alone(tmp_path: Path) -> None:
     path = tmp_path / "file"
     db = opened(path)
     db.execute("CREATE TABLE theirs (a)")
-    db.execute(f"PRAGMA user_version = {len(MIGRATIONS)}")
+    db.execute(f"PRAGMA user_version = {VERSION}")
     db.close()
     with pytest.raises(SettingsError, match="another program"):
         Database(path)

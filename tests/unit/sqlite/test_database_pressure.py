@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from shared.model.errors import OverloadedError, StorageFullError
-from shared.model.foreign import Mark
+from shared.model.import_source import Mark
 from shared.model.times import Instant
 from shared.model.words import Commit, Message, ShardAdd
 from shared.runtime.clock import ManualClock

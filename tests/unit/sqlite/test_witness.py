@@ -76,7 +76,7 @@ async def test_what_is_remembered_stands_in_the_file_without_its_log(tmp_path: P
 
 
 async def test_a_commit_is_noted_while_the_process_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shared.sqlite.opened.REMEMBER", 0.0)
+    monkeypatch.setattr("shared.sqlite.open_file.REMEMBER", 0.0)
     path, state = tmp_path / "data.db", tmp_path / "state"
     database = Database(path, state)
     publisher = SqlitePublisher(database, SystemClock(), 10**6)

@@ -1,7 +1,5 @@
 """Which file the spool uses, and to which process it belongs."""
 
-import sqlite3
-from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,7 +8,6 @@ import pytest
 from shared.config.findings import FAIL
 from shared.config.settings import Settings
 from shared.model.errors import SettingsError
-from shared.model.times import BEGINNING
 from shared.model.words import Message
 from shared.runtime import metrics
 from shared.runtime.clock import SystemClock
@@ -18,7 +15,6 @@ from shared.sqlite import volumes
 from shared.sqlite.broker import SqlitePublisher, SqliteSubscription, claim
 from shared.sqlite.database import Database
 from shared.sqlite.spool_setup import SpoolSetup
-from shared.sqlite.spooled import GIVEN_UP
 from shared.sqlite.volumes import why_ephemeral
 from shared.wiring import files
 from shared.wiring.spool import Queue, open_spool
@@ -132,33 +128,14 @@ async def test_on_a_disk_that_ends_with_the_process_nothing_is_added(
     assert await opened(replace(durable, spool="off")) is None
 
 
-async def test_what_an_older_version_gave_up_is_sent_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    file = tmp_path / "spool.db"
-    await given_up(file, b"1", b"2")
-    settings = Settings(broker=BROKER, spool=str(file), spool_disk="durable")
-    setup = SpoolSetup(file, 0, None)
-    assert "2 envelopes were given up by an older version" in [one async for one in setup.findings()][-1].said
-    queue = open_spool(settings, SystemClock(), "projects/p/topics/likes", Database)
-    assert queue is not None
-    assert "2 envelopes that were given up" in caplog.text
-    deliveries = await queue.subscription.pull(10, 10_000, 0)
-    assert [one.message.data for one in deliveries] == [b"1", b"2"]
-    await queue.subscription.ack([one.token for one in deliveries], BEGINNING)
-    with closing(sqlite3.connect(file)) as db:
-        assert db.execute("SELECT bytes, increments FROM broker").fetchone() == (0, 0)
-    caplog.clear()
-    await queue.close()
-    assert await opened(settings) is not None
-    assert caplog.text == ""
-
-
-async def given_up(file: Path, *texts: bytes, reason: str = GIVEN_UP) -> None:
-    """As version 0.1.0 left them before it was mended."""
+async def spooled(file: Path, reason: str | None = None) -> None:
+    """A spool with one envelope, which waits, or is buried for this reason."""
     database = Database(file)
     claim(database, "projects/p/topics/likes")
-    await SqlitePublisher(database, SystemClock(), 10_000).publish([Message(text) for text in texts])
-    subscription = SqliteSubscription(database, SystemClock(), 5.0)
-    for delivery in await subscription.pull(10, 10_000, 0):
+    await SqlitePublisher(database, SystemClock(), 10_000).publish([Message(b"1")])
+    if reason is not None:
+        subscription = SqliteSubscription(database, SystemClock(), 5.0)
+        (delivery,) = await subscription.pull(10, 10_000, 0)
         await subscription.bury(delivery, reason)
     await database.close()
 
@@ -168,7 +145,7 @@ async def test_what_waits_in_a_file_that_is_not_used_any_more_is_said(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     usual = Settings(broker=BROKER, spool_disk="durable")
-    await given_up(files.spool_path(usual), b"1")
+    await spooled(files.spool_path(usual))
     for other in (replace(usual, spool="off"), replace(usual, spool=str(tmp_path / "other.db"))):
         caplog.clear()
         await opened(other)
@@ -180,7 +157,7 @@ async def test_what_waits_in_a_file_that_is_not_used_any_more_is_said(
 
 async def test_what_can_never_be_sent_is_shown_at_every_start(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     file = tmp_path / "spool.db"
-    await given_up(file, b"1", reason="it is too large to be sent")
+    await spooled(file, reason="it is too large to be sent")
     settings = Settings(broker=BROKER, spool=str(file), spool_disk="durable")
     for _ in range(2):
         caplog.clear()

@@ -1,18 +1,17 @@
 """Applies a commit by reading entities, adding to them, and writing them back if they have not changed."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from typing import Any, Final
 from weakref import WeakValueDictionary
 
-from shared.google.datastore.client import DatastoreClient, only_over
+from shared.google.datastore.client import DatastoreClient
 from shared.google.datastore.errors import MissingError
-from shared.google.datastore.guard import check, guard
+from shared.google.datastore.guard import check, complete
 from shared.google.datastore.keys import COUNT, NUM_SHARDS, DatastorePlace, flaw_of, integer, name_of, number_in
-from shared.google.datastore.marks import move
-from shared.google.datastore.revival import revive
+from shared.google.datastore.mutations import by_name, write
 from shared.google.datastore.shards import Shard
 from shared.google.datastore.sums import Sums
 from shared.model.errors import AlreadyAppliedError, ContendedError, ShardFullError, ShrunkError
@@ -44,11 +43,7 @@ class VersionWriter:
             await check(self._client, self._place, commit)
             request = self._client.commit_request()
             await self._add(request, sums)
-            for receipt in commit.receipts:
-                request.mutations.add().insert.CopyFrom(self._place.receipt_entity(receipt))
-            await revive(self._client, self._place, request, commit.revived)
-            await guard(self._client, self._place, request, commit)
-            await move(self._client, self._place, request, commit.marks)
+            await complete(self._client, self._place, request, commit)
             return request
 
         counters = {*sums.counters(), *(commit.guard or ())[:1], *(mark.counter for mark in commit.marks)}
@@ -101,19 +96,13 @@ class VersionWriter:
         if gone:
             raise ShrunkError({counter for counter, _ in gone})
 
-    async def _read(self, keys: Iterable[Any]) -> dict[tuple[str, str], Any]:
-        return {name_of(one.entity.key): one for one in (await self._client.look_up(keys)).entities}
+    async def _read(self, keys: Iterable[Any]) -> Mapping[tuple[str, str], Any]:
+        return by_name((await self._client.look_up(keys)).entities)
 
     def _put(self, request: Any, key: Any, found: Any, name: str, value: int) -> None:
         """Set one property and keep the others. The commit fails if the entity changes, or appears, before it."""
-        mutation = request.mutations.add()
-        if found is None:
-            mutation.insert.key.CopyFrom(key)
-            mutation.insert.properties[name].integer_value = value
-            return
-        mutation.update.CopyFrom(found.entity)
-        mutation.update.properties[name].integer_value = value
-        only_over(found.version, mutation)
+        entity, version = (found.entity, found.version) if found is not None else (self._place.entity(key), 0)
+        write(request, entity, version).properties[name].integer_value = value
 
     async def _run(
         self, counters: Iterable[str], receipts: Collection[Receipt], prepare: Callable[[], Awaitable[Any]]

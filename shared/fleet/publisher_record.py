@@ -11,7 +11,7 @@ from uuid import uuid4
 
 from shared.fleet.looks import Looks
 from shared.model.errors import OverloadedError
-from shared.model.fleet import LONGEST_LOOK, MARGIN, SILENCE, Fleet, Record
+from shared.model.fleet import LONGEST_LOOK, MARGIN, SILENCE, Fleet, PublisherRecord
 from shared.model.times import StoreMillis
 from shared.ports.fleet import FleetLook, Rows, SpoolFile
 from shared.runtime.clock import Clock
@@ -193,7 +193,7 @@ class Membership:
             if first or dead:
                 self.found = FoundInSpool(dead, self._file.rows())
 
-    def _with_spool(self, fleet: Fleet) -> dict[str, Record]:
+    def _with_spool(self, fleet: Fleet) -> dict[str, PublisherRecord]:
         """Other members that may have rows in the same file."""
         return {name: one for name, one in fleet.members.items() if one.spool == self._spool and name != self.id}
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flusher.shards.growth import CONTENTION, KEPT, MOST_COUNTERS, RATE, Growth
+from flusher.shards.shards_needed import CONTENTION, KEPT, MOST_COUNTERS, RATE, Growth
 from flusher.shards.write_rate import BUCKET, LOOKS, MOST_FACTOR, Buckets, CollisionShare
 from shared.model.words import ShardAdd
 from tests.unit.shards.writers import Fleet, slow_and_alone

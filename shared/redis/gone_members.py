@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from shared.fleet.looks import Looks
-from shared.model.fleet import Fleet, Record
+from shared.model.fleet import Fleet, PublisherRecord
 from shared.model.times import StoreMillis
 from shared.ports.fleet import FleetLook
 from shared.redis.member_scripts import FENCE
@@ -21,7 +21,7 @@ STRUCK_AFTER: Final = 30.0
 MOST: Final = 3_600.0
 
 
-class Janitor:
+class GoneMembers:
     """Works for one live member. That another is silent is only a hint, so each step is safe if the other lives."""
 
     def __init__(self, server: Server, looks: Looks, clock: Clock, member: str, silent: float = SILENT) -> None:
@@ -53,7 +53,7 @@ class Janitor:
             self._since[name] = sight, now
         return now - self._since[name][1]
 
-    async def _fence(self, fleet: Fleet, name: str, record: Record) -> None:
+    async def _fence(self, fleet: Fleet, name: str, record: PublisherRecord) -> None:
         """Fence it. Without an entry in the overlay, all that it answered is applied: its record goes (rule 11)."""
         reply: Any = await self._server.ask(FENCE, fleet.overlay, name)
         if reply[0] != b"ok" or reply[1]:
@@ -66,7 +66,7 @@ class Janitor:
         if name not in (await self._looks.change(step)).fleet.members:
             _log.info("a process is gone, and everything that it accepted is applied: %s", name)
 
-    async def _strike(self, name: str, record: Record) -> None:
+    async def _strike(self, name: str, record: PublisherRecord) -> None:
         def step(now: Fleet, time: StoreMillis) -> Fleet | None:
             return now.strikes(name, time) if now.members.get(name) == record else None
 

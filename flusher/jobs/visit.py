@@ -6,6 +6,7 @@ from typing import Final, NamedTuple, TypeVar
 
 from shared.model.jobs import Job
 from shared.ports.store import Store
+from shared.runtime.supervise import all_of
 
 AT_ONCE: Final = 16
 """Counters of a page that are handled at the same time, where each has a commit of its own."""
@@ -46,16 +47,11 @@ async def existing(store: Store, names: Sequence[str]) -> Mapping[str, int]:
 
 
 async def one_by_one(names: Iterable[str], visit: Callable[[str], Awaitable[T]]) -> Sequence[T]:
-    """Visit some names at the same time. All visits are awaited even after one failed: none goes on unseen."""
+    """Visit all names, some at the same time."""
     slots = asyncio.Semaphore(AT_ONCE)
 
     async def one(name: str) -> T:
         async with slots:
             return await visit(name)
 
-    results = []
-    for end in await asyncio.gather(*map(one, names), return_exceptions=True):
-        if isinstance(end, BaseException):
-            raise end
-        results.append(end)
-    return results
+    return await all_of(map(one, names))

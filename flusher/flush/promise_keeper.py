@@ -12,8 +12,8 @@ BELIEVED: Final = 60.0
 """Seconds after which the promises are read again: a flusher with other settings may have started."""
 
 
-class ReceiptLives:
-    """Tells how long receipts live."""
+class PromiseKeeper:
+    """Tells how long receipts live, and until when envelopes may be applied."""
 
     def __init__(self, store: PromiseBook, clock: Clock, ours: Promise) -> None:
         self._store = store

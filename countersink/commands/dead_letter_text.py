@@ -1,13 +1,13 @@
 """Dead letters and their outcomes as text and as JSON. Pure."""
 
-import json
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from datetime import UTC, datetime
 from typing import Any, Final
 
-from flusher.dead_letters.opened import OpenedLetter
+from countersink.commands import output
+from flusher.dead_letters.open_letter import OpenedLetter
 from flusher.dead_letters.replay import ReplayOutcome
 from shared.model.envelope import Envelope
+from shared.model.instants import written_at
 from shared.model.words import Receipt
 
 _MOST_COUNTERS: Final = 5
@@ -83,7 +83,7 @@ def json_of(opened: OpenedLetter, found: Mapping[str, Receipt], *, whole: bool =
     if whole:
         said["attributes"] = dict(delivery.message.attributes)
         said["data"] = delivery.message.data.decode(errors="backslashreplace")
-    return json.dumps(said, ensure_ascii=False)
+    return output.json_of(said)
 
 
 def outcome_of(outcome: ReplayOutcome) -> str:
@@ -129,10 +129,9 @@ def _some(sums: Mapping[str, int]) -> str:
 
 def _published(opened: OpenedLetter) -> str:
     try:
-        time = datetime.fromtimestamp(opened.letter.delivery.published / 1_000, UTC)
+        return written_at(opened.letter.delivery.published / 1_000)
     except (ValueError, OverflowError, OSError):  # a foreign publisher's time may be any number
         return str(opened.letter.delivery.published)
-    return time.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def _shown(text: str) -> str:

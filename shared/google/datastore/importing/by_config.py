@@ -4,10 +4,10 @@ from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping, Se
 from typing import Any, Final
 
 from shared.google.datastore.client import DatastoreClient
-from shared.google.datastore.foreign import Kind, Sum, integer_of
+from shared.google.datastore.importing.entities import Kind, Sum, integer_of
 from shared.google.datastore.keys import DatastorePlace, Key, name_of, said, shard_of
-from shared.model.foreign import Foreign
-from shared.model.foreign_variants import MOST_SHARDS, Variant
+from shared.model.import_source import Foreign
+from shared.model.import_variants import MOST_SHARDS, Variant
 from shared.model.sharding import shard_key
 
 MOST_CONFIGS: Final = 500
@@ -35,8 +35,7 @@ class SourceByConfig:
         return Foreign(name, flaw=flaw) if flaw else (await self._sums({name: number}))[0]
 
     async def counters(self, prefix: str) -> AsyncGenerator[Foreign | str, None]:
-        query = self._configs.query()
-        self._configs.from_key(query, prefix)
+        query = self._configs.from_key(self._configs.query(), prefix)
         numbers: dict[str, int] = {}
         async for entity in self._configs.entities(query):
             _, name = name_of(entity.key)
@@ -78,8 +77,7 @@ class SourceByConfig:
         default number of shards, as its application would.
         """
         beginning = f"shard-{prefix}" if prefix else ""
-        query = self._shards.query(keys_only=True)
-        self._shards.from_key(query, beginning)
+        query = self._shards.from_key(self._shards.query(keys_only=True), beginning)
         alone: set[str] = set()
         async for page in self._shards.pages(query):
             shards = [_shard_of(entity.key) for entity in page]

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from flusher.flush.window import TOO_OLD
-from shared.model import bodies
+from shared.model import dead_receipt_bodies
 from shared.model.envelope import Envelope
 from shared.model.errors import NewerError, UnreadableError
 from shared.model.times import StoreMillis
@@ -75,7 +75,7 @@ def open_letter(letter: Letter, topic: str) -> OpenedLetter:
 
 def open_receipt(receipt: Receipt) -> OpenedLetter:
     """Open a dead receipt that has a body."""
-    body = bodies.read(receipt)
+    body = dead_receipt_bodies.read(receipt)
     return OpenedLetter(body.letter, (body.envelope,), sure_until=body.sure_until)
 
 

@@ -6,7 +6,7 @@ from typing import Any, Final, NamedTuple
 from shared.google.datastore.client import DatastoreClient
 from shared.google.datastore.keys import DatastorePlace, Key, flaw_of, whole
 from shared.google.datastore.queries import KEY, Operator, query_of, where
-from shared.model.foreign import Foreign
+from shared.model.import_source import Foreign
 
 PAGE: Final = 2_000
 """Entities in a page. They are small, and the emulators scan the whole kind for each page."""
@@ -22,10 +22,9 @@ class Kind(NamedTuple):
     def query(self, order: str = KEY, *, keys_only: bool = False) -> Any:
         return query_of(self.kind, PAGE, order=order, keys_only=keys_only)
 
-    def from_key(self, query: Any, name: str) -> None:
+    def from_key(self, query: Any, name: str) -> Any:
         """Limit the query to this key name and those after it. An empty name limits nothing."""
-        if name:
-            where(query, KEY, Operator.GREATER_THAN_OR_EQUAL, key_value=self.key(name))
+        return where(query, KEY, Operator.GREATER_THAN_OR_EQUAL, key_value=self.key(name)) if name else query
 
     def key(self, name: str) -> Key:
         return self.place.key(self.kind, name)

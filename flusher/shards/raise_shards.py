@@ -2,8 +2,8 @@
 
 import logging
 
-from flusher.shards.growth import Growth, ShardRaise
 from flusher.shards.shard_choice import ShardBook
+from flusher.shards.shards_needed import Growth, ShardRaise
 from shared.model.errors import RefusedError, TransientError
 from shared.ports.shards import ShardNumbers
 from shared.runtime import metrics

@@ -4,9 +4,9 @@ import pytest
 
 from flusher.service import make_flusher, make_tools
 from flusher.shards.cool_down import CounterCooler
-from flusher.shards.grow import CounterGrower
-from flusher.shards.growth import Growth, ShardRaise
+from flusher.shards.raise_shards import CounterGrower
 from flusher.shards.shard_choice import ShardBook
+from flusher.shards.shards_needed import Growth, ShardRaise
 from shared.config.settings import Settings
 from shared.counters.compaction import Compactor
 from shared.memory.broker import MemoryBroker, MemoryOverlay

@@ -1,4 +1,4 @@
-"""Reports to the fleet that this flusher may hold messages, and, when a member is gone, how old they are."""
+"""Owns the fleet's record of this flusher: that it may hold messages, and, when a member is gone, how old they are."""
 
 import logging
 from typing import Final
@@ -52,8 +52,8 @@ class BacklogWitness:
         look = await self._looks.get(REPORTS / 2)
         if look is None:
             return True
-        watch = look.fleet.flushers.get(self._id)
-        if watch is None or watch.struck:
+        record = look.fleet.flushers.get(self._id)
+        if record is None or record.struck:
             _log.warning("the others took this flusher for dead: it gives its messages back and starts again")
             self._id = ""
             return False

@@ -8,19 +8,20 @@ from grpc import StatusCode
 from grpc.aio import AioRpcError
 
 from shared.google.datastore.client import DatastoreClient
-from shared.google.datastore.configured import SourceByConfig
-from shared.google.datastore.foreign import Kind, Sum
+from shared.google.datastore.importing.by_config import SourceByConfig
+from shared.google.datastore.importing.entities import Kind, Sum
 from shared.google.datastore.keys import DatastorePlace, name_of, said
 from shared.google.datastore.queries import KEY, Operator, where
 from shared.model.errors import SettingsError, TransientError
-from shared.model.foreign import Foreign, Source
-from shared.model.foreign_variants import By, Variant
+from shared.model.import_source import Foreign, Source
+from shared.model.import_variants import By, Variant
 
 AT_ONCE: Final = 16
 """How many kinds are read at once."""
 _KINDS: Final = "__kind__"
 NameIn = Callable[[Any], str | None]
 """Returns the name of a shard's counter; None if the shard does not name one."""
+QueryFor = Callable[[str], Any]
 
 
 def source_in(
@@ -37,8 +38,8 @@ def source_in(
     """
     ways: dict[By, Any] = {
         By.CONFIG: lambda: SourceByConfig(client, place, variant),
-        By.LABEL: lambda: SourceByLabel(Kind(client, place, kind or variant.shard), variant),
-        By.PARENT: lambda: SourceByParent(Kind(client, place, variant.shard), variant),
+        By.LABEL: lambda: by_label(Kind(client, place, kind or variant.shard), variant),
+        By.PARENT: lambda: by_parent(Kind(client, place, variant.shard), variant),
         By.KIND: lambda: SourceKinds(client, place, variant, names),
         By.ALL: lambda: SourceByWholeKind(Kind(client, place, kind or variant.shard), variant, *names),
     }
@@ -47,55 +48,58 @@ def source_in(
     return source
 
 
-class SourceByLabel:
-    """Each shard names its counter. The application adds up all shards with that name."""
+class GroupedSource:
+    """Each shard tells its counter. The application adds up all shards that tell the same one."""
 
     name = ""
 
-    def __init__(self, shards: Kind, variant: Variant) -> None:
+    def __init__(self, shards: Kind, count: str, tells: NameIn, of: QueryFor, since: QueryFor) -> None:
+        """`of` finds the shards of a counter; `since` those of a prefix and behind it, in the order of counters."""
         self._shards = shards
-        self._variant = variant
+        self._count = count
+        self._tells = tells
+        self._of = of
+        self._since = since
 
     async def counter(self, name: str) -> Foreign | None:
-        query = where(self._shards.query(), self._variant.label, Operator.EQUAL, string_value=name)
-        return await _one(self._shards, query, Sum(name, self._variant.count))
+        return await _one(self._shards, self._of(name), Sum(name, self._count))
 
-    async def counters(self, prefix: str) -> AsyncGenerator[Foreign | str, None]:
-        label = self._variant.label
-
-        def name_in(shard: Any) -> str | None:
-            held = shard.properties[label]
-            return str(held.string_value) if held.WhichOneof("value_type") == "string_value" else None
-
-        query = self._shards.query(label)
-        if prefix:
-            where(query, label, Operator.GREATER_THAN_OR_EQUAL, string_value=prefix)
-        async for one in _grouped(self._shards, query, prefix, name_in, self._variant.count):
-            yield one
+    def counters(self, prefix: str) -> AsyncGenerator[Foreign | str, None]:
+        return _grouped(self._shards, self._since(prefix), prefix, self._tells, self._count)
 
 
-class SourceByParent:
-    """Each shard has the key of its counter as its ancestor. The application adds up all such shards."""
+def by_label(shards: Kind, variant: Variant) -> GroupedSource:
+    """Each shard names its counter in a property."""
+    label = variant.label
 
-    name = ""
+    def tells(shard: Any) -> str | None:
+        held = shard.properties[label]
+        return str(held.string_value) if held.WhichOneof("value_type") == "string_value" else None
 
-    def __init__(self, shards: Kind, variant: Variant) -> None:
-        self._shards = shards
-        self._variant = variant
+    def since(prefix: str) -> Any:
+        query = shards.query(label)
+        return where(query, label, Operator.GREATER_THAN_OR_EQUAL, string_value=prefix) if prefix else query
 
-    async def counter(self, name: str) -> Foreign | None:
-        query = where(self._shards.query(), KEY, Operator.HAS_ANCESTOR, key_value=self._shards.key(name))
-        return await _one(self._shards, query, Sum(name, self._variant.count))
+    return GroupedSource(
+        shards,
+        variant.count,
+        tells,
+        lambda name: where(shards.query(), label, Operator.EQUAL, string_value=name),
+        since,
+    )
 
-    async def counters(self, prefix: str) -> AsyncGenerator[Foreign | str, None]:
-        def name_in(shard: Any) -> str | None:
-            path = shard.key.path
-            return path[0].name or None if len(path) > 1 and path[0].kind == self._shards.kind else None
 
-        query = self._shards.query()
-        self._shards.from_key(query, prefix)
-        async for one in _grouped(self._shards, query, prefix, name_in, self._variant.count):
-            yield one
+def by_parent(shards: Kind, variant: Variant) -> GroupedSource:
+    """Each shard has the key of its counter as its ancestor."""
+
+    def tells(shard: Any) -> str | None:
+        path = shard.key.path
+        return path[0].name or None if len(path) > 1 and path[0].kind == shards.kind else None
+
+    def of(name: str) -> Any:
+        return where(shards.query(), KEY, Operator.HAS_ANCESTOR, key_value=shards.key(name))
+
+    return GroupedSource(shards, variant.count, tells, of, lambda prefix: shards.from_key(shards.query(), prefix))
 
 
 class SourceKinds:
@@ -135,8 +139,7 @@ class SourceKinds:
     async def _names(self, kind: str, beginning: str, prefix: str) -> AsyncIterator[str]:
         """Names of entities, without their common beginning. A config without shards is a counter that holds 0."""
         entities = Kind(self._client, self._place, kind)
-        query = entities.query(keys_only=True)
-        entities.from_key(query, beginning + prefix)
+        query = entities.from_key(entities.query(keys_only=True), beginning + prefix)
         async for entity in entities.entities(query):
             _, name = name_of(entity.key)
             if not name.startswith(beginning + prefix):

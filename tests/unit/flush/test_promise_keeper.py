@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from flusher.flush.flusher import Flusher
-from flusher.flush.receipt_lives import ReceiptLives
+from flusher.flush.promise_keeper import PromiseKeeper
 from flusher.flush.window import TOO_OLD
 from shared.memory.store import MemoryStore
 from shared.model.envelope import Envelope
@@ -29,8 +29,8 @@ class Settings(Bench):
     def restart(self, retention: Millis) -> None:
         before = self.flusher
         self.flusher = Flusher(before._tools, before._policy, topic="t", lease=60.0, ages=True)
-        lives = ReceiptLives(self.store, self.clock, promised(retention, DAY))
-        self.flusher._tools = replace(before._tools, lives=lives)
+        keeper = PromiseKeeper(self.store, self.clock, promised(retention, DAY))
+        self.flusher._tools = replace(before._tools, promise_keeper=keeper)
 
     async def apply_without_ack(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """As after a seek: the broker delivers it again."""
@@ -70,7 +70,7 @@ async def test_two_at_once_with_different_settings_make_receipts_by_the_greater(
         long.flusher._tools,
         store=short.store,
         subscription=short.broker,
-        lives=ReceiptLives(short.store, short.clock, promised(LONG, DAY)),
+        promise_keeper=PromiseKeeper(short.store, short.clock, promised(LONG, DAY)),
         clock=short.clock,
     )
     for bench in (short, long, short):

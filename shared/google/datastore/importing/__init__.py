@@ -1,0 +1,1 @@
+"""Reads the counters of other applications from Datastore, to import them."""
