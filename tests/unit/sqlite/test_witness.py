@@ -57,7 +57,7 @@ def locked(path: Path) -> bool:
 
 
 def known(state: Path) -> Sighting:
-    (file,) = state.iterdir()
+    (file,) = state.glob("*.json")  # not what the writer is about to rename
     said = json.loads(file.read_text())
     return Sighting(said["id"], said["progress"])
 
