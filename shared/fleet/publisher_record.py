@@ -158,6 +158,8 @@ class Membership:
             return self._inherits(fleet, now).joins(self.id, self._topic, self._spool)
 
         async with self._turn:
+            if self.state != JOINING:  # it came to owe meanwhile, and may have answered what is not written
+                return False
             try:
                 look = await self._changed(step)
             except BaseException:

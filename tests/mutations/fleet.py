@@ -5,7 +5,7 @@ from typing import Any
 
 from shared.fleet.publisher_record import OWES
 from tests.mutations.mutation import Instead, altered, calling, mutation, returning_later
-from tests.mutations.places import EVIDENCE, FENCES, FLEET
+from tests.mutations.places import EVIDENCE, FENCES, FLEET, MEMBERS
 
 
 @mutation("a member answers apart and does not say so to the store", "shared.redis.member.Member._owe", FLEET)
@@ -22,6 +22,16 @@ mutation(
     "shared.fleet.publisher_record.Membership.until_free",
     FLEET,
 )(returning_later())
+
+
+@mutation("a join does not see that its member came to owe", "shared.fleet.publisher_record.Membership.join", MEMBERS)
+def _(join: Any) -> Any:
+    async def mutant(self: Any, epoch: int) -> Any:
+        async with self._turn:
+            pass
+        return await join(self, epoch)
+
+    return mutant
 
 
 @mutation("a reading is exact though a member owes", "shared.model.fleet.Fleet.whole", FLEET)

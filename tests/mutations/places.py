@@ -40,5 +40,6 @@ SET_OVER_HTTP: Final = "tests/http/test_set.py"
 JOBS_OVER_HTTP: Final = "tests/http/test_jobs.py"
 POWER: Final = "tests/processes/test_power.py"
 FENCES: Final = "tests/emulators/test_redis_fleet.py"
+MEMBERS: Final = "tests/unit/fleet/test_membership.py"
 AGES: Final = "tests/emulators/test_redis_ages.py"
 DEAD_IN_DATASTORE: Final = ("tests/emulators/test_datastore.py", "-k", "found_by_each or take_each_other_away")

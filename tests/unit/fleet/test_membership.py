@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from shared.fleet.looks import Looks
-from shared.fleet.publisher_record import Membership, in_memory
+from shared.fleet.publisher_record import OWES, Membership, in_memory
 from shared.memory.fleet import MemoryFleetBook
 from shared.memory.member import MemberOverlay
 from shared.memory.store import MemoryStore
@@ -95,3 +95,23 @@ async def test_its_record_names_its_spool_though_another_member_took_it_over_bef
     await one.open()
     assert book._fleet.members["memory-spool"].spool == "spool"
     await one.close()
+
+
+async def test_it_does_not_say_that_it_has_joined_after_it_said_that_it_owes(book: Book) -> None:
+    """A publish had no patience with Redis while the join waited for its turn, and was answered since."""
+    clock = SystemClock()
+    looks = Looks(book, clock, 0.0)
+    member = Membership(looks, clock, member="one", topic="topic", spool=None)
+    await changed(book, lambda fleet: fleet.names("nonce", "server", "place"))
+    async with member._turn:
+        owing = asyncio.create_task(member.owe())
+        await asyncio.sleep(0)
+        joining = asyncio.create_task(member.join(1))
+        await asyncio.sleep(0)
+    await owing
+    assert member.state == OWES
+    assert not await joining
+    assert member.state == OWES
+    assert not book._fleet.whole()
+    assert await member.join(1)
+    assert book._fleet.whole()
