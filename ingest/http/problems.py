@@ -9,13 +9,20 @@ import orjson
 from aiohttp import web
 from aiohttp.http import SERVER_SOFTWARE
 
-from ingest.http.responses import date
+from ingest.http.responses import SECURE, date
 from ingest.parsing.json_object import BodyError
-from shared.model.errors import CountersinkError, DoubtfulError, OverloadedError, ShareError, StorageFullError
+from shared.model.errors import (
+    CountersinkError,
+    DamagedError,
+    DoubtfulError,
+    OverloadedError,
+    ShareError,
+    StorageFullError,
+)
 from shared.runtime import metrics
 
 _log = logging.getLogger(__name__)
-_HEADERS: Final = {"Content-Type": "application/problem+json"}
+_HEADERS: Final = {"Content-Type": "application/problem+json", **SECURE}
 
 
 class Problem(Exception):  # noqa: N818 (the RFC's word)
@@ -96,6 +103,7 @@ def _of_error(error: CountersinkError) -> Problem:
     limit = error.limit if isinstance(error, DoubtfulError) else error
     if isinstance(limit, StorageFullError):
         return Problem(507, str(error), headers={"Retry-After": "10"})
+    detail = "stored data can't be read; the service's log says more" if isinstance(error, DamagedError) else str(error)
     retry_after = limit.retry_after if isinstance(limit, OverloadedError) else 1.0
     status = 429 if isinstance(limit, ShareError) else 503
-    return Problem(status, str(error), headers={"Retry-After": str(math.ceil(retry_after))})
+    return Problem(status, detail, headers={"Retry-After": str(math.ceil(retry_after))})

@@ -7,10 +7,13 @@ from typing import Final
 from aiohttp import HttpVersion11, web
 from aiohttp.abc import AbstractStreamWriter
 
-JSON: Final = {"Content-Type": "application/json"}
+SECURE: Final = {"X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer"}
+"""In all answers: browsers take them for what they say they are, and tell no other site of our URLs."""
+JSON: Final = {"Content-Type": "application/json", **SECURE}
+_SECURE: Final = "".join([f"{name}: {value}\r\n" for name, value in SECURE.items()]).encode()
 _HEADS: Final = {
-    200: b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n",
-    202: b"HTTP/1.1 202 Accepted\r\nContent-Type: application/json\r\n",
+    200: b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n" + _SECURE,
+    202: b"HTTP/1.1 202 Accepted\r\nContent-Type: application/json\r\n" + _SECURE,
 }
 
 

@@ -9,7 +9,7 @@ from aiohttp import web
 from ingest.http.bodies import Bodies
 from ingest.http.problems import Problem
 from ingest.http.requests import Query, idempotency_key_of, page_token, page_token_of, unescape
-from ingest.http.responses import JSON
+from ingest.http.responses import JSON, SECURE
 from ingest.parsing.json_object import Flaw, ObjectShape, or_null
 from shared.config.settings import flaw_of_shards
 from shared.counters.start_job import JobStarter
@@ -84,7 +84,7 @@ class JobRoutes:
                 409, f"the job is of kind '{job.kind}' and {standing.state}: only a finished export can be read"
             )
         chunks = await self._jobs.chunks(job.id, after, CHUNKS)
-        headers = {"Content-Type": "application/x-ndjson"}
+        headers = {"Content-Type": "application/x-ndjson", **SECURE}
         if len(chunks) == CHUNKS:
             headers["Next-Page-Token"] = page_token(chunks[-1][0])
         return web.Response(body=b"".join(chunk for _, chunk in chunks), headers=headers)

@@ -1,11 +1,13 @@
 """Owns our use of aiohttp's connection beyond its documentation. No other module touches its private attributes."""
 
+import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Final
 
 import aiohttp
 from aiohttp import StreamReader, web
-from aiohttp.http import RawRequestMessage
+from aiohttp.http import HttpVersion10, RawRequestMessage
+from aiohttp.http_exceptions import BadHttpMessage
 
 from shared.model.errors import SettingsError
 
@@ -16,6 +18,7 @@ USED: Final = (
     *("_next_keepalive_close_time", "_process_keepalive", "_request_count", "_request_handler", "_task_handler"),
     *("_upgraded", "_waiter", "writing_paused"),
 )
+_WAITER: Final[Any] = web.RequestHandler.__dict__.get("_waiter")
 SUPPORTED: Final = "aiohttp>=3.14.4,<3.15"
 
 
@@ -34,6 +37,21 @@ class AiohttpConnection(web.RequestHandler):
     """aiohttp's connection, with methods that name its private state."""
 
     __slots__ = ()
+
+    @property
+    def _waiter(self) -> "asyncio.Future[None] | None":  # an attribute of aiohttp's class
+        return _WAITER.__get__(self)  # type: ignore[no-any-return]
+
+    @_waiter.setter
+    def _waiter(self, waiter: "asyncio.Future[None] | None") -> None:
+        """Set by aiohttp each time when it begins to wait for a request."""
+        _WAITER.__set__(self, waiter)
+        if waiter is not None:
+            self._loop.call_soon(self.waits_again)
+
+    def waits_again(self) -> None:
+        """Called soon after aiohttp has begun to wait for a request."""
+        raise NotImplementedError
 
     def seconds(self) -> float:
         """The time of the event loop."""
@@ -68,14 +86,25 @@ class AiohttpConnection(web.RequestHandler):
     def is_ending(self) -> bool:
         return self._close or self._force_close
 
-    def close_after_last(self) -> bool:
-        """Close the connection once the requests that wait are answered. False if none waits."""
+    def close_after(self) -> bool:
+        """Close the connection once the request that waits to be handled is answered. False if none waits."""
         if not self._messages:
             return False
         message, payload = self._messages[-1]
         if isinstance(message, RawRequestMessage):
-            self._messages[-1] = (message._replace(should_close=True), payload)
+            self._messages[-1] = (
+                message._replace(should_close=True, version=max(message.version, HttpVersion10)),
+                payload,
+            )
         return True
+
+    def end_body(self, body: StreamReader, before: int) -> None:
+        """Forget what aiohttp has found since it had found so many requests. If that was an error, it was in `body`."""
+        for _ in range(self._request_count - before):
+            message, _ = self._messages.pop()
+            if not isinstance(message, RawRequestMessage) and not body.is_eof():
+                body.set_exception(BadHttpMessage("the body does not match its headers"))
+                body.feed_eof()
 
     def answer_all_with(self, handler: object) -> None:
         self._request_handler = handler  # type: ignore[assignment] # any handler

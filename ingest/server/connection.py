@@ -2,9 +2,10 @@
 
 import asyncio
 import contextlib
+import re
 from typing import Final
 
-from aiohttp import web
+from aiohttp import StreamReader, web
 from aiohttp.http import RawRequestMessage
 from aiohttp.http_exceptions import LineTooLong
 
@@ -24,24 +25,38 @@ LONGEST_HEADER: Final = 8_192
 """Most bytes in the name and value of one header. It differs from LONGEST_LINE, as only the number in the parser's
 error tells which limit was exceeded.
 """
-_UNKNOWN: Final = -1
+MOST_HELD: Final = 16_384
+"""Bytes behind a request after which no more are read. While they are, we notice that a client hangs up."""
+NOT_HTTP: Final = "the request is not valid HTTP"
+_LINE: Final = re.compile(rb"(?:\r\n)*[A-Z-]+ [^ \r\n]+ HTTP/1\.[01]\r\n")
 
 
 class Connection(TimedConnection):
     """aiohttp's connection with a door before each request, with the fast path, and with problems for invalid HTTP.
 
-    A request takes the fast path when it comes alone, while aiohttp waits for a request. Bytes that follow it are held
-    until it has been answered, and no more are read meanwhile. So answers keep the order of their requests.
+    It has one request at a time. A request takes the fast path when it comes alone; all others go to aiohttp, each up
+    to its last byte. Bytes that follow it are held until it has been answered; if they are many, no more are read. So
+    answers keep the order of their requests, and a client can make us keep no more than one head and what was read at
+    once.
     """
 
-    __slots__ = ("_door", "_draft", "_drains", "_ended", "_ends", "_fast_path", "_held", "_owed", "_peer")
+    __slots__ = (
+        *("_door", "_draft", "_drains", "_ended", "_ends", "_fast_path", "_foreign", "_held"),
+        *("_last", "_owed", "_peer", "_read", "_whole"),
+    )
 
     _door: Door
     _fast_path: FastPath | None
     _owed: int
-    """Bytes of the current request that aiohttp still has to get. _UNKNOWN once that can't be told: then aiohttp gets
-    all that comes.
-    """
+    """Bytes of the current body that aiohttp still has to get."""
+    _last: StreamReader | None
+    """The body of the last request of this connection: only aiohttp's parser can tell where it ends."""
+    _read: bytearray
+    """The head that has not come whole."""
+    _whole: bool
+    """aiohttp has got the whole request, and does not wait for another one yet."""
+    _foreign: bool
+    """The first line is not that of an HTTP/1 request, though the parser takes it."""
     _draft: Batch | None
     """The draft with the request that is on the fast path."""
     _drains: bool
@@ -60,7 +75,10 @@ class Connection(TimedConnection):
         self.watch(limit, head_timeout)
         self._door = door
         self._fast_path = fast_path
-        self._owed = 0 if fast_path is not None else _UNKNOWN
+        self._owed = 0
+        self._last = None
+        self._read = bytearray()
+        self._whole = self._foreign = False
         self._draft = None
         self._drains = False
         self._held = b""
@@ -74,9 +92,11 @@ class Connection(TimedConnection):
         super().connection_made(transport)
 
     def data_received(self, data: bytes) -> None:
-        if self._draft is not None:
+        if not data:
+            super().data_received(data)  # aiohttp calls it so to go on with what its parser has
+        elif self._draft is not None or self._whole:
             self._hold(data)
-        elif self._owed or not data or not self._begin(data):
+        elif self._owed or self._read or self._last or not self._begin(data):
             self._pass_on(data)
 
     def _begin(self, data: bytes) -> bool:
@@ -113,6 +133,8 @@ class Connection(TimedConnection):
             problem = problem_of(error)
             problem.close |= not is_http
             return problem.answer
+        if self._foreign:
+            return Problem(400, NOT_HTTP, close=True).answer
         return handler
 
     def _answer(self, durable: "asyncio.Future[None]") -> None:
@@ -134,41 +156,90 @@ class Connection(TimedConnection):
         self._drains = False
         if self._ended is not None and not self._ended.done():
             self._ended.set_result(None)
-        held, self._held = self._held, b""
         if self.is_ending():  # aiohttp's task is gone, so nobody else would close it
             self.force_close()
         if self.transport is None:
             return
         self.restart_keepalive()
-        if held:
-            self.transport.resume_reading()
-            self.data_received(held)
-        elif self._ends:
-            self.force_close()
+        self._release()
 
     def _hold(self, data: bytes) -> None:
         if self.is_ending() or not data:
             return
-        if not self._held and self.transport is not None:
-            self.transport.pause_reading()
         self._held += data
+        if len(self._held) > MOST_HELD and self.transport is not None and not self.transport.is_closing():
+            self.transport.pause_reading()  # perhaps again: aiohttp may have resumed it
 
     def _pass_on(self, data: bytes) -> None:
-        """Give bytes to aiohttp, and keep track of where its next request begins."""
-        if self._owed or not data:
-            if self._owed > 0:
-                self._owed = max(self._owed - len(data), _UNKNOWN)
+        """Give aiohttp the bytes of one request, and hold the others."""
+        while data and not self._whole:
+            if self._last is not None:
+                self._pass_on_last(data, self._last)
+                return
+            size = self._size_of_part(data)
+            part, data = data[:size], data[size:]
+            before = self.requests_found()
+            super().data_received(part)
+            self.heard(part)
+            if self._owed:
+                self._owed -= len(part)
+            elif self.requests_found() > before:
+                self._begin_body(*self.unanswered()[-1])
+            else:
+                continue
+            self._whole = not self._owed and self._last is None
+        self._hold(data)
+
+    def _pass_on_last(self, data: bytes, body: StreamReader) -> None:
+        """Give aiohttp bytes of a body whose end only its parser finds. What follows the body is dropped."""
+        if not body.is_eof():
+            before = self.requests_found()
             super().data_received(data)
-            self.heard(data)
-            return
-        before = len(self.unanswered())
-        super().data_received(data)
-        self.heard(data)
-        unanswered = self.unanswered()
-        self._owed = _owed(data, unanswered[-1][0]) if len(unanswered) == before + 1 else _UNKNOWN
+            self.end_body(body, before)
+
+    def _size_of_part(self, data: bytes) -> int:
+        """Bytes up to the end of the head or the body that they are part of."""
+        if self._owed:
+            return self._owed
+        begun = len(self._read)
+        self._read += data
+        end = self._read.find(b"\r\n\r\n", max(begun - 3, 0))
+        if end < 0:
+            return len(data)
+        del self._read[end + 4 :]
+        return len(self._read) - begun
+
+    def _begin_body(self, message: object, body: StreamReader) -> None:
+        """A head has just ended."""
+        line, self._read = _LINE.match(self._read), bytearray()
+        self._foreign = line is None and isinstance(message, RawRequestMessage)
+        if isinstance(message, RawRequestMessage) and not (
+            message.chunked or message.upgrade or message.method == "CONNECT" or self._foreign
+        ):
+            length = message.headers.get("Content-Length", "0")
+            if length.isascii() and length.isdigit():
+                self._owed = int(length)
+                return
+        # aiohttp's parser takes the last header of a chunked body for one of the next request, so there must be none.
+        self._last = body
+        self.close_after()
+
+    def waits_again(self) -> None:
+        self._whole = False
+        if self._draft is None:
+            self._release()
+
+    def _release(self) -> None:
+        held, self._held = self._held, b""
+        if held and self.transport is not None and not self.transport.is_closing():
+            self.transport.resume_reading()
+            self.data_received(held)
+        answering = self._whole or self._draft is not None or (self._last is not None and self._last.is_eof())
+        if self._ends and not self._held and not answering:
+            self.force_close()
 
     def eof_received(self) -> bool:  # type: ignore[override] # aiohttp returns None, which closes
-        self._ends = self._draft is not None
+        self._ends = self._draft is not None or bool(self._held)
         return self._ends or super().eof_received()
 
     def refuse_all(self) -> None:
@@ -212,18 +283,5 @@ class Connection(TimedConnection):
                 return Problem(431, f"a header is longer than {LONGEST_HEADER} bytes", close=True).response()
             return Problem(414, f"the URL is longer than {LONGEST_LINE} bytes", close=True).response()
         if status < 500:  # noqa: PLR2004 (a client's fault)
-            return Problem(status, "the request is not valid HTTP", close=True).response()
+            return Problem(status, NOT_HTTP, close=True).response()
         return super().handle_error(request, status, exc, message)
-
-
-def _owed(data: bytes, message: object) -> int:
-    """Bytes of the body that are still to come, of the one request that begins in `data`."""
-    head = data.find(b"\r\n\r\n") + 4
-    if not isinstance(message, RawRequestMessage) or head < 4 or not data[:1].isalpha():  # noqa: PLR2004
-        return _UNKNOWN
-    if message.chunked or message.upgrade or message.method == "CONNECT":
-        return _UNKNOWN
-    length = message.headers.get("Content-Length", "0")
-    if not (length.isascii() and length.isdigit()):
-        return _UNKNOWN
-    return max(head + int(length) - len(data), _UNKNOWN)

@@ -29,7 +29,7 @@ LARGEST: Final = 4_096
 _MOST_HEADERS: Final = 64
 _LINE: Final = re.compile(rb"POST (/v1/counters/[A-Za-z0-9._~!$&'()*+,;=:@%-]+) HTTP/1\.1\r\n")
 _PREFIX: Final = len("/v1/counters/")
-_HEADER: Final = re.compile(rb"([A-Za-z0-9_-]+): *([ -~]*)")
+_HEADER: Final = re.compile(rb"([A-Za-z0-9_-]++): *+([ -~]*+)")
 _TINY: Final = 16
 """Bytes of a body without an id, most often. Such bodies are the same again and again, so parsing them is cached."""
 _LENGTH: Final = re.compile(r"0|[1-9][0-9]{0,3}")

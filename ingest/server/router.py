@@ -10,7 +10,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from ingest import openapi
 from ingest.http.problems import Problem, problem_of
 from ingest.http.requests import Query, name_of, target_of
-from ingest.http.responses import JSON
+from ingest.http.responses import JSON, SECURE
 from ingest.routes.counters import ReadRoutes
 from ingest.routes.increments import IncrementRoutes
 from ingest.routes.jobs import JobRoutes
@@ -118,7 +118,7 @@ class Routes:
 
     async def _metrics(self, _: web.BaseRequest, __: Query) -> web.Response:
         body = generate_latest(metrics.REGISTRY)
-        return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE_LATEST})
+        return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE_LATEST, **SECURE})
 
 
 def _says(body: bytes) -> Handler:

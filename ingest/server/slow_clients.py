@@ -84,7 +84,7 @@ class TimedConnection(AiohttpConnection):
         """A client that sends no more may still read: whole requests are answered before the connection is closed."""
         if self.is_upgraded() or self._payload is None or not self._payload.is_eof():
             return False
-        if self.close_after_last():
+        if self.close_after():
             return True
         if not self.answers_a_request():
             return False

@@ -103,7 +103,7 @@ class Database:
         things only through its connection.
         """
         if self._orders.qsize() >= _MOST_ORDERS:
-            raise OverloadedError(f"too much waits to be written to {self.path}: is its disk stuck?")
+            raise OverloadedError(f"too much waits to be written to {self.path.name}: is its disk stuck?")
         done: asyncio.Future[T] = self._loop.create_future()
         self._orders.put(_Order(work, done))
         return await done
@@ -183,7 +183,7 @@ class Database:
             except BlockingIOError:
                 if time.monotonic() > until:
                     raise TransientError(
-                        f"another process has locked {self.path} for too long: is it stopped?"
+                        f"another process has locked {self.path.name} for too long: is it stopped?"
                     ) from None
                 time.sleep(pause)
                 pause = min(pause * 2, 0.002)
@@ -224,16 +224,18 @@ def translate(error: BaseException, path: Path) -> BaseException:
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
     ours: CountersinkError
     if code == sqlite3.SQLITE_FULL:
-        ours = StorageFullError(f"the disk of {path} is full: free some space")
+        ours = StorageFullError(f"the disk of {path.name} is full: free some space")
     elif code in {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}:
-        ours = TransientError(f"another program has locked {path} ({error}): close that program, or wait until it ends")
+        ours = TransientError(
+            f"another program has locked {path.name} ({error}): close that program, or wait until it ends"
+        )
     elif code in {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}:
         ours = DamagedError(
             f"{path} is damaged, or its disk can't be read ({error}): look at the disk, stop all processes on the file"
             " and put a backup in its place"
         )
     else:
-        ours = TransientError(f"{path}: {error}")
+        ours = TransientError(f"{path.name}: {error}")
     ours.__cause__ = error
     return ours
 

@@ -46,7 +46,7 @@ class Reserve:
         kept = min(self._least, disk.f_blocks * disk.f_frsize // SMALL_DISK)
         if free < self._needed(pending, kept):
             raise StorageFullError(
-                f"the disk of {self._file} is nearly full, {free >> 20} MiB are free: free some space; the rest is"
+                f"the disk of {self._file.name} is nearly full, {free >> 20} MiB are free: free some space; the rest is"
                 " kept for what was accepted before (COUNTERSINK_DISK_RESERVE)"
             )
 

@@ -31,6 +31,19 @@ def by_aiohttp(service: Service) -> int:
     return server.requests_count
 
 
+def connections(service: Service) -> list[Any]:
+    assert service.ingest._runner is not None
+    server = service.ingest._runner.server
+    found: list[Any] = server.connections if server is not None else []
+    return found
+
+
+async def poll(condition: Any) -> None:
+    async with asyncio.timeout(20):
+        while not condition():
+            await asyncio.sleep(0.005)
+
+
 def refused() -> tuple[float, float]:
     """As the metrics count it."""
     return metrics.REJECTED._value.get(), metrics.OVERLOADED._value.get()
@@ -98,7 +111,8 @@ async def told(service: Service, pieces: Sequence[bytes], *, patient: bool) -> b
     async with connected(service) as client:
         for piece in pieces:
             before = len(client.seen)
-            client.writer.write(piece)
+            with contextlib.suppress(RuntimeError):  # uvloop's way to say that the connection is closed
+                client.writer.write(piece)
             if patient:
                 with contextlib.suppress(TimeoutError):
                     await client.until(lambda before=before: client.closed or len(client.seen) > before, 0.05)  # type: ignore[misc]

@@ -1,6 +1,7 @@
 """A service for each test, and the rule that none of them makes it log an error."""
 
 import logging
+import traceback
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from tests.http.service import Service, running
 def _no_error_is_logged(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
     yield
     bad = [
-        record.getMessage()
+        f"{record.getMessage()} {traceback.format_exception(*record.exc_info)[-3:] if record.exc_info else ''}"
         for record in caplog.get_records("call")
         if record.levelno >= logging.ERROR or record.exc_info
     ]

@@ -72,7 +72,7 @@ async def test_a_request_that_breaks_off_counts_nothing(unharmed: Service, data:
 
 async def test_a_length_too_short_counts_nothing_of_the_rest(unharmed: Service) -> None:
     answer = await unharmed.send(HEAD + b'Content-Length: 11\r\n\r\n{"delta": 1}\r\n\r\n')
-    assert answer.startswith(b"HTTP/1.0 400 ")
+    assert answer.startswith(b"HTTP/1.1 400 ")
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from ingest.server.connection import Connection
 from shared.model.errors import TransientError
 from shared.model.words import Message
 from shared.ports.broker import Check, at_any_time
-from tests.http.both_ways import Client, by_aiohttp, connected, post
+from tests.http.both_ways import Client, by_aiohttp, connected, connections, poll, post
 from tests.http.service import Service, running
 
 CLOSE: Final = b"Connection: close\r\n"
@@ -35,19 +35,6 @@ class _Gate:
         if self.error is not None:
             raise self.error
         await self._publish(messages)
-
-
-def connections(service: Service) -> list[Connection]:
-    assert service.ingest._runner is not None
-    server = service.ingest._runner.server
-    found: list[Any] = server.connections if server is not None else []
-    return found
-
-
-async def poll(condition: Any) -> None:
-    async with asyncio.timeout(20):
-        while not condition():
-            await asyncio.sleep(0.005)
 
 
 @pytest.fixture

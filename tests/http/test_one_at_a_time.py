@@ -1,0 +1,89 @@
+"""A connection has one request at a time: nothing of one becomes part of the next, and what comes early is not read."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from tests.http.both_ways import Client, connected, connections, poll, post
+from tests.http.service import Service, running
+
+CHUNKED: Final = (
+    b'POST /v1/counters/c HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\nc\r\n{"delta": 1}\r\n0\r\n%b\r\n'
+)
+TRAILERS: Final = (b"", b"Idempotency-Key: stolen\r\n", b"Host: other\r\n", b"Authorization: Bearer stolen\r\n")
+WAITING: Final = post(b"{}").replace(b"/c HTTP", b"/c?wait=applied&timeout=2 HTTP")
+
+
+@pytest.fixture(params=[True, False], ids=["short", "long"])
+async def service(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[Service]:
+    async with running(tmp_path, short=request.param) as it:
+        yield it
+
+
+async def send_all(client: Client, data: bytes, piece: int) -> None:
+    for begin in range(0, len(data), piece):
+        client.writer.write(data[begin : begin + piece])
+        await client.writer.drain()
+
+
+@pytest.mark.parametrize("trailer", TRAILERS)
+@pytest.mark.parametrize("piece", [1, 7, 100_000])
+async def test_nothing_follows_a_chunked_body(service: Service, trailer: bytes, piece: int) -> None:
+    """The parser takes the last header of a chunked body for one of the next request."""
+    async with connected(service) as client:
+        await send_all(client, CHUNKED % trailer + post(name=b"next") + post(name=b"other"), piece)
+        await client.until(lambda: client.closed)
+        assert client.seen.startswith(b"HTTP/1.1 202 ")
+        assert b"Connection: close" in client.seen
+        assert client.answers() == 1
+    assert await service.totals() == {"c": 1}
+
+
+@pytest.mark.parametrize("trailer", TRAILERS)
+async def test_a_request_after_a_chunked_one_needs_a_new_connection(service: Service, trailer: bytes) -> None:
+    async with connected(service) as client:
+        await client.ask(CHUNKED % trailer)
+        client.writer.write(post(name=b"next"))
+        await client.until(lambda: client.closed)
+        assert client.answers() == 1
+    assert await service.totals() == {"c": 1}
+
+
+@pytest.mark.parametrize("behind", [CHUNKED % b"X: y\r\n", post(b"{}", b"X: %b\r\n" % (b"x" * 8_000))])
+async def test_what_comes_behind_a_request_that_waits_is_hardly_read(service: Service, behind: bytes) -> None:
+    async with connected(service) as client:
+        client.writer.write(WAITING)
+        for _ in range(8_000_000 // len(behind)):
+            client.writer.write(behind)
+        (connection,) = connections(service)
+        await poll(lambda: connection._held)
+        for _ in range(20):
+            await asyncio.sleep(0.005)
+            assert len(connection._held) <= 300_000
+            assert not connection.unanswered()
+        client.writer.transport.abort()
+        await poll(lambda: connection not in connections(service))
+
+
+async def test_a_client_that_hangs_up_is_noticed_though_it_sent_more(service: Service) -> None:
+    async with connected(service) as client:
+        client.writer.write(WAITING.replace(b"timeout=2", b"timeout=1") + post())
+        (connection,) = connections(service)
+        await poll(lambda: connection._held)
+        client.writer.transport.abort()
+        await poll(lambda: connection.transport is None)
+
+
+@pytest.mark.parametrize(
+    "line", [b"OPTIONS / RTSP/1.0", b"DESCRIBE / RTSP/1.0", b"SOURCE / ICE/1.0", b"GET / HTTP/2.0", b"GET /"]
+)
+async def test_a_line_of_another_protocol_is_refused(service: Service, line: bytes) -> None:
+    async with connected(service) as client:
+        client.writer.write(line + b"\r\nHost: h\r\n\r\n" + post())
+        await client.until(lambda: client.closed)
+        assert b" 400 " in client.seen.partition(b"\r\n")[0]
+        assert client.answers() <= 1
+    assert await service.totals() == {}
