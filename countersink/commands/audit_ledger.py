@@ -4,6 +4,7 @@ Each sum is stored as two halves, since a total can exceed int64.
 """
 
 import sqlite3
+import weakref
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
@@ -68,9 +69,7 @@ class Ledger:
         self._written_since = written_since
         self._db = sqlite3.connect("", isolation_level=None)  # a temporary file that SQLite deletes by itself
         self._db.executescript(_TABLES)
-
-    def close(self) -> None:
-        self._db.close()
+        self.close = weakref.finalize(self, self._db.close)
 
     def take_receipts(self, page: Sequence[StoredReceipt]) -> None:
         sums: dict[str, int] = {}

@@ -283,6 +283,10 @@ def _prepare(path: Path, witness: FileWitness, *, makes: bool) -> tuple[sqlite3.
 
 def connect_to(path: Path) -> sqlite3.Connection:
     """A connection whose commits are durable. Any thread may use it, one at a time."""
-    db = sqlite3.connect(path, timeout=10, isolation_level=None, check_same_thread=False)
-    set_durable(db)
-    return db
+    with ExitStack() as undo:
+        db = undo.enter_context(
+            closing(sqlite3.connect(path, timeout=10, isolation_level=None, check_same_thread=False))
+        )
+        set_durable(db)
+        undo.pop_all()
+        return db

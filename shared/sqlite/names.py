@@ -1,5 +1,6 @@
 """Owns under which names a data file may be opened: SQLite keeps its log, and we our locks, beside that name."""
 
+from errno import ELOOP
 from pathlib import Path
 from stat import S_ISREG
 
@@ -10,9 +11,11 @@ from shared.sqlite.volumes import mounts, points
 def real(path: Path) -> Path:
     """Where links lead to, so that all who come by any link share one log. The file need not be there."""
     try:
-        return path.resolve()
+        return path.resolve(strict=True)  # else Python 3.13 says nothing of a circle
     except (OSError, RuntimeError) as error:
-        raise SettingsError(f"{path}: its links lead in a circle: name the file itself") from error
+        if isinstance(error, RuntimeError) or error.errno == ELOOP:
+            raise SettingsError(f"{path}: its links lead in a circle: name the file itself") from error
+        return path.resolve()
 
 
 def flaw_of(path: Path, table: str | None = None) -> str | None:
