@@ -167,8 +167,15 @@ class Connection(TimedConnection):
         if self.is_ending() or not data:
             return
         self._held += data
+        self._stop_reading_much()
+
+    def resume_reading(self, resume_parser: bool = True) -> None:
+        super().resume_reading(resume_parser)
+        self._stop_reading_much()
+
+    def _stop_reading_much(self) -> None:
         if len(self._held) > MOST_HELD and self.transport is not None and not self.transport.is_closing():
-            self.transport.pause_reading()  # perhaps again: aiohttp may have resumed it
+            self.transport.pause_reading()
 
     def _pass_on(self, data: bytes) -> None:
         """Give aiohttp the bytes of one request, and hold the others."""
@@ -225,6 +232,8 @@ class Connection(TimedConnection):
         self.close_after()
 
     def waits_again(self) -> None:
+        if not self.waits_alone():  # uvloop may have read the next request meanwhile
+            return
         self._whole = False
         if self._draft is None:
             self._release()

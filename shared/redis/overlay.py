@@ -187,13 +187,13 @@ class RedisOverlay:
             if self._server.up:
                 await member.announce(tries)
             yield
-            await member.confirm(tries)
         except BaseException as error:
             self._withdraw(tries)
             if isinstance(error, Exception) and self._server.up:
                 with contextlib.suppress(AwayError):
                     await self._flush_withdrawn()
             raise
+        await member.confirm(tries)  # if it fails they stay: others may have seen them, and a set may rely on them
 
     def _withdraw(self, tries: Sequence[PublishTry]) -> None:
         """Withdraw from the copy now, from Redis soon. What stays there counts only if its envelope was published."""

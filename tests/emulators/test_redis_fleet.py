@@ -417,6 +417,24 @@ async def test_what_others_have_seen_is_in_the_next_epoch_though_nobody_was_answ
     await counting
 
 
+async def test_what_others_have_seen_stays_though_its_request_fails(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is published, so it will be applied; and a set may have included it."""
+    one, two = await fleet.process(), await fleet.process()
+    await until_exact(two)
+
+    async def fails() -> None:
+        assert await names_in(two) == (keys("e"), True)
+        raise TransientError("the store does not answer")
+
+    monkeypatch.setattr(member_of(one).membership, "until_free", fails)
+    with pytest.raises(TransientError):
+        await accept(one, "e")
+    await one._flush_withdrawn()
+    assert await names_in(two) == (keys("e"), True)
+
+
 async def test_a_new_fleet_is_exact_at_once(fleet: Fleet) -> None:
     assert await exact(await fleet.process())
 

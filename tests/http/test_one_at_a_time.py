@@ -62,7 +62,7 @@ async def test_what_comes_behind_a_request_that_waits_is_hardly_read(service: Se
         await poll(lambda: connection._held)
         for _ in range(20):
             await asyncio.sleep(0.005)
-            assert len(connection._held) <= 300_000
+            assert len(connection._held) <= 262_144
             assert not connection.unanswered()
         client.writer.transport.abort()
         await poll(lambda: connection not in connections(service))

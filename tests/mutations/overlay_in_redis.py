@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
+from shared.redis.scripts import WITHDRAW
 from tests.mutations.mutation import Instead, calling, mutation, returning, returning_later, text
 from tests.mutations.places import AGES, FENCES, FLEET
 
@@ -28,6 +29,25 @@ mutation(
     "-k",
     "announced",
 )(returning(None))
+
+
+@mutation(
+    "what was published is withdrawn when its request fails",
+    "shared.redis.member.Member.confirm",
+    FENCES,
+    "-k",
+    "though_its_request_fails",
+)
+def _(confirm: Any) -> Any:
+    async def mutant(self: Any, tries: Any) -> None:
+        try:
+            await confirm(self, tries)
+        except BaseException:
+            for publish_try in tries:
+                await self._server.ask(WITHDRAW, self.overlay, *publish_try.place())
+            raise
+
+    return mutant
 
 
 @mutation("a member that comes back leaves out what it has answered", "shared.redis.copy.Copy.confirmed", FLEET)

@@ -159,7 +159,7 @@ class System:
         """Days in which nothing happens but that receipts expire, once all is applied, and readers have heard of it."""
         await self._settled()
         if isinstance(self.overlay, ProcessOverlay):
-            keys = {key for held, _, _ in self.overlay._there.values() for key in held}
+            keys = {key for key, _, _ in self.overlay._there.values()}
             applied = await self.store.receipts(keys)
             await self.overlay.settle(applied.found.keys(), applied.time)
         await self._pass_days()
