@@ -16,7 +16,7 @@ from shared.model.times import Millis
 if TYPE_CHECKING:
     from countersink.commands.audit_ledger import Ledger, Line
     from shared.model.words import Balance
-    from shared.ports.books import Accounts
+    from shared.ports.audit_data import Accounts
     from shared.wiring.process import Parts
 
 T = TypeVar("T")
@@ -107,7 +107,7 @@ async def _horizon(parts: "Parts", lives: Millis) -> float:
 
 
 async def look(store: "Accounts", names: Sequence[str], horizon: float) -> "tuple[Ledger, bool]":
-    """The store's books, and whether they are of one instant. The caller closes the ledger."""
+    """The store's data, and whether they are of one instant. The caller closes the ledger."""
     for _ in range(LOOKS - 1):
         ledger, exact = await _look(store, names, horizon)
         if exact or all(judge(line, horizon, exact=exact).mark == AGREES for line in ledger.lines()):
@@ -119,16 +119,16 @@ async def look(store: "Accounts", names: Sequence[str], horizon: float) -> "tupl
 async def _look(store: "Accounts", names: Sequence[str], horizon: float) -> "tuple[Ledger, bool]":
     from countersink.commands.audit_ledger import Ledger  # noqa: PLC0415 (who asks for help should not wait for it)
 
-    async with store.books() as books:
-        ledger = Ledger(names, int(horizon * 1_000_000) if books.exact else 0)
+    async with store.audit_data() as data:
+        ledger = Ledger(names, int(horizon * 1_000_000) if data.exact else 0)
         try:
-            await _all(books.receipts(), ledger.take_receipts)
-            await _all(books.configs(), ledger.take_configs)
-            await _all(books.shards(), ledger.take_shards)
+            await _all(data.receipts(), ledger.take_receipts)
+            await _all(data.configs(), ledger.take_configs)
+            await _all(data.shards(), ledger.take_shards)
         except BaseException:
             ledger.close()
             raise
-        return ledger, books.exact
+        return ledger, data.exact
 
 
 async def _all(pages: AsyncIterator[T], take: Callable[[T], None]) -> None:

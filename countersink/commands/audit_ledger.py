@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 from shared.model import notes
 from shared.model.words import Tally
-from shared.ports.books import Config, Shard, StoredReceipt
+from shared.ports.audit_data import Config, Shard, StoredReceipt
 
 _HALF: Final = 32
 _MASK: Final = 2**_HALF - 1
@@ -58,7 +58,7 @@ class Line(NamedTuple):
 
 
 class Ledger:
-    """Collects the books. Fill it in this order: receipts, configs, shards."""
+    """Collects what the store holds. Fill it in this order: receipts, configs, shards."""
 
     def __init__(self, names: Collection[str], written_since: int) -> None:
         """`names`: only these counters; empty means all. `written_since`: all later writes must have a receipt."""

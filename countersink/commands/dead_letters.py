@@ -1,5 +1,6 @@
-"""The commands on dead letters: dlq list, show, replay, drop. By settings; they need no running service, and
-disturb none.
+"""The commands on dead letters: dlq list, show, replay, drop. They need no running service, and disturb none.
+
+What they print is made in `dead_letter_text.py`.
 """
 
 import argparse

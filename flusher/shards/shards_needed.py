@@ -1,5 +1,7 @@
 """Decides which counters need more shards: those that are written more often than their shards can take. Pure.
 
+Over which time it looks is in `write_rate.py`.
+
 The number only rises here, so it can't oscillate. It follows from the write rate of all flushers together; a burst that
 does not last raises nothing.
 """

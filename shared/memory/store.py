@@ -19,7 +19,7 @@ from shared.model.promises import Promise
 from shared.model.sharding import moved, number_for, was_compacted
 from shared.model.times import BEGINNING, Instant, StoreMillis, WallSeconds
 from shared.model.words import DEAD, SHARD_FULL, Commit, Guard, Receipt, Receipts, Total
-from shared.ports.books import Config, Shard, StoredReceipt
+from shared.ports.audit_data import Config, Shard, StoredReceipt
 from shared.runtime.clock import Clock
 
 PAGE: Final = 100
@@ -133,13 +133,13 @@ class MemoryStore:
         )
 
     @asynccontextmanager
-    async def books(self) -> AsyncIterator["MemoryBooks"]:
+    async def audit_data(self) -> AsyncIterator["MemoryAuditData"]:
         receipts = [
             StoredReceipt(self._receipts[key], self._times.get(key, BEGINNING)) for key in sorted(self._receipts)
         ]
         names = sorted({*self._configs, *self._carried})
         configs = [Config(name, self._configs.get(name, 0), self._carried.get(name, 0), None) for name in names]
-        yield MemoryBooks(
+        yield MemoryAuditData(
             receipts, configs, [Shard(*key, count, BEGINNING) for key, count in sorted(self._shards.items())]
         )
 
@@ -269,8 +269,8 @@ class MemorySnapshot:
 T = TypeVar("T")
 
 
-class MemoryBooks:
-    """The books: copies of the state at one instant."""
+class MemoryAuditData:
+    """The data: copies of the state at one instant."""
 
     exact = True
 

@@ -11,7 +11,7 @@ from itertools import pairwise, takewhile
 from math import isqrt
 from typing import Final, NamedTuple
 
-from shared.model.scale import LAST, Scale, behind, common, runs
+from shared.model.names_as_numbers import LAST, Scale, behind, common, runs
 from shared.model.words import flaw_of_name
 
 PARTS: Final = 8

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from shared.model.times import StoreMillis
-from shared.ports.books import Accounts
+from shared.ports.audit_data import Accounts
 from shared.ports.commits import Commits, StoreClock
 from shared.ports.readings import CounterNames, Snapshots
 from shared.ports.shards import ShardNumbers

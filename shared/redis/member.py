@@ -17,7 +17,7 @@ from shared.model.errors import OverloadedError, TransientError
 from shared.model.fleet import Fleet, NamedOverlay
 from shared.model.times import Instant, StoreMillis
 from shared.ports.fleet import FleetLook, Rows
-from shared.redis import scripts
+from shared.redis import entry_scripts
 from shared.redis.copy import Copy
 from shared.redis.entries import PublishTry, in_steps
 from shared.redis.flaws import UNSAID, flaw_of_policy
@@ -190,7 +190,7 @@ class Member:
         """Write the tries. Returns whether this process was fenced, which ends if it writes `again`."""
         head = (self.membership.id, int(confirmed), int(again))
         flat = chain.from_iterable(publish_try.arguments() for publish_try in some)
-        reply = await self._server.ask(scripts.WRITE, overlay, *head, *flat, looking=again)
+        reply = await self._server.ask(entry_scripts.WRITE, overlay, *head, *flat, looking=again)
         if reply[0] != b"ok":
             if self.overlay == overlay:
                 self.lose()
@@ -265,7 +265,7 @@ class Member:
             if not due:
                 return
             flat = chain.from_iterable(publish_try.place() for publish_try in due)
-            reply = await self._server.ask(scripts.GONE, overlay, *flat)
+            reply = await self._server.ask(entry_scripts.GONE, overlay, *flat)
             if reply[0] != b"ok" or self.overlay != overlay or self.membership.state != JOINED:
                 return
             self._copy.remove_settled([due[place] for place in reply[2]], Instant(int(reply[1])))

@@ -2,8 +2,8 @@
 
 from typing import Final
 
+from shared.redis.entry_scripts import BEGIN, SERVER
 from shared.redis.links import Script
-from shared.redis.scripts import BEGIN, SERVER
 
 WHO: Final = Script(
     SERVER

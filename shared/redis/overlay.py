@@ -19,7 +19,7 @@ from shared.model.fleet import NamedOverlay
 from shared.model.promises import Ages
 from shared.model.times import NEVER, Instant
 from shared.model.words import View
-from shared.redis import scripts
+from shared.redis import entry_scripts
 from shared.redis.ages import Ask, KnownPromises
 from shared.redis.copy import Copy
 from shared.redis.entries import PublishTry
@@ -143,9 +143,9 @@ class RedisOverlay:
         while True:
             question = self._views.question(names, overlay.nonce)
             ages = self._known.ages()
-            reply = await self._server.ask(scripts.VIEW, overlay, *(ages or NO_AGE_LIMIT), *question.arguments())
+            reply = await self._server.ask(entry_scripts.VIEW, overlay, *(ages or NO_AGE_LIMIT), *question.arguments())
             if reply[0] == b"ok":
-                few = ages is not None and len(reply[2]) < scripts.MOST_UNSURE
+                few = ages is not None and len(reply[2]) < entry_scripts.MOST_UNSURE
                 unsure = frozenset(key.decode() for key in reply[2]) if few else None
                 return _Told(question, Instant(int(reply[1])), unsure, reply[3:])
             if reply[0] != b"old":
@@ -170,7 +170,7 @@ class RedisOverlay:
         overlay = self._named()
         if self._server.up and asked and overlay.epoch:
             with contextlib.suppress(AwayError):
-                reply = await self._server.ask(scripts.HOLDS, overlay, *asked)
+                reply = await self._server.ask(entry_scripts.HOLDS, overlay, *asked)
                 if reply[0] == b"ok":
                     held = {key for key, there in zip(asked, reply[1], strict=True) if there}
                     return held if self._member is None or self._member.joined() else held | here
@@ -208,7 +208,7 @@ class RedisOverlay:
         while self._withdrawn and (overlay := self._named()).epoch:
             some, self._withdrawn = self._withdrawn[:100], self._withdrawn[100:]
             try:
-                await self._server.ask(scripts.WITHDRAW, overlay, *(part for pair in some for part in pair))
+                await self._server.ask(entry_scripts.WITHDRAW, overlay, *(part for pair in some for part in pair))
             except BaseException:
                 self._withdrawn = some + self._withdrawn
                 raise
@@ -217,7 +217,7 @@ class RedisOverlay:
         keys = [*settled]
         self._copy.settle(keys, time)
         while keys and (overlay := self._named()).epoch:
-            reply = await self._server.ask(scripts.SETTLE, overlay, time, *keys[:KEYS_AT_ONCE])
+            reply = await self._server.ask(entry_scripts.SETTLE, overlay, time, *keys[:KEYS_AT_ONCE])
             if reply[0] != b"ok":
                 raise AwayError("Redis is not the overlay of the fleet")
             del keys[: reply[1]]
@@ -229,14 +229,14 @@ class RedisOverlay:
         if look is None:
             raise TransientError("the store does not answer, so it is unknown which overlay the fleet uses: try again")
         overlay = look.fleet.overlay
-        if overlay.epoch and (await self._server.ask(scripts.RAISE, overlay, time, counter))[0] != b"ok":
+        if overlay.epoch and (await self._server.ask(entry_scripts.RAISE, overlay, time, counter))[0] != b"ok":
             raise AwayError("Redis is not the overlay of the fleet")
 
     async def unsettled(self, limit: int) -> Collection[str]:
         overlay = self._named()
         if self._server.up and overlay.epoch:
             with contextlib.suppress(AwayError):
-                reply = await self._server.ask(scripts.UNSETTLED, overlay, limit)
+                reply = await self._server.ask(entry_scripts.UNSETTLED, overlay, limit)
                 if reply[0] == b"ok":
                     return [key.decode() for key in reply[1]]
         due = self._copy.due(self._clock.monotonic(), limit)
@@ -248,7 +248,7 @@ class RedisOverlay:
             self._member.membership.check()
 
     async def _forget(self, overlay: NamedOverlay) -> None:
-        await self._server.ask(scripts.FORGET, overlay, (self._known.ages() or NO_AGE_LIMIT).over)
+        await self._server.ask(entry_scripts.FORGET, overlay, (self._known.ages() or NO_AGE_LIMIT).over)
 
     async def _run(self) -> None:
         while True:

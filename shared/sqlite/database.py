@@ -21,12 +21,12 @@ from shared.model.errors import (
     StorageFullError,
     TransientError,
 )
-from shared.sqlite.log import Log
-from shared.sqlite.names import flaw_of, real
+from shared.sqlite.file_names import flaw_of, real
 from shared.sqlite.open_file import OpenedFile
 from shared.sqlite.schema import make_tables, refuse_others
 from shared.sqlite.sync import set_durable
 from shared.sqlite.witness import FileWitness
+from shared.sqlite.write_ahead_log import Log
 
 T = TypeVar("T")
 Work = Callable[[sqlite3.Connection], T]

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Final
 
 from shared.model.errors import CountersinkError, DamagedError
-from shared.sqlite.log import Log
 from shared.sqlite.witness import IN_USE, FileWitness, Sighting, sighting_of
+from shared.sqlite.write_ahead_log import Log
 
 REMEMBER: Final = 10.0
 """Seconds between two notes of how far the file has got."""

@@ -13,7 +13,7 @@ from typing import Final
 from shared.config.findings import FAIL, OK, WARN, Finding
 from shared.model.errors import CountersinkError, SettingsError
 from shared.sqlite.database import Database
-from shared.sqlite.names import flaw_of, real
+from shared.sqlite.file_names import flaw_of, real
 from shared.sqlite.reserve import SMALL_DISK
 from shared.sqlite.schema import flaw_of_version, refuse_others, version_of
 from shared.sqlite.volumes import MEMORY, NETWORK, SHARED, mount_of, mounts

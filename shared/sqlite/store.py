@@ -11,14 +11,14 @@ import orjson
 from shared.model import dead_receipt_bodies
 from shared.model.errors import AlreadyAppliedError, GoneError, LateError, RefusedError, ShardFullError, ShrunkError
 from shared.model.exact import ids_of
+from shared.model.names_as_numbers import last
 from shared.model.promises import Promise
-from shared.model.scale import last
 from shared.model.sharding import number_for, was_compacted
 from shared.model.times import Instant, StoreMillis, WallSeconds
 from shared.model.words import SHARD_FULL, Commit, Guard, Receipt, Receipts, ShardAdd, Total
 from shared.runtime.clock import Clock
 from shared.sqlite import receipts
-from shared.sqlite.books import PAGE, SqliteBooks, sweep
+from shared.sqlite.audit_data import PAGE, SqliteAuditData, sweep
 from shared.sqlite.compaction import compact, number_of
 from shared.sqlite.database import Database, translate
 from shared.sqlite.guards import change, remove
@@ -97,9 +97,9 @@ class SqliteStore:
             self._idle.append(db)
 
     @asynccontextmanager
-    async def books(self) -> AsyncIterator[SqliteBooks]:
+    async def audit_data(self) -> AsyncIterator[SqliteAuditData]:
         async with self.snapshot() as snapshot:
-            yield SqliteBooks(snapshot.db)
+            yield SqliteAuditData(snapshot.db)
 
     async def receipts(self, keys: Collection[str]) -> Receipts:
         async with self.snapshot() as snapshot:

@@ -19,7 +19,7 @@ from typing import Final, NamedTuple
 from urllib.parse import quote
 
 from shared.model.errors import LostFileError
-from shared.sqlite.names import real
+from shared.sqlite.file_names import real
 
 IN_USE: Final[Counter[tuple[int, int]]] = Counter()
 """Device and inode of the data files that this process has open. Closing another descriptor of such a file would drop

@@ -141,7 +141,7 @@ def _datastore_setup(settings: Settings) -> AbstractAsyncContextManager[Setup]:
     with needs("google", STORE, settings.store):
         from shared.google.datastore.client import DatastoreClient  # noqa: PLC0415 (the extra may be missing)
         from shared.google.datastore.setup import DatastoreSetup  # noqa: PLC0415
-        from shared.google.datastore.ttl import Ttl  # noqa: PLC0415
+        from shared.google.datastore.ttl_policy import Ttl  # noqa: PLC0415
     clock = SystemClock()
     client = DatastoreClient(place.project, place.database, clock, emulator())
     return _until_closed(DatastoreSetup(client, place, clock, Ttl(place), emulator=emulator()), client.close)

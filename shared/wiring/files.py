@@ -8,7 +8,7 @@ from shared.config import urls
 from shared.config.settings import Settings
 from shared.model.errors import SettingsError
 from shared.sqlite import volumes
-from shared.sqlite.names import real
+from shared.sqlite.file_names import real
 from shared.sqlite.witness import FileWitness, folder_elsewhere
 
 BROKER = "COUNTERSINK_BROKER"

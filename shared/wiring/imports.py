@@ -32,7 +32,7 @@ async def source_of(
     refuse_ours(settings, variant, there, variant.kinds(kind))
     with needs("google", FROM, url):
         from shared.google.datastore.client import DatastoreClient  # noqa: PLC0415 (the extra may be missing)
-        from shared.google.datastore.importing.variants import source_in  # noqa: PLC0415
+        from shared.google.datastore.importing.sources import source_in  # noqa: PLC0415
         from shared.google.datastore.keys import DatastorePlace  # noqa: PLC0415
     place = DatastorePlace(there.project, there.database, there.namespace)
     client = DatastoreClient(there.project, there.database, SystemClock(), emulator())

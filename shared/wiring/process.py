@@ -22,7 +22,7 @@ from shared.ports.jobs import Jobs, Tasks
 from shared.ports.overlay import Overlay
 from shared.ports.store import Store
 from shared.runtime.clock import Clock, SystemClock
-from shared.sqlite.books import balance_of
+from shared.sqlite.audit_data import balance_of
 from shared.sqlite.broker import SqlitePublisher, SqliteSubscription, topic_of
 from shared.sqlite.database import Database
 from shared.sqlite.jobs import SqliteJobs
@@ -138,10 +138,10 @@ def _on_pubsub(settings: Settings, opening: Callable[[Path], Database], *, publi
     broker = urls.pubsub(BROKER, settings.broker)
     with needs("google", BROKER, settings.broker):
         from shared.google.pubsub.client import PATIENCE, PubsubClient, PubsubPlace  # noqa: PLC0415 (the extra may be missing)
-        from shared.google.pubsub.kept import KeptPublisher  # noqa: PLC0415
         from shared.google.pubsub.letters import PubsubDeadLetters  # noqa: PLC0415
         from shared.google.pubsub.setup import obstacles  # noqa: PLC0415
         from shared.google.pubsub.subscription import PubsubSubscription  # noqa: PLC0415
+        from shared.google.pubsub.subscription_check import KeptPublisher  # noqa: PLC0415
         from shared.google.pubsub.tasks import PubsubTasks  # noqa: PLC0415
     stored = store_of(settings, SystemClock())
     clock = stored.clock

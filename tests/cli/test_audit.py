@@ -20,7 +20,7 @@ from shared.model import notes
 from shared.model.receipts import DAY, HOUR, lifetime
 from shared.model.times import NEVER, Instant, Millis, StoreMillis, WallSeconds
 from shared.model.words import Balance, Commit, Receipt, Tally
-from shared.ports.books import Config, Shard, StoredReceipt
+from shared.ports.audit_data import Config, Shard, StoredReceipt
 from shared.runtime.clock import ManualClock
 from tests.cli.running import Done, make_file, run
 

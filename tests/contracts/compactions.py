@@ -12,7 +12,7 @@ from shared.model.receipts import DAY
 from shared.model.words import SHARD_FULL, Commit, Receipt, ShardAdd
 from shared.ports.store import Store
 from shared.runtime.clock import ManualClock
-from tests.contracts.books import books
+from tests.contracts.audit_data import data
 from tests.contracts.guards import guard, setting
 from tests.contracts.removals import delete
 from tests.contracts.store import LATER, commit, total
@@ -70,7 +70,7 @@ class CompactionContract:
         assert await total(store, "b") == 14
         assert await shrink(store, 1) == 1
         assert await total(store, "a") == 54_321
-        _, configs, shards = await books(store)
+        _, configs, shards = await data(store)
         assert {(one.counter, one.number) for one in shards} == {("a", 0), ("b", 0), ("b", 1)}
         assert {(one.counter, one.num_shards) for one in configs if one.num_shards} == {("a", 1), ("b", 2)}
 
@@ -113,7 +113,7 @@ class CompactionContract:
         await spread(store, 1, 2, 3)
         one = receipt()
         await store.compact("a", 1, one)
-        receipts, _, shards = await books(store)
+        receipts, _, shards = await data(store)
         (time,) = [kept.time for kept in receipts if kept.receipt.key == one.key]
         assert {shard.written for shard in shards} <= {0, time}
 
@@ -189,7 +189,7 @@ class CompactionContract:
         assert await shrink(store, 3) == 3
         assert await shrink(store, 2) == 2
         assert await total(store, "a") == 4 * half + 1
-        _, _, shards = await books(store)
+        _, _, shards = await data(store)
         assert all(abs(shard.held) <= SHARD_FULL for shard in shards)
 
     async def test_what_moves_may_be_beyond_int64_where_the_sum_fits(self, store: Store) -> None:

@@ -7,7 +7,7 @@ import pytest
 from shared.model.errors import ChangedError
 from shared.model.words import Guard, ShardAdd
 from shared.ports.store import Store
-from tests.contracts.books import books
+from tests.contracts.audit_data import data
 from tests.contracts.guards import guard, setting
 from tests.contracts.store import commit, total
 
@@ -45,7 +45,7 @@ class RemovalContract:
         await store.apply(commit(ShardAdd("a", 0, 5, 4), ShardAdd("a", 2, 7, 4), ("b", 1)))
         await delete(store)
         assert await store.remove("a")
-        _, configs, shards = await books(store)
+        _, configs, shards = await data(store)
         assert [config.num_shards for config in configs if config.counter == "a"] in ([], [0])
         assert {shard.counter for shard in shards} == {"b"}
         assert await store.shards(["a", "b"]) == {"b": 1}

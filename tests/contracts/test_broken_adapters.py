@@ -15,7 +15,7 @@ from shared.memory.store import MemoryStore
 from shared.ports.overlay import Overlay
 from shared.runtime.clock import ManualClock
 from tests.contracts import (
-    broken_books,
+    broken_audit_data,
     broken_brokers,
     broken_compactions,
     broken_dead,
@@ -26,7 +26,7 @@ from tests.contracts import (
     broken_revivals,
     broken_stores,
 )
-from tests.contracts.books import BooksContract
+from tests.contracts.audit_data import AuditDataContract
 from tests.contracts.broker import BrokerContract
 from tests.contracts.compactions import CompactionContract
 from tests.contracts.dead import DeadContract
@@ -42,7 +42,15 @@ from tests.contracts.store import StoreContract
 from tests.contracts.test_memory import make_broker, make_buried
 from tests.contracts.test_process_overlay import make_written
 
-STORES = (broken_stores, broken_revivals, broken_books, broken_guards, broken_marks, broken_compactions, broken_dead)
+STORES = (
+    broken_stores,
+    broken_revivals,
+    broken_audit_data,
+    broken_guards,
+    broken_marks,
+    broken_compactions,
+    broken_dead,
+)
 
 
 class OfBrokers(BrokerContract, LeaseContract, OnceContract):
@@ -56,7 +64,7 @@ class OfLetters(LettersContract, LettersOfOverlayContract):
 class OfStores(
     StoreContract,
     SnapshotContract,
-    BooksContract,
+    AuditDataContract,
     GuardContract,
     RemovalContract,
     MarkContract,

@@ -11,7 +11,7 @@ from shared.model.words import Message
 from shared.ports.broker import Check, at_any_time
 from shared.ports.overlay import Overlay
 from shared.runtime.clock import ManualClock
-from tests.contracts.books import BooksContract
+from tests.contracts.audit_data import AuditDataContract
 from tests.contracts.broker import Broker, BrokerContract
 from tests.contracts.compactions import CompactionContract
 from tests.contracts.dead import DeadContract
@@ -78,7 +78,7 @@ class TestMemoryDeadLetters(LettersContract, LettersOfOverlayContract):
 class TestMemoryStore(
     StoreContract,
     SnapshotContract,
-    BooksContract,
+    AuditDataContract,
     GuardContract,
     RemovalContract,
     MarkContract,

@@ -22,7 +22,7 @@ from shared.sqlite.overlay import SqliteOverlay
 from shared.sqlite.store import SqliteStore
 from shared.sqlite.time import KEPT
 from shared.wire.codec import decode, encode
-from tests.contracts.books import BooksContract
+from tests.contracts.audit_data import AuditDataContract
 from tests.contracts.broker import Broker, BrokerContract, pull_all, tokens
 from tests.contracts.compactions import CompactionContract
 from tests.contracts.dead import DeadContract
@@ -113,7 +113,7 @@ class TestSqliteDeadLetters(LettersContract, LettersOfOverlayContract):
 class TestSqliteStore(
     StoreContract,
     SnapshotContract,
-    BooksContract,
+    AuditDataContract,
     GuardContract,
     RemovalContract,
     MarkContract,
@@ -217,7 +217,7 @@ class TestSqliteStore(
 class TestSqliteStoreOfTwoProcesses(
     StoreContract,
     SnapshotContract,
-    BooksContract,
+    AuditDataContract,
     GuardContract,
     RemovalContract,
     MarkContract,

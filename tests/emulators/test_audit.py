@@ -9,7 +9,7 @@ from shared.google.datastore.keys import COUNT
 from shared.google.datastore.store import DatastoreStore
 from shared.model import notes
 from shared.model.words import Commit, Guard, Receipt, ShardAdd
-from tests.contracts.books import noted
+from tests.contracts.audit_data import noted
 from tests.contracts.store import LATER, commit
 from tests.emulators.datastore_fixtures import Datastore
 

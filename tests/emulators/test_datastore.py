@@ -10,7 +10,7 @@ from shared.google.datastore.store import DatastoreStore
 from shared.model.errors import AlreadyAppliedError, RefusedError, ShardFullError, TransientError
 from shared.model.times import Instant, StoreMillis
 from shared.model.words import MAX_SUM, SHARD_FULL, Commit, Receipt, ShardAdd
-from tests.contracts.books import BooksContract
+from tests.contracts.audit_data import AuditDataContract
 from tests.contracts.compactions import CompactionContract
 from tests.contracts.dead import DeadContract
 from tests.contracts.guards import GuardContract
@@ -35,7 +35,7 @@ class InTurn:
 class TestBlind(
     StoreContract,
     SnapshotContract,
-    BooksContract,
+    AuditDataContract,
     GuardContract,
     RemovalContract,
     MarkContract,
@@ -66,7 +66,7 @@ class TestBlindOfTwoProcesses(
 class TestVersioned(
     StoreContract,
     SnapshotContract,
-    BooksContract,
+    AuditDataContract,
     GuardContract,
     RemovalContract,
     MarkContract,

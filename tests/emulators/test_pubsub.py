@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from google.cloud.pubsub_v1 import PublisherClient
 
-from shared.google.pubsub import wire
+from shared.google.pubsub import requests
 from shared.google.pubsub.client import PubsubPlace, SetupError
 from shared.google.pubsub.publisher import FRESH
 from shared.model.envelope import Envelope
@@ -44,7 +44,7 @@ async def test_a_message_too_large_for_any_request_is_refused_before_anything_is
 
 
 async def test_the_largest_message_is_carried(pubsub: Pubsub) -> None:
-    largest = Message(b" " * (wire.MOST_BYTES - 100), {"number": "1"})
+    largest = Message(b" " * (requests.MOST_BYTES - 100), {"number": "1"})
     await pubsub.publisher().publish([largest])
     (held,) = await pull_all(pubsub.subscription(), 1)
     assert held.message == largest
@@ -139,14 +139,14 @@ async def test_a_buried_message_keeps_what_it_was(pubsub: Pubsub) -> None:
     assert dict(letter.attributes) == {
         "number": "1",
         "ce-id": "7",
-        wire.REASON: "the data is not JSON",
-        wire.MESSAGE_ID: held.message_id,
-        wire.PUBLISHED: str(held.published),
-        wire.TOPIC: pubsub.place.topic,
+        requests.REASON: "the data is not JSON",
+        requests.MESSAGE_ID: held.message_id,
+        requests.PUBLISHED: str(held.published),
+        requests.TOPIC: pubsub.place.topic,
     }
 
 
-@pytest.mark.parametrize(("size", "attributes"), [(wire.MOST_BYTES - 800, 49), (10, 99)])
+@pytest.mark.parametrize(("size", "attributes"), [(requests.MOST_BYTES - 800, 49), (10, 99)])
 async def test_a_message_as_large_as_can_be_can_be_buried(pubsub: Pubsub, size: int, attributes: int) -> None:
     huge = Message(b" " * size, {"number": "1", **{f"key-{n}": "v" for n in range(attributes)}})
     await pubsub.publisher().publish([huge])
@@ -154,11 +154,11 @@ async def test_a_message_as_large_as_can_be_can_be_buried(pubsub: Pubsub, size: 
     (held,) = await pull_all(subscription, 1)
     await subscription.bury(held, "ü" * 2_000)
     (letter,) = await pubsub.dead_letters()
-    assert letter.attributes[wire.MESSAGE_ID] == held.message_id
-    assert letter.attributes[wire.CUT] == str(size)
-    assert letter.attributes[wire.REASON] == "ü" * 512
+    assert letter.attributes[requests.MESSAGE_ID] == held.message_id
+    assert letter.attributes[requests.CUT] == str(size)
+    assert letter.attributes[requests.REASON] == "ü" * 512
     assert len(letter.data) == size if size == 10 else size - 1_000 < len(letter.data) < size
-    assert len(letter.attributes) <= wire.MOST_ATTRIBUTES
+    assert len(letter.attributes) <= requests.MOST_ATTRIBUTES
     assert await pull(subscription) == []
 
 

@@ -9,7 +9,7 @@ from shared.google.pubsub import letters as pubsub_letters
 from shared.google.pubsub.client import TIMEOUT
 from shared.google.pubsub.letters import PubsubDeadLetters
 from shared.google.pubsub.publisher import PubsubPublisher
-from shared.google.pubsub.wire import MOST_BYTES, REASON, dead_letter, to_wire
+from shared.google.pubsub.requests import MOST_BYTES, REASON, dead_letter, to_wire
 from shared.model.errors import OverloadedError
 from shared.model.times import BrokerMillis
 from shared.model.words import Delivery, Message

@@ -9,8 +9,8 @@ import pytest
 from google.pubsub_v1 import types
 
 from shared.google.pubsub.client import TIMEOUT, PubsubClient
-from shared.google.pubsub.kept import KeptPublisher
 from shared.google.pubsub.provision import provision
+from shared.google.pubsub.subscription_check import KeptPublisher
 from shared.model.errors import TransientError, UnkeptError
 from shared.model.words import Delivery
 from tests.contracts.broker import message, numbers, pull_all

@@ -120,7 +120,7 @@ async def test_nothing_is_exact_and_wrong_once_a_receipt_may_be_gone(fleet: Flee
 async def test_with_too_many_old_entries_nothing_is_exact(
     fleet: Fleet, time: LaterClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("shared.redis.scripts.MOST_UNSURE", 1)
+    monkeypatch.setattr("shared.redis.entry_scripts.MOST_UNSURE", 1)
     for one in (SMALL, DEFAULT):
         await promise(fleet, one)
     ingest = await process(fleet)

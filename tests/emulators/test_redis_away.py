@@ -9,7 +9,7 @@ import pytest
 from shared.model.errors import OverloadedError, TransientError
 from shared.model.fleet import NamedOverlay
 from shared.model.times import Instant
-from shared.redis import scripts
+from shared.redis import entry_scripts
 from shared.redis.flaws import findings_of
 from shared.redis.links import MOST, TIMEOUT, Script
 from shared.redis.server import Identity
@@ -330,8 +330,8 @@ async def test_a_counter_with_too_much_unapplied_is_read_here_alone_and_holds_up
     redis: RedisServer, fleet: Fleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Redis would tell it to every reader, again and again, and has one thread for all."""
-    shown = scripts.VIEW.text.replace(str(scripts.MOST_SHOWN), "5")
-    monkeypatch.setattr(scripts, "VIEW", Script(shown))
+    shown = entry_scripts.VIEW.text.replace(str(entry_scripts.MOST_SHOWN), "5")
+    monkeypatch.setattr(entry_scripts, "VIEW", Script(shown))
     one, other = await fleet.process(), await fleet.process()
     await until_exact(one)
     await until_exact(other)

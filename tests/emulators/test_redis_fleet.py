@@ -18,11 +18,11 @@ from shared.model.fleet import Fleet as FleetWords
 from shared.model.fleet import NamedOverlay
 from shared.model.times import Instant, StoreMillis
 from shared.model.words import Commit, Receipt, ShardAdd
+from shared.redis.entry_scripts import WRITE
 from shared.redis.links import AwayError, Script
 from shared.redis.member import Member
 from shared.redis.member_scripts import FENCE
 from shared.redis.overlay import RedisOverlay
-from shared.redis.scripts import WRITE
 from shared.sqlite.database import Database
 from shared.wire.codec import encode
 from shared.wiring.fleet_setup import FleetSetup
@@ -580,7 +580,7 @@ async def test_floors_that_are_forgotten_become_the_floor_of_all(
     redis: RedisServer, fleet: Fleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However long a process was suspended, its base meets one of them."""
-    monkeypatch.setattr("shared.redis.scripts.FORGET", Script(_forgetful()))
+    monkeypatch.setattr("shared.redis.entry_scripts.FORGET", Script(_forgetful()))
     one = await fleet.process()
     await accept(one, "e")
     await one.settle(keys("e"), Instant(1_000_000))
@@ -595,7 +595,7 @@ async def test_floors_that_are_forgotten_become_the_floor_of_all(
 
 
 def _forgetful() -> str:
-    from shared.redis.scripts import FLOORS_KEPT, FORGET  # noqa: PLC0415 (before it is replaced)
+    from shared.redis.entry_scripts import FLOORS_KEPT, FORGET  # noqa: PLC0415 (before it is replaced)
 
     return FORGET.text.replace(str(FLOORS_KEPT), "0")
 

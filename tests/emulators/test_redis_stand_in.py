@@ -8,7 +8,7 @@ from typing import Any
 import orjson
 import pytest
 
-from shared.redis import member_scripts, scripts
+from shared.redis import entry_scripts, member_scripts
 from shared.redis.links import Links, Script
 from tests.emulators.redis_fixtures import RedisServer
 from tests.interleavings.simulation.servers import RedisServer as StandIn
@@ -22,11 +22,11 @@ _INSTANT = re.compile(rb"\b1[0-9]{12}\b")
 
 def soon(script: Script) -> Script:
     """The same, with no patience: entries are due at once, and floors are forgotten at once."""
-    text = script.text.replace(str(scripts.FLOORS_KEPT), "0").replace(str(scripts.PATIENCE), "0")
+    text = script.text.replace(str(entry_scripts.FLOORS_KEPT), "0").replace(str(entry_scripts.PATIENCE), "0")
     return Script(text.replace("now + age", "now"))
 
 
-WRITE, FORGET, UNSETTLED = map(soon, (scripts.WRITE, scripts.FORGET, scripts.UNSETTLED))
+WRITE, FORGET, UNSETTLED = map(soon, (entry_scripts.WRITE, entry_scripts.FORGET, entry_scripts.UNSETTLED))
 
 
 def drawn(chance: random.Random) -> tuple[Script, list[Any]]:
@@ -41,17 +41,17 @@ def drawn(chance: random.Random) -> tuple[Script, list[Any]]:
         *[(WRITE, written)] * 4,
         (WRITE, [member, 1, 1]),
         (WRITE, [*written, chance.choice(KEYS), "y.0", 3, payload]),
-        (scripts.WITHDRAW, [key, publish_try]),
-        (scripts.SETTLE, [floor, key, chance.choice(KEYS)]),
-        (scripts.RAISE, [floor, names[0]]),
+        (entry_scripts.WITHDRAW, [key, publish_try]),
+        (entry_scripts.SETTLE, [floor, key, chance.choice(KEYS)]),
+        (entry_scripts.RAISE, [floor, names[0]]),
         (FORGET, [chance.choice([0, 10**5])]),
         (
-            scripts.VIEW,
+            entry_scripts.VIEW,
             [chance.choice([0, 10]), chance.choice([0, 20]), *(part for name in names for part in (name, ""))],
         ),
-        (scripts.HOLDS, KEYS),
+        (entry_scripts.HOLDS, KEYS),
         (UNSETTLED, [10]),
-        (scripts.GONE, [key, publish_try, "other", "x.0"]),
+        (entry_scripts.GONE, [key, publish_try, "other", "x.0"]),
         (member_scripts.HEARD, [member]),
         (member_scripts.FENCE, [member]),
         (member_scripts.WHO, []),

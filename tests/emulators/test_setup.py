@@ -14,7 +14,7 @@ from google.pubsub_v1 import types
 
 from shared.config.findings import FAIL, OK, WARN, Finding
 from shared.google.datastore.setup import DatastoreSetup
-from shared.google.datastore.ttl import Ttl
+from shared.google.datastore.ttl_policy import Ttl
 from shared.model.times import Monotonic, StoreMillis, WallSeconds
 from shared.model.words import Commit, Receipt
 from tests.cli.running import Done, environment, run

@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 from shared.google.datastore.keys import DEAD as MARK
-from shared.sqlite.books import sweep
+from shared.sqlite.audit_data import sweep
 from tests.mutations.mutation import Instead, calling, instead, mutation, returning, text
 from tests.mutations.places import CONSERVATION, DEAD_IN_DATASTORE, POWER, SEEDS, STORE
 
@@ -34,11 +34,13 @@ mutation("a file applies messages that somebody else has settled", "shared.sqlit
     returning(frozenset())
 )
 mutation("receipts of messages that are still there are swept", "shared.sqlite.store._sweep", STORE)(instead(sweep))
-mutation("a start builds on a log that may be on no disk", "shared.sqlite.log.Log.inherit", POWER)(returning(None))
+mutation("a start builds on a log that may be on no disk", "shared.sqlite.write_ahead_log.Log.inherit", POWER)(
+    returning(None)
+)
 mutation("the ids in dead receipts are not asked for", "shared.sqlite.store.SqliteSnapshot.read", STORE)(
     calling(ids_of=lambda _: ())
 )
-mutation("a sweep forgets what receipts said", "shared.sqlite.books.carry", STORE)(returning(None))
+mutation("a sweep forgets what receipts said", "shared.sqlite.audit_data.carry", STORE)(returning(None))
 mutation("a file does not count what it takes", "shared.sqlite.broker.SqlitePublisher.publish", CONSERVATION)(
     calling(increments_of=lambda _: 1)
 )

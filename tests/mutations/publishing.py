@@ -46,7 +46,7 @@ mutation("a refusal taken as proof that nothing was published", "ingest.publishi
 
 @mutation(
     "published where no subscription would keep it",
-    "shared.google.pubsub.kept.KeptPublisher._look",
+    "shared.google.pubsub.subscription_check.KeptPublisher._look",
     "tests/emulators/test_pubsub_kept.py",
 )
 def _(look: Any) -> Any:

@@ -20,7 +20,7 @@ from shared.model.times import StoreMillis, WallMillis
 from shared.runtime.backoff import Backoff, insist, tries
 
 BOOKS: Final = 16
-"""Books of a job. An entity takes about one write a second."""
+"""AuditData of a job. An entity takes about one write a second."""
 TRIES: Final = 20
 _NUMBERS: Final = ("tasks", "visited", "changed", "failed", "depth", "share")
 _OPEN: Final = "open"

@@ -11,7 +11,7 @@ from shared.google.datastore.older_emulator.writes import VersionWriter
 from shared.google.datastore.queries import KEY, Operator, where
 from shared.google.datastore.snapshot import LastShardNumbers, PastSnapshot
 from shared.google.datastore.time import micros, millis
-from shared.model.scale import last
+from shared.model.names_as_numbers import last
 from shared.model.times import Instant, StoreMillis
 from shared.ports.readings import Snapshot
 from shared.runtime.clock import Clock

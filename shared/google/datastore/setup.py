@@ -8,7 +8,7 @@ from shared.config.findings import FAIL, OK, WARN, Finding, of_clock
 from shared.google.datastore.client import DatastoreClient
 from shared.google.datastore.keys import DatastorePlace
 from shared.google.datastore.probe import probe
-from shared.google.datastore.ttl import Ttl
+from shared.google.datastore.ttl_policy import Ttl
 from shared.model.errors import CountersinkError
 from shared.runtime.clock import Clock
 

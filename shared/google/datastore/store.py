@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from typing import Any, Final
 
 from shared.google.datastore import promises
-from shared.google.datastore.books import PAGE, DatastoreBooks
+from shared.google.datastore.audit_data import PAGE, DatastoreAuditData
 from shared.google.datastore.client import DatastoreClient
 from shared.google.datastore.commit import TransformWriter
 from shared.google.datastore.compaction import compact
@@ -107,9 +107,9 @@ class DatastoreStore:
         yield await (await self.server()).snapshot(self._numbers)
 
     @asynccontextmanager
-    async def books(self) -> AsyncIterator[DatastoreBooks]:
+    async def audit_data(self) -> AsyncIterator[DatastoreAuditData]:
         server = await self.server()
-        yield DatastoreBooks(self._client, self._place, server.instant(await server.ask_time()))
+        yield DatastoreAuditData(self._client, self._place, server.instant(await server.ask_time()))
 
     async def receipts(self, keys: Collection[str]) -> Receipts:
         # A plain Lookup lacks commits that are up to 0.4 ms older than the time it tells (Firestore emulator).

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
 from shared.google.pubsub.client import PATIENCE, PubsubClient, patiently
-from shared.google.pubsub.wire import ack_batches
+from shared.google.pubsub.requests import ack_batches
 from shared.model.errors import BrokerRejectedError
 from shared.runtime.supervise import all_of
 

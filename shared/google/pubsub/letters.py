@@ -8,7 +8,7 @@ from typing import Final
 from shared.google.pubsub.client import PATIENCE, PubsubClient, PubsubPlace, patiently
 from shared.google.pubsub.leases import Leases
 from shared.google.pubsub.publisher import PubsubPublisher
-from shared.google.pubsub.wire import dead_letter, letter_of, published
+from shared.google.pubsub.requests import dead_letter, letter_of, published
 from shared.model.errors import TransientError
 from shared.model.times import BEGINNING, Instant
 from shared.model.words import Delivery, Letter

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from shared.google.pubsub.client import PATIENCE, NotFoundError, PubsubClient, SetupError, patiently
-from shared.google.pubsub.wire import requests, to_wire
+from shared.google.pubsub.requests import requests, to_wire
 from shared.model.errors import OverloadedError, StoodStillError, TransientError
 from shared.model.words import Message
 from shared.ports.broker import Check, at_any_time

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from shared.google.pubsub.client import PATIENCE, PubsubClient, PubsubPlace, SetupError
-from shared.google.pubsub.kept import KeptPublisher
 from shared.google.pubsub.leases import Leases
-from shared.google.pubsub.wire import dead_letter, from_wire, published
+from shared.google.pubsub.requests import dead_letter, from_wire, published
+from shared.google.pubsub.subscription_check import KeptPublisher
 from shared.model.errors import CountersinkError, TransientError
 from shared.model.times import Instant
 from shared.model.words import Delivery

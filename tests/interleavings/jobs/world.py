@@ -239,13 +239,13 @@ class World:
     async def _check_accounts(self) -> None:
         """What receipts say is what shards hold."""
         said: dict[str, int] = {}
-        async with self.store.books() as books:
-            async for page in books.receipts():
+        async with self.store.audit_data() as data:
+            async for page in data.receipts():
                 for kept in page:
                     for name, delta in notes.read(kept.receipt.note).sums.items():
                         said[name] = said.get(name, 0) + delta
             held = dict.fromkeys(said, 0)
-            async for shards in books.shards():
+            async for shards in data.shards():
                 for shard in shards:
                     held[shard.counter] += shard.held
         assert said == held

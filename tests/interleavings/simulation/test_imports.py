@@ -20,7 +20,7 @@ from shared.model.errors import CountersinkError
 from shared.model.receipts import DAY
 from shared.model.times import Instant
 from shared.model.words import Commit
-from tests.contracts.books import noted
+from tests.contracts.audit_data import noted
 from tests.interleavings.simulation.loop import OWNER, VirtualLoop
 from tests.interleavings.simulation.network import Network
 from tests.interleavings.simulation.system import LoopClock

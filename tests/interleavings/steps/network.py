@@ -17,7 +17,7 @@ from shared.model.errors import TransientError
 from shared.model.promises import Promise
 from shared.model.times import Instant, StoreMillis
 from shared.model.words import Commit, Delivery, Letter, Message, Receipt, Receipts, Total, View
-from shared.ports.books import Books
+from shared.ports.audit_data import AuditData
 from shared.ports.broker import Check, at_any_time
 from shared.ports.readings import Snapshot
 
@@ -231,8 +231,8 @@ class RemoteStore:
         chosen = await self._network.call(self._owner, "snapshot", choose)
         yield RemoteSnapshot(self._network, self._owner, chosen)
 
-    def books(self) -> AbstractAsyncContextManager[Books]:
-        return self._store.books()
+    def audit_data(self) -> AbstractAsyncContextManager[AuditData]:
+        return self._store.audit_data()
 
     async def receipts(self, keys: Collection[str]) -> Receipts:
         found: Receipts = await self._network.call(self._owner, "receipts", lambda: self._store.receipts(keys))

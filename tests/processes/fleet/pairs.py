@@ -12,7 +12,7 @@ from google.pubsub_v1 import types
 
 from shared.config.settings import Settings
 from shared.google.pubsub.client import TIMEOUT
-from shared.google.pubsub.wire import REASON, to_wire
+from shared.google.pubsub.requests import REASON, to_wire
 from shared.model.words import Message
 from shared.runtime.clock import SystemClock
 from shared.sqlite.broker import SqlitePublisher

@@ -46,8 +46,8 @@ async def flush(bench: Bench) -> None:
 
 async def said(store: MemoryStore) -> Tally:
     """What the receipts say."""
-    async with store.books() as books:
-        read = [notes.read(one.receipt.note).tally async for page in books.receipts() for one in page]
+    async with store.audit_data() as data:
+        read = [notes.read(one.receipt.note).tally async for page in data.receipts() for one in page]
     return Tally(*[sum(one) for one in zip(*read, strict=True)])
 
 
@@ -268,8 +268,8 @@ async def test_the_sums_of_a_commit_stand_in_its_receipts_however_many_they_are(
     await bench.flusher.flush_once()
     await flush(bench)
     sums: dict[str, int] = {}
-    async with bench.store.books() as books:
-        async for page in books.receipts():
+    async with bench.store.audit_data() as data:
+        async for page in data.receipts():
             for one in page:
                 assert len(one.receipt.note) < 1_000_000
                 sums |= notes.read(one.receipt.note).sums

@@ -13,7 +13,7 @@ from shared.config.findings import FAIL, OK, WARN, Finding
 from shared.google.datastore.client import DatastoreClient
 from shared.google.datastore.keys import DatastorePlace, Kinds
 from shared.google.datastore.setup import DatastoreSetup
-from shared.google.datastore.ttl import Ttl, TtlDeniedError
+from shared.google.datastore.ttl_policy import Ttl, TtlDeniedError
 from shared.google.pubsub.client import DeniedError, NotFoundError, PubsubClient, PubsubPlace
 from shared.google.pubsub.setup import PubsubSetup, obstacles
 from shared.model.errors import CountersinkError, TransientError

@@ -13,7 +13,7 @@ from shared.model.times import StoreMillis
 from shared.model.words import Commit, Receipt
 from shared.runtime.clock import ManualClock
 from shared.sqlite import schema
-from shared.sqlite.books import MOST_READ
+from shared.sqlite.audit_data import MOST_READ
 from shared.sqlite.database import Database
 from shared.sqlite.schema import VERSION
 from shared.sqlite.store import SqliteStore
@@ -36,8 +36,8 @@ async def test_a_page_of_large_receipts_is_short(database: Database) -> None:
     note, count = b"x" * 400_000, 7
     for number in range(count):
         await store.apply(Commit((Receipt(f"e{number}", StoreMillis(1), "applied", note),), ()))
-    async with store.books() as books:
-        pages = [[one.receipt.key for one in page] async for page in books.receipts()]
+    async with store.audit_data() as data:
+        pages = [[one.receipt.key for one in page] async for page in data.receipts()]
     assert [key for page in pages for key in page] == [f"e{number}" for number in range(count)]
     assert {len(page) * len(note) <= MOST_READ + len(note) for page in pages} == {True}
 

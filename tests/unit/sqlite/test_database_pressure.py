@@ -15,7 +15,7 @@ from shared.model.times import Instant
 from shared.model.words import Commit, Message, ShardAdd
 from shared.runtime.clock import ManualClock
 from shared.sqlite import database as module
-from shared.sqlite import log
+from shared.sqlite import write_ahead_log as log
 from shared.sqlite.broker import SqlitePublisher, SqliteSubscription
 from shared.sqlite.database import Database
 from shared.sqlite.reserve import Reserve

@@ -16,10 +16,10 @@ from shared.model.words import Message
 from shared.runtime.clock import SystemClock
 from shared.sqlite.broker import SqlitePublisher, claim, topic_of
 from shared.sqlite.database import Database, connect_to
-from shared.sqlite.log import Log
 from shared.sqlite.overlay import SqliteOverlay
 from shared.sqlite.sync import to_disk
 from shared.sqlite.witness import IN_USE, FileWitness, Sighting, folder_elsewhere, sighting_of, sighting_without_log
+from shared.sqlite.write_ahead_log import Log
 
 MESSAGE = Message(b'{"counter":"a"}')
 

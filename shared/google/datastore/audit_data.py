@@ -20,12 +20,12 @@ from shared.google.datastore.older_emulator.versions import written_at
 from shared.google.datastore.queries import KEY, query_of
 from shared.google.datastore.time import micros
 from shared.model.times import Instant, WallSeconds
-from shared.ports.books import Config, Shard, StoredReceipt
+from shared.ports.audit_data import Config, Shard, StoredReceipt
 
 PAGE: Final = 500
 
 
-class DatastoreBooks:
+class DatastoreAuditData:
     """Reads every entity, which Google charges for: with each config also its guard, with each guard also its config.
 
     Entities of these kinds that are not Countersink's are skipped.

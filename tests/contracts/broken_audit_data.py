@@ -1,13 +1,13 @@
-"""Stores whose books are not right, each by one mistake."""
+"""Stores whose data are not right, each by one mistake."""
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 
-from shared.memory.store import MemoryBooks, MemoryStore
+from shared.memory.store import MemoryAuditData, MemoryStore
 from shared.model.times import Instant, StoreMillis
 from shared.model.words import Commit
-from shared.ports.books import Config, Shard, StoredReceipt
+from shared.ports.audit_data import Config, Shard, StoredReceipt
 
 
 class ForgetsNotes(MemoryStore):
@@ -36,67 +36,67 @@ class CarriesInInt64(MemoryStore):
 
 
 class _Changed(MemoryStore):
-    def change(self, books: MemoryBooks) -> MemoryBooks:
+    def change(self, data: MemoryAuditData) -> MemoryAuditData:
         raise NotImplementedError
 
     @asynccontextmanager
-    async def books(self) -> AsyncIterator[MemoryBooks]:
-        async with super().books() as books:
-            yield self.change(books)
+    async def audit_data(self) -> AsyncIterator[MemoryAuditData]:
+        async with super().audit_data() as data:
+            yield self.change(data)
 
 
 class ShowsOnePage(_Changed):
-    def change(self, books: MemoryBooks) -> MemoryBooks:
-        return MemoryBooks(books._receipts[:500], books._configs, books._shards)
+    def change(self, data: MemoryAuditData) -> MemoryAuditData:
+        return MemoryAuditData(data._receipts[:500], data._configs, data._shards)
 
 
 class ShowsSomeTwice(_Changed):
-    def change(self, books: MemoryBooks) -> MemoryBooks:
-        return MemoryBooks([*books._receipts[:500], *books._receipts[499:]], books._configs, books._shards)
+    def change(self, data: MemoryAuditData) -> MemoryAuditData:
+        return MemoryAuditData([*data._receipts[:500], *data._receipts[499:]], data._configs, data._shards)
 
 
 class ShowsReceiptsInAnyOrder(_Changed):
-    def change(self, books: MemoryBooks) -> MemoryBooks:
-        return MemoryBooks(books._receipts[::-1], books._configs, books._shards)
+    def change(self, data: MemoryAuditData) -> MemoryAuditData:
+        return MemoryAuditData(data._receipts[::-1], data._configs, data._shards)
 
 
 class HidesConfigsWithoutShards(_Changed):
-    def change(self, books: MemoryBooks) -> MemoryBooks:
-        there = {shard.counter for shard in books._shards}
-        configs = [one for one in books._configs if one.counter in there]
-        return MemoryBooks(books._receipts, configs, books._shards)
+    def change(self, data: MemoryAuditData) -> MemoryAuditData:
+        there = {shard.counter for shard in data._shards}
+        configs = [one for one in data._configs if one.counter in there]
+        return MemoryAuditData(data._receipts, configs, data._shards)
 
 
 class HidesHighShards(_Changed):
-    def change(self, books: MemoryBooks) -> MemoryBooks:
-        return MemoryBooks(books._receipts, books._configs, [one for one in books._shards if one.number < 5])
+    def change(self, data: MemoryAuditData) -> MemoryAuditData:
+        return MemoryAuditData(data._receipts, data._configs, [one for one in data._shards if one.number < 5])
 
 
 class DatesReceiptsAlike(_Changed):
-    def change(self, books: MemoryBooks) -> MemoryBooks:
-        return MemoryBooks([one._replace(time=self._time) for one in books._receipts], books._configs, books._shards)
+    def change(self, data: MemoryAuditData) -> MemoryAuditData:
+        return MemoryAuditData([one._replace(time=self._time) for one in data._receipts], data._configs, data._shards)
 
 
 class TearsBooks(MemoryStore):
     """Each kind as it is when it is its turn."""
 
     @asynccontextmanager
-    async def books(self) -> AsyncIterator[MemoryBooks]:
+    async def audit_data(self) -> AsyncIterator[MemoryAuditData]:
         yield _Torn(self)
 
 
-class _Torn(MemoryBooks):
+class _Torn(MemoryAuditData):
     def __init__(self, store: MemoryStore) -> None:
         self._store = store
 
     async def receipts(self) -> AsyncIterator[Sequence[StoredReceipt]]:
-        async with MemoryStore.books(self._store) as now:
+        async with MemoryStore.audit_data(self._store) as now:
             yield now._receipts
 
     async def configs(self) -> AsyncIterator[Sequence[Config]]:
-        async with MemoryStore.books(self._store) as now:
+        async with MemoryStore.audit_data(self._store) as now:
             yield now._configs
 
     async def shards(self) -> AsyncIterator[Sequence[Shard]]:
-        async with MemoryStore.books(self._store) as now:
+        async with MemoryStore.audit_data(self._store) as now:
             yield now._shards

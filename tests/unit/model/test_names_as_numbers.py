@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.model.scale import LAST, Scale, behind, character, common, runs
+from shared.model.names_as_numbers import LAST, Scale, behind, character, common, runs
 from shared.model.words import flaw_of_name
 from tests.unit.strategies import names
 

@@ -7,9 +7,9 @@ import pytest
 
 from shared.config.findings import FAIL
 from shared.model.errors import LostFileError, SettingsError
-from shared.sqlite import names
+from shared.sqlite import file_names
 from shared.sqlite.database import Database
-from shared.sqlite.names import flaw_of, real
+from shared.sqlite.file_names import flaw_of, real
 from shared.sqlite.setup import SqliteSetup
 from tests.unit.sqlite.test_witness import companion, written
 
@@ -46,7 +46,7 @@ async def test_a_file_that_is_mounted_by_itself_is_refused(file: Path, monkeypat
     assert flaw_of(file, MOUNTED.format(file.parent)) is None
     assert flaw_of(file, "") is None
     assert flaw_of(file, "rubbish\n") is None
-    monkeypatch.setattr(names, "mounts", lambda: MOUNTED.format(at))
+    monkeypatch.setattr(file_names, "mounts", lambda: MOUNTED.format(at))
     with pytest.raises(SettingsError, match="mount its folder instead"):
         Database(file)
 

@@ -41,7 +41,7 @@ class Shard(NamedTuple):
     """Why its count is unknown."""
 
 
-class Books(Protocol):
+class AuditData(Protocol):
     """All that a store holds at one instant, in pages, so that it need not fit into memory."""
 
     exact: bool
@@ -61,8 +61,8 @@ class Books(Protocol):
 
 
 class Accounts(StoreClock, Protocol):
-    """Opens the books."""
+    """What an audit reads from a store."""
 
-    def books(self) -> AbstractAsyncContextManager[Books]:
+    def audit_data(self) -> AbstractAsyncContextManager[AuditData]:
         """Open everything at one instant, chosen as for `Snapshots.snapshot`. Reading it may take long."""
         ...

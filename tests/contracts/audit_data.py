@@ -1,4 +1,4 @@
-"""The contract of a store's books: all that it holds, and nothing that it does not."""
+"""The contract of a store's data: all that it holds, and nothing that it does not."""
 
 from collections.abc import AsyncIterator, Sequence
 from typing import TypeVar
@@ -6,7 +6,7 @@ from typing import TypeVar
 from shared.model import notes
 from shared.model.times import StoreMillis
 from shared.model.words import Commit, Receipt, ShardAdd, Tally
-from shared.ports.books import Config, Shard, StoredReceipt
+from shared.ports.audit_data import Config, Shard, StoredReceipt
 from shared.ports.store import Store
 from tests.contracts.store import LATER, commit
 
@@ -17,8 +17,8 @@ async def of(pages: AsyncIterator[Sequence[T]]) -> list[T]:
     return [one async for page in pages for one in page]
 
 
-async def books(store: Store) -> tuple[list[StoredReceipt], list[Config], list[Shard]]:
-    async with store.books() as opened:
+async def data(store: Store) -> tuple[list[StoredReceipt], list[Config], list[Shard]]:
+    async with store.audit_data() as opened:
         return await of(opened.receipts()), await of(opened.configs()), await of(opened.shards())
 
 
@@ -27,18 +27,18 @@ def noted(counter: str, delta: int, key: str, expires: StoreMillis = LATER, shar
     return Commit((Receipt(key, expires, "applied", note),), (ShardAdd(counter, shard, delta, shard + 1),))
 
 
-class BooksContract:
+class AuditDataContract:
     """Inherit it beside `StoreContract`."""
 
     async def test_the_books_of_nothing_are_empty(self, store: Store) -> None:
-        assert await books(store) == ([], [], [])
+        assert await data(store) == ([], [], [])
 
     async def test_receipts_keep_what_they_say(self, store: Store) -> None:
         said = [b"", b"{}", bytes(range(256)), b"x" * 100_000]
         receipts = {f"k{number}": Receipt(f"k{number}", LATER, "applied", note) for number, note in enumerate(said)}
         await store.apply(Commit((*receipts.values(),), ()))
         assert (await store.receipts(receipts)).found == receipts
-        kept, _, _ = await books(store)
+        kept, _, _ = await data(store)
         assert [one.receipt for one in kept] == [*receipts.values()]
 
     async def test_all_is_there_once_in_order(self, store: Store) -> None:
@@ -49,7 +49,7 @@ class BooksContract:
             await store.apply(commit(*((name, 2) for name in some), keys=tuple(f"r-{name}" for name in some)))
         await store.apply(commit(ShardAdd(names[0], 6, 5, 7)))
         await store.raise_shards("only a config", 3)
-        kept, configs, shards = await books(store)
+        kept, configs, shards = await data(store)
         keys = [one.receipt.key for one in kept]
         assert keys == sorted(keys)
         assert {key for key in keys if key.startswith("r-")} == {f"r-{name}" for name in names}
@@ -63,7 +63,7 @@ class BooksContract:
 
     async def test_the_time_of_a_receipt_is_that_of_its_commit(self, store: Store) -> None:
         times = [await store.apply(noted("a", 1, key)) for key in ("k1", "k2")]
-        kept, configs, shards = await books(store)
+        kept, configs, shards = await data(store)
         assert [one.time for one in kept] == times
         assert [shard.written for shard in shards] in ([0], [times[-1]])
         assert all(config.since is None or 0 <= config.since < 10**10 for config in configs)
@@ -71,7 +71,7 @@ class BooksContract:
     async def test_they_are_of_one_instant(self, store: Store) -> None:
         """Unless they say that they are not."""
         await store.apply(noted("a", 1, "k1"))
-        async with store.books() as opened:
+        async with store.audit_data() as opened:
             await of(opened.receipts())
             await store.apply(noted("a", 10, "k2"))
             shards, kept = await of(opened.shards()), await of(opened.receipts())
@@ -81,7 +81,7 @@ class BooksContract:
     async def test_what_was_applied_before_is_there(self, store: Store) -> None:
         for number in range(20):
             await store.apply(noted("a", 1, f"k{number:02}"))
-            kept, _, shards = await books(store)
+            kept, _, shards = await data(store)
             assert (len(kept), [shard.held for shard in shards]) == (number + 1, [number + 1])
 
     async def test_what_swept_receipts_said_is_carried_on_or_said_to_be_missing(self, store: Store) -> None:
@@ -91,7 +91,7 @@ class BooksContract:
             if number % 2:
                 while await store.sweep(StoreMillis(2_000), 3):
                     pass
-        kept, configs, shards = await books(store)
+        kept, configs, shards = await data(store)
         assert kept == []
         held = dict.fromkeys("ab", 0)
         for shard in shards:
@@ -104,5 +104,5 @@ class BooksContract:
         keys = ("k1", "k2")
         await store.apply(Commit(tuple(Receipt(key, LATER, "dead", b"dead") for key in keys), ()))
         await store.apply(Commit((), (), (Receipt("k1", LATER, "dead"), Receipt("k2", LATER, "applied", b"new"))))
-        kept, _, _ = await books(store)
+        kept, _, _ = await data(store)
         assert [one.receipt.note for one in kept] == [b"dead", b"new"]

@@ -9,7 +9,7 @@ from typing import Any, Final
 from shared.model import notes
 from shared.model.times import StoreMillis
 from shared.model.words import Balance, Receipt
-from shared.ports.books import Config, Shard, StoredReceipt
+from shared.ports.audit_data import Config, Shard, StoredReceipt
 from shared.sqlite.database import Database
 
 PAGE: Final = 500
@@ -26,8 +26,8 @@ _CARRY: Final = (
 )
 
 
-class SqliteBooks:
-    """The books of one read transaction. In WAL mode it sees one instant, however long it takes."""
+class SqliteAuditData:
+    """What one read transaction sees. In WAL mode it sees one instant, however long it takes."""
 
     exact = True
 

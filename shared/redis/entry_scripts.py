@@ -23,7 +23,7 @@ FLOORS_KEPT: Final = 180_000
 """Milliseconds that a floor outlives the last entry of its counter. Then the floor of all counters takes its place."""
 PATIENCE: Final = 10_000
 """Milliseconds for readers or flushers to settle an entry before `UNSETTLED` names it."""
-ORPHANS_KEPT: Final = 600_000
+UNCONFIRMED_KEPT: Final = 600_000
 """Milliseconds that an unconfirmed entry lives. It adds to no value, and confirming it later would make it again."""
 MOST_SHOWN: Final = 20_000
 """The most entries in one answer. There are more only if flushers stood still for long. Other clients would wait."""
@@ -268,7 +268,7 @@ for _, key in ipairs(due) do
   local age, left = PATIENCE, 0
   for _, try in ipairs(tries(key)) do
     local born, confirmed = string.match(redis.call('HGET', P .. 'k:' .. key, 'r' .. try), '^%S+ %S+ (%S+) (%d)')
-    if confirmed == '0' and now - born > ORPHANS_KEPT then
+    if confirmed == '0' and now - born > UNCONFIRMED_KEPT then
       remove(key, try)
     else
       age, left = math.max(age, now - born), left + 1
@@ -282,7 +282,7 @@ for _, key in ipairs(due) do
   end
 end
 return {'ok', keys}
-""".replace("PATIENCE", str(PATIENCE)).replace("ORPHANS_KEPT", str(ORPHANS_KEPT))
+""".replace("PATIENCE", str(PATIENCE)).replace("UNCONFIRMED_KEPT", str(UNCONFIRMED_KEPT))
 )
 """Arguments: identity, limit."""
 
