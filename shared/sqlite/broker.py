@@ -129,7 +129,7 @@ class SqlitePublisher:
                 self._drain.seconds(max(pending + size, self._max_pending_bytes) - enough, now),
             )
         if self._reserve is not None:
-            self._reserve.check(pending + size)
+            self._reserve.check(db, pending + size)
 
 
 class SqliteSubscription:

@@ -38,7 +38,7 @@ class SqliteJobs:
             if there is not None:
                 return there, False
             if self._reserve is not None:
-                self._reserve.check(0)
+                self._reserve.check(db, 0)
             db.execute(_CREATE, job)
             return JobState(job, open=1), True
 
@@ -59,7 +59,7 @@ class SqliteJobs:
             if not db.execute("INSERT OR IGNORE INTO done_tasks VALUES (?, ?, ?, ?)", row).rowcount:
                 return _recorded(db, task.job, [task.range.after])[task.range.after]
             if self._reserve is not None:  # a job writes more the more counters there are, and it can wait
-                self._reserve.check(0)
+                self._reserve.check(db, 0)
             *numbers, examples = standing.progress.plus(done.progress)
             db.execute(_GROW, (done.opens, *numbers, orjson.dumps(examples).decode(), task.job))
             return done

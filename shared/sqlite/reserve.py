@@ -1,6 +1,7 @@
 """Owns how much of a file's disk stays free: new messages are refused while there is still room to apply old ones."""
 
 import os
+import sqlite3
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
@@ -36,28 +37,32 @@ class Reserve:
         self._applied = applied
         self._look = look
 
-    def check(self, pending: int) -> None:
-        """Raise `StorageFullError` unless there is room for the reserve and for `pending` bytes to be applied."""
+    def check(self, db: sqlite3.Connection, pending: int) -> None:
+        """Raise `StorageFullError` unless there is room for the reserve and for `pending` bytes to be applied.
+
+        Call it in the writer's thread, with its connection.
+        """
         try:
             disk = self._look(self._file.parent)
         except OSError:
             return  # a write will report what is wrong
         free = disk.f_bavail * disk.f_frsize
         kept = min(self._least, disk.f_blocks * disk.f_frsize // SMALL_DISK)
-        if free < self._needed(pending, kept):
+        if free < self._needed(db, pending, kept):
             raise StorageFullError(
                 f"the disk of {self._file.name} is nearly full, {free >> 20} MiB are free: free some space; the rest is"
                 " kept for what was accepted before (COUNTERSINK_DISK_RESERVE)"
             )
 
-    def _needed(self, pending: int, kept: int) -> int:
+    def _needed(self, db: sqlite3.Connection, pending: int, kept: int) -> int:
         if not self._applied:
             return kept + pending
-        return max(kept, min(LOG_GROWTH * pending, LONGEST_LOG)) + GROWTH * pending + self._in_the_log()
+        return max(kept, min(LOG_GROWTH * pending, LONGEST_LOG)) + GROWTH * pending + self._in_the_log(db)
 
-    def _in_the_log(self) -> int:
-        """The most bytes by which the file grows when the log is moved into it."""
+    def _in_the_log(self, db: sqlite3.Connection) -> int:
+        """Bytes by which the file grows when the log is moved into it. The log itself keeps its length after that."""
+        (pages,), (size,) = db.execute("PRAGMA page_count").fetchone(), db.execute("PRAGMA page_size").fetchone()
         try:
-            return os.stat(f"{self._file}-wal").st_size  # noqa: PTH116 (for each message)
+            return max(int(pages) * int(size) - os.stat(self._file).st_size, 0)  # noqa: PTH116 (for each message)
         except OSError:
             return 0

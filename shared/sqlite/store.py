@@ -72,7 +72,7 @@ class SqliteStore:
     async def apply(self, commit: Commit) -> Instant:
         def work(db: sqlite3.Connection) -> Instant:
             if commit.guard or commit.marks:  # new work; the rest was accepted before
-                self._check_room()
+                self._check_room(db)
             now = self._time.inside(db)  # no other process writes until this is done, so it is the commit's time
             if commit.bounds.until is not None and now > commit.bounds.until:
                 raise LateError(now)
@@ -122,7 +122,7 @@ class SqliteStore:
 
     async def raise_shards(self, counter: str, num_shards: int, *, make: bool = True) -> int:
         def work(db: sqlite3.Connection) -> int:
-            self._check_room()
+            self._check_room(db)
             if make or number_of(db, counter):
                 _raise_shards(db, counter, num_shards)
             return number_of(db, counter)
@@ -131,7 +131,7 @@ class SqliteStore:
 
     async def compact(self, counter: str, num_shards: int, receipt: Receipt) -> int:
         def work(db: sqlite3.Connection) -> int:
-            self._check_room()
+            self._check_room(db)
             return compact(db, counter, num_shards, receipt)
 
         return await self.database.write(work)
@@ -170,9 +170,9 @@ class SqliteStore:
 
         return await self.database.write(work)
 
-    def _check_room(self) -> None:
+    def _check_room(self, db: sqlite3.Connection) -> None:
         if self._reserve is not None:
-            self._reserve.check(0)
+            self._reserve.check(db, 0)
 
     def _counters(self, query: str, *values: str | int) -> list[str]:
         return [counter for (counter,) in self._read(query, *values)]
