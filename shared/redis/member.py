@@ -64,8 +64,15 @@ class Member:
         """Whether others may have fenced it since its record was last written."""
 
     def joined(self) -> bool:
-        """Whether all that was answered here is in the overlay, as far as this process knows."""
-        return self.overlay is not None and self.membership.state == JOINED
+        """Whether its record says that all that was answered here is in the overlay that it writes to.
+
+        While it changes to another overlay, the record names the one before, and readers may not know of the new one.
+        """
+        overlay, membership = self.overlay, self.membership
+        return overlay is not None and membership.state == JOINED and membership.epoch == overlay.epoch
+
+    def _may_answer(self) -> bool:
+        return self.joined() or self.membership.state == OWES
 
     async def step(self, look: FleetLook) -> FleetLook:
         """Do what is next on the way to `joined`, and return the fleet after it."""
@@ -230,7 +237,7 @@ class Member:
             publish_try.confirmed = True
         while True:
             self._changed.clear()
-            if self.membership.state in {JOINED, OWES} and await self._entered(tries):
+            if self._may_answer() and await self._entered(tries):
                 for publish_try in tries:
                     self._copy.confirm(publish_try)
                 break
@@ -254,7 +261,7 @@ class Member:
         if self.overlay is None or not self._server.up:
             return False
         try:
-            return await self.write(tries, confirmed=True) and self.membership.state in {JOINED, OWES}
+            return await self.write(tries, confirmed=True) and self._may_answer()
         except AwayError:
             return False
 
@@ -266,14 +273,14 @@ class Member:
                 return
             flat = chain.from_iterable(publish_try.place() for publish_try in due)
             reply = await self._server.ask(entry_scripts.GONE, overlay, *flat)
-            if reply[0] != b"ok" or self.overlay != overlay or self.membership.state != JOINED:
+            if reply[0] != b"ok" or self.overlay != overlay or not self.joined():
                 return
             self._copy.remove_settled([due[place] for place in reply[2]], Instant(int(reply[1])))
 
     async def leave(self) -> None:
         """Remove the record if nothing that was answered is pending. Otherwise other processes remove it later."""
         overlay = self.overlay
-        if overlay is not None and self.membership.state == JOINED:
+        if overlay is not None and self.joined():
             reply = await self._server.ask(FENCE, overlay, self.membership.id)
             settled = reply[0] == b"ok" and not reply[1]
         else:

@@ -435,6 +435,33 @@ async def test_what_others_have_seen_stays_though_its_request_fails(
     assert await names_in(two) == (keys("e"), True)
 
 
+async def test_it_answers_nothing_between_two_epochs(
+    redis: RedisServer, fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its record still says that it has joined the one before, and so do the looks that others use for a while."""
+    one = await fleet.process(patience=60.0)
+    await until_exact(one)
+    member, joining, goes_on = member_of(one), asyncio.Event(), asyncio.Event()
+    join = member.membership.join
+
+    async def slow(epoch: int) -> bool:
+        joining.set()
+        await goes_on.wait()
+        return await join(epoch)
+
+    monkeypatch.setattr(member.membership, "join", slow)
+    redis.ask("FLUSHALL")
+    await joining.wait()
+    assert (await fleet.fleet()).overlay.epoch == 2
+    counting = asyncio.create_task(accept(one, "e"))
+    done, _ = await asyncio.wait([counting], timeout=0.5)
+    assert not done
+    goes_on.set()
+    await counting
+    await until_exact(one)
+    assert await names_in(one) == (keys("e"), True)
+
+
 async def test_a_new_fleet_is_exact_at_once(fleet: Fleet) -> None:
     assert await exact(await fleet.process())
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
+from shared.fleet.publisher_record import JOINED, OWES
 from shared.redis.entry_scripts import WITHDRAW
 from tests.mutations.mutation import Instead, calling, mutation, returning, returning_later, text
 from tests.mutations.places import AGES, FENCES, FLEET
@@ -48,6 +49,17 @@ def _(confirm: Any) -> Any:
             raise
 
     return mutant
+
+
+@mutation(
+    "a member answers in an epoch that it has not joined",
+    "shared.redis.member.Member._may_answer",
+    FENCES,
+    "-k",
+    "between_two_epochs",
+)
+def _(_: Any) -> Any:
+    return lambda self: self.membership.state in {JOINED, OWES}
 
 
 @mutation("a member that comes back leaves out what it has answered", "shared.redis.copy.Copy.confirmed", FLEET)
