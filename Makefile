@@ -18,7 +18,7 @@ PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 # Packages by the lock alone, with hashes; ours without looking for anything else.
 INSTALL_OURS := $(PIP) install --no-deps --no-build-isolation --editable .
 
-.PHONY: help up up-emulators install dev test mutations reliability lint format bench lock clean
+.PHONY: help up up-emulators install dev test mutations seeds reliability lint format bench lock clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' Makefile | while IFS=: read -r name rest; do printf '  make %-12s %s\n' "$$name" "$${rest#*## }"; done
@@ -38,6 +38,10 @@ test: $(VENV)/.installed-dev ## run every test this machine can run (ARGS='-k na
 
 mutations: $(VENV)/.installed-dev ## break the guarantee, one behaviour at a time; a test must notice each
 	$(BIN)/python -m tests.mutations $(ARGS)
+
+seeds: $(VENV)/.installed-dev ## simulate thousands of fleets, each with faults of its own (ARGS='100000 105000' for other seeds)
+	$(BIN)/python -m tests.interleavings.simulation --fleet $(or $(ARGS),0 2000)
+	$(BIN)/python -m tests.interleavings.simulation $(or $(ARGS),0 2000)
 
 reliability: $(VENV)/.installed-dev ## do real faults to real processes; writes docs/reliability.md (ARGS='--only ROW --seconds N')
 	$(BIN)/python -m tests.reliability $(ARGS)

@@ -82,7 +82,7 @@ def _batch(body: bytes) -> model.Meaning:
     )
 
 
-@settings(max_examples=1500, deadline=None)
+@settings(max_examples=600, deadline=None)
 @given(ANY)
 @example(b'{"counters": {"a": 1, "\\u0061": 2}}')
 @example(b'{"counter": "a:b"}\n{"counter": "a", "counter": "b"}')
@@ -108,7 +108,7 @@ SINGLES = st.one_of(
 ).map(lambda text: text.encode(errors="surrogatepass"))
 
 
-@settings(max_examples=800, deadline=None)
+@settings(max_examples=400, deadline=None)
 @given(SINGLES | damaged(SINGLES) | st.binary(max_size=12))
 @example(b"\x0c")
 @example(b'{"delta": 1, "d\\u0065lta": 1}')
@@ -124,7 +124,7 @@ def test_a_single_is_taken_as_the_model_takes_it(body: bytes) -> None:
         assert parse.single(body, None) == expected
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=250, deadline=None)
 @given(st.lists(st.tuples(st.sampled_from("ab"), st.sampled_from([1, -1, model.BIG, -model.BIG])), min_size=1))
 def test_what_is_accepted_adds_up_item_by_item(items: list[tuple[str, int]]) -> None:
     """As an array and as lines; as a map too, where a sum may be one delta."""

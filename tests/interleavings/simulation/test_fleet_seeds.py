@@ -1,10 +1,10 @@
-"""Hundreds of runs of a fleet on Redis, each with faults of its own."""
+"""Runs of a fleet on Redis, each with faults of its own. `make seeds` does many more."""
 
 import pytest
 
 from tests.interleavings.seeds import HANGS, check_chunk, check_replay
 
-CHUNKS = 10
+CHUNKS = 2
 SEEDS = 50
 """Of one chunk."""
 

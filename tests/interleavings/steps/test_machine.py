@@ -213,7 +213,7 @@ class WrittenOverlay(WholePath):
     repeated = WholePath.repeated | {"publish", "bury", "begin", "withdraw", "confirm", "settle"}
 
 
-_SETTINGS = settings(max_examples=120, stateful_step_count=70, deadline=None)
+_SETTINGS = settings(max_examples=60, stateful_step_count=70, deadline=None)
 TestWholePath = WholePath.TestCase
 TestWholePath.settings = _SETTINGS
 TestDuplicatedPublishes = DuplicatedPublishes.TestCase
