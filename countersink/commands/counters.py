@@ -29,15 +29,34 @@ Command = Callable[["Client", argparse.Namespace], Coroutine[Any, Any, None]]
 
 
 def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
-    incr = _add(commands, "incr", _incr, "add to a counter")
+    incr = _add(
+        commands,
+        "incr",
+        _incr,
+        "add to a counter",
+        "Add to a counter. If there is no answer, the command repeats the request, and it counts once all the same.",
+    )
     incr.add_argument("name", **_NAME)
     incr.add_argument("--by", type=int, default=1, metavar="N", help="the delta; may be negative [1]")
     incr.add_argument("--id", help="its id; a command that you repeat with the same id counts once [a new id]")
 
-    get = _add(commands, "get", _get, "print totals")
+    get = _add(
+        commands,
+        "get",
+        _get,
+        "print totals",
+        "Print the total of each counter. It includes every increment that was accepted, also those that are not in the"
+        " database yet. A total that may lack some is marked as not exact.",
+    )
     get.add_argument("names", nargs="+", metavar="NAME")
 
-    listing = _add(commands, "list", _list, "list counters in the order of their names")
+    listing = _add(
+        commands,
+        "list",
+        _list,
+        "list counters in the order of their names",
+        "List counters with their totals, in the order of their names.",
+    )
     listing.add_argument("--prefix", default="", metavar="P", help="only counters whose names start with P")
     listing.add_argument(
         "--top",
@@ -46,28 +65,51 @@ def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
         help="only the N largest, the largest first",
     )
 
-    set_ = _add_change(commands, "set", "set a counter to a value; later increments add to it")
+    set_ = _add_change(
+        commands,
+        "set",
+        "set a counter to a value; later increments add to it",
+        "Set a counter to a value, and print its value before. Every increment that was accepted earlier is part of the"
+        " value before; later increments add to the new one.",
+    )
     set_.add_argument("value", type=int, metavar="VALUE")
-    _add_change(commands, "reset", "set a counter to 0")
-    _add_change(commands, "delete", "set a counter to 0, and remove it from lists until it is counted again")
+    _add_change(
+        commands,
+        "reset",
+        "set a counter to 0",
+        "Set a counter to 0, and print its value before, which includes every increment that was accepted earlier.",
+    )
+    _add_change(
+        commands,
+        "delete",
+        "set a counter to 0, and remove it from lists until it is counted again",
+        "Set a counter to 0, print its value before, and remove it from lists until it is counted again.",
+    )
 
-    shards = _add(commands, "shards", _shards, "change the number of a counter's shards")
+    shards = _add(
+        commands,
+        "shards",
+        _shards,
+        "change the number of a counter's shards",
+        "Change the number of a counter's shards. More shards take more writes a second; fewer are read faster. Flushers"
+        " add shards by themselves, so this is rarely needed.",
+    )
     shards.add_argument("name", **_NAME)
     number = shards.add_mutually_exclusive_group(required=True)
     number.add_argument("number", nargs="?", type=int, metavar="N", help="give it at least N shards")
     number.add_argument("--compact", type=int, metavar="N", help="give it exactly N shards, even if it has more")
 
 
-def _add_change(commands: "argparse._SubParsersAction[Any]", name: str, help_: str) -> Any:
-    parser = _add(commands, name, _change, help_)
+def _add_change(commands: "argparse._SubParsersAction[Any]", name: str, help_: str, description: str) -> Any:
+    parser = _add(commands, name, _change, help_, description)
     parser.add_argument("name", **_NAME)
     parser.add_argument("--key", help="its key; a command that you repeat with the same key happens once [a new key]")
     parser.set_defaults(change=name)
     return parser
 
 
-def _add(commands: "argparse._SubParsersAction[Any]", name: str, command: Command, help_: str) -> Any:
-    parser = commands.add_parser(name, help=help_, allow_abbrev=False)
+def _add(commands: "argparse._SubParsersAction[Any]", name: str, command: Command, help_: str, description: str) -> Any:
+    parser = commands.add_parser(name, help=help_, description=description, allow_abbrev=False)
     parser.add_argument("--url", help=f"URL of the service; also {_VARIABLE} [{URL}]")
     parser.add_argument(
         "--patience",
