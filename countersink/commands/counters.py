@@ -91,8 +91,8 @@ def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
         "shards",
         _shards,
         "change the number of a counter's shards",
-        "Change the number of a counter's shards. More shards take more writes a second; fewer are read faster. Flushers"
-        " add shards by themselves, so this is rarely needed.",
+        "Change the number of a counter's shards. More shards take more writes a second; fewer are read faster."
+        " Flushers add shards by themselves, so this is rarely needed.",
     )
     shards.add_argument("name", **_NAME)
     number = shards.add_mutually_exclusive_group(required=True)

@@ -247,7 +247,7 @@ async def test_a_nearly_full_disk_is_507_and_what_was_accepted_is_applied(
 ) -> None:
     await service.incr("c", b'{"delta": 5}')
 
-    def full(_: Reserve, pending: int) -> None:
+    def full(_: Reserve, db: object, pending: int) -> None:
         raise StorageFullError(f"no room for {pending} bytes")
 
     monkeypatch.setattr(Reserve, "check", full)
