@@ -139,7 +139,7 @@ async def _flush(parts: Parts, settings: Settings, stop: Stop) -> None:
     worker = make_worker(parts.tasks, parts.jobs, parts.store, parts.overlay, clock=parts.clock, settings=settings)
     runner = make_runner(parts.tasks, worker, settings)
     async with asyncio.TaskGroup() as tasks:
-        sweeper = tasks.create_task(forever(JobSweep(parts.jobs, parts.store).sweep_once, INTERVAL), name="forget jobs")
+        sweeper = tasks.create_task(forever(JobSweep(parts.jobs, parts.store).sweep_all, INTERVAL), name="forget jobs")
         watcher = tasks.create_task(forever(parts.check_files, LOOK_AT_FILES), name="watch the files")
         tasks.create_task(runner.run(stop, settings.drain_timeout), name="jobs")
         tasks.create_task(flusher_of(parts, settings).run(stop, settings.drain_timeout), name="flush")

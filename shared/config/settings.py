@@ -177,6 +177,15 @@ class Settings:
     job_tasks: int = _setting(
         4, _whole(1, 1_000), "pages of counters that one flusher processes at the same time for jobs"
     )
+    max_exports: int = _setting(
+        1_000, _whole(1, 1_000_000), "maximum number of exports that a SQLite file keeps; beyond it, new ones get 429"
+    )
+    max_export_bytes: int = _setting(
+        1_073_741_824,
+        _whole(1_024, 2**50),
+        "maximum size of all exports that a SQLite file keeps, bytes; beyond it, new ones get 429, and running "
+        "ones fail",
+    )
     ndb_writers: str = _setting(
         "no",
         _choice("no", "yes"),

@@ -272,6 +272,7 @@ def _prepare(path: Path, witness: FileWitness, *, makes: bool) -> tuple[sqlite3.
             undo.callback(os.close, turn)
             # Without the lock, if several processes make the file, SQLite tells all but one at once that it is locked.
             fcntl.flock(turn, fcntl.LOCK_EX)
+            db.execute("PRAGMA auto_vacuum = INCREMENTAL")  # of a new file, see `export_room`
             db.execute("PRAGMA journal_mode = WAL")
             make_tables(db, path)
             fcntl.flock(turn, fcntl.LOCK_UN)

@@ -36,14 +36,21 @@ class Reserve:
         self._applied = applied
         self._look = look
 
-    def check(self, pending: int) -> None:
-        """Raise `StorageFullError` unless there is room for the reserve and for `pending` bytes to be applied."""
+    def check(self, pending: int, *, large: bool = False) -> None:
+        """Raise `StorageFullError` unless there is room for the reserve and for `pending` bytes to be applied. `large`:
+        what is to be written is large and can wait, so it leaves twice the reserve to increments.
+        """
         try:
             disk = self._look(self._file.parent)
         except OSError:
             return  # a write will report what is wrong
         free = disk.f_bavail * disk.f_frsize
         kept = min(self._least, disk.f_blocks * disk.f_frsize // SMALL_DISK)
+        if large and free < 2 * self._needed(pending, kept):
+            raise StorageFullError(
+                f"the disk of {self._file.name} is nearly full, {free >> 20} MiB are free, and exports leave the"
+                " rest to increments: free some space, or delete exports that you have read (DELETE /v1/jobs/{id})"
+            )
         if free < self._needed(pending, kept):
             raise StorageFullError(
                 f"the disk of {self._file.name} is nearly full, {free >> 20} MiB are free: free some space; the rest is"
