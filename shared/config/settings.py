@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, fields
 from functools import partial
 from typing import Any
 
+from shared.config.service_links import is_service_link
 from shared.model.errors import SettingsError
 from shared.model.fleet import LONGEST_LOOK
 from shared.model.promises import Promise, promised
@@ -102,6 +103,9 @@ class Settings:
         "no",
         _choice("no", "yes"),
         "yes: never create a SQLite file at start; countersink provision creates it",
+    )
+    keys_file: str = _setting(
+        "", str, "file of the keys that requests need; without one, only this machine can connect", "none"
     )
     linger_ms: int = _setting(
         20,
@@ -211,7 +215,7 @@ class Settings:
         known = {variable(item.name): item for item in fields(cls)}
         values: dict[str, Any] = {}
         for name, text in environment.items():
-            if not name.startswith(PREFIX) or name in _OTHERS:
+            if not name.startswith(PREFIX) or name in _OTHERS or is_service_link(name, text):
                 continue
             if name not in known:
                 raise SettingsError(f"{name} is not a setting of Countersink; see countersink --help")
