@@ -91,10 +91,11 @@ def _is_file(path: Path) -> bool:
 
 
 def _renew(lock: Path) -> None:
-    """Replace a lock file by a copy: somebody who opened it before may hold its lock for ever."""
-    new = lock.with_name(f"{lock.name}.{os.getpid()}")
+    """Replace a lock file by a copy of the same owner: somebody who opened it before may hold its lock for ever."""
+    new, there = lock.with_name(f"{lock.name}.{os.getpid()}"), lock.stat()
     make_file(new)
     new.write_bytes(lock.read_bytes())
+    os.chown(new, there.st_uid, there.st_gid)  # root may look at the data of another user
     new.replace(lock)
 
 

@@ -385,6 +385,10 @@ async def test_exports_have_a_size_and_deleting_one_shrinks_the_file(
         await service.ask("DELETE", "/v1/jobs/first")
         assert await settled_size(service) < before - 600_000
         await exported(service, "third")
+        assert await settled_size(service) > before - 600_000
+        while await service.parts.jobs.sweep(StoreMillis(2**60), 500):  # all have expired
+            pass
+        assert await settled_size(service) < before - 600_000
 
 
 async def settled_size(service: Service) -> int:

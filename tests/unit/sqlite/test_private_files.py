@@ -8,6 +8,7 @@ import stat
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Final
 
 import pytest
 
@@ -15,6 +16,9 @@ from shared.model.words import Message
 from shared.runtime.clock import SystemClock
 from shared.sqlite.broker import SqlitePublisher
 from shared.sqlite.database import Database
+
+SOMEBODY: Final = 65_534
+"""A user that is not root."""
 
 
 @contextlib.contextmanager
@@ -28,6 +32,10 @@ def umask(number: int) -> Iterator[None]:
 
 def mode(path: Path) -> int:
     return stat.S_IMODE(path.stat().st_mode)
+
+
+def owner_of(path: Path) -> int:
+    return path.stat().st_uid
 
 
 def made(path: Path, number: int) -> None:
@@ -99,9 +107,11 @@ async def test_a_lock_that_somebody_took_while_the_file_was_open_to_all_stops_no
     turn = Path(f"{path}-turn")
     known = content(turn)
     made(turn, 0o644)
+    os.chown(turn, owner := SOMEBODY if os.geteuid() == 0 else os.geteuid(), -1)
     with locked(turn):
         await written(path)
     assert content(turn)[:20] == known[:20]
+    assert owner_of(turn) == owner
 
 
 @pytest.mark.parametrize(
