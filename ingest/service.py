@@ -3,6 +3,8 @@
 import asyncio
 import logging
 import socket
+from dataclasses import replace
+from typing import Final
 
 from aiohttp import web
 
@@ -35,6 +37,9 @@ from shared.runtime.supervise import forever
 
 _log = logging.getLogger(__name__)
 
+ADMINS: Final = 100
+"""Connections of administrators, if they have a port of their own."""
+
 
 class Ingest:
     """Accepts increments over HTTP, publishes them as envelopes, and answers reads."""
@@ -61,6 +66,7 @@ class Ingest:
         self._overlay = overlay
         self._settling = Settling(store, overlay)
         self._runner: web.ServerRunner | None = None
+        self._admin_runner: web.ServerRunner | None = None
         self.publishing = Publishing(
             publisher,
             overlay,
@@ -90,10 +96,17 @@ class Ingest:
         self._overlay.check()
         await self._publisher.check()
 
-    async def start(self, sock: socket.socket) -> None:
-        """Load what is pending, then answer requests on a bound socket."""
+    async def start(self, sock: socket.socket, admin: socket.socket | None = None) -> None:
+        """Load what is pending, then answer requests on a bound socket. With `admin`, requests of administrators are
+        answered only there.
+        """
         await self._overlay.view(())
-        self._runner = await serve(self.door, self.routes, self._fast_path, sock, self._settings)
+        settings = self._settings
+        if admin is not None:
+            few = replace(settings, max_connections=min(settings.max_connections, ADMINS))
+            self._admin_runner = await serve(self.door, self.routes, None, admin, few)
+        routes = self.routes if admin is None else self.routes.public
+        self._runner = await serve(self.door, routes, self._fast_path, sock, settings)
 
     async def tend(self) -> None:
         """Do the background work until cancelled. Raises the error after which the service can't go on, such as damaged
@@ -110,8 +123,8 @@ class Ingest:
         """Stop listening, answer requests under way, and publish the increments that were accepted with ack=none."""
         try:
             async with asyncio.timeout(self._settings.drain_timeout):
-                if self._runner is not None:
-                    await self._runner.cleanup()
+                runners = filter(None, (self._runner, self._admin_runner))
+                await asyncio.gather(*(runner.cleanup() for runner in runners))
                 await self.publishing.drain()
         except TimeoutError:
             _log.warning("some requests were not finished within %g seconds", self._settings.drain_timeout)

@@ -74,12 +74,8 @@ def _is_special(path: Path) -> bool:
 
 
 def _new_beside(path: Path) -> Path:
-    """Create an empty file with an unused name, and the mode that `path` has or would get."""
-    if path.exists():
-        mode = stat.S_IMODE(path.stat().st_mode)
-    else:
-        os.umask(mask := os.umask(0))
-        mode = 0o666 & ~mask
+    """Create an empty file with an unused name, and the mode of `path`. If that is new, only its owner can read it."""
+    mode = stat.S_IMODE(path.stat().st_mode) if path.exists() else 0o600
     file, name = mkstemp(prefix=f"{path.name[:100]}.", suffix=".part", dir=path.parent)
     os.fchmod(file, mode)
     os.close(file)

@@ -10,13 +10,16 @@ import signal
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from countersink.commands.arguments import whole
 from countersink.commands.output import say
 from countersink.process.logs import set_up
 from shared.config.settings import Settings
+
+if TYPE_CHECKING:
+    from countersink.process.sockets import Address, Sockets
 
 HOST = "127.0.0.1"
 PORT = 8080
@@ -36,12 +39,13 @@ def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
     _add_address(ingest)
     count = whole(1, 1_000)
     ingest.add_argument("--workers", type=count, default=1, metavar="N", help="processes that share the port [1]")
-    ingest.add_argument("--worker", nargs=2, type=int, help=argparse.SUPPRESS, metavar=("SOCKET", "PARENT"))
-    ingest.set_defaults(run=_ingest)
+    ingest.add_argument("--worker", nargs="+", type=int, help=argparse.SUPPRESS, metavar="DESCRIPTOR")
+    ingest.set_defaults(run=_ingest, refuse=ingest.error)
 
     flusher = commands.add_parser("flusher", help="run a flusher alone; start as many as you like", allow_abbrev=False)
     flusher.add_argument("--port", type=whole(0, 65_535), metavar="P", help="port for /metrics and /healthz [none]")
-    flusher.add_argument("--host", metavar="H", help=f"address for --port [{HOST}]")
+    flusher.add_argument("--host", metavar="H", help=f"address for --port [{HOST}], or unix:PATH")
+    _add_access(flusher, "/metrics")
     flusher.set_defaults(run=_flusher, refuse=flusher.error)
 
 
@@ -53,7 +57,44 @@ def _add_address(parser: argparse.ArgumentParser) -> None:
         metavar="P",
         help=f"port to listen on; 0 takes a free one [{PORT}]",
     )
-    parser.add_argument("--host", default=HOST, metavar="H", help=f"address to listen on [{HOST}]")
+    parser.add_argument(
+        "--host", default=HOST, metavar="H", help=f"address to listen on, or unix:PATH for a Unix socket [{HOST}]"
+    )
+    _add_access(parser, "admin routes and /metrics")
+
+
+def _add_access(parser: argparse.ArgumentParser, what: str) -> None:
+    parser.add_argument(
+        "--admin-port", type=whole(0, 65_535), metavar="P", help=f"serve {what} on this port alone [--port]"
+    )
+    parser.add_argument("--admin-host", metavar="H", help=f"address for --admin-port [{HOST}], or unix:PATH")
+    parser.add_argument(
+        "--insecure",
+        action="store_true",
+        help="without keys (COUNTERSINK_KEYS_FILE), let other machines connect, too: all of them may do everything",
+    )
+
+
+def _address(options: argparse.Namespace, name: str = "") -> "Address | None":
+    """Where to listen, by the options that begin with this name. None if they say nothing."""
+    from countersink.process.sockets import Address  # noqa: PLC0415 (see above)
+    from countersink.process.unix_socket import PREFIX  # noqa: PLC0415
+
+    host, port = (getattr(options, f"{name}{what}".replace("-", "_")) for what in ("host", "port"))
+    if port is None and host is not None and not host.startswith(PREFIX):
+        options.refuse(f"--{name}host needs --{name}port")
+    if host is None and port is None:
+        return None
+    return Address(HOST if host is None else host, port or 0, name)
+
+
+@contextlib.contextmanager
+def _listening(options: argparse.Namespace, settings: Settings) -> "Iterator[Sockets]":
+    from countersink.process.sockets import listening  # noqa: PLC0415 (see above)
+
+    public, admin = _address(options), _address(options, "admin-")
+    with listening(public, admin, keys=bool(settings.keys_file), insecure=options.insecure) as sockets:
+        yield sockets
 
 
 def _up(options: argparse.Namespace) -> None:
@@ -68,36 +109,34 @@ def _up(options: argparse.Namespace) -> None:
             options.refuse("argument --data: the folder's name is not UTF-8")
     with _until_told(environment) as settings:
         from countersink.process import run  # noqa: PLC0415 (see above)
-        from countersink.process.sockets import listen  # noqa: PLC0415
 
-        run.run(run.up(settings, listen(options.host, options.port), say))
+        with _listening(options, settings) as sockets:
+            run.run(run.up(settings, sockets, say))
 
 
 def _ingest(options: argparse.Namespace) -> None:
     with _until_told(os.environ) as settings:
         from countersink.process import run, workers  # noqa: PLC0415 (see above)
-        from countersink.process.sockets import inherited, listen  # noqa: PLC0415
+        from countersink.process.sockets import Sockets, inherited  # noqa: PLC0415
 
         if options.worker is not None:
-            number, parent = options.worker
-            run.run(run.ingest(settings, inherited(number), say, parent=parent))
+            public, parent, *admin = options.worker
+            run.run(run.ingest(settings, Sockets(*map(inherited, (public, *admin))), say, parent=parent))
             return
-        sock = listen(options.host, options.port)
-        if options.workers == 1:
-            run.run(run.ingest(settings, sock, say))
-        else:
-            run.run(workers.supervise(settings, sock, options.workers, say))
+        with _listening(options, settings) as sockets:
+            if options.workers == 1:
+                run.run(run.ingest(settings, sockets, say))
+            else:
+                run.run(workers.supervise(settings, sockets, options.workers, say))
 
 
 def _flusher(options: argparse.Namespace) -> None:
-    if options.host is not None and options.port is None:
-        options.refuse("--host needs --port")
+    _address(options)  # wrong usage is said before a wrong setting
     with _until_told(os.environ) as settings:
         from countersink.process import run  # noqa: PLC0415 (see above)
-        from countersink.process.sockets import listen  # noqa: PLC0415
 
-        sock = listen(options.host or HOST, options.port) if options.port is not None else None
-        run.run(run.flusher(settings, sock, say))
+        with _listening(options, settings) as sockets:
+            run.run(run.flusher(settings, sockets, say))
 
 
 @contextlib.contextmanager

@@ -4,14 +4,13 @@ import asyncio
 import contextlib
 import logging
 import signal
-import socket
 from collections.abc import AsyncIterator, Callable, Coroutine
 from functools import partial
 
 import uvloop
 
 from countersink import __version__
-from countersink.process.sockets import url_of
+from countersink.process.sockets import Sockets, url_of
 from flusher.cleanup.old_jobs import INTERVAL, JobSweep
 from flusher.dead_letters.replay import Replay
 from flusher.flush.flusher import Flusher
@@ -37,7 +36,7 @@ LOOK_AT_FILES = 0.5
 """Seconds between two checks that the files are still those that were opened."""
 
 
-async def ingest(settings: Settings, sock: socket.socket, say: Say, parent: int | None = None) -> None:
+async def ingest(settings: Settings, sockets: Sockets, say: Say, parent: int | None = None) -> None:
     """Run ingest until it is stopped. It also stops when `parent` does, a pipe from the process that started it."""
     async with _running(settings, publishes=True) as (parts, stop):
         if parent is not None:
@@ -49,8 +48,8 @@ async def ingest(settings: Settings, sock: socket.socket, say: Say, parent: int 
             tender = tasks.create_task(service.tend(), name="tend")
             watcher = tasks.create_task(forever(parts.check_files, LOOK_AT_FILES), name="watch the files")
             try:
-                await service.start(sock)
-                say(f"countersink ingest is up on {url_of(sock)}, its data in {parts.where}")
+                await _start(service, sockets)
+                say(f"countersink ingest is up on {sockets.described()}, its data in {parts.where}")
                 await stop.wait()
             finally:  # also on failure: waiting clients get an answer, and the socket closes before the event loop
                 await service.stop()
@@ -58,18 +57,20 @@ async def ingest(settings: Settings, sock: socket.socket, say: Say, parent: int 
             watcher.cancel()
 
 
-async def flusher(settings: Settings, sock: socket.socket | None, say: Say) -> None:
-    """Run a flusher until it is stopped. It serves its metrics on `sock`."""
+async def flusher(settings: Settings, sockets: Sockets, say: Say) -> None:
+    """Run a flusher until it is stopped. It serves its metrics on the admin socket, or on the public one."""
     async with _running(settings) as (parts, stop), contextlib.AsyncExitStack() as status:
         await ready(parts, flushes=True)
-        if sock is not None:
-            status.push_async_callback((await serve_status(sock)).cleanup)
-        at = f" with its metrics on {url_of(sock)}/metrics" if sock is not None else ""
+        for sock in filter(None, sockets):
+            shows = sock is sockets.admin or sockets.admin is None
+            status.push_async_callback((await serve_status(sock, metrics=shows)).cleanup)
+        measured = sockets.admin or sockets.public
+        at = f" with its metrics on {url_of(measured)}/metrics" if measured is not None else ""
         say(f"countersink flusher is up{at}, its data in {parts.where}")
         await _flush(parts, settings, stop)
 
 
-async def up(settings: Settings, sock: socket.socket, say: Say) -> None:
+async def up(settings: Settings, sockets: Sockets, say: Say) -> None:
     """Run both in one process. The flusher stops last, so that it applies what ingest has just accepted."""
     async with _running(settings, publishes=True) as (parts, stop):
         await ready(parts, flushes=True)
@@ -79,14 +80,19 @@ async def up(settings: Settings, sock: socket.socket, say: Say) -> None:
             tasks.create_task(_flush(parts, settings, last), name="flusher")
             tender = tasks.create_task(service.tend(), name="tend")
             try:
-                await service.start(sock)
-                say(f"countersink is up on {url_of(sock)}, its data in {parts.where}")
+                await _start(service, sockets)
+                say(f"countersink is up on {sockets.described()}, its data in {parts.where}")
                 await stop.wait()
                 say("countersink is stopping: it finishes what it has accepted")
             finally:  # as above
                 await service.stop()
             tender.cancel()
             last.set()
+
+
+async def _start(service: Ingest, sockets: Sockets) -> None:
+    assert sockets.public is not None  # noqa: S101 (only flushers have none)
+    await service.start(sockets.public, sockets.admin)
 
 
 async def ready(parts: Parts, *, flushes: bool) -> None:
@@ -139,7 +145,7 @@ async def _flush(parts: Parts, settings: Settings, stop: Stop) -> None:
     worker = make_worker(parts.tasks, parts.jobs, parts.store, parts.overlay, clock=parts.clock, settings=settings)
     runner = make_runner(parts.tasks, worker, settings)
     async with asyncio.TaskGroup() as tasks:
-        sweeper = tasks.create_task(forever(JobSweep(parts.jobs, parts.store).sweep_once, INTERVAL), name="forget jobs")
+        sweeper = tasks.create_task(forever(JobSweep(parts.jobs, parts.store).sweep_all, INTERVAL), name="forget jobs")
         watcher = tasks.create_task(forever(parts.check_files, LOOK_AT_FILES), name="watch the files")
         tasks.create_task(runner.run(stop, settings.drain_timeout), name="jobs")
         tasks.create_task(flusher_of(parts, settings).run(stop, settings.drain_timeout), name="flush")

@@ -5,17 +5,16 @@ import contextlib
 import logging
 import os
 import signal
-import socket
 import sys
 from asyncio.subprocess import PIPE, Process
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from types import ModuleType
 from typing import Any, Final
 
 from countersink.process.run import Say, ready, stopping
-from countersink.process.sockets import url_of
+from countersink.process.sockets import Sockets
 from shared.config.settings import Settings
 from shared.model.errors import CountersinkError
 from shared.runtime.backoff import Backoff
@@ -31,7 +30,7 @@ LONG: Final = 10.0
 """A worker that ran for so many seconds is restarted without the growing pause."""
 
 
-async def supervise(settings: Settings, sock: socket.socket, count: int, say: Say) -> None:
+async def supervise(settings: Settings, sockets: Sockets, count: int, say: Say) -> None:
     """Run until SIGTERM, then let all workers drain.
 
     Workers also drain if this process dies: they see that their pipe from it has ended.
@@ -45,10 +44,12 @@ async def supervise(settings: Settings, sock: socket.socket, count: int, say: Sa
     finally:
         await parts.close()
     theirs, ours = os.pipe()
-    for number in (sock.fileno(), theirs):
+    public, *admin = [sock.fileno() for sock in sockets if sock is not None]
+    given = (public, theirs, *admin)
+    for number in given:
         os.set_inheritable(number, True)
     patience, check = settings.drain_timeout + MARGIN, partial(check_files, settings)
-    keepers = [_Keeper(number, sock.fileno(), theirs, patience, check) for number in range(count)]
+    keepers = [_Keeper(number, given, patience, check) for number in range(count)]
     try:
         async with asyncio.TaskGroup() as tasks:
             for keeper in keepers:
@@ -56,7 +57,9 @@ async def supervise(settings: Settings, sock: socket.socket, count: int, say: Sa
             for keeper in keepers:
                 await _before(stop, keeper.ready.wait())
             if not stop.is_set():
-                say(f"countersink ingest is up on {url_of(sock)} with {count} workers, its data in {parts.where}")
+                say(
+                    f"countersink ingest is up on {sockets.described()} with {count} workers, its data in {parts.where}"
+                )
     finally:
         os.close(ours)
         os.close(theirs)
@@ -67,8 +70,8 @@ class _Keeper:
     """Keeps one worker running."""
 
     number: int
-    sock: int
-    parent: int
+    descriptors: Sequence[int]
+    """The socket, the pipe from this process, and the socket for administrators if there is one."""
     patience: float
     check: Callable[[], None]
     """Raises an error if a restarted worker could not work."""
@@ -96,9 +99,8 @@ class _Keeper:
             await _before(stop, backoff.wait())
 
     async def _start(self) -> Process:
-        descriptors = (self.sock, self.parent)
-        arguments = (*command(sys.modules["__main__"]), "ingest", "--worker", *map(str, descriptors))
-        return await asyncio.create_subprocess_exec(*arguments, pass_fds=descriptors, stdout=PIPE)
+        arguments = (*command(sys.modules["__main__"]), "ingest", "--worker", *map(str, self.descriptors))
+        return await asyncio.create_subprocess_exec(*arguments, pass_fds=self.descriptors, stdout=PIPE)
 
     async def _watch(self, worker: Process) -> None:
         """Wait until the worker ends. The line that it prints at the start says that it listens."""

@@ -20,3 +20,8 @@ class JobSweep:
     async def sweep_once(self) -> int:
         """One step. Returns how many rows were deleted."""
         return await self._jobs.sweep(await self._store.now(), MOST)
+
+    async def sweep_all(self) -> None:
+        """As many steps as there are rows to delete."""
+        while await self.sweep_once():
+            pass

@@ -18,7 +18,7 @@ from shared.model.errors import (
     TransientError,
     said_of_bug,
 )
-from shared.model.jobs import DONE, FAILED, KINDS, MOST_EXAMPLES, RUNNING, Done, Job, Progress, Task, divided
+from shared.model.jobs import DONE, EXPORT, FAILED, KINDS, MOST_EXAMPLES, RUNNING, Done, Job, Progress, Task, divided
 from shared.model.ranges import split
 from shared.ports.jobs import Jobs, Tasks
 from shared.ports.store import Store
@@ -89,7 +89,7 @@ class Worker:
                 return
             except (NotAloneError, RefusedError) as error:
                 where = f"the page behind {task.range.after!r} failed"
-                await self._fail(job.id, f"{where}: {error}. {STAYS}")
+                await self._fail(job.id, f"{where}: {error}" + (f". {STAYS}" if job.kind != EXPORT else ""))
                 return
             if done is None:
                 return  # the job was swept

@@ -208,12 +208,12 @@ PATHS: Final[Part] = {
         "delete": _does(
             "stopJob",
             "manage",
-            "Stop a job. What it has done is kept",
+            "Stop a job. What it has done is kept, but the result of an export is deleted",
             answer(
                 200,
                 "Job",
-                "The job. It has `failed` unless it had ended before. Flushers that work on it may take 10 seconds to"
-                " notice.",
+                "The job. It has `failed` unless it had ended before; an export has `failed` in any case. Flushers that"
+                " work on it may take 10 seconds to notice.",
             )
             | _JOB_READ,
         ),

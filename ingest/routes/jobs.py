@@ -79,11 +79,9 @@ class JobRoutes:
     async def _export(self, standing: JobState, after: str) -> web.Response:
         """Some chunks of what an export has written, in order of the names."""
         job = standing.job
-        if job.kind != EXPORT or standing.state != DONE:
-            raise Problem(
-                409, f"the job is of kind '{job.kind}' and {standing.state}: only a finished export can be read"
-            )
+        _check_readable(standing)
         chunks = await self._jobs.chunks(job.id, after, CHUNKS)
+        _check_readable(_known(await self._jobs.get(job.id), job.id))  # somebody may be deleting it
         headers = {"Content-Type": "application/x-ndjson", **SECURE}
         if len(chunks) == CHUNKS:
             headers["Next-Page-Token"] = page_token(chunks[-1][0])
@@ -106,6 +104,13 @@ def _number_of(kind: str, asked: dict[str, Any]) -> int:
         if kind != its_kind and field in asked:
             raise Problem(422, f"'{field}' belongs to jobs of kind '{its_kind}': leave it out", field=field)
     return asked[NUMBERS[kind]] if kind in NUMBERS else 0
+
+
+def _check_readable(standing: JobState) -> None:
+    if standing.job.kind != EXPORT or standing.state != DONE:
+        raise Problem(
+            409, f"the job is of kind '{standing.job.kind}' and {standing.state}: only a finished export can be read"
+        )
 
 
 def _id_of(segment: str) -> str:

@@ -62,6 +62,13 @@ class Routes:
             "/openapi.json": {"GET": _says(openapi.document(version))},
         }
 
+    async def public(self, request: web.BaseRequest) -> web.Response:
+        """The handler of a listener that does not serve administrators."""
+        path, _ = target_of(request)
+        if _is_for_admins(request.method, path):
+            return _elsewhere().response()
+        return await self(request)
+
     async def __call__(self, request: web.BaseRequest) -> web.Response:
         try:
             return await self._dispatch(request)
@@ -83,7 +90,7 @@ class Routes:
             return self._job(method, path[len(_JOBS) :], query)
         handlers = self._fixed.get(path)
         if handlers is None:
-            raise Problem(404, "there is no such path; /openapi.json lists all paths")
+            raise _elsewhere()
         _allow(method, *handlers)
         return handlers[method](request, query)
 
@@ -119,6 +126,17 @@ class Routes:
     async def _metrics(self, _: web.BaseRequest, __: Query) -> web.Response:
         body = generate_latest(metrics.REGISTRY)
         return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE_LATEST, **SECURE})
+
+
+def _elsewhere() -> Problem:
+    return Problem(404, "there is no such path; /openapi.json lists all paths")
+
+
+def _is_for_admins(method: str, path: str) -> bool:
+    """Whether the request changes or exports counters other than by counting, or reads metrics."""
+    if path.startswith(_COUNTERS):
+        return method in {"PUT", "DELETE"} or path.endswith(("/reset", "/shards"))
+    return path in {"/v1/jobs", "/metrics"} or path.startswith(_JOBS)
 
 
 def _says(body: bytes) -> Handler:

@@ -7,11 +7,10 @@ from typing import Final
 from aiohttp import web
 
 from ingest.access.door import Door
-from ingest.server.aiohttp_connection import check_aiohttp
+from ingest.server.aiohttp_connection import Handler, check_aiohttp
 from ingest.server.connection import LONGEST_HEADER, LONGEST_LINE, Connection
 from ingest.server.connection_limit import ConnectionLimit, room_for
 from ingest.server.fast_path import FastPath
-from ingest.server.router import Routes
 from shared.config.settings import Settings
 
 IDLE: Final = 75.0
@@ -38,7 +37,7 @@ class _Server(web.Server):
 
 
 async def serve(
-    door: Door, routes: Routes, fast_path: FastPath | None, sock: socket.socket, settings: Settings
+    door: Door, routes: Handler, fast_path: FastPath | None, sock: socket.socket, settings: Settings
 ) -> web.ServerRunner:
     """Answer requests on a bound socket until `cleanup` of the runner, which lets requests under way finish."""
     check_aiohttp()

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, fields
 from functools import partial
 from typing import Any
 
+from shared.config.service_links import is_service_link
 from shared.model.errors import SettingsError
 from shared.model.fleet import LONGEST_LOOK
 from shared.model.promises import Promise, promised
@@ -103,6 +104,9 @@ class Settings:
         _choice("no", "yes"),
         "yes: never create a SQLite file at start; countersink provision creates it",
     )
+    keys_file: str = _setting(
+        "", str, "file of the keys that requests need; without one, only this machine can connect", "none"
+    )
     linger_ms: int = _setting(
         20,
         _whole(0, 10_000),
@@ -177,6 +181,15 @@ class Settings:
     job_tasks: int = _setting(
         4, _whole(1, 1_000), "pages of counters that one flusher processes at the same time for jobs"
     )
+    max_exports: int = _setting(
+        1_000, _whole(1, 1_000_000), "maximum number of exports that a SQLite file keeps; beyond it, new ones get 429"
+    )
+    max_export_bytes: int = _setting(
+        1_073_741_824,
+        _whole(1_024, 2**50),
+        "maximum size of all exports that a SQLite file keeps, bytes; beyond it, new ones get 429, and running "
+        "ones fail",
+    )
     ndb_writers: str = _setting(
         "no",
         _choice("no", "yes"),
@@ -202,7 +215,7 @@ class Settings:
         known = {variable(item.name): item for item in fields(cls)}
         values: dict[str, Any] = {}
         for name, text in environment.items():
-            if not name.startswith(PREFIX) or name in _OTHERS:
+            if not name.startswith(PREFIX) or name in _OTHERS or is_service_link(name, text):
                 continue
             if name not in known:
                 raise SettingsError(f"{name} is not a setting of Countersink; see countersink --help")

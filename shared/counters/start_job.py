@@ -4,7 +4,19 @@ from typing import Final
 
 from shared.counters.compaction import Compactor
 from shared.model.errors import InexactError
-from shared.model.jobs import COMPACT, EXACT, FAILED, RUNNING, STOPPED, Job, JobState, Task, lifetime_of_job
+from shared.model.jobs import (
+    COMPACT,
+    DELETED,
+    EXACT,
+    EXPORT,
+    FAILED,
+    RUNNING,
+    STOPPED,
+    Job,
+    JobState,
+    Task,
+    lifetime_of_job,
+)
 from shared.model.times import Millis, StoreMillis
 from shared.ports.commits import StoreClock
 from shared.ports.jobs import Jobs, Tasks
@@ -12,6 +24,8 @@ from shared.ports.overlay import Overlay
 from shared.runtime.clock import Clock
 from shared.runtime.ids import mint
 
+AT_ONCE: Final = 100
+"""Results of an export that are deleted in one step."""
 _ANY: Final = "-"
 """Any counter name: if one counter can be read exactly, all can."""
 
@@ -64,6 +78,14 @@ class JobStarter:
         return standing, new
 
     async def stop(self, id_: str) -> JobState | None:
-        """Mark a running job as failed and return it as it is then. Tasks that have begun are still finished."""
-        await self._jobs.end(id_, FAILED, int(self._clock.now() * 1000), STOPPED)
+        """Mark a running job as failed and return it as it is then. Tasks that have begun are still finished. Of an
+        export, running or done, the result is deleted.
+        """
+        now = int(self._clock.now() * 1000)
+        standing = await self._jobs.get(id_)
+        if standing is not None and standing.job.kind == EXPORT:
+            while await self._jobs.discard(id_, now, DELETED, AT_ONCE):
+                pass
+        else:
+            await self._jobs.end(id_, FAILED, now, STOPPED)
         return await self._jobs.get(id_)

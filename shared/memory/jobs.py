@@ -48,6 +48,15 @@ class MemoryJobs:
         begins = sorted(begin for id_, begin in self._done if id_ == job and (begin > after or not after))
         return [(begin, self._done[job, begin].chunk) for begin in begins[:limit]]
 
+    async def discard(self, job: str, when: WallMillis, why: str, limit: int) -> int:
+        standing = self._jobs.get(job)
+        if standing is not None and standing.state != FAILED:
+            self._jobs[job] = replace(standing, state=FAILED, finished=when, why=why)
+        going = [key for key in self._done if key[0] == job][:limit]
+        for key in going:
+            del self._done[key]
+        return len(going)
+
     async def sweep(self, now: StoreMillis, limit: int) -> int:
         expired = {id_ for id_, standing in self._jobs.items() if standing.job.expires < now}
         for id_ in expired:

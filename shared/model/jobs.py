@@ -31,6 +31,7 @@ DONE: Final = "done"
 FAILED: Final = "failed"
 FORGOTTEN: Final = "it is so old that it is being deleted"
 STOPPED: Final = "somebody stopped it; changes that were made stay"
+DELETED: Final = "somebody deleted it, and its result"
 ALL: Final = 2**60
 """The share of the whole job."""
 MOST_EXAMPLES: Final = 3

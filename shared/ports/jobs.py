@@ -14,7 +14,9 @@ class Jobs(Protocol):
     """Keeps jobs, the results of their tasks, and their progress."""
 
     async def create(self, job: Job) -> tuple[JobState, bool]:
-        """Keep the job, with one open task, unless its id exists. Returns the job of that id and whether it is new."""
+        """Keep the job, with one open task, unless its id exists. Returns the job of that id and whether it is new.
+        Raises `ShareError` or `StorageFullError` if there is no room for an export.
+        """
         ...
 
     async def get(self, job: str) -> JobState | None:
@@ -23,7 +25,8 @@ class Jobs(Protocol):
 
     async def record(self, done: Done) -> Done | None:
         """Keep the result of a task and add it to the job's progress, in one step. If the task has a result already,
-        nothing changes. Returns the result that is kept, or None if the job does not exist.
+        nothing changes. Returns the result that is kept, or None if the job does not exist. Raises `RefusedError` if
+        there is no room for the chunk.
         """
         ...
 
@@ -40,6 +43,12 @@ class Jobs(Protocol):
 
         The page starts behind `after`, or with the first task if `after` is empty. An empty page means that there are
         no more.
+        """
+        ...
+
+    async def discard(self, job: str, when: WallMillis, why: str, limit: int) -> int:
+        """Delete up to `limit` results of the job's tasks, and give their room back. Returns how many were deleted; 0
+        means that none is left. The job stays. It is marked as failed first, also if it was done.
         """
         ...
 

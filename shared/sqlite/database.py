@@ -23,6 +23,7 @@ from shared.model.errors import (
 )
 from shared.sqlite.file_names import flaw_of, real
 from shared.sqlite.open_file import OpenedFile
+from shared.sqlite.private_files import make_file, make_folder, narrow, open_lock
 from shared.sqlite.schema import make_tables, refuse_others
 from shared.sqlite.sync import set_durable
 from shared.sqlite.witness import FileWitness
@@ -258,18 +259,20 @@ def _prepare(path: Path, witness: FileWitness, *, makes: bool) -> tuple[sqlite3.
     try:
         if not makes and not path.exists():
             raise SettingsError(f"{path}: is not there. {_NOT_THERE}")
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(path.parent)
+        narrow(path)
     except OSError as error:
         raise SettingsError(f"can't make the folder {path.parent}: {error.strerror}") from error
     try:
         with ExitStack() as undo:
-            # This makes the file, and does so before the lock: a lock without a file means that the file was lost.
+            make_file(path)  # before the lock: a lock without a file means that the file was lost
             db = undo.enter_context(closing(connect_to(path)))
             refuse_others(db, path)
-            turn = os.open(f"{path}-turn", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            turn = open_lock(Path(f"{path}-turn"))
             undo.callback(os.close, turn)
             # Without the lock, if several processes make the file, SQLite tells all but one at once that it is locked.
             fcntl.flock(turn, fcntl.LOCK_EX)
+            db.execute("PRAGMA auto_vacuum = INCREMENTAL")  # of a new file, see `export_room`
             db.execute("PRAGMA journal_mode = WAL")
             make_tables(db, path)
             fcntl.flock(turn, fcntl.LOCK_UN)

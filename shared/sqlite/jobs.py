@@ -6,9 +6,10 @@ from typing import Any, Final
 
 import orjson
 
-from shared.model.jobs import FAILED, FORGOTTEN, RUNNING, Done, Job, JobState, Progress, noted, recalled
+from shared.model.jobs import EXPORT, FAILED, FORGOTTEN, RUNNING, Done, Job, JobState, Progress, noted, recalled
 from shared.model.times import StoreMillis, WallMillis
 from shared.sqlite.database import Database
+from shared.sqlite.export_room import ExportRoom, delete_results
 from shared.sqlite.reserve import Reserve
 
 _COLUMNS: Final = (
@@ -22,15 +23,20 @@ _GROW: Final = (
     "UPDATE jobs SET open = open + ?, tasks = ?, visited = ?, changed = ?, failed = ?, depth = ?, share = ?,"
     " examples = ? WHERE id = ?"
 )
+_RESULTS: Final = "SELECT rowid, length(chunk) FROM done_tasks WHERE job = ?"
+_RESULTS_OF_FAILED: Final = (
+    "SELECT done_tasks.rowid, length(chunk) FROM jobs JOIN done_tasks ON job = id WHERE kind = ? AND state = ?"
+)
 _CHUNKS: Final = "SELECT begin, chunk FROM done_tasks WHERE job = ? AND begin {} ? ORDER BY begin LIMIT ?"
 
 
 class SqliteJobs:
     """Keeps one row for each job, and one for each of its tasks that is done."""
 
-    def __init__(self, database: Database, reserve: Reserve | None = None) -> None:
+    def __init__(self, database: Database, reserve: Reserve | None = None, room: ExportRoom | None = None) -> None:
         self._database = database
         self._reserve = reserve
+        self._room = room
 
     async def create(self, job: Job) -> tuple[JobState, bool]:
         def work(db: sqlite3.Connection) -> tuple[JobState, bool]:
@@ -38,7 +44,9 @@ class SqliteJobs:
             if there is not None:
                 return there, False
             if self._reserve is not None:
-                self._reserve.check(db, 0)
+                self._reserve.check(db, 0, large=job.kind == EXPORT)
+            if self._room is not None and job.kind == EXPORT:
+                self._room.begin(db)
             db.execute(_CREATE, job)
             return JobState(job, open=1), True
 
@@ -54,12 +62,14 @@ class SqliteJobs:
 
         def work(db: sqlite3.Connection) -> Done | None:
             standing = _find(db, task.job)
-            if standing is None:
+            if standing is None or (done.chunk and standing.state == FAILED):  # then its results are being deleted
                 return None
             if not db.execute("INSERT OR IGNORE INTO done_tasks VALUES (?, ?, ?, ?)", row).rowcount:
                 return _recorded(db, task.job, [task.range.after])[task.range.after]
             if self._reserve is not None:  # a job writes more the more counters there are, and it can wait
-                self._reserve.check(db, 0)
+                self._reserve.check(db, 0, large=bool(done.chunk))
+            if self._room is not None and done.chunk:
+                self._room.take(db, len(done.chunk))
             *numbers, examples = standing.progress.plus(done.progress)
             db.execute(_GROW, (done.opens, *numbers, orjson.dumps(examples).decode(), task.job))
             return done
@@ -83,20 +93,28 @@ class SqliteJobs:
         with self._database.reading() as db:
             return db.execute(_CHUNKS.format(">" if after else ">="), (job, after, limit)).fetchall()
 
+    async def discard(self, job: str, when: WallMillis, why: str, limit: int) -> int:
+        def work(db: sqlite3.Connection) -> int:
+            db.execute(
+                "UPDATE jobs SET state = ?, finished = ?, why = ? WHERE id = ? AND state != ?",
+                (FAILED, when, why, job, FAILED),
+            )
+            return delete_results(db, _RESULTS, (job,), limit)
+
+        return await self._database.write(work)
+
     async def sweep(self, now: StoreMillis, limit: int) -> int:
+        """Also deletes the results of exports that failed, since nobody can read them."""
+
         def work(db: sqlite3.Connection) -> int:
             gone = 0
             for (job,) in db.execute("SELECT id FROM jobs WHERE expires < ? LIMIT ?", (now, limit)).fetchall():
                 db.execute("UPDATE jobs SET state = ?, why = ? WHERE id = ?", (FAILED, FORGOTTEN, job))
-                some = "SELECT job, begin FROM done_tasks WHERE job = ? LIMIT ?"
-                gone += db.execute(
-                    f"DELETE FROM done_tasks WHERE (job, begin) IN ({some})",  # noqa: S608 (constant)
-                    (job, limit - gone),
-                ).rowcount
-                if gone >= limit:
+                gone += delete_results(db, _RESULTS, (job,), limit - gone)
+                if gone >= limit or db.execute(f"{_RESULTS} LIMIT 1", (job,)).fetchone():
                     return gone
                 gone += db.execute("DELETE FROM jobs WHERE id = ?", (job,)).rowcount
-            return gone
+            return gone + delete_results(db, _RESULTS_OF_FAILED, (EXPORT, FAILED), limit - gone)
 
         return await self._database.write(work)
 

@@ -37,10 +37,11 @@ class Reserve:
         self._applied = applied
         self._look = look
 
-    def check(self, db: sqlite3.Connection, pending: int) -> None:
+    def check(self, db: sqlite3.Connection, pending: int, *, large: bool = False) -> None:
         """Raise `StorageFullError` unless there is room for the reserve and for `pending` bytes to be applied.
 
-        Call it in the writer's thread, with its connection.
+        Call it in the writer's thread, with its connection. `large`: what is to be written is large and can wait, so it
+        leaves twice the reserve to increments.
         """
         try:
             disk = self._look(self._file.parent)
@@ -48,7 +49,13 @@ class Reserve:
             return  # a write will report what is wrong
         free = disk.f_bavail * disk.f_frsize
         kept = min(self._least, disk.f_blocks * disk.f_frsize // SMALL_DISK)
-        if free < self._needed(db, pending, kept):
+        needed = self._needed(db, pending, kept)
+        if large and free < 2 * needed:
+            raise StorageFullError(
+                f"the disk of {self._file.name} is nearly full, {free >> 20} MiB are free, and exports leave the"
+                " rest to increments: free some space, or delete exports that you have read (DELETE /v1/jobs/{id})"
+            )
+        if free < needed:
             raise StorageFullError(
                 f"the disk of {self._file.name} is nearly full, {free >> 20} MiB are free: free some space; the rest is"
                 " kept for what was accepted before (COUNTERSINK_DISK_RESERVE)"

@@ -20,6 +20,7 @@ from urllib.parse import quote
 
 from shared.model.errors import LostFileError
 from shared.sqlite.file_names import real
+from shared.sqlite.private_files import make_file, make_folder
 
 IN_USE: Final[Counter[tuple[int, int]]] = Counter()
 """Device and inode of the data files that this process has open. Closing another descriptor of such a file would drop
@@ -127,8 +128,9 @@ class FileWitness:
                 os.close(turn)
         if self._elsewhere is not None:
             with contextlib.suppress(OSError):
-                self._elsewhere.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+                make_folder(self._elsewhere.parent)
                 new = self._elsewhere.with_suffix(f".{os.getpid()}")
+                make_file(new)
                 new.write_text(record + "\n")
                 new.replace(self._elsewhere)
 

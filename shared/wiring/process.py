@@ -25,6 +25,7 @@ from shared.runtime.clock import Clock, SystemClock
 from shared.sqlite.audit_data import balance_of
 from shared.sqlite.broker import SqlitePublisher, SqliteSubscription, topic_of
 from shared.sqlite.database import Database
+from shared.sqlite.export_room import ExportRoom
 from shared.sqlite.jobs import SqliteJobs
 from shared.sqlite.letters import SqliteDeadLetters
 from shared.sqlite.overlay import SqliteOverlay
@@ -126,7 +127,7 @@ def _embedded(settings: Settings, opening: Callable[[Path], Database]) -> Parts:
         where=str(database.path.absolute()),
         obstacles=_none,
         letters=partial(SqliteDeadLetters, database),
-        jobs=SqliteJobs(database, reserve),
+        jobs=SqliteJobs(database, reserve, ExportRoom(settings.max_exports, settings.max_export_bytes)),
         tasks=SqliteTasks(database, clock, settings.lease),
         balance=partial(balance_of, database),
         _files=[database],

@@ -32,14 +32,18 @@ async def test_it_is_there_when_all_of_it_is(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == [file.name]  # noqa: PTH208 (nobody else waits)
 
 
-async def test_a_file_keeps_its_mode_and_a_new_one_has_the_usual_one(tmp_path: Path) -> None:
-    secret, new = tmp_path / "secret", tmp_path / "new"
-    secret.touch(0o600)
-    (usual := tmp_path / "usual").touch()
-    for file in (secret, new):
-        await written(str(file), chunks())
-    assert stat.S_IMODE(secret.stat().st_mode) == 0o600
-    assert new.stat().st_mode == usual.stat().st_mode
+@pytest.mark.parametrize("umask", [0, 0o022, 0o777])
+async def test_a_file_keeps_its_mode_and_a_new_one_is_its_owners(tmp_path: Path, umask: int) -> None:
+    shared, new = tmp_path / "shared", tmp_path / "new"
+    shared.touch()
+    shared.chmod(0o640)
+    before = os.umask(umask)
+    try:
+        for file in (shared, new):
+            await written(str(file), chunks())
+    finally:
+        os.umask(before)
+    assert [stat.S_IMODE(file.stat().st_mode) for file in (shared, new)] == [0o640, 0o600]
 
 
 async def test_symbolic_links_are_followed(tmp_path: Path) -> None:

@@ -113,7 +113,7 @@ class Keeper(workers._Keeper):
     """Its workers are shell scripts."""
 
     def __init__(self, script: str, patience: float = 20.0) -> None:
-        super().__init__(0, 0, 0, patience, check=lambda: None)
+        super().__init__(0, (), patience, check=lambda: None)
         self._script = script
         self.pids: list[int] = []
 

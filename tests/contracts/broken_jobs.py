@@ -158,6 +158,30 @@ class SweepsTasksAlone(MemoryJobs):
         return count - gone
 
 
+class DiscardsSilently(MemoryJobs):
+    """What is left of an export is told as all of it."""
+
+    async def discard(self, job: str, when: WallMillis, why: str, limit: int) -> int:
+        before = self._jobs.get(job)
+        count = await super().discard(job, when, why, limit)
+        if before is not None:
+            self._jobs[job] = before
+        return count
+
+
+class DiscardsEverything(MemoryJobs):
+    async def discard(self, job: str, when: WallMillis, why: str, limit: int) -> int:
+        count = await super().discard(job, when, why, limit)
+        self._done.clear()
+        return count
+
+
+class DiscardsNothing(MemoryJobs):
+    async def discard(self, job: str, when: WallMillis, why: str, limit: int) -> int:
+        await super().discard(job, when, why, 0)
+        return 0
+
+
 class HandsOutTwice(MemoryTasks):
     def _free(self) -> list[int]:
         return [*self._held]

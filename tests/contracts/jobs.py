@@ -196,3 +196,23 @@ class JobsContract:
         assert len(await jobs.chunks("l", "", 10)) == 2
         there, new = await jobs.create(JOB)
         assert (there, new) == (JobState(JOB, open=1), True)
+
+    async def test_results_that_are_discarded_are_gone_and_the_job_has_failed(self, jobs: Jobs) -> None:
+        for id_, state in (("j", DONE), ("k", RUNNING), ("l", DONE)):
+            await jobs.create(JOB._replace(id=id_))
+            first = done(Task(id_), "p3", "p5", chunk=b"1")
+            await jobs.record(first)
+            await jobs.record(done(first.children[0], chunk=b"3"))
+            if state == DONE:
+                await jobs.end(id_, DONE, 1_500)
+        for id_ in "jk":
+            assert await jobs.discard(id_, 1_700, "deleted", 1) == 1
+            there = await standing(jobs, id_)  # not all of its result is there, so it must not look as if it were
+            assert (there.state, there.finished, there.why) == (FAILED, 1_700, "deleted")
+            assert await jobs.discard(id_, 1_800, "again", 5) == 1
+            assert await jobs.discard(id_, 1_800, "again", 5) == 0
+            assert await jobs.chunks(id_, "", 10) == []
+            assert (await standing(jobs, id_)).finished == 1_700
+        assert (await standing(jobs, "l")).state == DONE
+        assert [chunk for _, chunk in await jobs.chunks("l", "", 10)] == [b"1", b"3"]
+        assert await jobs.discard("m", 1_700, "deleted", 5) == 0

@@ -7,11 +7,13 @@ from pathlib import Path
 import pytest
 
 from shared.memory.jobs import MemoryJobs, MemoryTasks
-from shared.model.errors import StorageFullError
-from shared.model.jobs import Task
+from shared.model.errors import RefusedError, ShareError, StorageFullError
+from shared.model.jobs import EXPORT, FAILED, Task
+from shared.model.times import StoreMillis
 from shared.ports.jobs import Jobs
 from shared.runtime.clock import ManualClock
 from shared.sqlite.database import Database
+from shared.sqlite.export_room import ExportRoom
 from shared.sqlite.jobs import SqliteJobs
 from shared.sqlite.reserve import Reserve
 from shared.sqlite.tasks import SqliteTasks
@@ -106,6 +108,54 @@ async def test_what_is_kept_of_tasks_leaves_the_reserve_of_the_disk(database: Da
     free += 2**30
     assert await jobs.record(done(first.children[0]))
     assert (await standing(jobs)).open == 0
+
+
+async def test_exports_leave_twice_the_reserve_of_the_disk(database: Database) -> None:
+    """So that they never are the reason why increments are refused."""
+    free = 100 * 2**20
+
+    def look(_: Path) -> os.statvfs_result:
+        return os.statvfs_result((1, 1, 2**40, free, free, 0, 0, 0, 0, 255))
+
+    reserve = Reserve(database.path, 64 * 2**20, look=look)
+    jobs = SqliteJobs(database, reserve)
+    export = JOB._replace(kind=EXPORT, number=0)
+    with pytest.raises(StorageFullError, match="exports leave the rest to increments: free some space, or delete"):
+        await jobs.create(export)
+    reserve.check(0)
+    free = 2**30
+    await jobs.create(export)
+    free = 100 * 2**20
+    with pytest.raises(StorageFullError):
+        await jobs.record(done(Task("j"), chunk=b"1"))
+    await jobs.create(JOB._replace(id="k"))
+    await jobs.record(done(Task("k")))
+
+
+async def test_a_task_that_ends_after_its_export_was_deleted_keeps_nothing(database: Database) -> None:
+    jobs = SqliteJobs(database)
+    await jobs.create(JOB._replace(kind=EXPORT, number=0))
+    await jobs.discard("j", 1_700, "deleted", 10)
+    assert await jobs.record(done(Task("j"), chunk=b"1")) is None
+    assert await jobs.chunks("j", "", 10) == []
+
+
+async def test_an_export_that_is_refused_room_frees_it(database: Database) -> None:
+    """It fails, and the sweep deletes what it had written."""
+    jobs = SqliteJobs(database, None, ExportRoom(10, 2_000))
+    await jobs.create(JOB._replace(kind=EXPORT, number=0))
+    first = done(Task("j"), "p3", chunk=bytes(1_500))
+    await jobs.record(first)
+    with pytest.raises(RefusedError, match="COUNTERSINK_MAX_EXPORT_BYTES"):
+        await jobs.record(done(first.children[0], chunk=bytes(600)))
+    await jobs.end("j", FAILED, 1_600)
+    await jobs.create(JOB._replace(id="k", kind=EXPORT, number=0))
+    with pytest.raises(RefusedError):
+        await jobs.record(done(Task("k"), chunk=bytes(600)))
+    assert await jobs.sweep(StoreMillis(0), 10) == 1
+    assert await jobs.record(done(Task("k"), chunk=bytes(2_000)))
+    with pytest.raises(ShareError, match="COUNTERSINK_MAX_EXPORT_BYTES allows 2000 bytes of exports, and 2000 are"):
+        await jobs.create(JOB._replace(id="l", kind=EXPORT, number=0))
 
 
 def jobs_of(kind: type[MemoryJobs]) -> Callable[[], Awaitable[object]]:

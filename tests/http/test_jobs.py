@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,15 +13,19 @@ import pytest
 from countersink.process.run import _flush
 from shared.config.settings import Settings
 from shared.model.jobs import RUNNING
+from shared.model.times import StoreMillis
 from shared.model.words import View
 from shared.runtime.supervise import Stop
+from shared.sqlite.database import connect_to
+from shared.sqlite.jobs import SqliteJobs
 from shared.sqlite.overlay import SqliteOverlay
 from tests.http.answer import Answer
 from tests.http.service import Service, running
 
 
 async def start(service: Service, **body: Any) -> Answer:
-    return await service.post("/v1/jobs", orjson.dumps({"kind": "add", "prefix": "p:", "delta": 10} | body))
+    asked = {"kind": "add", "prefix": "p:", "delta": 10} | body
+    return await service.post("/v1/jobs", orjson.dumps({name: it for name, it in asked.items() if it is not None}))
 
 
 async def counted(service: Service, *names: str) -> None:
@@ -332,6 +337,82 @@ async def test_a_job_that_is_stopped_goes_no_further(service: Service) -> None:
     assert sorted((await service.totals()).values()) == [1] * 2_000 + [11] * 1_000
     assert (await service.ask("DELETE", "/v1/jobs/j")).json == stopped.json
     assert (await start(service, id="j")).json == stopped.json
+
+
+async def exported(service: Service, id_: str) -> None:
+    assert (await start(service, kind="export", delta=None, id=id_)).status == 202
+    await service.work()
+    assert (await job(service, id_))["state"] == "done"
+
+
+async def test_exports_have_a_limit_and_deleting_one_makes_room(tmp_path: Path) -> None:
+    async with running(tmp_path, max_exports=3) as service:
+        await counted(service, "p:a")
+        for number in range(3):
+            await exported(service, f"e{number}")
+        for number in range(300):
+            refused = await start(service, kind="export", delta=None, id=f"more{number}")
+            assert refused.status == 429
+        assert "COUNTERSINK_MAX_EXPORTS allows 3 exports, and 3 are kept" in refused.json["detail"]
+        assert 7 * 86_400 < int(refused.headers["Retry-After"]) <= 8 * 86_400 + 1
+        assert (await start(service, id="another-kind")).status == 202
+        assert (await start(service, kind="export", delta=None, id="e1")).status == 200
+        deleted = await service.ask("DELETE", "/v1/jobs/e1")
+        assert (deleted.json["state"], deleted.json["reason"]) == ("failed", "somebody deleted it, and its result")
+        assert (await service.get("/v1/jobs/e1/export")).status == 409
+        await exported(service, "e3")
+        assert (await service.get("/v1/jobs/e3/export")).body == b'{"name":"p:a","value":11}\n'
+
+
+async def test_exports_have_a_size_and_deleting_one_shrinks_the_file(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    names = [f"p:{'x' * 300}{number:04}" for number in range(2_000)]
+    async with running(tmp_path, max_export_bytes=1_000_000) as service:
+        await service.post("/v1/increments", orjson.dumps({"counters": dict.fromkeys(names, 1)}))
+        await service.apply()
+        await exported(service, "first")
+        before = await settled_size(service)
+        assert (await start(service, kind="export", delta=None, id="second")).status == 202
+        await service.work()
+        second = await job(service, "second")
+        assert second["state"] == "failed"
+        assert "job second has failed" in caplog.text
+        caplog.clear()
+        assert "COUNTERSINK_MAX_EXPORT_BYTES" in second["reason"]
+        assert (await service.get("/v1/jobs/second/export")).status == 409
+        assert await service.parts.jobs.sweep(StoreMillis(0), 500) == 1  # what it had written
+        await service.ask("DELETE", "/v1/jobs/first")
+        assert await settled_size(service) < before - 600_000
+        await exported(service, "third")
+        assert await settled_size(service) > before - 600_000
+        while await service.parts.jobs.sweep(StoreMillis(2**60), 500):  # all have expired
+            pass
+        assert await settled_size(service) < before - 600_000
+
+
+async def settled_size(service: Service) -> int:
+    """The size of the file without its log."""
+    (database,) = service.parts._files
+    with closing(connect_to(database.path)) as db:
+        db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    return database.path.stat().st_size
+
+
+async def test_an_export_that_is_being_deleted_is_not_read_in_part(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The answer would look complete."""
+    await counted(service, "p:a")
+    await exported(service, "e")
+    chunks = SqliteJobs.chunks
+
+    async def meanwhile(self: SqliteJobs, job: str, after: str, limit: int) -> Sequence[tuple[str, bytes]]:
+        await self.discard(job, 1, "deleted", 10)
+        return await chunks(self, job, after, limit)
+
+    monkeypatch.setattr(SqliteJobs, "chunks", meanwhile)
+    assert (await service.get("/v1/jobs/e/export")).status == 409
 
 
 async def test_a_job_that_is_done_can_not_be_stopped(service: Service) -> None:

@@ -138,6 +138,12 @@ class DatastoreJobs:
         chunks = {name_of(one.entity.key)[1].removeprefix(prefix): _blob(one.entity, _CHUNK) for one in found}
         return sorted(chunks.items())
 
+    async def discard(self, job: str, when: WallMillis, why: str, limit: int) -> int:
+        await _insist(partial(self._end, job, FAILED, when, why, unless=(FAILED,)), job)
+        tasks = await self._tasks(job, limit)
+        await self._client.delete(tasks)
+        return len(tasks)
+
     async def sweep(self, now: StoreMillis, limit: int) -> int:
         gone = 0
         for key in await self._keys(expired(self._place.kinds.job, now, limit)):

@@ -74,6 +74,9 @@ class RemoteJobs:
     async def chunks(self, job: str, after: str, limit: int) -> Sequence[tuple[str, bytes]]:
         return await self._jobs.chunks(job, after, limit)
 
+    async def discard(self, job: str, when: WallMillis, why: str, limit: int) -> int:
+        return await self._jobs.discard(job, when, why, limit)
+
     async def sweep(self, now: StoreMillis, limit: int) -> int:
         return await self._jobs.sweep(now, limit)
 

@@ -8,6 +8,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from shared.config import urls
+from shared.config.service_links import is_service_link
 from shared.config.settings import Settings, table
 from shared.model.errors import SettingsError
 
@@ -84,3 +85,50 @@ def test_settings_that_contradict_each_other_are_refused() -> None:
     assert Settings.read(beside | {"COUNTERSINK_COMPACT_AFTER": "0"}).ndb_writers == "yes"
     with pytest.raises(SettingsError, match=r"COUNTERSINK_COMPACT_AFTER.*COUNTERSINK_NDB_WRITERS"):
         Settings.read(beside | {"COUNTERSINK_COMPACT_AFTER": "30"})
+
+
+LINKS: Final = {
+    "COUNTERSINK_SERVICE_HOST": "10.0.0.1",
+    "COUNTERSINK_SERVICE_PORT": "8080",
+    "COUNTERSINK_SERVICE_PORT_HTTP": "8080",
+    "COUNTERSINK_PORT": "tcp://10.0.0.1:8080",
+    "COUNTERSINK_PORT_8080_TCP": "tcp://10.0.0.1:8080",
+    "COUNTERSINK_PORT_8080_TCP_PROTO": "tcp",
+    "COUNTERSINK_PORT_8080_TCP_PORT": "8080",
+    "COUNTERSINK_PORT_8080_TCP_ADDR": "10.0.0.1",
+    "COUNTERSINK_INGEST_SERVICE_HOST": "fd00::1",
+    "COUNTERSINK_INGEST_SERVICE_PORT_HTTP_ADMIN": "9090",
+    "COUNTERSINK_INGEST_V2_PORT": "udp://[fd00::1]:53",
+    "COUNTERSINK_INGEST_PORT_53_UDP_ADDR": "fd00::1",
+}
+
+
+def test_service_links_of_kubernetes_are_no_settings() -> None:
+    assert Settings.read(LINKS | {"COUNTERSINK_LINGER_MS": "7"}) == Settings(linger_ms=7)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("COUNTERSINK_PORT", "8080"),
+        ("COUNTERSINK_INGEST_PORT", "8080"),
+        ("COUNTERSINK_PORT", ""),
+        ("COUNTERSINK_PORT_8080", "tcp://10.0.0.1:8080"),
+        ("COUNTERSINK_PORT_HTTP_TCP", "tcp://10.0.0.1:8080"),
+        ("COUNTERSINK_SERVICE", "10.0.0.1"),
+        ("COUNTERSINK_SERVICE_HOSTS", "10.0.0.1"),
+        ("COUNTERSINK_SERVICE_HOST_", "10.0.0.1"),
+        ("COUNTERSINKS_SERVICE_HOST", "10.0.0.1"),
+        ("COUNTERSINK_PORT_8080_TCP_NAME", "x"),
+        ("COUNTERSINK_ingest_SERVICE_HOST", "x"),
+    ],
+)
+def test_what_only_looks_like_a_service_link_is_refused(name: str, value: str) -> None:
+    if name.startswith("COUNTERSINK_"):
+        with pytest.raises(SettingsError, match=f"{name} is not a setting"):
+            Settings.read({name: value})
+    assert not is_service_link(name, value)
+
+
+def test_no_setting_is_taken_for_a_service_link() -> None:
+    assert not [name for name in NAMES for value in ("", "1", "tcp://x") if is_service_link(name, value)]

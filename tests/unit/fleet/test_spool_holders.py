@@ -2,6 +2,7 @@
 
 import os
 import signal
+import stat
 import subprocess
 import sys
 from pathlib import Path
@@ -79,3 +80,15 @@ def test_a_lock_that_may_not_be_read_is_held(tmp_path: Path, monkeypatch: pytest
         patched.setattr(os, "open", refuse)
         assert SpoolHolders(tmp_path, "spool").alive() == {"one"}
     assert SpoolHolders(tmp_path, "spool").alive() == set()
+
+
+def test_nobody_else_can_open_a_lock_and_so_keep_a_process_alive(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        holders = SpoolHolders(tmp_path, "spool")
+        holders.hold("a")
+    finally:
+        os.umask(before)
+    (lock,) = tmp_path.iterdir()
+    assert stat.S_IMODE(lock.stat().st_mode) == 0o600
+    holders.close()

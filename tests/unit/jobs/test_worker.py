@@ -439,6 +439,7 @@ async def test_old_jobs_are_forgotten_by_the_stores_time() -> None:
     assert await sweep.sweep_once() == 0
     parts.clock.turn(2)
     assert await sweep.sweep_once() == 1
+    await sweep.sweep_all()
     assert await parts.jobs.get("j") is None
 
 

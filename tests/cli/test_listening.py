@@ -1,0 +1,219 @@
+"""Where processes listen: who can connect without keys, Unix sockets, and a port of their own for administrators."""
+
+import asyncio
+import contextlib
+import signal
+import socket
+import stat
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from tests.cli.running import run
+from tests.cli.test_serving import in_the_file
+from tests.processes.harness import Processes, processes
+
+EVERYWHERE = "0.0.0.0"
+
+
+@pytest.fixture
+async def started(tmp_path: Path) -> AsyncIterator[Processes]:
+    async with processes(tmp_path / "data", tmp_path / "log") as it:
+        yield it
+
+
+def free_port() -> str:
+    with socket.create_server(("127.0.0.1", 0)) as sock:
+        return str(sock.getsockname()[1])
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("up", "--port", "0", "--host", EVERYWHERE),
+        ("up", "--port", "0", "--host", ""),
+        ("up", "--port", "0", "--host", "::"),
+        ("ingest", "--port", "0", "--host", EVERYWHERE, "--workers", "2"),
+        ("up", "--port", "0", "--admin-port", "0", "--admin-host", EVERYWHERE),
+        ("flusher", "--port", "0", "--host", EVERYWHERE),
+        ("flusher", "--admin-port", "0", "--admin-host", EVERYWHERE),
+    ],
+    ids=" ".join,
+)
+def test_without_keys_nothing_listens_to_other_machines(tmp_path: Path, arguments: tuple[str, ...]) -> None:
+    code, out, (line,) = run(*arguments, cwd=tmp_path)
+    assert (code, out) == (1, "")
+    assert "host " in line
+    assert "no keys: set COUNTERSINK_KEYS_FILE, use 127.0.0.1, or accept that with --insecure" in line
+    assert not (tmp_path / ".countersink").exists()
+
+
+@pytest.mark.parametrize("host", ["localhost", "127.0.0.2", "::ffff:127.0.0.1"])
+async def test_other_names_of_this_machine_need_no_keys(started: Processes, host: str) -> None:
+    up = await started.start("up", "--port", "0", "--host", host)
+    assert "127.0.0." in up.line
+
+
+async def test_insecure_says_so_at_the_start(started: Processes, tmp_path: Path) -> None:
+    up = await started.start("up", "--port", "0", "--host", EVERYWHERE, "--insecure")
+    assert up.line.startswith(f"countersink is up on http://{EVERYWHERE}:")
+    (line,) = (tmp_path / "log").read_text().splitlines()
+    assert f"--insecure: anyone who can connect to http://{EVERYWHERE}:" in line
+
+
+def at(path: Path) -> aiohttp.ClientSession:
+    return aiohttp.ClientSession(connector=aiohttp.UnixConnector(str(path)))
+
+
+def kind_and_mode(path: Path) -> tuple[bool, int]:
+    """Whether it is a socket, and its mode."""
+    mode = path.lstat().st_mode
+    return stat.S_ISSOCK(mode), stat.S_IMODE(mode)
+
+
+@pytest.mark.parametrize("command", [("up",), ("ingest",), ("ingest", "--workers", "2")], ids=" ".join)
+async def test_a_unix_socket_counts_and_is_removed_at_the_end(
+    started: Processes, tmp_path: Path, command: tuple[str, ...]
+) -> None:
+    path = tmp_path / "s"
+    running = await started.start(*command, "--host", f"unix:{path}")
+    assert f"is up on unix:{path}" in running.line
+    assert kind_and_mode(path) == (True, 0o660)
+    async with at(path) as session:
+        for number in range(30):
+            body = (b"{}", chunked())[number % 2]
+            async with session.post("http://localhost/v1/counters/a", data=body) as response:
+                assert response.status == 202
+        async with session.get("http://localhost/v1/counters/a?max_age=0") as response:
+            assert (await response.json())["value"] == 30
+    assert await running.end(signal.SIGTERM) == 0
+    assert not path.exists()
+
+
+async def chunked() -> AsyncIterator[bytes]:
+    yield b"{}"
+
+
+async def test_the_socket_of_a_process_that_was_killed_is_replaced(started: Processes, tmp_path: Path) -> None:
+    path = tmp_path / "s"
+    first = await started.start("up", "--host", f"unix:{path}")
+    await first.end(signal.SIGKILL)
+    assert path.exists()
+    await started.start("up", "--host", f"unix:{path}")
+    async with at(path) as session, session.get("http://localhost/healthz") as response:
+        assert response.status == 200
+
+
+async def test_the_socket_of_another_process_is_left_alone(started: Processes, tmp_path: Path) -> None:
+    path = tmp_path / "s"
+    await started.start("up", "--host", f"unix:{path}")
+    done = await asyncio.to_thread(run, "up", "--host", f"unix:{path}", cwd=tmp_path)
+    assert done.lines == [f"countersink: another process listens on unix:{path}: stop it, or choose another path"]
+    async with at(path) as session, session.get("http://localhost/healthz") as response:
+        assert response.status == 200
+
+
+async def test_a_socket_that_another_process_made_meanwhile_is_not_removed(started: Processes, tmp_path: Path) -> None:
+    path = tmp_path / "s"
+    first = await started.start("up", "--host", f"unix:{path}")
+    path.unlink()
+    with contextlib.closing(socket.socket(socket.AF_UNIX)) as other:
+        other.bind(str(path))
+        assert await first.end(signal.SIGTERM) == 0
+        assert path.exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "said"), [("there", "is no socket"), ("no/folder", "No such file"), ("x" * 200, "too long")]
+)
+def test_a_path_that_can_not_be_listened_on_is_one_line(tmp_path: Path, name: str, said: str) -> None:
+    (tmp_path / "there").write_text("mine")
+    code, out, (line,) = run("up", "--host", f"unix:{tmp_path / name}", cwd=tmp_path)
+    assert (code, out) == (1, "")
+    assert said in line
+    assert (tmp_path / "there").read_text() == "mine"
+
+
+ADMIN = [
+    ("PUT", "/v1/counters/a"),
+    ("DELETE", "/v1/counters/a"),
+    ("POST", "/v1/counters/a/reset"),
+    ("PUT", "/v1/counters/a/shards"),
+    ("POST", "/v1/jobs"),
+    ("GET", "/v1/jobs/j"),
+    ("DELETE", "/v1/jobs/j"),
+    ("GET", "/v1/jobs/j/export"),
+    ("GET", "/metrics"),
+    ("HEAD", "/metrics"),
+]
+PUBLIC = [
+    ("POST", "/v1/counters/a"),
+    ("POST", "/v1/increments"),
+    ("GET", "/v1/counters/a"),
+    ("GET", "/v1/counters"),
+    ("GET", "/v1/receipts/r"),
+    ("GET", "/healthz"),
+    ("GET", "/readyz"),
+    ("GET", "/version"),
+    ("GET", "/openapi.json"),
+]
+
+
+async def asked(session: aiohttp.ClientSession, base: str, method: str, path: str) -> tuple[int, bytes]:
+    async with session.request(method, base + path) as response:
+        return response.status, await response.read()
+
+
+def nowhere(status: int, body: bytes) -> bool:
+    return status == 404 and (not body or b"there is no such path" in body)
+
+
+@pytest.mark.parametrize("command", [("up",), ("ingest", "--workers", "2")], ids=" ".join)
+async def test_a_port_for_administrators_takes_their_requests_from_the_other(
+    started: Processes, tmp_path: Path, command: tuple[str, ...]
+) -> None:
+    admin = f"http://127.0.0.1:{free_port()}"
+    running = await started.start(*command, "--port", "0", "--admin-port", admin.rpartition(":")[2])
+    assert f"is up on {running.url}, admin on {admin}" in running.line
+    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(force_close=True)) as session:
+        for method, path in ADMIN:
+            assert nowhere(*await asked(session, running.url, method, path)), (method, path)
+            assert not nowhere(*await asked(session, admin, method, path)), (method, path)
+        for method, path in PUBLIC:
+            for base in (running.url, admin):
+                assert not nowhere(*await asked(session, base, method, path)), (base, method, path)
+        async with session.put(f"{admin}/v1/counters/b", json={"value": 7}) as response:
+            assert response.status == 200
+        async with session.get(f"{running.url}/v1/counters/b?max_age=0") as response:
+            assert (await response.json())["value"] == 7
+    assert await running.end(signal.SIGTERM) == 0
+    assert in_the_file(tmp_path / "data")[0] >= 7
+
+
+async def test_administrators_may_have_a_unix_socket(started: Processes, tmp_path: Path) -> None:
+    path = tmp_path / "admin"
+    running = await started.start("up", "--port", "0", "--admin-host", f"unix:{path}")
+    async with at(path) as session:
+        assert (await asked(session, "http://localhost", "GET", "/metrics"))[0] == 200
+    assert await running.end(signal.SIGTERM) == 0
+    assert not path.exists()
+
+
+async def test_a_flusher_shows_its_metrics_to_administrators_alone(started: Processes) -> None:
+    admin = f"http://127.0.0.1:{free_port()}"
+    flusher = await started.start("flusher", "--port", "0", "--admin-port", admin.rpartition(":")[2])
+    assert f"with its metrics on {admin}/metrics" in flusher.line
+    alone = await started.start("flusher", "--admin-port", "0")
+    async with aiohttp.ClientSession() as session:
+        assert (await asked(session, admin, "GET", "/metrics"))[0] == 200
+        assert (await asked(session, alone.url, "GET", "/metrics"))[0] == 200
+        assert (await asked(session, alone.url, "GET", "/healthz"))[0] == 200
+
+
+def test_a_host_without_its_port_is_wrong_usage(tmp_path: Path) -> None:
+    for command in ("up", "ingest", "flusher"):
+        done = run(command, "--admin-host", "127.0.0.1", cwd=tmp_path)
+        assert done.code == 2
+        assert "--admin-host needs --admin-port" in done.lines[-1]
