@@ -3,10 +3,13 @@
 import asyncio
 import logging
 import socket
+from pathlib import Path
 
 from aiohttp import web
 
 from ingest.access.door import Door
+from ingest.access.keyring import LOOK, KeyRing
+from ingest.access.origins import is_loopback
 from ingest.http.bodies import Bodies
 from ingest.publishing.linger import Pace
 from ingest.publishing.publishing import Publishing
@@ -74,7 +77,13 @@ class Ingest:
         lives = receipts_live(settings)
         compactor = compactor_of(store, clock, settings)
         starter = JobStarter(jobs, tasks, overlay, compactor, clock, store=store, receipts_live=lives)
-        self.door = Door()
+        self.door = Door(
+            KeyRing(Path(settings.keys_file), clock) if settings.keys_file else None,
+            trusted=settings.trusted_proxies,
+            origins=settings.origins,
+            hosts=settings.hosts,
+            clock=clock,
+        )
         self._fast_path = FastPath(self.publishing, settings.max_body_bytes) if short else None
         self.routes = Routes(
             IncrementRoutes(self.publishing, tracking, self.reader, bodies),
@@ -93,6 +102,7 @@ class Ingest:
     async def start(self, sock: socket.socket) -> None:
         """Load what is pending, then answer requests on a bound socket."""
         await self._overlay.view(())
+        self.door.checks_host = sock.family in {socket.AF_INET, socket.AF_INET6} and is_loopback(sock.getsockname()[0])
         self._runner = await serve(self.door, self.routes, self._fast_path, sock, self._settings)
 
     async def tend(self) -> None:
@@ -102,6 +112,7 @@ class Ingest:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self.publishing.until_broken(), name="notice damage")
             tasks.create_task(self.publishing.awake.watch(), name="notice a standstill")
+            tasks.create_task(forever(self.door.look, LOOK), name="read the keys")
             tasks.create_task(forever(self._settling.settle_once, INTERVAL), name="settle")
             if self._spool is not None:
                 tasks.create_task(self._spool.forward(), name="forward")

@@ -5,6 +5,8 @@ from dataclasses import dataclass, field, fields
 from functools import partial
 from typing import Any
 
+from shared.config import lists
+from shared.config.lists import Network
 from shared.model.errors import SettingsError
 from shared.model.fleet import LONGEST_LOOK
 from shared.model.promises import Promise, promised
@@ -176,6 +178,29 @@ class Settings:
     )
     job_tasks: int = _setting(
         4, _whole(1, 1_000), "pages of counters that one flusher processes at the same time for jobs"
+    )
+    keys_file: str = _setting(
+        "", _text, "file with the keys that requests need, and what each may do; countersink keys makes it", "none"
+    )
+    trusted_proxies: tuple[Network, ...] = _setting(
+        (),
+        lists.networks,
+        "networks of proxies, with commas between them: the client is the last address in their X-Forwarded-For that "
+        "is in none of these networks",
+        "none",
+    )
+    origins: tuple[str, ...] = _setting(
+        (),
+        lists.origins,
+        "origins of web pages that may count from a browser, with commas between them: https://www.example.com",
+        "none",
+    )
+    hosts: tuple[str, ...] = _setting(
+        (),
+        lists.hosts,
+        "without keys, names in the header Host that are accepted on loopback beside those of loopback, with commas "
+        "between them",
+        "none",
     )
     ndb_writers: str = _setting(
         "no",
