@@ -3,12 +3,11 @@
 import asyncio
 import logging
 import socket
-from pathlib import Path
 
 from aiohttp import web
 
 from ingest.access.door import Door
-from ingest.access.keyring import LOOK, KeyRing
+from ingest.access.keyring import LOOK, ring_of
 from ingest.access.origins import is_loopback
 from ingest.http.bodies import Bodies
 from ingest.publishing.linger import Pace
@@ -78,7 +77,7 @@ class Ingest:
         compactor = compactor_of(store, clock, settings)
         starter = JobStarter(jobs, tasks, overlay, compactor, clock, store=store, receipts_live=lives)
         self.door = Door(
-            KeyRing(Path(settings.keys_file), clock) if settings.keys_file else None,
+            ring_of(settings, clock),
             trusted=settings.trusted_proxies,
             origins=settings.origins,
             hosts=settings.hosts,

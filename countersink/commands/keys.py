@@ -85,7 +85,7 @@ def _new(options: argparse.Namespace) -> None:
         options.refuse("the following arguments are required: --scope")
     key, text = make(
         id=options.id,
-        scopes=options.scope or [WRITE],
+        scopes=[WRITE] if options.scope is None else options.scope,
         prefixes=options.prefix,
         rate=options.rate,
         owner=options.owner,

@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from countersink.process.run import Say, ready, stopping
 from countersink.process.sockets import url_of
+from ingest.access.keyring import ring_of
 from shared.config.settings import Settings
 from shared.model.errors import CountersinkError
 from shared.runtime.backoff import Backoff
@@ -41,6 +42,7 @@ async def supervise(settings: Settings, sock: socket.socket, count: int, say: Sa
     os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "false")
     parts = connect(settings, makes=True)  # so that a bad setting is reported once, not by each worker
     try:
+        ring_of(settings, parts.clock)
         await ready(parts, flushes=False)
     finally:
         await parts.close()

@@ -83,8 +83,9 @@ class Door:
             _refuse("send a key: Authorization: Bearer csk_…")
         if key.expires is not None and key.ends <= self._clock.now():
             _refuse(f"the key {key.id} has expired")
-        self._check_key(key, method, path, said)
-        if caller.bucket is not None and rules.counts(path):
+        needs = rules.needs(method, path)
+        _check_key(key, needs, path, said)
+        if caller.bucket is not None and needs is rules.TO_COUNT:
             caller.bucket.check()
         return caller
 
@@ -116,15 +117,6 @@ class Door:
             " origins of pages that may count",
             field="Origin" if said.origin else None,
         )
-
-    def _check_key(self, key: Key, method: str, path: str, said: Credentials) -> None:
-        needs = rules.needs(method, path)
-        if key.publishable and (needs is not rules.TO_COUNT or said.origin not in key.origins):
-            raise Problem(403, f"the key {key.id} may only count, and only from pages of its origins")
-        if needs.isdisjoint(key.may):
-            raise Problem(403, f"the key {key.id} may not do this: it needs the scope {' or '.join(sorted(needs))}")
-        if key.prefixes and path.startswith(rules.COUNTERS):
-            check_name(key, unquote(path[len(rules.COUNTERS) :].partition("/")[0]))
 
     def _remember(self, peer: str, said: Credentials) -> Caller:
         """The caller with these headers, who is found faster the next time."""
@@ -175,6 +167,16 @@ class Door:
 
     def _client(self, peer: str, said: Credentials) -> str:
         return client_of(peer, said.forwarded, self._trusted)
+
+
+def _check_key(key: Key, needs: frozenset[str], path: str, said: Credentials) -> None:
+    """Raise a 403 if the key may not do this."""
+    if key.publishable and (needs is not rules.TO_COUNT or said.origin not in key.origins):
+        raise Problem(403, f"the key {key.id} may only count, and only from pages of its origins")
+    if needs.isdisjoint(key.may):
+        raise Problem(403, f"the key {key.id} may not do this: it needs the scope {' or '.join(sorted(needs))}")
+    if key.prefixes and path.startswith(rules.COUNTERS):
+        check_name(key, unquote(path[len(rules.COUNTERS) :].partition("/")[0]))
 
 
 def _key_in(query: str) -> str | None:

@@ -7,6 +7,7 @@ from typing import Final
 
 from ingest.access.keys import Key, find, parse
 from ingest.access.rates import Bucket
+from shared.config.settings import Settings
 from shared.model.errors import SettingsError
 from shared.runtime.clock import Clock
 
@@ -72,6 +73,11 @@ class KeyRing:
                 if bucket is None or bucket.rate != key.rate:
                     bucket = Bucket(key.id, key.rate, self._clock)
                 self._buckets[key.id] = bucket
+
+
+def ring_of(settings: Settings, clock: Clock) -> KeyRing | None:
+    """The keys that a service with these settings asks for; None if it asks for none."""
+    return KeyRing(Path(settings.keys_file), clock) if settings.keys_file else None
 
 
 def _content(file: Path) -> bytes:

@@ -140,7 +140,11 @@ def _flaw_of_hash(value: Any) -> str | None:
 
 
 def _flaw_of_rate(value: Any) -> str | None:
-    return None if type(value) in {int, float} and value > 0 else "must be a number of increments a second, above 0"
+    return (
+        None
+        if type(value) in {int, float} and 0 < value < math.inf
+        else "must be a number of increments a second, above 0"
+    )
 
 
 def _flaw_of_expires(value: Any) -> str | None:

@@ -13,6 +13,7 @@ SCOPES: Final = (WRITE, READ, ADMIN)
 COUNTERS: Final = "/v1/counters/"
 RECEIPTS: Final = "/v1/receipts/"
 JOBS: Final = "/v1/jobs/"
+_COUNTER: Final = "/v1/counters/{name}"
 
 OPEN: Final = frozenset({"/healthz", "/readyz", "/version"})
 """These paths need no key."""
@@ -56,8 +57,8 @@ def counts(path: str) -> bool:
 
 def _template(path: str) -> str:
     if path.startswith(COUNTERS):
-        _, slash, part = path[len(COUNTERS) :].partition("/")
-        return f"{COUNTERS}{{name}}{slash}{part}"
+        end = path.find("/", len(COUNTERS))
+        return _COUNTER if end < 0 else _COUNTER + path[end:]
     if path.startswith(RECEIPTS):
         return f"{RECEIPTS}{{id}}"
     if path.startswith(JOBS):
