@@ -66,6 +66,7 @@ def _settings() -> str:
     rows = [
         *table(),
         ("COUNTERSINK_URL", counters.URL, "URL of the service for incr, get, list, set, reset, delete and shards"),
+        ("COUNTERSINK_KEY", "none", "key that these commands, and map --url, send to the service"),
     ]
     width = max(len(name) for name, _, _ in rows)
     lines = [f"  {name:{width}}  {help_} [{default}]" for name, default, help_ in rows]

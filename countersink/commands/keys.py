@@ -8,15 +8,16 @@ from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import mkstemp
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from countersink.commands.output import tell
-from ingest.access.keys import Key, make, parse, written
-from ingest.access.rules import SCOPES, WRITE
 from shared.config.settings import Settings
 from shared.model.errors import CountersinkError, SettingsError
 
-_EDIT = Callable[[list[Key]], Sequence[Key]]
+if TYPE_CHECKING:
+    from ingest.access.keys import Key
+
+_Edit = Callable[[list["Key"]], Sequence["Key"]]
 
 
 def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
@@ -40,7 +41,7 @@ def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
         "--scope",
         type=_words,
         metavar="SCOPES",
-        help=f"what it may do, some of {','.join(SCOPES)} with commas between them; admin is set, reset, delete,"
+        help="what it may do, some of write,read,admin with commas between them; admin is set, reset, delete,"
         " shards, jobs and dead letters [write, for a publishable key]",
     )
     new.add_argument(
@@ -83,9 +84,11 @@ def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
 def _new(options: argparse.Namespace) -> None:
     if options.scope is None and not options.publishable:
         options.refuse("the following arguments are required: --scope")
+    from ingest.access.keys import make  # noqa: PLC0415 (who asks for help should not wait for it)
+
     key, text = make(
         id=options.id,
-        scopes=[WRITE] if options.scope is None else options.scope,
+        scopes=["write"] if options.scope is None else options.scope,
         prefixes=options.prefix,
         rate=options.rate,
         owner=options.owner,
@@ -95,7 +98,7 @@ def _new(options: argparse.Namespace) -> None:
         origins=options.origin,
     )
 
-    def add(keys: list[Key]) -> Sequence[Key]:
+    def add(keys: list["Key"]) -> Sequence["Key"]:
         if any(one.id == key.id for one in keys):
             raise CountersinkError(
                 f"there is a key {key.id!r} already: choose another id, or revoke it first. To replace a key while it"
@@ -125,7 +128,7 @@ def _list(_: argparse.Namespace) -> None:
 
 
 def _revoke(options: argparse.Namespace) -> None:
-    def remove(keys: list[Key]) -> Sequence[Key]:
+    def remove(keys: list["Key"]) -> Sequence["Key"]:
         kept = [key for key in keys if key.id != options.id]
         if len(kept) == len(keys):
             raise CountersinkError(f"there is no key {options.id!r}: countersink keys list shows all")
@@ -143,7 +146,9 @@ def _file() -> Path:
     return Path(settings.keys_file)
 
 
-def _read(file: Path) -> list[Key]:
+def _read(file: Path) -> list["Key"]:
+    from ingest.access.keys import parse  # noqa: PLC0415 (as above)
+
     try:
         return parse(file.read_bytes())
     except FileNotFoundError:
@@ -152,8 +157,10 @@ def _read(file: Path) -> list[Key]:
         raise SettingsError(f"the keys file {file} is wrong: {error}") from None
 
 
-def _change(file: Path, edit: _EDIT) -> None:
+def _change(file: Path, edit: _Edit) -> None:
     """Replace the file in one step. Commands that run at the same time wait for each other."""
+    from ingest.access.keys import written  # noqa: PLC0415 (as above)
+
     file = file.resolve()
     with _alone(file.parent):
         content = written(edit(_read(file)))

@@ -245,7 +245,7 @@ class Settings:
         return settings
 
 
-_OTHERS = frozenset({"COUNTERSINK_URL", "COUNTERSINK_REQUIRE_ALL", "COUNTERSINK_SEEDS"})
+_OTHERS = frozenset({"COUNTERSINK_URL", "COUNTERSINK_KEY", "COUNTERSINK_REQUIRE_ALL", "COUNTERSINK_SEEDS"})
 """Variables of the client and of the tests."""
 
 

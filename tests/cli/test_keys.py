@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 
+from countersink.client import Client
 from ingest.access.keys import find, parse
 from tests.cli.running import Done, run
+from tests.processes.harness import processes
 
 FILE = "COUNTERSINK_KEYS_FILE"
 
@@ -120,3 +122,20 @@ def test_a_service_without_readable_keys_does_not_start(
     done = run(*command, "--port", "0", cwd=tmp_path, **{FILE: "keys.json"})
     assert (done.code, len(done.lines)) == (1, 1)
     assert "keys.json" in done.lines[0]
+
+
+async def test_the_commands_and_the_client_send_a_key(tmp_path: Path) -> None:
+    key = keys(tmp_path, "new", "a", "--scope", "write,read,admin", "--owner", "o").out.strip()
+    async with processes(tmp_path / "data", None, **{FILE: str(tmp_path / "keys.json")}) as started:
+        service = await started.start("up", "--port", "0")
+        settings = {"COUNTERSINK_URL": service.url, "COUNTERSINK_KEY": key}
+        assert run("incr", "c", cwd=tmp_path, **settings).code == 0
+        assert run("set", "c", "5", cwd=tmp_path, **settings).code == 0
+        done = run("map", "--prefix", "c", "--add", "2", "--url", service.url, cwd=tmp_path, COUNTERSINK_KEY=key)
+        assert done.code == 0, done
+        async with Client(service.url, key=key) as client:
+            assert (await client.get("c")).value == 7
+        for wrong in ({"COUNTERSINK_KEY": key[:-1] + "x"}, {"COUNTERSINK_KEY": "ä b"}, {}):
+            done = run("get", "c", cwd=tmp_path, COUNTERSINK_URL=service.url, **wrong)
+            assert (done.code, done.out, len(done.lines)) == (1, "", 1)
+            assert key[:-1] not in done.lines[0]
