@@ -8,7 +8,7 @@ import traceback
 from collections.abc import Sequence
 
 from countersink import __version__
-from countersink.commands import audit, counters, dead_letters, import_, map, output, serve, setup  # noqa: A004
+from countersink.commands import audit, counters, dead_letters, import_, keys, map, output, serve, setup  # noqa: A004
 from shared.config.settings import table
 from shared.model.errors import CountersinkError
 
@@ -57,7 +57,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"countersink {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for family in (serve, counters, setup, dead_letters, map, audit, import_):
+    for family in (serve, counters, keys, setup, dead_letters, map, audit, import_):
         family.add_commands(commands)
     return parser
 
@@ -66,6 +66,7 @@ def _settings() -> str:
     rows = [
         *table(),
         ("COUNTERSINK_URL", counters.URL, "URL of the service for incr, get, list, set, reset, delete and shards"),
+        ("COUNTERSINK_KEY", "none", "key that these commands, and map --url, send to the service"),
     ]
     width = max(len(name) for name, _, _ in rows)
     lines = [f"  {name:{width}}  {help_} [{default}]" for name, default, help_ in rows]

@@ -9,6 +9,8 @@ from typing import Final
 from aiohttp import web
 
 from ingest.access.door import Door
+from ingest.access.keyring import LOOK, ring_of
+from ingest.access.origins import is_loopback
 from ingest.http.bodies import Bodies
 from ingest.publishing.linger import Pace
 from ingest.publishing.publishing import Publishing
@@ -80,7 +82,17 @@ class Ingest:
         lives = receipts_live(settings)
         compactor = compactor_of(store, clock, settings)
         starter = JobStarter(jobs, tasks, overlay, compactor, clock, store=store, receipts_live=lives)
-        self.door = Door()
+        self._ring = ring_of(settings, clock)
+        self.door, self._admin_door = (
+            Door(
+                self._ring,
+                trusted=settings.trusted_proxies,
+                origins=settings.origins,
+                hosts=settings.hosts,
+                clock=clock,
+            )
+            for _ in range(2)
+        )
         self._fast_path = FastPath(self.publishing, settings.max_body_bytes) if short else None
         self.routes = Routes(
             IncrementRoutes(self.publishing, tracking, self.reader, bodies),
@@ -104,8 +116,10 @@ class Ingest:
         settings = self._settings
         if admin is not None:
             few = replace(settings, max_connections=min(settings.max_connections, ADMINS))
-            self._admin_runner = await serve(self.door, self.routes, None, admin, few)
+            self._admin_door.checks_host = _is_local(admin)
+            self._admin_runner = await serve(self._admin_door, self.routes, None, admin, few)
         routes = self.routes if admin is None else self.routes.public
+        self.door.checks_host = _is_local(sock)
         self._runner = await serve(self.door, routes, self._fast_path, sock, settings)
 
     async def tend(self) -> None:
@@ -115,9 +129,15 @@ class Ingest:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self.publishing.until_broken(), name="notice damage")
             tasks.create_task(self.publishing.awake.watch(), name="notice a standstill")
+            tasks.create_task(forever(self._look_at_keys, LOOK), name="read the keys")
             tasks.create_task(forever(self._settling.settle_once, INTERVAL), name="settle")
             if self._spool is not None:
                 tasks.create_task(self._spool.forward(), name="forward")
+
+    async def _look_at_keys(self) -> None:
+        if self._ring is not None and await self._ring.look():
+            for door in (self.door, self._admin_door):
+                door.forget()
 
     async def stop(self) -> None:
         """Stop listening, answer requests under way, and publish the increments that were accepted with ack=none."""
@@ -128,3 +148,8 @@ class Ingest:
                 await self.publishing.drain()
         except TimeoutError:
             _log.warning("some requests were not finished within %g seconds", self._settings.drain_timeout)
+
+
+def _is_local(sock: socket.socket) -> bool:
+    """Whether only this machine can connect, over an address that a browser can be sent to."""
+    return sock.family in {socket.AF_INET, socket.AF_INET6} and is_loopback(sock.getsockname()[0])

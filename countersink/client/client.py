@@ -28,11 +28,14 @@ class Client:
 
     `patience` is for how many seconds a request is tried again: what can't be reached by then, or still says "later",
     is an `UnavailableError`; what the service refuses is a `RejectedError` at once. Use it within `async with`, from
-    any number of tasks.
+    any number of tasks. `key` is the key that the service wants.
     """
 
-    def __init__(self, url: str, *, patience: float = 30.0, headers: Mapping[str, str] | None = None) -> None:
-        self._transport = Transport(url, patience, {"Content-Type": "application/json"} | dict(headers or {}))
+    def __init__(
+        self, url: str, *, key: str | None = None, patience: float = 30.0, headers: Mapping[str, str] | None = None
+    ) -> None:
+        named = {"Content-Type": "application/json", **requests.header_of_caller(key), **(headers or {})}
+        self._transport = Transport(url, patience, named)
 
     async def __aenter__(self) -> Self:
         await self._transport.__aenter__()

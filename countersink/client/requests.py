@@ -23,10 +23,20 @@ Item = Increment | Mapping[str, Any]
 
 _NOT_IN_A_HEADER: Final = re.compile(r"^\s|\s$|[\x00-\x1f\x7f-\x9f]")
 
+_KEY: Final = re.compile(r"[!-~]+")
+
 
 def check(what: str, field: str, flaw: str | None) -> None:
     if flaw is not None:
         raise RejectedError(f"{what} {flaw}", field=field)
+
+
+def header_of_caller(key: str | None) -> dict[str, str]:
+    """The header with the key that says who sends a request."""
+    if key is None:
+        return {}
+    check("the key", "key", None if _KEY.fullmatch(key) else "must be printable ASCII without spaces")
+    return {"Authorization": f"Bearer {key}"}
 
 
 def increment(delta: int, increment_id: str) -> dict[str, Any]:

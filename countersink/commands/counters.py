@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 URL: Final = "http://127.0.0.1:8080"
 _VARIABLE: Final = "COUNTERSINK_URL"
+KEY: Final = "COUNTERSINK_KEY"
 PATIENCE: Final = 10.0
 _PAGE: Final = 1_000
 _MOST_TOP: Final = 100_000
@@ -128,7 +129,7 @@ async def _ask(command: Command, options: argparse.Namespace) -> None:
 
     variable = os.environ.get(_VARIABLE)
     try:
-        client = Client(options.url or variable or URL, patience=options.patience)
+        client = Client(options.url or variable or URL, key=os.environ.get(KEY), patience=options.patience)
     except SettingsError as error:
         if options.url:
             options.refuse(f"argument --url: {error}")

@@ -6,6 +6,7 @@ Commands import what only they need when they run: `--help` stays fast.
 import argparse
 import asyncio
 import contextlib
+import os
 import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -13,7 +14,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from countersink.commands.arguments import seconds, sentence, whole
-from countersink.commands.counters import PATIENCE
+from countersink.commands.counters import KEY, PATIENCE
 from countersink.commands.export_file import STANDARD, check, written
 from countersink.commands.output import json_of, tell
 from countersink.commands.progress import Bar, lasting
@@ -182,7 +183,7 @@ async def _by_service(wish: JobRequest, options: argparse.Namespace) -> AsyncIte
     from countersink.client.answers import UnavailableError  # noqa: PLC0415 (as below)
 
     try:
-        client = Client(options.url, patience=options.patience)
+        client = Client(options.url, key=os.environ.get(KEY), patience=options.patience)
     except SettingsError as error:
         options.refuse(f"argument --url: {error}")
     async with client:

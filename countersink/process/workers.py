@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from countersink.process.run import Say, ready, stopping
 from countersink.process.sockets import Sockets
+from ingest.access.keyring import ring_of
 from shared.config.settings import Settings
 from shared.model.errors import CountersinkError
 from shared.runtime.backoff import Backoff
@@ -40,6 +41,7 @@ async def supervise(settings: Settings, sockets: Sockets, count: int, say: Say) 
     os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "false")
     parts = connect(settings, makes=True)  # so that a bad setting is reported once, not by each worker
     try:
+        ring_of(settings, parts.clock)
         await ready(parts, flushes=False)
     finally:
         await parts.close()

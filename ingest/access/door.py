@@ -5,43 +5,187 @@ to be told that it is not HTTP. What it returns goes with the request, so that n
 the peer again to find out who the client is.
 """
 
-from collections.abc import Mapping
-from functools import lru_cache
-from typing import Final, NamedTuple
+import re
+from collections.abc import Collection, Sequence
+from typing import Final, NoReturn
+from urllib.parse import parse_qsl, unquote
 
-from aiohttp import web
-
+from ingest.access import rules
+from ingest.access.caller import Caller, check_name
+from ingest.access.credentials import Credentials
+from ingest.access.keyring import KeyRing
+from ingest.access.keys import PUBLISHABLE_KEY, Key
+from ingest.access.origins import is_loopback
+from ingest.access.proxies import client_of
 from ingest.access.tenants import tenant_of
+from ingest.http.cors import PREFLIGHT
+from ingest.http.problems import Problem
+from shared.config.lists import Network
+from shared.runtime.clock import Clock, SystemClock
 
-
-class Caller(NamedTuple):
-    """Who sends a request, as far as the service has to know."""
-
-    tenant: str
-    """The client whose share of the room a request takes."""
-
-
-CALLER: Final = web.RequestKey("caller", Caller)
-"""Handlers find the caller in the request under this key."""
+MOST_CALLERS: Final = 4_096
+"""Callers that are remembered, each with all that its headers say."""
+UNKNOWN: Final = "UNKNOWN"
+"""The method of what is not HTTP."""
+_BEARER: Final = re.compile(r"bearer +([!-~]+)", re.IGNORECASE)
+_NAVIGATES: Final = frozenset({"GET", "HEAD"})
 
 
 class Door:
-    """The one place for access control. There is none yet: everybody is let in, and told apart by address."""
+    """The one place for access control. Without keys everybody is let in, but for pages of other sites."""
 
-    def enter(self, method: str, path: str, query: str, headers: Mapping[str, str], peer: str) -> Caller:
+    def __init__(
+        self,
+        ring: KeyRing | None = None,
+        *,
+        trusted: Sequence[Network] = (),
+        origins: Collection[str] = (),
+        hosts: Collection[str] = (),
+        clock: Clock | None = None,
+    ) -> None:
+        """`origins` are those of pages that may count; `hosts` the names in Host that are accepted beside those of this
+        machine, where Host is checked.
+        """
+        self._ring = ring
+        self._trusted = trusted
+        self._origins = frozenset(origins)
+        self._hosts = frozenset(hosts)
+        self._clock = clock or SystemClock()
+        self._callers: dict[tuple[str, Credentials], Caller] = {}
+        self.checks_host = False
+        """Whether a request needs the right Host while there are no keys. Set it where only this machine can connect:
+        a site that points its name to 127.0.0.1 makes browsers take our answers for its own.
+        """
+
+    def enter(self, method: str, path: str, query: str, said: Credentials, peer: str) -> Caller:
         """Return who the caller is, or raise the `Problem` or `CountersinkError` that the request is answered with.
 
         It is called exactly once for each request, before the path is routed, the query is parsed or the body is read.
         After an error nothing else is done with the request. `path` and `query` are as they were sent, with their
-        percent-encoding; names of `headers` are found in upper and lower case; `peer` is the address of the other end
-        of the connection, or empty. A request that is not HTTP is shown as method UNKNOWN of `/` without headers.
+        percent-encoding; `peer` is the address of the other end of the connection, or empty. A request that is not
+        HTTP is shown as method UNKNOWN of `/` without headers.
 
         It must not block: each request of the fast path pays for it.
         """
-        del method, path, query, headers  # these are for access control
-        return _caller_at(peer)
+        if self._ring is None:
+            caller = self._callers.get((peer, said)) or self._remember(peer, said)
+            if said.is_foreign:
+                self._check_page(method, path, said)
+            return caller
+        if path in rules.OPEN or (method, path) == (UNKNOWN, "/") or self._is_preflight(method, path, said):
+            return self._nobody(peer, said)
+        if query and "key=" in query and (text := _key_in(query)) is not None:
+            caller = self._of_query(text, said, peer)
+        else:
+            caller = self._callers.get((peer, said)) or self._remember(peer, said)
+        key = caller.key
+        if key is None:
+            _refuse("send a key: Authorization: Bearer csk_…")
+        if key.expires is not None and key.ends <= self._clock.now():
+            _refuse(f"the key {key.id} has expired")
+        needs = rules.needs(method, path)
+        _check_key(key, needs, path, said)
+        if caller.bucket is not None and needs is rules.TO_COUNT:
+            caller.bucket.check()
+        return caller
+
+    def shares_with(self, path: str, said: Credentials) -> str:
+        """The origin of the page that may see the answer to this request, or empty."""
+        return said.origin if said.origin in self._pages() and rules.counts(path) else ""
+
+    def forget(self) -> None:
+        """Find all callers anew, because the keys have changed."""
+        self._callers.clear()
+
+    def _pages(self) -> frozenset[str]:
+        return self._origins if self._ring is None else self._origins | self._ring.origins
+
+    def _is_preflight(self, method: str, path: str, said: Credentials) -> bool:
+        """Whether a browser asks if a page may count. It sends no key with that."""
+        return method == PREFLIGHT and said.asks_for == "POST" and bool(self.shares_with(path, said))
+
+    def _check_page(self, method: str, path: str, said: Credentials) -> None:
+        """Raise a 403 if there are no keys and a page of another site caused this request."""
+        if said.navigates and method in _NAVIGATES:
+            return
+        if self.shares_with(path, said) and (method == "POST" or self._is_preflight(method, path, said)):
+            return
+        raise Problem(
+            403,
+            f"a web page of {said.origin[:200] or 'another site'} may not do this: COUNTERSINK_ORIGINS lists the"
+            " origins of pages that may count",
+            field="Origin" if said.origin else None,
+        )
+
+    def _remember(self, peer: str, said: Credentials) -> Caller:
+        """The caller with these headers, who is found faster the next time."""
+        if self._ring is None:
+            self._check_host(said)
+            caller = self._nobody(peer, said)
+        elif not said.authorization:
+            caller = self._nobody(peer, said)
+        else:
+            found = _BEARER.fullmatch(said.authorization[0]) if len(said.authorization) == 1 else None
+            if found is None:
+                _refuse("send the header Authorization once, as Bearer csk_…")
+            caller = self._of(self._ring, found[1], peer, said)
+        if len(self._callers) >= MOST_CALLERS:
+            self._callers.clear()
+        self._callers[peer, said] = caller
+        return caller
+
+    def _check_host(self, said: Credentials) -> None:
+        """Raise a 403 if a browser may have found this machine under another site's name. Browsers always send Host."""
+        if self.checks_host and said.host and not is_loopback(said.host) and said.host not in self._hosts:
+            raise Problem(
+                403,
+                f"this service is not {said.host[:200]!r}: use localhost, or list the name in COUNTERSINK_HOSTS",
+                field="Host",
+            )
+
+    def _of_query(self, text: str, said: Credentials, peer: str) -> Caller:
+        assert self._ring is not None  # noqa: S101
+        if said.authorization:
+            _refuse("send one key: in Authorization or in the query, not in both")
+        if not text.startswith(f"{PUBLISHABLE_KEY}_"):
+            _refuse("only a publishable key may stand in the query, and only once")
+        return self._of(self._ring, text, peer, said)._replace(in_query=True)
+
+    def _of(self, ring: KeyRing, text: str, peer: str, said: Credentials) -> Caller:
+        key = ring.find(text)
+        if key is None:
+            _refuse("this key is not valid")
+        client = self._client(peer, said)
+        # Many clients have the same publishable key, and none of them may use up the share of the others.
+        tenant = tenant_of(client) if key.publishable else f"key {key.id}"
+        return Caller(tenant, client, key, ring.bucket(key))
+
+    def _nobody(self, peer: str, said: Credentials) -> Caller:
+        client = self._client(peer, said)
+        return Caller(tenant_of(client), client)
+
+    def _client(self, peer: str, said: Credentials) -> str:
+        return client_of(peer, said.forwarded, self._trusted)
 
 
-@lru_cache(maxsize=4_096)
-def _caller_at(peer: str) -> Caller:
-    return Caller(tenant_of(peer))
+def _check_key(key: Key, needs: frozenset[str], path: str, said: Credentials) -> None:
+    """Raise a 403 if the key may not do this."""
+    if key.publishable and (needs is not rules.TO_COUNT or said.origin not in key.origins):
+        raise Problem(403, f"the key {key.id} may only count, and only from pages of its origins")
+    if needs.isdisjoint(key.may):
+        raise Problem(403, f"the key {key.id} may not do this: it needs the scope {' or '.join(sorted(needs))}")
+    if key.prefixes and path.startswith(rules.COUNTERS):
+        check_name(key, unquote(path[len(rules.COUNTERS) :].partition("/")[0]))
+
+
+def _key_in(query: str) -> str | None:
+    """The key in the query; not a valid one if there are several."""
+    try:
+        found = [value for name, value in parse_qsl(query, keep_blank_values=True, errors="strict") if name == "key"]
+    except ValueError:
+        return None
+    return found[0] if len(found) == 1 else ("" if found else None)
+
+
+def _refuse(detail: str) -> NoReturn:
+    raise Problem(401, detail, headers={"WWW-Authenticate": "Bearer"})

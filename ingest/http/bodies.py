@@ -9,7 +9,7 @@ from typing import Final, TypeVar
 import aiohttp
 from aiohttp import web
 
-from ingest.access.door import CALLER
+from ingest.access.caller import CALLER
 from ingest.http.fair_lock import FairLock
 from ingest.http.problems import Problem
 from shared.model.errors import OverloadedError, ShareError

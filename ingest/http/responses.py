@@ -22,6 +22,8 @@ class Answer(web.Response):
     takes as long to build headers as everything else takes. For other requests aiohttp writes it.
     """
 
+    is_plain = True
+    """Whether it has the headers of all answers, and no others."""
     _written = False
 
     def __init__(self, body: bytes, status: int = 200) -> None:
@@ -30,7 +32,7 @@ class Answer(web.Response):
 
     async def prepare(self, request: web.BaseRequest) -> AbstractStreamWriter | None:
         transport = request.transport
-        plain = request.version == HttpVersion11 and request.keep_alive and request.method != "HEAD"
+        plain = self.is_plain and request.version == HttpVersion11 and request.keep_alive and request.method != "HEAD"
         if not plain or transport is None or transport.is_closing() or self.status not in _HEADS:
             return await super().prepare(request)
         transport.write(written(self.status, self._bytes))

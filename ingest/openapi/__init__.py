@@ -14,9 +14,13 @@ not: send it again **with the same id**.
 
 Bodies are JSON in UTF-8 whatever their Content-Type, and no name may be twice in an object; `Content-Encoding` may be
 gzip or deflate. Unknown fields and parameters are errors, except parameters of `/healthz`, `/readyz`, `/metrics`,
-`/version` and this document. `HEAD` works wherever `GET` does. Errors are RFC 9457 problem documents. Any request may
-be answered 400 if it is not valid HTTP, 408 if its headers do not arrive in time, 431 if a header is longer than 8 KiB
-or there are too many headers, and 503 if too many clients are connected."""
+`/version` and this document. `HEAD` works wherever `GET` does. Errors are RFC 9457 problem documents.
+
+Where a service has keys, send yours as `Authorization: Bearer csk_…`. A publishable key may also stand in the query of
+a request that counts, as `key`.
+
+Any request may be answered 400 if it is not valid HTTP, 408 if its headers do not arrive in time, 431 if a header is
+longer than 8 KiB or there are too many headers, and 503 if too many clients are connected."""
 
 
 @cache

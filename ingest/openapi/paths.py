@@ -234,7 +234,8 @@ PATHS: Final[Part] = {
             "read",
             "Show whether accepted increments are pending, applied or dead-lettered",
             answer(200, "Receipt", "The state. A batch is applied when all its parts are. Unknown does not mean lost.")
-            | _READ,
+            | _READ
+            | failures(404),
             parameters=[_path("id", ASKED, "The `receipt` of an answer.")],
         )
     },

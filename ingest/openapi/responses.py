@@ -16,7 +16,11 @@ def _response(description: str, media_type: str, schema: Schema, headers: dict[s
 
 _WORDS: Final = {
     "400": "The request can't be read, or holds no valid increment. Nothing was counted.",
-    "404": "There is no such job, or it has been forgotten.",
+    "401": "There is no key, or it is not valid or has expired. Nothing was counted. Not for `/healthz`, `/readyz` and"
+    " `/version`, and not where a service has no keys.",
+    "403": "This key may not do this, or not to this counter; or the web page that made a browser send the request may"
+    " not. Nothing was counted.",
+    "404": "There is no such job or receipt, or it has been forgotten.",
     "405": "The path does not have this method. `Allow` lists those that it has.",
     "408": "The body did not arrive in time. Nothing was counted.",
     "409": "For a job: another job has this id, or the job is not done. For shards: fewer shards can't hold the value,"
@@ -26,13 +30,14 @@ _WORDS: Final = {
     "414": "The URL is longer than 16 KiB.",
     "415": "The Content-Encoding is not gzip, deflate or identity.",
     "422": "A field, parameter or header is wrong: `field` names it. Nothing was counted.",
-    "429": "This client or this counter has its full share of what may wait; others are served. Send less at once, and"
-    " try again after `Retry-After`, with the same ids.",
+    "429": "This client or this counter has its full share of what may wait, or this key has counted more than its rate"
+    " allows; others are served. Send less at once, and try again after `Retry-After`, with the same ids.",
     "503": "Too much is waiting, the broker or the store is not available, or a counter that is to be set can't be read"
     " exactly now. Try again after `Retry-After`.",
     "507": "The disk is full. Try again after `Retry-After`.",
 }
 _HEADERS: Final[dict[str, dict[str, Any]]] = {
+    "401": {"WWW-Authenticate": {"required": True, "schema": TEXT}},
     "405": {"Allow": {"required": True, "schema": TEXT}},
     "415": {"Accept-Encoding": {"required": True, "schema": TEXT}},
     "429": _RETRY,
@@ -47,8 +52,8 @@ RESPONSES: Final = {
 
 
 def failures(*statuses: int) -> dict[str, Any]:
-    """These problems, and the two that any path can have."""
-    return {str(status): {"$ref": f"#/components/responses/E{status}"} for status in (*statuses, 405, 414)}
+    """These problems, and those that any path can have."""
+    return {str(status): {"$ref": f"#/components/responses/E{status}"} for status in (*statuses, 401, 403, 405, 414)}
 
 
 def answer(status: int, schema: str, description: str, headers: dict[str, Any] | None = None) -> dict[str, Any]:

@@ -105,7 +105,10 @@ SCHEMAS: Final[Schema] = {
         f"With an Idempotency-Key, the items without an id may name at most {MAX_ENTRIES} counters.",
     ),
     "Accepted": _object({"accepted": {"const": 1}, "receipt": RECEIPT, "durable": DURABLE}, optional=("durable",)),
-    "Applied": _object({"accepted": {"const": 1}, "receipt": RECEIPT, "value": WHOLE}),
+    "Applied": _object(
+        {"accepted": {"const": 1}, "receipt": RECEIPT, "value": _is(WHOLE, "Not for keys that may only write.")},
+        optional=("value",),
+    ),
     "Rejected": {
         "oneOf": [
             _object({"index": COUNT, "reason": TEXT}),

@@ -9,6 +9,7 @@ from ingest.access.tenants import LOCAL
 from ingest.publishing.admission import BYTES, OWN, Admission
 from ingest.publishing.batch import Batch
 from ingest.publishing.coalescer import Coalescer
+from ingest.publishing.known_ids import KnownIds
 from ingest.publishing.linger import Pace
 from shared.model.errors import (
     DamagedError,
@@ -61,6 +62,7 @@ class Publishing:
         self.awake = Awake(clock)
         self._pace = pace
         self._coalescer = Coalescer(mint)
+        self._known_ids = KnownIds()
         self.admission = Admission(max_waiting, self._drafts)
         self._waiters: dict[str, list[asyncio.Future[None]]] = {}
         self._flights: dict[asyncio.Task[None], list[Batch]] = {}
@@ -82,6 +84,7 @@ class Publishing:
         return draft
 
     def add_keyed(self, item: Increment, tenant: str = LOCAL) -> Batch:
+        self._known_ids.check(item, self._clock.monotonic())
         weight = 1 + (len(item.counter) + len(item.id or "")) // BYTES
         self.admission.enter(tenant, weight, {item.counter: 1}, self._clock.monotonic())
         draft = self._coalescer.add_keyed(item)
@@ -97,6 +100,7 @@ class Publishing:
 
     def add_whole(self, batch: Batch, envelope_id: str, tenant: str = LOCAL, weight: int = 0) -> list[Batch]:
         """Add a batch whose items without ids are one envelope, with the client's id. Check with `fits` before."""
+        self._known_ids.check_whole(envelope_id, batch.apart()[0], self._clock.monotonic())
         weight = max(weight, batch.increments, OWN)
         self._enter(batch, tenant, weight)
         plain, keyed = batch.apart()
@@ -209,6 +213,8 @@ class Publishing:
                 metrics.DOUBTFUL.inc(sum(draft.increments for draft in drafts))
         else:
             metrics.PUBLISH_SECONDS.observe(self._clock.monotonic() - begun)
+            for draft in drafts:
+                self._known_ids.accepted(draft, self._clock.monotonic())
             metrics.PUBLISHED.inc(len(drafts))
             metrics.ACCEPTED.inc(sum(draft.increments for draft in drafts))
         finally:

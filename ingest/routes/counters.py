@@ -1,10 +1,12 @@
 """The routes that read counters, lists of counters and receipts."""
 
+from collections.abc import Sequence
 from typing import Final
 
 import orjson
 from aiohttp import web
 
+from ingest.access.caller import CALLER
 from ingest.http.problems import Problem
 from ingest.http.requests import Query, page_token, page_token_of, unescape
 from ingest.http.responses import Answer
@@ -37,7 +39,7 @@ class ReadRoutes:
         (reading,) = await self._reader.read((name,), max_age)
         return Answer(self._render(reading))
 
-    async def several(self, query: Query) -> web.Response:
+    async def several(self, request: web.BaseRequest, query: Query) -> web.Response:
         """GET /v1/counters"""
         max_age = query.seconds("max_age", LONGEST_AGE)
         names = query.all("name")
@@ -49,6 +51,7 @@ class ReadRoutes:
             for name in names:
                 if flaw := flaw_of_name(name):
                     raise Problem(422, f"the counter's name {flaw}", field="name")
+            request[CALLER].check_names(names)
             readings = await self._reader.read(names, max_age)
         else:
             prefix = query.one("prefix") or ""
@@ -57,22 +60,34 @@ class ReadRoutes:
             limit = _limit(query.one("limit"))
             after = page_token_of(query)
             query.done()
-            page, token = await self._page(prefix, after, limit)
+            page, token = await self._pages(request[CALLER].prefixes_under(prefix), after, limit)
             found = await self._reader.read(page, max_age)
             readings = [reading for reading in found if reading.exists]  # a deleted counter may still be stored
         next_token = orjson.dumps(token) if token else b"null"
         counters = b",".join([self._render(reading) for reading in readings])
         return Answer(b'{"counters":[%b],"next_page_token":%b}' % (counters, next_token))
 
-    async def receipt(self, segment: str, query: Query) -> web.Response:
+    async def receipt(self, request: web.BaseRequest, segment: str, query: Query) -> web.Response:
         """GET /v1/receipts/{id}"""
         query.done()
         receipt = unescape(segment, "receipt")
         ids = receipt.split(".")
         if not receipt.isascii() or not all(ids) or (len(ids) == 1 and len(receipt) > MAX_ID_BYTES):
             raise Problem(422, "this is not a receipt: use the 'receipt' of an answer to a POST", field="receipt")
-        state = await self._tracking.state(ids)
+        state = await self._tracking.state(request[CALLER].ids_in(receipt).split("."))
         return Answer(orjson.dumps({"receipt": receipt, "state": state}))
+
+    async def _pages(self, prefixes: Sequence[str], after: str, limit: int) -> tuple[list[str], str | None]:
+        """A page of the names under these prefixes, which are in order."""
+        names: list[str] = []
+        for prefix in prefixes:
+            if len(names) == limit:
+                return names, page_token(names[-1])
+            more, token = await self._page(prefix, after, limit - len(names))
+            names += more
+            if token is not None:
+                return names, token
+        return names, None
 
     async def _page(self, prefix: str, after: str, limit: int) -> tuple[list[str], str | None]:
         """The names on a page, and the token of the next page. A counter with only pending increments is listed, too.

@@ -6,7 +6,7 @@ from typing import Final
 import orjson
 from aiohttp import web
 
-from ingest.access.door import CALLER, Caller
+from ingest.access.caller import CALLER, Caller
 from ingest.http.bodies import LARGE, Bodies
 from ingest.http.problems import Problem
 from ingest.http.requests import Query, idempotency_key_of
@@ -50,36 +50,42 @@ class IncrementRoutes:
             raise
         if client_id is None:
             client_id = key
-        draft = add(self._publishing, name, delta, client_id, request[CALLER])
+        caller = request[CALLER]
+        draft = add(self._publishing, name, delta, client_id, caller)
         if timing.undurable:
             metrics.UNDURABLE.inc()
-            return _accepted(b'{"accepted":1,"durable":false,"receipt":"%b"}' % draft.id.encode())
+            return _accepted(b'{"accepted":1,"durable":false,"receipt":"%b"}' % caller.receipt(draft.id).encode())
         await self._publishing.durable(draft)
         if timing.wait is not None and await self._tracking.applied([draft.id], timing.wait):
+            if not caller.may_read:
+                return Answer(answer_of(draft, caller))
             (reading,) = await self._reader.read([name])
-            answer = f'{{"accepted":1,"receipt":"{draft.id}","value":{reading.value}}}'
+            answer = f'{{"accepted":1,"receipt":"{caller.receipt(draft.id)}","value":{reading.value}}}'
             return Answer(answer.encode())
-        return _accepted(answer_of(draft))
+        return _accepted(answer_of(draft, caller))
 
     async def many(self, request: web.BaseRequest, query: Query) -> web.Response:
         """POST /v1/increments"""
         timing = _AnswerTiming(query)
         key = idempotency_key_of(request)
-        tenant = request[CALLER].tenant
+        caller = request[CALLER]
+        tenant = caller.tenant
         announced = self._bodies.announced(request)
         if announced > LARGE:  # a body that will be refused is not read first
             self._publishing.check(tenant, weight_of(1, announced))
         try:
-            parsed, size = await self._bodies.read(request, parse.batch)
+            parsed, size = await self._bodies.read(request, partial(_parsed, caller))
         except BodyError:
             metrics.REJECTED.inc()
             raise
         if parsed.rejected:
             metrics.REJECTED.inc(len(parsed.rejected))
-        accepted = parsed.batch.increments
+        batch = parsed.batch
+        caller.spend(batch.increments)
+        accepted = batch.increments
         weight = weight_of(accepted + len(parsed.rejected), size)
-        drafts = self._add(parsed.batch, key, tenant, weight)
-        receipt = ".".join([draft.id for draft in drafts])
+        drafts = self._add(batch, None if key is None else caller.owned(key), tenant, weight)
+        receipt = caller.receipt(".".join([draft.id for draft in drafts]))
         answer = {"accepted": accepted, "rejected": parsed.rejected, "receipt": receipt}
         if timing.undurable:
             metrics.UNDURABLE.inc(accepted)
@@ -108,6 +114,16 @@ class IncrementRoutes:
         return self._publishing.add_whole(batch, of_key(key), tenant, weight)
 
 
+def _parsed(caller: Caller, body: bytes) -> parse.Parsed:
+    """What the body holds, if all of its counters are the caller's. For large bodies it runs in a thread."""
+    parsed = parse.batch(body)
+    batch = parsed.batch
+    caller.check_names(batch.sums)
+    caller.check_names(item.counter for item in batch.keyed)
+    batch.keyed = caller.owned_items(batch.keyed)
+    return parsed
+
+
 class _AnswerTiming:
     """When the client wants the answer: the query parameters `wait`, `timeout` and `ack`."""
 
@@ -123,14 +139,15 @@ class _AnswerTiming:
 
 def add(publishing: Publishing, name: str, delta: int, client_id: str | None, caller: Caller) -> Batch:
     """Take one increment. It counts once its draft is durable; `OverloadedError` if there is no room for it."""
+    caller.spend(1)
     if client_id is None:
         return publishing.add(name, delta, caller.tenant)
-    return publishing.add_keyed(Increment(name, delta, client_id), caller.tenant)
+    return publishing.add_keyed(Increment(name, delta, caller.owned(client_id)), caller.tenant)
 
 
-def answer_of(draft: Batch) -> bytes:
+def answer_of(draft: Batch, caller: Caller) -> bytes:
     """The body of the answer to one increment that is durable."""
-    return b'{"accepted":1,"receipt":"%b"}' % draft.id.encode()
+    return b'{"accepted":1,"receipt":"%b"}' % caller.receipt(draft.id).encode()
 
 
 def _accepted(body: bytes) -> web.Response:

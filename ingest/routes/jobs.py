@@ -6,6 +6,8 @@ from typing import Any, Final
 import orjson
 from aiohttp import web
 
+from ingest.access.audit import note
+from ingest.access.caller import CALLER
 from ingest.http.bodies import Bodies
 from ingest.http.problems import Problem
 from ingest.http.requests import Query, idempotency_key_of, page_token, page_token_of, unescape
@@ -17,7 +19,7 @@ from shared.model.errors import NotAloneError
 from shared.model.jobs import DONE, EXPORT, KINDS, NUMBERS, JobState, flaw_of_job, flaw_of_prefix, said
 from shared.model.words import flaw_of_delta
 from shared.ports.jobs import Jobs
-from shared.runtime.ids import of_key
+from shared.runtime.ids import mint, of_key
 
 CHUNKS: Final = 4
 """Chunks of an export in one answer. A chunk has at most 1,000 counters."""
@@ -44,19 +46,23 @@ class JobRoutes:
         query.done()
         key = idempotency_key_of(request)
         asked = await self._bodies.read_one(request, self._shape.read)
-        id_ = asked.get("id") or (of_key(key) if key else None)
+        id_ = asked.get("id") or (of_key(key) if key else mint())
         kind, prefix = asked["kind"], asked["prefix"]
         number = _number_of(kind, asked)
+        caller = request[CALLER]
+        caller.check_prefix(prefix)
+        note(caller, f"start the job {id_}: {kind} the counters under {prefix!r}")
         try:
-            standing, new = await self._starter.start(kind, prefix, number, id_=id_)
+            standing, new = await self._starter.start(kind, prefix, number, id_=caller.job(id_))
         except NotAloneError as error:
             raise Problem(409, str(error)) from None
         job = standing.job
         if not job.asks(kind, prefix, number):
-            raise Problem(409, f"{job.taken()}; choose another id", field="id")
-        return _answer(standing, 202 if new else 200, Location=f"/v1/jobs/{job.id}")
+            caller.check_prefix(job.prefix)
+            raise Problem(409, f"{job._replace(id=id_).taken()}; choose another id", field="id")
+        return _answer(standing, id_, 202 if new else 200, Location=f"/v1/jobs/{id_}")
 
-    async def get(self, rest: str, query: Query) -> web.Response:
+    async def get(self, request: web.BaseRequest, rest: str, query: Query) -> web.Response:
         """GET /v1/jobs/{id}, GET /v1/jobs/{id}/export"""
         segment, slash, part = rest.partition("/")
         if slash and part != "export":
@@ -64,17 +70,22 @@ class JobRoutes:
         after = page_token_of(query) if slash else ""
         query.done()
         id_ = _id_of(segment)
-        standing = _known(await self._jobs.get(id_), id_)
+        caller = request[CALLER]
+        standing = _known(await self._jobs.get(caller.job(id_)), id_)
+        caller.check_prefix(standing.job.prefix)
         if slash:
             return await self._export(standing, after)
-        return _answer(standing)
+        return _answer(standing, id_)
 
-    async def stop(self, segment: str, query: Query) -> web.Response:
+    async def stop(self, request: web.BaseRequest, segment: str, query: Query) -> web.Response:
         """DELETE /v1/jobs/{id}"""
         query.done()
         id_ = _id_of(segment)
-        standing = _known(await self._starter.stop(id_), id_)
-        return _answer(standing)
+        caller = request[CALLER]
+        stored = caller.job(id_)
+        caller.check_prefix(_known(await self._jobs.get(stored), id_).job.prefix)
+        note(caller, f"stop the job {id_}")
+        return _answer(_known(await self._starter.stop(stored), id_), id_)
 
     async def _export(self, standing: JobState, after: str) -> web.Response:
         """Some chunks of what an export has written, in order of the names."""
@@ -88,8 +99,9 @@ class JobRoutes:
         return web.Response(body=b"".join(chunk for _, chunk in chunks), headers=headers)
 
 
-def _answer(standing: JobState, status: int = 200, **headers: str) -> web.Response:
-    return web.Response(status=status, body=orjson.dumps(said(standing)), headers=JSON | headers)
+def _answer(standing: JobState, id_: str, status: int = 200, **headers: str) -> web.Response:
+    """`id_` is the job's id as its owner knows it."""
+    return web.Response(status=status, body=orjson.dumps(said(standing) | {"id": id_}), headers=JSON | headers)
 
 
 def _flaw_of_kind(value: object) -> str | None:

@@ -5,6 +5,8 @@ from typing import Final
 import orjson
 from aiohttp import web
 
+from ingest.access.audit import note
+from ingest.access.caller import CALLER
 from ingest.http.bodies import Bodies
 from ingest.http.requests import Query, idempotency_key_of
 from ingest.http.responses import Answer
@@ -26,8 +28,12 @@ class SetRoutes:
     async def change(self, request: web.BaseRequest, name: str, query: Query, kind: str) -> web.Response:
         """PUT and DELETE /v1/counters/{name}, POST /v1/counters/{name}/reset"""
         query.done()
+        caller = request[CALLER]
         key = idempotency_key_of(request)
         body = await self._bodies.read_one(request, (_VALUE if kind == SET else _NOTHING).read)
-        before, after = await self._setter.set(name, ChangeRequest(kind, body.get("value", 0), key))
+        value = body.get("value", 0)
+        note(caller, f"{kind} {name!r}" + (f" to {value}" if kind == SET else ""))
+        wish = ChangeRequest(kind, value, None if key is None else caller.owned(key))
+        before, after = await self._setter.set(name, wish)
         # A total may be larger than the integers that orjson writes.
         return Answer(b'{"name":%b,"before":%d,"after":%d}' % (orjson.dumps(name), before, after))

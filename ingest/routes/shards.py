@@ -5,6 +5,8 @@ from functools import partial
 import orjson
 from aiohttp import web
 
+from ingest.access.audit import note
+from ingest.access.caller import CALLER
 from ingest.http.bodies import Bodies
 from ingest.http.problems import Problem
 from ingest.http.requests import Query
@@ -32,6 +34,7 @@ class ShardRoutes:
         query.done()
         data = await self._bodies.read_one(request, self._shape.read)
         shards = data["shards"]
+        note(request[CALLER], f"give {name!r} {shards} shards" + (", compacted" if data.get("compact") else ""))
         if data.get("compact", False):
             await self._compact(name, shards)
         now = await self._store.raise_shards(name, shards)

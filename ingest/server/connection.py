@@ -9,8 +9,11 @@ from aiohttp import StreamReader, web
 from aiohttp.http import RawRequestMessage
 from aiohttp.http_exceptions import LineTooLong
 
-from ingest.access.door import CALLER, Door
+from ingest.access.caller import CALLER, Caller
+from ingest.access.credentials import NONE, credentials_in
+from ingest.access.door import Door
 from ingest.access.tenants import peer_of
+from ingest.http.cors import shared
 from ingest.http.problems import Problem, problem_of
 from ingest.http.requests import target_of
 from ingest.publishing.batch import Batch
@@ -107,13 +110,12 @@ class Connection(TimedConnection):
             return False
         self._begun = 0.0
         try:
-            path, head, _ = post
-            caller = self._door.enter("POST", path, "", head.headers, self._peer)
+            caller = self._door.enter("POST", post[0], "", post[1].said, self._peer)
             self._draft, durable = self._fast_path.begin(post, caller)
         except Exception as error:
             self._refuse(problem_of(error))
         else:
-            durable.add_done_callback(self._answer)
+            durable.add_done_callback(lambda done: self._answer(caller, done))
         return True
 
     def _refuse(self, problem: Problem) -> None:
@@ -127,20 +129,22 @@ class Connection(TimedConnection):
 
     def handler_of(self, request: web.BaseRequest, handler: Handler, *, is_http: bool) -> Handler:
         path, query = target_of(request)
+        said = credentials_in(request.headers) if is_http else NONE
+        page = self._door.shares_with(path, said)
         try:
-            request[CALLER] = self._door.enter(request.method, path, query, request.headers, self._peer)
+            request[CALLER] = self._door.enter(request.method, path, query, said, self._peer)
+            if self._foreign:
+                raise Problem(400, NOT_HTTP, close=True)
         except Exception as error:
             problem = problem_of(error)
             problem.close |= not is_http
-            return problem.answer
-        if self._foreign:
-            return Problem(400, NOT_HTTP, close=True).answer
-        return handler
+            handler = problem.answer
+        return shared(handler, page) if page else handler
 
-    def _answer(self, durable: "asyncio.Future[None]") -> None:
+    def _answer(self, caller: Caller, durable: "asyncio.Future[None]") -> None:
         assert self._draft is not None  # noqa: S101
         assert self._fast_path is not None  # noqa: S101
-        answer = self._fast_path.end(self._draft, durable)
+        answer = self._fast_path.end(self._draft, caller, durable)
         transport = self.transport
         if answer is None:
             self.force_close()

@@ -12,7 +12,8 @@ from typing import Final, NamedTuple
 
 from multidict import CIMultiDict, CIMultiDictProxy
 
-from ingest.access.door import Caller
+from ingest.access.caller import Caller
+from ingest.access.credentials import Credentials, credentials_in
 from ingest.http.problems import problem_of
 from ingest.http.requests import name_of
 from ingest.http.responses import written
@@ -38,6 +39,7 @@ _LEFT: Final = frozenset(
         "content-encoding",
         "expect",
         "http2-settings",
+        "origin",
         "proxy-connection",
         "sec-websocket-key1",
         "te",
@@ -46,7 +48,9 @@ _LEFT: Final = frozenset(
         "upgrade",
     }
 )
-"""Headers that change what a request means or how aiohttp reads it. Requests with one of them are left to aiohttp."""
+"""Headers that change what a request means, how aiohttp reads it, or how it is answered. Requests with one of them are
+left to aiohttp.
+"""
 
 
 class Head(NamedTuple):
@@ -54,7 +58,7 @@ class Head(NamedTuple):
 
     length: int
     key: str | None
-    headers: CIMultiDictProxy[str]
+    said: Credentials
 
 
 Post = tuple[str, Head, bytes]
@@ -93,13 +97,13 @@ class FastPath:
         draft = add(self._publishing, name, delta, head.key if client_id is None else client_id, caller)
         return draft, self._publishing.durable(draft)
 
-    def end(self, draft: Batch, durable: asyncio.Future[None]) -> bytes | None:
+    def end(self, draft: Batch, caller: Caller, durable: asyncio.Future[None]) -> bytes | None:
         """The bytes of the answer; None if the publish was cancelled, which leaves nothing to answer."""
         if durable.cancelled():
             return None
         error = durable.exception()
         if error is None:
-            return written(ACCEPTED, answer_of(draft))
+            return written(ACCEPTED, answer_of(draft, caller))
         assert isinstance(error, Exception), "a future holds no other kind of error"  # noqa: S101
         return problem_of(error).written()
 
@@ -129,4 +133,4 @@ def _head(block: bytes) -> Head | None:
     length, key = headers.get("content-length", "0"), headers.get("idempotency-key")
     if not _LENGTH.fullmatch(length) or (key is not None and flaw_of_id(key)):
         return None
-    return Head(int(length), key, CIMultiDictProxy(headers))
+    return Head(int(length), key, credentials_in(CIMultiDictProxy(headers)))

@@ -1,13 +1,14 @@
 """Owns which handler answers which request. Errors of handlers become problem documents."""
 
 from collections.abc import Awaitable, Callable
-from typing import Final
 
 import orjson
 from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from ingest import openapi
+from ingest.access.caller import CALLER
+from ingest.access.rules import COUNTERS, JOBS, RECEIPTS
 from ingest.http.problems import Problem, problem_of
 from ingest.http.requests import Query, name_of, target_of
 from ingest.http.responses import JSON, SECURE
@@ -18,10 +19,6 @@ from ingest.routes.set_counter import SetRoutes
 from ingest.routes.shards import ShardRoutes
 from shared.counters.setter import DELETE, RESET, SET
 from shared.runtime import metrics
-
-_COUNTERS: Final = "/v1/counters/"
-_RECEIPTS: Final = "/v1/receipts/"
-_JOBS: Final = "/v1/jobs/"
 
 Answer = Awaitable[web.Response]
 Handler = Callable[[web.BaseRequest, Query], Answer]
@@ -54,7 +51,7 @@ class Routes:
         self._fixed: dict[str, dict[str, Handler]] = {
             "/v1/increments": {"POST": writes.many},
             "/v1/jobs": {"POST": jobs.post},
-            "/v1/counters": {"GET": lambda _, query: reads.several(query)},
+            "/v1/counters": {"GET": reads.several},
             "/healthz": {"GET": _says(b'{"status":"alive"}')},
             "/readyz": {"GET": self._readyz},
             "/metrics": {"GET": self._metrics},
@@ -81,13 +78,15 @@ class Routes:
         if method == "HEAD":
             method = "GET"
         query = Query(text)
-        if path.startswith(_COUNTERS):
-            return self._counter(request, method, path[len(_COUNTERS) :], query)
-        if path.startswith(_RECEIPTS):
+        if request[CALLER].in_query:
+            query.all("key")
+        if path.startswith(COUNTERS):
+            return self._counter(request, method, path[len(COUNTERS) :], query)
+        if path.startswith(RECEIPTS):
             _allow(method, "GET")
-            return self._reads.receipt(path[len(_RECEIPTS) :], query)
-        if path.startswith(_JOBS):
-            return self._job(method, path[len(_JOBS) :], query)
+            return self._reads.receipt(request, path[len(RECEIPTS) :], query)
+        if path.startswith(JOBS):
+            return self._job(request, method, path[len(JOBS) :], query)
         handlers = self._fixed.get(path)
         if handlers is None:
             raise _elsewhere()
@@ -112,12 +111,12 @@ class Routes:
             return self._shards.put(request, name, query)
         raise Problem(404, "there is no such path; write a '/' in a counter's name as %2F")
 
-    def _job(self, method: str, rest: str, query: Query) -> Answer:
+    def _job(self, request: web.BaseRequest, method: str, rest: str, query: Query) -> Answer:
         if "/" in rest:
             _allow(method, "GET")
         else:
             _allow(method, "GET", "DELETE")
-        return self._jobs.get(rest, query) if method == "GET" else self._jobs.stop(rest, query)
+        return self._jobs.get(request, rest, query) if method == "GET" else self._jobs.stop(request, rest, query)
 
     async def _readyz(self, _: web.BaseRequest, __: Query) -> web.Response:
         await self._ready()

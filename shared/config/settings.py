@@ -6,6 +6,8 @@ from functools import partial
 from typing import Any
 
 from shared.config.service_links import is_service_link
+from shared.config import lists
+from shared.config.lists import Network
 from shared.model.errors import SettingsError
 from shared.model.fleet import LONGEST_LOOK
 from shared.model.promises import Promise, promised
@@ -190,6 +192,29 @@ class Settings:
         "maximum size of all exports that a SQLite file keeps, bytes; beyond it, new ones get 429, and running "
         "ones fail",
     )
+    keys_file: str = _setting(
+        "", _text, "file with the keys that requests need, and what each may do; countersink keys makes it", "none"
+    )
+    trusted_proxies: tuple[Network, ...] = _setting(
+        (),
+        lists.networks,
+        "networks of proxies, with commas between them: the client is the last address in their X-Forwarded-For that "
+        "is in none of these networks",
+        "none",
+    )
+    origins: tuple[str, ...] = _setting(
+        (),
+        lists.origins,
+        "origins of web pages that may count from a browser, with commas between them: https://www.example.com",
+        "none",
+    )
+    hosts: tuple[str, ...] = _setting(
+        (),
+        lists.hosts,
+        "without keys, names in the header Host that are accepted on loopback beside those of loopback, with commas "
+        "between them",
+        "none",
+    )
     ndb_writers: str = _setting(
         "no",
         _choice("no", "yes"),
@@ -233,7 +258,7 @@ class Settings:
         return settings
 
 
-_OTHERS = frozenset({"COUNTERSINK_URL", "COUNTERSINK_REQUIRE_ALL", "COUNTERSINK_SEEDS"})
+_OTHERS = frozenset({"COUNTERSINK_URL", "COUNTERSINK_KEY", "COUNTERSINK_REQUIRE_ALL", "COUNTERSINK_SEEDS"})
 """Variables of the client and of the tests."""
 
 

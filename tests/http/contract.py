@@ -75,7 +75,7 @@ def check(method: str, path: str, answer: Answer) -> None:
         check_problem(answer)
     known = operation(method, path)
     if known is None:
-        assert answer.status in {400, 404, 405, 422}, answer  # bad escapes come before anything else
+        assert answer.status in {204, 400, 401, 403, 404, 405, 422}, answer  # bad escapes come before anything else
         return
     assert str(answer.status) in known["responses"], f"{method} {path}: {answer} is not documented"
     response = resolve(known["responses"][str(answer.status)])

@@ -172,6 +172,7 @@ async def running(folder: Path, *, short: bool = True, **changes: Any) -> AsyncI
             "broker": f"sqlite:///{folder / 'countersink.db'}",
             "flush_interval": 0.0,
             "drain_timeout": 1.0,
+            "hosts": ("h",),  # as tests call the service
             **changes,
         }
     )

@@ -6,7 +6,8 @@ from typing import Any, Final, NoReturn
 
 import pytest
 
-from ingest.access.door import Caller, Door
+from ingest.access.caller import Caller
+from ingest.access.door import Door
 from ingest.http.problems import Problem
 from ingest.server.connection_limit import ConnectionLimit
 from shared.model.errors import CountersinkError, OverloadedError, ShareError
@@ -194,7 +195,7 @@ async def test_both_ways_say_it_in_the_same_words(
     enter = Door.enter
 
     def judge(door: Door, *shown: Any) -> Caller:
-        if shown[3].get("X-Key") == "bad":
+        if shown[3].authorization == ("bad",):
             raise make()
         return enter(door, *shown)
 
@@ -202,9 +203,9 @@ async def test_both_ways_say_it_in_the_same_words(
     async with pair(tmp_path) as services:
         pieces = [
             post(),
-            post(b"{}", b"x-key: bad\r\n"),
-            post(b"[]", b"X-KEY: bad\r\n"),
-            post(None, b"X-Key: a\r\n"),
+            post(b"{}", b"authorization: bad\r\n"),
+            post(b"[]", b"AUTHORIZATION: bad\r\n"),
+            post(None, b"Authorization: a\r\n"),
             END,
         ]
         seen = await check(services, pieces, patient=True)
@@ -223,14 +224,19 @@ async def test_what_it_found_goes_with_the_request(service: Service, monkeypatch
         admit(tenant, *rest)
 
     def named(_: Door, *shown: Any) -> Caller:
-        return Caller(shown[3]["x-who"])
+        return Caller(shown[3].forwarded[0])
 
     monkeypatch.setattr(publishing.admission, "enter", enter)
     monkeypatch.setattr(Door, "enter", named)
     batch = (
-        b"POST /v1/increments HTTP/1.1\r\nHost: h\r\nX-Who: c\r\nContent-Length: 17\r\n\r\n" + BODIES["/v1/increments"]
+        b"POST /v1/increments HTTP/1.1\r\nHost: h\r\nX-Forwarded-For: c\r\nContent-Length: 17\r\n\r\n"
+        + BODIES["/v1/increments"]
     )
-    for data in (post(b'{"id": "x"}', b"X-Who: a\r\n"), post(b'{"id": "y"}', b"TE: x\r\nX-Who: b\r\n"), batch):
+    for data in (
+        post(b'{"id": "x"}', b"X-Forwarded-For: a\r\n"),
+        post(b'{"id": "y"}', b"TE: x\r\nX-Forwarded-For: b\r\n"),
+        batch,
+    ):
         assert (await ask(service, data)).status == 202
     assert senders == ["a", "b", "c"]
 

@@ -4,17 +4,27 @@ import json
 
 import pytest
 
+from ingest.publishing.known_ids import KnownIds
 from tests.http.service import Service
 
 
 @pytest.mark.parametrize("applied_between", [False, True])
-async def test_an_id_counts_once_and_the_first_delta_wins(service: Service, applied_between: bool) -> None:
-    for delta in (3, 4, 5):
+@pytest.mark.parametrize("known", [False, True])
+async def test_an_id_counts_once_and_the_first_delta_wins(
+    service: Service, *, applied_between: bool, known: bool
+) -> None:
+    """Who sends another one is told so, as far as the process remembers."""
+    for delta in (3, 3, 4, 0):
         answer = await service.incr("c", json.dumps({"delta": delta, "id": "order-1"}).encode())
-        assert (answer.status, answer.json["accepted"]) == (202, 1)
+        if known and delta != 3:
+            assert (answer.status, answer.field) == (422, "id")
+        else:
+            assert (answer.status, answer.json["accepted"]) == (202, 1)
         if applied_between:
             await service.apply()
         assert await service.value("c") == 3
+        if not known:
+            service.ingest.publishing._known_ids = KnownIds()
     await service.apply()
     assert await service.value("c") == 3
 
@@ -56,15 +66,25 @@ async def test_an_id_twice_in_a_batch_counts_once(service: Service) -> None:
 
 
 @pytest.mark.parametrize("applied_between", [False, True])
-async def test_of_a_batch_under_a_key_the_first_body_wins(service: Service, applied_between: bool) -> None:
+@pytest.mark.parametrize("known", [False, True])
+async def test_of_a_batch_under_a_key_the_first_body_wins(
+    service: Service, *, applied_between: bool, known: bool
+) -> None:
+    """Who sends another one is told so, as far as the process remembers."""
+    bodies = (b'{"counters": {"a": 1, "b": 2}}', b'{"counters":{"b":2,"a":1}}', b'{"counters": {"a": 5, "c": 5}}')
     receipts = set()
-    for body in (b'{"counters": {"a": 1, "b": 2}}', b'{"counters": {"a": 5, "c": 5}}'):
+    for body in bodies:
         answer = await service.post("/v1/increments", body, Idempotency_Key="day 1")
-        assert answer.status == 202
-        receipts.add(answer.json["receipt"])
+        if known and body == bodies[2]:
+            assert (answer.status, answer.field) == (422, "Idempotency-Key")
+        else:
+            assert answer.status == 202
+            receipts.add(answer.json["receipt"])
         if applied_between:
             await service.apply()
         assert {name: n for name, n in (await service.totals()).items() if n} == {"a": 1, "b": 2}
+        if not known:
+            service.ingest.publishing._known_ids = KnownIds()
     assert len(receipts) == 1
     await service.apply()
     assert await service.totals() == {"a": 1, "b": 2}
@@ -93,7 +113,7 @@ async def test_rejected_items_sent_again_under_a_new_key_count(service: Service)
     answer = await service.post("/v1/increments", body, Idempotency_Key="k1")
     assert [item["index"] for item in answer.json["rejected"]] == [1]
     mended = b'[{"counter": "b", "delta": 2}]'
-    await service.post("/v1/increments", mended, Idempotency_Key="k1")
+    assert (await service.post("/v1/increments", mended, Idempotency_Key="k1")).status == 422
     assert await service.value("b") == 0
     await service.post("/v1/increments", mended, Idempotency_Key="k2")
     assert await service.value("b") == 2

@@ -171,7 +171,7 @@ async def test_an_ingest_that_stood_still_for_weeks_counts_nothing_of_what_waite
         sleeper, other = await started.start("ingest", "--port", "0"), await started.start("ingest", "--port", "0")
         await started.start("flusher", COUNTERSINK_FLUSH_INTERVAL="0.1")
         body = b'{"delta": 1, "id": "order"}'
-        request = b"POST /v1/counters/a HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body)
+        request = b"POST /v1/counters/a HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body)
         reader, writer = await asyncio.open_connection("127.0.0.1", sleeper.port)
         with time.stopped(sleeper.process.pid, 0):
             writer.write(request)

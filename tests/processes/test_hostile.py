@@ -26,10 +26,10 @@ ROOM: Final = 600_000
 
 
 def post(body: bytes = b"", headers: bytes = b"", target: bytes = b"/v1/counters/hostile") -> bytes:
-    return b"POST %b HTTP/1.1\r\nHost: h\r\nContent-Length: %d\r\n%b\r\n%b" % (target, len(body), headers, body)
+    return b"POST %b HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n%b\r\n%b" % (target, len(body), headers, body)
 
 
-LARGE: Final = b"GET /openapi.json HTTP/1.1\r\nHost: h\r\n\r\n"
+LARGE: Final = b"GET /openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n"
 BIG: Final = 8_000_000
 
 
@@ -78,7 +78,7 @@ class _Victim:
 
     async def total(self) -> bytes:
         reader, writer = await self.open()
-        writer.write(b"GET /v1/counters/polite?max_age=0 HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n")
+        writer.write(b"GET /v1/counters/polite?max_age=0 HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
         found = await reader.read()
         writer.close()
         return found

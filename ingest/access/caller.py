@@ -1,0 +1,103 @@
+"""Owns what is known of who sends a request, and which counters, ids, receipts and jobs are theirs."""
+
+import re
+from collections.abc import Iterable
+from hashlib import sha256
+from typing import Final, NamedTuple
+
+from aiohttp import web
+
+from ingest.access.keys import Key
+from ingest.access.owners import OWNED, owned
+from ingest.access.rates import Bucket
+from ingest.access.rules import READ
+from ingest.http.problems import Problem
+from shared.model.words import Increment
+
+_RECEIPT: Final = re.compile(r"own-[0-9a-f]{32}")
+
+
+class Caller(NamedTuple):
+    """Who sends a request, as far as the service has to know."""
+
+    tenant: str
+    """Whose share of the room a request takes: a key's, or a client's address."""
+    client: str = ""
+    """The client's address; empty behind a Unix socket."""
+    key: Key | None = None
+    bucket: Bucket | None = None
+    """What the key may send now, if its rate is limited."""
+    in_query: bool = False
+    """Whether the key is in the query, as `key`."""
+
+    @property
+    def owner(self) -> str:
+        return "" if self.key is None else self.key.owner
+
+    @property
+    def may_read(self) -> bool:
+        return self.key is None or READ in self.key.may
+
+    def check_names(self, names: Iterable[str]) -> None:
+        """Raise a 403 if one of these counters is not the caller's."""
+        if self.key is not None and self.key.prefixes:
+            for name in names:
+                check_name(self.key, name)
+
+    def check_prefix(self, prefix: str) -> None:
+        """Raise a 403 if not all counters under the prefix are the caller's."""
+        if self.key is not None and self.key.prefixes and not prefix.startswith(self.key.prefixes):
+            raise Problem(403, f"the key {self.key.id} may not use all counters under the prefix {prefix[:100]!r}")
+
+    def prefixes_under(self, prefix: str) -> list[str]:
+        """The prefixes, in order, of the counters under this one that are the caller's. None contains another one."""
+        if self.key is None or not self.key.prefixes or prefix.startswith(self.key.prefixes):
+            return [prefix]
+        found: list[str] = []
+        for one in sorted(self.key.prefixes):
+            if one.startswith(prefix) and not (found and one.startswith(found[-1])):
+                found.append(one)
+        return found
+
+    def spend(self, increments: int) -> None:
+        """Count these against the key's rate. Raises `ShareError` if it may not send any increment now."""
+        if self.bucket is not None:
+            self.bucket.take(increments)
+
+    def owned(self, id_: str) -> str:
+        """What is stored for an id that this caller chose."""
+        return owned(self.owner, id_)
+
+    def owned_items(self, items: list[Increment]) -> list[Increment]:
+        """The increments with ids as they are stored."""
+        if not self.owner and not any((item.id or "").startswith(OWNED) for item in items):
+            return items
+        return [item._replace(id=self.owned(item.id or "")) for item in items]
+
+    def receipt(self, ids: str) -> str:
+        """The receipt that this caller gets for the envelopes with these ids."""
+        return f"{self._mark(ids)}.{ids}" if self.owner else ids
+
+    def ids_in(self, receipt: str) -> str:
+        """The ids of the envelopes. Raises a 404 if the caller's owner did not get this receipt."""
+        first, dot, rest = receipt.partition(".")
+        if _RECEIPT.fullmatch(first) if not self.owner else first != self._mark(rest) or not dot:
+            raise Problem(404, "there is no such receipt")
+        return rest if self.owner else receipt
+
+    def job(self, id_: str) -> str:
+        """What is stored for a job's id. Ids have no slash."""
+        return f"{self.owner}/{id_}" if self.owner else id_
+
+    def _mark(self, ids: str) -> str:
+        return "own-" + sha256(f"{len(self.owner)}:{self.owner}{ids}".encode()).hexdigest()[:32]
+
+
+CALLER: Final = web.RequestKey("caller", Caller)
+"""Handlers find the caller in the request under this key."""
+
+
+def check_name(key: Key, name: str) -> None:
+    """Raise a 403 if the key may not use this counter."""
+    if key.prefixes and not name.startswith(key.prefixes):
+        raise Problem(403, f"the key {key.id} may not use the counter {name[:100]!r}")

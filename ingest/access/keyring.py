@@ -1,0 +1,90 @@
+"""Owns the keys that are valid now: reads the keys file again when it changes, and finds the key of a request."""
+
+import asyncio
+import logging
+from pathlib import Path
+from typing import Final
+
+from ingest.access.keys import Key, find, parse
+from ingest.access.rates import Bucket
+from shared.config.settings import Settings
+from shared.model.errors import SettingsError
+from shared.runtime.clock import Clock
+
+_log = logging.getLogger(__name__)
+
+LOOK: Final = 0.5
+"""Seconds between two looks at the file."""
+
+
+class KeyRing:
+    """The keys of a file. If the file can't be read any more, the keys that were read before stay valid."""
+
+    def __init__(self, file: Path, clock: Clock) -> None:
+        """Raises `SettingsError` if the file can't be read or is wrong."""
+        self._file = file
+        self._clock = clock
+        self._seen: bytes | str = b""
+        """What the file held at the last look, or why it could not be read."""
+        self._keys: dict[str, Key] = {}
+        self._buckets: dict[str, Bucket] = {}
+        self.origins: frozenset[str] = frozenset()
+        """Of all publishable keys."""
+        self._take(_content(file))
+
+    def find(self, text: str) -> Key | None:
+        """The key with this text, if it is one of ours."""
+        return find(self._keys, text)
+
+    def bucket(self, key: Key) -> Bucket | None:
+        """What the key may send now; None if its rate is not limited. All callers with the key share it."""
+        return self._buckets.get(key.id)
+
+    async def look(self) -> bool:
+        """Read the file again. Returns whether the keys have changed."""
+        try:
+            content: bytes | str = await asyncio.to_thread(_content, self._file)
+        except SettingsError as error:
+            content = str(error)
+        if content == self._seen:
+            return False
+        try:
+            if isinstance(content, str):
+                self._seen = content
+                raise SettingsError(content)
+            self._take(content)
+        except SettingsError as error:
+            _log.error("%s; the keys that were read before stay valid", error)
+            return False
+        _log.warning("read %d keys from %s", len(self._keys), self._file)
+        return True
+
+    def _take(self, content: bytes) -> None:
+        self._seen = content
+        try:
+            self._keys = {key.id: key for key in parse(content)}
+        except SettingsError as error:
+            raise SettingsError(f"the keys file {self._file} is wrong: {error}") from None
+        self.origins = frozenset(origin for key in self._keys.values() for origin in key.origins)
+        before, self._buckets = self._buckets, {}
+        for key in self._keys.values():
+            if key.rate is not None:
+                bucket = before.get(key.id)
+                if bucket is None or bucket.rate != key.rate:
+                    bucket = Bucket(key.id, key.rate, self._clock)
+                self._buckets[key.id] = bucket
+
+
+def ring_of(settings: Settings, clock: Clock) -> KeyRing | None:
+    """The keys that a service with these settings asks for; None if it asks for none."""
+    return KeyRing(Path(settings.keys_file), clock) if settings.keys_file else None
+
+
+def _content(file: Path) -> bytes:
+    try:
+        return file.read_bytes()
+    except OSError as error:
+        raise SettingsError(
+            f"the keys file {file} can't be read ({error.strerror}): check COUNTERSINK_KEYS_FILE, or make a key with"
+            " countersink keys new"
+        ) from error

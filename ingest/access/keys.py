@@ -1,0 +1,177 @@
+"""Owns what a key is, how the keys file says it, and how the text of a key is compared with it. Pure."""
+
+import hmac
+import math
+import re
+import secrets
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from functools import cached_property
+from hashlib import sha256
+from typing import Any, Final
+
+import orjson
+
+from ingest.access.rules import SCOPES, WRITE
+from ingest.parsing.json_object import Flaw, ObjectShape, flaw_of_flag, or_null
+from shared.config.lists import flaw_of_origin
+from shared.model.errors import SettingsError
+from shared.model.jobs import flaw_of_job, flaw_of_prefix
+from shared.wire import strict_json
+
+SECRET_KEY: Final = "csk"  # noqa: S105 (how one begins)
+PUBLISHABLE_KEY: Final = "cpk"
+"""How the text of a key begins. It tells people, and scanners of source code, what they have found."""
+_SECRET_BYTES: Final = 32
+_TEXT: Final = re.compile(r"(csk|cpk)_([A-Za-z0-9][A-Za-z0-9._-]{0,99})_([0-9a-f]{64})")
+_HASH: Final = re.compile(r"[0-9a-f]{64}")
+_NOBODY: Final = "0" * 64
+
+
+@dataclass(frozen=True, kw_only=True)
+class Key:
+    """An entry of the keys file. It does not hold the secret, only its hash."""
+
+    id: str
+    sha256: str
+    scopes: tuple[str, ...]
+    prefixes: tuple[str, ...] = ()
+    """It may use the counters whose names begin with one of these; without prefixes, all counters."""
+    rate: float | None = None
+    """Increments a second."""
+    owner: str = ""
+    """Keys of one owner share ids, jobs and receipts. Keys without an owner share those of requests without a key."""
+    expires: str | None = None
+    note: str | None = None
+    publishable: bool = False
+    """It stands in web pages, where anybody can read it: it may only count, under its prefixes, from its origins."""
+    origins: tuple[str, ...] = ()
+
+    @cached_property
+    def may(self) -> frozenset[str]:
+        """Its scopes."""
+        return frozenset(self.scopes)
+
+    @cached_property
+    def ends(self) -> float:
+        """When it expires, in seconds since 1970."""
+        return math.inf if self.expires is None else datetime.fromisoformat(self.expires).timestamp()
+
+
+def find(keys: Mapping[str, Key], text: str) -> Key | None:
+    """The key with this text, if it is one of these keys, by id. It takes the same time wherever the texts differ."""
+    found = _TEXT.fullmatch(text)
+    kind, id_, secret = found.groups() if found is not None else ("", "", "")
+    key = keys.get(id_)
+    is_good = hmac.compare_digest(_hash_of(secret), _NOBODY if key is None else key.sha256)
+    if key is None or not is_good or kind != (PUBLISHABLE_KEY if key.publishable else SECRET_KEY):
+        return None
+    return key
+
+
+def make(**entry: Any) -> tuple[Key, str]:
+    """A new key, and its text, which is shown once. Raises `SettingsError` if a field is wrong."""
+    secret = secrets.token_hex(_SECRET_BYTES)
+    key = _key_of({**entry, "sha256": _hash_of(secret)})
+    return key, f"{PUBLISHABLE_KEY if key.publishable else SECRET_KEY}_{key.id}_{secret}"
+
+
+def parse(text: bytes) -> list[Key]:
+    """The keys in a file. Raises `SettingsError` that says what is wrong with it."""
+    try:
+        data = strict_json.loads(text)
+    except strict_json.JsonError as error:
+        raise SettingsError(f"it is {error}") from None
+    if type(data) is not dict or data.keys() != {"keys"} or type(data["keys"]) is not list:
+        raise SettingsError('it must be {"keys": [...]}')
+    keys = [_key_of(entry) for entry in data["keys"]]
+    ids = [key.id for key in keys]
+    if twice := [id_ for id_ in ids if ids.count(id_) > 1]:
+        raise SettingsError(f"two keys have the id {twice[0]!r}")
+    return keys
+
+
+def written(keys: Sequence[Key]) -> bytes:
+    """The text of a file with these keys, without fields that say nothing."""
+    entries = [{name: value for name, value in asdict(key).items() if value} for key in keys]
+    return orjson.dumps({"keys": entries}, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
+
+
+def _hash_of(secret: str) -> str:
+    return sha256(secret.encode()).hexdigest()
+
+
+def _key_of(entry: object) -> Key:
+    if type(entry) is not dict:
+        raise SettingsError("each key must be an object")
+    name = f"the key {entry.get('id')!r:.120}"
+    if found := _SHAPE.flaw_of(entry):
+        raise SettingsError(f"{name}: {found[1]}")
+    fields: dict[str, Any] = {name: tuple(value) if type(value) is list else value for name, value in entry.items()}
+    key = Key(**fields)
+    if not key.publishable:
+        if key.origins:
+            raise SettingsError(f"{name}: only publishable keys have origins")
+    elif set(key.scopes) != {WRITE} or not key.prefixes or not key.origins:
+        raise SettingsError(f"{name}: a publishable key needs the scope write alone, prefixes, and origins")
+    return key
+
+
+def _each(flaw_of: Flaw) -> Callable[[Any], str | None]:
+    """Allows a list of what `flaw_of` allows."""
+
+    def flaw(value: Any) -> str | None:
+        if type(value) is not list:
+            return "must be a list"
+        return next((f"has {item!r:.120}, which {said}" for item in value if (said := flaw_of(item))), None)
+
+    return flaw
+
+
+def _flaw_of_scopes(value: Any) -> str | None:
+    if type(value) is not list or not value or not {*map(str, value)} <= {*SCOPES} or len({*value}) < len(value):
+        return f"must be a list of some of {', '.join(SCOPES)}"
+    return None
+
+
+def _flaw_of_hash(value: Any) -> str | None:
+    return None if type(value) is str and _HASH.fullmatch(value) else "must be 64 hexadecimal digits, the SHA-256"
+
+
+def _flaw_of_rate(value: Any) -> str | None:
+    return (
+        None
+        if type(value) in {int, float} and 0 < value < math.inf
+        else "must be a number of increments a second, above 0"
+    )
+
+
+def _flaw_of_expires(value: Any) -> str | None:
+    try:
+        aware = type(value) is str and datetime.fromisoformat(value).tzinfo is not None
+    except ValueError:
+        aware = False
+    return None if aware else "must be a date and time with an offset, such as 2027-01-31T00:00:00Z"
+
+
+def _flaw_of_text(value: Any) -> str | None:
+    return None if type(value) is str else "must be a string"
+
+
+_SHAPE: Final = ObjectShape(
+    "{…}",
+    {
+        "id": flaw_of_job,
+        "sha256": _flaw_of_hash,
+        "scopes": _flaw_of_scopes,
+        "prefixes": _each(lambda value: "must not be empty" if value == "" else flaw_of_prefix(value)),
+        "rate": or_null(_flaw_of_rate),
+        "owner": lambda value: None if value == "" else flaw_of_job(value),
+        "expires": or_null(_flaw_of_expires),
+        "note": or_null(_flaw_of_text),
+        "publishable": flaw_of_flag,
+        "origins": _each(flaw_of_origin),
+    },
+    required=("id", "sha256", "scopes"),
+)

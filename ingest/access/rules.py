@@ -1,0 +1,67 @@
+"""Owns which scopes a request needs: one table for all routes. Pure.
+
+A test compares the table with the routes that are served. A path that is not in it needs any key: it is answered 404.
+"""
+
+from typing import Final
+
+WRITE: Final = "write"
+READ: Final = "read"
+ADMIN: Final = "admin"
+SCOPES: Final = (WRITE, READ, ADMIN)
+
+COUNTERS: Final = "/v1/counters/"
+RECEIPTS: Final = "/v1/receipts/"
+JOBS: Final = "/v1/jobs/"
+_COUNTER: Final = "/v1/counters/{name}"
+
+OPEN: Final = frozenset({"/healthz", "/readyz", "/version"})
+"""These paths need no key."""
+TO_COUNT: Final = frozenset({WRITE})
+"""What a request needs that counts. Publishable keys, and pages of other origins, may only send such requests."""
+ANY: Final = frozenset(SCOPES)
+_READ: Final = frozenset({READ})
+_ADMIN: Final = frozenset({ADMIN})
+_RECEIPT: Final = frozenset({READ, WRITE})
+"""Who may count may also ask what became of it."""
+
+NEEDS: Final = {
+    ("POST", "/v1/counters/{name}"): TO_COUNT,
+    ("GET", "/v1/counters/{name}"): _READ,
+    ("PUT", "/v1/counters/{name}"): _ADMIN,
+    ("DELETE", "/v1/counters/{name}"): _ADMIN,
+    ("POST", "/v1/counters/{name}/reset"): _ADMIN,
+    ("PUT", "/v1/counters/{name}/shards"): _ADMIN,
+    ("POST", "/v1/increments"): TO_COUNT,
+    ("GET", "/v1/counters"): _READ,
+    ("GET", "/v1/receipts/{id}"): _RECEIPT,
+    ("POST", "/v1/jobs"): _ADMIN,
+    ("GET", "/v1/jobs/{id}"): _ADMIN,
+    ("DELETE", "/v1/jobs/{id}"): _ADMIN,
+    ("GET", "/v1/jobs/{id}/export"): _ADMIN,
+    ("GET", "/metrics"): _READ,
+    ("GET", "/openapi.json"): ANY,
+}
+"""One of these scopes is enough."""
+
+
+def needs(method: str, path: str) -> frozenset[str]:
+    """The scopes of which a request needs one. `path` is as it was sent."""
+    return NEEDS.get(("GET" if method == "HEAD" else method, _template(path)), ANY)
+
+
+def counts(path: str) -> bool:
+    """Whether a POST to this path counts."""
+    return needs("POST", path) is TO_COUNT
+
+
+def _template(path: str) -> str:
+    if path.startswith(COUNTERS):
+        end = path.find("/", len(COUNTERS))
+        return _COUNTER if end < 0 else _COUNTER + path[end:]
+    if path.startswith(RECEIPTS):
+        return f"{RECEIPTS}{{id}}"
+    if path.startswith(JOBS):
+        _, slash, part = path[len(JOBS) :].partition("/")
+        return f"{JOBS}{{id}}{slash}{part}"
+    return path

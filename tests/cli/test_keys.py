@@ -1,0 +1,141 @@
+"""countersink keys, and services that can't read their keys."""
+
+import json
+import stat
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from countersink.client import Client
+from ingest.access.keys import find, parse
+from tests.cli.running import Done, run
+from tests.processes.harness import processes
+
+FILE = "COUNTERSINK_KEYS_FILE"
+
+
+def keys(folder: Path, *arguments: str) -> Done:
+    return run("keys", *arguments, cwd=folder, **{FILE: "keys.json"})
+
+
+def entries(folder: Path) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads((folder / "keys.json").read_bytes())["keys"]
+    return found
+
+
+def test_a_key_is_shown_once_and_only_its_hash_is_stored(tmp_path: Path) -> None:
+    done = keys(tmp_path, "new", "shop", "--scope", "write,read", "--prefix", "a:", "--prefix", "b:", "--rate", "10")
+    assert (done.code, done.lines) == (0, [])
+    text = done.out.removesuffix("\n")
+    assert text.startswith("csk_shop_")
+    (entry,) = entries(tmp_path)
+    assert {name: value for name, value in entry.items() if name != "sha256"} == {
+        "id": "shop",
+        "scopes": ["write", "read"],
+        "prefixes": ["a:", "b:"],
+        "rate": 10.0,
+    }
+    file = tmp_path / "keys.json"
+    assert text.rpartition("_")[2] not in file.read_text()
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    by_id = {key.id: key for key in parse(file.read_bytes())}
+    found = find(by_id, text)
+    assert found is not None
+    assert found.id == "shop"
+    for wrong in (text[:-1], text + "0", text.replace("csk", "cpk"), text.replace("shop", "shoq"), "", "csk_shop_"):
+        assert find(by_id, wrong) is None
+
+
+def test_list_shows_what_a_key_may_and_revoke_removes_it(tmp_path: Path) -> None:
+    assert keys(tmp_path, "list").out == ""
+    first = keys(tmp_path, "new", "a", "--scope", "admin", "--owner", "ops", "--expires", "2020-01-01", "--note", "old")
+    second = keys(tmp_path, "new", "site", "--publishable", "--prefix", "p:", "--origin", "https://a.example")
+    assert second.out.startswith("cpk_site_")
+    (tmp_path / "keys.json").chmod(0o640)
+    listed = keys(tmp_path, "list").out
+    assert listed.splitlines() == [
+        "a     admin, owner ops, EXPIRED 2020-01-01T00:00:00+00:00, old",
+        "site  publishable, write, prefixes 'p:', origins https://a.example",
+    ]
+    for done in (first, second):
+        assert done.out.rpartition("_")[2].strip() not in listed
+    assert keys(tmp_path, "revoke", "a") == Done(0, "", [])
+    assert [entry["id"] for entry in entries(tmp_path)] == ["site"]
+    assert stat.S_IMODE((tmp_path / "keys.json").stat().st_mode) == 0o640
+    assert [path.name for path in tmp_path.iterdir()] == ["keys.json"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (("new", "b"), 2),
+        (("new", "b", "--scope", "delete"), 1),
+        (("new", "b", "--scope", ""), 1),
+        (("new", "b_c d", "--scope", "read"), 1),
+        (("new", "a", "--scope", "read"), 1),
+        (("new", "b", "--scope", "read", "--rate", "0"), 1),
+        (("new", "b", "--scope", "read", "--rate", "nan"), 1),
+        (("new", "b", "--scope", "read", "--rate", "inf"), 1),
+        (("new", "b", "--scope", "read", "--expires", "soon"), 2),
+        (("new", "b", "--scope", "read", "--prefix", ""), 1),
+        (("new", "b", "--scope", "read", "--owner", "a/b"), 1),
+        (("new", "b", "--scope", "read", "--origin", "https://a.example"), 1),
+        (("new", "b", "--publishable"), 1),
+        (("new", "b", "--publishable", "--prefix", "p:"), 1),
+        (("new", "b", "--publishable", "--prefix", "p:", "--origin", "https://a.example/path"), 1),
+        (("new", "b", "--publishable", "--scope", "read", "--prefix", "p:", "--origin", "https://a.example"), 1),
+        (("revoke", "b"), 1),
+    ],
+)
+def test_what_is_wrong_is_said_and_changes_nothing(tmp_path: Path, arguments: tuple[str, ...], code: int) -> None:
+    assert keys(tmp_path, "new", "a", "--scope", "read").code == 0
+    before = (tmp_path / "keys.json").read_bytes()
+    done = keys(tmp_path, *arguments)
+    assert (done.code, done.out) == (code, "")
+    assert len(done.lines) == 1 or code == 2
+    assert (tmp_path / "keys.json").read_bytes() == before
+
+
+def test_commands_at_the_same_time_lose_no_key(tmp_path: Path) -> None:
+    names = [f"k{number}" for number in range(8)]
+    with ThreadPoolExecutor(4) as pool:
+        done = list(pool.map(lambda name: keys(tmp_path, "new", name, "--scope", "read"), names))
+    assert all(one.code == 0 for one in done)
+    assert sorted(entry["id"] for entry in entries(tmp_path)) == names
+
+
+def test_without_the_setting_the_commands_say_so(tmp_path: Path) -> None:
+    done = run("keys", "list", cwd=tmp_path)
+    assert done.code == 1
+    assert FILE in done.lines[0]
+
+
+@pytest.mark.parametrize("command", [("up",), ("ingest",), ("ingest", "--workers", "2")])
+@pytest.mark.parametrize("content", [None, b"", b'{"keys": [{"id": "a"}]}', b'{"keys": []}x'])
+def test_a_service_without_readable_keys_does_not_start(
+    tmp_path: Path, command: tuple[str, ...], content: bytes | None
+) -> None:
+    if content is not None:
+        (tmp_path / "keys.json").write_bytes(content)
+    done = run(*command, "--port", "0", cwd=tmp_path, **{FILE: "keys.json"})
+    assert (done.code, len(done.lines)) == (1, 1)
+    assert "keys.json" in done.lines[0]
+
+
+async def test_the_commands_and_the_client_send_a_key(tmp_path: Path) -> None:
+    key = keys(tmp_path, "new", "a", "--scope", "write,read,admin", "--owner", "o").out.strip()
+    async with processes(tmp_path / "data", None, **{FILE: str(tmp_path / "keys.json")}) as started:
+        service = await started.start("up", "--port", "0")
+        settings = {"COUNTERSINK_URL": service.url, "COUNTERSINK_KEY": key}
+        assert run("incr", "c", cwd=tmp_path, **settings).code == 0
+        assert run("set", "c", "5", cwd=tmp_path, **settings).code == 0
+        done = run("map", "--prefix", "c", "--add", "2", "--url", service.url, cwd=tmp_path, COUNTERSINK_KEY=key)
+        assert done.code == 0, done
+        async with Client(service.url, key=key) as client:
+            assert (await client.get("c")).value == 7
+        for wrong in ({"COUNTERSINK_KEY": key[:-1] + "x"}, {"COUNTERSINK_KEY": "ä b"}, {}):
+            done = run("get", "c", cwd=tmp_path, COUNTERSINK_URL=service.url, **wrong)
+            assert (done.code, done.out, len(done.lines)) == (1, "", 1)
+            assert key[:-1] not in done.lines[0]

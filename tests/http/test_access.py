@@ -1,0 +1,196 @@
+"""Each route, each way through the server, each kind of key: what is answered, and whether anything has happened."""
+
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import pytest
+
+from ingest.access import rules
+from shared.runtime import metrics
+from tests.http import answer, contract
+from tests.http.both_ways import connected
+from tests.http.keys import ALL, FUTURE, PAST, SHOP, bearer, keys_file
+from tests.http.service import Service, running
+
+
+class Route(NamedTuple):
+    """A request, what it is a case of, and how it is answered if it is let in."""
+
+    method: str
+    target: str
+    kind: str
+    status: int = 200
+    body: bytes = b""
+
+
+ROUTES: Final = [
+    Route("POST", "/v1/counters/p%3Ac", "count", 202, b'{"delta": 3}'),
+    Route("POST", "/v1/counters/p:c", "count", 202),
+    Route("POST", "/v1/counters/p:c?by=2", "count", 202),
+    Route("POST", "/v1/increments", "count", 202, b'[{"counter": "p:c"}]'),
+    Route("POST", "/v1/increments", "count", 202, b'{"counters": {"p:c": 2, "p:d": 2}}'),
+    Route("POST", "/v1/increments", "count", 202, b'{"counter": "p:c", "id": "one"}\n{"counter": "p:d"}'),
+    Route("GET", "/v1/counters/p:c", "read"),
+    Route("HEAD", "/v1/counters/p:c", "read"),
+    Route("GET", "/v1/counters?name=p:c&name=p:d", "read"),
+    Route("GET", "/v1/counters?prefix=p", "list"),
+    Route("GET", "/v1/counters", "list"),
+    Route("GET", "/v1/receipts/nobodys", "receipt"),
+    Route("PUT", "/v1/counters/p:c", "change", 200, b'{"value": 70}'),
+    Route("PUT", "/v1/counters/p:c/shards", "change", 200, b'{"shards": 3}'),
+    Route("POST", "/v1/jobs", "change", 202, b'{"kind": "add", "prefix": "p:", "delta": 10, "id": "mine"}'),
+    Route("GET", "/v1/jobs/there", "show"),
+    Route("GET", "/v1/jobs/there/export", "show"),
+    Route("DELETE", "/v1/jobs/there", "show"),  # it is done, so this changes nothing
+    Route("POST", "/v1/counters/p:c/reset", "change"),
+    Route("DELETE", "/v1/counters/p:d", "change"),
+    Route("GET", "/metrics", "metrics"),
+    Route("GET", "/openapi.json", "any"),
+    Route("GET", "/nothing", "any", 404),
+    Route("PATCH", "/v1/jobs", "any", 405),
+    Route("OPTIONS", "/v1/increments", "any", 405),
+    Route("GET", "/healthz", "open"),
+    Route("GET", "/readyz", "open"),
+    Route("GET", "/version", "open"),
+]
+EACH: Final = frozenset(route.kind for route in ROUTES)
+COUNTING: Final = {"count", "change"}
+"""The kinds that change something."""
+ORIGIN: Final = f"Origin: {SHOP}\r\n".encode()
+ELSEWHERE: Final = b"Origin: https://evil.example\r\nSec-Fetch-Site: cross-site\r\n"
+KEYS: Final[dict[str, dict[str, Any]]] = {
+    "expired": {"expires": PAST},
+    "all": {"expires": FUTURE},
+    "write": {"scopes": ["write"]},
+    "read": {"scopes": ["read"]},
+    "admin": {"scopes": ["admin"]},
+    "its-prefix": {"scopes": ALL, "prefixes": ["a:", "p:"]},
+    "another-prefix": {"scopes": ALL, "prefixes": ["z:"]},
+    "cpk": {"scopes": ["write"], "prefixes": ["p:"], "origins": [SHOP], "publishable": True},
+    "cpk-another-prefix": {"scopes": ["write"], "prefixes": ["z:"], "origins": [SHOP], "publishable": True},
+}
+MAY: Final[dict[str, tuple[int, set[str]]]] = {
+    "nobody": (401, {"open"}),
+    "wrong": (401, {"open"}),
+    "of the wrong kind": (401, {"open"}),
+    "malformed": (401, {"open"}),
+    "repeated": (401, {"open"}),
+    "expired": (401, {"open"}),
+    "all": (403, {*EACH}),
+    "all, from another site": (403, {*EACH}),
+    "write": (403, {"open", "any", "count", "receipt"}),
+    "read": (403, {"open", "any", "read", "list", "receipt", "metrics"}),
+    "admin": (403, {"open", "any", "change", "show"}),
+    "its-prefix": (403, {*EACH}),
+    "another-prefix": (403, {"open", "any", "list", "receipt", "metrics"}),
+    "cpk": (403, {"open", "count"}),
+    "cpk, from another site": (403, {"open"}),
+    "cpk, from no page": (403, {"open"}),
+    "cpk-another-prefix": (403, {"open"}),
+}
+"""Who: the status of what they may not, and the kinds that they may."""
+
+
+def headers_of(who: str, keys: dict[str, str]) -> bytes:
+    if who == "nobody":
+        return b""
+    if who == "malformed":
+        return b"Authorization: Basic " + keys["all"].encode() + b"\r\n"
+    if who == "repeated":
+        return bearer(keys["all"]) * 2
+    if who == "wrong":
+        return bearer(keys["all"][:-1] + ("0" if keys["all"][-1] != "0" else "1"))
+    if who == "of the wrong kind":
+        return bearer("cpk" + keys["all"][3:])
+    name, _, where = who.partition(", ")
+    page = ELSEWHERE if where == "from another site" else ORIGIN if name.startswith("cpk") and not where else b""
+    return bearer(keys[name]) + page
+
+
+def bytes_of(route: Route, headers: bytes, *, chunked: bool = False) -> bytes:
+    head = f"{route.method} {route.target} HTTP/1.1\r\nHost: h\r\n".encode() + headers
+    if chunked:
+        piece = b"%x\r\n%b\r\n" % (len(route.body), route.body) if route.body else b""
+        return head + b"Transfer-Encoding: chunked\r\n\r\n" + piece + b"0\r\n\r\n"
+    return head + b"Content-Length: %d\r\n\r\n" % len(route.body) + route.body
+
+
+async def ask(service: Service, route: Route, headers: bytes, *, chunked: bool = False) -> answer.Answer:
+    """On a connection of its own."""
+    async with connected(service) as client:
+        await client.ask(bytes_of(route, headers, chunked=chunked))
+        await client.until(lambda: client.seen.endswith(b"\r\n\r\n") or len(answer.parse(client.seen).body) > 0)
+        found = answer.parse(client.seen)
+    contract.check(route.method, route.target.partition("?")[0], found)
+    return found
+
+
+async def effects(service: Service, headers: bytes) -> object:
+    """All that a request could have changed."""
+    counters = (await ask(service, Route("GET", "/v1/counters?max_age=0", ""), headers)).json["counters"]
+    job = await ask(service, Route("GET", "/v1/jobs/mine", ""), headers)
+    return (
+        sorted((item["name"], item["value"], item["shards"]) for item in counters),
+        (job.status, job.json.get("state")),
+        metrics.ACCEPTED._value.get(),
+        metrics.UNDURABLE._value.get(),
+    )
+
+
+async def prepare(service: Service, headers: bytes) -> None:
+    for name in ("p:c", "p:d"):
+        assert (await ask(service, Route("POST", f"/v1/counters/{name}", ""), headers)).status == 202
+    export = Route("POST", "/v1/jobs", "", 202, b'{"kind": "export", "prefix": "p:", "id": "there"}')
+    await service.apply()
+    assert (await ask(service, export, headers)).status == 202
+    await service.work()
+
+
+@pytest.mark.parametrize("way", ["fast path", "aiohttp", "chunked"])
+@pytest.mark.parametrize("who", MAY)
+async def test_who_may_what(tmp_path: Path, who: str, way: str) -> None:
+    file, keys = keys_file(tmp_path, **KEYS)
+    async with running(tmp_path, short=way != "aiohttp", keys_file=str(file)) as service:
+        everything = bearer(keys["all"])
+        await prepare(service, everything)
+        refusal, kinds = MAY[who]
+        before = await effects(service, everything)
+        for route in ROUTES:
+            found = await ask(service, route, headers_of(who, keys), chunked=way == "chunked")
+            after = await effects(service, everything)
+            assert found.status == (route.status if route.kind in kinds else refusal), (route, found)
+            assert (before != after) == (route.kind in kinds & COUNTING), (route, found)
+            before = after
+            assert (found.status == 401) == ("WWW-Authenticate" in found.headers)
+            if route.kind == "list" and found.status == 200:
+                listed = [item["name"] for item in found.json["counters"]]
+                assert listed == ([] if who == "another-prefix" else ["p:c", "p:d"])
+
+
+def test_each_route_is_in_the_table_and_the_table_has_no_other() -> None:
+    served = {
+        (method.upper(), path)
+        for path, item in contract.DOCUMENT["paths"].items()
+        for method in item
+        if method in contract.METHODS
+    }
+    assert {*rules.NEEDS} | {("GET", path) for path in rules.OPEN} == served
+    asked = {
+        (route.method, rules._template(route.target.partition("?")[0]))
+        for route in ROUTES
+        if route.method != "HEAD" and route.kind != "any"
+    }
+    assert asked | {("GET", "/openapi.json")} == served
+
+
+async def test_the_router_serves_nothing_that_is_not_in_the_table(tmp_path: Path) -> None:
+    async with running(tmp_path) as service:
+        fixed = {(method, path) for path, of in service.ingest.routes._fixed.items() for method in of}
+        assert fixed <= {*rules.NEEDS} | {("GET", path) for path in rules.OPEN}
+        for start in ("/v1/counters/a", "/v1/receipts/a", "/v1/jobs/a"):
+            for part in ("", "/", "/reset", "/shards", "/export", "/b", "/b/c", "/%2Freset"):
+                for method in ("GET", "POST", "PUT", "DELETE", "PATCH"):
+                    asked = f"{method} {start + part} HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"
+                    found = answer.parse(await service.send(asked.encode()))
+                    if (method, rules._template(start + part)) not in rules.NEEDS:
+                        assert found.status in {404, 405}, (method, start + part)

@@ -1,0 +1,192 @@
+"""What web pages can make a browser do to a service: of other sites without keys, and with publishable keys."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from tests.http import answer
+from tests.http.both_ways import connected
+from tests.http.keys import SHOP, bearer, keys_file
+from tests.http.service import Service, running
+
+EVIL: Final = b"Origin: https://evil.example\r\n"
+CROSS: Final = b"Sec-Fetch-Site: cross-site\r\n"
+GOOD: Final = f"Origin: {SHOP}\r\n".encode()
+JOB: Final = b'{"kind": "delete", "prefix": "", "id": "j"}'
+ALLOWED: Final = "Access-Control-Allow-Origin"
+
+
+def request(method: str, target: str, headers: bytes = b"", body: bytes = b"", host: bytes = b"h") -> bytes:
+    head = f"{method} {target} HTTP/1.1\r\n".encode() + b"Host: " + host + b"\r\n"
+    return head + headers + b"Content-Length: %d\r\n\r\n" % len(body) + body
+
+
+async def ask(service: Service, *parts: Any) -> answer.Answer:
+    """On a connection of its own."""
+    async with connected(service) as client:
+        await client.ask(request(*parts))
+        client.writer.write_eof()
+        await client.until(lambda: client.closed)
+        return answer.parse(client.seen)
+
+
+@pytest.fixture(params=[True, False], ids=["short", "long"])
+async def service(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[Service]:
+    async with running(tmp_path, short=request.param, origins=(SHOP,), hosts=("h", "proxy.example")) as it:
+        assert (await it.incr("there", b'{"delta": 7}')).status == 202
+        yield it
+
+
+async def check_unharmed(service: Service) -> None:
+    assert await service.totals() == {"there": 7}
+    await service.apply()
+    await service.work()
+    assert await service.totals() == {"there": 7}
+    assert (await service.get("/v1/jobs/j")).status == 404
+
+
+@pytest.mark.parametrize("page", [EVIL, CROSS, EVIL + CROSS, b"Origin: null\r\n", b"Sec-Fetch-Site: same-site\r\n"])
+@pytest.mark.parametrize(
+    ("method", "target", "body"),
+    [
+        ("POST", "/v1/jobs", JOB),
+        ("POST", "/v1/counters/there", b""),
+        ("POST", "/v1/increments", b'{"counters": {"there": 1}}'),
+        ("POST", "/v1/counters/there/reset", b""),
+        ("PUT", "/v1/counters/there", b'{"value": 1}'),
+        ("DELETE", "/v1/counters/there", b""),
+        ("GET", "/v1/counters", b""),
+        ("GET", "/healthz", b""),
+        ("OPTIONS", "/v1/increments", b""),
+    ],
+)
+async def test_a_page_of_another_site_can_do_nothing(
+    service: Service, page: bytes, method: str, target: str, body: bytes
+) -> None:
+    for kind in (b"", b"Content-Type: text/plain\r\n"):
+        found = await ask(service, method, target, page + kind, body)
+        assert found.status == 403
+        assert ALLOWED not in found.headers
+    await check_unharmed(service)
+
+
+async def test_a_link_from_another_site_can_be_followed(service: Service) -> None:
+    link = CROSS + b"Sec-Fetch-Mode: navigate\r\n"
+    assert (await ask(service, "GET", "/v1/counters/there", link)).status == 200
+    assert (await ask(service, "POST", "/v1/counters/there", link + EVIL)).status == 403
+    assert (await ask(service, "DELETE", "/v1/counters/there", link)).status == 403
+    await check_unharmed(service)
+
+
+@pytest.mark.parametrize(
+    "page", [b"Origin: http://h\r\n", b"Sec-Fetch-Site: same-origin\r\n", b"Sec-Fetch-Site: none\r\n"]
+)
+async def test_our_own_pages_can_do_everything(service: Service, page: bytes) -> None:
+    assert (await ask(service, "POST", "/v1/counters/a", page)).status == 202
+    assert (await ask(service, "DELETE", "/v1/counters/there", page)).status == 200
+    assert await service.totals() == {"a": 1}
+
+
+@pytest.mark.parametrize(
+    "host", [b"evil.example", b"evil.example:8080", b"localhost.evil.example", b"0.0.0.0", b"[::2]"]
+)
+async def test_a_site_that_points_its_name_to_this_machine_can_do_nothing(service: Service, host: bytes) -> None:
+    """For the browser, its pages and this service have the same origin then."""
+    own = b"Origin: http://%b\r\nSec-Fetch-Site: same-origin\r\n" % host
+    for headers in (b"", own):
+        assert (await ask(service, "POST", "/v1/counters/there", headers, b"", host)).status == 403
+        assert (await ask(service, "POST", "/v1/jobs", headers, JOB, host)).status == 403
+        assert (await ask(service, "GET", "/v1/counters", headers, b"", host)).status == 403
+    await check_unharmed(service)
+
+
+@pytest.mark.parametrize(
+    "host",
+    [b"localhost", b"LOCALHOST:8080", b"app.localhost", b"127.0.0.1:80", b"127.1.2.3", b"[::1]:9", b"proxy.example"],
+)
+async def test_names_of_this_machine_and_those_in_the_setting_are_good(service: Service, host: bytes) -> None:
+    assert (await ask(service, "POST", "/v1/counters/there", b"", b"", host)).status == 202
+
+
+async def test_beyond_loopback_and_with_keys_any_host_is_good(tmp_path: Path) -> None:
+    file, keys = keys_file(tmp_path, all={})
+    async with running(tmp_path, keys_file=str(file)) as keyed:
+        found = await ask(keyed, "POST", "/v1/counters/c", bearer(keys["all"]), b"", b"counts.example")
+        assert found.status == 202
+    async with running(tmp_path) as service:
+        assert service.ingest.door.checks_host
+        service.ingest.door.checks_host = False  # as it is if it listens on another address
+        assert (await ask(service, "POST", "/v1/counters/c", b"", b"", b"counts.example")).status == 202
+
+
+async def test_pages_of_allowed_origins_may_count_and_see_the_answer(service: Service) -> None:
+    for target, body in (("/v1/counters/a", b"{}"), ("/v1/increments", b'[{"counter": "a"}]')):
+        asked = await ask(service, "OPTIONS", target, GOOD + b"Access-Control-Request-Method: POST\r\n")
+        assert (asked.status, asked.headers[ALLOWED], asked.body) == (204, SHOP, b"")
+        assert asked.headers["Access-Control-Allow-Methods"] == "POST"
+        assert "Authorization" in asked.headers["Access-Control-Allow-Headers"]
+        found = await ask(service, "POST", target, GOOD + CROSS, body)
+        assert (found.status, found.headers[ALLOWED], found.headers["Vary"]) == (202, SHOP, "Origin")
+        bad = await ask(service, "POST", target, GOOD, b"[]")
+        assert (bad.status, bad.headers[ALLOWED]) == (400, SHOP)
+    assert await service.totals() == {"there": 7, "a": 2}
+
+
+@pytest.mark.parametrize(
+    ("method", "target"),
+    [
+        ("GET", "/v1/counters"),
+        ("POST", "/v1/jobs"),
+        ("DELETE", "/v1/counters/there"),
+        ("POST", "/v1/counters/there/reset"),
+        ("PUT", "/v1/counters/there"),
+    ],
+)
+async def test_and_may_do_nothing_else(service: Service, method: str, target: str) -> None:
+    assert (await ask(service, method, target, GOOD, JOB)).status == 403
+    preflight = GOOD + f"Access-Control-Request-Method: {method}\r\n".encode()
+    assert (await ask(service, "OPTIONS", target, preflight)).status == 403
+    await check_unharmed(service)
+
+
+@pytest.mark.parametrize("short", [True, False])
+async def test_a_publishable_key_counts_from_its_pages(tmp_path: Path, *, short: bool) -> None:
+    file, keys = keys_file(
+        tmp_path,
+        all={},
+        site={"scopes": ["write"], "prefixes": ["page:"], "origins": [SHOP], "publishable": True},
+        other={"scopes": ["write"], "prefixes": ["z:"], "origins": ["https://z.example"], "publishable": True},
+    )
+    async with running(tmp_path, short=short, keys_file=str(file)) as service:
+        site, batch = keys["site"], b'{"counters": {"page:a": 2}}'
+        asked = await ask(
+            service, "OPTIONS", f"/v1/increments?key={site}", GOOD + b"Access-Control-Request-Method: POST\r\n"
+        )
+        assert (asked.status, asked.headers[ALLOWED]) == (204, SHOP)
+        for headers, query in ((bearer(site), ""), (b"", f"?key={site}")):
+            for target, body in (("/v1/counters/page:a", b""), ("/v1/increments", batch)):
+                found = await ask(service, "POST", target + query, GOOD + headers, body)
+                assert (found.status, found.headers[ALLOWED]) == (202, SHOP)
+                refused = (
+                    ("POST", target, EVIL, 403),
+                    ("POST", target, b"Origin: https://z.example\r\n", 403),
+                    ("POST", target, b"", 403),
+                    ("GET", "/v1/counters", GOOD, 403),
+                    ("GET", "/v1/receipts/x", GOOD, 403),
+                    ("DELETE", "/v1/counters/page:a", GOOD, 403),
+                    ("POST", "/v1/counters/z:a", GOOD, 403),
+                )
+                for method, path, page, status in refused:
+                    assert (await ask(service, method, path + query, page + headers, body)).status == status
+        for query, headers in (
+            (f"?key={keys['all']}", b""),
+            (f"?key={site}&key={site}", b""),
+            (f"?key={site}", bearer(site)),
+            ("?key=", b""),
+            (f"?key={site[:-1]}", b""),
+        ):
+            found = await ask(service, "POST", f"/v1/counters/page:a{query}", GOOD + headers)
+            assert found.status == 401, query
+        assert (await ask(service, "GET", "/v1/counters/page:a", bearer(keys["all"]))).json["value"] == 6

@@ -1,0 +1,199 @@
+"""Keys while a service runs: they are read again, they have rates, and no key is ever logged."""
+
+import asyncio
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ingest.access.audit import AUDIT
+from ingest.access.door import Door
+from ingest.access.keyring import KeyRing
+from ingest.access.keys import make, written
+from shared.config.lists import networks
+from shared.model.errors import SettingsError
+from shared.runtime import metrics
+from shared.runtime.clock import ManualClock
+from tests.http.both_ways import connected, poll, post
+from tests.http.keys import SHOP, bearer, keys_file
+from tests.http.service import Service, running
+
+
+async def status(service: Service, text: str, name: bytes = b"c") -> int:
+    async with connected(service) as client:
+        await client.ask(post(b"{}", bearer(text), name))
+        return int(client.seen[9:12])
+
+
+@pytest.mark.parametrize("short", [True, False])
+async def test_keys_are_read_again_when_the_file_changes(tmp_path: Path, *, short: bool) -> None:
+    file, keys = keys_file(tmp_path, a={"owner": "o"})
+    async with running(tmp_path, short=short, keys_file=str(file)) as service:
+        tending = asyncio.create_task(service.ingest.tend())
+        assert await status(service, keys["a"]) == 202
+        second, text = make(id="b", scopes=["write"], owner="o")
+        both = service.ingest.door._ring
+        assert both is not None
+        file.write_bytes(written([*both._keys.values(), second]))
+        await poll(lambda: "b" in both._keys)
+        assert [await status(service, one) for one in (keys["a"], text)] == [202, 202]
+        file.write_bytes(written([second]))
+        await poll(lambda: "a" not in both._keys)
+        assert [await status(service, one) for one in (keys["a"], text)] == [401, 202]
+        tending.cancel()
+        await asyncio.gather(tending, return_exceptions=True)
+
+
+@pytest.mark.parametrize("broken", [b"", b"{", b'{"keys": [{"id": "x"}]}', b"[]", None])
+async def test_a_broken_file_keeps_the_old_keys_and_says_so_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, broken: bytes | None
+) -> None:
+    file, keys = keys_file(tmp_path, a={})
+    good = file.read_bytes()
+    ring = KeyRing(file, ManualClock())
+    if broken is None:
+        file.unlink()
+    else:
+        file.write_bytes(broken)
+    for _ in range(3):
+        assert not await ring.look()
+    assert ring.find(keys["a"])
+    (line,) = [record.getMessage() for record in caplog.records]
+    assert str(file) in line
+    assert "stay valid" in line
+    with pytest.raises(SettingsError, match="keys file"):
+        KeyRing(file, ManualClock())
+    file.write_bytes(good + b"\n")
+    assert await ring.look()
+    caplog.clear()  # what was said is as it should be
+
+
+async def test_a_key_that_expires_ends_at_once(tmp_path: Path) -> None:
+    clock = ManualClock()
+    file, keys = keys_file(tmp_path, a={"expires": "2027-01-15T08:00:10Z"})
+    async with running(tmp_path, keys_file=str(file)) as service:
+        service.ingest.door._clock = clock
+        assert await status(service, keys["a"]) == 202
+        clock.turn(10)
+        assert await status(service, keys["a"]) == 401
+
+
+@pytest.mark.parametrize("short", [True, False])
+async def test_beyond_its_rate_a_key_gets_429_and_nothing_counts(tmp_path: Path, *, short: bool) -> None:
+    clock = ManualClock()
+    file, keys = keys_file(tmp_path, a={"rate": 2}, b={})
+    async with running(tmp_path, short=short, keys_file=str(file)) as service:
+        ring = service.ingest.door._ring
+        assert ring is not None
+        ring._buckets["a"]._clock = clock
+        ring._buckets["a"]._then = clock.monotonic()
+        accepted, limited = metrics.ACCEPTED._value.get(), metrics.LIMITED._value.get()
+        assert [await status(service, keys["a"]) for _ in range(4)] == [202, 202, 429, 429]
+        assert await status(service, keys["b"]) == 202
+        clock.turn(0.5)
+        assert [await status(service, keys["a"]) for _ in range(2)] == [202, 429]
+        clock.turn(1)
+        named = {"Authorization": f"Bearer {keys['a']}"}
+        for body, expected in ((b'{"counters": {"x": 1, "y": 1, "z": 1, "w": 1}}', 202), (b"not even JSON", 429)):
+            found = await service.ask("POST", "/v1/increments", body, named)
+            assert found.status == expected
+        assert found.headers["Retry-After"] == "2"  # 4 were sent when 2 were there
+        assert (await service.ask("GET", "/v1/counters", None, named)).status == 200
+        clock.turn(1)
+        assert await status(service, keys["a"]) == 429
+        clock.turn(0.5)
+        assert await status(service, keys["a"]) == 202
+        assert metrics.ACCEPTED._value.get() - accepted == 9
+        assert metrics.LIMITED._value.get() - limited == 5
+
+
+async def test_a_key_keeps_its_rate_when_the_file_is_read_again(tmp_path: Path) -> None:
+    file, _ = keys_file(tmp_path, a={"rate": 2}, b={"rate": 1})
+    ring = KeyRing(file, ManualClock())
+    before = dict(ring._buckets)
+    file.write_bytes(file.read_bytes().replace(b'"rate": 1', b'"rate": 3'))
+    assert await ring.look()
+    assert ring._buckets["a"] is before["a"]
+    assert ring._buckets["b"].rate == 3
+
+
+async def test_increments_are_shared_out_by_key_or_by_client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    site: dict[str, Any] = {"scopes": ["write"], "prefixes": ["c"], "origins": [SHOP], "publishable": True}
+    file, keys = keys_file(tmp_path, a={}, site=site)
+    seen: list[str] = []
+    async with running(tmp_path, keys_file=str(file)) as service:
+        admission = service.ingest.publishing.admission
+        enter = admission.enter
+
+        def watched(tenant: str, *rest: Any) -> None:
+            seen.append(tenant)
+            enter(tenant, *rest)
+
+        monkeypatch.setattr(admission, "enter", watched)
+        for headers in (bearer(keys["a"]), bearer(keys["site"]) + f"Origin: {SHOP}\r\n".encode()):
+            async with connected(service) as client:
+                await client.ask(post(b'{"id": "x%d"}' % len(seen), headers))
+    assert seen == ["key a", "127.0.0.1"]
+
+
+async def test_who_did_what_with_the_scope_admin_is_logged_and_no_key_ever(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    site: dict[str, Any] = {"scopes": ["write"], "prefixes": ["c"], "origins": [SHOP], "publishable": True}
+    file, keys = keys_file(tmp_path, ops={}, site=site, writer={"scopes": ["write"]})
+    caplog.set_level(logging.DEBUG)
+    async with running(tmp_path, keys_file=str(file)) as service:
+        named = {"Authorization": f"Bearer {keys['ops']}"}
+        job = b'{"kind": "reset", "prefix": "a\\n", "id": "j"}'
+        for method, target, body in (
+            ("PUT", "/v1/counters/a%C3%A9", b'{"value": 5}'),
+            ("POST", "/v1/counters/a/reset", None),
+            ("DELETE", "/v1/counters/a", None),
+            ("PUT", "/v1/counters/a/shards", b'{"shards": 2}'),
+            ("POST", "/v1/jobs", job),
+            ("DELETE", "/v1/jobs/j", None),
+            ("GET", "/v1/jobs/j", None),
+            ("POST", "/v1/counters/a", None),
+            ("GET", "/v1/counters/a", None),
+        ):
+            assert (await service.ask(method, target, body, named)).status in {200, 202}
+        for wrong in (f"Bearer {keys['ops']}x", f"Basic {keys['ops']}", f"Bearer {keys['writer']}"):
+            assert (await service.ask("DELETE", "/v1/counters/a", None, {"Authorization": wrong})).status in {401, 403}
+        for query in (f"key={keys['site']}", f"key={keys['ops']}", f"key={keys['site']}&x=1"):
+            await service.ask("POST", f"/v1/counters/c?{query}", None, {"Origin": SHOP})
+    lines = [record.getMessage() for record in caplog.records if record.name == AUDIT]
+    assert lines == [
+        "key ops from 127.0.0.1: set 'aé' to 5",
+        "key ops from 127.0.0.1: reset 'a'",
+        "key ops from 127.0.0.1: delete 'a'",
+        "key ops from 127.0.0.1: give 'a' 2 shards",
+        "key ops from 127.0.0.1: start the job j: reset the counters under 'a\\n'",
+        "key ops from 127.0.0.1: stop the job j",
+    ]
+    for text in keys.values():
+        assert text.rpartition("_")[2] not in caplog.text
+
+
+async def test_the_client_behind_a_trusted_proxy_is_the_one_that_it_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[str] = []
+    async with running(tmp_path, trusted_proxies=(), short=True) as service:
+        door: Door = service.ingest.door
+        enter = door.enter
+
+        def watched(*shown: Any) -> Any:
+            caller = enter(*shown)
+            seen.append(caller.tenant)
+            return caller
+
+        monkeypatch.setattr(door, "enter", watched)
+        forged = b"X-Forwarded-For: 1.2.3.4, 5.6.7.8\r\n"
+        async with connected(service) as client:
+            await client.ask(post(b"{}", forged))
+            door._trusted = networks("127.0.0.0/8")
+            door._callers.clear()
+            await client.ask(post(b"{}", forged))
+            await client.ask(post(b"{}", forged + b"TE: x\r\n"))
+    assert seen == ["127.0.0.1", "5.6.7.8", "5.6.7.8"]
