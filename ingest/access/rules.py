@@ -21,24 +21,25 @@ TO_COUNT: Final = frozenset({WRITE})
 """What a request needs that counts. Publishable keys, and pages of other origins, may only send such requests."""
 ANY: Final = frozenset(SCOPES)
 _READ: Final = frozenset({READ})
-_ADMIN: Final = frozenset({ADMIN})
+TO_ADMINISTER: Final = frozenset({ADMIN})
+"""What a request needs that changes or exports counters other than by counting."""
 _RECEIPT: Final = frozenset({READ, WRITE})
 """Who may count may also ask what became of it."""
 
 NEEDS: Final = {
     ("POST", "/v1/counters/{name}"): TO_COUNT,
     ("GET", "/v1/counters/{name}"): _READ,
-    ("PUT", "/v1/counters/{name}"): _ADMIN,
-    ("DELETE", "/v1/counters/{name}"): _ADMIN,
-    ("POST", "/v1/counters/{name}/reset"): _ADMIN,
-    ("PUT", "/v1/counters/{name}/shards"): _ADMIN,
+    ("PUT", "/v1/counters/{name}"): TO_ADMINISTER,
+    ("DELETE", "/v1/counters/{name}"): TO_ADMINISTER,
+    ("POST", "/v1/counters/{name}/reset"): TO_ADMINISTER,
+    ("PUT", "/v1/counters/{name}/shards"): TO_ADMINISTER,
     ("POST", "/v1/increments"): TO_COUNT,
     ("GET", "/v1/counters"): _READ,
     ("GET", "/v1/receipts/{id}"): _RECEIPT,
-    ("POST", "/v1/jobs"): _ADMIN,
-    ("GET", "/v1/jobs/{id}"): _ADMIN,
-    ("DELETE", "/v1/jobs/{id}"): _ADMIN,
-    ("GET", "/v1/jobs/{id}/export"): _ADMIN,
+    ("POST", "/v1/jobs"): TO_ADMINISTER,
+    ("GET", "/v1/jobs/{id}"): TO_ADMINISTER,
+    ("DELETE", "/v1/jobs/{id}"): TO_ADMINISTER,
+    ("GET", "/v1/jobs/{id}/export"): TO_ADMINISTER,
     ("GET", "/metrics"): _READ,
     ("GET", "/openapi.json"): ANY,
 }

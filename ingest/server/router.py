@@ -8,7 +8,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from ingest import openapi
 from ingest.access.caller import CALLER
-from ingest.access.rules import COUNTERS, JOBS, RECEIPTS
+from ingest.access.rules import COUNTERS, JOBS, RECEIPTS, TO_ADMINISTER, needs
 from ingest.http.problems import Problem, problem_of
 from ingest.http.requests import Query, name_of, target_of
 from ingest.http.responses import JSON, SECURE
@@ -133,9 +133,7 @@ def _elsewhere() -> Problem:
 
 def _is_for_admins(method: str, path: str) -> bool:
     """Whether the request changes or exports counters other than by counting, or reads metrics."""
-    if path.startswith(_COUNTERS):
-        return method in {"PUT", "DELETE"} or path.endswith(("/reset", "/shards"))
-    return path in {"/v1/jobs", "/metrics"} or path.startswith(_JOBS)
+    return path == "/metrics" or needs(method, path) is TO_ADMINISTER
 
 
 def _says(body: bytes) -> Handler:

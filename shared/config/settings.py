@@ -5,9 +5,9 @@ from dataclasses import dataclass, field, fields
 from functools import partial
 from typing import Any
 
-from shared.config.service_links import is_service_link
 from shared.config import lists
 from shared.config.lists import Network
+from shared.config.service_links import is_service_link
 from shared.model.errors import SettingsError
 from shared.model.fleet import LONGEST_LOOK
 from shared.model.promises import Promise, promised
@@ -105,9 +105,6 @@ class Settings:
         "no",
         _choice("no", "yes"),
         "yes: never create a SQLite file at start; countersink provision creates it",
-    )
-    keys_file: str = _setting(
-        "", str, "file of the keys that requests need; without one, only this machine can connect", "none"
     )
     linger_ms: int = _setting(
         20,

@@ -122,7 +122,7 @@ async def test_exports_leave_twice_the_reserve_of_the_disk(database: Database) -
     export = JOB._replace(kind=EXPORT, number=0)
     with pytest.raises(StorageFullError, match="exports leave the rest to increments: free some space, or delete"):
         await jobs.create(export)
-    reserve.check(0)
+    await database.write(lambda db: reserve.check(db, 0))
     free = 2**30
     await jobs.create(export)
     free = 100 * 2**20
