@@ -1,5 +1,6 @@
 """The routes that count one increment or many."""
 
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Final
 
@@ -9,7 +10,7 @@ from aiohttp import web
 from ingest.access.door import CALLER, Caller
 from ingest.http.bodies import LARGE, Bodies
 from ingest.http.problems import Problem
-from ingest.http.requests import Query, idempotency_key_of
+from ingest.http.requests import Query, has_gone, idempotency_key_of
 from ingest.http.responses import Answer
 from ingest.parsing import parse
 from ingest.parsing.json_object import BodyError
@@ -17,7 +18,7 @@ from ingest.publishing.admission import weight_of
 from ingest.publishing.batch import Batch
 from ingest.publishing.coalescer import MAX_ENTRIES
 from ingest.publishing.publishing import Publishing
-from ingest.routes.receipt_status import Tracking
+from ingest.routes.receipt_status import AppliedWaits
 from shared.counters.reader import Reader
 from shared.model.words import Increment
 from shared.runtime import metrics
@@ -32,9 +33,9 @@ DEFAULT_WAIT: Final = 10.0
 class IncrementRoutes:
     """Answers 202 when the increments are durable. A client that gets no 202 sends them again with the same id."""
 
-    def __init__(self, publishing: Publishing, tracking: Tracking, reader: Reader, bodies: Bodies) -> None:
+    def __init__(self, publishing: Publishing, waits: AppliedWaits, reader: Reader, bodies: Bodies) -> None:
         self._publishing = publishing
-        self._tracking = tracking
+        self._waits = waits
         self._reader = reader
         self._bodies = bodies
 
@@ -50,16 +51,17 @@ class IncrementRoutes:
             raise
         if client_id is None:
             client_id = key
-        draft = add(self._publishing, name, delta, client_id, request[CALLER])
-        if timing.undurable:
-            metrics.UNDURABLE.inc()
-            return _accepted(b'{"accepted":1,"durable":false,"receipt":"%b"}' % draft.id.encode())
-        await self._publishing.durable(draft)
-        if timing.wait is not None and await self._tracking.applied([draft.id], timing.wait):
-            (reading,) = await self._reader.read([name])
-            answer = f'{{"accepted":1,"receipt":"{draft.id}","value":{reading.value}}}'
-            return Answer(answer.encode())
-        return _accepted(answer_of(draft))
+        with self._place(request, timing):
+            draft = add(self._publishing, name, delta, client_id, request[CALLER])
+            if timing.undurable:
+                metrics.UNDURABLE.inc()
+                return _accepted(b'{"accepted":1,"durable":false,"receipt":"%b"}' % draft.id.encode())
+            await self._publishing.durable(draft)
+            if await self._applied(request, [draft], timing):
+                (reading,) = await self._reader.read([name])
+                answer = f'{{"accepted":1,"receipt":"{draft.id}","value":{reading.value}}}'
+                return Answer(answer.encode())
+            return _accepted(answer_of(draft))
 
     async def many(self, request: web.BaseRequest, query: Query) -> web.Response:
         """POST /v1/increments"""
@@ -78,7 +80,13 @@ class IncrementRoutes:
             metrics.REJECTED.inc(len(parsed.rejected))
         accepted = parsed.batch.increments
         weight = weight_of(accepted + len(parsed.rejected), size)
-        drafts = self._add(parsed.batch, key, tenant, weight)
+        with self._place(request, timing):
+            return await self._answer(request, parsed, self._add(parsed.batch, key, tenant, weight), timing)
+
+    async def _answer(
+        self, request: web.BaseRequest, parsed: parse.Parsed, drafts: list[Batch], timing: "_AnswerTiming"
+    ) -> web.Response:
+        accepted = parsed.batch.increments
         receipt = ".".join([draft.id for draft in drafts])
         answer = {"accepted": accepted, "rejected": parsed.rejected, "receipt": receipt}
         if timing.undurable:
@@ -89,9 +97,20 @@ class IncrementRoutes:
             await durable[0]
         else:
             await all_of(durable)
-        if timing.wait is not None and await self._tracking.applied([draft.id for draft in drafts], timing.wait):
+        if await self._applied(request, drafts, timing):
             return Answer(orjson.dumps(answer))
         return _accepted(orjson.dumps(answer))
+
+    def _place(self, request: web.BaseRequest, timing: "_AnswerTiming") -> AbstractContextManager[None]:
+        """A place among the requests that wait, if this one is to wait."""
+        return nullcontext() if timing.wait is None else self._waits.place(request[CALLER].tenant)
+
+    async def _applied(self, request: web.BaseRequest, drafts: list[Batch], timing: "_AnswerTiming") -> bool:
+        """Whether it is to wait until they are applied, and they are."""
+        if timing.wait is None:
+            return False
+        ids = [draft.id for draft in drafts]
+        return await self._waits.applied(ids, timing.wait, gone=partial(has_gone, request))
 
     def _add(self, batch: Batch, key: str | None, tenant: str, weight: int) -> list[Batch]:
         """Add a batch. With a key, its items without ids become one envelope: its receipt makes the first body win."""

@@ -1,6 +1,7 @@
 """Owns how long a client may keep a connection open while it sends no whole request or does not read its answers."""
 
 import asyncio
+import socket
 from typing import Final, cast
 
 from aiohttp import StreamReader, web
@@ -21,7 +22,10 @@ _FIRST: Final = -1
 class TimedConnection(AiohttpConnection):
     """aiohttp's connection, with an end to each wait for the client."""
 
-    __slots__ = ("_begun", "_connection_limit", "_counted", "_head", "_head_timeout", "_payload", "_socket", "_unread")
+    __slots__ = (
+        *("_begun", "_connection_limit", "_counted", "_half_closed", "_head", "_head_timeout", "_payload", "_probed"),
+        *("_socket", "_unread"),
+    )
 
     _connection_limit: ConnectionLimit | None
     _head_timeout: float
@@ -35,6 +39,10 @@ class TimedConnection(AiohttpConnection):
     """The body of the last of them."""
     _unread: float
     """Since when the client has not read its answers, or 0."""
+    _half_closed: bool
+    """The client has said that it sends nothing more."""
+    _probed: bool
+    """An interim answer was written to find out whether it still reads."""
     _socket: asyncio.Transport | None
     """aiohttp forgets its transport when it closes it, though it stays open until the client has read everything."""
 
@@ -45,6 +53,7 @@ class TimedConnection(AiohttpConnection):
         self._begun = self._unread = 0.0
         self._head = self._counted = 0
         self._payload = None
+        self._half_closed = self._probed = False
         self._socket = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -90,6 +99,26 @@ class TimedConnection(AiohttpConnection):
             return False
         self.close()
         return True
+
+    def half_closed(self) -> None:
+        """Called when the client has said that it sends nothing more."""
+        self._half_closed = True
+
+    def has_gone(self, *, probe: bool) -> bool:
+        """Whether the client has hung up while it waits for an answer. One that has closed its connection looks like
+        one that sends no more but still reads, until something is written: so `probe` writes an interim answer, once.
+        """
+        if self._socket is None or self._socket.is_closing():
+            return True
+        if not self._half_closed or not probe:
+            return False
+        if not self._probed:
+            self._probed = True
+            self._socket.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        elif self._socket.get_extra_info("socket").getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
+            self.drop()
+            return True
+        return False
 
     def is_idle(self) -> bool:
         """Whether it waits for a request."""
