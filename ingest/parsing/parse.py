@@ -14,6 +14,10 @@ from shared.wire import strict_json
 
 MAX_ITEMS: Final = 100_000
 """Most increments in one request."""
+MOST_REJECTIONS: Final = 100
+"""Most rejections in one answer. The body may be small and hold as many bad items as there may be in a request."""
+LONGEST_TOLD: Final = 1_000
+"""Characters of a bad name that an answer repeats. It may have megabytes."""
 _SINGLE: Final = ObjectShape(
     'empty or a JSON object such as {"delta": 1, "id": "…"}', {"delta": flaw_of_delta, "id": or_null(flaw_of_id)}
 )
@@ -24,10 +28,17 @@ _STRING: Final = re.compile(rb'"(?:[^"\\\n]++|\\[^\n])*+"?')
 
 @dataclass(slots=True)
 class Parsed:
-    """The valid increments, and what is wrong with the others."""
+    """The valid increments, and what is wrong with the first `MOST_REJECTIONS` of the others."""
 
     batch: Batch = field(default_factory=Batch)
     rejected: list[dict[str, Any]] = field(default_factory=list)
+    bad: int = 0
+    """How many are not valid."""
+
+    def reject(self, **rejection: Any) -> None:
+        self.bad += 1
+        if self.bad <= MOST_REJECTIONS:
+            self.rejected.append(rejection)
 
 
 def single(body: bytes, by: str | None) -> tuple[int, str | None]:
@@ -154,7 +165,7 @@ def _map(counters: Any) -> Parsed:
         else:
             flaw = flaw_of_name(name)
             reason = f"the name {flaw}" if flaw else f"the delta {flaw_of_delta(delta)}"
-            parsed.rejected.append({"counter": name, "reason": reason})
+            parsed.reject(counter=name[:LONGEST_TOLD], reason=reason)
     parsed.batch.increments = len(sums)
     return parsed
 
@@ -185,8 +196,8 @@ def _items(items: list[Any]) -> Parsed:
                     continue
         reason = _take(item, parsed.batch)
         if reason is not None:
-            parsed.rejected.append({"index": index, "reason": reason})
-    parsed.batch.increments = len(items) - len(parsed.rejected)
+            parsed.reject(index=index, reason=reason)
+    parsed.batch.increments = len(items) - parsed.bad
     return parsed
 
 

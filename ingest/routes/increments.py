@@ -76,10 +76,10 @@ class IncrementRoutes:
         except BodyError:
             metrics.REJECTED.inc()
             raise
-        if parsed.rejected:
-            metrics.REJECTED.inc(len(parsed.rejected))
+        if parsed.bad:
+            metrics.REJECTED.inc(parsed.bad)
         accepted = parsed.batch.increments
-        weight = weight_of(accepted + len(parsed.rejected), size)
+        weight = weight_of(accepted + parsed.bad, size)
         with self._place(request, timing):
             return await self._answer(request, parsed, self._add(parsed.batch, key, tenant, weight), timing)
 
@@ -89,6 +89,8 @@ class IncrementRoutes:
         accepted = parsed.batch.increments
         receipt = ".".join([draft.id for draft in drafts])
         answer = {"accepted": accepted, "rejected": parsed.rejected, "receipt": receipt}
+        if parsed.bad > len(parsed.rejected):
+            answer["rejected_count"] = parsed.bad
         if timing.undurable:
             metrics.UNDURABLE.inc(accepted)
             return _accepted(orjson.dumps(answer | {"durable": False}))

@@ -6,13 +6,15 @@ from typing import Final, cast
 
 from aiohttp import StreamReader, web
 
+from ingest.access.door import CALLER
+from ingest.access.tenants import LOCAL, peer_of, tenant_of
 from ingest.http.problems import Problem
 from ingest.server.aiohttp_connection import AiohttpConnection
 from ingest.server.connection_limit import ConnectionLimit
 from shared.runtime import metrics
 
 UNREAD: Final = 30.0
-"""Seconds for which a client may leave so much unread that no more could be written to it."""
+"""Seconds for which a client may leave unread what the kernel could not take. It gets no other answer meanwhile."""
 LONGEST_HEAD: Final = 65_536
 """Most bytes of a head that is not complete. It is more than any single line or header may have."""
 _LAST: Final = 0
@@ -38,7 +40,7 @@ class TimedConnection(AiohttpConnection):
     _payload: StreamReader | None
     """The body of the last of them."""
     _unread: float
-    """Since when the client has not read its answers, or 0."""
+    """Since when the client leaves something unread that we have written, or 0."""
     _half_closed: bool
     """The client has said that it sends nothing more."""
     _probed: bool
@@ -58,6 +60,7 @@ class TimedConnection(AiohttpConnection):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._socket = cast("asyncio.Transport", transport)
+        self._socket.set_write_buffer_limits(high=0)  # so that `pause_writing` tells of each byte that is left unread
         self._begun = self.seconds()
         if self._connection_limit is not None and not self._connection_limit.enter(self):
             self.answer_all_with(_full)
@@ -70,6 +73,7 @@ class TimedConnection(AiohttpConnection):
         self._socket = None
         if self._connection_limit is not None:
             self._connection_limit.leave(self)
+            self._connection_limit.unsent.leave(self)
         super().connection_lost(exc)
 
     def refuse_all(self) -> None:
@@ -165,10 +169,21 @@ class TimedConnection(AiohttpConnection):
     def pause_writing(self) -> None:
         super().pause_writing()
         self._unread = self.seconds()
+        if self._connection_limit is not None and self._socket is not None:
+            self._connection_limit.unsent.wait(self, self._tenant(), self._socket.get_write_buffer_size())
 
     def resume_writing(self) -> None:
         super().resume_writing()
         self._unread = 0.0
+        if self._connection_limit is not None:
+            self._connection_limit.unsent.leave(self)
+
+    def _tenant(self) -> str:
+        """The tenant for whom an answer is written now."""
+        request = self.current_request()
+        if request is not None and CALLER in request:
+            return request[CALLER].tenant
+        return tenant_of(peer_of(self._socket)) if self._socket is not None else LOCAL
 
 
 async def _full(_: web.BaseRequest) -> web.StreamResponse:
