@@ -22,7 +22,7 @@ from shared.model.errors import (
 from shared.runtime import metrics
 
 _log = logging.getLogger(__name__)
-LONGEST_FIELD: Final = 400
+LONGEST_FIELD: Final = 8_192
 """Characters of a field's name that are told. The client has chosen it, and may have sent megabytes."""
 _HEADERS: Final = {"Content-Type": "application/problem+json", **SECURE}
 

@@ -72,12 +72,13 @@ class IncrementRoutes:
         if announced > LARGE:  # a body that will be refused is not read first
             self._publishing.check(tenant, weight_of(1, announced))
         try:
-            parsed, size = await self._bodies.read(request, parse.batch)
+            parsed, size = await self._bodies.read_many(request, parse.batch, parse.quick)
         except BodyError:
             metrics.REJECTED.inc()
             raise
         if parsed.bad:
             metrics.REJECTED.inc(parsed.bad)
+            self._bodies.refused(tenant, size * parsed.bad // (parsed.bad + parsed.batch.increments), parsed.bad)
         accepted = parsed.batch.increments
         weight = weight_of(accepted + parsed.bad, size)
         with self._place(request, timing):
