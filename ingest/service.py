@@ -19,7 +19,7 @@ from ingest.publishing.spool import Spool
 from ingest.routes.counters import ReadRoutes
 from ingest.routes.increments import IncrementRoutes
 from ingest.routes.jobs import JobRoutes
-from ingest.routes.receipt_status import Tracking
+from ingest.routes.receipt_status import AppliedWaits, Tracking
 from ingest.routes.set_counter import SetRoutes
 from ingest.routes.shards import ShardRoutes
 from ingest.server.fast_path import FastPath
@@ -78,7 +78,8 @@ class Ingest:
         )
         self.reader = Reader(store, overlay, clock, settings.cache_ttl)
         self.bodies = bodies = Bodies(settings.max_body_bytes, settings.body_timeout)
-        tracking = Tracking(store, overlay, clock)
+        tracking = Tracking(store, overlay)
+        self.waits = AppliedWaits(tracking, clock)
         lives = receipts_live(settings)
         compactor = compactor_of(store, clock, settings)
         starter = JobStarter(jobs, tasks, overlay, compactor, clock, store=store, receipts_live=lives)
@@ -95,7 +96,7 @@ class Ingest:
         )
         self._fast_path = FastPath(self.publishing, settings.max_body_bytes) if short else None
         self.routes = Routes(
-            IncrementRoutes(self.publishing, tracking, self.reader, bodies),
+            IncrementRoutes(self.publishing, self.waits, self.reader, bodies),
             ReadRoutes(self.reader, tracking, store, overlay),
             shards=ShardRoutes(store, compactor, bodies, settings.max_shards),
             sets=SetRoutes(Setter(self.reader, store, overlay, clock, lives, new_counter=settings.shards), bodies),
@@ -148,6 +149,7 @@ class Ingest:
                 await self.publishing.drain()
         except TimeoutError:
             _log.warning("some requests were not finished within %g seconds", self._settings.drain_timeout)
+        await self.waits.stop()
 
 
 def _is_local(sock: socket.socket) -> bool:

@@ -126,6 +126,7 @@ class Accepted:
     id: str
     """Send the batch again with this key, and nothing is counted twice."""
     rejected: tuple[Rejected, ...] = ()
+    """Of each thousand items the first 100 that were not accepted."""
     value: int | None = None
     """The total, if it was waited for and came in time."""
 

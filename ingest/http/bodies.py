@@ -1,7 +1,7 @@
 """Owns the memory for bodies of requests, from their arrival until they have been parsed: its total is bounded."""
 
 import asyncio
-import zlib
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final, TypeVar
@@ -11,32 +11,37 @@ from aiohttp import web
 
 from ingest.access.caller import CALLER
 from ingest.http.fair_lock import FairLock
+from ingest.http.packing import TOO_LARGE, allowed, small, too_large, unpacked
 from ingest.http.problems import Problem
+from ingest.http.refused_work import FREE, RefusedWork
+from ingest.parsing.json_object import BodyError
 from shared.model.errors import OverloadedError, ShareError
 
 T = TypeVar("T")
 
 MOST_BODIES: Final = 8
 """The room for all bodies, in bodies of the largest size."""
-LARGE: Final = 262_144
-"""Bytes. Parsing a larger body would keep the event loop busy for too long, so that is done in a thread."""
+LARGE: Final = 65_536
+"""Bytes. A larger body is parsed in a thread, since it would keep the event loop busy for too long."""
+SMALL: Final = 4_096
+"""As LARGE, for bodies that are not of the plain form: it can take long to find what is wrong with one."""
 MOST_OF_ONE: Final = 1_048_576
 """Most bytes of a body about one counter or job. A valid one has a few thousand; a larger one is told what is wrong."""
 SMALL_OF_ONE: Final = 16_384
-"""As LARGE, for bodies about one counter or job: it can take long to find what is wrong with a larger one."""
-TOO_LARGE: Final = 413
+"""As SMALL, for bodies about one counter or job."""
+MOST_REFUSED: Final = 2
+"""Bodies of the largest size: what a tenant may have refused at once."""
 _KEPT: Final = 8
 """1/8 of the room is kept for small bodies."""
 _SMALL: Final = 512
 """A body is small if it takes at most 1/512 of the room: 128 KiB with the default COUNTERSINK_MAX_BODY_BYTES."""
-_WINDOWS: Final = {"gzip": 16 + zlib.MAX_WBITS, "x-gzip": 16 + zlib.MAX_WBITS, "deflate": zlib.MAX_WBITS}
-"""The content codings that clients may use, with zlib's `wbits` for each."""
 
 
 class Bodies:
     """Shares the room for bodies among tenants. A tenant may hold one body, or as many bytes as then are still free.
 
-    Large bodies are parsed one at a time. Slow uploads of large bodies cannot keep small bodies out.
+    Large bodies are parsed one at a time. Slow uploads of large bodies cannot keep small bodies out. Compressed bodies
+    take room for what they may become.
     """
 
     def __init__(self, limit: int, timeout: float) -> None:
@@ -45,34 +50,68 @@ class Bodies:
         self._room = MOST_BODIES * limit
         self._lock = FairLock()
         self._tenants: dict[str, int] = {}
+        self._refused = RefusedWork(MOST_REFUSED * limit, time.monotonic)
         self.held = 0
 
     async def read_one(self, request: web.BaseRequest, parse: Callable[[bytes], T]) -> T:
         """What `parse` returns for the body of a request about one counter or one job."""
-        return (await self.read(request, parse, MOST_OF_ONE, SMALL_OF_ONE))[0]
-
-    async def read(
-        self, request: web.BaseRequest, parse: Callable[[bytes], T], most: int | None = None, small: int = LARGE
-    ) -> tuple[T, int]:
-        """What `parse` returns for the body, and the size of the body after decompression. A body of more than `most`
-        bytes is refused; one of more than `small` bytes is parsed in a thread.
-        """
-        limit = self._limit if most is None else min(most, self._limit)
+        limit = min(MOST_OF_ONE, self._limit)
         with self._share(request) as share:
-            body = await self._arrived(request, share, limit)
-            coding = request.headers.get("Content-Encoding", "identity").strip().lower()
-            if len(body) <= small and (unpacked := _small(body, coding, limit, small)) is not None:
-                return parse(unpacked), len(unpacked)
-            share.grow_to(len(body))
+            return (await self._read(request, share, limit, parse, slow=SMALL_OF_ONE))[0]
+
+    async def read_many(
+        self, request: web.BaseRequest, parse: Callable[[bytes], T], quick: Callable[[bytes], T | None]
+    ) -> tuple[T, int]:
+        """What `parse` returns for the body of a batch, and the size of the body after decompression. `quick` is tried
+        first: it returns the same, or None, and takes less time.
+        """
+        with self._share(request) as share:
+            return await self._read(request, share, self._limit, parse, slow=SMALL, quick=quick)
+
+    def refused(self, tenant: str, size: int, items: int) -> None:
+        """Call it if so many items of a batch were refused, which took so many bytes of its body."""
+        self._refused.charge(tenant, size, items)
+
+    async def _read(
+        self,
+        request: web.BaseRequest,
+        share: "_Share",
+        limit: int,
+        parse: Callable[[bytes], T],
+        *,
+        slow: int,
+        quick: Callable[[bytes], T | None] | None = None,
+    ) -> tuple[T, int]:
+        """Without `quick`, or if that returns None, a body of more than `slow` bytes is parsed in a thread."""
+        body = await self._arrived(request, share, limit)
+        coding = request.headers.get("Content-Encoding", "identity").strip().lower()
+        if coding != "identity" or len(body) > FREE:
+            self._refused.check(share.tenant)
+        most = min(limit, allowed(body, coding, self._limit))
+        share.decoded = len(body)
+        try:
+            if len(body) <= LARGE and (decoded := small(body, coding, most, LARGE)) is not None:
+                share.decoded = len(decoded)
+                if quick is not None and (found := quick(decoded)) is not None:
+                    return found, len(decoded)
+                if len(decoded) <= slow:
+                    return parse(decoded), len(decoded)
+            share.grow_to(most if coding != "identity" else len(body))
             async with self._lock.of(share.tenant):
-                return await asyncio.to_thread(_parsed, body, coding, limit, parse)
+                return await asyncio.to_thread(_parsed, body, coding, most, parse, share)
+        except BodyError as error:
+            self._refused.charge(share.tenant, share.decoded, error.items)
+            raise
+        except Problem as problem:
+            self._refused.charge(share.tenant, most if problem.status == TOO_LARGE else share.decoded)
+            raise
 
     def announced(self, request: web.BaseRequest, most: int | None = None) -> int:
         """The size of the body as its headers announce it, or 0; a `Problem` 413 if that is too large."""
         limit = self._limit if most is None else most
         length = request.content_length or 0
         if length > limit:
-            raise _too_large(limit)
+            raise too_large(limit)
         return length
 
     @contextmanager
@@ -93,7 +132,7 @@ class Bodies:
         except (OSError, aiohttp.ClientError, aiohttp.http.HttpProcessingError, web.RequestPayloadError):
             raise Problem(400, "the body ended early or does not match its headers", close=True) from None
         if len(body) > limit:
-            raise _too_large(limit)
+            raise too_large(limit)
         return body
 
     async def _receive(self, request: web.BaseRequest, share: "_Share", limit: int) -> bytes:
@@ -113,7 +152,7 @@ class Bodies:
                 chunks.append(chunk)
                 size += len(chunk)
                 if size > limit:
-                    raise _too_large(limit)
+                    raise too_large(limit)
                 share.grow_to(size)
         return b"".join(chunks)
 
@@ -147,6 +186,8 @@ class _Share:
         self._bodies = bodies
         self.tenant = tenant
         self.bytes = 0
+        self.decoded = 0
+        """The size of the body after decompression, or before if that has failed."""
 
     def grow_to(self, size: int) -> None:
         if size > self.bytes:
@@ -154,46 +195,8 @@ class _Share:
             self.bytes = size
 
 
-def _parsed(body: bytes, coding: str, limit: int, parse: Callable[[bytes], T]) -> tuple[T, int]:
+def _parsed(body: bytes, coding: str, most: int, parse: Callable[[bytes], T], share: _Share) -> tuple[T, int]:
     """Decompress and parse a body. Runs in a thread."""
-    decoded = _decoded(body, coding, limit)
+    decoded = unpacked(body, coding, most)
+    share.decoded = len(decoded)
     return parse(decoded), len(decoded)
-
-
-def _small(body: bytes, coding: str, limit: int, small: int) -> bytes | None:
-    """The decompressed body; None if it has more than `small` bytes."""
-    if limit <= small or coding not in _WINDOWS:
-        return _decoded(body, coding, limit)
-    try:
-        return _decoded(body, coding, small)
-    except Problem as problem:
-        if problem.status == TOO_LARGE:
-            return None
-        raise
-
-
-def _decoded(body: bytes, coding: str, limit: int) -> bytes:
-    """The decompressed body. aiohttp could do this, but it accepts a gzip stream that ends early."""
-    if coding == "identity" or not body:
-        return body
-    if coding not in _WINDOWS:
-        raise Problem(
-            415,
-            f"the Content-Encoding {coding[:100]!r} is not supported: use gzip, deflate or none",
-            field="Content-Encoding",
-            headers={"Accept-Encoding": "gzip, deflate"},
-        )
-    stream = zlib.decompressobj(_WINDOWS[coding])
-    try:
-        decoded = stream.decompress(body, limit + 1)
-    except zlib.error:
-        raise Problem(400, f"the body is not valid {coding}", field="Content-Encoding") from None
-    if len(decoded) > limit:
-        raise _too_large(limit)
-    if not stream.eof or stream.unused_data:
-        raise Problem(400, f"the body is not one whole {coding} stream", field="Content-Encoding")
-    return decoded
-
-
-def _too_large(limit: int) -> Problem:
-    return Problem(TOO_LARGE, f"the body is larger than {limit} bytes: send several requests", close=True)

@@ -22,6 +22,8 @@ from shared.model.errors import (
 from shared.runtime import metrics
 
 _log = logging.getLogger(__name__)
+LONGEST_FIELD: Final = 8_192
+"""Characters of a field's name that are told. The client has chosen it, and may have sent megabytes."""
 _HEADERS: Final = {"Content-Type": "application/problem+json", **SECURE}
 
 
@@ -81,7 +83,7 @@ def document(status: int, detail: str, field: str | None = None) -> bytes:
     content: dict[str, Any] = {"type": "about:blank", "title": HTTPStatus(status).phrase, "status": status}
     content["detail"] = detail
     if field is not None:
-        content["field"] = field.encode(errors="replace").decode()
+        content["field"] = field[:LONGEST_FIELD].encode(errors="replace").decode()
     return orjson.dumps(content)
 
 

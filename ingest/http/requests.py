@@ -3,10 +3,10 @@
 import base64
 import math
 import re
-from typing import Final
+from typing import Final, Protocol, cast
 from urllib.parse import parse_qsl, unquote
 
-from aiohttp import web
+from aiohttp import HttpVersion11, web
 
 from ingest.http.problems import Problem
 from shared.model.jobs import flaw_of_prefix
@@ -77,6 +77,19 @@ def target_of(request: web.BaseRequest) -> tuple[str, str]:
     if path.startswith("/"):
         return path, query
     return request.rel_url.raw_path, request.rel_url.raw_query_string  # absolute form, as proxies send it
+
+
+class ClientEnd(Protocol):
+    """What the connection of a request can tell of its client."""
+
+    def has_gone(self, *, probe: bool) -> bool:
+        """Whether the client has hung up. `probe`: an interim answer may be written to find out."""
+
+
+def has_gone(request: web.BaseRequest) -> bool:
+    """Whether the client of a request that is not answered yet has hung up."""
+    connection = cast("ClientEnd | None", request.protocol)
+    return connection is None or connection.has_gone(probe=request.version >= HttpVersion11)
 
 
 def page_token(last: str) -> str:

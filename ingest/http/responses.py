@@ -37,6 +37,7 @@ class Answer(web.Response):
             return await super().prepare(request)
         transport.write(written(self.status, self._bytes))
         self._written = True
+        self._bytes, self.body = b"", None  # not kept for as long as the client does not read
         if request.protocol.writing_paused:  # a client that does not read its answers has to wait
             await request.writer.drain()
         return None

@@ -6,6 +6,7 @@ from ingest.openapi.responses import answer, failures
 from ingest.openapi.schemas import ASKED, PREFIX, TEXT, WHOLE, ref
 from ingest.routes.counters import DEFAULT_LISTED, MOST_LISTED
 from ingest.routes.increments import DEFAULT_WAIT, LONGEST_WAIT
+from ingest.routes.receipt_status import MOST_WAITS
 from shared.counters.reader import LONGEST_AGE
 
 Part = dict[str, Any]
@@ -74,7 +75,9 @@ _HOW: Final = [
     _query(
         "wait",
         {"enum": ["applied"]},
-        "Answer 200 when the increments are in the store, or 202 after the timeout. Cannot be combined with `ack`.",
+        "Answer 200 when the increments are in the store, or 202 after the timeout. Cannot be combined with `ack`."
+        f" At most {MOST_WAITS} requests wait at once, and of one client as many as are still free: others are 503 or"
+        " 429.",
     ),
     _query(
         "timeout",

@@ -25,13 +25,14 @@ _WORDS: Final = {
     "408": "The body did not arrive in time. Nothing was counted.",
     "409": "For a job: another job has this id, or the job is not done. For shards: fewer shards can't hold the value,"
     " or an ndb application writes to them, too.",
-    "413": "The body is too large (more than 1 MiB if it is about one counter), has too many increments or other"
-    " objects, or names too many counters for one Idempotency-Key.",
+    "413": "The body is too large (more than 1 MiB if it is about one counter) or compressed too much, has too many"
+    " increments or other values, or names too many counters for one Idempotency-Key.",
     "414": "The URL is longer than 16 KiB.",
     "415": "The Content-Encoding is not gzip, deflate or identity.",
     "422": "A field, parameter or header is wrong: `field` names it. Nothing was counted.",
-    "429": "This client or this counter has its full share of what may wait, or this key has counted more than its rate"
-    " allows; others are served. Send less at once, and try again after `Retry-After`, with the same ids.",
+    "429": "This client or this counter has its full share of what may wait, this key has counted more than its rate"
+    " allows, or too much of what this client sent was refused; others are served. Send less at once, and try again"
+    " after `Retry-After`, with the same ids.",
     "503": "Too much is waiting, the broker or the store is not available, or a counter that is to be set can't be read"
     " exactly now. Try again after `Retry-After`.",
     "507": "The disk is full. Try again after `Retry-After`.",

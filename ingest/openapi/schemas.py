@@ -2,7 +2,7 @@
 
 from typing import Any, Final
 
-from ingest.parsing.parse import MAX_ITEMS
+from ingest.parsing.parse import MAX_ITEMS, MOST_REJECTIONS
 from ingest.publishing.coalescer import MAX_ENTRIES
 from shared.model.jobs import ADD, COMPACT, DONE, EXACT, FAILED, KINDS, LONGEST_ID, RUNNING
 from shared.model.words import MAX_DELTA, MAX_ID_BYTES, MAX_NAME_BYTES
@@ -118,11 +118,14 @@ SCHEMAS: Final[Schema] = {
     "BatchAccepted": _object(
         {
             "accepted": {"type": "integer", "minimum": 1},
-            "rejected": _list(ref("Rejected")),
+            "rejected": _is(_list(ref("Rejected")), "The first of those that are not valid.", maxItems=MOST_REJECTIONS),
+            "rejected_count": _is(
+                COUNT, "How many are not valid, if that is more than are listed.", minimum=MOST_REJECTIONS + 1
+            ),
             "receipt": RECEIPT,
             "durable": DURABLE,
         },
-        optional=("durable",),
+        optional=("rejected_count", "durable"),
     ),
     "Counter": _object(
         {

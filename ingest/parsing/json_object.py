@@ -20,6 +20,8 @@ class BodyError(Exception):
         self.status = status
         self.detail = detail
         self.field = field
+        self.items = 0
+        """How many items of a batch were looked at and refused."""
 
 
 @dataclass(frozen=True)

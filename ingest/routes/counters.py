@@ -95,7 +95,7 @@ class ReadRoutes:
         Increments move from the overlay to the dead letters or the store, so those are read after it: a counter that
         moves meanwhile is found twice and not missed.
         """
-        waiting = [name for name in await self._overlay.names(prefix) if name > after]
+        waiting = await self._overlay.names(prefix, after, limit + 1)
         dead = await self._store.dead_names(prefix, after, limit + 1)
         stored = await self._store.names(prefix, after, limit + 1)
         names = sorted({*stored, *dead, *waiting})

@@ -1,7 +1,9 @@
 """The routes that count one increment or many."""
 
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
-from typing import Final
+from typing import Final, TypeVar
 
 import orjson
 from aiohttp import web
@@ -9,7 +11,7 @@ from aiohttp import web
 from ingest.access.caller import CALLER, Caller
 from ingest.http.bodies import LARGE, Bodies
 from ingest.http.problems import Problem
-from ingest.http.requests import Query, idempotency_key_of
+from ingest.http.requests import Query, has_gone, idempotency_key_of
 from ingest.http.responses import Answer
 from ingest.parsing import parse
 from ingest.parsing.json_object import BodyError
@@ -17,12 +19,14 @@ from ingest.publishing.admission import weight_of
 from ingest.publishing.batch import Batch
 from ingest.publishing.coalescer import MAX_ENTRIES
 from ingest.publishing.publishing import Publishing
-from ingest.routes.receipt_status import Tracking
+from ingest.routes.receipt_status import AppliedWaits
 from shared.counters.reader import Reader
 from shared.model.words import Increment
 from shared.runtime import metrics
 from shared.runtime.ids import of_key
 from shared.runtime.supervise import all_of
+
+Found = TypeVar("Found", bound=parse.Parsed | None)
 
 ACCEPTED: Final = 202
 LONGEST_WAIT: Final = 300.0
@@ -32,9 +36,9 @@ DEFAULT_WAIT: Final = 10.0
 class IncrementRoutes:
     """Answers 202 when the increments are durable. A client that gets no 202 sends them again with the same id."""
 
-    def __init__(self, publishing: Publishing, tracking: Tracking, reader: Reader, bodies: Bodies) -> None:
+    def __init__(self, publishing: Publishing, waits: AppliedWaits, reader: Reader, bodies: Bodies) -> None:
         self._publishing = publishing
-        self._tracking = tracking
+        self._waits = waits
         self._reader = reader
         self._bodies = bodies
 
@@ -51,18 +55,19 @@ class IncrementRoutes:
         if client_id is None:
             client_id = key
         caller = request[CALLER]
-        draft = add(self._publishing, name, delta, client_id, caller)
-        if timing.undurable:
-            metrics.UNDURABLE.inc()
-            return _accepted(b'{"accepted":1,"durable":false,"receipt":"%b"}' % caller.receipt(draft.id).encode())
-        await self._publishing.durable(draft)
-        if timing.wait is not None and await self._tracking.applied([draft.id], timing.wait):
+        with self._place(request, timing):
+            draft = add(self._publishing, name, delta, client_id, caller)
+            if timing.undurable:
+                metrics.UNDURABLE.inc()
+                return _accepted(b'{"accepted":1,"durable":false,"receipt":"%b"}' % caller.receipt(draft.id).encode())
+            await self._publishing.durable(draft)
+            if not await self._applied(request, [draft], timing):
+                return _accepted(answer_of(draft, caller))
             if not caller.may_read:
                 return Answer(answer_of(draft, caller))
             (reading,) = await self._reader.read([name])
             answer = f'{{"accepted":1,"receipt":"{caller.receipt(draft.id)}","value":{reading.value}}}'
             return Answer(answer.encode())
-        return _accepted(answer_of(draft, caller))
 
     async def many(self, request: web.BaseRequest, query: Query) -> web.Response:
         """POST /v1/increments"""
@@ -74,19 +79,30 @@ class IncrementRoutes:
         if announced > LARGE:  # a body that will be refused is not read first
             self._publishing.check(tenant, weight_of(1, announced))
         try:
-            parsed, size = await self._bodies.read(request, partial(_parsed, caller))
+            parsed, size = await self._bodies.read_many(
+                request, partial(_checked, caller, parse.batch), partial(_checked, caller, parse.quick)
+            )
         except BodyError:
             metrics.REJECTED.inc()
             raise
-        if parsed.rejected:
-            metrics.REJECTED.inc(len(parsed.rejected))
-        batch = parsed.batch
-        caller.spend(batch.increments)
-        accepted = batch.increments
-        weight = weight_of(accepted + len(parsed.rejected), size)
-        drafts = self._add(batch, None if key is None else caller.owned(key), tenant, weight)
-        receipt = caller.receipt(".".join([draft.id for draft in drafts]))
+        if parsed.bad:
+            metrics.REJECTED.inc(parsed.bad)
+            self._bodies.refused(tenant, size * parsed.bad // (parsed.bad + parsed.batch.increments), parsed.bad)
+        accepted = parsed.batch.increments
+        weight = weight_of(accepted + parsed.bad, size)
+        with self._place(request, timing):
+            caller.spend(accepted)
+            drafts = self._add(parsed.batch, None if key is None else caller.owned(key), tenant, weight)
+            return await self._answer(request, parsed, drafts, timing)
+
+    async def _answer(
+        self, request: web.BaseRequest, parsed: parse.Parsed, drafts: list[Batch], timing: "_AnswerTiming"
+    ) -> web.Response:
+        accepted = parsed.batch.increments
+        receipt = request[CALLER].receipt(".".join([draft.id for draft in drafts]))
         answer = {"accepted": accepted, "rejected": parsed.rejected, "receipt": receipt}
+        if parsed.bad > len(parsed.rejected):
+            answer["rejected_count"] = parsed.bad
         if timing.undurable:
             metrics.UNDURABLE.inc(accepted)
             return _accepted(orjson.dumps(answer | {"durable": False}))
@@ -95,9 +111,20 @@ class IncrementRoutes:
             await durable[0]
         else:
             await all_of(durable)
-        if timing.wait is not None and await self._tracking.applied([draft.id for draft in drafts], timing.wait):
+        if await self._applied(request, drafts, timing):
             return Answer(orjson.dumps(answer))
         return _accepted(orjson.dumps(answer))
+
+    def _place(self, request: web.BaseRequest, timing: "_AnswerTiming") -> AbstractContextManager[None]:
+        """A place among the requests that wait, if this one is to wait."""
+        return nullcontext() if timing.wait is None else self._waits.place(request[CALLER].tenant)
+
+    async def _applied(self, request: web.BaseRequest, drafts: list[Batch], timing: "_AnswerTiming") -> bool:
+        """Whether it is to wait until they are applied, and they are."""
+        if timing.wait is None:
+            return False
+        ids = [draft.id for draft in drafts]
+        return await self._waits.applied(ids, timing.wait, gone=partial(has_gone, request))
 
     def _add(self, batch: Batch, key: str | None, tenant: str, weight: int) -> list[Batch]:
         """Add a batch. With a key, its items without ids become one envelope: its receipt makes the first body win."""
@@ -114,13 +141,14 @@ class IncrementRoutes:
         return self._publishing.add_whole(batch, of_key(key), tenant, weight)
 
 
-def _parsed(caller: Caller, body: bytes) -> parse.Parsed:
+def _checked(caller: Caller, parse: Callable[[bytes], Found], body: bytes) -> Found:
     """What the body holds, if all of its counters are the caller's. For large bodies it runs in a thread."""
-    parsed = parse.batch(body)
-    batch = parsed.batch
-    caller.check_names(batch.sums)
-    caller.check_names(item.counter for item in batch.keyed)
-    batch.keyed = caller.owned_items(batch.keyed)
+    parsed = parse(body)
+    if parsed is not None:
+        batch = parsed.batch
+        caller.check_names(batch.sums)
+        caller.check_names(item.counter for item in batch.keyed)
+        batch.keyed = caller.owned_items(batch.keyed)
     return parsed
 
 

@@ -1,26 +1,42 @@
-"""Finds out whether envelopes are pending, applied or dead-lettered."""
+"""Finds out whether envelopes are pending, applied or dead-lettered, and waits until they are applied."""
 
 import asyncio
-from collections.abc import Sequence
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import islice
 from typing import Final
 
+from shared.model.errors import OverloadedError, ShareError, TransientError
 from shared.model.receipts import key_of_envelope
 from shared.model.words import APPLIED, DEAD, DROPPED
 from shared.ports.commits import ReceiptBook
 from shared.ports.overlay import Overlay
 from shared.runtime.clock import Clock
+from shared.runtime.supervise import ended
 
+_log = logging.getLogger(__name__)
+
+MOST_WAITS: Final = 8_192
+"""Requests that wait at once. A tenant may have as many as are still free: half of them if it is alone."""
 POLL: Final = 0.03
-"""Seconds between two looks."""
+"""Seconds between two looks at what the requests wait for."""
+LEISURE: Final = 4
+"""The pause after a look is at least so many times as long as the look: it takes at most 1/5 of the process."""
+LONGEST_PAUSE: Final = 1.0
+"""Seconds."""
+MOST_KEYS: Final = 1_000
+"""Receipts that are looked up at once."""
+WOKEN: Final = 50
+"""Requests that are answered before other tasks get a turn."""
 
 
 class Tracking:
     """Asks the overlay before the store. Envelopes move from the first to the second, so none is missed in both."""
 
-    def __init__(self, store: ReceiptBook, overlay: Overlay, clock: Clock) -> None:
+    def __init__(self, store: ReceiptBook, overlay: Overlay) -> None:
         self._store = store
         self._overlay = overlay
-        self._clock = clock
 
     async def state(self, envelope_ids: Sequence[str]) -> str:
         """The state of all envelopes together: `applied` only if all are applied."""
@@ -35,15 +51,132 @@ class Tracking:
                 return state
         return "applied"
 
-    async def applied(self, envelope_ids: Sequence[str], timeout: float) -> bool:
-        """Wait until all envelopes are applied. False if that takes longer than `timeout` seconds or can't happen."""
-        keys = [key_of_envelope(envelope_id) for envelope_id in envelope_ids]
-        until = self._clock.monotonic() + timeout
+    async def ends(self, keys: Sequence[str]) -> dict[str, bool]:
+        """Which of these receipts exist while the overlay no longer holds their envelopes, and whether it is as
+        applied.
+        """
+        held = await self._overlay.holds(keys)
+        gone = [key for key in keys if key not in held]
+        found = (await self._store.receipts(gone)).found if gone else {}
+        return {key: receipt.state == APPLIED for key, receipt in found.items()}
+
+
+class _WaitForApplied:
+    """One request that waits for its envelopes."""
+
+    __slots__ = ("end", "gone", "keys", "until")
+
+    def __init__(self, keys: set[str], until: float, gone: Callable[[], bool]) -> None:
+        self.keys = keys
+        """The receipts that have not been found yet."""
+        self.until = until
+        self.gone = gone
+        self.end: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+
+
+class AppliedWaits:
+    """Tells requests when their envelopes are applied. One task asks for all of them together."""
+
+    def __init__(self, tracking: Tracking, clock: Clock, most: int = MOST_WAITS) -> None:
+        self._tracking = tracking
+        self._clock = clock
+        self._most = most
+        self._waits: dict[_WaitForApplied, None] = {}
+        self._tenants: dict[str, int] = {}
+        self._watcher: asyncio.Task[None] | None = None
+        self.held = 0
+        """Places that are taken."""
+
+    @contextmanager
+    def place(self, tenant: str) -> Iterator[None]:
+        """Have a place for the tenant. Take it before anything is accepted: it raises `ShareError` if the tenant has
+        its share of the places, `OverloadedError` if there is none left.
+        """
+        held, free = self._tenants.get(tenant, 0), self._most - self.held
+        if not free:
+            raise OverloadedError(f"{self.held} requests wait with wait=applied: try again later, or do not wait")
+        if held and held >= free:
+            raise ShareError(
+                f"{held} requests of this client ({tenant}) wait with wait=applied, which is its share of the"
+                f" {self._most} that may: wait for some of them, or send this one without wait=applied"
+            )
+        self.held += 1
+        self._tenants[tenant] = held + 1
+        try:
+            yield
+        finally:
+            self.held -= 1
+            self._tenants[tenant] -= 1
+            if not self._tenants[tenant]:
+                del self._tenants[tenant]
+
+    async def applied(self, envelope_ids: Sequence[str], timeout: float, gone: Callable[[], bool]) -> bool:
+        """Wait until all envelopes are applied. False if that takes longer than `timeout` seconds or can't happen, or
+        if the client is `gone`.
+        """
+        keys = {key_of_envelope(envelope_id) for envelope_id in envelope_ids}
+        wait = _WaitForApplied(keys, self._clock.monotonic() + timeout, gone)
+        self._waits[wait] = None
+        if self._watcher is None:
+            self._watcher = asyncio.create_task(self._watch(), name="watch for what is applied")
+        try:
+            return await wait.end
+        finally:
+            self._waits.pop(wait, None)
+            if not self._waits and self._watcher is not None:
+                self._watcher.cancel()
+                self._watcher = None
+
+    async def stop(self) -> None:
+        watcher, self._watcher = self._watcher, None
+        await ended(watcher)
+
+    async def _watch(self) -> None:
+        """Look until nobody waits. What fails for a time is looked for again; another error goes to all that wait."""
+        said = ""
         while True:
-            if not await self._overlay.holds(keys):
-                found = (await self._store.receipts(keys)).found
-                if len(found) == len(keys):
-                    return all(receipt.state == APPLIED for receipt in found.values())
-            if self._clock.monotonic() >= until:
-                return False
-            await asyncio.sleep(POLL)
+            begun = self._clock.monotonic()
+            try:
+                await self._look()
+                said = ""
+            except TransientError as error:
+                if not said:
+                    _log.warning("what is applied could not be looked up, and is looked up again: %s", error)
+                said = str(error)
+            except Exception as error:
+                for wait in self._waits:
+                    if not wait.end.done():
+                        wait.end.set_exception(error)
+                self._watcher = None
+                return
+            took = self._clock.monotonic() - begun
+            await asyncio.sleep(min(max(POLL, LEISURE * took), LONGEST_PAUSE))
+
+    async def _look(self) -> None:
+        """Look once for everything that the present waits need, then end those that are over."""
+        waits = list(self._waits)
+        keys = iter({key for wait in waits for key in wait.keys})
+        ends: dict[str, bool] = {}
+        try:
+            while some := list(islice(keys, MOST_KEYS)):
+                ends |= await self._tracking.ends(some)
+                await asyncio.sleep(0)
+        finally:
+            await self._end(waits, ends)
+
+    async def _end(self, waits: Sequence[_WaitForApplied], ends: dict[str, bool]) -> None:
+        now = self._clock.monotonic()
+        woken = 0
+        for wait in waits:
+            over = now >= wait.until or wait.gone()
+            found = wait.keys & ends.keys() if ends else ()
+            if found:
+                wait.keys.difference_update(found)
+                failed = not all(ends[key] for key in found)
+            else:
+                failed = False
+            if (failed or over or not wait.keys) and not wait.end.done():
+                wait.end.set_result(not failed and not wait.keys)
+                woken += 1
+                if woken % WOKEN == 0:
+                    await asyncio.sleep(0)

@@ -252,6 +252,7 @@ class Connection(TimedConnection):
             self.force_close()
 
     def eof_received(self) -> bool:  # type: ignore[override] # aiohttp returns None, which closes
+        self.half_closed()
         self._ends = self._draft is not None or bool(self._held)
         return self._ends or super().eof_received()
 

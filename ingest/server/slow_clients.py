@@ -1,17 +1,20 @@
 """Owns how long a client may keep a connection open while it sends no whole request or does not read its answers."""
 
 import asyncio
+import socket
 from typing import Final, cast
 
 from aiohttp import StreamReader, web
 
+from ingest.access.caller import CALLER
+from ingest.access.tenants import LOCAL, peer_of, tenant_of
 from ingest.http.problems import Problem
 from ingest.server.aiohttp_connection import AiohttpConnection
 from ingest.server.connection_limit import ConnectionLimit
 from shared.runtime import metrics
 
 UNREAD: Final = 30.0
-"""Seconds for which a client may leave so much unread that no more could be written to it."""
+"""Seconds for which a client may leave unread what the kernel could not take. It gets no other answer meanwhile."""
 LONGEST_HEAD: Final = 65_536
 """Most bytes of a head that is not complete. It is more than any single line or header may have."""
 _LAST: Final = 0
@@ -21,7 +24,10 @@ _FIRST: Final = -1
 class TimedConnection(AiohttpConnection):
     """aiohttp's connection, with an end to each wait for the client."""
 
-    __slots__ = ("_begun", "_connection_limit", "_counted", "_head", "_head_timeout", "_payload", "_socket", "_unread")
+    __slots__ = (
+        *("_begun", "_connection_limit", "_counted", "_half_closed", "_head", "_head_timeout", "_payload", "_probed"),
+        *("_socket", "_unread"),
+    )
 
     _connection_limit: ConnectionLimit | None
     _head_timeout: float
@@ -34,7 +40,11 @@ class TimedConnection(AiohttpConnection):
     _payload: StreamReader | None
     """The body of the last of them."""
     _unread: float
-    """Since when the client has not read its answers, or 0."""
+    """Since when the client leaves something unread that we have written, or 0."""
+    _half_closed: bool
+    """The client has said that it sends nothing more."""
+    _probed: bool
+    """An interim answer was written to find out whether it still reads."""
     _socket: asyncio.Transport | None
     """aiohttp forgets its transport when it closes it, though it stays open until the client has read everything."""
 
@@ -45,10 +55,12 @@ class TimedConnection(AiohttpConnection):
         self._begun = self._unread = 0.0
         self._head = self._counted = 0
         self._payload = None
+        self._half_closed = self._probed = False
         self._socket = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._socket = cast("asyncio.Transport", transport)
+        self._socket.set_write_buffer_limits(high=0)  # so that `pause_writing` tells of each byte that is left unread
         self._begun = self.seconds()
         if self._connection_limit is not None and not self._connection_limit.enter(self):
             self.answer_all_with(_full)
@@ -61,6 +73,7 @@ class TimedConnection(AiohttpConnection):
         self._socket = None
         if self._connection_limit is not None:
             self._connection_limit.leave(self)
+            self._connection_limit.unsent.leave(self)
         super().connection_lost(exc)
 
     def refuse_all(self) -> None:
@@ -90,6 +103,26 @@ class TimedConnection(AiohttpConnection):
             return False
         self.close()
         return True
+
+    def half_closed(self) -> None:
+        """Called when the client has said that it sends nothing more."""
+        self._half_closed = True
+
+    def has_gone(self, *, probe: bool) -> bool:
+        """Whether the client has hung up while it waits for an answer. One that has closed its connection looks like
+        one that sends no more but still reads, until something is written: so `probe` writes an interim answer, once.
+        """
+        if self._socket is None or self._socket.is_closing():
+            return True
+        if not self._half_closed or not probe:
+            return False
+        if not self._probed:
+            self._probed = True
+            self._socket.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        elif self._socket.get_extra_info("socket").getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
+            self.drop()
+            return True
+        return False
 
     def is_idle(self) -> bool:
         """Whether it waits for a request."""
@@ -136,10 +169,21 @@ class TimedConnection(AiohttpConnection):
     def pause_writing(self) -> None:
         super().pause_writing()
         self._unread = self.seconds()
+        if self._connection_limit is not None and self._socket is not None:
+            self._connection_limit.unsent.wait(self, self._tenant(), self._socket.get_write_buffer_size())
 
     def resume_writing(self) -> None:
         super().resume_writing()
         self._unread = 0.0
+        if self._connection_limit is not None:
+            self._connection_limit.unsent.leave(self)
+
+    def _tenant(self) -> str:
+        """The tenant for whom an answer is written now."""
+        request = self.current_request()
+        if request is not None and CALLER in request:
+            return request[CALLER].tenant
+        return tenant_of(peer_of(self._socket)) if self._socket is not None else LOCAL
 
 
 async def _full(_: web.BaseRequest) -> web.StreamResponse:

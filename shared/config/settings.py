@@ -147,7 +147,8 @@ class Settings:
     max_pending_bytes: int = _setting(
         33_554_432,
         _whole(1_024, 2**50),
-        "maximum size of the pending increments in a SQLite broker, bytes; beyond it, requests get 503",
+        "maximum weight of the pending increments in a SQLite broker: their bytes, and 24 for each string in them; "
+        "beyond it, requests get 503; they take up to 8 times as many bytes of memory",
     )
     disk_reserve: int = _setting(
         67_108_864,

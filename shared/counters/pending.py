@@ -1,11 +1,12 @@
 """Owns the entries of accepted envelopes that are not acknowledged, per counter, in memory. Pure."""
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import replace
 from itertools import count
-from typing import Final
+from typing import Final, NamedTuple
 
+from shared.counters.name_index import NameIndex, in_blocks
 from shared.model.envelope import Envelope
 from shared.model.times import BEGINNING, Instant
 from shared.model.words import Entry, View
@@ -16,6 +17,32 @@ _VERSIONS: Final = count(1)
 
 MOST_FLOORS: Final = 100_000
 """With more floors than this, all counters get the highest one. That voids more bases than necessary, once."""
+MOST_VIEWS: Final = 20_000
+"""Views that are kept for the next reading of the same counters."""
+MOST_UNSORTED: Final = 100_000
+"""With more changes of names than this since the last list, the next one sorts all names."""
+SORTED: Final = 2_000
+"""Names that are sorted before other tasks may get a turn."""
+
+
+class _Kept(NamedTuple):
+    """What is kept of an envelope. It is made for each message that is pending, so it must be small."""
+
+    key: str
+    sums: Mapping[str, int]
+    keyed: Mapping[str, tuple[tuple[str, int], ...]]
+    """By counter: the receipt key and delta of each increment with an id."""
+    retried: bool
+
+    def entry(self, counter: str) -> Entry | None:
+        ids = self.keyed.get(counter, ())
+        if not ids and counter not in self.sums:
+            return None
+        return Entry(self.key, self.sums.get(counter, 0), ids, self.retried or bool(ids))
+
+
+_Entries = dict[int, tuple[Entry, ...] | None]
+"""The messages with entries of one counter, and the entries if they were needed before."""
 
 
 class Pending:
@@ -26,8 +53,9 @@ class Pending:
         self._floor = floor
         """The floor of all counters that have none of their own."""
         self._floors: dict[str, Instant] = {}
-        self._entries: dict[str, dict[int, tuple[Entry, ...]]] = {}
-        self._messages: dict[int, tuple[Collection[str], Collection[str]]] = {}
+        self._where: dict[str, int | _Entries] = {}
+        """Where each counter has entries: the number of the one message, or those of several."""
+        self._messages: dict[int, tuple[_Kept, ...]] = {}
         self._unconfirmed: set[int] = set()
         self._late: set[int] = set()
         """Messages that are late, whatever their envelopes say."""
@@ -36,6 +64,10 @@ class Pending:
         """Messages in versions that this process does not know. They may add to any counter, so no view is exact."""
         self._views: dict[str, View] = {}
         self._empty = View((), floor, next(_VERSIONS), exact)
+        self._index: NameIndex | None = None
+        """The names, once a list was asked for."""
+        self._unsorted: set[str] | None = None
+        """Names that came or went since they were sorted."""
 
     @property
     def exact(self) -> bool:
@@ -48,16 +80,19 @@ class Pending:
             self._unconfirmed.add(number)
         if late:
             self._late.add(number)
-        by_counter: dict[str, tuple[Entry, ...]] = {}
-        keys = [envelope.key for envelope in envelopes]
+        self._messages[number] = tuple([_kept(envelope) for envelope in envelopes])
         for envelope in envelopes:
             self._keys[envelope.key] = self._keys.get(envelope.key, 0) + 1
-            for counter, entry in envelope.entries():
-                by_counter[counter] = (*by_counter.get(counter, ()), entry)
-        for counter, entries in by_counter.items():
-            self._entries.setdefault(counter, {})[number] = entries
+        for counter in self._counters(number):
+            there = self._where.get(counter)
+            if there is None:
+                self._where[counter] = number
+                self._moved(counter)
+            elif type(there) is dict:
+                there[number] = None
+            else:
+                self._where[counter] = {there: None, number: None}  # type: ignore[dict-item] # it is a number
             self._views.pop(counter, None)
-        self._messages[number] = (by_counter.keys(), keys)
 
     def add_unknown(self, number: int) -> None:
         """Add a message whose increments this process can't read."""
@@ -67,22 +102,27 @@ class Pending:
     def confirm(self, number: int) -> None:
         """Count the entries of a message that is known to be published."""
         self._unconfirmed.discard(number)
-        for counter in self._messages[number][0]:
+        for counter in self._counters(number):
             self._views.pop(counter, None)
 
-    def settle(self, numbers: Sequence[int], floor: Instant) -> None:
+    def settle(self, numbers: Sequence[int], floor: Instant) -> int:
         """Remove messages that are known to be settled, and raise the floors of their counters to `floor`. A message
-        that was never added here may have held any counter, so it raises the floor of all.
+        that was never added here may have held any counter, so it raises the floor of all. Returns how many counters
+        lost an entry.
         """
+        gone = 0
         for number in numbers:
             if number not in self._messages:
                 self._unknown.discard(number)
                 self._raise_all(floor)
                 continue
-            for counter in self.withdraw(number):
+            counters = self.withdraw(number)
+            gone += len(counters)
+            for counter in counters:
                 self._floors[counter] = max(floor, self._floors.get(counter, self._floor))
-        if len(self._floors) > MOST_FLOORS:
-            self._raise_all(max(self._floors.values()))
+            if len(self._floors) > MOST_FLOORS:
+                self._raise_all(max(self._floors.values()))
+        return gone
 
     def raise_floor(self, counter: str, floor: Instant) -> None:
         """Void what was read of the counter before `floor`."""
@@ -93,43 +133,96 @@ class Pending:
 
     def withdraw(self, number: int) -> Collection[str]:
         """Remove a message that nobody has settled, so floors stay. Returns the counters that it had entries of."""
-        counters, keys = self._messages.pop(number)
+        counters = self._counters(number)
         self._unconfirmed.discard(number)
         self._late.discard(number)
         for counter in counters:
-            entries = self._entries[counter]
-            del entries[number]
-            if not entries:
-                del self._entries[counter]
+            there = self._where[counter]
+            if type(there) is dict:
+                del there[number]
+            if there == number or not there:
+                del self._where[counter]
+                self._moved(counter)
             self._views.pop(counter, None)
-        for key in keys:
-            self._keys[key] -= 1
-            if not self._keys[key]:
-                del self._keys[key]
+        for held in self._messages.pop(number):
+            self._keys[held.key] -= 1
+            if not self._keys[held.key]:
+                del self._keys[held.key]
         return counters
 
     def view(self, counter: str) -> View:
         view = self._views.get(counter)
         if view is None:
-            entries, floor = self._entries.get(counter, {}), self._floors.get(counter)
-            if not entries and floor is None:
+            there, floor = self._where.get(counter), self._floors.get(counter)
+            if there is None and floor is None:
                 return self._empty
-            flat = [entry for number in sorted(entries) for entry in self._marked(number, entries[number])]
-            view = View(tuple(flat), self._floor if floor is None else floor, next(_VERSIONS), self.exact)
+            entries = tuple(self._entries(counter, there))
+            view = View(entries, self._floor if floor is None else floor, next(_VERSIONS), self.exact)
+            if len(self._views) >= MOST_VIEWS:
+                self._views.clear()
             self._views[counter] = view
         return view
 
-    def names(self, prefix: str) -> list[str]:
-        return [counter for counter in self._entries if counter.startswith(prefix)]
+    def names(self, prefix: str, after: str = "", limit: int | None = None) -> list[str]:
+        """Counters with entries whose names begin with the prefix and come behind `after`: so many, in order."""
+        for _ in self.sort_names():
+            pass
+        return self._index.page(prefix, after, limit) if self._index is not None else []
+
+    def sort_names(self) -> Iterator[None]:
+        """Do what `names` needs. It yields now and then, so that the caller can let other tasks have a turn, which may
+        add and remove messages, but must not sort names themselves.
+        """
+        if self._index is None:
+            self._unsorted = set()
+            for blocks in in_blocks([*self._where]):
+                if blocks:
+                    self._index = NameIndex(blocks)
+                yield
+        while self._index is not None and self._unsorted:
+            for name in sorted([self._unsorted.pop() for _ in range(min(SORTED, len(self._unsorted)))]):
+                if name in self._where:
+                    self._index.add(name)
+                else:
+                    self._index.discard(name)
+            yield
 
     def holds(self, keys: Collection[str]) -> set[str]:
         return {key for key in keys if key in self._keys}
+
+    def _counters(self, number: int) -> Collection[str]:
+        """The counters that a message has entries of."""
+        first, *more = self._messages[number] or (_NOTHING,)
+        if not more and not first.keyed:
+            return first.sums.keys()
+        return {counter for held in (first, *more) for counter in (*held.sums, *held.keyed)}
+
+    def _entries(self, counter: str, there: int | _Entries | None) -> Iterator[Entry]:
+        if type(there) is not dict:
+            if there is not None:
+                yield from self._marked(there, self._of(there, counter))  # type: ignore[arg-type] # it is a number
+            return
+        for number in sorted(there):
+            entries = there[number]
+            if entries is None:
+                there[number] = entries = self._of(number, counter)
+            yield from self._marked(number, entries)
+
+    def _of(self, number: int, counter: str) -> tuple[Entry, ...]:
+        return tuple([entry for held in self._messages[number] if (entry := held.entry(counter)) is not None])
 
     def _marked(self, number: int, entries: tuple[Entry, ...]) -> Iterable[Entry]:
         if number not in self._unconfirmed and number not in self._late:
             return entries
         confirmed, late = number not in self._unconfirmed, number in self._late
         return [replace(entry, confirmed=confirmed, late=late or entry.late) for entry in entries]
+
+    def _moved(self, counter: str) -> None:
+        """The counter has its first entry, or has no more."""
+        if self._unsorted is not None:
+            self._unsorted.add(counter)
+            if len(self._unsorted) > MOST_UNSORTED:
+                self._index = self._unsorted = None
 
     def _raise_all(self, floor: Instant) -> None:
         self._floor = max(self._floor, floor)
@@ -139,6 +232,20 @@ class Pending:
     def _show_anew(self) -> None:
         self._views.clear()
         self._empty = View((), self._floor, next(_VERSIONS), self.exact)
+
+
+_NOTHING: Final = _Kept("", {}, {}, retried=False)
+
+
+def _kept(envelope: Envelope) -> _Kept:
+    keyed: dict[str, list[tuple[str, int]]] = {}
+    for item in envelope.keyed:
+        keyed.setdefault(item.counter, []).append((item.key, item.delta))
+    its = {counter: tuple(ids) for counter, ids in keyed.items()} if keyed else _NONE
+    return _Kept(envelope.key, envelope.sums, its, envelope.retried)
+
+
+_NONE: Final[Mapping[str, tuple[tuple[str, int], ...]]] = {}
 
 
 class KeptByBroker:

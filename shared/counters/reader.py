@@ -23,8 +23,19 @@ MOST_LOOKUPS: Final = 32
 """Concurrent lookups; others wait. Each uses a connection to a file or a call to a server."""
 MOST_NAMES: Final = 100_000
 """Counters being looked up or waiting for it. Beyond that, reads are refused and may be retried."""
+LARGE: Final = 5_000
+"""Entries, or ids in them. More are added up in a thread."""
 _LOOKED_UP = metrics.READS.labels("looked up")
 _CACHED = metrics.READS.labels("cached")
+
+
+def _is_large(view: View) -> bool:
+    """Whether to add up its entries would keep the event loop busy for too long."""
+    return len(view.entries) > LARGE or sum([len(entry.keyed) for entry in view.entries]) > LARGE
+
+
+def _keys_of_all(views: Mapping[str, View]) -> dict[str, frozenset[str]]:
+    return {name: frozenset(keys_of(view)) for name, view in views.items()}
 
 
 class _Answer(NamedTuple):
@@ -95,21 +106,23 @@ class Reader:
             for name, view in views.items():
                 answer = self._answers.get(name)
                 if answer is None or answer.base.viewed <= begun:
-                    found[name] = self._cached(name, view, age)
+                    found[name] = None if answer is None else await self._cached(name, answer, view, age)
             rest = [name for name in views if name not in found]
         return found
 
-    def _cached(self, name: str, view: View, age: float) -> Reading | None:
-        """A reading from the cached base and the view; None if there is no base or it will not do."""
-        answer = self._answers.get(name)
-        if answer is None or self._clock.monotonic() - answer.base.born > age:
+    async def _cached(self, name: str, answer: _Answer, view: View, age: float) -> Reading | None:
+        """A reading from the cached base and the view; None if the base will not do."""
+        if self._clock.monotonic() - answer.base.born > age:
             return None
         if answer.version == view.version:
             return answer.reading
-        return self._combine(name, answer.base, view)
+        if _is_large(view):
+            more = await asyncio.to_thread(pending, answer.base, view)
+            return self._combine(name, answer.base, view, more, keep=self._answers.get(name) is answer)
+        return self._combine(name, answer.base, view, pending(answer.base, view))
 
-    def _combine(self, name: str, base: Base, view: View, *, keep: bool = True) -> Reading | None:
-        more = pending(base, view)
+    def _combine(self, name: str, base: Base, view: View, more: int | None, *, keep: bool = True) -> Reading | None:
+        """The reading with `more` pending; None if the base does not fit the view."""
         if more is None:
             return None
         shards, deleted = base.total.shards, base.total.guard.deleted
@@ -185,11 +198,17 @@ class Reader:
                 self._viewed = viewed = self._viewed + 1
                 if any(snapshot.time < view.floor for view in views.values()):
                     continue
-                asked = {name: frozenset(keys_of(view)) for name, view in views.items()}
+                large = {name for name, view in views.items() if _is_large(view)}
+                if large:
+                    asked = await asyncio.to_thread(_keys_of_all, views)
+                else:
+                    asked = _keys_of_all(views)
                 totals, settled = await snapshot.read(names, frozenset(also).union(*asked.values()))
                 found = {}
                 for name, view in views.items():
-                    its = asked[name].union(ids_of(totals[name].dead))
+                    its = asked[name]
+                    if totals[name].dead:
+                        its = its.union(ids_of(totals[name].dead))
                     base = Base(
                         time=snapshot.time,
                         as_of=snapshot.as_of,
@@ -202,7 +221,8 @@ class Reader:
                         epoch=view.epoch,
                         viewed=viewed,
                     )
-                    reading = self._combine(name, base, view, keep=not also)
+                    more = await asyncio.to_thread(pending, base, view) if name in large else pending(base, view)
+                    reading = self._combine(name, base, view, more, keep=not also)
                     assert reading is not None, "the view's floor and receipts were asked for"  # noqa: S101
                     found[name] = reading
                 await self._settle(views, settled, snapshot.time)

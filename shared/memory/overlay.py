@@ -40,8 +40,8 @@ class ProcessOverlay:
     async def view(self, counters: Sequence[str]) -> Mapping[str, View]:
         return {counter: self._pending.view(counter) for counter in counters}
 
-    async def names(self, prefix: str) -> Sequence[str]:
-        return self._pending.names(prefix)
+    async def names(self, prefix: str, after: str = "", limit: int | None = None) -> Sequence[str]:
+        return self._pending.names(prefix, after, limit)
 
     async def holds(self, keys: Collection[str]) -> Collection[str]:
         return self._pending.holds(keys)

@@ -16,8 +16,10 @@ class Overlay(Protocol):
         """The entries and the floor of each counter, all at one instant within the call."""
         ...
 
-    async def names(self, prefix: str) -> Sequence[str]:
-        """Counters that have an entry and start with the prefix, in any order."""
+    async def names(self, prefix: str, after: str = "", limit: int | None = None) -> Sequence[str]:
+        """Counters that have an entry, start with the prefix and come behind `after`, in the order of their UTF-8
+        bytes: at most `limit`. Fewer mean that there are no more. It lets other tasks have a turn if there are many.
+        """
         ...
 
     async def holds(self, keys: Collection[str]) -> Collection[str]:

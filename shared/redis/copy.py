@@ -107,8 +107,8 @@ class Copy:
     def view(self, counters: Sequence[str]) -> dict[str, View]:
         return {counter: replace(self._pending.view(counter), epoch=LOCAL) for counter in counters}
 
-    def names(self, prefix: str) -> list[str]:
-        return self._pending.names(prefix)
+    def names(self, prefix: str, after: str, limit: int | None) -> list[str]:
+        return self._pending.names(prefix, after, limit)
 
     def holds(self, keys: Collection[str]) -> set[str]:
         return self._pending.holds(keys)

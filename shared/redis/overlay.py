@@ -155,15 +155,18 @@ class RedisOverlay:
     def _named(self) -> NamedOverlay:
         return self._looks.last.fleet.overlay if self._looks.last is not None else NamedOverlay()
 
-    async def names(self, prefix: str) -> Sequence[str]:
+    async def names(self, prefix: str, after: str = "", limit: int | None = None) -> Sequence[str]:
         overlay = self._named()
         if self._server.up and overlay.epoch:
-            first = b"[" + prefix.encode()
+            first, last = b"[" + prefix.encode(), b"[" + prefix.encode() + b"\xff"
+            if after > prefix:
+                first = b"(" + after.encode()
+            page = () if limit is None else (b"LIMIT", 0, limit)
             with contextlib.suppress(AwayError):
                 key = prefix_of(overlay) + b"names"
-                found = await self._server.plain("ZRANGEBYLEX", key, first, first + b"\xff")
+                found = await self._server.plain("ZRANGEBYLEX", key, first, last, *page)
                 return [name.decode() for name in found]
-        return self._copy.names(prefix)
+        return self._copy.names(prefix, after, limit)
 
     async def holds(self, keys: Collection[str]) -> Collection[str]:
         asked, here = [*keys], self._copy.holds(keys)

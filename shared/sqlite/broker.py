@@ -16,6 +16,7 @@ from shared.runtime import metrics
 from shared.runtime.clock import Clock
 from shared.runtime.drain_rate import Drain
 from shared.sqlite.database import Database, connect_to
+from shared.sqlite.pending_rows import forget, took_off, weight_of
 from shared.sqlite.reserve import Reserve
 from shared.sqlite.time import FileTime
 from shared.wire.codec import increments_of
@@ -26,8 +27,6 @@ SMALL: Final = 500
 """Bytes of a small envelope."""
 COMFORT: Final = 0.9
 """The part of the limit that is expected to be pending when a refused client is told to come back."""
-ACKS_KEPT: Final = 10_000
-"""Overlays that are further behind read all pending messages again."""
 LONGEST_LEASE: Final = 600_000
 """Milliseconds: the most that COUNTERSINK_LEASE allows."""
 _LAPSED: Final = (
@@ -39,6 +38,7 @@ _LEASE: Final = (
     "INSERT INTO leases (seq, until, attempt) VALUES (?, ?, ?)"
     " ON CONFLICT (seq) DO UPDATE SET until = excluded.until, attempt = excluded.attempt"
 )
+_BURY: Final = "UPDATE messages SET buried = ? WHERE seq = ? RETURNING data, attributes, increments"
 _INSERT: Final = (
     "INSERT OR IGNORE INTO messages (data, attributes, published, once, increments, since)"
     " VALUES (?, ?, ?, ?, ?, (SELECT now FROM store))"
@@ -78,7 +78,7 @@ class SqlitePublisher:
     async def publish(self, messages: Sequence[Message], check: Check = at_any_time) -> None:
         now = BrokerMillis(int(self._clock.now() * 1000))
         rows = [(m.data, orjson.dumps(m.attributes).decode(), now, m.once, increments_of(m)) for m in messages]
-        size = sum(len(row[0]) + len(row[1]) for row in rows)
+        size = sum(weight_of(row[0], row[1]) for row in rows)
 
         def insert(db: sqlite3.Connection) -> int:
             """Insert the messages. Returns how many increments were in those that were dropped as repeated."""
@@ -88,7 +88,7 @@ class SqlitePublisher:
             taken = increments = dropped = 0
             for row in rows:
                 if db.execute(_INSERT, row).rowcount:
-                    taken += len(row[0]) + len(row[1])
+                    taken += weight_of(row[0], row[1])
                     increments += row[4]
                 else:
                     dropped += row[4]
@@ -192,15 +192,11 @@ class SqliteSubscription:
 
         def mark(db: sqlite3.Connection) -> int:
             if _end_lease(db, lease):
-                sizes = db.execute(
-                    "UPDATE messages SET buried = ? WHERE seq = ?"
-                    " RETURNING length(data) + length(attributes), increments",
-                    (reason, lease[0]),
-                ).fetchone()
-                db.execute("UPDATE broker SET bytes = bytes - ?, increments = increments - ?", sizes)
+                data, attributes, increments = db.execute(_BURY, (reason, lease[0])).fetchone()
+                took_off(db, weight_of(data, attributes), increments)
                 if unread:
-                    db.execute("UPDATE store SET dead = dead + ?", sizes[1:])
-                    return int(sizes[1])
+                    db.execute("UPDATE store SET dead = dead + ?", (increments,))
+                    return int(increments)
             return 0
 
         metrics.DEAD_INCREMENTS.inc(await self._database.write(mark))
@@ -218,33 +214,6 @@ async def comes(there: Callable[[], bool], wait: float, pause: float) -> bool:
             return False
         await asyncio.sleep(pause)
     return True
-
-
-def forget(db: sqlite3.Connection, numbers: Sequence[int], floor: Instant) -> None:
-    """Delete messages that exist and are settled. Buried ones are no longer part of the bytes that wait."""
-    seqs = orjson.dumps(numbers).decode()
-    sizes = db.execute(
-        "DELETE FROM messages WHERE seq IN (SELECT value FROM json_each(?))"
-        " RETURNING (length(data) + length(attributes)) * (buried IS NULL), increments * (buried IS NULL)",
-        (seqs,),
-    ).fetchall()
-    db.execute(
-        "UPDATE broker SET bytes = bytes - ?, increments = increments - ?, floor = max(floor, ?)",
-        (sum(row[0] for row in sizes), sum(row[1] for row in sizes), floor),
-    )
-    _tell(db, seqs)
-
-
-def raise_floor(db: sqlite3.Connection, counter: str, floor: Instant) -> None:
-    """Void what any process read of the counter before `floor`."""
-    db.execute("UPDATE broker SET floor = max(floor, ?)", (floor,))
-    _tell(db, orjson.dumps(counter).decode())
-
-
-def _tell(db: sqlite3.Connection, what: str) -> None:
-    """Tell the overlays of all processes which messages were deleted, or the name of a counter that was set."""
-    db.execute("INSERT INTO acks (seqs) VALUES (?)", (what,))
-    db.execute("DELETE FROM acks WHERE number <= (SELECT max(number) FROM acks) - ?", (ACKS_KEPT,))
 
 
 def _next(db: sqlite3.Connection, now: BrokerMillis, limit: int, max_bytes: int) -> list[Delivery]:

@@ -8,8 +8,8 @@ import orjson
 
 from shared.model.times import Instant
 from shared.model.words import Delivery, Letter, Message
-from shared.sqlite.broker import forget
 from shared.sqlite.database import Database
+from shared.sqlite.pending_rows import forget
 
 _THERE: Final = "SELECT seq FROM messages WHERE buried IS NOT NULL AND seq IN (SELECT value FROM json_each(?))"
 _NEXT: Final = (

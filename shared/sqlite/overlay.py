@@ -10,12 +10,16 @@ from shared.counters.pending import KeptByBroker, Pending
 from shared.model.errors import NewerError, UnreadableError
 from shared.model.times import BrokerMillis, Instant
 from shared.model.words import Delivery, Message, View
-from shared.sqlite.broker import raise_floor
 from shared.sqlite.database import Database, translated
+from shared.sqlite.pending_rows import raise_floor
 from shared.wire.codec import decode
 
-SLICE: Final = 100
-"""Messages to read before other tasks get a turn."""
+SLICE: Final = 32_768
+"""Bytes of messages to read before other tasks get a turn."""
+FORGOTTEN: Final = 5_000
+"""Entries to forget before other tasks get a turn."""
+EACH: Final = 128
+"""What a message counts for beside its data."""
 
 
 class SqliteOverlay(KeptByBroker):
@@ -26,6 +30,7 @@ class SqliteOverlay(KeptByBroker):
         self._db = database.reader()
         self._topic = topic
         self._turn = asyncio.Lock()
+        self._listing = asyncio.Lock()
         self._pending = Pending()
         self._seen: int | None = None
         self._last_message = 0
@@ -35,8 +40,12 @@ class SqliteOverlay(KeptByBroker):
         pending = await self._current()
         return {counter: pending.view(counter) for counter in counters}
 
-    async def names(self, prefix: str) -> Sequence[str]:
-        return (await self._current()).names(prefix)
+    async def names(self, prefix: str, after: str = "", limit: int | None = None) -> Sequence[str]:
+        async with self._listing:
+            pending = await self._current()
+            for _ in pending.sort_names():
+                await asyncio.sleep(0)
+            return pending.names(prefix, after, limit)
 
     async def holds(self, keys: Collection[str]) -> Collection[str]:
         return (await self._current()).holds(keys)
@@ -64,20 +73,22 @@ class SqliteOverlay(KeptByBroker):
         """Read what is new, as of one instant. If there is much, other tasks get a turn between slices."""
         self._db.execute("BEGIN")
         try:
-            self._forget_acked()
+            await self._forget_acked()
             new = self._db.execute(
                 "SELECT seq, data, attributes, published FROM messages WHERE seq > ? ORDER BY seq",
                 (self._last_message,),
             )
-            while rows := new.fetchmany(SLICE):
-                for row in rows:
-                    self._add(*row)
-                if len(rows) == SLICE:
+            size = 0
+            for seq, data, attributes, published in new:
+                self._add(seq, data, attributes, published)
+                size += len(data) + EACH
+                if size > SLICE:
+                    size = 0
                     await asyncio.sleep(0)
         finally:
             self._db.execute("ROLLBACK")
 
-    def _forget_acked(self) -> None:
+    async def _forget_acked(self) -> None:
         # Two subqueries, since min() and max() in one SELECT would scan the table.
         first, last = self._db.execute(
             "SELECT coalesce((SELECT min(number) FROM acks), 0), coalesce((SELECT max(number) FROM acks), 0)"
@@ -87,12 +98,19 @@ class SqliteOverlay(KeptByBroker):
             self._pending = Pending(floor)
             self._last_message = 0
         elif last > self._last_ack:
-            for (seqs,) in self._db.execute("SELECT seqs FROM acks WHERE number > ?", (self._last_ack,)):
+            rows = self._db.execute("SELECT number, seqs FROM acks WHERE number > ? ORDER BY number", (self._last_ack,))
+            gone = 0
+            for number, seqs in rows:
                 acked_or_counter = orjson.loads(seqs)
                 if type(acked_or_counter) is str:
                     self._pending.raise_floor(acked_or_counter, floor)
                 else:
-                    self._pending.settle(acked_or_counter, floor)
+                    for seq in acked_or_counter:
+                        gone += 1 + self._pending.settle((seq,), floor)
+                        if gone > FORGOTTEN:
+                            gone = 0
+                            await asyncio.sleep(0)
+                self._last_ack = number
         self._last_ack = last
 
     def _add(self, seq: int, data: bytes, attributes: str, published: BrokerMillis) -> None:

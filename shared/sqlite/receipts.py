@@ -1,7 +1,9 @@
 """The receipts in a SQLite file. Dead receipts can be found by their counters, too."""
 
+import asyncio
 import sqlite3
 from collections.abc import Collection, Sequence
+from itertools import islice
 from typing import Final
 
 import orjson
@@ -12,6 +14,8 @@ from shared.model.words import Receipt
 
 MOST_BYTES: Final = 2**22
 """Bytes of bodies in one page of dead receipts. One body may have some hundred thousand."""
+SLICE: Final = 1_000
+"""Receipts to look up before other tasks get a turn."""
 _INSERT: Final = "INSERT INTO receipts (key, expires, state, note, time) VALUES (?, ?, ?, ?, ?)"
 _WRITE: Final = "UPDATE receipts SET expires = ?, state = ?, note = ?, time = ? WHERE key = ?"
 _DEAD: Final = (
@@ -54,6 +58,17 @@ def find(db: sqlite3.Connection, keys: Collection[str]) -> dict[str, Receipt]:
     if not keys:
         return {}
     return {row[0]: _receipt(db, row) for row in db.execute(_FIND, (orjson.dumps(list(keys)).decode(),)).fetchall()}
+
+
+async def settled_among(db: sqlite3.Connection, keys: Collection[str]) -> set[str]:
+    """Those of the keys whose receipts are settled. Other tasks get a turn if there are many."""
+    settled: set[str] = set()
+    rest = iter(keys)
+    while some := list(islice(rest, SLICE)):
+        settled.update(key for key, receipt in find(db, some).items() if receipt.settled)
+        if len(some) == SLICE:
+            await asyncio.sleep(0)
+    return settled
 
 
 def dead_of(db: sqlite3.Connection, counter: str) -> list[Receipt]:

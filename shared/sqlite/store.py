@@ -205,8 +205,7 @@ class SqliteSnapshot:
             dead = dead_receipt_bodies.entries(receipts.dead_of(self.db, counter), counter)
             totals[counter] = Total(sum(count for (count,) in counts), num_shards, guard, *dead)
         ids = [key for total in totals.values() for key in ids_of(total.dead)]
-        found = receipts.find(self.db, [*keys, *ids])
-        return totals, {key for key, receipt in found.items() if receipt.settled}
+        return totals, await receipts.settled_among(self.db, keys if not ids else {*keys, *ids})
 
 
 def _gone(db: sqlite3.Connection, messages: Sequence[str]) -> set[str]:

@@ -140,14 +140,29 @@ class ForgetsIds(MemoryOverlay):
 
 
 class NamesAll(MemoryOverlay):
-    async def names(self, prefix: str) -> Sequence[str]:
-        return await super().names("")
+    async def names(self, prefix: str, after: str = "", limit: int | None = None) -> Sequence[str]:
+        return await super().names("", after, limit)
+
+
+class NamesFromTheBeginning(MemoryOverlay):
+    async def names(self, prefix: str, after: str = "", limit: int | None = None) -> Sequence[str]:
+        return await super().names(prefix, "", limit)
+
+
+class NamesWithoutEnd(MemoryOverlay):
+    async def names(self, prefix: str, after: str = "", limit: int | None = None) -> Sequence[str]:
+        return await super().names(prefix, after)
+
+
+class NamesBackwards(MemoryOverlay):
+    async def names(self, prefix: str, after: str = "", limit: int | None = None) -> Sequence[str]:
+        return (await super().names(prefix, after, limit))[::-1]
 
 
 class NamesForEver(MemoryOverlay):
-    async def names(self, prefix: str) -> Sequence[str]:
+    async def names(self, prefix: str, after: str = "", limit: int | None = None) -> Sequence[str]:
         known = self.__dict__.setdefault("known", set())
-        known.update(await super().names(prefix))
+        known.update(await super().names(prefix, after, limit))
         return [*known]
 
 
@@ -295,8 +310,8 @@ class ProcessNewestFirst(ProcessOverlay):
 
 
 class ProcessNamesAll(ProcessOverlay):
-    async def names(self, prefix: str) -> Sequence[str]:
-        return await super().names("")
+    async def names(self, prefix: str, after: str = "", limit: int | None = None) -> Sequence[str]:
+        return await super().names("", after, limit)
 
 
 class ProcessHoldsEverything(ProcessOverlay):

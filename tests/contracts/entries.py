@@ -238,6 +238,10 @@ class EntriesContract:
             assert sorted(await overlay.names("€")) == ["€1", "€2"]
             assert [*await overlay.names("z")] == []
             assert len(await overlay.names("")) == 6
+            assert [*await overlay.names("a", "a", 1)] == ["ab"]
+            assert [*await overlay.names("", "ab", 3)] == ["abc", "b", "€1"]
+            assert [*await overlay.names("€", "b", 3)] == ["€1", "€2"]
+            assert [*await overlay.names("a", "b", 3)] == []
 
     async def test_equal_versions_mean_equal_views(self, written: Written) -> None:
         seen: dict[int, View] = {}

@@ -247,6 +247,11 @@ class OverlayContract:
         await publish(accepted, PLAIN, KEYED)
         assert sorted(await accepted.overlay.names("")) == ["a", "b", "c"]
         assert sorted(await accepted.overlay.names("b")) == ["b"]
+        assert [*await accepted.overlay.names("", "a")] == ["b", "c"]
+        assert [*await accepted.overlay.names("", "", 2)] == ["a", "b"]
+        assert [*await accepted.overlay.names("", "a", 1)] == ["b"]
+        assert [*await accepted.overlay.names("b", "a", 2)] == ["b"]
+        assert [*await accepted.overlay.names("b", "b", 2)] == []
         await ack_all(accepted, floor=Instant(1))
         assert [*await accepted.overlay.names("")] == []
 

@@ -13,12 +13,13 @@ from shared.model.times import NEVER, Instant, StoreMillis
 from shared.model.words import Bounds, Commit, Message, Receipt
 from shared.ports.overlay import Overlay
 from shared.runtime.clock import ManualClock
-from shared.sqlite import broker as sqlite_broker
 from shared.sqlite import overlay as sqlite_overlay
+from shared.sqlite import pending_rows
 from shared.sqlite.broker import SqlitePublisher, SqliteSubscription
 from shared.sqlite.database import Database
 from shared.sqlite.letters import SqliteDeadLetters
 from shared.sqlite.overlay import SqliteOverlay
+from shared.sqlite.pending_rows import weight_of
 from shared.sqlite.store import SqliteStore
 from shared.sqlite.time import KEPT
 from shared.wire.codec import decode, encode
@@ -36,6 +37,13 @@ from tests.contracts.snapshots import SnapshotContract
 from tests.contracts.store import StoreContract, commit, total
 
 ROOM = 10**7
+
+
+def counted(database: Database) -> tuple[int, int]:
+    """What is pending as the file counts it, and as it should."""
+    (weight,) = database.reader().execute("SELECT bytes FROM broker").fetchone()
+    there = database.reader().execute("SELECT data, attributes FROM messages").fetchall()
+    return weight, sum(weight_of(*one) for one in there)
 
 
 class TestSqliteBroker(BrokerContract, LeaseContract, OnceContract):
@@ -67,11 +75,10 @@ class TestSqliteBroker(BrokerContract, LeaseContract, OnceContract):
         """What is dropped as a duplicate is not counted, what is acknowledged not any more."""
         same = encode(Envelope("key-1", {"a": 1}, {}, (), 1, retried=True))
         await broker.publisher.publish([same, same, encode(PLAIN)])
-        counted = "SELECT bytes, (SELECT coalesce(sum(length(data) + length(attributes)), 0) FROM messages) FROM broker"
-        bytes_, there = database.reader().execute(counted).fetchone()
+        bytes_, there = counted(database)
         assert bytes_ == there > 0
         await broker.subscription.ack(tokens(await pull_all(broker.subscription, 2)), floor=Instant(1))
-        assert database.reader().execute(counted).fetchone() == (0, 0)
+        assert counted(database) == (0, 0)
 
     async def test_a_lease_by_a_clock_that_was_set_back_holds_nobody_up(self, database: Database) -> None:
         """Whoever took it may be gone, and the time at which it ends is days ahead."""
@@ -105,8 +112,7 @@ class TestSqliteDeadLetters(LettersContract, LettersOfOverlayContract):
         letters = buried.letters()
         (letter,) = await through(letters)
         await letters.ack([letter.delivery.token], floor=Instant(1))
-        counted = "SELECT bytes, (SELECT sum(length(data) + length(attributes)) FROM messages) FROM broker"
-        bytes_, there = database.reader().execute(counted).fetchone()
+        bytes_, there = counted(database)
         assert bytes_ == there > 0
 
 
@@ -257,7 +263,7 @@ class TestSqliteOverlay(OverlayContract):
     async def test_who_fell_behind_the_log_of_acks_begins_anew(
         self, accepted: Accepted, database: Database, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(sqlite_broker, "ACKS_KEPT", 2)
+        monkeypatch.setattr(pending_rows, "ACKS_KEPT", 2)
         await publish(accepted, PLAIN)
         assert len(await entries(accepted.elsewhere, "a")) == 1
         for floor in range(1, 8):

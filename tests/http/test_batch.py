@@ -114,6 +114,30 @@ async def test_rejections_of_a_map_name_the_counter(service: Service) -> None:
     assert await service.totals() == {"a": 1, "g": 2}
 
 
+@pytest.mark.parametrize("map_", [True, False])
+@pytest.mark.parametrize(("bad", "listed"), [(99, 99), (100, 100), (101, 100), (30_000, 100)])
+async def test_an_answer_lists_a_hundred_rejections_and_counts_all(
+    service: Service, bad: int, listed: int, map_: bool
+) -> None:
+    if map_:
+        body = b'{"counters":{"a":1,%b}}' % b",".join([b'"%d":1.5' % number for number in range(bad)])
+    else:
+        body = b'[{"counter":"a"},%b]' % b",".join([b"1"] * bad)
+    answer = await service.post("/v1/increments", gzip.compress(body), Content_Encoding="gzip")
+    assert (answer.status, answer.json["accepted"], len(answer.json["rejected"])) == (202, 1, listed)
+    assert answer.json.get("rejected_count", listed) == bad
+    assert ("rejected_count" in answer.json) == (bad > listed)
+
+
+@pytest.mark.parametrize("counts", [True, False])
+async def test_what_an_answer_says_of_a_long_name_is_short(service: Service, counts: bool) -> None:
+    body = b'{"counters":{"%b":1%b}}' % (b"x" * 1_000_000, b',"a":1' if counts else b"")
+    answer = await service.post("/v1/increments", gzip.compress(body), Content_Encoding="gzip")
+    assert (answer.status, len(answer.body) < 2_000) == (202 if counts else 400, True)
+    answer = await service.incr("c", b'{"%b":1}' % (b"x" * 1_000_000))
+    assert (answer.status, answer.field, len(answer.body) < 10_000) == (422, "x" * 8_192, True)
+
+
 async def test_more_counters_than_an_envelope_holds_all_count(service: Service) -> None:
     names = {f"c{number:04}": number for number in range(2500)}
     answer = await service.post("/v1/increments", json.dumps({"counters": names}).encode())

@@ -44,7 +44,7 @@ mutation("a sweep forgets what receipts said", "shared.sqlite.audit_data.carry",
 mutation("a file does not count what it takes", "shared.sqlite.broker.SqlitePublisher.publish", CONSERVATION)(
     calling(increments_of=lambda _: 1)
 )
-mutation("a raised floor is not told to other processes", "shared.sqlite.broker.raise_floor", STORE)(
+mutation("a raised floor is not told to other processes", "shared.sqlite.pending_rows.raise_floor", STORE)(
     calling(_tell=lambda *_: None)
 )
 

@@ -154,8 +154,8 @@ class RemoteOverlay(KeptByBroker):
         views: Mapping[str, View] = await self._network.call(self._owner, "view", lambda: self._overlay.view(counters))
         return views
 
-    async def names(self, prefix: str) -> Sequence[str]:
-        return await self._overlay.names(prefix)
+    async def names(self, prefix: str, after: str = "", limit: int | None = None) -> Sequence[str]:
+        return await self._overlay.names(prefix, after, limit)
 
     async def holds(self, keys: Collection[str]) -> Collection[str]:
         return await self._overlay.holds(keys)

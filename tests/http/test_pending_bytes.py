@@ -1,0 +1,113 @@
+"""What is pending costs a bounded part of the memory, and keeps nobody waiting."""
+
+import asyncio
+import gc
+import time
+import tracemalloc
+from collections.abc import Callable
+from itertools import count
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from ingest.routes.counters import ReadRoutes
+from shared.model.envelope import Envelope
+from shared.model.errors import OverloadedError
+from shared.model.words import Increment
+from shared.wire.codec import encode
+from tests.http.service import Service, running
+
+LIMIT: Final = 4_000_000
+TIMES: Final = 8
+Kind = Callable[[int], Envelope]
+
+
+def names(number: int) -> Envelope:
+    return Envelope(f"e{number}", {f"{1_000 * number + item}": 1 for item in range(1_000)}, created=1)
+
+
+def ids(number: int) -> Envelope:
+    return Envelope(f"e{number}", {}, keyed=tuple([Increment("c", 1, f"{number}.{item}") for item in range(1_000)]))
+
+
+def ids_of_names(number: int) -> Envelope:
+    return Envelope(f"e{number}", {}, keyed=tuple([Increment(f"{number}.{item}", 1, "x") for item in range(1_000)]))
+
+
+def singles(number: int) -> Envelope:
+    return Envelope(f"e{number}", {f"{number}": 1}, created=1)
+
+
+def hot(number: int) -> Envelope:
+    return Envelope(f"e{number}", {"c": 1}, created=1)
+
+
+async def fill(service: Service, kind: Kind) -> int:
+    """Publish until nothing more is taken. How many envelopes were."""
+    for number in count():
+        try:
+            await service.parts.publisher.publish([encode(kind(20 * number + item)) for item in range(20)])
+        except OverloadedError:
+            return 20 * number
+    raise AssertionError
+
+
+@pytest.mark.parametrize("kind", [names, ids, ids_of_names, singles, hot])
+async def test_what_is_pending_takes_at_most_8_times_the_setting(tmp_path: Path, kind: Kind) -> None:
+    async with running(tmp_path, max_pending_bytes=LIMIT) as service:
+        assert await fill(service, kind) >= 20
+        gc.collect()
+        tracemalloc.start()
+        try:
+            await service.read("c")
+            assert (await service.get("/v1/counters?limit=1")).status == 200
+            gc.collect()
+            now, _ = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+        assert 0 < now < TIMES * LIMIT
+        await service.apply()
+        assert await service.parts.overlay.names("") == []
+        await fill(service, kind)
+
+
+@pytest.mark.parametrize("kind", [names, ids, hot])
+async def test_reads_and_lists_of_much_that_is_pending_let_others_have_a_turn(tmp_path: Path, kind: Kind) -> None:
+    """Each step of the event loop is short: what it holds up is a part of what the whole takes."""
+    async with running(tmp_path, max_pending_bytes=2 * LIMIT) as service:
+        await fill(service, kind)
+        turns, done = 0, False
+
+        async def others() -> None:
+            nonlocal turns
+            while not done:
+                turns += 1
+                await asyncio.sleep(0)
+
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(others())
+            await service.parts.overlay.view(["c"])
+            assert turns >= 20
+            turns = 0
+            listed = await service.parts.overlay.names("", "", 2)
+            assert turns > (20 if kind is names else 0)
+            assert len(listed) == (2 if kind is names else 1)
+            turns = 0
+            (reading,) = await service.ingest.reader.read(["c"], 0)
+            assert turns > (10 if kind is ids else 0)
+            assert reading.exact
+            done = True
+
+
+async def test_a_page_of_names_does_not_take_longer_for_all_that_is_pending(tmp_path: Path) -> None:
+    async with running(tmp_path, max_pending_bytes=2 * LIMIT) as service:
+        routes = service.ingest.routes._reads
+        assert isinstance(routes, ReadRoutes)
+        await fill(service, names)
+        first, _ = await routes._page("", "", 1)
+        begun = time.monotonic()
+        for _ in range(100):
+            page, token = await routes._page("", first[-1], 1)
+        assert (page, token is not None) == (["1"], True)
+        assert time.monotonic() - begun < 1.0
