@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Iterable
-from hashlib import sha256
 from typing import Final, NamedTuple
 
 from aiohttp import web
@@ -14,7 +13,7 @@ from ingest.access.rules import READ
 from ingest.http.problems import Problem
 from shared.model.words import Increment
 
-_RECEIPT: Final = re.compile(r"own-[0-9a-f]{32}")
+_MARK: Final = re.compile(r"own-[0-9a-f]{32}")
 
 
 class Caller(NamedTuple):
@@ -76,21 +75,22 @@ class Caller(NamedTuple):
 
     def receipt(self, ids: str) -> str:
         """The receipt that this caller gets for the envelopes with these ids."""
-        return f"{self._mark(ids)}.{ids}" if self.owner else ids
+        return ids if self.key is None or not self.key.owner else f"{self.key.mark}.{ids}"
 
     def ids_in(self, receipt: str) -> str:
         """The ids of the envelopes. Raises a 404 if the caller's owner did not get this receipt."""
-        first, dot, rest = receipt.partition(".")
-        if _RECEIPT.fullmatch(first) if not self.owner else first != self._mark(rest) or not dot:
-            raise Problem(404, "there is no such receipt")
-        return rest if self.owner else receipt
+        mark, _, ids = receipt.partition(".")
+        is_owned = _MARK.fullmatch(mark) is not None and ids != ""
+        if self.key is None or not self.key.owner:
+            if not is_owned:
+                return receipt
+        elif is_owned and mark == self.key.mark:
+            return ids
+        raise Problem(404, "there is no such receipt")
 
     def job(self, id_: str) -> str:
         """What is stored for a job's id. Ids have no slash."""
         return f"{self.owner}/{id_}" if self.owner else id_
-
-    def _mark(self, ids: str) -> str:
-        return "own-" + sha256(f"{len(self.owner)}:{self.owner}{ids}".encode()).hexdigest()[:32]
 
 
 CALLER: Final = web.RequestKey("caller", Caller)

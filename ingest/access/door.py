@@ -175,7 +175,8 @@ def _check_key(key: Key, needs: frozenset[str], path: str, said: Credentials) ->
     if needs.isdisjoint(key.may):
         raise Problem(403, f"the key {key.id} may not do this: it needs the scope {' or '.join(sorted(needs))}")
     if key.prefixes and path.startswith(rules.COUNTERS):
-        check_name(key, unquote(path[len(rules.COUNTERS) :].partition("/")[0]))
+        name = path[len(rules.COUNTERS) :].partition("/")[0]
+        check_name(key, unquote(name) if "%" in name else name)
 
 
 def _key_in(query: str) -> str | None:

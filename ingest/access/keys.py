@@ -54,6 +54,11 @@ class Key:
         return frozenset(self.scopes)
 
     @cached_property
+    def mark(self) -> str:
+        """How the receipts of its owner begin, if it has one."""
+        return f"own-{_hash_of(self.owner)[:32]}"
+
+    @cached_property
     def ends(self) -> float:
         """When it expires, in seconds since 1970."""
         return math.inf if self.expires is None else datetime.fromisoformat(self.expires).timestamp()

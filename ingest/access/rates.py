@@ -32,5 +32,7 @@ class Bucket:
             )
 
     def take(self, increments: int) -> None:
-        self.check()
+        """Count increments. Raises `ShareError` if not even one may be sent now."""
+        if self._held < 1.0:
+            self.check()
         self._held -= increments
