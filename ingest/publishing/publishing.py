@@ -1,6 +1,7 @@
 """Owns the way of increments to the broker: sums them, publishes them, and tells those who wait for that."""
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable, Iterator
 from typing import Final, NoReturn
@@ -11,7 +12,9 @@ from ingest.publishing.batch import Batch
 from ingest.publishing.coalescer import Coalescer
 from ingest.publishing.known_ids import KnownIds
 from ingest.publishing.linger import Pace
+from ingest.publishing.pending_shares import PER_SUM, PendingShares, weight_of, weight_of_id
 from shared.model.errors import (
+    CountersinkError,
     DamagedError,
     DoubtfulError,
     OverloadedError,
@@ -21,7 +24,7 @@ from shared.model.errors import (
     UnkeptError,
 )
 from shared.model.words import Increment
-from shared.ports.broker import Publisher
+from shared.ports.broker import LimitedPublisher, Publisher
 from shared.ports.overlay import Overlay
 from shared.runtime import metrics
 from shared.runtime.awake import Awake, deadline
@@ -64,6 +67,9 @@ class Publishing:
         self._coalescer = Coalescer(mint)
         self._known_ids = KnownIds()
         self.admission = Admission(max_waiting, self._drafts)
+        self._shares: PendingShares | None = None
+        if isinstance(publisher, LimitedPublisher):
+            self._shares = PendingShares(publisher, self._drafts, clock.monotonic)
         self._waiters: dict[str, list[asyncio.Future[None]]] = {}
         self._flights: dict[asyncio.Task[None], list[Batch]] = {}
         self._wake: asyncio.Handle | None = None
@@ -73,6 +79,8 @@ class Publishing:
 
     def add(self, counter: str, delta: int, tenant: str = LOCAL) -> Batch:
         """Add one increment. Call `durable` of its draft without awaiting anything in between."""
+        if self._shares is not None and not self._shares.easy:
+            self._shares.judge(tenant, PER_SUM + len(counter))
         admission = self.admission
         if admission.held < admission.easy:
             admission.held += 1
@@ -85,6 +93,8 @@ class Publishing:
 
     def add_keyed(self, item: Increment, tenant: str = LOCAL) -> Batch:
         self._known_ids.check(item, self._clock.monotonic())
+        if self._shares is not None and not self._shares.easy:
+            self._shares.judge(tenant, weight_of_id(item))
         weight = 1 + (len(item.counter) + len(item.id or "")) // BYTES
         self.admission.enter(tenant, weight, {item.counter: 1}, self._clock.monotonic())
         draft = self._coalescer.add_keyed(item)
@@ -134,6 +144,8 @@ class Publishing:
         self.admission.check(tenant, weight, self._clock.monotonic())
 
     def _enter(self, batch: Batch, tenant: str, weight: int) -> None:
+        if self._shares is not None and not self._shares.easy:
+            self._shares.judge(tenant, weight_of(batch))
         admission = self.admission
         counts = {} if admission.held + weight <= admission.easy else batch.by_counter()
         admission.enter(tenant, weight, counts, self._clock.monotonic())
@@ -217,6 +229,9 @@ class Publishing:
                 self._known_ids.accepted(draft, self._clock.monotonic())
             metrics.PUBLISHED.inc(len(drafts))
             metrics.ACCEPTED.inc(sum(draft.increments for draft in drafts))
+            if self._shares is not None:
+                with contextlib.suppress(CountersinkError):  # the next publish looks again
+                    self._shares.published(drafts, messages)
         finally:
             metrics.WAITING.set(self._coalescer.waiting)
             for draft in drafts:

@@ -1,7 +1,7 @@
 """What the core may rely on from every broker."""
 
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from shared.model.times import Instant
 from shared.model.words import Delivery, Letter, Message
@@ -32,6 +32,19 @@ class Publisher(Protocol):
 
     async def check(self) -> None:
         """Raise the error that a publish would raise now."""
+        ...
+
+
+@runtime_checkable
+class LimitedPublisher(Protocol):
+    """A publisher to a broker that says how much is pending there, of how much that may be."""
+
+    def pending(self) -> tuple[int, int]:
+        """What is pending now, and the limit."""
+        ...
+
+    def weigh(self, message: Message) -> int:
+        """What a message adds to it."""
         ...
 
 

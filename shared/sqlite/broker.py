@@ -112,6 +112,14 @@ class SqlitePublisher:
 
         await self._database.write(touch)
 
+    def pending(self) -> tuple[int, int]:
+        with self._database.reading() as db:
+            (pending,) = db.execute("SELECT bytes FROM broker").fetchone()
+        return pending, self._max_pending_bytes
+
+    def weigh(self, message: Message) -> int:
+        return weight_of(message.data, orjson.dumps(message.attributes).decode())
+
     def _admit(self, db: sqlite3.Connection, size: int) -> None:
         """Raise an error if there is no room. Call it in the writer's thread only."""
         (pending,) = db.execute("SELECT bytes FROM broker").fetchone()
