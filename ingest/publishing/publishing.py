@@ -23,7 +23,7 @@ from shared.model.errors import (
     TooLargeError,
     UnkeptError,
 )
-from shared.model.words import Increment
+from shared.model.words import Increment, Message
 from shared.ports.broker import LimitedPublisher, Publisher
 from shared.ports.overlay import Overlay
 from shared.runtime import metrics
@@ -225,19 +225,23 @@ class Publishing:
                 metrics.DOUBTFUL.inc(sum(draft.increments for draft in drafts))
         else:
             metrics.PUBLISH_SECONDS.observe(self._clock.monotonic() - begun)
-            for draft in drafts:
-                self._known_ids.accepted(draft, self._clock.monotonic())
-            metrics.PUBLISHED.inc(len(drafts))
-            metrics.ACCEPTED.inc(sum(draft.increments for draft in drafts))
-            if self._shares is not None:
-                with contextlib.suppress(CountersinkError):  # the next publish looks again
-                    self._shares.published(drafts, messages)
+            self._note(drafts, messages)
         finally:
             metrics.WAITING.set(self._coalescer.waiting)
             for draft in drafts:
                 for waiter in self._waiters.pop(draft.id, ()):
                     if not waiter.done():
                         _end(waiter, failure)
+
+    def _note(self, drafts: list[Batch], messages: list[Message]) -> None:
+        """Count what has been published, and remember whose it is."""
+        metrics.PUBLISHED.inc(len(drafts))
+        metrics.ACCEPTED.inc(sum(draft.increments for draft in drafts))
+        for draft in drafts:
+            self._known_ids.accepted(draft, self._clock.monotonic())
+        if self._shares is not None:
+            with contextlib.suppress(CountersinkError):  # the next publish looks again
+                self._shares.published(drafts, messages)
 
 
 def _end(waiter: asyncio.Future[None], failure: BaseException | None) -> None:

@@ -236,11 +236,10 @@ class Connection(TimedConnection):
         self.close_after()
 
     def waits_again(self) -> None:
-        if not self.waits_alone():  # uvloop may have read the next request meanwhile
-            return
-        self._whole = False
-        if self._draft is None:
-            self._release()
+        if self.waits_alone():  # uvloop may have read the next request meanwhile
+            self._whole = False
+            if self._draft is None:
+                self._release()
 
     def _release(self) -> None:
         held, self._held = self._held, b""
