@@ -81,17 +81,14 @@ class Connection(TimedConnection):
         self._owed = 0
         self._last = None
         self._read = bytearray()
-        self._whole = self._foreign = False
-        self._draft = None
-        self._drains = False
+        self._whole = self._foreign = self._drains = self._ends = False
+        self._draft = self._ended = None
         self._held = b""
-        self._ended = None
-        self._ends = False
         self._peer = ""
         return self
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._peer = peer_of(transport)
+        self._peer = self.tenant = peer_of(transport)
         super().connection_made(transport)
 
     def data_received(self, data: bytes) -> None:
@@ -111,6 +108,7 @@ class Connection(TimedConnection):
         self._begun = 0.0
         try:
             caller = self._door.enter("POST", post[0], "", post[1].said, self._peer)
+            self.tenant = caller.tenant
             self._draft, durable = self._fast_path.begin(post, caller)
         except Exception as error:
             self._refuse(problem_of(error))
@@ -132,7 +130,8 @@ class Connection(TimedConnection):
         said = credentials_in(request.headers) if is_http else NONE
         page = self._door.shares_with(path, said)
         try:
-            request[CALLER] = self._door.enter(request.method, path, query, said, self._peer)
+            caller = request[CALLER] = self._door.enter(request.method, path, query, said, self._peer)
+            self.tenant = caller.tenant
             if self._foreign:
                 raise Problem(400, NOT_HTTP, close=True)
         except Exception as error:

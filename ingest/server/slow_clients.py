@@ -6,8 +6,7 @@ from typing import Final, cast
 
 from aiohttp import StreamReader, web
 
-from ingest.access.caller import CALLER
-from ingest.access.tenants import LOCAL, peer_of, tenant_of
+from ingest.access.tenants import LOCAL
 from ingest.http.problems import Problem
 from ingest.server.aiohttp_connection import AiohttpConnection
 from ingest.server.connection_limit import ConnectionLimit
@@ -26,8 +25,11 @@ class TimedConnection(AiohttpConnection):
 
     __slots__ = (
         *("_begun", "_connection_limit", "_counted", "_half_closed", "_head", "_head_timeout", "_payload", "_probed"),
-        *("_socket", "_unread"),
+        *("_socket", "_unread", "tenant"),
     )
+
+    tenant: str
+    """Whose answer is written, as far as that is known."""
 
     _connection_limit: ConnectionLimit | None
     _head_timeout: float
@@ -57,6 +59,7 @@ class TimedConnection(AiohttpConnection):
         self._payload = None
         self._half_closed = self._probed = False
         self._socket = None
+        self.tenant = LOCAL
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._socket = cast("asyncio.Transport", transport)
@@ -170,20 +173,13 @@ class TimedConnection(AiohttpConnection):
         super().pause_writing()
         self._unread = self.seconds()
         if self._connection_limit is not None and self._socket is not None:
-            self._connection_limit.unsent.wait(self, self._tenant(), self._socket.get_write_buffer_size())
+            self._connection_limit.unsent.wait(self, self.tenant, self._socket.get_write_buffer_size())
 
     def resume_writing(self) -> None:
         super().resume_writing()
         self._unread = 0.0
         if self._connection_limit is not None:
             self._connection_limit.unsent.leave(self)
-
-    def _tenant(self) -> str:
-        """The tenant for whom an answer is written now."""
-        request = self.current_request()
-        if request is not None and CALLER in request:
-            return request[CALLER].tenant
-        return tenant_of(peer_of(self._socket)) if self._socket is not None else LOCAL
 
 
 async def _full(_: web.BaseRequest) -> web.StreamResponse:
