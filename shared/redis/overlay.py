@@ -159,7 +159,7 @@ class RedisOverlay:
         overlay = self._named()
         if self._server.up and overlay.epoch:
             first, last = b"[" + prefix.encode(), b"[" + prefix.encode() + b"\xff"
-            if after > prefix:
+            if after and after >= prefix:
                 first = b"(" + after.encode()
             page = () if limit is None else (b"LIMIT", 0, limit)
             with contextlib.suppress(AwayError):

@@ -137,9 +137,15 @@ class Keys:
             return found[int(offset) : int(offset) + int(limit)]
         return found
 
-    def zrangebylex(self, key: bytes, low: bytes, high: bytes) -> list[bytes]:
-        held = self._of(key, SortedSet)
-        return [member for member in sorted(held.scores) if low[1:] <= member <= high[1:]]
+    def zrangebylex(self, key: bytes, low: bytes, high: bytes, *rest: bytes) -> list[bytes]:
+        held, beyond = self._of(key, SortedSet), low[:1] == b"("
+        found = [member for member in sorted(held.scores) if low[1:] <= member <= high[1:]]
+        if beyond and found[:1] == [low[1:]]:
+            del found[0]
+        if rest:
+            _, offset, limit = rest
+            return found[int(offset) : int(offset) + int(limit)]
+        return found
 
     def sadd(self, key: bytes, *members: bytes) -> int:
         held = self._of(key, set, make=True)
