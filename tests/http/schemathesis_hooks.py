@@ -13,7 +13,7 @@ _SENT: dict[str, str] = {}
 def filter_case(_: schemathesis.HookContext, case: schemathesis.Case[Any]) -> bool:
     """Leave out what fits each schema, and is refused all the same."""
     query = case.query or {}
-    body = case.body if isinstance(case.body, dict) else {}
+    body: dict[str, Any] = case.body if isinstance(case.body, dict) else {}
     shards = body.get("shards")
     return not (
         {"wait", "ack"} <= query.keys()
