@@ -1,5 +1,6 @@
 """What the OpenAPI document says in words, since its schemas can't: hooks of schemathesis, see test_schemathesis.py."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import schemathesis
@@ -28,7 +29,8 @@ def filter_case(_: schemathesis.HookContext, case: schemathesis.Case[Any]) -> bo
 
 def _comes_again_with_something_else(case: schemathesis.Case[Any]) -> bool:
     body: dict[str, Any] = case.body if isinstance(case.body, dict) else {}
-    id_ = body.get("id") or (case.headers or {}).get("Idempotency-Key")
+    headers: Mapping[str, Any] = case.headers or {}
+    id_ = body.get("id") or headers.get("Idempotency-Key")
     content = repr((case.path_parameters, case.query, case.body))
     return isinstance(id_, str) and _SENT.setdefault(id_, content) != content
 
