@@ -4,7 +4,7 @@ import pytest
 
 from tests.interleavings.seeds import HANGS, check_chunk, check_replay
 
-CHUNKS = 2
+CHUNKS = 10
 SEEDS = 50
 """Of one chunk."""
 
