@@ -9,16 +9,18 @@ SHELL := /bin/bash
 PYTHON ?= python3
 PYTHONS := $(PYTHON) $(if $(filter python3,$(PYTHON)),python3.13 python3.12 python3.11)
 UV ?= uv
-LOCK := $(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header
+LOCK := $(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-emit-package countersink
 
 # All paths are relative, so that the checkout may stand in a folder with spaces in its name.
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 # Packages by the lock alone, with hashes; ours without looking for anything else.
-INSTALL_OURS := $(PIP) install --no-deps --no-build-isolation --editable .
+# The client first: an earlier distribution of its name brought the command that is the server's now.
+INSTALL_OURS := for project in ./countersink .; do \
+    $(PIP) install --no-deps --no-build-isolation --editable "$$project" || exit 1; done
 
-.PHONY: help up up-emulators install dev test mutations seeds reliability lint format bench lock clean
+.PHONY: help up up-emulators install dev test mutations seeds reliability lint format bench dist lock clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' Makefile | while IFS=: read -r name rest; do printf '  make %-12s %s\n' "$$name" "$${rest#*## }"; done
@@ -29,7 +31,7 @@ up: install ## start everything in one process on http://127.0.0.1:8080 (ARGS='-
 up-emulators: $(VENV)/.installed-dev ## the same on Google's emulators, as many processes (ARGS=--older for the older one)
 	@exec $(BIN)/python -m deploy.emulators $(ARGS)
 
-install: $(VENV)/.installed ## make .venv with the countersink command and nothing else
+install: $(VENV)/.installed $(EXTRAS:%=$(VENV)/.installed-%) ## make .venv with the countersink command (EXTRAS='google redis' for these, too)
 
 dev: $(VENV)/.installed-dev ## install what the tests and linters need, too
 
@@ -59,17 +61,24 @@ format: $(VENV)/.installed-dev ## have ruff mend what it can
 bench: $(VENV)/.installed-dev ## measure (ARGS are passed on)
 	$(BIN)/python -m bench $(ARGS)
 
+dist: $(VENV)/.installed ## build wheels and sources of the client and the server in dist/
+	@rm -rf dist
+	@for project in countersink .; do (cd "$$project" && "$(CURDIR)/$(BIN)/python" -m hatchling build --directory "$(CURDIR)/dist") || exit 1; done
+
 lock: ## renew requirements*.txt (ARGS=--upgrade for newer versions); needs uv
 	@command -v '$(UV)' >/dev/null || { echo 'make lock needs uv, see its documentation, or name it: make lock UV=...' >&2; exit 1; }
 	$(LOCK) pyproject.toml --group build $(ARGS) --output-file requirements.txt
 	$(LOCK) pyproject.toml --extra google --extra redis --group build --group dev --constraints requirements.txt $(ARGS) --output-file requirements-dev.txt
-	@for file in requirements.txt requirements-dev.txt; do \
-	    { echo '# Every package with its hashes, for pip --require-hashes. Made by `make lock`: do not edit.'; cat "$$file"; } >"$$file.new" \
+	for extra in google redis; do \
+	    $(LOCK) pyproject.toml --extra $$extra --constraints requirements-dev.txt $(ARGS) --output-file requirements-$$extra.txt || exit 1; \
+	done
+	@for file in requirements*.txt; do \
+	    { echo '# Every package with its hashes, for pip --require-hashes. Made by `make lock`: do not edit.'; sed '/^$$/,$$d' "$$file"; } >"$$file.new" \
 	    && mv "$$file.new" "$$file" || exit 1; \
 	done
 
 clean: ## remove what was made here, but no data
-	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) build dist tests/emulators/node/node_modules .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # The stamps: newer than the files they depend on as long as nothing has to be installed again.
@@ -86,13 +95,13 @@ $(VENV)/.made:
 	"$$python" -m venv --clear $(VENV)
 	@touch $@
 
-$(VENV)/.installed: $(VENV)/.made requirements.txt pyproject.toml
+$(VENV)/.installed: $(VENV)/.made requirements.txt pyproject.toml countersink/pyproject.toml
 	@echo 'installing the packages of requirements.txt'
 	@$(PIP) install --require-hashes --requirement requirements.txt
 	@$(INSTALL_OURS)
 	@touch $@
 
-$(VENV)/.installed-dev: $(VENV)/.installed requirements-dev.txt
-	@echo 'installing the packages of requirements-dev.txt'
-	@$(PIP) install --require-hashes --requirement requirements-dev.txt
+$(VENV)/.installed-%: $(VENV)/.installed requirements-%.txt
+	@echo 'installing the packages of requirements-$*.txt'
+	@$(PIP) install --require-hashes --requirement requirements-$*.txt
 	@touch $@

@@ -10,7 +10,7 @@ from typing import Any
 
 import orjson
 
-from bench import batches, cloud, contention, jobs, load, machine, memory, operations, shapes, singles, space
+from bench import batches, client, cloud, contention, jobs, load, machine, memory, operations, shapes, singles, space
 from bench.emulators import Emulators, MissingError
 from bench.figures import Row, table
 from bench.plan import Plan
@@ -30,6 +30,8 @@ ROWS: dict[str, Callable[[Plan], Row]] = {
     "get": singles.get,
     "memory-flat": memory.flat,
     "memory-bounded": memory.bounded,
+    "client-incr": client.incr,
+    "client-away": client.away,
     **cloud.ROWS,
     **operations.ROWS,
     **space.ROWS,

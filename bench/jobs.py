@@ -20,6 +20,7 @@ from flusher.jobs.worker import PAGE
 from flusher.service import make_runner, make_worker
 from shared.config.settings import Settings
 from shared.counters.compaction import compactor_of
+from shared.counters.reader import Reader
 from shared.counters.start_job import JobStarter
 from shared.google.datastore.client import DatastoreClient
 from shared.google.datastore.jobs import DatastoreJobs
@@ -70,7 +71,8 @@ class _Space:
         """One page after another; counters per second."""
         now = int(self.clock.now() * 1000)
         job = Job(mint(), ADD, "", DELTA, now, StoreMillis(now + lifetime_of_job(ADD, LIVE)))
-        visit, after, begun = Adding(self.store), "", time.monotonic()
+        reader = Reader(self.store, ProcessOverlay(self.clock), self.clock, 0)
+        visit, after, begun = Adding(self.store, reader, exact=False), "", time.monotonic()
         while page := await self.store.names("", after, PAGE):
             await visit(job, page)
             after = page[-1]

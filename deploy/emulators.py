@@ -80,11 +80,8 @@ class Emulator(Kept):
         self.host = f"127.0.0.1:{free_port()}"
         self._log = folder / f"{name}.log"
         command = shlex.join(["gcloud", *arguments, f"--host-port={self.host}"])
-        environment = os.environ | {
-            "CLOUDSDK_CONFIG": str(folder / name),
-            "CLOUDSDK_CORE_DISABLE_PROMPTS": "1",
-        }
-        super().__init__(name, END, ["sh", "-c", f'exec {command} >"$0" 2>&1', str(self._log)], environment)
+        script = ["sh", "-c", f'exec {command} >"$0" 2>&1', str(self._log)]
+        super().__init__(name, END, script, gcloud_environment(folder / name))
 
     def wait(self) -> None:
         until = time.monotonic() + LONGEST_START
@@ -120,6 +117,12 @@ class Redis(Kept):
             time.sleep(LOOK)
         print(self._log.read_text() if self._log.exists() else "", file=sys.stderr)
         give_up(f"{REDIS} did not start: see above")
+
+
+def gcloud_environment(config: Path) -> dict[str, str]:
+    """For gcloud, which runs on a Python of its own and must not import what this one is told to."""
+    ours = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    return ours | {"CLOUDSDK_CONFIG": str(config), "CLOUDSDK_CORE_DISABLE_PROMPTS": "1"}
 
 
 def free_port() -> int:

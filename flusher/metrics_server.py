@@ -1,8 +1,7 @@
 """What a flusher that runs apart says of itself over HTTP: /healthz and /metrics."""
 
 import socket
-from collections.abc import Sequence
-from functools import partial
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from aiohttp import web
@@ -15,16 +14,23 @@ CLOSING: Final = 1.0
 """Seconds for a request that is under way."""
 
 
-async def serve_status(sock: socket.socket, *, metrics: bool = True) -> web.ServerRunner:
-    """Answer on a bound socket until the runner's `cleanup`. Without `metrics`, /healthz alone."""
-    answer = partial(_answer, paths=PATHS if metrics else PATHS[:1])
+async def serve_status(
+    sock: socket.socket, refuse: Callable[[web.BaseRequest], web.Response | None], *, metrics: bool = True
+) -> web.ServerRunner:
+    """Answer on a bound socket until the runner's `cleanup`. Without `metrics`, /healthz alone. `refuse` returns the
+    answer to a request that may not be served.
+    """
+
+    async def answer(request: web.BaseRequest) -> web.Response:
+        return refuse(request) or _answer(request, PATHS if metrics else PATHS[:1])
+
     runner = web.ServerRunner(web.Server(answer, access_log=None), shutdown_timeout=CLOSING)
     await runner.setup()
     await web.SockSite(runner, sock).start()
     return runner
 
 
-async def _answer(request: web.BaseRequest, paths: Sequence[str]) -> web.Response:
+def _answer(request: web.BaseRequest, paths: Sequence[str]) -> web.Response:
     if request.method not in {"GET", "HEAD"}:
         return web.Response(status=405, headers={"Allow": "GET"})
     if request.path not in paths:

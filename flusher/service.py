@@ -1,10 +1,10 @@
 """One flusher: its parts, made in one visible order."""
 
-from flusher.flush.flusher import Flusher
+from flusher.flush.flush_parts import FlushParts
+from flusher.flush.flusher import Flusher, Waiters
 from flusher.flush.flusher_record import BacklogWitness
-from flusher.flush.policy import FlushPolicy
 from flusher.flush.promise_keeper import PromiseKeeper
-from flusher.flush.tools import Tools
+from flusher.flush.when_to_flush import FlushPolicy
 from flusher.jobs.add import Adding
 from flusher.jobs.compact import Compacting
 from flusher.jobs.export import Exporting
@@ -16,10 +16,11 @@ from flusher.shards.cool_down import CounterCooler
 from flusher.shards.shard_choice import ShardBook
 from flusher.shards.shards_needed import Growth
 from shared.config.settings import Settings, promise_of, receipts_live
+from shared.counters.all_names import AllNames
 from shared.counters.compaction import compactor_of
 from shared.counters.reader import Reader
 from shared.counters.setter import Setter
-from shared.fleet.looks import Looks
+from shared.fleet.fleet_view import FleetView
 from shared.model.jobs import ADD, COMPACT, DELETE, EXPORT, RESET
 from shared.model.receipts import DAY_SECONDS
 from shared.ports.broker import Subscription
@@ -41,9 +42,9 @@ def make_tools(
     settings: Settings,
     *,
     together: bool = False,
-) -> Tools:
+) -> FlushParts:
     """`together`: whether broker and store are one file."""
-    return Tools(
+    return FlushParts(
         store=store,
         subscription=subscription,
         overlay=overlay,
@@ -56,8 +57,16 @@ def make_tools(
     )
 
 
-def make_flusher(tools: Tools, settings: Settings, *, topic: str, ages: bool, looks: Looks | None = None) -> Flusher:
-    """`looks`: how to look at the fleet, if there is one."""
+def make_flusher(
+    tools: FlushParts,
+    settings: Settings,
+    *,
+    topic: str,
+    ages: bool,
+    looks: FleetView | None = None,
+    waiters: Waiters | None = None,
+) -> Flusher:
+    """`looks`: how to look at the fleet, if there is one. `waiters`: who waits in this process."""
     policy = FlushPolicy(settings.flush_interval, MOST_COUNTERS, settings.max_window_bytes)
     return Flusher(
         tools,
@@ -68,10 +77,11 @@ def make_flusher(tools: Tools, settings: Settings, *, topic: str, ages: bool, lo
         removes=settings.ndb_writers == "no",
         cooling=_cooling(tools, settings),
         witness=BacklogWitness(looks, tools.clock, topic) if looks is not None else None,
+        waiters=waiters,
     )
 
 
-def _cooling(tools: Tools, settings: Settings) -> CounterCooler | None:
+def _cooling(tools: FlushParts, settings: Settings) -> CounterCooler | None:
     """None for stores where more shards are of no use: looking for grown counters would read the whole file."""
     if not settings.compact_after or not tools.store.parallel:
         return None
@@ -86,13 +96,13 @@ def make_worker(
     reader = Reader(store, overlay, clock, settings.cache_ttl)
     resetting = Resetting(Setter(reader, store, overlay, clock, receipts_live(settings)))
     visits: dict[str, Visit] = {
-        ADD: Adding(store),
+        ADD: Adding(store, reader, exact=overlay.shared, new_counter=settings.shards),
         RESET: resetting,
         DELETE: resetting,
         EXPORT: Exporting(reader),
-        COMPACT: Compacting(store, compactor_of(store, clock, settings)),
+        COMPACT: Compacting(store, reader, compactor_of(store, clock, settings)),
     }
-    return Worker(tasks, jobs, store, visits, clock=clock)
+    return Worker(tasks, jobs, store, AllNames(store, overlay), visits, clock=clock)
 
 
 def make_runner(tasks: Tasks, worker: Worker, settings: Settings, *, at_once: int | None = None) -> Runner:

@@ -8,13 +8,12 @@ from typing import Final
 
 from aiohttp import web
 
-from ingest.access.door import Door
-from ingest.access.keyring import LOOK, ring_of
-from ingest.access.origins import is_loopback
+from ingest.access.doors import Doors, is_local
 from ingest.http.bodies import Bodies
 from ingest.publishing.linger import Pace
+from ingest.publishing.new_names import NewNames
+from ingest.publishing.overlay_cleanup import INTERVAL, OverlayCleanup
 from ingest.publishing.publishing import Publishing
-from ingest.publishing.settling import INTERVAL, Settling
 from ingest.publishing.spool import Spool
 from ingest.routes.counters import ReadRoutes
 from ingest.routes.increments import IncrementRoutes
@@ -22,6 +21,7 @@ from ingest.routes.jobs import JobRoutes
 from ingest.routes.receipt_status import AppliedWaits, Tracking
 from ingest.routes.set_counter import SetRoutes
 from ingest.routes.shards import ShardRoutes
+from ingest.routes.totals import Totals
 from ingest.server.fast_path import FastPath
 from ingest.server.router import Routes
 from ingest.server.server import serve
@@ -66,7 +66,7 @@ class Ingest:
         self._publisher = publisher = publisher if spool is None else spool
         self._spool = spool
         self._overlay = overlay
-        self._settling = Settling(store, overlay)
+        self._settling = OverlayCleanup(store, overlay)
         self._runner: web.ServerRunner | None = None
         self._admin_runner: web.ServerRunner | None = None
         self.publishing = Publishing(
@@ -83,23 +83,17 @@ class Ingest:
         lives = receipts_live(settings)
         compactor = compactor_of(store, clock, settings)
         starter = JobStarter(jobs, tasks, overlay, compactor, clock, store=store, receipts_live=lives)
-        self._ring = ring_of(settings, clock)
-        self.door, self._admin_door = (
-            Door(
-                self._ring,
-                trusted=settings.trusted_proxies,
-                origins=settings.origins,
-                hosts=settings.hosts,
-                clock=clock,
-            )
-            for _ in range(2)
-        )
-        self._fast_path = FastPath(self.publishing, settings.max_body_bytes) if short else None
+        self._doors = Doors(settings, clock)
+        self.door, self._admin_door = self._doors.add(), self._doors.add()
+        new_names = NewNames(store, store, overlay, settings.max_counters, clock) if settings.max_counters else None
+        self._fast_path = FastPath(self.publishing, settings.max_body_bytes, new_names) if short else None
         self.routes = Routes(
-            IncrementRoutes(self.publishing, self.waits, self.reader, bodies),
+            IncrementRoutes(self.publishing, self.waits, Totals(self.reader), bodies, new_names),
             ReadRoutes(self.reader, tracking, store, overlay),
-            shards=ShardRoutes(store, compactor, bodies, settings.max_shards),
-            sets=SetRoutes(Setter(self.reader, store, overlay, clock, lives, new_counter=settings.shards), bodies),
+            shards=ShardRoutes(store, compactor, bodies, settings.max_shards, new_names),
+            sets=SetRoutes(
+                Setter(self.reader, store, overlay, clock, lives, new_counter=settings.shards), bodies, new_names
+            ),
             jobs=JobRoutes(jobs, starter, bodies, settings.max_shards),
             ready=self._ready,
             version=version,
@@ -117,10 +111,10 @@ class Ingest:
         settings = self._settings
         if admin is not None:
             few = replace(settings, max_connections=min(settings.max_connections, ADMINS))
-            self._admin_door.checks_host = _is_local(admin)
+            self._admin_door.checks_host = is_local(admin)
             self._admin_runner = await serve(self._admin_door, self.routes, None, admin, few)
         routes = self.routes if admin is None else self.routes.public
-        self.door.checks_host = _is_local(sock)
+        self.door.checks_host = is_local(sock)
         self._runner = await serve(self.door, routes, self._fast_path, sock, settings)
 
     async def tend(self) -> None:
@@ -130,15 +124,10 @@ class Ingest:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self.publishing.until_broken(), name="notice damage")
             tasks.create_task(self.publishing.awake.watch(), name="notice a standstill")
-            tasks.create_task(forever(self._look_at_keys, LOOK), name="read the keys")
+            tasks.create_task(self._doors.tend(), name="read the keys")
             tasks.create_task(forever(self._settling.settle_once, INTERVAL), name="settle")
             if self._spool is not None:
                 tasks.create_task(self._spool.forward(), name="forward")
-
-    async def _look_at_keys(self) -> None:
-        if self._ring is not None and await self._ring.look():
-            for door in (self.door, self._admin_door):
-                door.forget()
 
     async def stop(self) -> None:
         """Stop listening, answer requests under way, and publish the increments that were accepted with ack=none."""
@@ -150,8 +139,3 @@ class Ingest:
         except TimeoutError:
             _log.warning("some requests were not finished within %g seconds", self._settings.drain_timeout)
         await self.waits.stop()
-
-
-def _is_local(sock: socket.socket) -> bool:
-    """Whether only this machine can connect, over an address that a browser can be sent to."""
-    return sock.family in {socket.AF_INET, socket.AF_INET6} and is_loopback(sock.getsockname()[0])

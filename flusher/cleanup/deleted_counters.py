@@ -3,6 +3,7 @@
 import asyncio
 from typing import Final, NamedTuple
 
+from shared.ports.overlay import Overlay
 from shared.ports.store import Cleanup
 from shared.runtime.clock import Clock
 
@@ -26,8 +27,9 @@ class _Wait(NamedTuple):
 class CounterRemover:
     """Visits counters that are marked as deleted. One that was counted again keeps its mark and is visited rarely."""
 
-    def __init__(self, store: Cleanup, clock: Clock) -> None:
+    def __init__(self, store: Cleanup, overlay: Overlay, clock: Clock) -> None:
         self._store = store
+        self._overlay = overlay
         self._clock = clock
         self._waits: dict[str, _Wait] = {}
         self._round = 0
@@ -38,11 +40,13 @@ class CounterRemover:
         """Continue the round as far as possible. Returns how many were removed."""
         removed = in_vain = 0
         while page := await self._store.deleted(self._after, PAGE):
+            pending = await self._overlay.view(page)
             for counter in page:
                 self._after = counter
                 if not self._due(counter):
                     continue
-                if await self._store.remove(counter):
+                # What the delete found pending may sum to 0. Without its mark the counter would be there again.
+                if not pending[counter].entries and await self._store.remove(counter):
                     removed += 1
                     continue
                 self._put_off(counter)

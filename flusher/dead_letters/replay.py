@@ -10,7 +10,7 @@ from typing import Final
 
 from flusher.dead_letters.open_letter import OpenedLetter
 from flusher.flush.commit_loop import Flush
-from flusher.flush.tools import Tools
+from flusher.flush.flush_parts import FlushParts
 from flusher.flush.window import TOO_OLD, Window
 from shared.model.words import APPLIED, DROPPED
 from shared.ports.broker import DeadLetters
@@ -38,7 +38,7 @@ class ReplayOutcome:
 class Replay:
     """Replays letters that this process got from `letters`."""
 
-    def __init__(self, tools: Tools, letters: DeadLetters, *, ages: bool, too_old: bool = False) -> None:
+    def __init__(self, tools: FlushParts, letters: DeadLetters, *, ages: bool, too_old: bool = False) -> None:
         """`ages`: as for a flusher. `too_old`: also replay letters that are too old to judge. The operator knows that
         they were not applied.
         """

@@ -6,9 +6,9 @@ from collections.abc import Collection, Sequence
 from math import inf
 from typing import Final
 
-from flusher.flush.tools import Tools
-from flusher.flush.window import TOO_OLD, Held, Plan, Window
-from shared.model import dead_receipt_bodies, notes
+from flusher.flush.flush_parts import FlushParts
+from flusher.flush.window import TOO_OLD, Held, Plan, Window, notes_of
+from shared.model import dead_receipt_bodies, receipt_notes
 from shared.model.envelope import Envelope
 from shared.model.errors import (
     BROKEN,
@@ -39,7 +39,7 @@ BEFORE: Final = "given up before"
 class Flush:
     """Commits a window, whatever fails, until the receipts of all envelopes are known. A crash is always safe."""
 
-    def __init__(self, window: Window, tools: Tools, letters: DeadLetters | None = None) -> None:
+    def __init__(self, window: Window, tools: FlushParts, letters: DeadLetters | None = None) -> None:
         """`letters`: where the messages come from, if it is not the subscription."""
         self.window = window
         self.counted: set[str] = set()
@@ -106,15 +106,13 @@ class Flush:
         tools = self._tools
         begun = tools.clock.monotonic()
         adds = await tools.book.adds(plan.sums)
-        attempts = [plan.attempts.get(key, "") for key in plan.receipts]
-        tally = plan.tally._replace(dead=0)  # only dead receipts count what is dead
-        said = notes.written(attempts, self._id, tally, plan.sums)
         receipts = [
             Receipt(key, self._expires(of_client=of_client), APPLIED, note)
-            for (key, of_client), note in zip(plan.receipts.items(), said, strict=True)
+            for (key, of_client), note in zip(plan.receipts.items(), notes_of(plan, self._id), strict=True)
         ]
         new = tuple([one for one in receipts if one.key not in self.window.dead])
-        revived = tuple([r._replace(note=r.note or notes.SILENT) for r in receipts if r.key in self.window.dead])
+        dead = [one for one in receipts if one.key in self.window.dead]
+        revived = tuple([one._replace(note=one.note or receipt_notes.SILENT) for one in dead])
         try:
             bounds = self._bounds(plan.until, plan.messages)
             time = await self._apply(Commit(new, adds, revived, plan.tally, bounds=bounds))
@@ -176,7 +174,7 @@ class Flush:
         """Take the receipts that were found under these keys."""
         self._floor = max(self._floor, receipts.time)
         for key, receipt in receipts.found.items():
-            note = notes.read(receipt.note)
+            note = receipt_notes.read(receipt.note)
             if note.commit == self._id and key not in self.window.known:
                 _count(note.tally)  # our own commit, whose answer was lost
         self.window.found(keys, receipts.found)
@@ -201,7 +199,7 @@ class Flush:
         """Write a dead receipt, before the dead letter: no other flusher must apply the envelope meanwhile."""
         key = envelope.key
         dead, tally = self._dead(envelope, why), self.window.buries(envelope)
-        (note,) = notes.written([envelope.attempt], self._id, tally._replace(dead=envelope.increments), {})
+        (note,) = receipt_notes.written([envelope.attempt], self._id, tally._replace(dead=envelope.increments), {})
         again = key in self.window.dead
         try:
             new = () if again else (dead._replace(note=note),)

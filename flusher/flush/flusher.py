@@ -7,14 +7,14 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from typing import Final
+from typing import Final, Protocol
 
 from flusher.cleanup.deleted_counters import CounterRemover
 from flusher.flush.commit_loop import MOST_BUGS, Flush
+from flusher.flush.flush_parts import FlushParts
 from flusher.flush.flusher_record import BacklogWitness
 from flusher.flush.newer_versions import NewerMessages
-from flusher.flush.policy import FlushPolicy
-from flusher.flush.tools import Tools
+from flusher.flush.when_to_flush import FlushPolicy
 from flusher.flush.window import Window
 from flusher.shards.cool_down import CounterCooler
 from flusher.shards.raise_shards import CounterGrower
@@ -43,12 +43,22 @@ LOOK: Final = 0.01
 """Seconds between two checks whether the window is due."""
 
 
+class Waiters(Protocol):
+    """Requests that wait until increments are applied."""
+
+    def any(self) -> bool:
+        """Whether there are some: then windows are flushed at once."""
+
+    def look(self) -> None:
+        """Something was applied: see who need not wait any more."""
+
+
 class Flusher:
     """Pulls messages into a window while it flushes the previous one. When both are full, pulling stops."""
 
     def __init__(
         self,
-        tools: Tools,
+        tools: FlushParts,
         policy: FlushPolicy,
         *,
         topic: str,
@@ -57,19 +67,23 @@ class Flusher:
         removes: bool = True,
         cooling: CounterCooler | None = None,
         witness: BacklogWitness | None = None,
+        waiters: Waiters | None = None,
     ) -> None:
-        """`witness`: reports to the fleet what this flusher sees; None where no fleet is needed."""
+        """`witness`: reports to the fleet what this flusher sees; None where no fleet is needed. `waiters`: requests of
+        this process that wait for what is flushed.
+        """
         self._tools = tools
         self._policy = policy
         self._topic = topic
         self._lease = lease
         self._ages = ages
         """Whether receipts expire by the clock alone, so that old envelopes can't be judged."""
-        self.removal = CounterRemover(tools.store, tools.clock) if removes else None
+        self.removal = CounterRemover(tools.store, tools.overlay, tools.clock) if removes else None
         """Removes leftovers of deleted counters."""
         self._growing = CounterGrower(tools.growth, tools.store, tools.book, tools.clock) if tools.growth else None
         self._cooling = cooling
         self._witness = witness
+        self._waiters = waiters
         self._window = Window()
         self._begun = 0.0
         self._flushing: Window | None = None
@@ -134,13 +148,16 @@ class Flusher:
             return False
         if self._draining:
             return bool(self._window)
-        return self._policy.due(self._window, self._begun, self._tools.clock.monotonic())
+        urgent = self._waiters is not None and self._waiters.any()
+        return self._policy.due(self._window, self._begun, self._tools.clock.monotonic(), urgent=urgent)
 
     async def flush_once(self) -> None:
         """Close the window and settle all of it."""
         self._flushing, self._window = self._window, Window()
         await Flush(self._flushing, self._tools).run()
         self._flushing = None
+        if self._waiters is not None:
+            self._waiters.look()
 
     async def extend_once(self) -> None:
         tokens = [delivery.token for delivery in self._held()]

@@ -4,9 +4,9 @@ import logging
 from typing import Final
 from uuid import uuid4
 
-from shared.fleet.looks import Looks
-from shared.model.evidence import HOLDS, REPORTS, horizon, reported
+from shared.fleet.fleet_view import FleetView
 from shared.model.fleet import Fleet
+from shared.model.gone_members import HOLDS, REPORTS, horizon, reported
 from shared.model.times import NEVER, BrokerMillis, StoreMillis
 from shared.runtime.clock import Clock
 
@@ -19,7 +19,7 @@ GAP: Final = 30.0
 class BacklogWitness:
     """Lets a flusher pull only while its record is in the store, and the store was not away for too long."""
 
-    def __init__(self, looks: Looks, clock: Clock, topic: str) -> None:
+    def __init__(self, looks: FleetView, clock: Clock, topic: str) -> None:
         self._looks = looks
         self._clock = clock
         self._topic = topic

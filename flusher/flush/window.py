@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from shared.model import dead_receipt_bodies, notes
+from shared.model import dead_receipt_bodies, receipt_notes
 from shared.model.envelope import Envelope
 from shared.model.times import BrokerMillis, StoreMillis
 from shared.model.words import APPLIED, DEAD, DROPPED, SHARD_FULL, Delivery, Receipt, Tally
@@ -17,6 +17,8 @@ MOST_IN_COMMIT: Final = 2_500
 """Receipts and shards in one commit. The largest envelope has no more."""
 MOST_BYTES_IN_COMMIT: Final = 3_000_000
 """Bytes of names and keys in one commit: below the limit of every store, whatever else a commit holds."""
+BYTES_OF_PLACE: Final = 4
+"""Most bytes of a place in a note, as text: an envelope has at most 1,000."""
 
 TOO_OLD: Final = "it is older than receipts are kept, so nobody can say whether it has been applied"
 """The reason of a message that was buried for its age. It may have been applied before."""
@@ -47,6 +49,8 @@ class Plan:
     sums: dict[str, int] = field(default_factory=dict)
     attempts: dict[str, str] = field(default_factory=dict)
     """For receipts of clients' ids: which use of the id is applied."""
+    second_uses: dict[str, list[int]] = field(default_factory=dict)
+    """For receipts of envelopes: see `Note`."""
     tally: Tally = field(default_factory=Tally)
     """An increment is deduplicated if its client id is known, or is in this plan already."""
     bytes: int = 0
@@ -67,12 +71,16 @@ class Plan:
         """Add the envelope if the commit has room for all of it."""
         adds = dict(envelope.sums)
         keyed: dict[str, bool] = {}
-        for item in envelope.keyed:
+        second_uses: list[int] = []
+        for place, item in enumerate(envelope.keyed):
             key = item.key
             if known.get(key) != APPLIED and key not in self.receipts and key not in keyed:
                 keyed[key] = True
                 adds[item.counter] = adds.get(item.counter, 0) + item.delta
+            else:
+                second_uses.append(place)
         size = sum(len(counter.encode()) + 100 for counter in adds) + 100 * (1 + len(keyed))
+        size += BYTES_OF_PLACE * len(second_uses)
         if self.envelopes and (
             len(self.receipts) + len(self.sums) + 1 + len(keyed) + len(adds) > MOST_IN_COMMIT
             or self.bytes + size > MOST_BYTES_IN_COMMIT
@@ -81,10 +89,12 @@ class Plan:
             return False
         self.envelopes.append(envelope)
         self.bytes += size
-        self._count(envelope, envelope.increments if envelope.second else len(envelope.keyed) - len(keyed))
+        self._count(envelope, envelope.increments if envelope.second else len(second_uses))
         self.receipts[envelope.key] = envelope.retried
         if envelope.attempt:
             self.attempts[envelope.key] = envelope.attempt
+        if second_uses:
+            self.second_uses[envelope.key] = second_uses
         self.receipts |= keyed
         for counter, delta in adds.items():
             self.sums[counter] = self.sums.get(counter, 0) + delta
@@ -100,6 +110,14 @@ class Plan:
             dead=tally.dead - increments * self.revives,
             foreign=tally.foreign + increments * (envelope.foreign and not self.revives),
         )
+
+
+def notes_of(plan: Plan, commit: str) -> list[bytes]:
+    """The notes of its receipts, in order."""
+    attempts = [plan.attempts.get(key, "") for key in plan.receipts]
+    tally = plan.tally._replace(dead=0)  # only dead receipts count what is dead
+    seconds = {place: plan.second_uses[key] for place, key in enumerate(plan.receipts) if key in plan.second_uses}
+    return receipt_notes.written(attempts, commit, tally, plan.sums, seconds)
 
 
 class Window:
@@ -224,7 +242,7 @@ class Window:
                 if self.dead.pop(key, None) is not None:
                     self.vanished.add(key)
                 continue
-            note = notes.read(receipt.note)
+            note = receipt_notes.read(receipt.note)
             self.attempts[key] = note.attempt
             if receipt.body:
                 self.kept.add(key)

@@ -7,7 +7,8 @@ from itertools import islice
 from typing import Final
 
 from flusher.jobs.visit import PageOutcome, existing
-from shared.model import notes
+from shared.counters.reader import Reader
+from shared.model import receipt_notes
 from shared.model.errors import AlreadyAppliedError, RefusedError, ShardFullError, ShrunkError, TransientError
 from shared.model.jobs import Job
 from shared.model.sharding import add_to
@@ -23,12 +24,24 @@ Shards = Mapping[str, int]
 class Adding:
     """Safe to repeat: a receipt can be inserted only once, so a second visit of a page adds nothing twice."""
 
-    def __init__(self, store: Store, pick: Callable[[int], int] = random.randrange) -> None:
+    def __init__(
+        self,
+        store: Store,
+        reader: Reader,
+        *,
+        exact: bool,
+        new_counter: int = 1,
+        pick: Callable[[int], int] = random.randrange,
+    ) -> None:
+        """`exact`: whether readings can be exact. `new_counter`: the number of shards of one that is only pending."""
         self._store = store
+        self._reader = reader
+        self._exact = exact
+        self._new_counter = new_counter
         self._pick = pick
 
     async def __call__(self, job: Job, names: Sequence[str]) -> PageOutcome:
-        there = await existing(self._store, names)
+        there = await existing(self._store, self._reader, names, exact=self._exact)
         failed: list[tuple[str, str]] = []
         for part in _divided(there, IN_COMMIT):
             failed += await self._add(job, part)
@@ -66,11 +79,11 @@ class Adding:
 
     def _commit(self, job: Job, left: Shards, full: Mapping[str, frozenset[int]]) -> Commit:
         adds = [
-            add_to(name, job.number, shards, new=1, full=full.get(name, frozenset()), pick=self._pick)
+            add_to(name, job.number, shards, new=self._new_counter, full=full.get(name, frozenset()), pick=self._pick)
             for name, shards in left.items()
         ]
         expires = job.receipts_expire()
-        said = notes.written(("",) * len(left), secrets.token_hex(6), Tally(), dict.fromkeys(left, job.number))
+        said = receipt_notes.written(("",) * len(left), secrets.token_hex(6), Tally(), dict.fromkeys(left, job.number))
         receipts = [Receipt(job.receipt_of(name), expires, note=note) for name, note in zip(left, said, strict=True)]
         return Commit(tuple(receipts), tuple(adds), bounds=Bounds(job.until()))
 

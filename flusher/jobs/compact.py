@@ -5,6 +5,7 @@ from math import inf
 
 from flusher.jobs.visit import PageOutcome, existing, one_by_one
 from shared.counters.compaction import PATIENCE, Compactor, Stamp
+from shared.counters.reader import Reader
 from shared.model.errors import ContendedError, CrowdedError, RefusedError
 from shared.model.jobs import Job
 from shared.ports.store import Store
@@ -16,12 +17,13 @@ class Compacting:
     it again, which does not change its total.
     """
 
-    def __init__(self, store: Store, compactor: Compactor) -> None:
+    def __init__(self, store: Store, reader: Reader, compactor: Compactor) -> None:
         self._store = store
+        self._reader = reader
         self._compactor = compactor
 
     async def __call__(self, job: Job, names: Sequence[str]) -> PageOutcome:
-        there = await existing(self._store, names)
+        there = await existing(self._store, self._reader, names, exact=False)
         expires = job.receipts_expire()
         stamps = {name: Stamp(job.receipt_of(name), expires) for name in there}
         before = (await self._store.receipts([stamp.key for stamp in stamps.values()])).found

@@ -4,6 +4,8 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple, TypeVar
 
+from shared.counters.reader import Reader
+from shared.model.errors import InexactError
 from shared.model.jobs import Job
 from shared.ports.store import Store
 from shared.runtime.supervise import all_of
@@ -31,19 +33,26 @@ changed: call it again.
 """
 
 
-async def existing(store: Store, names: Sequence[str]) -> Mapping[str, int]:
-    """The names that are counters now, with their numbers of shards.
+async def existing(store: Store, reader: Reader, names: Sequence[str], *, exact: bool) -> Mapping[str, int]:
+    """The names that are counters now, with their numbers of shards: 0 where everything is still pending.
 
     A deleted counter is listed until its leftovers are removed, which also removes its mark. So the marks are read
-    first.
+    first. What is not surely there is read as a client would read it: with `exact`, `InexactError` if that can't be
+    exact now.
     """
     deleted = await store.deleted_among(names)
     there = await store.shards(names)
-    if not (doubtful := [name for name in there if name in deleted]):
+    doubtful = [name for name in names if name not in there or name in deleted]
+    if not doubtful:
         return there
-    async with store.snapshot() as snapshot:
-        totals, _ = await snapshot.read(doubtful, ())
-    return {name: number for name, number in there.items() if name not in deleted or totals[name].value}
+    readings = {reading.name: reading for reading in await reader.read(doubtful, 0)}
+    if exact and not all(reading.exact for reading in readings.values()):
+        raise InexactError("it can't be read exactly now which of these counters exist")
+    return {
+        name: readings[name].shards if name in readings else there[name]
+        for name in names
+        if name not in readings or readings[name].exists
+    }
 
 
 async def one_by_one(names: Iterable[str], visit: Callable[[str], Awaitable[T]]) -> Sequence[T]:

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from flusher.jobs.visit import PageOutcome, Visit
+from shared.counters.all_names import AllNames
 from shared.model.errors import (
     BROKEN,
     LateError,
@@ -18,7 +19,20 @@ from shared.model.errors import (
     TransientError,
     said_of_bug,
 )
-from shared.model.jobs import DONE, EXPORT, FAILED, KINDS, MOST_EXAMPLES, RUNNING, Done, Job, Progress, Task, divided
+from shared.model.jobs import (
+    COMPACT,
+    DONE,
+    EXPORT,
+    FAILED,
+    KINDS,
+    MOST_EXAMPLES,
+    RUNNING,
+    Done,
+    Job,
+    Progress,
+    Task,
+    divided,
+)
 from shared.model.ranges import split
 from shared.ports.jobs import Jobs, Tasks
 from shared.ports.store import Store
@@ -46,6 +60,7 @@ class Worker:
         tasks: Tasks,
         jobs: Jobs,
         store: Store,
+        names: AllNames,
         visits: Mapping[str, Visit],
         *,
         clock: Clock,
@@ -55,6 +70,7 @@ class Worker:
         self._tasks = tasks
         self._jobs = jobs
         self._store = store
+        self._names = names
         self._visits = visits
         self._clock = clock
         self._page = page
@@ -135,7 +151,8 @@ class Worker:
         if visit is None:
             raise NewerError(f"this process does not know jobs of kind {job.kind}: run newer flushers")
         range_ = task.range
-        page = await self._store.names(job.prefix, range_.after, self._page, range_.until)
+        exact = job.kind != COMPACT  # which has nothing to do where everything is pending
+        page = await self._names.page(job.prefix, range_.after, self._page, range_.until, exact=exact)
         outcome = await visit(job, page) if page else PageOutcome(0)
         _VISITED[job.kind].inc(outcome.visited)
         parts = split(job.prefix, range_, page) if len(page) >= self._page else []

@@ -14,4 +14,4 @@ _log.setLevel(logging.INFO)
 def note(caller: Caller, what: str) -> None:
     """Write a line before it is done. Without keys nobody is named, so there is none."""
     if caller.key is not None:
-        _log.info("key %s from %s: %.500s", caller.key.id, caller.client or "a Unix socket", what)
+        _log.info("key %s from %s: %s", caller.key.id, caller.client or "a Unix socket", what)

@@ -1,19 +1,17 @@
 """Owns what is known of who sends a request, and which counters, ids, receipts and jobs are theirs."""
 
-import re
 from collections.abc import Iterable
+from hmac import compare_digest
 from typing import Final, NamedTuple
 
 from aiohttp import web
 
 from ingest.access.keys import Key
-from ingest.access.owners import OWNED, owned
+from ingest.access.owners import OWNED, OWNED_RECEIPT, batch_id, owned, signed
 from ingest.access.rates import Bucket
 from ingest.access.rules import READ
 from ingest.http.problems import Problem
 from shared.model.words import Increment
-
-_MARK: Final = re.compile(r"own-[0-9a-f]{32}")
 
 
 class Caller(NamedTuple):
@@ -28,6 +26,10 @@ class Caller(NamedTuple):
     """What the key may send now, if its rate is limited."""
     in_query: bool = False
     """Whether the key is in the query, as `key`."""
+    secret: str = ""
+    """What receipts of owners are signed with."""
+    only_counts: bool = False
+    """Whether a page of another site has sent it, though there are no keys."""
 
     @property
     def owner(self) -> str:
@@ -35,7 +37,7 @@ class Caller(NamedTuple):
 
     @property
     def may_read(self) -> bool:
-        return self.key is None or READ in self.key.may
+        return not self.only_counts if self.key is None else READ in self.key.may
 
     def check_names(self, names: Iterable[str]) -> None:
         """Raise a 403 if one of these counters is not the caller's."""
@@ -45,8 +47,12 @@ class Caller(NamedTuple):
 
     def check_prefix(self, prefix: str) -> None:
         """Raise a 403 if not all counters under the prefix are the caller's."""
-        if self.key is not None and self.key.prefixes and not prefix.startswith(self.key.prefixes):
+        if self.key is not None and not self.may_use(prefix):
             raise Problem(403, f"the key {self.key.id} may not use all counters under the prefix {prefix[:100]!r}")
+
+    def may_use(self, prefix: str) -> bool:
+        """Whether all counters under the prefix are the caller's."""
+        return self.key is None or not self.key.prefixes or prefix.startswith(self.key.prefixes)
 
     def prefixes_under(self, prefix: str) -> list[str]:
         """The prefixes, in order, of the counters under this one that are the caller's. None contains another one."""
@@ -73,18 +79,20 @@ class Caller(NamedTuple):
             return items
         return [item._replace(id=self.owned(item.id or "")) for item in items]
 
+    def batch_id(self, idempotency_key: str) -> str:
+        """The id of the envelope of a batch with this Idempotency-Key."""
+        return batch_id(self.owner, idempotency_key)
+
     def receipt(self, ids: str) -> str:
         """The receipt that this caller gets for the envelopes with these ids."""
-        return ids if self.key is None or not self.key.owner else f"{self.key.mark}.{ids}"
+        return ids if self.key is None or not self.key.owner else signed(self.secret, self.key.owner, ids)
 
     def ids_in(self, receipt: str) -> str:
         """The ids of the envelopes. Raises a 404 if the caller's owner did not get this receipt."""
-        mark, _, ids = receipt.partition(".")
-        is_owned = _MARK.fullmatch(mark) is not None and ids != ""
-        if self.key is None or not self.key.owner:
-            if not is_owned:
+        if not self.owner:
+            if not any(id_.startswith(OWNED_RECEIPT) for id_ in receipt.split(".")):
                 return receipt
-        elif is_owned and mark == self.key.mark:
+        elif compare_digest(receipt.encode(), self.receipt(ids := receipt.partition(".")[2]).encode()):
             return ids
         raise Problem(404, "there is no such receipt")
 

@@ -28,6 +28,11 @@ class Credentials(NamedTuple):
     forwarded: tuple[str, ...]
     """X-Forwarded-For, line by line."""
 
+    def size(self) -> int:
+        """How many characters it holds."""
+        texts = (self.host, self.origin, self.asks_for, *self.authorization, *self.forwarded)
+        return sum(map(len, texts))
+
 
 NONE: Final = Credentials("", "", False, False, "", (), ())
 """Of what is not HTTP."""

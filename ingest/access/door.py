@@ -24,9 +24,13 @@ from shared.config.lists import Network
 from shared.runtime.clock import Clock, SystemClock
 
 MOST_CALLERS: Final = 4_096
-"""Callers that are remembered, each with all that its headers say."""
+"""Callers that are remembered."""
+MOST_SAID: Final = 1_024
+"""Characters: who says more in the headers that tell who it is, is not remembered."""
 UNKNOWN: Final = "UNKNOWN"
 """The method of what is not HTTP."""
+_WITHOUT_KEY: Final = frozenset({UNKNOWN, PREFLIGHT})
+"""Methods of requests that may need no key."""
 _BEARER: Final = re.compile(r"bearer +([!-~]+)", re.IGNORECASE)
 _NAVIGATES: Final = frozenset({"GET", "HEAD"})
 
@@ -72,7 +76,7 @@ class Door:
             if said.is_foreign:
                 self._check_page(method, path, said)
             return caller
-        if path in rules.OPEN or (method, path) == (UNKNOWN, "/") or self._is_preflight(method, path, said):
+        if path in rules.OPEN or (method in _WITHOUT_KEY and self._needs_no_key(method, path, said)):
             return self._nobody(peer, said)
         if query and "key=" in query and (text := _key_in(query)) is not None:
             caller = self._of_query(text, said, peer)
@@ -99,6 +103,10 @@ class Door:
 
     def _pages(self) -> frozenset[str]:
         return self._origins if self._ring is None else self._origins | self._ring.origins
+
+    def _needs_no_key(self, method: str, path: str, said: Credentials) -> bool:
+        """Of a method in `_WITHOUT_KEY`."""
+        return (method == UNKNOWN and path == "/") or self._is_preflight(method, path, said)
 
     def _is_preflight(self, method: str, path: str, said: Credentials) -> bool:
         """Whether a browser asks if a page may count. It sends no key with that."""
@@ -129,9 +137,10 @@ class Door:
             if found is None:
                 _refuse("send the header Authorization once, as Bearer csk_…")
             caller = self._of(self._ring, found[1], peer, said)
-        if len(self._callers) >= MOST_CALLERS:
-            self._callers.clear()
-        self._callers[peer, said] = caller
+        if said.size() <= MOST_SAID:
+            if len(self._callers) >= MOST_CALLERS:
+                self._callers.clear()
+            self._callers[peer, said] = caller
         return caller
 
     def _check_host(self, said: Credentials) -> None:
@@ -158,11 +167,11 @@ class Door:
         client = self._client(peer, said)
         # Many clients have the same publishable key, and none of them may use up the share of the others.
         tenant = tenant_of(client) if key.publishable else f"key {key.id}"
-        return Caller(tenant, client, key, ring.bucket(key))
+        return Caller(tenant, client, key, ring.bucket(key), secret=ring.secret)
 
     def _nobody(self, peer: str, said: Credentials) -> Caller:
         client = self._client(peer, said)
-        return Caller(tenant_of(client), client)
+        return Caller(tenant_of(client), client, only_counts=said.is_foreign)
 
     def _client(self, peer: str, said: Credentials) -> str:
         return client_of(peer, said.forwarded, self._trusted)

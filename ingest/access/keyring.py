@@ -5,9 +5,8 @@ import logging
 from pathlib import Path
 from typing import Final
 
-from ingest.access.keys import Key, find, parse
+from ingest.access.keys import Key, KeysFile, find, parse
 from ingest.access.rates import Bucket
-from shared.config.settings import Settings
 from shared.model.errors import SettingsError
 from shared.runtime.clock import Clock
 
@@ -24,13 +23,15 @@ class KeyRing:
         """Raises `SettingsError` if the file can't be read or is wrong."""
         self._file = file
         self._clock = clock
-        self._seen: bytes | str = b""
+        self._seen: bytes | str
         """What the file held at the last look, or why it could not be read."""
         self._keys: dict[str, Key] = {}
         self._buckets: dict[str, Bucket] = {}
         self.origins: frozenset[str] = frozenset()
         """Of all publishable keys."""
-        self._take(_content(file))
+        self.secret = ""
+        content = self._seen = _content(self._file)
+        self._take(self._parsed(content))
 
     def find(self, text: str) -> Key | None:
         """The key with this text, if it is one of ours."""
@@ -48,23 +49,26 @@ class KeyRing:
             content = str(error)
         if content == self._seen:
             return False
+        self._seen = content
         try:
             if isinstance(content, str):
-                self._seen = content
                 raise SettingsError(content)
-            self._take(content)
+            self._take(await asyncio.to_thread(self._parsed, content))
         except SettingsError as error:
             _log.error("%s; the keys that were read before stay valid", error)
             return False
         _log.warning("read %d keys from %s", len(self._keys), self._file)
         return True
 
-    def _take(self, content: bytes) -> None:
-        self._seen = content
+    def _parsed(self, content: bytes) -> KeysFile:
         try:
-            self._keys = {key.id: key for key in parse(content)}
+            return parse(content)
         except SettingsError as error:
             raise SettingsError(f"the keys file {self._file} is wrong: {error}") from None
+
+    def _take(self, file: KeysFile) -> None:
+        self._keys = {key.id: key for key in file.keys}
+        self.secret = file.secret
         self.origins = frozenset(origin for key in self._keys.values() for origin in key.origins)
         before, self._buckets = self._buckets, {}
         for key in self._keys.values():
@@ -75,13 +79,10 @@ class KeyRing:
                 self._buckets[key.id] = bucket
 
 
-def ring_of(settings: Settings, clock: Clock) -> KeyRing | None:
-    """The keys that a service with these settings asks for; None if it asks for none."""
-    return KeyRing(Path(settings.keys_file), clock) if settings.keys_file else None
-
-
 def _content(file: Path) -> bytes:
     try:
+        if file.exists() and not file.is_file():  # to open a FIFO would wait for whoever writes to it
+            raise SettingsError(f"the keys file {file} is no file: check COUNTERSINK_KEYS_FILE")
         return file.read_bytes()
     except OSError as error:
         raise SettingsError(

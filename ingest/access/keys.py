@@ -4,12 +4,13 @@ import hmac
 import math
 import re
 import secrets
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from functools import cached_property
 from hashlib import sha256
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import orjson
 
@@ -54,11 +55,6 @@ class Key:
         return frozenset(self.scopes)
 
     @cached_property
-    def mark(self) -> str:
-        """How the receipts of its owner begin, if it has one."""
-        return f"own-{_hash_of(self.owner)[:32]}"
-
-    @cached_property
     def ends(self) -> float:
         """When it expires, in seconds since 1970."""
         return math.inf if self.expires is None else datetime.fromisoformat(self.expires).timestamp()
@@ -82,25 +78,43 @@ def make(**entry: Any) -> tuple[Key, str]:
     return key, f"{PUBLISHABLE_KEY if key.publishable else SECRET_KEY}_{key.id}_{secret}"
 
 
-def parse(text: bytes) -> list[Key]:
-    """The keys in a file. Raises `SettingsError` that says what is wrong with it."""
+SHORTEST_SECRET: Final = 32
+
+
+class KeysFile(NamedTuple):
+    """What a file of keys holds."""
+
+    keys: Sequence[Key] = ()
+    secret: str = ""
+    """What receipts of owners are signed with, so that nobody can make one for what another owner has sent. If the file
+    has none, or a short one, it is made from the keys: then receipts are lost when a key changes.
+    """
+
+
+def parse(text: bytes) -> KeysFile:
+    """What is in a file. Raises `SettingsError` that says what is wrong with it."""
     try:
         data = strict_json.loads(text)
     except strict_json.JsonError as error:
         raise SettingsError(f"it is {error}") from None
-    if type(data) is not dict or data.keys() != {"keys"} or type(data["keys"]) is not list:
-        raise SettingsError('it must be {"keys": [...]}')
+    if type(data) is not dict or not {"keys"} <= data.keys() <= {"keys", "secret"} or type(data["keys"]) is not list:
+        raise SettingsError('it must be {"keys": [...], "secret": "..."}')
+    secret = data.get("secret", "")
+    if type(secret) is not str:
+        raise SettingsError("'secret' must be a string")
     keys = [_key_of(entry) for entry in data["keys"]]
-    ids = [key.id for key in keys]
-    if twice := [id_ for id_ in ids if ids.count(id_) > 1]:
+    if twice := [id_ for id_, number in Counter(key.id for key in keys).items() if number > 1]:
         raise SettingsError(f"two keys have the id {twice[0]!r}")
-    return keys
+    if len(secret) < SHORTEST_SECRET:  # nobody knows the hashes of others' keys, either
+        secret = _hash_of("".join(sorted(key.sha256 for key in keys)))
+    return KeysFile(keys, secret)
 
 
-def written(keys: Sequence[Key]) -> bytes:
-    """The text of a file with these keys, without fields that say nothing."""
+def written(keys: Sequence[Key], secret: str = "") -> bytes:
+    """The text of a file with these keys, without fields that say nothing. It gets a secret if there is none."""
     entries = [{name: value for name, value in asdict(key).items() if value} for key in keys]
-    return orjson.dumps({"keys": entries}, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
+    content = {"keys": entries, "secret": secret or secrets.token_hex(_SECRET_BYTES)}
+    return orjson.dumps(content, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
 
 
 def _hash_of(secret: str) -> str:

@@ -5,7 +5,7 @@ to 127.0.0.1. Browsers say where a request comes from, in Origin, Sec-Fetch-Site
 """
 
 from collections.abc import Mapping
-from ipaddress import ip_address
+from ipaddress import IPv6Address, ip_address
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -25,9 +25,11 @@ def is_loopback(name: str) -> bool:
     if name == "localhost" or name.endswith(".localhost"):
         return True
     try:
-        return ip_address(name).is_loopback
+        address = ip_address(name.partition("%")[0])
     except ValueError:
         return False
+    mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
+    return (mapped or address).is_loopback
 
 
 def is_foreign(headers: Mapping[str, str]) -> bool:

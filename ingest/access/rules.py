@@ -37,6 +37,7 @@ NEEDS: Final = {
     ("GET", "/v1/counters"): _READ,
     ("GET", "/v1/receipts/{id}"): _RECEIPT,
     ("POST", "/v1/jobs"): TO_ADMINISTER,
+    ("GET", "/v1/jobs"): TO_ADMINISTER,
     ("GET", "/v1/jobs/{id}"): TO_ADMINISTER,
     ("DELETE", "/v1/jobs/{id}"): TO_ADMINISTER,
     ("GET", "/v1/jobs/{id}/export"): TO_ADMINISTER,
@@ -48,6 +49,8 @@ NEEDS: Final = {
 
 def needs(method: str, path: str) -> frozenset[str]:
     """The scopes of which a request needs one. `path` is as it was sent."""
+    if method == "POST" and path.startswith(COUNTERS) and path.find("/", len(COUNTERS)) < 0:
+        return TO_COUNT  # the commonest one; the table says the same
     return NEEDS.get(("GET" if method == "HEAD" else method, _template(path)), ANY)
 
 

@@ -10,8 +10,8 @@ import aiohttp
 from aiohttp import web
 
 from ingest.access.caller import CALLER
+from ingest.http.compression import TOO_LARGE, allowed, small, too_large, unpacked
 from ingest.http.fair_lock import FairLock
-from ingest.http.packing import TOO_LARGE, allowed, small, too_large, unpacked
 from ingest.http.problems import Problem
 from ingest.http.refused_work import FREE, RefusedWork
 from ingest.parsing.json_object import BodyError
@@ -130,7 +130,9 @@ class Bodies:
         except TimeoutError:
             raise Problem(408, f"the body did not arrive within {self._timeout:g} seconds", close=True) from None
         except (OSError, aiohttp.ClientError, aiohttp.http.HttpProcessingError, web.RequestPayloadError):
-            raise Problem(400, "the body ended early or does not match its headers", close=True) from None
+            raise Problem(
+                400, "the body ended early, does not match its headers, or comes in too many tiny chunks", close=True
+            ) from None
         if len(body) > limit:
             raise too_large(limit)
         return body
@@ -144,17 +146,17 @@ class Bodies:
             await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
             request.writer.output_size = 0  # so that aiohttp does not take this for the answer
         content = request.content
-        chunks: list[bytes] = []
-        size = 0
+        body = bytearray()
         async with asyncio.timeout(self._timeout):
             while not content.at_eof():
-                chunk = await content.readany()
-                chunks.append(chunk)
-                size += len(chunk)
-                if size > limit:
+                body += await content.readany()
+                if len(body) > limit:
                     raise too_large(limit)
-                share.grow_to(size)
-        return b"".join(chunks)
+                share.grow_to(len(body))
+                await asyncio.sleep(0)  # what was held back is there at once, and others want a turn
+        if (error := content.exception()) is not None:  # `readany` does not raise it if data came in the same piece
+            raise error
+        return bytes(body)
 
     def admit(self, tenant: str, more: int, size: int) -> None:
         """Reserve `more` bytes for a tenant's body of now `size` bytes, or raise the error that says why not."""

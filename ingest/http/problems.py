@@ -100,12 +100,17 @@ def problem_of(error: Exception) -> Problem:
     return Problem(500, "this is a bug in Countersink; its log says more")
 
 
+def said_of(error: CountersinkError) -> str:
+    """What clients are told of it."""
+    return "stored data can't be read; the service's log says more" if isinstance(error, DamagedError) else str(error)
+
+
 def _of_error(error: CountersinkError) -> Problem:
     """The answer to a request of which nothing was promised. Clients send it again with the same id."""
     limit = error.limit if isinstance(error, DoubtfulError) else error
     if isinstance(limit, StorageFullError):
         return Problem(507, str(error), headers={"Retry-After": "10"})
-    detail = "stored data can't be read; the service's log says more" if isinstance(error, DamagedError) else str(error)
+    detail = said_of(error)
     retry_after = limit.retry_after if isinstance(limit, OverloadedError) else 1.0
     status = 429 if isinstance(limit, ShareError) else 503
     return Problem(status, detail, headers={"Retry-After": str(math.ceil(retry_after))})

@@ -7,6 +7,7 @@ import orjson
 from ingest.openapi.paths import PATHS
 from ingest.openapi.responses import RESPONSES
 from ingest.openapi.schemas import SCHEMAS
+from ingest.openapi.security import SECURITY_SCHEMES, secured
 
 _DESCRIPTION = """\
 Counts exactly once. A 2xx answer to an increment is a promise, except with `ack=none`; anything else, or no answer, is
@@ -16,8 +17,7 @@ Bodies are JSON in UTF-8 whatever their Content-Type, and no name may be twice i
 gzip or deflate. Unknown fields and parameters are errors, except parameters of `/healthz`, `/readyz`, `/metrics`,
 `/version` and this document. `HEAD` works wherever `GET` does. Errors are RFC 9457 problem documents.
 
-Where a service has keys, send yours as `Authorization: Bearer csk_…`. A publishable key may also stand in the query of
-a request that counts, as `key`.
+Operations with `security` need a key where a service has keys, and nothing where it has none.
 
 Any request may be answered 400 if it is not valid HTTP, 408 if its headers do not arrive in time, 431 if a header is
 longer than 8 KiB or there are too many headers, and 503 if too many clients are connected."""
@@ -41,7 +41,7 @@ def document(version: str) -> bytes:
                 {"name": "manage", "description": "Change counters"},
                 {"name": "operate", "description": "Run the service"},
             ],
-            "paths": PATHS,
-            "components": {"schemas": SCHEMAS, "responses": RESPONSES},
+            "paths": secured(PATHS),
+            "components": {"schemas": SCHEMAS, "responses": RESPONSES, "securitySchemes": SECURITY_SCHEMES},
         }
     )

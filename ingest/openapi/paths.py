@@ -5,7 +5,7 @@ from typing import Any, Final
 from ingest.openapi.responses import answer, failures
 from ingest.openapi.schemas import ASKED, PREFIX, TEXT, WHOLE, ref
 from ingest.routes.counters import DEFAULT_LISTED, MOST_LISTED
-from ingest.routes.increments import DEFAULT_WAIT, LONGEST_WAIT
+from ingest.routes.increments import DEFAULT_WAIT, LONGEST_WAIT, MOST_VALUES
 from ingest.routes.receipt_status import MOST_WAITS
 from shared.counters.reader import LONGEST_AGE
 
@@ -85,6 +85,12 @@ _HOW: Final = [
         f"How many seconds to `wait`. More than {LONGEST_WAIT:g} is read as {LONGEST_WAIT:g}.",
     ),
     _query("ack", {"enum": ["none"]}, "Answer at once with `durable: false`. This answer is no promise."),
+    _query(
+        "return",
+        {"enum": ["value"]},
+        "Answer with the totals of the counters, of an instant after the increments were accepted: for at most"
+        f" {MOST_VALUES} counters, for callers that may read. Cannot be combined with `ack`.",
+    ),
 ]
 _MAX_AGE: Final = _query(
     "max_age",
@@ -182,6 +188,13 @@ PATHS: Final[Part] = {
         ),
     },
     "/v1/jobs": {
+        "get": _does(
+            "listJobs",
+            "manage",
+            "List the jobs that are remembered, at most 100",
+            answer(200, "Jobs", "The jobs of this owner, as far as the key may use their counters.")
+            | failures(400, 503, 507),
+        ),
         "post": _does(
             "startJob",
             "manage",
@@ -198,7 +211,7 @@ PATHS: Final[Part] = {
             | failures(409),
             parameters=[_key("Used as the id if the body has none.")],
             requestBody=_body("NewJob"),
-        )
+        ),
     },
     "/v1/jobs/{id}": {
         "parameters": [_JOB],

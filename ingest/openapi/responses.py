@@ -16,8 +16,7 @@ def _response(description: str, media_type: str, schema: Schema, headers: dict[s
 
 _WORDS: Final = {
     "400": "The request can't be read, or holds no valid increment. Nothing was counted.",
-    "401": "There is no key, or it is not valid or has expired. Nothing was counted. Not for `/healthz`, `/readyz` and"
-    " `/version`, and not where a service has no keys.",
+    "401": "There is no key, or it is not valid or has expired. Nothing was counted. Not where a service has no keys.",
     "403": "This key may not do this, or not to this counter; or the web page that made a browser send the request may"
     " not. Nothing was counted.",
     "404": "There is no such job or receipt, or it has been forgotten.",
@@ -31,8 +30,9 @@ _WORDS: Final = {
     "415": "The Content-Encoding is not gzip, deflate or identity.",
     "422": "A field, parameter or header is wrong: `field` names it. Nothing was counted.",
     "429": "This client or this counter has its full share of what may wait, this key has counted more than its rate"
-    " allows, or too much of what this client sent was refused; others are served. Send less at once, and try again"
-    " after `Retry-After`, with the same ids.",
+    " allows, too much of what this client sent was refused, too many exports are kept or jobs of this owner run, or"
+    " the name is new and there are as many counters as COUNTERSINK_MAX_COUNTERS allows; others are served. Send less"
+    " at once, and try again after `Retry-After`, with the same ids.",
     "503": "Too much is waiting, the broker or the store is not available, or a counter that is to be set can't be read"
     " exactly now. Try again after `Retry-After`.",
     "507": "The disk is full. Try again after `Retry-After`.",
@@ -54,7 +54,7 @@ RESPONSES: Final = {
 
 def failures(*statuses: int) -> dict[str, Any]:
     """These problems, and those that any path can have."""
-    return {str(status): {"$ref": f"#/components/responses/E{status}"} for status in (*statuses, 401, 403, 405, 414)}
+    return {str(status): {"$ref": f"#/components/responses/E{status}"} for status in (*statuses, 403, 405, 414)}
 
 
 def answer(status: int, schema: str, description: str, headers: dict[str, Any] | None = None) -> dict[str, Any]:

@@ -2,10 +2,11 @@
 
 from typing import Any, Final
 
-from ingest.parsing.parse import MAX_ITEMS, MOST_REJECTIONS
+from ingest.parsing.parse import MOST_REJECTIONS
 from ingest.publishing.coalescer import MAX_ENTRIES
 from shared.model.jobs import ADD, COMPACT, DONE, EXACT, FAILED, KINDS, LONGEST_ID, RUNNING
 from shared.model.words import MAX_DELTA, MAX_ID_BYTES, MAX_NAME_BYTES
+from shared.wire.content import MAX_ITEMS
 
 Schema = dict[str, Any]
 
@@ -57,6 +58,12 @@ ASKED: Final[Schema] = {
     "pattern": r"^[\u0000-\u002d\u002f-\u007f]+(\.[\u0000-\u002d\u002f-\u007f]+)*$",
 }
 DURABLE: Final = _is({"const": False}, "Only with ack=none: the increments are not durable yet, and may be lost.")
+SECOND: Final = _is(
+    {"const": True},
+    "The id or key is known to have been used before: this request counted once already, and adds nothing.",
+)
+EXACT_TOTAL: Final = _is(BOOLEAN, "Only with return=value: whether the totals include all that was accepted before.")
+UNREAD: Final = _is(TEXT, "Why the totals are missing. The increments count all the same.")
 
 SCHEMAS: Final[Schema] = {
     "Name": {
@@ -104,28 +111,60 @@ SCHEMAS: Final[Schema] = {
         {"anyOf": [ref("Items"), ref("Map"), ref("Item")]},
         f"With an Idempotency-Key, the items without an id may name at most {MAX_ENTRIES} counters.",
     ),
-    "Accepted": _object({"accepted": {"const": 1}, "receipt": RECEIPT, "durable": DURABLE}, optional=("durable",)),
+    "Accepted": _object(
+        {
+            "accepted": {"const": 1},
+            "receipt": RECEIPT,
+            "duplicate": SECOND,
+            "value": _is(WHOLE, "Only with return=value: the total, with this increment."),
+            "exact": EXACT_TOTAL,
+            "value_error": UNREAD,
+            "durable": DURABLE,
+        },
+        optional=("duplicate", "value", "exact", "value_error", "durable"),
+    ),
     "Applied": _object(
-        {"accepted": {"const": 1}, "receipt": RECEIPT, "value": _is(WHOLE, "Not for keys that may only write.")},
-        optional=("value",),
+        {
+            "accepted": {"const": 1},
+            "receipt": RECEIPT,
+            "duplicate": SECOND,
+            "value": _is(WHOLE, "Not for keys that may only write."),
+            "exact": EXACT_TOTAL,
+            "value_error": UNREAD,
+        },
+        optional=("duplicate", "value", "exact", "value_error"),
     ),
     "Rejected": {
         "oneOf": [
             _object({"index": COUNT, "reason": TEXT}),
-            _object({"counter": TEXT, "reason": TEXT}, description="For a map, whose entries have no index."),
+            _object(
+                {"counter": TEXT, "reason": TEXT},
+                description="For a map, and for a new name beyond COUNTERSINK_MAX_COUNTERS.",
+            ),
         ]
     },
     "BatchAccepted": _object(
         {
             "accepted": {"type": "integer", "minimum": 1},
-            "rejected": _is(_list(ref("Rejected")), "The first of those that are not valid.", maxItems=MOST_REJECTIONS),
+            "rejected": _is(_list(ref("Rejected")), "The first of those that do not count.", maxItems=MOST_REJECTIONS),
             "rejected_count": _is(
-                COUNT, "How many are not valid, if that is more than are listed.", minimum=MOST_REJECTIONS + 1
+                COUNT, "How many do not count, if that is more than are listed.", minimum=MOST_REJECTIONS + 1
             ),
             "receipt": RECEIPT,
+            "duplicate": _is({"const": True}, "All that was accepted is known to have counted before."),
+            "duplicates": _is(
+                COUNT, "How many of the accepted ones are known to have counted before. Missing if none is.", minimum=1
+            ),
+            "values": _is(
+                {"type": "object", "additionalProperties": WHOLE},
+                "Only with return=value: the totals of the counters, with these increments.",
+            ),
+            "value": _is(WHOLE, "Only with return=value, if all are of one counter: its total."),
+            "exact": EXACT_TOTAL,
+            "value_error": UNREAD,
             "durable": DURABLE,
         },
-        optional=("rejected_count", "durable"),
+        optional=("rejected_count", "duplicate", "duplicates", "values", "value", "exact", "value_error", "durable"),
     ),
     "Counter": _object(
         {
@@ -197,9 +236,13 @@ SCHEMAS: Final[Schema] = {
             "started": INSTANT,
             "finished": _or_null(INSTANT),
             "reason": _is(TEXT_OR_NULL, "Why the job failed."),
+            "sees_pending": _is(
+                BOOLEAN, "Whether it visits counters of which no increment has been applied yet, whoever accepted it."
+            ),
         },
         optional=("delta", "shards"),
     ),
+    "Jobs": _object({"jobs": _is(_list(ref("Job")), "Those that began last come first.")}),
     "Receipt": _object({"receipt": TEXT, "state": {"enum": ["pending", "applied", "dead-lettered", "unknown"]}}),
     "Problem": _object(
         {

@@ -2,12 +2,10 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 from shared.wire import strict_json
 
-SPACE: Final = b" \t\r\n"
-"""What JSON calls white space. Python's idea of it is larger."""
 Flaw = Callable[[Any], str | None]
 """Says why a value is not allowed, as the end of a sentence about it; None if it is allowed."""
 
@@ -40,7 +38,7 @@ class ObjectShape:
         try:
             data = strict_json.loads(body)
         except strict_json.JsonError as error:
-            if not self.required and not body.strip(SPACE):
+            if not self.required and not body.strip(strict_json.SPACE):
                 return {}
             raise BodyError(400, f"the body is {error}") from None
         if type(data) is not dict:

@@ -8,13 +8,13 @@ from typing import Any, Final
 import orjson
 
 from ingest.parsing import plain
-from ingest.parsing.json_object import SPACE, BodyError, ObjectShape, or_null
+from ingest.parsing.json_object import BodyError, ObjectShape, or_null
 from ingest.publishing.batch import Batch
 from shared.model.words import MAX_DELTA, MAX_SUM, Increment, flaw_of_delta, flaw_of_id, flaw_of_name
 from shared.wire import strict_json
+from shared.wire.content import MAX_ITEMS
+from shared.wire.strict_json import SPACE
 
-MAX_ITEMS: Final = 100_000
-"""Most increments in one request."""
 MOST_REJECTIONS: Final = 100
 """Most rejections in one answer. The body may be small and hold as many bad items as there may be in a request."""
 LONGEST_TOLD: Final = 1_000
@@ -114,7 +114,7 @@ def _object_or_lines(text: bytes) -> Parsed:
     try:
         data = strict_json.loads(text)
     except strict_json.JsonError as error:
-        if b"\n" not in text or _is_json(text):
+        if b"\n" not in text or strict_json.is_json(text):
             raise BodyError(400, f"the body is {error}") from None
         return _lines(text)
     if "counters" in data:
@@ -123,15 +123,6 @@ def _object_or_lines(text: bytes) -> Parsed:
             raise BodyError(422, f"unknown field {other[:100]!r} beside 'counters'", other)
         return _map(data["counters"])
     return _items([data])
-
-
-def _is_json(text: bytes) -> bool:
-    """Whether it is one JSON text, even if a name stands twice in an object."""
-    try:
-        orjson.loads(text)
-    except orjson.JSONDecodeError:
-        return False
-    return True
 
 
 def _lines(text: bytes) -> Parsed:

@@ -1,5 +1,7 @@
 """Increments on their way into an envelope: the content of one request, or a draft that waits for a publish."""
 
+from collections import Counter
+from collections.abc import Container
 from dataclasses import dataclass, field
 
 from shared.model.envelope import Envelope
@@ -20,6 +22,10 @@ class Batch:
     """The id of the envelope that a draft becomes."""
     attempt: str = ""
     """If the id is a client's: which use of it this is."""
+    is_second: bool = False
+    """If the id is a client's, and the draft is durable: whether this process knows an earlier use of it."""
+    second_uses: set[int] = field(default_factory=set)
+    """Of a draft that is durable: the places in `keyed` of those whose ids this process knows from an earlier use."""
     weight: int = 0
     """In a draft: the sum of the |deltas| with ids."""
     senders: dict[str, int] = field(default_factory=dict)
@@ -41,6 +47,17 @@ class Batch:
         for item in self.keyed:
             found[item.counter] = found.get(item.counter, 0) + 1
         return found
+
+    def drop(self, *, plain: Container[str] = (), keyed: Container[str] = ()) -> dict[str, int]:
+        """Take out what is of these counters: without an id, and with one. Returns how many increments of each."""
+        dropped: Counter[str] = Counter()
+        for name in [name for name in self.sums if name in plain]:
+            del self.sums[name]
+            dropped[name] += self.counts.pop(name, 1)
+        dropped.update(item.counter for item in self.keyed if item.counter in keyed)
+        self.keyed = [item for item in self.keyed if item.counter not in keyed]
+        self.increments -= dropped.total()
+        return dropped
 
     def close(self, created: WallMillis) -> Envelope:
         keyed, retried = tuple(self.keyed), bool(self.attempt)

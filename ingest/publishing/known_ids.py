@@ -1,8 +1,9 @@
 """Owns what was accepted under the ids of clients, as far as this process remembers: an id that comes again with other
-content is most probably a mistake, and would not count. Pure.
+content is most probably a mistake, and would not count; with the same content it is a second use. Pure.
 """
 
 from collections import OrderedDict
+from collections.abc import Sequence
 from hashlib import blake2b
 from typing import Final
 
@@ -14,50 +15,61 @@ from shared.model.receipts import CLIENT_IDS_REMEMBERED
 from shared.model.times import Monotonic
 from shared.model.words import Increment
 
+_OTHER: Final = "was accepted with something else: send this under a new one; nothing of the request was counted"
 MOST: Final = 20_000
 """Ids that are remembered: the last ones, and none longer than a client's id counts once."""
 
 
 class KnownIds:
-    """What each id stands for. Nothing depends on it but the answer to a client that is wrong."""
+    """What each id stands for. Nothing depends on it but what clients are told."""
 
     def __init__(self, most: int = MOST) -> None:
         self._most = most
-        self._known: OrderedDict[bytes, tuple[bytes | int, Monotonic]] = OrderedDict()
+        self._known: OrderedDict[int, tuple[bytes | int, Monotonic]] = OrderedDict()
 
-    def check(self, item: Increment, now: Monotonic) -> None:
-        """Raise a 422 if another delta was accepted under this id."""
-        self._check(_of_item(item), item.delta, "id", now)
+    def check(self, items: Sequence[Increment], now: Monotonic) -> None:
+        """Raise a 422 if another delta was accepted under one of these ids. Of equal ids only the first counts."""
+        first = {_of_item(item): item for item in reversed(items)} if self._known else {}
+        for id_, item in first.items():
+            if self._is_other(id_, item.delta, now):
+                raise BodyError(422, f"'id' of an increment of {item.counter[:100]!r} {_OTHER}", "id")
 
     def check_whole(self, envelope_id: str, batch: Batch, now: Monotonic) -> None:
         """Raise a 422 if another batch was accepted under this Idempotency-Key."""
-        self._check(envelope_id.encode(), _content(batch), "Idempotency-Key", now)
+        if self._is_other(hash(envelope_id), _content(batch), now):
+            raise BodyError(422, f"the Idempotency-Key {_OTHER}", "Idempotency-Key")
 
     def accepted(self, draft: Batch, now: Monotonic) -> None:
-        """Remember what is durable now. What was first stays."""
-        for item in draft.keyed:
-            self._remember(_of_item(item), item.delta, now)
+        """Remember what is durable now, and mark the second uses in the draft. What was first stays."""
+        for place, item in enumerate(draft.keyed):
+            if not self._is_new(_of_item(item), item.delta, now):
+                draft.second_uses.add(place)
         if draft.attempt:
-            self._remember(draft.id.encode(), _content(draft), now)
+            draft.is_second = not self._is_new(hash(draft.id), _content(draft), now)
 
-    def _check(self, id_: bytes, content: bytes | int, field: str, now: Monotonic) -> None:
-        known = self._known.get(id_)
-        if known is not None and known[0] != content and now - known[1] < CLIENT_IDS_REMEMBERED / 1_000:
-            raise BodyError(
-                422,
-                "something else was accepted under this id, so this would not count: send it under a new one",
-                field,
-            )
+    def _is_other(self, id_: int, content: bytes | int, now: Monotonic) -> bool:
+        known = self._find(id_, now)
+        return known is not None and known != content
 
-    def _remember(self, id_: bytes, content: bytes | int, now: Monotonic) -> None:
-        if id_ not in self._known:
-            self._known[id_] = content, now
-            if len(self._known) > self._most:
-                self._known.popitem(last=False)
+    def _find(self, id_: int, now: Monotonic) -> bytes | int | None:
+        """What was accepted under the id, if it is not so long ago that the id may count again."""
+        content, then = self._known.get(id_, (None, now))
+        return content if now - then < CLIENT_IDS_REMEMBERED / 1_000 else None
+
+    def _is_new(self, id_: int, content: bytes | int, now: Monotonic) -> bool:
+        """Remember the id. Returns whether this is the first use of it."""
+        if self._find(id_, now) is not None:
+            return False
+        self._known.pop(id_, None)
+        self._known[id_] = content, now
+        if len(self._known) > self._most:
+            self._known.popitem(last=False)
+        return True
 
 
-def _of_item(item: Increment) -> bytes:
-    return blake2b(f"{len(item.counter)}:{item.counter}{item.id}".encode(), digest_size=16).digest()
+def _of_item(item: Increment) -> int:
+    """Python's own hash: 64 bits with a secret of this process, so that nobody can choose ids with the same one."""
+    return hash((item.counter, item.id))
 
 
 def _content(batch: Batch) -> bytes:

@@ -27,9 +27,9 @@ from shared.model.words import Increment, Message
 from shared.ports.broker import LimitedPublisher, Publisher
 from shared.ports.overlay import Overlay
 from shared.runtime import metrics
-from shared.runtime.awake import Awake, deadline
 from shared.runtime.clock import Clock
 from shared.runtime.ids import mint
+from shared.runtime.standstill import StandstillWatch, deadline
 from shared.wire.codec import encode
 
 _log = logging.getLogger(__name__)
@@ -62,7 +62,7 @@ class Publishing:
         self._publisher = publisher
         self._overlay = overlay
         self._clock = clock
-        self.awake = Awake(clock)
+        self.awake = StandstillWatch(clock)
         self._pace = pace
         self._coalescer = Coalescer(mint)
         self._known_ids = KnownIds()
@@ -92,7 +92,7 @@ class Publishing:
         return draft
 
     def add_keyed(self, item: Increment, tenant: str = LOCAL) -> Batch:
-        self._known_ids.check(item, self._clock.monotonic())
+        self._known_ids.check([item], self._clock.monotonic())
         if self._shares is not None and not self._shares.easy:
             self._shares.judge(tenant, weight_of_id(item))
         weight = 1 + (len(item.counter) + len(item.id or "")) // BYTES
@@ -102,6 +102,7 @@ class Publishing:
 
     def add_batch(self, batch: Batch, tenant: str = LOCAL, weight: int = 0) -> list[Batch]:
         """Add a batch. It weighs at least 1 per increment, and takes room until the last of its drafts is published."""
+        self._known_ids.check(batch.keyed, self._clock.monotonic())
         weight = max(weight, batch.increments)
         self._enter(batch, tenant, weight)
         drafts = self._coalescer.add_batch(batch)
@@ -110,10 +111,11 @@ class Publishing:
 
     def add_whole(self, batch: Batch, envelope_id: str, tenant: str = LOCAL, weight: int = 0) -> list[Batch]:
         """Add a batch whose items without ids are one envelope, with the client's id. Check with `fits` before."""
-        self._known_ids.check_whole(envelope_id, batch.apart()[0], self._clock.monotonic())
+        plain, keyed = batch.apart()
+        self._known_ids.check_whole(envelope_id, plain, self._clock.monotonic())
+        self._known_ids.check(keyed.keyed, self._clock.monotonic())
         weight = max(weight, batch.increments, OWN)
         self._enter(batch, tenant, weight)
-        plain, keyed = batch.apart()
         drafts = [self._coalescer.add_whole(plain, envelope_id), *self._coalescer.add_batch(keyed)]
         self._entered(drafts[-1], tenant, weight)
         return drafts

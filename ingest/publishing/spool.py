@@ -19,9 +19,9 @@ from shared.model.times import NEVER, StoreMillis
 from shared.model.words import Delivery, Message
 from shared.ports.broker import Check, Publisher, Subscription, at_any_time
 from shared.runtime import metrics
-from shared.runtime.awake import deadline
 from shared.runtime.backoff import Backoff
 from shared.runtime.clock import Clock
+from shared.runtime.standstill import deadline
 
 _log = logging.getLogger(__name__)
 

@@ -11,6 +11,7 @@ from ingest.http.problems import Problem
 from ingest.http.requests import Query, page_token, page_token_of, unescape
 from ingest.http.responses import Answer
 from ingest.routes.receipt_status import Tracking
+from shared.counters.all_names import AllNames
 from shared.counters.reader import LONGEST_AGE, MOST_BASES, Reader
 from shared.model.instants import written_at
 from shared.model.jobs import flaw_of_prefix
@@ -28,8 +29,7 @@ class ReadRoutes:
     def __init__(self, reader: Reader, tracking: Tracking, store: CounterNames, overlay: Overlay) -> None:
         self._reader = reader
         self._tracking = tracking
-        self._store = store
-        self._overlay = overlay
+        self._names = AllNames(store, overlay)
         self._rendered: dict[str, tuple[Reading, bytes]] = {}
 
     async def one(self, name: str, query: Query) -> web.Response:
@@ -90,19 +90,9 @@ class ReadRoutes:
         return names, None
 
     async def _page(self, prefix: str, after: str, limit: int) -> tuple[list[str], str | None]:
-        """The names on a page, and the token of the next page. A counter with only pending increments is listed, too.
-
-        Increments move from the overlay to the dead letters or the store, so those are read after it: a counter that
-        moves meanwhile is found twice and not missed.
-        """
-        waiting = await self._overlay.names(prefix, after, limit + 1)
-        dead = await self._store.dead_names(prefix, after, limit + 1)
-        stored = await self._store.names(prefix, after, limit + 1)
-        names = sorted({*stored, *dead, *waiting})
-        if len(names) <= limit:
-            return names, None
-        names = names[:limit]
-        return names, page_token(names[-1])
+        """The names on a page, and the token of the next page."""
+        names = [*await self._names.page(prefix, after, limit + 1)]
+        return (names, None) if len(names) <= limit else (names[:limit], page_token(names[limit - 1]))
 
     def _render(self, reading: Reading) -> bytes:
         cached = self._rendered.get(reading.name)

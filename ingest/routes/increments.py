@@ -1,6 +1,6 @@
 """The routes that count one increment or many."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Final, TypeVar
@@ -18,12 +18,14 @@ from ingest.parsing.json_object import BodyError
 from ingest.publishing.admission import weight_of
 from ingest.publishing.batch import Batch
 from ingest.publishing.coalescer import MAX_ENTRIES
+from ingest.publishing.new_names import NewNames, refusal
 from ingest.publishing.publishing import Publishing
+from ingest.publishing.uses import Uses
 from ingest.routes.receipt_status import AppliedWaits
-from shared.counters.reader import Reader
+from ingest.routes.totals import Totals
+from shared.model.receipt_notes import Note
 from shared.model.words import Increment
 from shared.runtime import metrics
-from shared.runtime.ids import of_key
 from shared.runtime.supervise import all_of
 
 Found = TypeVar("Found", bound=parse.Parsed | None)
@@ -31,21 +33,34 @@ Found = TypeVar("Found", bound=parse.Parsed | None)
 ACCEPTED: Final = 202
 LONGEST_WAIT: Final = 300.0
 DEFAULT_WAIT: Final = 10.0
+MOST_VALUES: Final = 100
+"""Counters of a batch whose totals are in its answer."""
+_DUPLICATE: Final = b',"duplicate":true'
 
 
 class IncrementRoutes:
     """Answers 202 when the increments are durable. A client that gets no 202 sends them again with the same id."""
 
-    def __init__(self, publishing: Publishing, waits: AppliedWaits, reader: Reader, bodies: Bodies) -> None:
+    def __init__(
+        self,
+        publishing: Publishing,
+        waits: AppliedWaits,
+        totals: Totals,
+        bodies: Bodies,
+        new_names: NewNames | None = None,
+    ) -> None:
         self._publishing = publishing
+        self._new_names = new_names
         self._waits = waits
-        self._reader = reader
+        self._totals = totals
         self._bodies = bodies
 
     async def one(self, request: web.BaseRequest, name: str, query: Query) -> web.Response:
         """POST /v1/counters/{name}"""
         by = query.one("by")
         timing = _AnswerTiming(query)
+        caller = request[CALLER]
+        timing.check(caller)
         key = idempotency_key_of(request)
         try:
             delta, client_id = await self._bodies.read_one(request, partial(parse.single, by=by))
@@ -54,33 +69,37 @@ class IncrementRoutes:
             raise
         if client_id is None:
             client_id = key
-        caller = request[CALLER]
         with self._place(request, timing):
-            draft = add(self._publishing, name, delta, client_id, caller)
+            caller.spend(1)
+            with self._trial() as taken:
+                if self._new_names is not None:
+                    await self._new_names.check(name, taken)
+                draft = add(self._publishing, name, delta, client_id, caller)
+            uses = Uses([draft], 0 if client_id is None else 1)
             if timing.undurable:
                 metrics.UNDURABLE.inc()
                 return _accepted(b'{"accepted":1,"durable":false,"receipt":"%b"}' % caller.receipt(draft.id).encode())
             await self._publishing.durable(draft)
-            if not await self._applied(request, [draft], timing):
-                return _accepted(answer_of(draft, caller))
-            if not caller.may_read:
-                return Answer(answer_of(draft, caller))
-            (reading,) = await self._reader.read([name])
-            answer = f'{{"accepted":1,"receipt":"{caller.receipt(draft.id)}","value":{reading.value}}}'
-            return Answer(answer.encode())
+            notes = await self._applied(request, [draft], timing)
+            total = b""
+            if timing.value or (notes is not None and caller.may_read):
+                total = await self._totals.of_one(name, with_exact=timing.value)
+            answer = answer_of(draft, caller, is_second=uses.second(notes) > 0, more=total)
+            return _accepted(answer) if notes is None else Answer(answer)
 
     async def many(self, request: web.BaseRequest, query: Query) -> web.Response:
         """POST /v1/increments"""
         timing = _AnswerTiming(query)
-        key = idempotency_key_of(request)
         caller = request[CALLER]
+        timing.check(caller)
+        key = idempotency_key_of(request)
         tenant = caller.tenant
         announced = self._bodies.announced(request)
         if announced > LARGE:  # a body that will be refused is not read first
             self._publishing.check(tenant, weight_of(1, announced))
         try:
             parsed, size = await self._bodies.read_many(
-                request, partial(_checked, caller, parse.batch), partial(_checked, caller, parse.quick)
+                request, partial(_checked, caller, timing, parse.batch), partial(_checked, caller, timing, parse.quick)
             )
         except BodyError:
             metrics.REJECTED.inc()
@@ -92,44 +111,81 @@ class IncrementRoutes:
         weight = weight_of(accepted + parsed.bad, size)
         with self._place(request, timing):
             caller.spend(accepted)
-            drafts = self._add(parsed.batch, None if key is None else caller.owned(key), tenant, weight)
-            return await self._answer(request, parsed, drafts, timing)
+            if key is not None:
+                self._check_whole(parsed.batch)
+            with self._trial() as taken:
+                if refused := await self._refuse_new(parsed, key, taken):
+                    metrics.REJECTED.inc(refused)
+                    self._bodies.refused(tenant, size * refused // (accepted + parsed.bad), refused)
+                accepted = parsed.batch.increments
+                names, keyed = [*parsed.batch.by_counter()] if timing.value else [], len(parsed.batch.keyed)
+                try:
+                    drafts = self._add(parsed.batch, None if key is None else caller.batch_id(key), tenant, weight)
+                except BodyError:
+                    self._bodies.refused(tenant, size, accepted)
+                    raise
+            uses = Uses(drafts, keyed)
+            answer = _answer_of_batch(parsed, caller.receipt(".".join([draft.id for draft in drafts])))
+            if timing.undurable:
+                metrics.UNDURABLE.inc(accepted)
+                return _accepted(orjson.dumps(answer | {"durable": False}))
+            durable = [self._publishing.durable(draft) for draft in drafts]
+            await (durable[0] if len(durable) == 1 else all_of(durable))
+            notes = await self._applied(request, drafts, timing)
+            if second := uses.second(notes):
+                answer |= {"duplicates": second} | ({"duplicate": True} if second == accepted else {})
+            written = orjson.dumps(answer)
+            if names:
+                written = b"%b%b}" % (written[:-1], await self._totals.of_many(names))
+            return _accepted(written) if notes is None else Answer(written)
 
-    async def _answer(
-        self, request: web.BaseRequest, parsed: parse.Parsed, drafts: list[Batch], timing: "_AnswerTiming"
-    ) -> web.Response:
-        accepted = parsed.batch.increments
-        receipt = request[CALLER].receipt(".".join([draft.id for draft in drafts]))
-        answer = {"accepted": accepted, "rejected": parsed.rejected, "receipt": receipt}
-        if parsed.bad > len(parsed.rejected):
-            answer["rejected_count"] = parsed.bad
-        if timing.undurable:
-            metrics.UNDURABLE.inc(accepted)
-            return _accepted(orjson.dumps(answer | {"durable": False}))
-        durable = [self._publishing.durable(draft) for draft in drafts]
-        if len(durable) == 1:
-            await durable[0]
-        else:
-            await all_of(durable)
-        if await self._applied(request, drafts, timing):
-            return Answer(orjson.dumps(answer))
-        return _accepted(orjson.dumps(answer))
+    def _trial(self) -> AbstractContextManager[list[str]]:
+        return nullcontext([]) if self._new_names is None else self._new_names.trial()
+
+    async def _refuse_new(self, parsed: parse.Parsed, key: str | None, taken: list[str]) -> int:
+        """Take out the increments of new names for which there is no room. Returns how many these are. Raises
+        `ShareError` if no other is left.
+
+        Under an Idempotency-Key, the items without ids are refused together. Otherwise a retry that finds room would
+        seem to count what the first attempt had left out, and its receipt would keep it from counting.
+        """
+        batch, new_names = parsed.batch, self._new_names
+        if new_names is None:
+            return 0
+        plain = await (new_names.admit if key is None else new_names.admit_together)(batch.sums, taken)
+        keyed = await new_names.admit(dict.fromkeys([item.counter for item in batch.keyed]), taken)
+        if not plain and not keyed:
+            return 0
+        dropped = batch.drop(plain=plain, keyed=keyed)
+        reasons = keyed | plain
+        if not batch.increments:
+            raise refusal(next(iter(reasons.values())))
+        for name, number in dropped.items():
+            for _ in range(number):
+                parsed.reject(counter=name, reason=reasons[name])
+        return sum(dropped.values())
 
     def _place(self, request: web.BaseRequest, timing: "_AnswerTiming") -> AbstractContextManager[None]:
         """A place among the requests that wait, if this one is to wait."""
         return nullcontext() if timing.wait is None else self._waits.place(request[CALLER].tenant)
 
-    async def _applied(self, request: web.BaseRequest, drafts: list[Batch], timing: "_AnswerTiming") -> bool:
-        """Whether it is to wait until they are applied, and they are."""
+    async def _applied(
+        self, request: web.BaseRequest, drafts: list[Batch], timing: "_AnswerTiming"
+    ) -> Mapping[str, Note] | None:
+        """The notes of their receipts, if it is to wait until they are applied, and they are."""
         if timing.wait is None:
-            return False
+            return None
         ids = [draft.id for draft in drafts]
         return await self._waits.applied(ids, timing.wait, gone=partial(has_gone, request))
 
-    def _add(self, batch: Batch, key: str | None, tenant: str, weight: int) -> list[Batch]:
+    def _add(self, batch: Batch, batch_id: str | None, tenant: str, weight: int) -> list[Batch]:
         """Add a batch. With a key, its items without ids become one envelope: its receipt makes the first body win."""
-        if key is None or not batch.sums:
+        if batch_id is None or not batch.sums:
             return self._publishing.add_batch(batch, tenant, weight)
+        return self._publishing.add_whole(batch, batch_id, tenant, weight)
+
+    def _check_whole(self, batch: Batch) -> None:
+        """Raise a 413 if the items without ids do not fit into one envelope."""
         plain, _ = batch.apart()
         if not self._publishing.fits(plain):
             raise Problem(
@@ -138,22 +194,34 @@ class IncrementRoutes:
                 f" {len(plain.sums)}: send several batches, each with its own key",
                 field="Idempotency-Key",
             )
-        return self._publishing.add_whole(batch, of_key(key), tenant, weight)
 
 
-def _checked(caller: Caller, parse: Callable[[bytes], Found], body: bytes) -> Found:
-    """What the body holds, if all of its counters are the caller's. For large bodies it runs in a thread."""
+def _checked(caller: Caller, timing: "_AnswerTiming", parse: Callable[[bytes], Found], body: bytes) -> Found:
+    """What the body holds, if all of its counters are the caller's, and not too many for the answer. For large bodies
+    it runs in a thread.
+    """
     parsed = parse(body)
     if parsed is not None:
         batch = parsed.batch
         caller.check_names(batch.sums)
         caller.check_names(item.counter for item in batch.keyed)
+        if timing.value and (number := len(batch.by_counter())) > MOST_VALUES:
+            raise Problem(
+                422, f"'return=value' is for at most {MOST_VALUES} counters, this batch names {number}", field="return"
+            )
         batch.keyed = caller.owned_items(batch.keyed)
     return parsed
 
 
+def _answer_of_batch(parsed: parse.Parsed, receipt: str) -> dict[str, object]:
+    answer = {"accepted": parsed.batch.increments, "rejected": parsed.rejected, "receipt": receipt}
+    return answer | ({"rejected_count": parsed.bad} if parsed.bad > len(parsed.rejected) else {})
+
+
 class _AnswerTiming:
-    """When the client wants the answer: the query parameters `wait`, `timeout` and `ack`."""
+    """When the client wants the answer, and whether with totals: the query parameters `wait`, `timeout`, `ack` and
+    `return`.
+    """
 
     def __init__(self, query: Query) -> None:
         waits = query.choice("wait", "applied") is not None
@@ -162,20 +230,31 @@ class _AnswerTiming:
         self.wait = (DEFAULT_WAIT if timeout is None else timeout) if waits else None
         if waits and self.undurable:
             raise Problem(422, "'ack=none' answers at once, so it cannot be combined with 'wait'", field="ack")
+        self.value = query.choice("return", "value") is not None
+        if self.value and self.undurable:
+            raise Problem(422, "'ack=none' answers at once, so it cannot be combined with 'return'", field="ack")
         query.done()
+
+    def check(self, caller: Caller) -> None:
+        """Raise a 403 if the caller may not see totals, and wants to."""
+        if self.value and not caller.may_read:
+            who = "a web page of another site" if caller.key is None else f"the key {caller.key.id}"
+            raise Problem(403, f"{who} may only count: 'return=value' needs the scope read", field="return")
 
 
 def add(publishing: Publishing, name: str, delta: int, client_id: str | None, caller: Caller) -> Batch:
     """Take one increment. It counts once its draft is durable; `OverloadedError` if there is no room for it."""
-    caller.spend(1)
     if client_id is None:
         return publishing.add(name, delta, caller.tenant)
     return publishing.add_keyed(Increment(name, delta, caller.owned(client_id)), caller.tenant)
 
 
-def answer_of(draft: Batch, caller: Caller) -> bytes:
-    """The body of the answer to one increment that is durable."""
-    return b'{"accepted":1,"receipt":"%b"}' % caller.receipt(draft.id).encode()
+def answer_of(draft: Batch, caller: Caller, *, is_second: bool, more: bytes = b"") -> bytes:
+    """The body of the answer to one increment that is durable. `is_second`: whether its id is known to have been used
+    before. `more`: further fields.
+    """
+    receipt = caller.receipt(draft.id).encode()
+    return b'{"accepted":1,"receipt":"%b"%b%b}' % (receipt, _DUPLICATE if is_second else b"", more)
 
 
 def _accepted(body: bytes) -> web.Response:

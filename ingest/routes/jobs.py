@@ -21,6 +21,8 @@ from shared.model.words import flaw_of_delta
 from shared.ports.jobs import Jobs
 from shared.runtime.ids import mint, of_key
 
+MOST_LISTED: Final = 100
+"""Jobs in a list."""
 CHUNKS: Final = 4
 """Chunks of an export in one answer. A chunk has at most 1,000 counters."""
 
@@ -60,7 +62,15 @@ class JobRoutes:
         if not job.asks(kind, prefix, number):
             caller.check_prefix(job.prefix)
             raise Problem(409, f"{job._replace(id=id_).taken()}; choose another id", field="id")
-        return _answer(standing, id_, 202 if new else 200, Location=f"/v1/jobs/{id_}")
+        return self._answer(standing, id_, 202 if new else 200, Location=f"/v1/jobs/{id_}")
+
+    async def latest(self, request: web.BaseRequest, query: Query) -> web.Response:
+        """GET /v1/jobs"""
+        query.done()
+        caller = request[CALLER]
+        found = await self._jobs.latest(caller.owner, MOST_LISTED)
+        jobs = [self._said(one, one.job.id.rpartition("/")[2]) for one in found if caller.may_use(one.job.prefix)]
+        return web.Response(body=orjson.dumps({"jobs": jobs}), headers=JSON)
 
     async def get(self, request: web.BaseRequest, rest: str, query: Query) -> web.Response:
         """GET /v1/jobs/{id}, GET /v1/jobs/{id}/export"""
@@ -75,7 +85,7 @@ class JobRoutes:
         caller.check_prefix(standing.job.prefix)
         if slash:
             return await self._export(standing, after)
-        return _answer(standing, id_)
+        return self._answer(standing, id_)
 
     async def stop(self, request: web.BaseRequest, segment: str, query: Query) -> web.Response:
         """DELETE /v1/jobs/{id}"""
@@ -85,7 +95,14 @@ class JobRoutes:
         stored = caller.job(id_)
         caller.check_prefix(_known(await self._jobs.get(stored), id_).job.prefix)
         note(caller, f"stop the job {id_}")
-        return _answer(_known(await self._starter.stop(stored), id_), id_)
+        return self._answer(_known(await self._starter.stop(stored), id_), id_)
+
+    def _answer(self, standing: JobState, id_: str, status: int = 200, **headers: str) -> web.Response:
+        return web.Response(status=status, body=orjson.dumps(self._said(standing, id_)), headers=JSON | headers)
+
+    def _said(self, standing: JobState, id_: str) -> dict[str, Any]:
+        """`id_` is the job's id as its owner knows it."""
+        return said(standing, sees_pending=self._starter.sees_pending) | {"id": id_}
 
     async def _export(self, standing: JobState, after: str) -> web.Response:
         """Some chunks of what an export has written, in order of the names."""
@@ -97,11 +114,6 @@ class JobRoutes:
         if len(chunks) == CHUNKS:
             headers["Next-Page-Token"] = page_token(chunks[-1][0])
         return web.Response(body=b"".join(chunk for _, chunk in chunks), headers=headers)
-
-
-def _answer(standing: JobState, id_: str, status: int = 200, **headers: str) -> web.Response:
-    """`id_` is the job's id as its owner knows it."""
-    return web.Response(status=status, body=orjson.dumps(said(standing) | {"id": id_}), headers=JSON | headers)
 
 
 def _flaw_of_kind(value: object) -> str | None:

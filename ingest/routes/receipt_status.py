@@ -2,12 +2,14 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from itertools import islice
 from typing import Final
 
+from shared.model import receipt_notes
 from shared.model.errors import OverloadedError, ShareError, TransientError
+from shared.model.receipt_notes import Note
 from shared.model.receipts import key_of_envelope
 from shared.model.words import APPLIED, DEAD, DROPPED
 from shared.ports.commits import ReceiptBook
@@ -20,7 +22,7 @@ _log = logging.getLogger(__name__)
 MOST_WAITS: Final = 8_192
 """Requests that wait at once. A tenant may have as many as are still free: half of them if it is alone."""
 POLL: Final = 0.03
-"""Seconds between two looks at what the requests wait for."""
+"""Longest time between two looks at what the requests wait for, in seconds."""
 LEISURE: Final = 4
 """The pause after a look is at least so many times as long as the look: it takes at most 1/5 of the process."""
 LONGEST_PAUSE: Final = 1.0
@@ -51,27 +53,29 @@ class Tracking:
                 return state
         return "applied"
 
-    async def ends(self, keys: Sequence[str]) -> dict[str, bool]:
-        """Which of these receipts exist while the overlay no longer holds their envelopes, and whether it is as
-        applied.
+    async def ends(self, keys: Sequence[str]) -> dict[str, Note | None]:
+        """Which of these receipts exist while the overlay no longer holds their envelopes: their notes, or None for
+        those that are not applied.
         """
         held = await self._overlay.holds(keys)
         gone = [key for key in keys if key not in held]
         found = (await self._store.receipts(gone)).found if gone else {}
-        return {key: receipt.state == APPLIED for key, receipt in found.items()}
+        return {key: receipt_notes.read(one.note) if one.state == APPLIED else None for key, one in found.items()}
 
 
 class _WaitForApplied:
     """One request that waits for its envelopes."""
 
-    __slots__ = ("end", "gone", "keys", "until")
+    __slots__ = ("end", "gone", "keys", "notes", "until")
 
     def __init__(self, keys: set[str], until: float, gone: Callable[[], bool]) -> None:
         self.keys = keys
         """The receipts that have not been found yet."""
+        self.notes: dict[str, Note] = {}
+        """Of the receipts that have been found."""
         self.until = until
         self.gone = gone
-        self.end: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        self.end: asyncio.Future[dict[str, Note] | None] = asyncio.get_running_loop().create_future()
 
 
 class AppliedWaits:
@@ -84,6 +88,7 @@ class AppliedWaits:
         self._waits: dict[_WaitForApplied, None] = {}
         self._tenants: dict[str, int] = {}
         self._watcher: asyncio.Task[None] | None = None
+        self._applied = asyncio.Event()
         self.held = 0
         """Places that are taken."""
 
@@ -110,9 +115,11 @@ class AppliedWaits:
             if not self._tenants[tenant]:
                 del self._tenants[tenant]
 
-    async def applied(self, envelope_ids: Sequence[str], timeout: float, gone: Callable[[], bool]) -> bool:
-        """Wait until all envelopes are applied. False if that takes longer than `timeout` seconds or can't happen, or
-        if the client is `gone`.
+    async def applied(
+        self, envelope_ids: Sequence[str], timeout: float, gone: Callable[[], bool]
+    ) -> Mapping[str, Note] | None:
+        """Wait until all envelopes are applied, and return the notes of their receipts, by key. None if that takes
+        longer than `timeout` seconds or can't happen, or if the client is `gone`.
         """
         keys = {key_of_envelope(envelope_id) for envelope_id in envelope_ids}
         wait = _WaitForApplied(keys, self._clock.monotonic() + timeout, gone)
@@ -127,6 +134,14 @@ class AppliedWaits:
                 self._watcher.cancel()
                 self._watcher = None
 
+    def any(self) -> bool:
+        """Whether a request waits."""
+        return bool(self._waits)
+
+    def look(self) -> None:
+        """Look again at once: a flusher of this process has applied something."""
+        self._applied.set()
+
     async def stop(self) -> None:
         watcher, self._watcher = self._watcher, None
         await ended(watcher)
@@ -136,6 +151,7 @@ class AppliedWaits:
         said = ""
         while True:
             begun = self._clock.monotonic()
+            self._applied.clear()
             try:
                 await self._look()
                 said = ""
@@ -150,13 +166,16 @@ class AppliedWaits:
                 self._watcher = None
                 return
             took = self._clock.monotonic() - begun
-            await asyncio.sleep(min(max(POLL, LEISURE * took), LONGEST_PAUSE))
+            await asyncio.sleep(min(LEISURE * took, LONGEST_PAUSE))
+            with suppress(TimeoutError):
+                async with asyncio.timeout(POLL):
+                    await self._applied.wait()
 
     async def _look(self) -> None:
         """Look once for everything that the present waits need, then end those that are over."""
         waits = list(self._waits)
         keys = iter({key for wait in waits for key in wait.keys})
-        ends: dict[str, bool] = {}
+        ends: dict[str, Note | None] = {}
         try:
             while some := list(islice(keys, MOST_KEYS)):
                 ends |= await self._tracking.ends(some)
@@ -164,19 +183,21 @@ class AppliedWaits:
         finally:
             await self._end(waits, ends)
 
-    async def _end(self, waits: Sequence[_WaitForApplied], ends: dict[str, bool]) -> None:
+    async def _end(self, waits: Sequence[_WaitForApplied], ends: Mapping[str, Note | None]) -> None:
         now = self._clock.monotonic()
         woken = 0
         for wait in waits:
             over = now >= wait.until or wait.gone()
-            found = wait.keys & ends.keys() if ends else ()
-            if found:
-                wait.keys.difference_update(found)
-                failed = not all(ends[key] for key in found)
-            else:
-                failed = False
+            failed = False
+            for key in wait.keys & ends.keys() if ends else ():
+                wait.keys.discard(key)
+                note = ends[key]
+                if note is None:
+                    failed = True
+                else:
+                    wait.notes[key] = note
             if (failed or over or not wait.keys) and not wait.end.done():
-                wait.end.set_result(not failed and not wait.keys)
+                wait.end.set_result(None if failed or wait.keys else wait.notes)
                 woken += 1
                 if woken % WOKEN == 0:
                     await asyncio.sleep(0)

@@ -12,6 +12,7 @@ from ingest.http.problems import Problem
 from ingest.http.requests import Query
 from ingest.http.responses import Answer
 from ingest.parsing.json_object import Flaw, ObjectShape, flaw_of_flag
+from ingest.publishing.new_names import NewNames
 from shared.config.settings import flaw_of_shards
 from shared.counters.compaction import Compactor
 from shared.model.errors import CrowdedError, NotAloneError
@@ -22,10 +23,18 @@ from shared.runtime import metrics
 class ShardRoutes:
     """Raises a counter's number of shards. Only `compact` lowers it, and not where an ndb application writes."""
 
-    def __init__(self, store: ShardNumbers, compactor: Compactor, bodies: Bodies, max_shards: int) -> None:
+    def __init__(
+        self,
+        store: ShardNumbers,
+        compactor: Compactor,
+        bodies: Bodies,
+        max_shards: int,
+        new_names: NewNames | None = None,
+    ) -> None:
         self._store = store
         self._compactor = compactor
         self._bodies = bodies
+        self._new_names = new_names
         fields: dict[str, Flaw] = {"shards": partial(flaw_of_shards, most=max_shards), "compact": flaw_of_flag}
         self._shape = ObjectShape('{"shards": n}', fields, required=("shards",))
 
@@ -34,6 +43,8 @@ class ShardRoutes:
         query.done()
         data = await self._bodies.read_one(request, self._shape.read)
         shards = data["shards"]
+        if self._new_names is not None:
+            await self._new_names.check(name)
         note(request[CALLER], f"give {name!r} {shards} shards" + (", compacted" if data.get("compact") else ""))
         if data.get("compact", False):
             await self._compact(name, shards)

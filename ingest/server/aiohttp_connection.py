@@ -106,6 +106,13 @@ class AiohttpConnection(web.RequestHandler):
                 body.set_exception(BadHttpMessage("the body does not match its headers"))
                 body.feed_eof()
 
+    def log_exception(self, *args: Any, **kw: Any) -> None:
+        """Log what went wrong, unless it is a body that is not HTTP: after a refusal aiohttp reads the rest of a body,
+        and would log a traceback of what it finds.
+        """
+        if not isinstance(kw.get("exc_info"), BadHttpMessage):
+            super().log_exception(*args, **kw)
+
     def answer_all_with(self, handler: object) -> None:
         self._request_handler = handler  # type: ignore[assignment] # any handler
 

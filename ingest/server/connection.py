@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import re
 from typing import Final
 
 from aiohttp import StreamReader, web
@@ -17,21 +16,15 @@ from ingest.http.cors import shared
 from ingest.http.problems import Problem, problem_of
 from ingest.http.requests import target_of
 from ingest.publishing.batch import Batch
+from ingest.server import heads
 from ingest.server.aiohttp_connection import Handler
+from ingest.server.chunked_body import ChunkedBody
 from ingest.server.connection_limit import ConnectionLimit
 from ingest.server.fast_path import FastPath
 from ingest.server.slow_clients import TimedConnection
 
-LONGEST_LINE: Final = 16_384
-"""Most bytes in the first line of a request. Names of 400 bytes may be percent-encoded, and a query may hold many."""
-LONGEST_HEADER: Final = 8_192
-"""Most bytes in the name and value of one header. It differs from LONGEST_LINE, as only the number in the parser's
-error tells which limit was exceeded.
-"""
 MOST_HELD: Final = 16_384
 """Bytes behind a request after which no more are read. While they are, we notice that a client hangs up."""
-NOT_HTTP: Final = "the request is not valid HTTP"
-_LINE: Final = re.compile(rb"(?:\r\n)*[A-Z-]+ [^ \r\n]+ HTTP/1\.[01]\r\n")
 
 
 class Connection(TimedConnection):
@@ -44,7 +37,7 @@ class Connection(TimedConnection):
     """
 
     __slots__ = (
-        *("_door", "_draft", "_drains", "_ended", "_ends", "_fast_path", "_foreign", "_held"),
+        *("_door", "_draft", "_drains", "_ended", "_ends", "_fast_path", "_flaw", "_held"),
         *("_last", "_owed", "_peer", "_read", "_whole"),
     )
 
@@ -52,18 +45,18 @@ class Connection(TimedConnection):
     _fast_path: FastPath | None
     _owed: int
     """Bytes of the current body that aiohttp still has to get."""
-    _last: StreamReader | None
+    _last: ChunkedBody | None
     """The body of the last request of this connection: only aiohttp's parser can tell where it ends."""
     _read: bytearray
     """The head that has not come whole."""
     _whole: bool
     """aiohttp has got the whole request, and does not wait for another one yet."""
-    _foreign: bool
-    """The first line is not that of an HTTP/1 request, though the parser takes it."""
+    _flaw: Problem | None
+    """Why the current request is refused, though the parser takes it."""
     _draft: Batch | None
     """The draft with the request that is on the fast path."""
     _drains: bool
-    """The answer to that request is written, but the client does not read it."""
+    """The answer to a request of the fast path is written, but the client does not read it."""
     _held: bytes
     _ended: "asyncio.Future[None] | None"
     """Set at the end of that request, if somebody waits for it."""
@@ -81,8 +74,8 @@ class Connection(TimedConnection):
         self._owed = 0
         self._last = None
         self._read = bytearray()
-        self._whole = self._foreign = self._drains = self._ends = False
-        self._draft = self._ended = None
+        self._whole = self._drains = self._ends = False
+        self._draft = self._ended = self._flaw = None
         self._held = b""
         self._peer = ""
         return self
@@ -94,7 +87,7 @@ class Connection(TimedConnection):
     def data_received(self, data: bytes) -> None:
         if not data:
             super().data_received(data)  # aiohttp calls it so to go on with what its parser has
-        elif self._draft is not None or self._whole:
+        elif self._draft is not None or self._drains or self._whole:
             self._hold(data)
         elif self._owed or self._read or self._last or not self._begin(data):
             self._pass_on(data)
@@ -109,21 +102,21 @@ class Connection(TimedConnection):
         try:
             caller = self._door.enter("POST", post[0], "", post[1].said, self._peer)
             self.tenant = caller.tenant
-            self._draft, durable = self._fast_path.begin(post, caller)
+            self._draft, place, durable = self._fast_path.begin(post, caller)
         except Exception as error:
             self._refuse(problem_of(error))
         else:
-            durable.add_done_callback(lambda done: self._answer(caller, done))
+            durable.add_done_callback(lambda done: self._answer(place, caller, done))
         return True
 
     def _refuse(self, problem: Problem) -> None:
         """Answer a request of the fast path of which nothing was counted."""
         if self.transport is not None:
             self.transport.write(problem.written())
+        self.restart_keepalive()
+        self._drains = self.writing_paused
         if problem.close:
             self.force_close()
-        else:
-            self.restart_keepalive()
 
     def handler_of(self, request: web.BaseRequest, handler: Handler, *, is_http: bool) -> Handler:
         path, query = target_of(request)
@@ -132,18 +125,18 @@ class Connection(TimedConnection):
         try:
             caller = request[CALLER] = self._door.enter(request.method, path, query, said, self._peer)
             self.tenant = caller.tenant
-            if self._foreign:
-                raise Problem(400, NOT_HTTP, close=True)
+            if self._flaw is not None:
+                raise self._flaw
         except Exception as error:
             problem = problem_of(error)
             problem.close |= not is_http
             handler = problem.answer
         return shared(handler, page) if page else handler
 
-    def _answer(self, caller: Caller, durable: "asyncio.Future[None]") -> None:
+    def _answer(self, place: int, caller: Caller, durable: "asyncio.Future[None]") -> None:
         assert self._draft is not None  # noqa: S101
         assert self._fast_path is not None  # noqa: S101
-        answer = self._fast_path.end(self._draft, caller, durable)
+        answer = self._fast_path.end(self._draft, place, caller, durable)
         transport = self.transport
         if answer is None:
             self.force_close()
@@ -170,6 +163,7 @@ class Connection(TimedConnection):
         if self.is_ending() or not data:
             return
         self._held += data
+        self.keep(len(self._held))
         self._stop_reading_much()
 
     def resume_reading(self, resume_parser: bool = True) -> None:
@@ -187,6 +181,9 @@ class Connection(TimedConnection):
                 self._pass_on_last(data, self._last)
                 return
             size = self._size_of_part(data)
+            if heads.is_too_long(self._read):
+                self._refuse(heads.too_long(self._read))
+                return
             part, data = data[:size], data[size:]
             before = self.requests_found()
             super().data_received(part)
@@ -200,12 +197,12 @@ class Connection(TimedConnection):
             self._whole = not self._owed and self._last is None
         self._hold(data)
 
-    def _pass_on_last(self, data: bytes, body: StreamReader) -> None:
-        """Give aiohttp bytes of a body whose end only its parser finds. What follows the body is dropped."""
-        if not body.is_eof():
+    def _pass_on_last(self, data: bytes, last: ChunkedBody) -> None:
+        """Give aiohttp bytes of a body whose end only its parser finds."""
+        for piece in last.pieces(data):
             before = self.requests_found()
-            super().data_received(data)
-            self.end_body(body, before)
+            super().data_received(piece)
+            self.end_body(last.body, before)
 
     def _size_of_part(self, data: bytes) -> int:
         """Bytes up to the end of the head or the body that they are part of."""
@@ -221,17 +218,17 @@ class Connection(TimedConnection):
 
     def _begin_body(self, message: object, body: StreamReader) -> None:
         """A head has just ended."""
-        line, self._read = _LINE.match(self._read), bytearray()
-        self._foreign = line is None and isinstance(message, RawRequestMessage)
+        self._flaw = heads.flaw_of(self._read) if isinstance(message, RawRequestMessage) else None
+        self._read = bytearray()
         if isinstance(message, RawRequestMessage) and not (
-            message.chunked or message.upgrade or message.method == "CONNECT" or self._foreign
+            message.chunked or message.upgrade or message.method == "CONNECT" or self._flaw
         ):
             length = message.headers.get("Content-Length", "0")
             if length.isascii() and length.isdigit():
                 self._owed = int(length)
                 return
         # aiohttp's parser takes the last header of a chunked body for one of the next request, so there must be none.
-        self._last = body
+        self._last = ChunkedBody(body)
         self.close_after()
 
     def waits_again(self) -> None:
@@ -242,10 +239,11 @@ class Connection(TimedConnection):
 
     def _release(self) -> None:
         held, self._held = self._held, b""
+        self.keep(0)
         if held and self.transport is not None and not self.transport.is_closing():
             self.transport.resume_reading()
             self.data_received(held)
-        answering = self._whole or self._draft is not None or (self._last is not None and self._last.is_eof())
+        answering = self._whole or self._draft is not None or (self._last is not None and self._last.body.is_eof())
         if self._ends and not self._held and not answering:
             self.force_close()
 
@@ -291,9 +289,7 @@ class Connection(TimedConnection):
         message: str | None = None,
     ) -> web.StreamResponse:
         if isinstance(exc, LineTooLong):
-            if LONGEST_HEADER in exc.args:
-                return Problem(431, f"a header is longer than {LONGEST_HEADER} bytes", close=True).response()
-            return Problem(414, f"the URL is longer than {LONGEST_LINE} bytes", close=True).response()
+            return heads.line_too_long(exc).response()
         if status < 500:  # noqa: PLR2004 (a client's fault)
-            return Problem(status, NOT_HTTP, close=True).response()
+            return heads.not_http(status).response()
         return super().handle_error(request, status, exc, message)

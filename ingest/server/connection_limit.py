@@ -5,7 +5,7 @@ import resource
 from heapq import nsmallest
 from typing import Final, Protocol
 
-from ingest.server.unsent import UnsentBytes
+from ingest.server.held_bytes import HeldBytes
 from shared.runtime import metrics
 
 LOOK: Final = 1.0
@@ -39,7 +39,7 @@ class ConnectionLimit:
     def __init__(self, most: int, loop: asyncio.AbstractEventLoop) -> None:
         self.most = most
         self._loop = loop
-        self.unsent = UnsentBytes()
+        self.held = HeldBytes()
         self._members: dict[LimitedConnection, None] = {}
         self._looked_in_vain = 0.0
         self._timer = loop.call_later(LOOK, self._look)

@@ -9,6 +9,7 @@ import asyncio
 import re
 from functools import lru_cache
 from typing import Final, NamedTuple
+from urllib.parse import unquote
 
 from multidict import CIMultiDict, CIMultiDictProxy
 
@@ -20,6 +21,7 @@ from ingest.http.responses import written
 from ingest.parsing import parse
 from ingest.parsing.json_object import BodyError
 from ingest.publishing.batch import Batch
+from ingest.publishing.new_names import NewNames
 from ingest.publishing.publishing import Publishing
 from ingest.routes.increments import ACCEPTED, add, answer_of
 from shared.model.words import flaw_of_id
@@ -68,8 +70,10 @@ Post = tuple[str, Head, bytes]
 class FastPath:
     """Takes a request in three steps: `recognise` it, `begin` to count it, `end` with the answer when it is durable."""
 
-    def __init__(self, publishing: Publishing, max_body_bytes: int) -> None:
+    def __init__(self, publishing: Publishing, max_body_bytes: int, new_names: NewNames | None = None) -> None:
+        """With `new_names`, requests with a name that it does not know are left to the routes, which can wait."""
         self._publishing = publishing
+        self._new_names = new_names
         self._max_body_bytes = max_body_bytes
 
     def recognise(self, data: bytes) -> Post | None:
@@ -83,10 +87,15 @@ class FastPath:
         body = data[end + 4 :]
         if len(body) != head.length or head.length > self._max_body_bytes:
             return None
-        return line[1].decode(), head, body
+        path = line[1].decode()
+        if self._new_names is not None and not self._new_names.knows(unquote(path[_PREFIX:])):
+            return None
+        return path, head, body
 
-    def begin(self, post: Post, caller: Caller) -> tuple[Batch, asyncio.Future[None]]:
-        """Count the request. Raises what the handler of its route would; then nothing was counted."""
+    def begin(self, post: Post, caller: Caller) -> tuple[Batch, int, asyncio.Future[None]]:
+        """Count the request. Raises what the handler of its route would; then nothing was counted. Returns the draft
+        that it is in, and its place among those with ids, or -1.
+        """
         path, head, body = post
         name = name_of(path[_PREFIX:])
         try:
@@ -94,16 +103,20 @@ class FastPath:
         except BodyError:
             metrics.REJECTED.inc()
             raise
-        draft = add(self._publishing, name, delta, head.key if client_id is None else client_id, caller)
-        return draft, self._publishing.durable(draft)
+        caller.spend(1)
+        if client_id is None:
+            client_id = head.key
+        draft = add(self._publishing, name, delta, client_id, caller)
+        place = -1 if client_id is None else len(draft.keyed) - 1
+        return draft, place, self._publishing.durable(draft)
 
-    def end(self, draft: Batch, caller: Caller, durable: asyncio.Future[None]) -> bytes | None:
+    def end(self, draft: Batch, place: int, caller: Caller, durable: asyncio.Future[None]) -> bytes | None:
         """The bytes of the answer; None if the publish was cancelled, which leaves nothing to answer."""
         if durable.cancelled():
             return None
         error = durable.exception()
         if error is None:
-            return written(ACCEPTED, answer_of(draft, caller))
+            return written(ACCEPTED, answer_of(draft, caller, is_second=place in draft.second_uses))
         assert isinstance(error, Exception), "a future holds no other kind of error"  # noqa: S101
         return problem_of(error).written()
 

@@ -50,7 +50,7 @@ class Routes:
         self._ready = ready
         self._fixed: dict[str, dict[str, Handler]] = {
             "/v1/increments": {"POST": writes.many},
-            "/v1/jobs": {"POST": jobs.post},
+            "/v1/jobs": {"GET": jobs.latest, "POST": jobs.post},
             "/v1/counters": {"GET": reads.several},
             "/healthz": {"GET": _says(b'{"status":"alive"}')},
             "/readyz": {"GET": self._readyz},

@@ -8,9 +8,10 @@ from aiohttp import web
 
 from ingest.access.door import Door
 from ingest.server.aiohttp_connection import Handler, check_aiohttp
-from ingest.server.connection import LONGEST_HEADER, LONGEST_LINE, Connection
+from ingest.server.connection import Connection
 from ingest.server.connection_limit import ConnectionLimit, room_for
 from ingest.server.fast_path import FastPath
+from ingest.server.heads import LONGEST_HEADER, LONGEST_LINE
 from shared.config.settings import Settings
 
 IDLE: Final = 75.0

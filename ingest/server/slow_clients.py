@@ -10,12 +10,11 @@ from ingest.access.tenants import LOCAL
 from ingest.http.problems import Problem
 from ingest.server.aiohttp_connection import AiohttpConnection
 from ingest.server.connection_limit import ConnectionLimit
+from ingest.server.held_bytes import FREE
 from shared.runtime import metrics
 
 UNREAD: Final = 30.0
 """Seconds for which a client may leave unread what the kernel could not take. It gets no other answer meanwhile."""
-LONGEST_HEAD: Final = 65_536
-"""Most bytes of a head that is not complete. It is more than any single line or header may have."""
 _LAST: Final = 0
 _FIRST: Final = -1
 
@@ -24,8 +23,8 @@ class TimedConnection(AiohttpConnection):
     """aiohttp's connection, with an end to each wait for the client."""
 
     __slots__ = (
-        *("_begun", "_connection_limit", "_counted", "_half_closed", "_head", "_head_timeout", "_payload", "_probed"),
-        *("_socket", "_unread", "tenant"),
+        *("_begun", "_connection_limit", "_counted", "_half_closed", "_head", "_head_timeout", "_kept", "_payload"),
+        *("_probed", "_socket", "_unread", "_unsent", "tenant"),
     )
 
     tenant: str
@@ -43,6 +42,10 @@ class TimedConnection(AiohttpConnection):
     """The body of the last of them."""
     _unread: float
     """Since when the client leaves something unread that we have written, or 0."""
+    _unsent: int
+    """Bytes that it leaves unread."""
+    _kept: int
+    """Bytes that came behind its current request."""
     _half_closed: bool
     """The client has said that it sends nothing more."""
     _probed: bool
@@ -55,7 +58,7 @@ class TimedConnection(AiohttpConnection):
         self._connection_limit = limit
         self._head_timeout = head_timeout
         self._begun = self._unread = 0.0
-        self._head = self._counted = 0
+        self._head = self._counted = self._unsent = self._kept = 0
         self._payload = None
         self._half_closed = self._probed = False
         self._socket = None
@@ -76,14 +79,16 @@ class TimedConnection(AiohttpConnection):
         self._socket = None
         if self._connection_limit is not None:
             self._connection_limit.leave(self)
-            self._connection_limit.unsent.leave(self)
+            self._connection_limit.held.leave(self)
         super().connection_lost(exc)
+        if self._payload is not None and not self._payload.is_eof() and self._payload.exception() is None:
+            self._payload.feed_eof()  # aiohttp may still wait for what the client would have sent
 
     def refuse_all(self) -> None:
         """Called if there are too many connections: this one is only to answer 503."""
 
     def heard(self, data: bytes) -> None:
-        """Called with bytes after aiohttp has got them. Ends a head that grows too long."""
+        """Called with bytes after aiohttp has got them."""
         if self.requests_found() != self._counted:
             self._counted = self.requests_found()
             unanswered = self.unanswered()
@@ -93,8 +98,6 @@ class TimedConnection(AiohttpConnection):
         elif self.is_idle() and (self._head or data.strip(b"\r\n")):
             self._begun = self._begun or self.seconds()
             self._head += len(data)
-            if self._head > LONGEST_HEAD:
-                self._give_up(Problem(431, f"the headers are longer than {LONGEST_HEAD} bytes", close=True))
 
     def eof_received(self) -> bool:  # type: ignore[override] # aiohttp returns None, which closes
         """A client that sends no more may still read: whole requests are answered before the connection is closed."""
@@ -172,14 +175,25 @@ class TimedConnection(AiohttpConnection):
     def pause_writing(self) -> None:
         super().pause_writing()
         self._unread = self.seconds()
-        if self._connection_limit is not None and self._socket is not None:
-            self._connection_limit.unsent.wait(self, self.tenant, self._socket.get_write_buffer_size())
+        self._unsent = 0 if self._socket is None else self._socket.get_write_buffer_size()
+        self._hold_all()
 
     def resume_writing(self) -> None:
         super().resume_writing()
         self._unread = 0.0
-        if self._connection_limit is not None:
-            self._connection_limit.unsent.leave(self)
+        self._unsent = 0
+        self._hold_all()
+
+    def keep(self, size: int) -> None:
+        """Called with the bytes that are kept now of what came behind the current request."""
+        kept = size if size > FREE else 0
+        if kept != self._kept:
+            self._kept = kept
+            self._hold_all()
+
+    def _hold_all(self) -> None:
+        if self._connection_limit is not None and self._socket is not None:
+            self._connection_limit.held.hold(self, self.tenant, self._unsent + self._kept)
 
 
 async def _full(_: web.BaseRequest) -> web.StreamResponse:

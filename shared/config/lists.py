@@ -1,13 +1,26 @@
-"""Reads settings that are lists, with commas between the items: networks, origins, and names of hosts. Pure."""
+"""Reads settings that are lists, with commas between the items: networks, origins, names of hosts, and limits. Pure."""
 
 import re
 from collections.abc import Callable
 from ipaddress import IPv4Network, IPv6Network, ip_network
-from typing import Final, TypeVar
+from typing import Final, NamedTuple, TypeVar
+
+from shared.model.words import MAX_NAME_BYTES, flaw_of_size
 
 T = TypeVar("T")
 
 Network = IPv4Network | IPv6Network
+
+MOST_COUNTERS: Final = 10**12
+"""The most counters that a limit can allow."""
+
+
+class NameLimit(NamedTuple):
+    """There may be so many counters whose names begin with the prefix."""
+
+    prefix: str
+    most: int
+
 
 _ORIGIN: Final = re.compile(r"https?://(?:[a-z0-9._-]+|\[[0-9a-f:]+\])(?::[0-9]{1,5})?")
 _HOST: Final = re.compile(r"[a-z0-9._-]+|[0-9a-f:]+")
@@ -24,6 +37,14 @@ def origins(text: str) -> tuple[str, ...]:
 def hosts(text: str) -> tuple[str, ...]:
     """Names or addresses, in lower case, without ports."""
     return _each(text, _host)
+
+
+def name_limits(text: str) -> tuple[NameLimit, ...]:
+    """Limits such as `page:=100000,=1000000`. A prefix may hold `=`, but no comma. The empty one is for all names."""
+    limits = _each(text, _name_limit)
+    if len({limit.prefix for limit in limits}) < len(limits):
+        raise ValueError("each prefix may stand once")
+    return limits
 
 
 def flaw_of_origin(value: object) -> str | None:
@@ -49,6 +70,17 @@ def _origin(word: str) -> str:
     if flaw := flaw_of_origin(word):
         raise ValueError(f"{word!r} {flaw}")
     return word
+
+
+def _name_limit(word: str) -> NameLimit:
+    prefix, equals, digits = word.rpartition("=")
+    if not (equals and digits.isascii() and digits.isdigit() and len(digits) < 20 and int(digits) <= MOST_COUNTERS):  # noqa: PLR2004 (more digits are too many)
+        raise ValueError(
+            f"{word!r} must be a prefix, '=' and a whole number from 0 to {MOST_COUNTERS}, as in page:=1000"
+        )
+    if flaw := flaw_of_size(prefix, MAX_NAME_BYTES):
+        raise ValueError(f"the prefix of {word!r} {flaw}")
+    return NameLimit(prefix, int(digits))
 
 
 def _host(word: str) -> str:

@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any
 
 from shared.config import lists
-from shared.config.lists import Network
+from shared.config.lists import NameLimit, Network
 from shared.config.service_links import is_service_link
 from shared.model.errors import SettingsError
 from shared.model.fleet import LONGEST_LOOK
@@ -178,17 +178,27 @@ class Settings:
     drain_timeout: float = _setting(
         10.0, _number(0.0, 600.0), "seconds that ingest, and then the flusher, may take to finish after SIGTERM"
     )
+    max_counters: tuple[NameLimit, ...] = _setting(
+        (),
+        lists.name_limits,
+        "maximum number of counters under a prefix, with commas between them: page:=100000,=1000000; =1000000 is for "
+        "all names; beyond it, requests with new names get 429",
+        "none",
+    )
     job_tasks: int = _setting(
         4, _whole(1, 1_000), "pages of counters that one flusher processes at the same time for jobs"
     )
     max_exports: int = _setting(
-        1_000, _whole(1, 1_000_000), "maximum number of exports that a SQLite file keeps; beyond it, new ones get 429"
+        1_000,
+        _whole(1, 1_000_000),
+        "maximum number of exports that are kept, of which an owner of keys may have a quarter; beyond it, new ones "
+        "get 429",
     )
     max_export_bytes: int = _setting(
         1_073_741_824,
         _whole(1_024, 2**50),
-        "maximum size of all exports that a SQLite file keeps, bytes; beyond it, new ones get 429, and running "
-        "ones fail",
+        "maximum size of all exports that a SQLite file keeps, bytes, of which an owner of keys may have a quarter; "
+        "beyond it, new ones get 429, and running ones fail",
     )
     keys_file: str = _setting(
         "", _text, "file with the keys that requests need, and what each may do; countersink keys makes it", "none"

@@ -3,7 +3,7 @@
 from typing import Final, NamedTuple
 
 from shared.config.settings import Settings
-from shared.model import notes
+from shared.model import receipt_notes
 from shared.model.errors import AlreadyAppliedError, NotAloneError, TransientError
 from shared.model.receipts import key_of_compaction, lifetime
 from shared.model.times import Millis, StoreMillis
@@ -74,7 +74,7 @@ class Compactor:
     async def _receipt(self, counter: str, stamp: Stamp | None) -> Receipt:
         """A receipt that names the counter with a sum of 0, since a compaction changes no total."""
         identity = mint()
-        (note,) = notes.written([""], identity, Tally(), {counter: 0})
+        (note,) = receipt_notes.written([""], identity, Tally(), {counter: 0})
         if stamp is None:
             expires = StoreMillis(await self._store.now() + lifetime(self._retention, of_client=False))
             stamp = Stamp(key_of_compaction(identity), expires)

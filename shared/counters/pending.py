@@ -8,6 +8,7 @@ from typing import Final, NamedTuple
 
 from shared.counters.name_index import NameIndex, in_blocks
 from shared.model.envelope import Envelope
+from shared.model.errors import InexactError
 from shared.model.times import BEGINNING, Instant
 from shared.model.words import Entry, View
 
@@ -15,6 +16,7 @@ _VERSIONS: Final = count(1)
 """Shared by all objects of this process: one that replaces another must never repeat a version."""
 
 
+UNSEEN: Final = "not all that was accepted can be seen now: see countersink doctor, or a message needs a newer version"
 MOST_FLOORS: Final = 100_000
 """With more floors than this, all counters get the highest one. That voids more bases than necessary, once."""
 MOST_VIEWS: Final = 20_000
@@ -163,8 +165,12 @@ class Pending:
             self._views[counter] = view
         return view
 
-    def names(self, prefix: str, after: str = "", limit: int | None = None) -> list[str]:
-        """Counters with entries whose names begin with the prefix and come behind `after`: so many, in order."""
+    def names(self, prefix: str, after: str = "", limit: int | None = None, *, exact: bool = False) -> list[str]:
+        """Counters with entries whose names begin with the prefix and come behind `after`: so many, in order. With
+        `exact`, `InexactError` if some may be missing.
+        """
+        if exact and not self.exact:
+            raise InexactError(UNSEEN)
         for _ in self.sort_names():
             pass
         return self._index.page(prefix, after, limit) if self._index is not None else []
@@ -173,12 +179,14 @@ class Pending:
         """Do what `names` needs. It yields now and then, so that the caller can let other tasks have a turn, which may
         add and remove messages, but must not sort names themselves.
         """
-        if self._index is None:
+        while self._index is None:
             self._unsorted = set()
             for blocks in in_blocks([*self._where]):
-                if blocks:
+                if blocks and self._unsorted is not None:  # else so much has moved meanwhile that it is sorted anew
                     self._index = NameIndex(blocks)
                 yield
+            if not self._where:
+                return
         while self._index is not None and self._unsorted:
             for name in sorted([self._unsorted.pop() for _ in range(min(SORTED, len(self._unsorted)))]):
                 if name in self._where:
@@ -250,6 +258,8 @@ _NONE: Final[Mapping[str, tuple[tuple[str, int], ...]]] = {}
 
 class KeptByBroker:
     """The writing side of an overlay whose entries are a broker's messages: publishes add them, acks settle them."""
+
+    shared: Final = True
 
     def entered(self, envelopes: Sequence[Envelope]) -> AbstractAsyncContextManager[None]:  # noqa: ARG002
         return nullcontext()

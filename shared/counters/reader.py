@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from shared.model.errors import OverloadedError, TransientError
-from shared.model.exact import Base, doubtful, ids_of, keys_of, pending
+from shared.model.exact_reads import Base, counts, doubtful, ids_of, keys_of, pending
 from shared.model.times import Instant
 from shared.model.words import Guard, Reading, Total, View
 from shared.ports.overlay import Overlay
@@ -127,7 +127,7 @@ class Reader:
             return None
         shards, deleted = base.total.shards, base.total.guard.deleted
         dead = base.total.dead
-        there = shards > 0 or bool(dead) or any(entry.confirmed for entry in view.entries)
+        there = shards > 0 or bool(dead) or any(counts(base, entry) for entry in view.entries)
         reading = Reading(
             name=name,
             applied=base.total.value,

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 from weakref import WeakValueDictionary
 
 from shared.counters.reader import FreshRead, Reader
-from shared.model import notes
+from shared.model import receipt_notes
 from shared.model.errors import (
     AlreadyAppliedError,
     ChangedError,
@@ -179,7 +179,7 @@ class Setter:
             )
         change = Change(reading.value, wish.value)
         adds = [*self._adds(counter, wish, look, full)]
-        said = notes.of_change(secrets.token_hex(6), counter, [add.delta for add in adds], *change)
+        said = receipt_notes.of_change(secrets.token_hex(6), counter, [add.delta for add in adds], *change)
         expires = wish.expires or StoreMillis(await self._store.now() + self._receipts_live)
         receipts = [Receipt(f"{receipt}{'+' * number}", expires, note=note) for number, note in enumerate(said)]
         # A reset does not bring a deleted counter back: the outcome would depend on whether a flusher has removed it.
@@ -205,7 +205,7 @@ class Setter:
 
     async def _earlier(self, receipt: str) -> tuple[Change, Instant]:
         time, found = await self._store.receipts([receipt])
-        change = notes.read(found[receipt].note).change if receipt in found else None
+        change = receipt_notes.read(found[receipt].note).change if receipt in found else None
         if change is None:
             raise TransientError("an earlier request did this, but its receipt has just expired: read the counter")
         return Change(*change), time

@@ -5,6 +5,7 @@ from typing import Final
 from shared.counters.compaction import Compactor
 from shared.model.errors import InexactError
 from shared.model.jobs import (
+    ADD,
     COMPACT,
     DELETED,
     EXACT,
@@ -18,6 +19,7 @@ from shared.model.jobs import (
     lifetime_of_job,
 )
 from shared.model.times import Millis, StoreMillis
+from shared.model.words import ANY_NAME
 from shared.ports.commits import StoreClock
 from shared.ports.jobs import Jobs, Tasks
 from shared.ports.overlay import Overlay
@@ -26,8 +28,6 @@ from shared.runtime.ids import mint
 
 AT_ONCE: Final = 100
 """Results of an export that are deleted in one step."""
-_ANY: Final = "-"
-"""Any counter name: if one counter can be read exactly, all can."""
 
 
 class JobStarter:
@@ -54,6 +54,11 @@ class JobStarter:
         self._clock = clock
         self._receipts_live = receipts_live
 
+    @property
+    def sees_pending(self) -> bool:
+        """Whether jobs visit counters of which everything is still pending, whoever accepted it."""
+        return self._overlay.shared
+
     async def start(self, kind: str, prefix: str, number: int = 0, *, id_: str | None = None) -> tuple[JobState, bool]:
         """Start a job. Returns the job of that id, which may be a different one (`Job.asks`), and whether it is new.
 
@@ -65,10 +70,11 @@ class JobStarter:
             return there, False
         if kind == COMPACT:
             self._compactor.check()
-        if kind in EXACT and not (await self._overlay.view((_ANY,)))[_ANY].exact:
+        needs = kind in EXACT or (kind == ADD and self._overlay.shared)
+        if needs and not (await self._overlay.view((ANY_NAME,)))[ANY_NAME].exact:
             raise InexactError(
-                f"a job can {kind} only while counters can be read exactly, which is not possible now: with Pub/Sub,"
-                " set COUNTERSINK_OVERLAY=redis://… and see that all processes reach it"
+                f"a job can {kind} only while counters can be read exactly, which is not possible now: `countersink"
+                " doctor` says why. With Pub/Sub, COUNTERSINK_OVERLAY must be a redis://… that all processes reach"
             )
         expires = StoreMillis(await self._store.now() + lifetime_of_job(kind, self._receipts_live))
         job = Job(id_ or mint(), kind, prefix, number, int(self._clock.now() * 1000), expires)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection
 from typing import Final, NamedTuple
 from uuid import uuid4
 
-from shared.fleet.looks import Looks
+from shared.fleet.fleet_view import FleetView
 from shared.model.errors import OverloadedError
 from shared.model.fleet import LONGEST_LOOK, MARGIN, SILENCE, Fleet, PublisherRecord
 from shared.model.times import StoreMillis
@@ -50,7 +50,7 @@ class Membership:
 
     def __init__(
         self,
-        looks: Looks,
+        looks: FleetView,
         clock: Clock,
         *,
         member: str,

@@ -160,8 +160,10 @@ class MemoryOverlay(KeptByBroker):
     async def raise_floor(self, counter: str, time: Instant) -> None:
         self._pending.raise_floor(counter, time)
 
-    async def names(self, prefix: str, after: str = "", limit: int | None = None) -> Sequence[str]:
-        return self._pending.names(prefix, after, limit)
+    async def names(
+        self, prefix: str, after: str = "", limit: int | None = None, *, exact: bool = False
+    ) -> Sequence[str]:
+        return self._pending.names(prefix, after, limit, exact=exact)
 
     async def holds(self, keys: Collection[str]) -> Collection[str]:
         return self._pending.holds(keys)

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from shared.model.job_shares import check_running, owner_of
 from shared.model.jobs import FAILED, FORGOTTEN, RUNNING, Done, Job, JobState, Task
 from shared.model.times import StoreMillis, WallMillis
 from shared.ports.jobs import Lease
@@ -19,10 +20,17 @@ class MemoryJobs:
 
     async def create(self, job: Job) -> tuple[JobState, bool]:
         new = job.id not in self._jobs
+        if new and (owner := owner_of(job.id)):
+            running = [id_ for id_, there in self._jobs.items() if there.state == RUNNING and owner_of(id_) == owner]
+            check_running(owner, len(running))
         return self._jobs.setdefault(job.id, JobState(job, open=1)), new
 
     async def get(self, job: str) -> JobState | None:
         return self._jobs.get(job)
+
+    async def latest(self, owner: str, limit: int) -> Sequence[JobState]:
+        theirs = [standing for id_, standing in self._jobs.items() if owner_of(id_) == owner]
+        return sorted(theirs, key=lambda standing: standing.job.created, reverse=True)[:limit]
 
     async def record(self, done: Done) -> Done | None:
         task = done.task

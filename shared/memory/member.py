@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Final
 
-from shared.fleet.looks import Looks
+from shared.fleet.fleet_view import FleetView
 from shared.fleet.publisher_record import UNKNOWN, Membership
 from shared.memory.overlay import ProcessOverlay
 from shared.model.envelope import Envelope
@@ -24,7 +24,7 @@ SOON: Final = 1.0
 class MemberOverlay(ProcessOverlay):
     """Its member always owes (rule 4), so all processes on one spool file or one topic share a record."""
 
-    def __init__(self, clock: Clock, looks: Looks, membership: Membership) -> None:
+    def __init__(self, clock: Clock, looks: FleetView, membership: Membership) -> None:
         super().__init__(clock)
         self._looks = looks
         self._membership = membership

@@ -28,6 +28,7 @@ class ProcessOverlay:
     def __init__(self, clock: Clock, most_entries: int = MOST_ENTRIES, *, exact: bool = False) -> None:
         self._clock = clock
         self._most_entries = most_entries
+        self.shared = exact
         self._pending = Pending(exact=exact)
         self._last = 0
         self._numbers: dict[str, set[int]] = {}
@@ -40,8 +41,10 @@ class ProcessOverlay:
     async def view(self, counters: Sequence[str]) -> Mapping[str, View]:
         return {counter: self._pending.view(counter) for counter in counters}
 
-    async def names(self, prefix: str, after: str = "", limit: int | None = None) -> Sequence[str]:
-        return self._pending.names(prefix, after, limit)
+    async def names(
+        self, prefix: str, after: str = "", limit: int | None = None, *, exact: bool = False
+    ) -> Sequence[str]:
+        return self._pending.names(prefix, after, limit, exact=exact)
 
     async def holds(self, keys: Collection[str]) -> Collection[str]:
         return self._pending.holds(keys)

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Final, TypeVar
 
-from shared.model import dead_receipt_bodies, notes
+from shared.model import dead_receipt_bodies, receipt_notes
 from shared.model.errors import (
     AlreadyAppliedError,
     ChangedError,
@@ -14,7 +14,7 @@ from shared.model.errors import (
     ShardFullError,
     ShrunkError,
 )
-from shared.model.exact import ids_of
+from shared.model.exact_reads import ids_of
 from shared.model.promises import Promise
 from shared.model.sharding import moved, number_for, was_compacted
 from shared.model.times import BEGINNING, Instant, StoreMillis, WallSeconds
@@ -213,6 +213,9 @@ class MemoryStore:
         names = sorted(name for name in self._configs if name.startswith(prefix) and name > after)
         return [name for name in names[:limit] if until is None or name <= until]
 
+    async def count(self, prefix: str, most: int) -> int:
+        return min(sum(name.startswith(prefix) for name in self._configs), most)
+
     async def dead_names(self, prefix: str, after: str, limit: int) -> Sequence[str]:
         names = {name for receipt in self._bodies.values() for name in receipt.counters}
         return sorted(name for name in names if name.startswith(prefix) and name > after)[:limit]
@@ -221,7 +224,7 @@ class MemoryStore:
         expired = [key for key, receipt in self._receipts.items() if 0 < receipt.expires < now][:limit]
         self._carried = dict(self._carried)
         for key in expired:
-            for counter, delta in notes.read(self._receipts[key].note).sums.items():
+            for counter, delta in receipt_notes.read(self._receipts[key].note).sums.items():
                 self._carried[counter] = self._carried.get(counter, 0) + delta
         self._receipts = {key: r for key, r in self._receipts.items() if key not in expired}
         return len(expired)

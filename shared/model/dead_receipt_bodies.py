@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 
 import orjson
 
-from shared.model import notes
+from shared.model import receipt_notes
 from shared.model.envelope import Envelope
 from shared.model.times import NEVER, BrokerMillis, StoreMillis
 from shared.model.words import Delivery, Entry, Increment, Letter, Message, Receipt
@@ -59,7 +59,7 @@ def with_body(
 
 def read(receipt: Receipt) -> Body:
     body: dict[str, Any] = orjson.loads(receipt.body)
-    note = notes.read(receipt.note)
+    note = receipt_notes.read(receipt.note)
     envelope = Envelope(
         id="",
         sums={name: delta for name, delta in zip(receipt.counters, body[_SUMS], strict=True) if delta is not None},

@@ -224,7 +224,7 @@ def recalled(note: bytes, chunk: bytes = b"") -> Done:
     return Done(task, Progress._make((*numbers, tuple(map(tuple, examples)))), children, chunk)
 
 
-def said(standing: JobState) -> dict[str, Any]:
+def said(standing: JobState, *, sees_pending: bool) -> dict[str, Any]:
     """The JSON that the service answers."""
     job, progress = standing.job, standing.progress
     answer: dict[str, Any] = {"id": job.id, "kind": job.kind, "prefix": job.prefix}
@@ -243,4 +243,5 @@ def said(standing: JobState) -> dict[str, Any]:
         "started": written_at(job.created / 1000),
         "finished": written_at(standing.finished / 1000) if standing.finished else None,
         "reason": standing.why or None,
+        "sees_pending": sees_pending,
     }

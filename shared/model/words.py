@@ -10,6 +10,8 @@ from shared.model.receipts import key_of_increment
 from shared.model.times import BEGINNING, NEVER, BrokerMillis, Instant, StoreMillis, WallSeconds
 
 MAX_NAME_BYTES: Final = 400
+ANY_NAME: Final = "-"
+"""Any counter name: if one counter can be read exactly, all can."""
 MAX_ID_BYTES: Final = 1_000
 MAX_DELTA: Final = 2**53 - 1
 """The largest |delta| of one increment: every JSON client can represent it exactly."""

@@ -15,12 +15,17 @@ class Jobs(Protocol):
 
     async def create(self, job: Job) -> tuple[JobState, bool]:
         """Keep the job, with one open task, unless its id exists. Returns the job of that id and whether it is new.
-        Raises `ShareError` or `StorageFullError` if there is no room for an export.
+        Raises `ShareError` if too many jobs of its owner run (`job_shares`), and `ShareError` or `StorageFullError` if
+        there is no room for an export.
         """
         ...
 
     async def get(self, job: str) -> JobState | None:
         """The job, or None if it does not exist. Numbers may lag a little while it runs, but an `open` of 0 is true."""
+        ...
+
+    async def latest(self, owner: str, limit: int) -> Sequence[JobState]:
+        """Up to `limit` jobs of this owner, or without an owner if that is empty; those that began last come first."""
         ...
 
     async def record(self, done: Done) -> Done | None:

@@ -12,13 +12,22 @@ from shared.model.words import View
 class Overlay(Protocol):
     """Accepted envelopes that are not known to be applied: entries and a floor per counter."""
 
+    @property
+    def shared(self) -> bool:
+        """Whether it is meant to have the entries of all processes. If not, no view is exact."""
+        ...
+
     async def view(self, counters: Sequence[str]) -> Mapping[str, View]:
         """The entries and the floor of each counter, all at one instant within the call."""
         ...
 
-    async def names(self, prefix: str, after: str = "", limit: int | None = None) -> Sequence[str]:
+    async def names(
+        self, prefix: str, after: str = "", limit: int | None = None, *, exact: bool = False
+    ) -> Sequence[str]:
         """Counters that have an entry, start with the prefix and come behind `after`, in the order of their UTF-8
         bytes: at most `limit`. Fewer mean that there are no more. It lets other tasks have a turn if there are many.
+
+        If it may lack entries of other processes it returns what it has, or with `exact` raises `InexactError`.
         """
         ...
 

@@ -41,13 +41,21 @@ class Snapshots(Protocol):
 
 
 class CounterNames(Protocol):
-    """Lists counters."""
+    """Lists counters, and tells how many there are."""
 
     async def names(self, prefix: str, after: str, limit: int, until: str | None = None) -> Sequence[str]:
         """A page of counters that have a config, in the order of their UTF-8 bytes.
 
         They start with `prefix`, come behind `after`, and not behind `until`. Fewer than `limit` means that there are
         no more.
+        """
+        ...
+
+    async def count(self, prefix: str, most: int) -> int:
+        """The number of counters that have a config and start with `prefix`; `most` if there are more.
+
+        Counters that other processes make or remove meanwhile may be missing or included. Other tasks have a turn
+        while it counts.
         """
         ...
 

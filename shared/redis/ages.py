@@ -5,7 +5,7 @@ import logging
 from collections.abc import Awaitable, Callable, Collection
 from typing import Final
 
-from shared.fleet.looks import Looks
+from shared.fleet.fleet_view import FleetView
 from shared.model.errors import TransientError
 from shared.model.promises import Ages, Promise, ages
 from shared.runtime.clock import Clock
@@ -27,7 +27,7 @@ Ask = Callable[[], Awaitable[Collection[Promise]]]
 class KnownPromises:
     """The promises, up to an hour old. `shared.model.promises.ages` allows for that."""
 
-    def __init__(self, ask: Ask, looks: Looks, clock: Clock) -> None:
+    def __init__(self, ask: Ask, looks: FleetView, clock: Clock) -> None:
         """`ask` is `Store.promises`. `looks` tell the store's time."""
         self._ask = ask
         self._looks = looks

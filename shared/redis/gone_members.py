@@ -4,7 +4,7 @@ import logging
 from collections.abc import Mapping
 from typing import Any, Final
 
-from shared.fleet.looks import Looks
+from shared.fleet.fleet_view import FleetView
 from shared.model.fleet import Fleet, PublisherRecord
 from shared.model.times import StoreMillis
 from shared.ports.fleet import FleetLook
@@ -24,7 +24,7 @@ MOST: Final = 3_600.0
 class GoneMembers:
     """Works for one live member. That another is silent is only a hint, so each step is safe if the other lives."""
 
-    def __init__(self, server: Server, looks: Looks, clock: Clock, member: str, silent: float = SILENT) -> None:
+    def __init__(self, server: Server, looks: FleetView, clock: Clock, member: str, silent: float = SILENT) -> None:
         self._server = server
         self._looks = looks
         self._clock = clock

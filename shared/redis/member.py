@@ -11,20 +11,20 @@ from itertools import chain
 from typing import Final
 from uuid import uuid4
 
-from shared.fleet.looks import Looks
+from shared.fleet.fleet_view import FleetView
 from shared.fleet.publisher_record import JOINED, OWES, UNKNOWN, Membership
 from shared.model.errors import OverloadedError, TransientError
 from shared.model.fleet import Fleet, NamedOverlay
 from shared.model.times import Instant, StoreMillis
 from shared.ports.fleet import FleetLook, Rows
 from shared.redis import entry_scripts
-from shared.redis.copy import Copy
 from shared.redis.entries import PublishTry, in_steps
-from shared.redis.flaws import UNSAID, flaw_of_policy
 from shared.redis.links import AwayError
 from shared.redis.member_scripts import FENCE
-from shared.redis.naming import Naming
+from shared.redis.overlay_naming import Naming
+from shared.redis.own_entries import Copy
 from shared.redis.server import Server
+from shared.redis.server_checks import UNSAID, flaw_of_policy
 from shared.runtime.clock import Clock
 
 _log = logging.getLogger(__name__)
@@ -42,7 +42,7 @@ class Member:
         self,
         server: Server,
         membership: Membership,
-        looks: Looks,
+        looks: FleetView,
         clock: Clock,
         copy: Copy,
         *,

@@ -11,23 +11,25 @@ from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Final, NamedTuple
 
-from shared.fleet.looks import Looks
+from shared.counters.pending import UNSEEN
+from shared.fleet.fleet_view import FleetView
 from shared.fleet.publisher_record import Membership
 from shared.model.envelope import Envelope
-from shared.model.errors import TransientError
+from shared.model.errors import InexactError, TransientError
 from shared.model.fleet import NamedOverlay
 from shared.model.promises import Ages
 from shared.model.times import NEVER, Instant
-from shared.model.words import View
+from shared.model.words import ANY_NAME, View
 from shared.redis import entry_scripts
 from shared.redis.ages import Ask, KnownPromises
-from shared.redis.copy import Copy
 from shared.redis.entries import PublishTry
+from shared.redis.entry_names import names_in
 from shared.redis.gone_members import SILENT, GoneMembers
 from shared.redis.links import TIMEOUT, AwayError, Links
 from shared.redis.member import APART_AFTER, Member
 from shared.redis.member_scripts import HEARD
-from shared.redis.server import Server, prefix_of
+from shared.redis.own_entries import Copy
+from shared.redis.server import Server
 from shared.redis.views import Context, ViewQuestion, Views, both
 from shared.runtime.clock import Clock
 from shared.runtime.supervise import ended
@@ -64,7 +66,7 @@ class RedisOverlay:
     def __init__(
         self,
         url: str,
-        looks: Looks,
+        looks: FleetView,
         clock: Clock,
         *,
         membership: Membership | None,
@@ -77,6 +79,7 @@ class RedisOverlay:
         most_entries: int = MOST_ENTRIES,
     ) -> None:
         """`promises` is `Store.promises`. Times are in seconds."""
+        self.shared: Final = True
         self._looks = looks
         self._clock = clock
         self._server = server = Server(url, Links(url, timeout))
@@ -155,18 +158,19 @@ class RedisOverlay:
     def _named(self) -> NamedOverlay:
         return self._looks.last.fleet.overlay if self._looks.last is not None else NamedOverlay()
 
-    async def names(self, prefix: str, after: str = "", limit: int | None = None) -> Sequence[str]:
-        overlay = self._named()
-        if self._server.up and overlay.epoch:
-            first, last = b"[" + prefix.encode(), b"[" + prefix.encode() + b"\xff"
-            if after and after >= prefix:
-                first = b"(" + after.encode()
-            page = () if limit is None else (b"LIMIT", 0, limit)
-            with contextlib.suppress(AwayError):
-                key = prefix_of(overlay) + b"names"
-                found = await self._server.plain("ZRANGEBYLEX", key, first, last, *page)
-                return [name.decode() for name in found]
-        return self._copy.names(prefix, after, limit)
+    async def names(
+        self, prefix: str, after: str = "", limit: int | None = None, *, exact: bool = False
+    ) -> Sequence[str]:
+        before = await self._exact_state() if exact else None
+        found = await names_in(self._server, self._named(), prefix, after, limit)
+        if exact and (found is None or not before or before != await self._exact_state()):
+            raise InexactError(UNSEEN)
+        return self._copy.names(prefix, after, limit) if found is None else found
+
+    async def _exact_state(self) -> tuple[str, Instant] | None:
+        """If views are exact now, what changes when they have not been exact since."""
+        view, look = (await self.view((ANY_NAME,)))[ANY_NAME], self._looks.last
+        return (view.epoch, look.changed) if view.exact and look is not None else None
 
     async def holds(self, keys: Collection[str]) -> Collection[str]:
         asked, here = [*keys], self._copy.holds(keys)
@@ -242,8 +246,7 @@ class RedisOverlay:
                 reply = await self._server.ask(entry_scripts.UNSETTLED, overlay, limit)
                 if reply[0] == b"ok":
                     return [key.decode() for key in reply[1]]
-        due = self._copy.due(self._clock.monotonic(), limit)
-        return [publish_try.envelope.key for publish_try in due]
+        return [one.envelope.key for one in self._copy.due(self._clock.monotonic(), limit)]
 
     def check(self) -> None:
         """Raise `OverloadedError` if `entered` would raise it now."""

@@ -4,8 +4,8 @@ from collections.abc import AsyncIterator
 
 from shared.config.findings import FAIL, OK, Finding
 from shared.model.errors import TransientError
-from shared.redis.flaws import PART, findings_of
 from shared.redis.server import Server
+from shared.redis.server_checks import PART, findings_of
 
 
 class RedisSetup:

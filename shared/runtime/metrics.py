@@ -34,12 +34,14 @@ UNDURABLE = _counter("countersink_undurable_increments", "Increments answered be
 OVERLOADED = _counter("countersink_overloaded_requests", "Requests answered 503 or 507. Nothing was accepted.")
 CLOSED = _counter(
     "countersink_closed_connections",
-    "Connections that the service closed: slow to send a request, answers left unread, or too many connections.",
+    "Connections that the service closed: slow to send a request, answers left unread, too much held in memory, or"
+    " too many connections.",
     ["why"],
 )
 LIMITED = _counter(
     "countersink_limited_requests",
-    "Requests answered 429 because a client or a counter holds too much. Nothing was accepted.",
+    "Requests answered 429 because a client or a counter holds too much, or a new name is beyond a limit. Nothing was"
+    " accepted.",
 )
 PUBLISHED = _counter("countersink_published_envelopes", "Envelopes handed to the broker.")
 PUBLISH_SECONDS = _histogram("countersink_publish_seconds", "Duration of a publish, until it was durable.")
@@ -118,6 +120,18 @@ DATASTORE_OPERATIONS = _counter(
     "countersink_datastore_operations",
     "Entities read (including missing ones), written and deleted in Datastore, which is what Google charges for.",
     ["operation"],
+)
+
+START = _gauge(
+    "countersink_start_time_seconds",
+    "When this process started, in seconds since 1970. The labels say what it uses as broker, store and overlay.",
+    ["broker", "store", "overlay"],
+)
+MEMBERS = _gauge(
+    "countersink_fleet_members",
+    "Processes that the store knows as members of the fleet, with Pub/Sub. Those that were killed are among them for a"
+    " while.",
+    ["role"],
 )
 
 JOB_TASKS = _counter("countersink_job_tasks", "Pages of counters that this process visited for jobs.")

@@ -6,7 +6,7 @@ import sqlite3
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any, Final
 
-from shared.model import notes
+from shared.model import receipt_notes
 from shared.model.times import StoreMillis
 from shared.model.words import Balance, Receipt
 from shared.ports.audit_data import Config, Shard, StoredReceipt
@@ -82,7 +82,7 @@ def sweep(db: sqlite3.Connection, before: StoreMillis, limit: int) -> int:
     size = 0
     for key, note in rows:
         keys.append((key,))
-        for counter, delta in notes.read(note).sums.items():
+        for counter, delta in receipt_notes.read(note).sums.items():
             sums[counter] = sums.get(counter, 0) + delta
         size += len(note)
         if size > MOST_CARRIED:

@@ -6,10 +6,11 @@ from typing import Any, Final
 
 import orjson
 
+from shared.model.job_shares import bounds_of, check_running, owner_of
 from shared.model.jobs import EXPORT, FAILED, FORGOTTEN, RUNNING, Done, Job, JobState, Progress, noted, recalled
 from shared.model.times import StoreMillis, WallMillis
 from shared.sqlite.database import Database
-from shared.sqlite.export_room import ExportRoom, delete_results
+from shared.sqlite.export_limits import ExportRoom, delete_results
 from shared.sqlite.reserve import Reserve
 
 _COLUMNS: Final = (
@@ -19,6 +20,8 @@ _COLUMNS: Final = (
 _CREATE: Final = (
     "INSERT OR IGNORE INTO jobs (id, kind, prefix, delta, created, expires, open) VALUES (?, ?, ?, ?, ?, ?, 1)"
 )
+_RUNNING: Final = "SELECT count(*) FROM jobs WHERE state = ? AND id >= ? AND id < ?"
+_LATEST: Final = f"SELECT {_COLUMNS} FROM jobs WHERE id >= ? AND id < ? AND (instr(id, '/') > 0) = ? ORDER BY created DESC, id LIMIT ?"  # noqa: S608, E501 (constant)
 _GROW: Final = (
     "UPDATE jobs SET open = open + ?, tasks = ?, visited = ?, changed = ?, failed = ?, depth = ?, share = ?,"
     " examples = ? WHERE id = ?"
@@ -45,8 +48,10 @@ class SqliteJobs:
                 return there, False
             if self._reserve is not None:
                 self._reserve.check(db, 0, large=job.kind == EXPORT)
+            if owner := owner_of(job.id):
+                check_running(owner, *db.execute(_RUNNING, (RUNNING, *bounds_of(owner))).fetchone())
             if self._room is not None and job.kind == EXPORT:
-                self._room.begin(db)
+                self._room.begin(db, job.id)
             db.execute(_CREATE, job)
             return JobState(job, open=1), True
 
@@ -55,6 +60,11 @@ class SqliteJobs:
     async def get(self, job: str) -> JobState | None:
         with self._database.reading() as db:
             return _find(db, job)
+
+    async def latest(self, owner: str, limit: int) -> Sequence[JobState]:
+        with self._database.reading() as db:
+            rows = db.execute(_LATEST, (*bounds_of(owner), bool(owner), limit)).fetchall()
+        return [*map(_state, rows)]
 
     async def record(self, done: Done) -> Done | None:
         task = done.task
@@ -69,7 +79,7 @@ class SqliteJobs:
             if self._reserve is not None:  # a job writes more the more counters there are, and it can wait
                 self._reserve.check(db, 0, large=bool(done.chunk))
             if self._room is not None and done.chunk:
-                self._room.take(db, len(done.chunk))
+                self._room.take(db, task.job, len(done.chunk))
             *numbers, examples = standing.progress.plus(done.progress)
             db.execute(_GROW, (done.opens, *numbers, orjson.dumps(examples).decode(), task.job))
             return done
@@ -121,8 +131,10 @@ class SqliteJobs:
 
 def _find(db: sqlite3.Connection, job: str) -> JobState | None:
     row: Sequence[Any] | None = db.execute(f"SELECT {_COLUMNS} FROM jobs WHERE id = ?", (job,)).fetchone()  # noqa: S608 (constant)
-    if row is None:
-        return None
+    return None if row is None else _state(row)
+
+
+def _state(row: Sequence[Any]) -> JobState:
     progress = Progress._make((*row[7:13], tuple(map(tuple, orjson.loads(row[13])))))
     return JobState(Job(*row[:6]), row[6], progress, *row[14:])
 

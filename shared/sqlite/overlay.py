@@ -40,12 +40,14 @@ class SqliteOverlay(KeptByBroker):
         pending = await self._current()
         return {counter: pending.view(counter) for counter in counters}
 
-    async def names(self, prefix: str, after: str = "", limit: int | None = None) -> Sequence[str]:
+    async def names(
+        self, prefix: str, after: str = "", limit: int | None = None, *, exact: bool = False
+    ) -> Sequence[str]:
         async with self._listing:
             pending = await self._current()
             for _ in pending.sort_names():
                 await asyncio.sleep(0)
-            return pending.names(prefix, after, limit)
+            return pending.names(prefix, after, limit, exact=exact)
 
     async def holds(self, keys: Collection[str]) -> Collection[str]:
         return (await self._current()).holds(keys)

@@ -10,7 +10,7 @@ import orjson
 
 from shared.model import dead_receipt_bodies
 from shared.model.errors import AlreadyAppliedError, GoneError, LateError, RefusedError, ShardFullError, ShrunkError
-from shared.model.exact import ids_of
+from shared.model.exact_reads import ids_of
 from shared.model.names_as_numbers import last
 from shared.model.promises import Promise
 from shared.model.sharding import number_for, was_compacted
@@ -22,7 +22,7 @@ from shared.sqlite.audit_data import PAGE, SqliteAuditData, sweep
 from shared.sqlite.compaction import compact, number_of
 from shared.sqlite.database import Database, translate
 from shared.sqlite.guards import change, remove
-from shared.sqlite.marks import FIND, move
+from shared.sqlite.import_marks import FIND, move
 from shared.sqlite.reserve import Reserve
 from shared.sqlite.time import FileTime
 
@@ -40,12 +40,15 @@ _NAMES: Final = (
 _DEAD_NAMES: Final = (
     "SELECT DISTINCT counter FROM dead WHERE counter >= ? AND counter > ? AND counter <= ? ORDER BY counter LIMIT ?"
 )
+_COUNT_PAGE: Final = f"SELECT count(*), max(counter) FROM ({_NAMES})"  # noqa: S608 (a constant)
 _PROMISE: Final = (
     "INSERT INTO promises VALUES (?, ?, ?) ON CONFLICT (reach, life) DO UPDATE SET seen = max(seen, excluded.seen)"
 )
 _OLDEST: Final = "SELECT since FROM messages ORDER BY seq LIMIT 1"
 SLICE: Final = 100
 """Counters to read before other tasks get a turn."""
+COUNTED: Final = 10_000
+"""Names to count before other tasks get a turn."""
 
 
 class SqliteStore:
@@ -159,6 +162,17 @@ class SqliteStore:
 
     async def names(self, prefix: str, after: str, limit: int, until: str | None = None) -> Sequence[str]:
         return self._counters(_NAMES, prefix, after, last(prefix, until), limit)
+
+    async def count(self, prefix: str, most: int) -> int:
+        counted, after, end = 0, "", last(prefix, None)
+        while counted < most:
+            page = min(most - counted, COUNTED)
+            ((more, after),) = self._read(_COUNT_PAGE, prefix, after, end, page)
+            counted += more
+            if more < page:
+                break
+            await asyncio.sleep(0)
+        return counted
 
     async def dead_names(self, prefix: str, after: str, limit: int) -> Sequence[str]:
         return self._counters(_DEAD_NAMES, prefix, after, last(prefix, None), limit)

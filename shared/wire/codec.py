@@ -11,13 +11,10 @@ from shared.model.words import (
     MAX_ID_BYTES,
     MAX_SUM,
     Delivery,
-    Increment,
     Message,
-    flaw_of_delta,
     flaw_of_id,
-    flaw_of_name,
 )
-from shared.wire import strict_json
+from shared.wire import content
 
 SOURCE: Final = "countersink"
 TYPE: Final = "countersink.envelope.v1"
@@ -64,22 +61,23 @@ def decode(delivery: Delivery, topic: str) -> tuple[Envelope, ...]:
         raise NewerError(
             f"it is of another version of Countersink (ce-type {type_!r}, here {TYPE!r}): run that version, too"
         )
-    data = _data(message)
     if ours:
+        data = content.object_of(message)
         envelope_id, retried = _own_id(message), data.get("retried") is True
         attempt = _own_attempt(message)
+        sums, _, keyed = content.of_object(data, MAX_SUM)
+        counts, created = _counts(data.get("counts", {}), sums), data.get("created", delivery.published)
     else:
         envelope_id, retried = _foreign_id(delivery, topic)
         attempt = f"{delivery.message_id}:{delivery.published}"
-        for name in ("created", "counts"):
-            data.pop(name, None)
-    sums, keyed = _increments(data, MAX_SUM if ours else None)
+        sums, counts, keyed = content.of_others(message)
+        created = delivery.published
     whole = Envelope(
         id=envelope_id,
         sums=sums,
-        counts=_counts(data.get("counts", {}), sums),
+        counts=counts,
         keyed=keyed,
-        created=_created(data.get("created", delivery.published)),
+        created=_created(created),
         retried=retried,
         attempt=attempt if retried else "",
         foreign=not ours,
@@ -95,74 +93,6 @@ def increments_of(message: Message) -> int:
         return sum(envelope.increments for envelope in decode(Delivery("", message, "", BrokerMillis(0)), ""))
     except (UnreadableError, NewerError):
         return 0
-
-
-def _data(message: Message) -> dict[str, Any]:
-    if not message.data.strip():
-        return _of_attributes(message)
-    try:
-        data = strict_json.loads(message.data)
-    except strict_json.JsonError as error:
-        raise UnreadableError(f"the data is {error}") from None
-    if type(data) is not dict:
-        raise UnreadableError("the data must be a JSON object")
-    return data
-
-
-def _of_attributes(message: Message) -> dict[str, Any]:
-    if "counter" not in message.attributes:
-        raise UnreadableError("a message without data needs the attribute 'counter'")
-    data: dict[str, Any] = {"counter": message.attributes["counter"]}
-    if "delta" in message.attributes:
-        try:
-            data["delta"] = int(message.attributes["delta"])
-        except ValueError:
-            raise UnreadableError("the attribute 'delta' must be an integer") from None
-    return data
-
-
-def _increments(data: dict[str, Any], max_sum: int | None) -> tuple[dict[str, int], tuple[Increment, ...]]:
-    if "counter" in data:
-        if "counters" in data or "keyed" in data:
-            raise UnreadableError("'counter' can't stand beside 'counters' or 'keyed'")
-        item = _increment(data, "")
-        return ({item.counter: item.delta}, ()) if item.id is None else ({}, (item,))
-    if "counters" not in data and "keyed" not in data:
-        raise UnreadableError("the data needs 'counter' or 'counters'")
-    sums = data.get("counters", {})
-    keyed = data.get("keyed", [])
-    if type(sums) is not dict or type(keyed) is not list:
-        raise UnreadableError("'counters' must be an object and 'keyed' an array")
-    for name, delta in sums.items():
-        if flaw := flaw_of_name(name):
-            raise UnreadableError(f"a name in 'counters' {flaw}")
-        flaw = flaw_of_delta(delta) if max_sum is None else _flaw_of_sum(delta, max_sum)
-        if flaw:
-            raise UnreadableError(f"'counters': the delta of {name!r} {flaw}")
-    items = tuple(_increment(item, f"'keyed' item {index}: ") for index, item in enumerate(keyed))
-    if any(item.id is None for item in items):
-        raise UnreadableError("each item of 'keyed' needs an 'id'")
-    return sums, items
-
-
-def _increment(item: Any, where: str) -> Increment:
-    if type(item) is not dict:
-        raise UnreadableError(f"{where}must be an object")
-    counter, delta, client_id = item.get("counter"), item.get("delta", 1), item.get("id")
-    for name, flaw in (
-        ("counter", flaw_of_name(counter)),
-        ("delta", flaw_of_delta(delta)),
-        ("id", client_id is not None and flaw_of_id(client_id)),
-    ):
-        if flaw:
-            raise UnreadableError(f"{where}'{name}' {flaw}")
-    return Increment(counter, delta, client_id)  # type: ignore[arg-type] # checked: flaw_of_name
-
-
-def _flaw_of_sum(value: object, max_sum: int) -> str | None:
-    if type(value) is not int:
-        return "must be an integer"
-    return None if -max_sum <= value <= max_sum else f"must be between -{max_sum} and {max_sum}"
 
 
 def _counts(counts: Any, sums: dict[str, int]) -> dict[str, int]:

@@ -2,9 +2,12 @@
 
 import json
 from itertools import pairwise
-from typing import Any
+from typing import Any, Final
 
 import orjson
+
+SPACE: Final = b" \t\r\n"
+"""What JSON calls white space. Python's idea of it is larger."""
 
 
 class JsonError(ValueError):
@@ -20,6 +23,15 @@ def loads(text: bytes) -> Any:
     if not _surely_unique(text, value):
         _refuse_repeated_names(text)
     return value
+
+
+def is_json(text: bytes) -> bool:
+    """Whether it is one JSON text, even if a name stands twice in an object."""
+    try:
+        orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return False
+    return True
 
 
 def _surely_unique(text: bytes, value: Any) -> bool:

@@ -48,7 +48,9 @@ def store_of(settings: Settings, clock: Clock) -> Stored:
     store = DatastoreStore(client, place, clock)
     told = ToldClock(clock, lambda: millis(client.time.bound(clock.monotonic())))
     book = DatastoreFleetBook(client, place, clock)
-    return Stored(store, DatastoreJobs(client, place, store), book, client.close, told)
+    return Stored(
+        store, DatastoreJobs(client, place, store, most_exports=settings.max_exports), book, client.close, told
+    )
 
 
 def emulator() -> str:

@@ -14,5 +14,5 @@ def needs(extra: str, variable: str, url: str) -> Iterator[None]:
     except ImportError as error:
         raise SettingsError(
             f"{variable}={url!r} needs more packages: install Countersink with its extra {extra!r}"
-            f" (in a checkout: pip install --editable '.[{extra}]')"
+            f" (in a checkout: make install EXTRAS={extra})"
         ) from error

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from shared.config import urls
 from shared.config.settings import Settings
-from shared.fleet.looks import Looks
+from shared.fleet.fleet_view import FleetView
 from shared.fleet.publisher_record import Membership, in_memory, new_member
 from shared.memory.jobs import MemoryTasks
 from shared.memory.member import MemberOverlay
@@ -25,7 +25,7 @@ from shared.runtime.clock import Clock, SystemClock
 from shared.sqlite.audit_data import balance_of
 from shared.sqlite.broker import SqlitePublisher, SqliteSubscription, topic_of
 from shared.sqlite.database import Database
-from shared.sqlite.export_room import ExportRoom
+from shared.sqlite.export_limits import ExportRoom
 from shared.sqlite.jobs import SqliteJobs
 from shared.sqlite.letters import SqliteDeadLetters
 from shared.sqlite.overlay import SqliteOverlay
@@ -72,7 +72,7 @@ class Parts:
     """Takes envelopes while the broker is unavailable."""
     balance: Callable[[], Balance] | None = None
     """Reads the accounts, if broker and store are one file."""
-    looks: Looks | None = None
+    looks: FleetView | None = None
     """Looks at the fleet, if there may be publishers that the broker cannot list."""
     _files: Sequence[Database] = ()
     _begins: list[Callable[[], Awaitable[None]]] = field(default_factory=list)
@@ -146,7 +146,7 @@ def _on_pubsub(settings: Settings, opening: Callable[[Path], Database], *, publi
         from shared.google.pubsub.tasks import PubsubTasks  # noqa: PLC0415
     stored = store_of(settings, SystemClock())
     clock = stored.clock
-    looks = Looks(stored.book, clock, settings.look)
+    looks = FleetView(stored.book, clock, settings.look)
     client = PubsubClient(os.environ.get("PUBSUB_EMULATOR_HOST"))
     place = PubsubPlace(broker.project, broker.topic, broker.subscription)
     subscription = PubsubSubscription(client, place, lease=settings.lease)
@@ -202,7 +202,7 @@ def _on_pubsub(settings: Settings, opening: Callable[[Path], Database], *, publi
 
 
 def redis_overlay(
-    settings: Settings, looks: Looks, clock: Clock, membership: Membership | None, store: Store
+    settings: Settings, looks: FleetView, clock: Clock, membership: Membership | None, store: Store
 ) -> "RedisOverlay":
     urls.redis(OVERLAY, settings.overlay)
     with needs("redis", OVERLAY, urls.shown(settings.overlay)):

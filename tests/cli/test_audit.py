@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from countersink.cli import main
-from countersink.commands.audit import AGREES, DIFFERS, UNKNOWN, _horizon, flaw_of, judge
-from countersink.commands.audit_ledger import Ledger, Line
+from countersink_server.cli import main
+from countersink_server.commands.audit import AGREES, DIFFERS, UNKNOWN, _horizon, flaw_of, judge
+from countersink_server.commands.audit_ledger import Ledger, Line
 from shared.memory.store import MemoryStore
-from shared.model import notes
+from shared.model import receipt_notes
 from shared.model.receipts import DAY, HOUR, lifetime
 from shared.model.times import NEVER, Instant, Millis, StoreMillis, WallSeconds
 from shared.model.words import Balance, Commit, Receipt, Tally
@@ -30,7 +30,7 @@ def audit(folder: Path, *arguments: str) -> Done:
     out, said = io.StringIO(), ""
     with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(out):
         patch.setenv("COUNTERSINK_BROKER", f"sqlite:///{folder}/.countersink/countersink.db")
-        patch.setattr("countersink.commands.audit.PATIENCE", 0.0)
+        patch.setattr("countersink_server.commands.audit.PATIENCE", 0.0)
         try:
             main(["audit", *arguments])
         except SystemExit as error:
@@ -49,7 +49,7 @@ def db(tmp_path: Path) -> Any:
     with closing(sqlite3.connect(tmp_path / ".countersink" / "countersink.db", isolation_level=None)) as db:
         db.execute("UPDATE store SET now = ?", (int(time.time() * 1_000),))
         for number, sums in enumerate([{"a": 5, "b": -2}, {"a": 2**62, "c": 0}, {"a": 2**62}]):
-            (note,) = notes.written([""], f"c{number}", Tally(applied=len(sums)), sums)
+            (note,) = receipt_notes.written([""], f"c{number}", Tally(applied=len(sums)), sums)
             expires = int(time.time() * 1_000) + (-1 if number == 1 else 16) * DAY
             db.execute("INSERT INTO receipts VALUES (?, ?, 'applied', ?, ?)", (f"e{number}", expires, number, note))
             for name, delta in sums.items():
@@ -208,7 +208,7 @@ async def test_by_a_clock_that_is_behind_nothing_is_judged_that_may_have_expired
 def test_writes_of_others_are_known_by_their_time() -> None:
     """As far as the receipts of that time must still be there."""
     with closing(Ledger((), written_since=10)) as ledger:
-        (note,) = notes.written([""], "c", Tally(), {"ours": 1})
+        (note,) = receipt_notes.written([""], "c", Tally(), {"ours": 1})
         ledger.take_receipts(
             [
                 StoredReceipt(Receipt("k", NEVER, "applied", note), Instant(11)),

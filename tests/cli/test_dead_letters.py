@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from countersink.commands.dead_letters import _Desk, _replay
-from countersink.process.run import flusher_of
+from countersink_server.commands.dead_letters import _Desk, _replay
+from countersink_server.process.run import flusher_of
 from shared.config.settings import Settings
 from shared.memory.overlay import ProcessOverlay
 from shared.model.envelope import Envelope
@@ -139,7 +139,7 @@ def test_nothing_shown_is_obeyed_by_a_terminal(folder: Path) -> None:
 def test_a_replay_counts_what_can_be_counted_and_leaves_the_rest(folder: Path) -> None:
     code, out, (line,) = dlq(folder, "replay", "--all")
     assert code == 1
-    assert line == "countersink: 2 dead letters are left, for the reasons above"
+    assert line == f"countersink: 2 dead letters are left, for the reasons above ({file_of(folder)})"
     assert "2  5 increments left: the file takes no such sum: no poison\n" in out
     assert out.endswith("increments: 0 counted, 0 counted before, 5 left\n")
     execute(folder, "DROP TRIGGER rule")
@@ -149,10 +149,20 @@ def test_a_replay_counts_what_can_be_counted_and_leaves_the_rest(folder: Path) -
     assert (total(folder, "poison"), total(folder, "a")) == (5, 13)
     code, out, (line,) = dlq(folder, "replay", "2")
     assert code == 1
-    assert line == "countersink: 2: not found: already replayed or dropped, or never a dead letter"
+    assert line.startswith("countersink: 2: not found: already replayed or dropped, or never a dead letter")
     assert dlq(folder, "replay", "--all").code == 1
     assert dlq(folder, "list").out.splitlines()[1:] == ["1 dead letter"]
     assert (total(folder, "poison"), total(folder, "a")) == (5, 13)
+
+
+def test_replays_and_drops_are_told_as_json(folder: Path) -> None:
+    done = dlq(folder, "replay", "--all", "--json")
+    *letters, summary = map(json.loads, done.out.splitlines())
+    assert summary == {"counted": 0, "already": 0, "left": 5, "letters_left": 2}
+    assert {letter["id"] for letter in letters} == {"2", "3"}
+    assert letters[0].keys() == {"id", "counted", "already", "dropped", "left", "why"}
+    (dropped,) = map(json.loads, dlq(folder, "drop", "2", "--json").out.splitlines())
+    assert (dropped["id"], dropped["increments"]) == ("2", 5)
 
 
 def test_the_receipt_of_a_batch_names_its_letters(folder: Path) -> None:
@@ -161,9 +171,8 @@ def test_the_receipt_of_a_batch_names_its_letters(folder: Path) -> None:
     assert (code, lines) == (0, [])
     assert out.startswith("id          2\n")
     execute(folder, "DROP TRIGGER rule")
-    assert dlq(folder, "replay", "e.p-1", "no.such").lines == [
-        "countersink: no.such: not found: already replayed or dropped, or never a dead letter"
-    ]
+    (line,) = dlq(folder, "replay", "e.p-1", "no.such").lines
+    assert line.startswith("countersink: no.such: not found: already replayed or dropped, or never a dead letter")
     assert total(folder, "poison") == 5
 
 
@@ -263,7 +272,7 @@ async def test_a_replay_of_all_says_if_it_can_not_know_all(
         execute(folder, f"DELETE FROM {table}")
     monkeypatch.setenv("COUNTERSINK_BROKER", f"sqlite:///{file_of(folder)}")
     monkeypatch.setattr(SqliteDeadLetters, "complete", complete)
-    await _replay(Namespace(ids=[], all=True, too_old=False))
+    await _replay(Namespace(ids=[], all=True, too_old=False, data=None, json=False))
     assert f"increments: 0 counted, 0 counted before, 0 left{more}" in capsys.readouterr().out
 
 

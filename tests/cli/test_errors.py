@@ -1,15 +1,18 @@
 """Whatever goes wrong: one line that says what to do, and the exit code; no traceback."""
 
+import argparse
+import itertools
 import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from countersink.cli import line_of
-from countersink.commands.serve import _until_told
+from countersink_server.cli import line_of, parser_of_all
+from countersink_server.commands.serve import _until_told
 from shared.config.settings import table
 from shared.model.errors import SettingsError, TransientError
 from tests.cli.running import run
@@ -24,8 +27,37 @@ def test_help_lists_every_setting_with_its_default(tmp_path: Path) -> None:
     assert done.code == 0
     for name, default, help_ in table():
         assert f"  {name}  " in done.out
-        assert f"{help_} [{default}]" in done.out
+        assert f"{help_} [{default}]" in " ".join(done.out.split())
     assert "COUNTERSINK_URL" in done.out
+
+
+def test_every_help_fits_100_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    for wide in ("100", "300"):
+        monkeypatch.setenv("COLUMNS", wide)
+        for parser in parsers(parser_of_all()):
+            assert [line for line in parser.format_help().splitlines() if len(line) > 100] == [], parser.prog
+
+
+def parsers(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
+    yield parser
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for command in action.choices.values():
+                yield from parsers(command)
+
+
+@pytest.mark.parametrize(
+    "wrong", [["get", "a", "--nothing"], ["dlq", "list", "x"], ["keys", "fly"], ["map"], ["incr", "a", "--by", "x"]]
+)
+def test_wrong_usage_of_a_command_shows_its_own_usage(wrong: list[str], tmp_path: Path) -> None:
+    done = run(*wrong, cwd=tmp_path)
+    command = " ".join(
+        ["countersink", *itertools.takewhile({"get", "dlq", "list", "keys", "map", "incr"}.__contains__, wrong)]
+    )
+    assert (done.code, done.out) == (2, "")
+    assert done.lines[0].startswith(f"usage: {command} [-h]")
+    assert done.lines[-1].startswith(f"{command}: error: ")
+    assert [line for line in done.lines[1:-1] if not line.startswith(" ")] == []
 
 
 @pytest.mark.parametrize(("command", "variable"), [("up", "COUNTERSINK_BROKER"), ("get", "COUNTERSINK_URL")])
@@ -48,7 +80,7 @@ def test_a_flag_names_its_variable(tmp_path: Path, command: str, variable: str) 
         (("incr", "a", "--by", "1.5"), "invalid int value: '1.5'"),
         (("get",), "arguments are required: NAME"),
         (("get", "a", "--patience", "nan"), "must be a number of seconds"),
-        (("list", "--url", "localhost:8080"), "write it as http://HOST:PORT"),
+        (("list", "--url", "localhost:8080"), "write it as http://localhost:8080"),
     ],
 )
 def test_wrong_usage_exits_2(tmp_path: Path, arguments: tuple[str | bytes, ...], said: str) -> None:
@@ -68,6 +100,7 @@ def test_saying_twice_where_the_data_is_is_wrong_usage(tmp_path: Path, variable:
 @pytest.mark.parametrize(
     ("variable", "value", "part"),
     [
+        ("COUNTERSINK_MAX_COUNTERS", "page:", "must be a prefix, '=' and a whole number"),
         ("COUNTERSINK_LINGER_MS", "soon", "must be a whole number"),
         ("COUNTERSINK_CACHE_TTL", "nan", "must be from 0 to 60"),
         ("COUNTERSINK_SHARDS", "0", "must be from 1 to"),
@@ -152,6 +185,6 @@ def test_a_signal_before_there_is_anything_to_drain_is_no_failure() -> None:
 
 def test_help_does_not_wait_for_what_only_others_need() -> None:
     heavy = {"aiohttp", "uvloop", "sqlite3", "prometheus_client", "ingest", "flusher"}
-    program = f"import sys, countersink.cli; sys.exit(', '.join({heavy!r} & set(sys.modules)) or 0)"
+    program = f"import sys, countersink_server.cli; sys.exit(', '.join({heavy!r} & set(sys.modules)) or 0)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")

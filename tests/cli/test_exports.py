@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from countersink.commands.export_file import check, written
+from countersink_server.commands.export_file import check, written
 from shared.model.errors import CountersinkError
 
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from countersink.cli import main
-from countersink.commands.import_ import MOST_LEFT_OUT, Report
-from countersink.commands.importer import ImportOutcome
+from countersink_server.cli import main
+from countersink_server.commands.import_ import MOST_LEFT_OUT, Report
+from countersink_server.commands.importer import ImportOutcome
 from shared.config.settings import Settings
 from shared.config.urls import Datastore
 from shared.model.errors import SettingsError

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from countersink.client import Client
+from countersink import AsyncClient
 from ingest.access.keys import find, parse
 from tests.cli.running import Done, run
 from tests.processes.harness import processes
@@ -40,7 +40,7 @@ def test_a_key_is_shown_once_and_only_its_hash_is_stored(tmp_path: Path) -> None
     file = tmp_path / "keys.json"
     assert text.rpartition("_")[2] not in file.read_text()
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
-    by_id = {key.id: key for key in parse(file.read_bytes())}
+    by_id = {key.id: key for key in parse(file.read_bytes()).keys}
     found = find(by_id, text)
     assert found is not None
     assert found.id == "shop"
@@ -133,9 +133,27 @@ async def test_the_commands_and_the_client_send_a_key(tmp_path: Path) -> None:
         assert run("set", "c", "5", cwd=tmp_path, **settings).code == 0
         done = run("map", "--prefix", "c", "--add", "2", "--url", service.url, cwd=tmp_path, COUNTERSINK_KEY=key)
         assert done.code == 0, done
-        async with Client(service.url, key=key) as client:
+        async with AsyncClient(service.url, key=key) as client:
             assert (await client.get("c")).value == 7
         for wrong in ({"COUNTERSINK_KEY": key[:-1] + "x"}, {"COUNTERSINK_KEY": "ä b"}, {}):
             done = run("get", "c", cwd=tmp_path, COUNTERSINK_URL=service.url, **wrong)
             assert (done.code, done.out, len(done.lines)) == (1, "", 1)
             assert key[:-1] not in done.lines[0]
+
+
+def test_keys_are_told_as_json(tmp_path: Path) -> None:
+    made = json.loads(keys(tmp_path, "new", "a", "--scope", "read", "--rate", "5", "--json").out)
+    assert (made["id"], made["key"].startswith("csk_a_")) == ("a", True)
+    assert json.loads(keys(tmp_path, "list", "--json").out) == {
+        "id": "a",
+        "scopes": ["read"],
+        "prefixes": [],
+        "origins": [],
+        "rate": 5.0,
+        "owner": None,
+        "expires": None,
+        "note": None,
+        "expired": False,
+        "publishable": False,
+    }
+    assert json.loads(keys(tmp_path, "revoke", "a", "--json").out) == {"id": "a", "revoked": True}

@@ -4,8 +4,6 @@ import json
 import signal
 import subprocess
 from collections.abc import Iterator
-from datetime import UTC, datetime
-from io import StringIO
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -14,9 +12,7 @@ from urllib.request import urlopen
 
 import pytest
 
-from countersink.cli import main
-from countersink.client.answers import JobStatus
-from countersink.commands.progress import Bar, lasting, line
+from countersink_server.cli import main
 from shared.model.errors import TransientError
 from shared.model.jobs import JobState
 from shared.sqlite.jobs import SqliteJobs
@@ -192,54 +188,6 @@ def test_without_a_service_it_says_how_to_go_on() -> None:
     done = run("map", *asked, "--url", "http://127.0.0.1:1", "--patience", "0", cwd=None)
     assert done.code == 1
     assert done.lines[-1].endswith("To continue, repeat the command with --job mine")
-
-
-def job(share: float, visited: int) -> JobStatus:
-    return JobStatus(
-        id="j",
-        kind="add",
-        prefix="",
-        delta=1,
-        shards=None,
-        state="running",
-        visited=visited,
-        changed=visited,
-        failed=0,
-        examples=(),
-        tasks=1,
-        open=1,
-        depth=1,
-        share=share,
-        started=datetime.now(UTC),
-        finished=None,
-        reason=None,
-    )
-
-
-class Terminal(StringIO):
-    def isatty(self) -> bool:
-        return True
-
-
-def test_the_bar_says_share_rate_and_what_is_left() -> None:
-    assert line(job(0.5, 12_000), 10, 10_000, 0.25) == (
-        "[############............]  50%  12,000 counters  1,000/s  about 20 s left"
-    )
-    assert line(job(0, 0), 0, 0, 0) == f"[{'.' * 24}]   0%  0 counters"
-    assert [lasting(seconds) for seconds in (1.4, 119, 150, 7_300)] == ["1 s", "119 s", "2 min", "2 h"]
-
-
-def test_the_bar_is_for_terminals_and_leaves_nothing() -> None:
-    terminal, file = Terminal(), StringIO()
-    for stream in (terminal, file):
-        bar = Bar(stream)
-        bar.show(job(0.9, 1_000), 0.0)
-        bar.show(job(1.0, 2_000), 5.0)
-        bar.end()
-    assert file.getvalue() == ""
-    *_, longest, spaces, nothing = terminal.getvalue().split("\r")
-    assert longest.startswith("[####")
-    assert (spaces, nothing) == (" " * len(longest), "")
 
 
 def test_interrupted_it_says_how_to_go_on(tmp_path: Path, place: Place) -> None:

@@ -11,6 +11,7 @@ import aiohttp
 import pytest
 
 from tests.cli.running import COUNTERSINK, environment, run
+from tests.http.keys import keys_file
 from tests.processes.harness import Processes, processes
 
 
@@ -35,6 +36,17 @@ async def test_up_says_where_it_is_and_where_its_data_is(started: Processes, tmp
     assert up.line == f"countersink is up on {up.url}, its data in {tmp_path / 'countersink.db'}\n"
     async with aiohttp.ClientSession() as session, session.get(f"{up.url}/healthz") as response:
         assert response.status == 200
+
+
+async def test_up_flushes_at_once_what_a_request_waits_for(started: Processes) -> None:
+    """All others wait for the interval."""
+    up = await started.start("up", "--port", "0", COUNTERSINK_FLUSH_INTERVAL="60")
+    async with aiohttp.ClientSession() as session:
+        for value in range(1, 4):
+            async with asyncio.timeout(30), session.post(f"{up.url}/v1/counters/a?wait=applied") as response:
+                assert (response.status, (await response.json())["value"]) == (200, value)
+        async with session.post(f"{up.url}/v1/counters/a?wait=applied&timeout=0") as response:
+            assert response.status == 202
 
 
 def test_a_flusher_without_a_port_refuses_a_host(tmp_path: Path) -> None:
@@ -126,6 +138,29 @@ async def test_a_flusher_shows_its_metrics(started: Processes) -> None:
         for method, path, status in (("GET", "/healthz", 200), ("GET", "/", 404), ("POST", "/metrics", 405)):
             async with session.request(method, flusher.url + path) as response:
                 assert response.status == status
+
+
+async def test_the_metrics_of_a_flusher_need_a_key_too(started: Processes, tmp_path: Path) -> None:
+    _, keys = keys_file(tmp_path, prometheus={"scopes": ["read"]}, site={"scopes": ["write"]})
+    flusher = await started.start("flusher", "--port", "0", COUNTERSINK_KEYS_FILE=str(tmp_path / "keys.json"))
+    async with aiohttp.ClientSession() as session:
+        for key, path, status in (
+            ("", "/metrics", 401),
+            (keys["site"], "/metrics", 403),
+            (keys["prometheus"], "/metrics", 200),
+            ("", "/healthz", 200),
+        ):
+            headers = {"Authorization": f"Bearer {key}"} if key else {}
+            async with session.get(flusher.url + path, headers=headers) as response:
+                assert response.status == status
+
+
+async def test_the_metrics_of_a_flusher_are_not_for_web_pages(started: Processes) -> None:
+    flusher = await started.start("flusher", "--port", "0")
+    async with aiohttp.ClientSession() as session:
+        for headers in ({"Host": "evil.example"}, {"Origin": "https://evil.example"}):
+            async with session.get(f"{flusher.url}/metrics", headers=headers) as response:
+                assert response.status == 403
 
 
 async def test_up_outlives_whoever_read_its_start_up_line(tmp_path: Path) -> None:

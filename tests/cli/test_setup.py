@@ -1,5 +1,6 @@
 """provision, doctor and sweep on a SQLite file, and what doctor says of disks."""
 
+import json
 import sqlite3
 import subprocess
 import sys
@@ -11,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from countersink.commands import setup as commands
+from countersink_server.commands import setup as commands
 from shared.config.findings import FAIL, OK, WARN, of_clock, too_long
 from shared.config.settings import Settings
 from shared.model.jobs import Job
@@ -198,7 +199,7 @@ async def test_a_sweep_forgets_jobs_of_long_ago(tmp_path: Path, monkeypatch: pyt
     for number, expires in enumerate((1_000, 2**42)):
         await jobs.create(Job(f"j{number}", "add", "", 1, 0, StoreMillis(expires)))
     monkeypatch.chdir(tmp_path)
-    await commands._sweep(Namespace())
+    await commands._sweep(Namespace(data=None, json=False))
     assert [await jobs.get(f"j{number}") is None for number in range(2)] == [True, False]
     await database.close()
 
@@ -208,7 +209,7 @@ async def test_a_sweep_by_a_clock_that_is_ahead_keeps_the_same(tmp_path: Path, m
     expired(file, 3)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(SystemClock, "now", lambda _: time.time() + 30 * 24 * HOUR / 1_000)
-    await commands._sweep(Namespace())
+    await commands._sweep(Namespace(data=None, json=False))
     with closing(sqlite3.connect(file)) as db:
         assert db.execute("SELECT key FROM receipts ORDER BY key").fetchall() == [("new",), ("young",)]
 
@@ -284,7 +285,7 @@ def test_receipts_outlive_what_they_stand_for() -> None:
 HIDDEN = """
 import sys
 sys.modules["google.pubsub_v1"] = sys.modules["google.cloud.datastore_v1"] = None
-from countersink.cli import main
+from countersink_server.cli import main
 main(sys.argv[1:])
 """
 
@@ -348,3 +349,13 @@ def test_without_credentials_one_line_says_so(tmp_path: Path, command: str) -> N
         assert all("none.json was not found" in one for one in failed)
     else:
         assert "none.json was not found" in line
+
+
+def test_what_is_found_made_and_deleted_is_told_as_json(tmp_path: Path) -> None:
+    made = run("provision", "--json", cwd=tmp_path, COUNTERSINK_EXISTING="yes")
+    found = run("doctor", "--json", cwd=tmp_path)
+    lines = [json.loads(line) for line in [*made.out.splitlines(), *found.out.splitlines()]]
+    assert len(lines) > 2
+    assert all(line.keys() == {"part", "mark", "said"} for line in lines)
+    assert {line["mark"] for line in lines} <= {"ok", "warn", "fail"}
+    assert json.loads(run("sweep", "--json", cwd=tmp_path).out) == {"deleted": 0}

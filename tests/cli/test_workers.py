@@ -13,7 +13,7 @@ from types import ModuleType
 import aiohttp
 import pytest
 
-from countersink.process import workers
+from countersink_server.process import workers
 from shared.model.errors import CountersinkError
 from shared.runtime.supervise import Stop
 from tests.cli.test_serving import in_the_file

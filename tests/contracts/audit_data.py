@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator, Sequence
 from typing import TypeVar
 
-from shared.model import notes
+from shared.model import receipt_notes
 from shared.model.times import StoreMillis
 from shared.model.words import Commit, Receipt, ShardAdd, Tally
 from shared.ports.audit_data import Config, Shard, StoredReceipt
@@ -23,7 +23,7 @@ async def data(store: Store) -> tuple[list[StoredReceipt], list[Config], list[Sh
 
 
 def noted(counter: str, delta: int, key: str, expires: StoreMillis = LATER, shard: int = 0) -> Commit:
-    (note,) = notes.written([""], key, Tally(applied=1), {counter: delta})
+    (note,) = receipt_notes.written([""], key, Tally(applied=1), {counter: delta})
     return Commit((Receipt(key, expires, "applied", note),), (ShardAdd(counter, shard, delta, shard + 1),))
 
 

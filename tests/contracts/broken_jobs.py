@@ -4,7 +4,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from shared.memory.jobs import MemoryJobs, MemoryTasks
-from shared.model.jobs import Done, Job, JobState, Task
+from shared.model.job_shares import check_running, owner_of
+from shared.model.jobs import RUNNING, Done, Job, JobState, Task
 from shared.model.times import StoreMillis, WallMillis
 from shared.ports.jobs import Lease
 
@@ -16,9 +17,50 @@ class ForgetsTheFirstJob(MemoryJobs):
         return self._jobs[job.id], new
 
 
+class ListsJobsOfOthers(MemoryJobs):
+    async def latest(self, owner: str, limit: int) -> Sequence[JobState]:
+        theirs = [standing for id_, standing in self._jobs.items() if id_.startswith(owner)]
+        return sorted(theirs, key=lambda standing: standing.job.created, reverse=True)[:limit]
+
+
+class ListsTheOldestFirst(MemoryJobs):
+    async def latest(self, owner: str, limit: int) -> Sequence[JobState]:
+        return [*reversed(await super().latest(owner, 1_000))][:limit]
+
+
 class AlwaysNew(MemoryJobs):
     async def create(self, job: Job) -> tuple[JobState, bool]:
         return (await super().create(job))[0], True
+
+
+class SharesNothing(MemoryJobs):
+    async def create(self, job: Job) -> tuple[JobState, bool]:
+        new = job.id not in self._jobs
+        return self._jobs.setdefault(job.id, JobState(job, open=1)), new
+
+
+class CountsOtherOwners(MemoryJobs):
+    async def create(self, job: Job) -> tuple[JobState, bool]:
+        running = [there for there in self._jobs.values() if there.state == RUNNING]
+        if job.id not in self._jobs:
+            check_running(owner_of(job.id), len(running))
+        return await super().create(job)
+
+
+class CountsJobsThatEnded(MemoryJobs):
+    async def create(self, job: Job) -> tuple[JobState, bool]:
+        owner = owner_of(job.id)
+        if job.id not in self._jobs:
+            check_running(owner, sum(owner_of(id_) == owner for id_ in self._jobs))
+        return await super().create(job)
+
+
+class RefusesWhatIsThere(MemoryJobs):
+    async def create(self, job: Job) -> tuple[JobState, bool]:
+        owner = owner_of(job.id)
+        running = [there for id_, there in self._jobs.items() if there.state == RUNNING and owner_of(id_) == owner]
+        check_running(owner, len(running))
+        return await super().create(job)
 
 
 class BeginsWithNoTask(MemoryJobs):

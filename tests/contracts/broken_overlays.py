@@ -140,29 +140,39 @@ class ForgetsIds(MemoryOverlay):
 
 
 class NamesAll(MemoryOverlay):
-    async def names(self, prefix: str, after: str = "", limit: int | None = None) -> Sequence[str]:
-        return await super().names("", after, limit)
+    async def names(
+        self, prefix: str, after: str = "", limit: int | None = None, *, exact: bool = False
+    ) -> Sequence[str]:
+        return await super().names("", after, limit, exact=exact)
 
 
 class NamesFromTheBeginning(MemoryOverlay):
-    async def names(self, prefix: str, after: str = "", limit: int | None = None) -> Sequence[str]:
-        return await super().names(prefix, "", limit)
+    async def names(
+        self, prefix: str, after: str = "", limit: int | None = None, *, exact: bool = False
+    ) -> Sequence[str]:
+        return await super().names(prefix, "", limit, exact=exact)
 
 
 class NamesWithoutEnd(MemoryOverlay):
-    async def names(self, prefix: str, after: str = "", limit: int | None = None) -> Sequence[str]:
-        return await super().names(prefix, after)
+    async def names(
+        self, prefix: str, after: str = "", limit: int | None = None, *, exact: bool = False
+    ) -> Sequence[str]:
+        return await super().names(prefix, after, exact=exact)
 
 
 class NamesBackwards(MemoryOverlay):
-    async def names(self, prefix: str, after: str = "", limit: int | None = None) -> Sequence[str]:
-        return (await super().names(prefix, after, limit))[::-1]
+    async def names(
+        self, prefix: str, after: str = "", limit: int | None = None, *, exact: bool = False
+    ) -> Sequence[str]:
+        return (await super().names(prefix, after, limit, exact=exact))[::-1]
 
 
 class NamesForEver(MemoryOverlay):
-    async def names(self, prefix: str, after: str = "", limit: int | None = None) -> Sequence[str]:
+    async def names(
+        self, prefix: str, after: str = "", limit: int | None = None, *, exact: bool = False
+    ) -> Sequence[str]:
         known = self.__dict__.setdefault("known", set())
-        known.update(await super().names(prefix, after, limit))
+        known.update(await super().names(prefix, after, limit, exact=exact))
         return [*known]
 
 
@@ -310,8 +320,10 @@ class ProcessNewestFirst(ProcessOverlay):
 
 
 class ProcessNamesAll(ProcessOverlay):
-    async def names(self, prefix: str, after: str = "", limit: int | None = None) -> Sequence[str]:
-        return await super().names("", after, limit)
+    async def names(
+        self, prefix: str, after: str = "", limit: int | None = None, *, exact: bool = False
+    ) -> Sequence[str]:
+        return await super().names("", after, limit, exact=exact)
 
 
 class ProcessHoldsEverything(ProcessOverlay):

@@ -204,6 +204,29 @@ class SortsByCase(MemoryStore):
         return names[:limit]
 
 
+class CountsWhatComesBehind(MemoryStore):
+    async def count(self, prefix: str, most: int) -> int:
+        return min(sum(name >= prefix for name in self._configs), most)
+
+
+class CountsInUtf16(MemoryStore):
+    """As a range of keys would be in the wrong order."""
+
+    async def count(self, prefix: str, most: int) -> int:
+        begin, end = (text.encode("utf-16-be") for text in (prefix, prefix + "\uffff"))
+        return min(sum(begin <= name.encode("utf-16-be") <= end for name in self._configs), most)
+
+
+class CountsWithoutEnd(MemoryStore):
+    async def count(self, prefix: str, most: int) -> int:
+        return await super().count(prefix, max(most, 10**6))
+
+
+class CountsWhatWasThere(MemoryStore):
+    async def count(self, prefix: str, most: int) -> int:
+        return min(len({name for name, _ in self._written if name.startswith(prefix)}), most)
+
+
 class NamesTheOneItComesAfter(MemoryStore):
     async def names(self, prefix: str, after: str, limit: int, until: str | None = None) -> Sequence[str]:
         first = [after] if after in self._configs and after.startswith(prefix) else []

@@ -2,6 +2,10 @@
 
 import asyncio
 
+import pytest
+
+from shared.model.errors import ShareError
+from shared.model.job_shares import MOST_RUNNING
 from shared.model.jobs import ADD, ALL, DONE, FAILED, RUNNING, Done, Job, JobState, Progress, Task, divided
 from shared.model.ranges import Range
 from shared.model.times import StoreMillis
@@ -47,6 +51,40 @@ class JobsContract:
         made = await asyncio.gather(*(jobs.create(JOB._replace(number=number)) for number in range(5)))
         assert sum(new for _, new in made) == 1
         assert len({there.job for there, _ in made}) == 1
+
+    async def test_those_of_an_owner_are_listed_the_latest_first(self, jobs: Jobs) -> None:
+        for number, id_ in enumerate(("me/a", "b", "me/c", "mee/d", "e", "me-/f")):
+            await jobs.create(JOB._replace(id=id_, created=1_000 + number))
+        await jobs.end("me/a", DONE, 1_600)
+        assert [one.job.id for one in await jobs.latest("me", 10)] == ["me/c", "me/a"]
+        assert [one.job.id for one in await jobs.latest("", 10)] == ["e", "b"]
+        assert [one.job.id for one in await jobs.latest("", 1)] == ["e"]
+        assert await jobs.latest("nobody", 10) == []
+        assert await jobs.latest("me", 10) == [await jobs.get("me/c"), await jobs.get("me/a")]
+
+    async def test_an_owner_may_have_so_many_running_jobs(self, jobs: Jobs) -> None:
+        """Of all that are started at once, no more begin. Other owners, and jobs without an owner, are not held up."""
+        many = [JOB._replace(id=f"me/{number}") for number in range(MOST_RUNNING + 5)]
+        outcomes = await asyncio.gather(*map(jobs.create, many), return_exceptions=True)
+        refused = [one for one in outcomes if isinstance(one, BaseException)]
+        assert len(refused) == 5
+        for error in refused:
+            assert isinstance(error, ShareError)
+            assert error.retry_after >= 1
+            assert "'me'" in str(error)
+        began = [job for job, one in zip(many, outcomes, strict=True) if not isinstance(one, BaseException)]
+        again = await jobs.create(began[0])
+        assert again == (JobState(began[0], open=1), False)
+        for other in ("m/a", "me0/a", "me-/a", "mee/a", "a"):
+            assert (await jobs.create(JOB._replace(id=other)))[1]
+        await jobs.end(began[3].id, DONE, 1_600)
+        await jobs.end(began[4].id, FAILED, 1_600)
+        for number in range(2):
+            assert (await jobs.create(JOB._replace(id=f"me/more{number}")))[1]
+        with pytest.raises(ShareError):
+            await jobs.create(JOB._replace(id="me/another"))
+        for number in range(MOST_RUNNING + 5):
+            await jobs.create(JOB._replace(id=f"{number}"))
 
     async def test_ids_prefixes_and_deltas_are_kept_whatever_they_are(self, jobs: Jobs) -> None:
         for job in (

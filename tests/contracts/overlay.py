@@ -246,6 +246,7 @@ class OverlayContract:
     async def test_names_are_those_with_an_entry(self, accepted: Accepted) -> None:
         await publish(accepted, PLAIN, KEYED)
         assert sorted(await accepted.overlay.names("")) == ["a", "b", "c"]
+        assert sorted(await accepted.overlay.names("", exact=True)) == ["a", "b", "c"]
         assert sorted(await accepted.overlay.names("b")) == ["b"]
         assert [*await accepted.overlay.names("", "a")] == ["b", "c"]
         assert [*await accepted.overlay.names("", "", 2)] == ["a", "b"]

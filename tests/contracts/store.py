@@ -1,13 +1,14 @@
 """The contract of Store."""
 
 import asyncio
+from dataclasses import replace
 from itertools import count
 
 import pytest
 
 from shared.model.errors import AlreadyAppliedError, RefusedError, ShardFullError
 from shared.model.times import StoreMillis
-from shared.model.words import MAX_SUM, SHARD_FULL, Commit, Receipt, ShardAdd
+from shared.model.words import MAX_SUM, SHARD_FULL, Commit, Guard, Receipt, ShardAdd
 from shared.ports.store import Store
 
 LATER = StoreMillis(2**41)
@@ -84,6 +85,37 @@ class StoreContract:
         await asyncio.gather(*(store.apply(commit(("a", number), ("b", 1))) for number in range(50)))
         assert await total(store, "a") == sum(range(50))
         assert await total(store, "b") == 50
+
+    async def test_counters_are_counted_that_begin_with_a_prefix(self, store: Store) -> None:
+        """Those right before and behind a range are not in it, whatever their characters are."""
+        last = chr(0x10FFFF)
+        inside = ["a=", "a=\u00a0", "a=b", "a=\ue000", "a=\uffff", "a=\U00010000", f"a={last}", f"a={last * 99}"]
+        others = ["A=", "a", "a<", f"a<{last}", "a>", "b", "\u00e9", "\ud7ff", "\uffff", f"\uffff{last}", "\U00010000"]
+        for number, name in enumerate((*inside, *others)):
+            await store.apply(commit((name, number % 2)))
+        for prefix, number in (
+            ("a=", len(inside)),
+            (f"a={last}", 2),
+            ("a=\U00010000", 1),
+            ("a=\uffff", 1),
+            ("\uffff", 2),
+            ("a", len(inside) + 4),
+            (f"a={last * 99}", 1),
+            (f"a={last * 99}a", 0),
+            ("a=c", 0),
+            ("", len(inside) + len(others)),
+        ):
+            assert await store.count(prefix, 10_000) == number, prefix
+            assert await store.count(prefix, number) == number
+            assert await store.count(prefix, min(number, 2)) == min(number, 2)
+        assert await store.count("none", 1) == await store.count("a", 0) == 0
+
+    async def test_what_was_removed_is_not_counted(self, store: Store) -> None:
+        await store.apply(commit(("a1", 0), ("a2", 0)))
+        await store.apply(replace(commit(), guard=("a1", Guard(deleted=True))))
+        assert await store.count("a", 10) == 2
+        assert await store.remove("a1")
+        assert await store.count("a", 10) == 1
 
     async def test_a_dead_receipt_is_revived_by_the_commit_that_applies_it(self, store: Store) -> None:
         await store.apply(commit(keys=("dead", "other"), state="dead"))

@@ -13,7 +13,7 @@ from shared.model.times import StoreMillis
 from shared.ports.jobs import Jobs
 from shared.runtime.clock import ManualClock
 from shared.sqlite.database import Database
-from shared.sqlite.export_room import ExportRoom
+from shared.sqlite.export_limits import ExportRoom
 from shared.sqlite.jobs import SqliteJobs
 from shared.sqlite.reserve import Reserve
 from shared.sqlite.tasks import SqliteTasks
@@ -156,6 +156,36 @@ async def test_an_export_that_is_refused_room_frees_it(database: Database) -> No
     assert await jobs.record(done(Task("k"), chunk=bytes(2_000)))
     with pytest.raises(ShareError, match="COUNTERSINK_MAX_EXPORT_BYTES allows 2000 bytes of exports, and 2000 are"):
         await jobs.create(JOB._replace(id="l", kind=EXPORT, number=0))
+
+
+async def test_an_owner_may_keep_a_part_of_all_exports(database: Database) -> None:
+    """It is a quarter of their number, and of their bytes. What has no owner may take all that is left."""
+    jobs = SqliteJobs(database, None, ExportRoom(12, 10_000))
+    export = JOB._replace(kind=EXPORT, number=0, expires=StoreMillis(2**42))
+    for number in range(3):
+        await jobs.create(export._replace(id=f"me/{number}"))
+    with pytest.raises(
+        ShareError, match=r"MAX_EXPORTS allows 12 exports, the owner 'me' may have 3 of them, and 3 are"
+    ):
+        await jobs.create(export._replace(id="me/3"))
+    await jobs.create(export._replace(id="you/0"))
+    await jobs.discard("me/1", 1_600, "deleted", 10)
+    await jobs.create(export._replace(id="me/3"))
+    first = done(Task("me/0"), "p3", chunk=bytes(1_500))
+    await jobs.record(first)
+    with pytest.raises(RefusedError, match=r"of one owner may take 2500 bytes in all \(COUNTERSINK_MAX_EXPORT_BYTES\)"):
+        await jobs.record(done(Task("me/3"), chunk=bytes(1_001)))
+    assert await jobs.record(done(Task("me/3"), chunk=bytes(1_000)))
+    await jobs.discard("me/2", 1_600, "deleted", 10)
+    with pytest.raises(
+        ShareError, match="allows 10000 bytes of exports, the owner 'me' may have 2500 of them"
+    ) as refused:
+        await jobs.create(export._replace(id="me/4"))
+    assert refused.value.retry_after > 3_600
+    await jobs.create(export._replace(id="all"))
+    assert await jobs.record(done(Task("all"), chunk=bytes(7_500)))
+    with pytest.raises(ShareError, match="allows 10000 bytes of exports, and 10000 are kept"):
+        await jobs.create(export._replace(id="you/1"))
 
 
 def jobs_of(kind: type[MemoryJobs]) -> Callable[[], Awaitable[object]]:

@@ -17,6 +17,7 @@ from uuid import uuid4
 
 import pytest
 
+from deploy.emulators import gcloud_environment
 from shared.google.datastore.client import DatastoreClient
 from shared.google.datastore.keys import DatastorePlace
 from shared.google.datastore.store import DatastoreStore
@@ -72,10 +73,7 @@ def _start(base: Path, name: str, arguments: tuple[str, ...], lock: Path, addres
             *arguments,
             f"--host-port={host}",
         ]
-        environment = os.environ | {
-            "CLOUDSDK_CONFIG": str(base / f"{name}.gcloud"),
-            "CLOUDSDK_CORE_DISABLE_PROMPTS": "1",
-        }
+        environment = gcloud_environment(base / f"{name}.gcloud")
         with log.open("wb") as output:
             process = subprocess.Popen(
                 command, env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True

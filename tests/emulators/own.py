@@ -12,6 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from deploy.emulators import gcloud_environment
 from tests.emulators.datastore_fixtures import LONGEST_START, missing
 from tests.processes.fleet.slots import port_to_keep
 
@@ -37,10 +38,7 @@ class OwnEmulator:
                 missing(f"the emulator {self.name} needs {tool}")
         log = self._folder / f"{self.name}.log"
         command = ["gcloud", *self._arguments, *more, f"--host-port={self.host}"]
-        environment = os.environ | {
-            "CLOUDSDK_CONFIG": str(self._folder / f"{self.name}.gcloud"),
-            "CLOUDSDK_CORE_DISABLE_PROMPTS": "1",
-        }
+        environment = gcloud_environment(self._folder / f"{self.name}.gcloud")
         with log.open("ab") as output:
             self._keeper = subprocess.Popen(
                 [sys.executable, "-m", "deploy.keeper", str(PATIENCE), *command],

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import pytest
 
-from shared.fleet.looks import Looks
+from shared.fleet.fleet_view import FleetView
 from shared.fleet.publisher_record import Membership, new_member
 from shared.memory.fleet import MemoryFleetBook
 from shared.memory.store import MemoryStore
@@ -185,7 +185,7 @@ class Fleet:
         **settings: Any,
     ) -> RedisOverlay:
         settings = SHORT | settings
-        looks = Looks(self.book, self.clock, longest_look)
+        looks = FleetView(self.book, self.clock, longest_look)
         membership = (
             Membership(looks, self.clock, member=new_member(), topic="test", spool=spool, longest_look=longest_look)
             if member

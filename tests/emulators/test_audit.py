@@ -4,10 +4,10 @@ import contextlib
 
 import pytest
 
-from countersink.commands.audit import AGREES, DIFFERS, UNKNOWN, judge, look
+from countersink_server.commands.audit import AGREES, DIFFERS, UNKNOWN, judge, look
 from shared.google.datastore.keys import COUNT
 from shared.google.datastore.store import DatastoreStore
-from shared.model import notes
+from shared.model import receipt_notes
 from shared.model.words import Commit, Guard, Receipt, ShardAdd
 from tests.contracts.audit_data import noted
 from tests.contracts.store import LATER, commit
@@ -63,7 +63,7 @@ async def test_what_was_removed_and_counted_again_is_not_judged_but_may_agree(da
     store, client, place = await datastore.store(), datastore.client(), datastore.place
     for name in ("back", "gone"):
         await store.apply(noted(name, 5, f"{name}-1"))
-        (note,) = notes.of_change("c", name, [-5], 5, 0)
+        (note,) = receipt_notes.of_change("c", name, [-5], 5, 0)
         receipt = Receipt(f"{name}-2", LATER, note=note)
         await store.apply(Commit((receipt,), (ShardAdd(name, 0, -5, 1),), guard=(name, Guard(0, deleted=True))))
         assert await store.remove(name)

@@ -10,7 +10,7 @@ import aiohttp
 import pytest
 from google.pubsub_v1 import types
 
-from countersink.client import Client
+from countersink import AsyncClient
 from shared.google.pubsub.provision import provision
 from shared.model.promises import Promise
 from shared.model.receipts import DAY as MS_A_DAY
@@ -87,7 +87,7 @@ async def test_neither_a_flusher_ahead_nor_an_ingest_behind_buries_what_is_healt
     behind.move(real=-9 * DAY)
     ingest = await started.start("ingest", "--port", "0", **behind.environment)
     flusher = await started.start("flusher", "--port", "0", **ahead.environment)
-    async with Client(ingest.url) as client:
+    async with AsyncClient(ingest.url) as client:
         for _ in range(5):
             await client.increment("a", 1)
 
@@ -109,7 +109,7 @@ async def test_flushers_with_different_settings_go_by_the_smaller_promise(
     """And receipts live by the greater."""
     ingest = await started.start("ingest", "--port", "0")
     store = await firestore.store()
-    async with Client(ingest.url) as client:
+    async with AsyncClient(ingest.url) as client:
         for retention in ("604800", "2592000"):
             flusher = await started.start("flusher", COUNTERSINK_RETENTION=retention)
             await client.increment("a", 1, wait=30)
@@ -126,7 +126,7 @@ async def test_a_flusher_that_stood_still_for_longer_than_receipts_live_adds_not
     ingest = await started.start("ingest", "--port", "0")
     lease = {"COUNTERSINK_LEASE": "10"}
     sleeper = await started.start("flusher", "--port", "0", COUNTERSINK_FLUSH_INTERVAL="60", **lease)
-    async with aiohttp.ClientSession() as session, Client(ingest.url) as client:
+    async with aiohttp.ClientSession() as session, AsyncClient(ingest.url) as client:
         for _ in range(9):
             async with session.post(f"{ingest.url}/v1/counters/a") as response:
                 assert response.status == 202
@@ -174,7 +174,7 @@ async def test_a_seek_after_the_retention_was_raised_adds_nothing_twice(world: t
     time, started = world
     ingest = await started.start("ingest", "--port", "0")
     short = await started.start("flusher", "--port", "0", COUNTERSINK_RETENTION="600")
-    async with aiohttp.ClientSession() as session, Client(ingest.url) as client:
+    async with aiohttp.ClientSession() as session, AsyncClient(ingest.url) as client:
         for _ in range(5):
             async with session.post(f"{ingest.url}/v1/counters/a") as response:
                 assert response.status == 202
@@ -224,7 +224,7 @@ async def test_an_ingest_whose_machine_was_suspended_knows_that_what_it_read_bef
     other = await started.start("ingest", "--port", "0", **overlay)
     sleeper = await started.start("ingest", "--port", "0", **overlay, **of_sleeper.environment)
     await started.start("flusher", **overlay)
-    async with Client(other.url) as client, Client(sleeper.url) as late:
+    async with AsyncClient(other.url) as client, AsyncClient(sleeper.url) as late:
 
         async def exact() -> bool:
             return (await client.get("a")).exact and (await late.get("a")).exact

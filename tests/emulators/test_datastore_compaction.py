@@ -2,19 +2,20 @@
 
 import asyncio
 import contextlib
+import itertools
 import random
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
 import pytest
 
-from countersink.commands.audit import AGREES, UNKNOWN, judge, look
+from countersink_server.commands.audit import AGREES, UNKNOWN, judge, look
 from flusher.shards.shard_choice import ShardBook
 from shared.counters.compaction import Compactor
 from shared.google.datastore.client import DatastoreClient, Found
 from shared.google.datastore.keys import name_of
 from shared.google.datastore.store import DatastoreStore
-from shared.model import notes
+from shared.model import receipt_notes
 from shared.model.errors import AlreadyAppliedError, ContendedError, ShrunkError, TransientError
 from shared.model.receipts import DAY
 from shared.model.words import Commit, Receipt, ShardAdd, Tally
@@ -35,7 +36,7 @@ def datastore(request: pytest.FixtureRequest) -> Datastore:
 
 async def count(store: DatastoreStore, book: ShardBook, key: str, delta: int) -> None:
     """As a flusher does, until its receipt is there."""
-    (note,) = notes.written([""], key, Tally(applied=1), {"a": delta})
+    (note,) = receipt_notes.written([""], key, Tally(applied=1), {"a": delta})
     while True:
         adds = await book.adds({"a": delta})
         try:
@@ -58,10 +59,13 @@ async def test_increments_and_compactions_at_once_are_all_accounted_for(datastor
     compacted = 0
 
     async def adds(store: DatastoreStore, name: str) -> None:
+        """Slower and slower until a compaction gets in between, as long as that takes on a busy machine."""
         book = ShardBook(store, datastore.clock, 1, chance.randrange)
-        for number in range(30):
+        for number in itertools.count():
+            if number >= 30 and compacted:
+                return
             await count(store, book, f"{name}-{number}", chance.choice([1, -2, 1_000, 2**41]))
-            await asyncio.sleep(0.01 * chance.random())
+            await asyncio.sleep(0.01 * chance.random() * max(1, number - 30))
 
     async def compacts(store: DatastoreStore) -> None:
         nonlocal compacted

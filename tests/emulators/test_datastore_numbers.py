@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from countersink.commands.audit import AGREES, DIFFERS, judge, look
+from countersink_server.commands.audit import AGREES, DIFFERS, judge, look
 from shared.counters.reader import Reader
 from shared.counters.setter import ChangeRequest, Setter
 from shared.google.datastore.keys import COUNT, NUM_SHARDS, said

@@ -4,12 +4,12 @@ import asyncio
 import contextlib
 import random
 
-from countersink.commands.audit import AGREES, UNKNOWN, judge, look
+from countersink_server.commands.audit import AGREES, UNKNOWN, judge, look
 from shared.counters.reader import Reader
 from shared.counters.setter import DELETE, RESET, SET, Change, ChangeRequest, Setter
 from shared.google.datastore.store import DatastoreStore
 from shared.memory.overlay import ProcessOverlay
-from shared.model import notes
+from shared.model import receipt_notes
 from shared.model.envelope import Envelope
 from shared.model.errors import AlreadyAppliedError, TransientError
 from shared.model.receipts import DAY, key_of_envelope
@@ -47,7 +47,7 @@ class Crowd:
             await self.overlay.settle([key], (await store.receipts([key])).time)
 
     async def _apply(self, store: DatastoreStore, name: str, delta: int) -> str:
-        (note,) = notes.written([""], name, Tally(applied=1), {"a": delta})
+        (note,) = receipt_notes.written([""], name, Tally(applied=1), {"a": delta})
         receipt = Receipt(key_of_envelope(name), LATER, note=note)
         shard = self.random.randrange(SHARDS)
         while True:

@@ -8,7 +8,7 @@ from contextlib import closing
 from pathlib import Path
 from uuid import uuid4
 
-from countersink.commands.audit import AGREES, judge, look
+from countersink_server.commands.audit import AGREES, judge, look
 from shared.runtime.clock import SystemClock
 from shared.sqlite.database import Database
 from shared.sqlite.store import SqliteStore
@@ -22,7 +22,8 @@ from tests.emulators.published import Database as OldDatabase
 NUMBER = 900
 KILLS = 2
 SMALL_PAGES = (
-    "import shared.google.datastore.importing.entities as f; f.PAGE = 200; from countersink.cli import main; main()"
+    "import shared.google.datastore.importing.entities as f; f.PAGE = 200;"
+    " from countersink_server.cli import main; main()"
 )
 """So that there is time between two of them."""
 LATENCY = 0.15
@@ -131,7 +132,7 @@ async def test_into_datastore_and_what_can_not_be_imported_fails_it(firestore: D
         1,
         ["a  +5", f"b  NOT imported: Count of {SHARD} b is no whole number, but a string"],
     )
-    assert line == "countersink: 1 of 2 counters could not be imported, see above"
+    assert line.startswith("countersink: 1 of 2 counters could not be imported, see above (")
     nothing = await command.run(*command.arguments, "--prefix", "nobody")
     assert (nothing.code, len(nothing.lines)) == (1, 1)
     assert "all counters in go datastore://" in nothing.lines[0]

@@ -10,7 +10,7 @@ from uuid import uuid4
 
 import pytest
 
-from countersink.commands.importer import Importer, ImportOptions, ImportOutcome
+from countersink_server.commands.importer import Importer, ImportOptions, ImportOutcome
 from shared.config.settings import Settings
 from shared.model.errors import SettingsError
 from shared.model.import_source import Source

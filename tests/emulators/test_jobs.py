@@ -10,7 +10,9 @@ from flusher.jobs.add import Adding
 from flusher.jobs.runner import Runner
 from flusher.jobs.visit import Visit
 from flusher.jobs.worker import Worker
+from shared.counters.all_names import AllNames
 from shared.counters.compaction import Compactor
+from shared.counters.reader import Reader
 from shared.counters.start_job import JobStarter
 from shared.google.datastore.client import DatastoreClient, Found
 from shared.google.datastore.jobs import BOOKS, DatastoreJobs
@@ -18,7 +20,8 @@ from shared.google.datastore.keys import name_of
 from shared.google.pubsub.client import TIMEOUT
 from shared.google.pubsub.tasks import PubsubTasks
 from shared.memory.overlay import ProcessOverlay
-from shared.model.jobs import ADD, DONE, RUNNING, Task
+from shared.model.errors import ShareError
+from shared.model.jobs import ADD, DONE, EXPORT, RUNNING, Task
 from shared.model.receipts import DAY
 from shared.model.times import Instant, Millis
 from shared.model.words import Commit, Receipt, ShardAdd
@@ -36,6 +39,45 @@ PAGE = 30
 async def jobs_in(datastore: Datastore, client: DatastoreClient | None = None) -> DatastoreJobs:
     client = client or datastore.client()
     return DatastoreJobs(client, datastore.place, await datastore.store(client))
+
+
+class ExportsContract:
+    """Inherit it and say what `datastore` is."""
+
+    async def test_exports_have_a_limit_of_which_an_owner_may_have_a_part(self, datastore: Datastore) -> None:
+        client = datastore.client()
+        jobs = DatastoreJobs(client, datastore.place, await datastore.store(client), most_exports=8)
+        export = JOB._replace(kind=EXPORT, number=0, expires=LATER)
+        outcomes = await asyncio.gather(
+            *(jobs.create(export._replace(id=f"me/{number}")) for number in range(5)), return_exceptions=True
+        )
+        assert sum(isinstance(one, ShareError) for one in outcomes) == 3
+        for number in range(8):
+            await jobs.create(export._replace(id=f"{number}"))
+        await jobs.create(export._replace(id="you/0"))
+        for id_, said in (("me/a", "the owner 'me' may have 2 of them, and 2 are kept"), ("a", "8 exports, and 8 are")):
+            with pytest.raises(ShareError, match=said) as refused:
+                await jobs.create(export._replace(id=id_))
+            assert refused.value.retry_after > 3_600
+        await jobs.create(JOB._replace(id="me/another-kind"))
+        await jobs.end("3", DONE, 1_600)
+        with pytest.raises(ShareError):
+            await jobs.create(export._replace(id="a"))
+        await jobs.discard("3", 1_600, "deleted", 10)
+        assert (await jobs.create(export._replace(id="a")))[1]
+        assert not (await jobs.create(export._replace(id="a")))[1]
+
+
+class TestExportsOnFirestore(ExportsContract):
+    @pytest.fixture
+    def datastore(self, firestore: Datastore) -> Datastore:
+        return firestore
+
+
+class TestExportsOnOlder(ExportsContract):
+    @pytest.fixture
+    def datastore(self, older: Datastore) -> Datastore:
+        return older
 
 
 class TestPubsubTasks(TasksContract):
@@ -80,8 +122,9 @@ class KilledNowAndThen:
         tasks = PubsubTasks(client, self._pubsub.place, lease=LEASE)
         jobs, store = await jobs_in(self._datastore), await self._datastore.store()
         clock = self._datastore.clock
-        visits: dict[str, Visit] = {ADD: Adding(store)}
-        worker = Worker(tasks, jobs, store, visits, clock=clock, page=PAGE)
+        overlay = ProcessOverlay(clock)
+        visits: dict[str, Visit] = {ADD: Adding(store, Reader(store, overlay, clock, 0), exact=False)}
+        worker = Worker(tasks, jobs, store, AllNames(store, overlay), visits, clock=clock, page=PAGE)
         running = asyncio.create_task(Runner(tasks, worker, at_once=4, lease=LEASE).run(Stop(), 0))
         if seconds is not None:
             await asyncio.sleep(seconds)

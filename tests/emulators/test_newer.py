@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from flusher.flush.flusher import Flusher
-from flusher.flush.policy import FlushPolicy
+from flusher.flush.when_to_flush import FlushPolicy
 from shared.memory.overlay import ProcessOverlay
 from shared.memory.store import MemoryStore
 from shared.model.envelope import Envelope

@@ -8,7 +8,7 @@ import pytest
 
 from shared.config.settings import Settings
 from shared.counters.reader import Reader
-from shared.fleet.looks import Looks
+from shared.fleet.fleet_view import FleetView
 from shared.fleet.publisher_record import Membership, new_member
 from shared.memory.store import MemoryStore
 from shared.model.envelope import Envelope
@@ -52,7 +52,7 @@ async def promise(fleet: Fleet, one: Promise) -> None:
 
 async def process(fleet: Fleet, **settings: Any) -> RedisOverlay:
     """An ingest with these settings."""
-    looks = Looks(fleet.book, fleet.clock, 0.0)
+    looks = FleetView(fleet.book, fleet.clock, 0.0)
     membership = Membership(looks, fleet.clock, member=new_member(), topic="test", longest_look=0.0)
     chosen = Settings(overlay=fleet.url, **settings)
     overlay = redis_overlay(chosen, looks, fleet.clock, membership, fleet.store)

@@ -10,9 +10,9 @@ from shared.model.errors import OverloadedError, TransientError
 from shared.model.fleet import NamedOverlay
 from shared.model.times import Instant
 from shared.redis import entry_scripts
-from shared.redis.flaws import findings_of
 from shared.redis.links import MOST, TIMEOUT, Script
 from shared.redis.server import Identity
+from shared.redis.server_checks import findings_of
 from tests.emulators.proxy import Proxy, proxy
 from tests.emulators.redis_fixtures import (
     Fleet,
@@ -260,7 +260,7 @@ async def test_the_copy_is_bounded(fleet: Fleet) -> None:
 
 
 async def test_what_others_settle_is_forgotten_here(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shared.redis.copy.FIRST_LOOK", 0.1)
+    monkeypatch.setattr("shared.redis.own_entries.FIRST_LOOK", 0.1)
     one, two = await fleet.process(), await fleet.process(member=False)
     await accept(one, "e1")
     await accept(one, "e2")
@@ -318,7 +318,7 @@ async def test_a_store_that_hangs_holds_up_no_answer(fleet: Fleet, monkeypatch: 
 
     monkeypatch.setattr(fleet.book, "look", hang)
     monkeypatch.setattr(fleet.book, "change", hang)
-    monkeypatch.setattr("shared.fleet.looks.PATIENCE", 0.2)
+    monkeypatch.setattr("shared.fleet.fleet_view.PATIENCE", 0.2)
     for number in range(20):
         async with asyncio.timeout(0.5):
             await accept(overlay, f"e{number}")

@@ -5,9 +5,9 @@ import time
 import pytest
 
 from shared.config.findings import FAIL, WARN
-from shared.redis.flaws import findings_of, flaw_of_policy
 from shared.redis.links import Script
 from shared.redis.member_scripts import WHO
+from shared.redis.server_checks import findings_of, flaw_of_policy
 from tests.emulators.redis_fixtures import (
     Fleet,
     RedisServer,

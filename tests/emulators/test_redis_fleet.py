@@ -13,11 +13,12 @@ from shared.config.settings import Settings
 from shared.counters.reader import Reader
 from shared.fleet.publisher_record import JOINED, OWES
 from shared.model.envelope import Envelope, divided
-from shared.model.errors import OverloadedError, SettingsError, TransientError
+from shared.model.errors import InexactError, OverloadedError, SettingsError, TransientError
 from shared.model.fleet import Fleet as FleetWords
 from shared.model.fleet import NamedOverlay
 from shared.model.times import Instant, StoreMillis
 from shared.model.words import Commit, Receipt, ShardAdd
+from shared.redis import entry_names
 from shared.redis.entry_scripts import WRITE
 from shared.redis.links import AwayError, Script
 from shared.redis.member import Member
@@ -81,6 +82,52 @@ async def test_one_that_is_cut_off_accepts_and_is_seen_when_it_is_back(fleet: Fl
     await until_exact(two, one)
     for overlay in (one, two):
         assert await names_in(overlay) == (keys("before", "apart"), True)
+
+
+async def test_jobs_get_no_names_while_some_may_be_missing(fleet: Fleet, network: Proxy) -> None:
+    one, two = await fleet.process(through(network)), await fleet.process()
+    await accept(one, "seen", "seen")
+    assert [*await two.names("", exact=True)] == ["seen"]
+    network.close()
+    await accept(one, "apart", "apart")
+    for overlay in (one, two):
+        with pytest.raises(InexactError):
+            await overlay.names("", exact=True)
+    assert [*await two.names("")] == ["seen"]
+    network.open()
+    await until_exact(one, two)
+    for overlay in (one, two):
+        assert [*await overlay.names("", exact=True)] == ["apart", "seen"]
+
+
+async def test_jobs_get_no_names_that_were_asked_for_while_the_fleet_changed(
+    fleet: Fleet, network: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Views are exact before and after, and yet the answer may be of a moment when one accepted unseen."""
+    one, two = await fleet.process(through(network)), await fleet.process()
+
+    async def meanwhile(*what: Any) -> Any:
+        network.close()
+        await accept(one, "apart", "apart")
+        found = await entry_names.names_in(*what)
+        network.open()
+        await until_exact(one, two)
+        return found
+
+    monkeypatch.setattr("shared.redis.overlay.names_in", meanwhile)
+    with pytest.raises(InexactError):
+        await two.names("", exact=True)
+    monkeypatch.undo()
+    assert [*await two.names("", exact=True)] == ["apart"]
+
+
+async def test_jobs_get_no_names_of_this_process_alone(redis: RedisServer, fleet: Fleet) -> None:
+    overlay = await fleet.process()
+    redis.kill()
+    await accept(overlay, "e")
+    assert [*await overlay.names("")] == ["a"]
+    with pytest.raises(InexactError):
+        await overlay.names("", exact=True)
 
 
 async def test_nothing_is_exact_as_long_as_one_may_accept_unseen(fleet: Fleet, network: Proxy) -> None:
@@ -495,7 +542,7 @@ async def test_another_redis_is_no_overlay_until_it_is_named(
     redis: RedisServer, start_redis: Start, fleet: Fleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A rolling restart with another COUNTERSINK_OVERLAY: what waits in the first one is not forgotten."""
-    monkeypatch.setattr("shared.redis.naming.ELSEWHERE", 1.0)
+    monkeypatch.setattr("shared.redis.overlay_naming.ELSEWHERE", 1.0)
     other = start_redis()
     one, two = await fleet.process(), await fleet.process(other.url)
     await accept(one, "old")

@@ -277,8 +277,8 @@ def member_of(overlay: RedisOverlay) -> str:
 @pytest.mark.parametrize("seed", range(4))
 async def test_exact_is_exact(seed: int, redis: RedisServer, fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shared.fleet.publisher_record.MARGIN", 0.05)
-    monkeypatch.setattr("shared.redis.naming.FIRST", 0.1)
-    monkeypatch.setattr("shared.redis.naming.MOST", 0.5)
+    monkeypatch.setattr("shared.redis.overlay_naming.FIRST", 0.1)
+    monkeypatch.setattr("shared.redis.overlay_naming.MOST", 0.5)
     async with contextlib.AsyncExitStack() as stack:
         networks = [await stack.enter_async_context(proxy(redis.host)) for _ in range(3)]
         disorder = Disorder(seed, redis, fleet, networks)

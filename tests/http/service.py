@@ -12,7 +12,7 @@ from urllib.parse import quote
 import aiohttp
 from yarl import URL
 
-from countersink.process.run import flusher_of
+from countersink_server.process.run import flusher_of
 from flusher.flush.flusher import Flusher
 from flusher.jobs.worker import Worker
 from flusher.service import make_worker

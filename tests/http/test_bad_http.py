@@ -9,6 +9,7 @@ from typing import Final
 
 import pytest
 
+from tests.http.both_ways import connected, poll
 from tests.http.service import Service, running
 
 HEAD: Final = b"POST /v1/counters/there HTTP/1.1\r\nHost: h\r\n"
@@ -45,6 +46,12 @@ async def test_a_long_url_is_414(unharmed: Service) -> None:
     assert (await unharmed.raw(b"GET /v1/counters?name=" + long + b" HTTP/1.1\r\nHost: h\r\n\r\n")).status == 414
 
 
+async def test_a_head_that_is_not_ascii_may_be_less_long(unharmed: Service) -> None:
+    """As text it may take four times as many bytes."""
+    lines = [b"X%d: %b\r\n" % (number, "\U0001f600".encode() * 250) for number in range(30)]
+    assert (await unharmed.raw(HEAD + b"".join(lines) + b"\r\n")).status == 431
+
+
 async def test_a_long_header_is_431(unharmed: Service) -> None:
     assert (await unharmed.raw(HEAD + b"X: " + b"y" * 9_000 + b"\r\n\r\n")).status == 431
     assert (await unharmed.raw(HEAD + b"y" * 9_000 + b": x\r\n\r\n")).status == 431
@@ -73,6 +80,26 @@ async def test_a_request_that_breaks_off_counts_nothing(unharmed: Service, data:
 async def test_a_length_too_short_counts_nothing_of_the_rest(unharmed: Service) -> None:
     answer = await unharmed.send(HEAD + b'Content-Length: 11\r\n\r\n{"delta": 1}\r\n\r\n')
     assert answer.startswith(b"HTTP/1.1 400 ")
+
+
+@pytest.mark.parametrize("end", [b"zz\r\n", b"0\r\nContent-Length: 9\r\nX: y\r\n\r\n"])
+async def test_a_body_with_a_broken_end_counts_nothing(unharmed: Service, end: bytes) -> None:
+    """Its last data and the broken end come in one piece, while the handler waits for them."""
+    async with connected(unharmed) as client:
+        client.writer.write(CHUNKED + b'c\r\n{"del')
+        await poll(lambda: unharmed.ingest.bodies.held)
+        client.writer.write(b'ta": 1}\r\n' + end)
+        await client.until(lambda: client.closed)
+        assert client.seen.startswith(b"HTTP/1.1 400 ")
+
+
+async def test_a_refused_body_that_breaks_later_is_not_logged(unharmed: Service) -> None:
+    async with connected(unharmed) as client:
+        await client.ask(CHUNKED.replace(b"/there ", b"/there/no "))
+        assert client.seen.startswith(b"HTTP/1.1 404 ")
+        client.writer.write(b"zz\r\n")
+        await client.until(lambda: client.closed)
+        assert client.answers() == 1
 
 
 @pytest.fixture

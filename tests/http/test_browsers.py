@@ -104,7 +104,10 @@ async def test_a_site_that_points_its_name_to_this_machine_can_do_nothing(servic
 
 @pytest.mark.parametrize(
     "host",
-    [b"localhost", b"LOCALHOST:8080", b"app.localhost", b"127.0.0.1:80", b"127.1.2.3", b"[::1]:9", b"proxy.example"],
+    [
+        *(b"localhost", b"LOCALHOST:8080", b"app.localhost", b"127.0.0.1:80", b"127.1.2.3", b"[::1]:9"),
+        *(b"[::ffff:127.0.0.1]", b"proxy.example"),
+    ],
 )
 async def test_names_of_this_machine_and_those_in_the_setting_are_good(service: Service, host: bytes) -> None:
     assert (await ask(service, "POST", "/v1/counters/there", b"", b"", host)).status == 202
@@ -132,6 +135,13 @@ async def test_pages_of_allowed_origins_may_count_and_see_the_answer(service: Se
         bad = await ask(service, "POST", target, GOOD, b"[]")
         assert (bad.status, bad.headers[ALLOWED]) == (400, SHOP)
     assert await service.totals() == {"there": 7, "a": 2}
+
+
+async def test_and_are_shown_no_total(service: Service) -> None:
+    async with connected(service) as client:
+        client.writer.write(request("POST", "/v1/counters/there?wait=applied&by=0", GOOD))
+        await client.until(lambda: client.answers() > 0)
+        assert b"value" not in client.seen
 
 
 @pytest.mark.parametrize(

@@ -144,23 +144,27 @@ async def test_an_active_connection_stays_open_and_an_idle_one_does_not(
         assert by_aiohttp(service) == 0
 
 
+class _Full:
+    """As a transport is whose buffer is full after the first answer."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._transport = connection.transport
+
+    def write(self, data: bytes) -> None:
+        assert self._transport is not None
+        self._transport.write(data)
+        self._connection.pause_writing()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+
 async def test_a_client_that_does_not_read_answers_is_read_no_further(waiting: Waiting) -> None:
     service, client, connection, gate = waiting
     transport = connection.transport
     assert transport is not None
-    write = transport.write
-
-    class Full:
-        """As a transport is whose buffer is full after the first answer."""
-
-        def write(self, data: bytes) -> None:
-            write(data)
-            connection.pause_writing()
-
-        def __getattr__(self, name: str) -> Any:
-            return getattr(transport, name)
-
-    connection.transport = Full()  # type: ignore[assignment]
+    connection.transport = _Full(connection)  # type: ignore[assignment]
     gate.open.set()
     await client.until(lambda: client.answers() == 1)
     connection.transport = transport
@@ -169,6 +173,21 @@ async def test_a_client_that_does_not_read_answers_is_read_no_further(waiting: W
     assert client.answers() == 1
     connection.resume_writing()
     await client.until(lambda: client.answers() == 2)
+    assert by_aiohttp(service) == 0
+
+
+async def test_a_client_that_does_not_read_a_refusal_is_read_no_further(service: Service) -> None:
+    async with connected(service) as client:
+        await poll(lambda: connections(service) and connections(service)[0].waits_alone())
+        (connection,) = connections(service)
+        transport, connection.transport = connection.transport, _Full(connection)
+        await client.ask(post(b"[]"))
+        connection.transport = transport
+        client.writer.write(post())
+        await poll(lambda: connection._held)
+        assert client.answers() == 1
+        connection.resume_writing()
+        await client.until(lambda: client.answers() == 2)
     assert by_aiohttp(service) == 0
 
 

@@ -1,6 +1,7 @@
 """Sent twice, counted once: ids and the Idempotency-Key."""
 
 import json
+from typing import Any
 
 import pytest
 
@@ -27,6 +28,17 @@ async def test_an_id_counts_once_and_the_first_delta_wins(
             service.ingest.publishing._known_ids = KnownIds()
     await service.apply()
     assert await service.value("c") == 3
+
+
+@pytest.mark.parametrize("key", [{}, {"Idempotency_Key": "k"}])
+async def test_another_delta_in_a_batch_is_refused_with_the_batch(service: Service, key: dict[str, Any]) -> None:
+    await service.incr("c", b'{"delta": 3, "id": "order-1"}')
+    batch = b'[{"counter": "d"}, {"counter": "c", "delta": %d, "id": "order-1"}]'
+    answer = await service.post("/v1/increments", batch % 4, **key)
+    assert (answer.status, answer.field) == (422, "id")
+    assert await service.totals() == {"c": 3}
+    assert (await service.post("/v1/increments", batch % 3, **key)).status == 202
+    assert await service.totals() == {"c": 3, "d": 1}
 
 
 async def test_an_id_is_of_one_counter(service: Service) -> None:

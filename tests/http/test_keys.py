@@ -2,15 +2,17 @@
 
 import asyncio
 import logging
+import os
 from pathlib import Path
 from typing import Any
 
+import orjson
 import pytest
 
 from ingest.access.audit import AUDIT
 from ingest.access.door import Door
 from ingest.access.keyring import KeyRing
-from ingest.access.keys import make, written
+from ingest.access.keys import make, parse, written
 from shared.config.lists import networks
 from shared.model.errors import SettingsError
 from shared.runtime import metrics
@@ -67,6 +69,27 @@ async def test_a_broken_file_keeps_the_old_keys_and_says_so_once(
     file.write_bytes(good + b"\n")
     assert await ring.look()
     caplog.clear()  # what was said is as it should be
+
+
+async def test_a_fifo_is_no_keys_file(tmp_path: Path) -> None:
+    """To open it would wait for ever."""
+    os.mkfifo(tmp_path / "keys.json")
+    with pytest.raises(SettingsError, match="is no file"):
+        KeyRing(tmp_path / "keys.json", ManualClock())
+
+
+def test_a_file_without_a_secret_gets_one_from_its_keys(tmp_path: Path) -> None:
+    """Who knows one of the keys alone can't make it."""
+    file, _ = keys_file(tmp_path, a={"owner": "a"}, b={"owner": "b"})
+    content = orjson.loads(file.read_bytes())
+    secrets = set()
+    for secret in (None, "", "short"):
+        one = parse(orjson.dumps({"keys": content["keys"]} | ({} if secret is None else {"secret": secret})))
+        assert len(one.secret) >= 32
+        secrets.add(one.secret)
+    assert len(secrets) == 1
+    assert parse(orjson.dumps({"keys": content["keys"][:1]})).secret not in secrets
+    assert parse(file.read_bytes()).secret == content["secret"]
 
 
 async def test_a_key_that_expires_ends_at_once(tmp_path: Path) -> None:
@@ -148,6 +171,7 @@ async def test_who_did_what_with_the_scope_admin_is_logged_and_no_key_ever(
         job = b'{"kind": "reset", "prefix": "a\\n", "id": "j"}'
         for method, target, body in (
             ("PUT", "/v1/counters/a%C3%A9", b'{"value": 5}'),
+            ("PUT", f"/v1/counters/{'%E2%80%A8' * 133}", b'{"value": 6}'),
             ("POST", "/v1/counters/a/reset", None),
             ("DELETE", "/v1/counters/a", None),
             ("PUT", "/v1/counters/a/shards", b'{"shards": 2}'),
@@ -165,6 +189,7 @@ async def test_who_did_what_with_the_scope_admin_is_logged_and_no_key_ever(
     lines = [record.getMessage() for record in caplog.records if record.name == AUDIT]
     assert lines == [
         "key ops from 127.0.0.1: set 'aé' to 5",
+        f"key ops from 127.0.0.1: set {chr(0x2028) * 133!r} to 6",
         "key ops from 127.0.0.1: reset 'a'",
         "key ops from 127.0.0.1: delete 'a'",
         "key ops from 127.0.0.1: give 'a' 2 shards",

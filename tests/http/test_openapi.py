@@ -32,6 +32,7 @@ EXAMPLES = {
     "wait": "applied&timeout=0",
     "timeout": "0",
     "ack": "none",
+    "return": "value",
     "max_age": "1",
     "name": "a",
     "prefix": "a",
@@ -81,7 +82,9 @@ def test_it_has_the_form_of_openapi_3_1() -> None:
         assert item.keys() <= {"parameters", *contract.METHODS}
     for path, method in OPERATIONS:
         known = PATHS[path][method]
-        assert known.keys() <= {"operationId", "tags", "summary", "parameters", "requestBody", "responses"}
+        assert known.keys() <= {
+            *("operationId", "tags", "summary", "parameters", "requestBody", "responses", "security")
+        }
         assert set(known["tags"]) <= tags
         assert set(_parameters(path, method, "path")) == set(re.findall(r"\{(\w+)\}", path))
         for status, response in known["responses"].items():
@@ -102,6 +105,12 @@ def test_its_schemas_are_valid_its_references_lead_somewhere_and_none_is_unused(
     references = {node["$ref"] for node in _nodes(contract.DOCUMENT) if "$ref" in node}
     for reference in references:
         assert contract.resolve({"$ref": reference})
+    references |= {
+        f"#/components/securitySchemes/{name}"
+        for path, method in OPERATIONS
+        for one in PATHS[path][method].get("security", [])
+        for name in one
+    }
     for kind, entries in contract.DOCUMENT["components"].items():
         assert {f"#/components/{kind}/{name}" for name in entries} <= references
 

@@ -7,7 +7,8 @@ from typing import Any, Final
 
 import pytest
 
-from ingest.access.owners import OWNED, owned
+from ingest.access.owners import OWNED, batch_id, owned, signed
+from shared.model.job_shares import MOST_RUNNING
 from tests.http.answer import Answer
 from tests.http.keys import keys_file
 from tests.http.service import Service, running
@@ -109,6 +110,25 @@ def test_no_id_that_a_client_sends_is_that_of_an_owner() -> None:
     assert len(owned("shop", "x" * 1000)) < 1000
 
 
+async def test_nobody_can_make_a_receipt_for_what_another_owner_has_sent(owners: Owners) -> None:
+    """Though they may guess the Idempotency-Key, and know how ids are made."""
+    body = [{"counter": "c"}]
+    theirs = (await owners.ask("shop", "POST", "/v1/increments", body, Idempotency_Key="k")).json["receipt"]
+    mine = (await owners.ask("club", "POST", "/v1/increments", body, Idempotency_Key="k")).json["receipt"]
+    ids = theirs.partition(".")[2]
+    assert ids == batch_id("shop", "k")
+    for who, receipt in (
+        ("nobodys", ids),
+        ("nobodys", f"x.{ids}"),
+        ("club", f"{mine.partition('.')[0]}.{ids}"),
+        ("club", signed("", "club", ids)),
+        ("club", ids),
+        ("shop", ids),
+    ):
+        assert (await owners.ask(who, "GET", f"/v1/receipts/{receipt}")).status == 404, (who, receipt)
+    assert (await owners.ask("shop", "GET", f"/v1/receipts/{theirs}")).status == 200
+
+
 async def test_another_owners_receipt_is_404(owners: Owners) -> None:
     receipts = {}
     for who in ("shop", "club", "nobodys"):
@@ -150,6 +170,57 @@ async def test_another_owners_job_is_404(owners: Owners) -> None:
     assert taken.status == 409
     assert "'j'" in taken.json["detail"]
     assert await owners.value("a") == 31
+
+
+async def test_an_owner_may_have_so_many_running_jobs(owners: Owners) -> None:
+    async def start(who: str, id_: str) -> Answer:
+        return await owners.ask(who, "POST", "/v1/jobs", {"kind": "add", "prefix": "c", "delta": 1, "id": id_})
+
+    for number in range(MOST_RUNNING):
+        assert (await start("shop", f"j{number}")).status == 202
+    for who in ("shop", "shop-second"):
+        refused = await start(who, "more")
+        assert refused.status == 429
+        assert f"{MOST_RUNNING} jobs of the owner 'shop' are running" in refused.json["detail"]
+        assert int(refused.headers["Retry-After"]) >= 1
+    assert (await start("shop", "j3")).status == 200
+    assert (await start("club", "more")).status == 202
+    for number in range(MOST_RUNNING + 1):
+        assert (await start("nobodys", f"j{number}")).status == 202
+    assert (await owners.ask("shop-second", "DELETE", "/v1/jobs/j3")).status == 200
+    assert (await start("shop", "more")).status == 202
+    assert (await start("shop", "one more")).status == 422
+    assert (await start("shop", "one-more")).status == 429
+    await owners.service.work()
+    assert (await start("shop", "one-more")).status == 202
+
+
+async def test_exports_of_one_owner_leave_room_for_others(tmp_path: Path) -> None:
+    file, keys = keys_file(tmp_path, **KEYS)
+    async with running(tmp_path, keys_file=str(file), max_exports=8) as service:
+        owners = Owners(service, keys)
+
+        async def export(who: str) -> Answer:
+            return await owners.ask(who, "POST", "/v1/jobs", {"kind": "export", "prefix": "c"})
+
+        assert [(await export("shop")).status for _ in range(4)] == [202, 202, 429, 429]
+        refused = await export("shop-second")
+        assert "the owner 'shop' may have 2 of them, and 2 are kept" in refused.json["detail"]
+        assert int(refused.headers["Retry-After"]) > 7 * 86_400
+        assert (await export("club")).status == 202
+        assert [(await export("nobodys")).status for _ in range(6)] == [202] * 5 + [429]
+        assert "allows 8 exports, and 8 are kept" in (await export("club")).json["detail"]
+
+
+async def test_each_owner_sees_its_own_jobs_the_latest_first(owners: Owners) -> None:
+    for who, id_ in (("shop", "a"), ("club", "b"), ("shop-second", "c"), ("nobodys", "d")):
+        asked = await owners.ask(who, "POST", "/v1/jobs", {"kind": "reset", "prefix": "", "id": id_})
+        assert asked.status == 202, asked
+    for who, ids in (("shop", {"a", "c"}), ("shop-second", {"a", "c"}), ("club", {"b"}), ("nobodys", {"d"})):
+        found = (await owners.ask(who, "GET", "/v1/jobs")).json["jobs"]
+        assert {job["id"] for job in found} == ids
+        for job in found:
+            assert job == (await owners.ask(who, "GET", f"/v1/jobs/{job['id']}")).json
 
 
 async def test_jobs_keep_to_the_prefixes_of_the_key(owners: Owners) -> None:

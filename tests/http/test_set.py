@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from countersink.commands.audit import AGREES, judge, look
+from countersink_server.commands.audit import AGREES, judge, look
 from shared.model.errors import StorageFullError
 from shared.model.words import MAX_DELTA, Balance, Commit
 from shared.sqlite.reserve import Reserve

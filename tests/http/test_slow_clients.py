@@ -10,7 +10,7 @@ from typing import Final
 import pytest
 
 from ingest.server import connection_limit, slow_clients
-from ingest.server.slow_clients import LONGEST_HEAD
+from ingest.server.heads import LONGEST_HEAD
 from shared.runtime import metrics
 from tests.http import answer, contract
 from tests.http.both_ways import Client, connected, post
@@ -116,6 +116,15 @@ async def test_a_head_in_pieces_has_a_longest_length(service: Service) -> None:
             await asyncio.sleep(0.005)
         await client.until(lambda: client.closed)
         assert problem_in(client) == 431
+
+
+@pytest.mark.parametrize(("uri", "status"), [(b"/version", 431), (b"/version?" + b"y" * LONGEST_HEAD, 414)])
+async def test_a_whole_head_that_is_too_long_is_not_parsed(service: Service, uri: bytes, status: int) -> None:
+    headers = b"".join([b"X%d: %b\r\n" % (number, b"y" * 4_000) for number in range(1 + LONGEST_HEAD // 4_000)])
+    async with connected(service) as client:
+        client.writer.write(b"GET %b HTTP/1.1\r\nHost: h\r\n%b\r\n" % (uri, headers))
+        await client.until(lambda: client.closed)
+        assert problem_in(client) == status
 
 
 @contextlib.asynccontextmanager

@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any, Final
 
 ROOT: Final = Path(__file__).resolve().parents[2]
-PACKAGES: Final = ("countersink", "flusher", "ingest", "shared")
+PACKAGES: Final = ("countersink", "countersink_server", "flusher", "ingest", "shared")
+"""The first is the client, the others are the server."""
 
 
 def tracked() -> list[Path]:
@@ -20,10 +21,10 @@ def tracked() -> list[Path]:
 
 
 def product() -> list[Path]:
-    """Everything that the wheel is to hold."""
+    """The folders of both distributions."""
     folders = {ROOT / name for name in PACKAGES}
     return [path for path in tracked() if folders & set(path.parents)]
 
 
-def pyproject() -> dict[str, Any]:
-    return tomllib.loads((ROOT / "pyproject.toml").read_text())
+def pyproject(folder: Path = ROOT) -> dict[str, Any]:
+    return tomllib.loads((folder / "pyproject.toml").read_text())

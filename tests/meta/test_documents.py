@@ -10,7 +10,7 @@ from typing import Final
 import pytest
 
 import countersink
-from countersink import cli
+from countersink_server import cli
 from ingest import openapi
 from shared.config.settings import table
 from shared.model.words import Balance
@@ -44,6 +44,14 @@ def paths_of_machines(text: str) -> list[str]:
     return [line for line in text.splitlines() if OF_A_MACHINE.search(line)]
 
 
+def idle_sections(text: str) -> list[str]:
+    """Headings that stand twice in a document, and heads of tables without a row."""
+    text = re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL)
+    headings = re.findall(r"^##? .*$", text, re.MULTILINE)
+    twice = sorted({heading for heading in headings if headings.count(heading) > 1})
+    return twice + re.findall(r"^(\|.*\|)\n\|[-|: ]+\|\n(?!\|)", text, re.MULTILINE)
+
+
 def texts(paths: Iterable[Path]) -> Iterable[tuple[Path, str]]:
     for path in paths:
         try:
@@ -56,6 +64,17 @@ def test_the_settings_are_listed() -> None:
     text = (ROOT / "docs" / "settings.md").read_text()
     assert settings_in(text) == table()
     assert settings_in(text.replace("`20`", "`21`")) != table()
+
+
+def test_no_section_stands_twice_and_no_table_is_empty() -> None:
+    documents = [path for path in tracked() if path.suffix == ".md"]
+    assert documents
+    assert {str(path): flaws for path in documents if (flaws := idle_sections(path.read_text()))} == {}
+    head, row = "## A\n\n| a | b |\n|---|---|\n", "| 1 | 2 |\n"
+    assert idle_sections(head + row) == []
+    assert idle_sections(head) == ["| a | b |"]
+    assert idle_sections((head + row) * 2) == ["## A"]
+    assert idle_sections("```sh\n## A\n```\n## A\n") == []
 
 
 def test_the_readme_is_a_page_and_names_each_setting() -> None:
@@ -78,7 +97,7 @@ def test_the_metrics_are_listed() -> None:
 
 def test_the_commands_are_listed() -> None:
     text = (ROOT / "docs" / "cli.md").read_text()
-    (commands,) = [action for action in cli._parser()._actions if isinstance(action, argparse._SubParsersAction)]
+    (commands,) = [action for action in cli.parser_of_all()._actions if isinstance(action, argparse._SubParsersAction)]
     assert set(re.findall(r"^\| `countersink ([a-z]+)", text, re.MULTILINE)) == set(commands.choices)
 
 

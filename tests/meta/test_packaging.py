@@ -1,12 +1,15 @@
-"""The wheel holds what it should and nothing else, and nobody else's package answers to our names."""
+"""The wheels hold what they should and nothing else, and nobody else's package answers to our names."""
 
 import subprocess
 import sys
+import tarfile
 from collections.abc import Iterable, Mapping
+from email.message import Message
 from email.parser import Parser
 from importlib import import_module
 from importlib.metadata import distributions
 from pathlib import Path
+from typing import Final
 from zipfile import ZipFile
 
 import pytest
@@ -14,62 +17,105 @@ import pytest
 import countersink
 from tests.meta.checkout import PACKAGES, ROOT, product, pyproject
 
-IMPORT_ALL = """
+CLIENT, *SERVER = PACKAGES
+IMPORT_ALL: Final = """
 import importlib, pkgutil, sys
-wheel, *names = sys.argv[1:]
-sys.path.insert(0, wheel)
+wheels, names = sys.argv[1].split(":"), sys.argv[2:]
+sys.path[:0] = wheels
 for name in names:
     package = importlib.import_module(name)
     modules = [m.name for m in pkgutil.walk_packages(package.__path__, name + ".") if not m.name.endswith("__main__")]
     for module in [name, *modules]:
-        assert importlib.import_module(module).__file__.startswith(wheel), module
+        try:
+            assert importlib.import_module(module).__file__.startswith(tuple(wheels)), module
+        except ImportError as error:
+            assert "countersink[pubsub]" in str(error)
 """
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("wheel")
-    command = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", str(folder)]
-    subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
-    (built,) = folder.iterdir()
-    return built
+def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What `make dist` builds."""
+    folder = tmp_path_factory.mktemp("dist")
+    for project in (ROOT / "countersink", ROOT):
+        command = [sys.executable, "-m", "hatchling", "build", "--directory", str(folder)]
+        subprocess.run(command, cwd=project, check=True, capture_output=True)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def client(dist: Path) -> Path:
+    return dist / f"countersink-{countersink.__version__}-py3-none-any.whl"
+
+
+@pytest.fixture(scope="module")
+def server(dist: Path) -> Path:
+    return dist / f"countersink_server-{countersink.__version__}-py3-none-any.whl"
 
 
 def differences(held: Iterable[str], wanted: Iterable[str]) -> set[str]:
     return set(held) ^ set(wanted)
 
 
-def test_the_wheel_holds_our_packages_whole_and_nothing_else(wheel: Path) -> None:
-    info = f"countersink-{countersink.__version__}.dist-info"
-    names = ZipFile(wheel).namelist()
-    wanted = [path.relative_to(ROOT).as_posix() for path in product()]
-    assert not differences([name for name in names if not name.startswith(info)], wanted)
-    assert {name.partition("/")[0] for name in names} == {*PACKAGES, info}
-    assert {f"{name}/py.typed" for name in PACKAGES} <= set(names)
-    assert differences(wanted, [*wanted, "tests/__init__.py"])
+def held(wheel: Path) -> list[str]:
+    return [name for name in ZipFile(wheel).namelist() if ".dist-info/" not in name]
+
+
+def modules(*packages: str) -> list[str]:
+    """The files of these packages that a wheel is to hold."""
+    names = [path.relative_to(ROOT).as_posix() for path in product()]
+    kept = [name for name in names if name.endswith((".py", "/py.typed")) or not name.startswith(f"{CLIENT}/")]
+    return [name for name in kept if name.partition("/")[0] in packages]
+
+
+def metadata(wheel: Path) -> Message:
+    (name,) = [name for name in ZipFile(wheel).namelist() if name.endswith(".dist-info/METADATA")]
+    return Parser().parsestr(ZipFile(wheel).read(name).decode())
+
+
+def test_each_wheel_holds_its_packages_whole_and_nothing_else(client: Path, server: Path) -> None:
+    assert not differences(held(client), modules(CLIENT))
+    assert not differences(held(server), modules(*SERVER))
+    assert {f"{name}/py.typed" for name in PACKAGES} <= {*held(client), *held(server)}
+    wanted = modules(CLIENT)
+    assert differences(wanted, [*wanted, "shared/__init__.py"])
     assert differences(wanted, wanted[1:])
 
 
-def test_the_wheel_can_be_imported_without_the_checkout(wheel: Path, tmp_path: Path) -> None:
-    command = [sys.executable, "-c", IMPORT_ALL, str(wheel), *PACKAGES]
+def test_the_client_needs_nothing_else(client: Path, tmp_path: Path) -> None:
+    assert metadata(client).get_all("Requires-Dist") == ["google-auth[requests]>=2.35; extra == 'pubsub'"]
+    command = [sys.executable, "-S", "-c", IMPORT_ALL, str(client), CLIENT]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
 
 
-def test_the_wheel_brings_the_command_and_says_its_licence(wheel: Path) -> None:
-    info = f"countersink-{countersink.__version__}.dist-info"
-    with ZipFile(wheel) as files:
-        assert "countersink = countersink.cli:main" in files.read(f"{info}/entry_points.txt").decode().splitlines()
-        metadata = Parser().parsestr(files.read(f"{info}/METADATA").decode())
-        licence = files.read(f"{info}/licenses/LICENSE").decode()
-    assert metadata["License-Expression"] == "Apache-2.0"
-    assert metadata["Requires-Python"] == ">=3.11"
-    assert "TERMS AND CONDITIONS FOR USE" in licence
-    assert "END OF TERMS AND CONDITIONS" in licence
+def test_the_wheels_can_be_imported_without_the_checkout(client: Path, server: Path, tmp_path: Path) -> None:
+    command = [sys.executable, "-c", IMPORT_ALL, f"{client}:{server}", *PACKAGES]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_server_brings_the_command_and_both_say_their_licence(client: Path, server: Path) -> None:
+    info = f"countersink_server-{countersink.__version__}.dist-info"
+    assert "countersink = countersink_server.cli:main" in ZipFile(server).read(f"{info}/entry_points.txt").decode()
+    for wheel in (client, server):
+        said = metadata(wheel)
+        assert said["License-Expression"] == "Apache-2.0"
+        assert said["Requires-Python"] == ">=3.11"
+        licence = ZipFile(wheel).read(f"{wheel.name[: -len('-py3-none-any.whl')]}.dist-info/licenses/LICENSE").decode()
+        assert licence == (ROOT / "LICENSE").read_text()
 
 
 def test_there_is_one_version() -> None:
-    assert countersink.__version__ == pyproject()["project"]["version"]
+    project, other = pyproject()["project"], pyproject(ROOT / "countersink")["project"]
+    assert countersink.__version__ == project["version"] == other["version"]
+    assert f"countersink=={countersink.__version__}" in project["dependencies"]
+
+
+def test_the_sources_of_the_client_hold_what_its_wheel_needs(dist: Path) -> None:
+    with tarfile.open(dist / f"countersink-{countersink.__version__}.tar.gz") as files:
+        names = {name.partition("/")[2] for name in files.getnames()}
+    assert {name.partition("/")[2] for name in modules(CLIENT)} | {"pyproject.toml", "LICENSE", "README.md"} <= names
 
 
 def owners(path: list[str]) -> Mapping[str, set[str]]:
@@ -85,7 +131,7 @@ def owners(path: list[str]) -> Mapping[str, set[str]]:
 
 
 def test_nobody_else_ships_a_package_of_our_names() -> None:
-    assert {name: others - {"countersink"} for name, others in owners(sys.path).items()} == {
+    assert {name: others - {"countersink", "countersink-server"} for name, others in owners(sys.path).items()} == {
         name: set() for name in PACKAGES
     }
 
@@ -107,7 +153,7 @@ def test_a_foreign_package_of_our_name_would_be_seen(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", PACKAGES)
 def test_our_names_import_our_packages(name: str) -> None:
-    """From the checkout (an editable install), or from where countersink itself is installed."""
+    """From the checkout (an editable install), or from where the client is installed."""
     file = import_module(name).__file__
     assert file is not None
     home = Path(countersink.__file__).resolve().parents[1]

@@ -1,12 +1,13 @@
 """Modules stay small, and the docstring of each says what it owns."""
 
 import ast
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
 import pytest
 
-from tests.meta.checkout import ROOT, product, tracked
+from tests.meta.checkout import PACKAGES, ROOT, product, tracked
 
 MOST_LINES: Final = 300
 
@@ -48,12 +49,13 @@ def test_a_long_module_would_be_seen() -> None:
     assert flaw_of_size("\n" * 300) is None
 
 
-def test_each_class_name_stands_once() -> None:
-    """So that a name says which class is meant, in a search and in a conversation."""
+@pytest.mark.parametrize("packages", [PACKAGES[:1], PACKAGES[1:]])
+def test_each_class_name_stands_once(packages: Sequence[str]) -> None:
+    """So that a name says which class is meant, in a search and in a conversation about the client or the server."""
     classes = [
         node.name
         for path in product()
-        if path.suffix == ".py"
+        if path.suffix == ".py" and path.relative_to(ROOT).parts[0] in packages
         for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.ClassDef)
     ]

@@ -4,7 +4,7 @@ import re
 import shlex
 from typing import Final
 
-from countersink.cli import _parser
+from countersink_server.cli import parser_of_all
 from shared.config.settings import Settings
 from tests.meta.checkout import ROOT
 
@@ -25,7 +25,7 @@ def test_its_command_is_one_of_ours() -> None:
     (command,) = [line.partition("=")[2] for line in LINES if line.startswith("ExecStart=")]
     program, *arguments = shlex.split(command)
     assert program.endswith("/.venv/bin/countersink")
-    assert _parser().parse_args(arguments).host == "127.0.0.1"
+    assert parser_of_all().parse_args(arguments).host == "127.0.0.1"
 
 
 def test_the_process_has_no_more_rights_than_it_needs() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from flusher.flush.window import TOO_OLD
 from shared.model.words import APPLIED, DEAD, DROPPED
-from tests.mutations.mutation import calling, mutation, returning, returning_later
+from tests.mutations.mutation import LOOPS, calling, mutation, returning, returning_later
 from tests.mutations.places import ACCOUNTS, FLUSH_AND_REPLAY, FLUSHER, REPLAY, SEEDS
 
 
@@ -52,7 +52,7 @@ def _(take: Any) -> Any:
     return mutant
 
 
-mutation("what is too old to be judged is applied", "flusher.flush.window.Held.late", *FLUSH_AND_REPLAY)(
+mutation("what is too old to be judged is applied", "flusher.flush.window.Held.late", *FLUSH_AND_REPLAY, LOOPS)(
     returning(False)
 )
 

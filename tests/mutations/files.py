@@ -17,7 +17,7 @@ mutation("a receipt that is not dead is revived", "shared.sqlite.receipts._DEAD"
 mutation("the guard of a set is not checked", "shared.sqlite.guards._CHANGE", STORE)(
     text(" WHERE :seen = coalesce", " WHERE -1 < :seen + coalesce")
 )
-mutation("the mark of an import is not checked", "shared.sqlite.marks._MOVE", STORE)(
+mutation("the mark of an import is not checked", "shared.sqlite.import_marks._MOVE", STORE)(
     text(" WHERE :seen = coalesce", " WHERE 0 <= abs(:seen) + coalesce")
 )
 mutation("a shard is made without telling readers of it", "shared.sqlite.store._add", STORE)(
@@ -98,12 +98,12 @@ def _(prepare: Any) -> Any:
     return lambda path, witness, **how: prepare(path, Instead(witness, check=lambda: None), **how)
 
 
-mutation("a dead receipt with a body marks no guard", "shared.google.datastore.guard._marked", *DEAD_IN_DATASTORE)(
+mutation("a dead receipt with a body marks no guard", "shared.google.datastore.guards._marked", *DEAD_IN_DATASTORE)(
     returning(frozenset())
 )
 
 
-@mutation("a set takes the mark of dead receipts off", "shared.google.datastore.guard.guard", *DEAD_IN_DATASTORE)
+@mutation("a set takes the mark of dead receipts off", "shared.google.datastore.guards.guard", *DEAD_IN_DATASTORE)
 def _(guard: Any) -> Any:
     async def mutant(client: Any, place: Any, request: Any, commit: Any) -> None:
         await guard(client, place, request, commit)

@@ -52,10 +52,10 @@ def _(fence: Any) -> Any:
     return mutant
 
 
-mutation("a member that is gone is forgotten without a wait", "shared.model.evidence._unseen", EVIDENCE, FLEET)(
+mutation("a member that is gone is forgotten without a wait", "shared.model.gone_members._unseen", EVIDENCE, FLEET)(
     calling(WATCHES=-(10**12))
 )
-mutation("what flushers saw before a member's last word is evidence", "shared.model.evidence._unseen", EVIDENCE)(
+mutation("what flushers saw before a member's last word is evidence", "shared.model.gone_members._unseen", EVIDENCE)(
     calling(max=lambda begun, _: begun)
 )
 

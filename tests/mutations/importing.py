@@ -4,14 +4,16 @@ import contextlib
 from dataclasses import replace
 from typing import Any
 
-from shared.model import notes
+from shared.model import receipt_notes
 from shared.model.errors import AlreadyAppliedError, ChangedError, ShrunkError
 from shared.model.words import Commit, Tally
 from tests.mutations.mutation import Instead, altered, mutation, returning_later
 from tests.mutations.places import IMPORTER, IMPORTS
 
 
-@mutation("the mark of an import outside of its commit", "countersink.commands.importer.Importer._apply", IMPORTS)
+@mutation(
+    "the mark of an import outside of its commit", "countersink_server.commands.importer.Importer._apply", IMPORTS
+)
 def _(apply: Any) -> Any:
     async def mutant(self: Any, commit: Any) -> Any:
         done = await apply(self, replace(commit, marks=()))
@@ -43,28 +45,30 @@ def _after_a_failure(answer: bool) -> Any:
     return lambda _: mutant
 
 
-mutation("each try of an import is a commit of its own", "countersink.commands.importer.Importer._apply", IMPORTER)(
-    _after_a_failure(answer=False)
+mutation(
+    "each try of an import is a commit of its own", "countersink_server.commands.importer.Importer._apply", IMPORTER
+)(_after_a_failure(answer=False))
+
+mutation(
+    "an import takes what another did for its own", "countersink_server.commands.importer.Importer._apply", IMPORTER
+)(_after_a_failure(answer=True))
+
+
+@mutation(
+    "the receipt of an import says totals", "countersink_server.commands.importer.Importer._commit", IMPORTER, IMPORTS
 )
-
-mutation("an import takes what another did for its own", "countersink.commands.importer.Importer._apply", IMPORTER)(
-    _after_a_failure(answer=True)
-)
-
-
-@mutation("the receipt of an import says totals", "countersink.commands.importer.Importer._commit", IMPORTER, IMPORTS)
 def _(commit: Any) -> Any:
     async def mutant(self: Any, todo: Any, full: Any) -> Any:
         made = await commit(self, todo, full)
         (receipt,) = made.receipts
         totals = {mark.counter: mark.total for mark in todo}
-        (note,) = notes.written([""], notes.read(receipt.note).commit, Tally(), totals)
+        (note,) = receipt_notes.written([""], receipt_notes.read(receipt.note).commit, Tally(), totals)
         return replace(made, receipts=(receipt._replace(note=note),))
 
     return mutant
 
 
-@mutation("an import follows a counter down", "countersink.commands.importer.Importer._again", IMPORTER)
+@mutation("an import follows a counter down", "countersink_server.commands.importer.Importer._again", IMPORTER)
 def _(again: Any) -> Any:
     async def mutant(self: Any, name: str, mark: int) -> Any:
         return await again(altered(self, _way=replace(self._way, shrink=True)), name, mark)
@@ -73,7 +77,9 @@ def _(again: Any) -> Any:
 
 
 @mutation(
-    "what another import saw later is taken for a loss", "countersink.commands.importer.Importer._again", IMPORTER
+    "what another import saw later is taken for a loss",
+    "countersink_server.commands.importer.Importer._again",
+    IMPORTER,
 )
 def _(again: Any) -> Any:
     async def mutant(self: Any, name: str, mark: int) -> Any:

@@ -6,8 +6,8 @@ from dataclasses import replace
 from typing import Any
 
 from flusher.jobs.visit import PageOutcome
-from tests.mutations.mutation import Instead, altered, calling, mutation, returning_later
-from tests.mutations.places import JOB_WORKER, JOBS, JOBS_OVER_HTTP, KEPT_JOBS
+from tests.mutations.mutation import LOOPS, Instead, altered, calling, mutation, returning_later
+from tests.mutations.places import ALL_NAMES, JOB_WORKER, JOBS, JOBS_OVER_HTTP, KEPT_JOBS
 
 _UNDER_WAY: set[Any] = set()
 
@@ -47,9 +47,42 @@ mutation("one receipt of a page is taken for all of them", "flusher.jobs.add.Add
 )
 
 
+@mutation("a job visits only what is in the store", "shared.counters.all_names.AllNames.page", JOBS)
+def _(_: Any) -> Any:
+    async def mutant(self: Any, prefix: str, after: str, limit: int, until: str | None = None, **__: Any) -> Any:
+        return await self._store.names(prefix, after, limit, until)
+
+    return mutant
+
+
+@mutation("a list asks the store before the overlay", "shared.counters.all_names.AllNames.page", ALL_NAMES)
+def _(page: Any) -> Any:
+    async def mutant(self: Any, prefix: str, after: str, limit: int, until: str | None = None, **more: Any) -> Any:
+        stored = await self._store.names(prefix, after, limit, until)
+        return await page(
+            altered(self, _store=Instead(self._store, names=returning_later(stored)(None))),
+            prefix,
+            after,
+            limit,
+            until,
+            **more,
+        )
+
+    return mutant
+
+
+@mutation("an add takes a counter that is only pending for one that is not there", "flusher.jobs.visit.existing", JOBS)
+def _(_: Any) -> Any:
+    async def mutant(store: Any, _: Any, names: Any, **__: Any) -> Any:
+        deleted = await store.deleted_among(names)
+        return {name: number for name, number in (await store.shards(names)).items() if name not in deleted}
+
+    return mutant
+
+
 @mutation("a job adds to what is left of deleted counters", "flusher.jobs.visit.existing", JOBS_OVER_HTTP)
 def _(_: Any) -> Any:
-    async def mutant(store: Any, names: Any) -> Any:
+    async def mutant(store: Any, _: Any, names: Any, **__: Any) -> Any:
         return await store.shards(names)
 
     return mutant
@@ -61,9 +94,9 @@ def _(_: Any) -> Any:
     JOB_WORKER,
 )
 def _(existing: Any) -> Any:
-    async def mutant(store: Any, names: Any) -> Any:
+    async def mutant(store: Any, reader: Any, names: Any, **options: Any) -> Any:
         there = await store.shards(names)
-        return await existing(Instead(store, shards=returning_later(there)(None)), names)
+        return await existing(Instead(store, shards=returning_later(there)(None)), reader, names, **options)
 
     return mutant
 
@@ -103,7 +136,7 @@ def _(_: Any) -> Any:
     return mutant
 
 
-mutation("a task that can't be done keeps its place", "flusher.jobs.runner.Runner._done", JOB_WORKER)(
+mutation("a task that can't be done keeps its place", "flusher.jobs.runner.Runner._done", JOB_WORKER, LOOPS)(
     calling(TRIES=10**9)
 )
 mutation("the children of a task that was recorded are not published again", "flusher.jobs.worker.Worker._left", JOBS)(

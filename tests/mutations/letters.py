@@ -62,6 +62,6 @@ def _(in_place_of: Any) -> Any:
     return lambda self, _, increments: in_place_of(self, "", increments)
 
 
-mutation("a receipt that is revived goes on to call its increments dead", "shared.model.notes.SILENT", SEEDS)(
+mutation("a receipt that is revived goes on to call its increments dead", "shared.model.receipt_notes.SILENT", SEEDS)(
     instead(b"")
 )

@@ -6,7 +6,9 @@ from collections.abc import Callable
 from types import CodeType, FunctionType, ModuleType
 from typing import Any, Final, NamedTuple
 
-PACKAGES: Final = ("shared", "ingest", "flusher", "countersink")
+PACKAGES: Final = ("shared", "ingest", "flusher", "countersink_server", "countersink")
+LOOPS: Final = "--timeout=60"
+"""For tests that go on for ever under a mutation, and take a second without it: that they hang is how they notice."""
 Make = Callable[[Any], Any]
 """Takes what is there and returns what stands there instead."""
 

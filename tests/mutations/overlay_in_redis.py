@@ -62,7 +62,7 @@ def _(_: Any) -> Any:
     return lambda self: self.membership.state in {JOINED, OWES}
 
 
-@mutation("a member that comes back leaves out what it has answered", "shared.redis.copy.Copy.confirmed", FLEET)
+@mutation("a member that comes back leaves out what it has answered", "shared.redis.own_entries.Copy.confirmed", FLEET)
 def _(_: Any) -> Any:
     return lambda _: []
 

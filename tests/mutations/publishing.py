@@ -5,7 +5,7 @@ from typing import Any
 
 from shared.model.errors import TooLargeError, UnkeptError
 from tests.mutations.mutation import instead, mutation, returning
-from tests.mutations.places import PUBLISHING, SEEDS, SPOOL
+from tests.mutations.places import NEW_NAMES, PUBLISHING, SEEDS, SPOOL
 
 
 @mutation("a 202 before the publish is durable", "ingest.publishing.publishing.Publishing.durable", SEEDS)
@@ -57,6 +57,31 @@ def _(look: Any) -> Any:
     return mutant
 
 
-mutation("who stood still for weeks publishes what it holds", "shared.runtime.awake.Awake.check", PUBLISHING)(
-    returning(None)
+mutation(
+    "who stood still for weeks publishes what it holds", "shared.runtime.standstill.StandstillWatch.check", PUBLISHING
+)(returning(None))
+
+
+@mutation(
+    "a batch under an Idempotency-Key counts in part, so that a retry which finds room seems to count the rest",
+    "ingest.publishing.new_names.NewNames.admit_together",
+    NEW_NAMES,
 )
+def _(_: Any) -> Any:
+    return lambda self, names: self.admit(names)
+
+
+mutation(
+    "new names that the store does not have yet take no room under COUNTERSINK_MAX_COUNTERS",
+    "ingest.publishing.new_names.NewNames._take",
+    NEW_NAMES,
+)(returning(None))
+
+
+@mutation(
+    "a name that is counted by the store keeps its room of a new one",
+    "ingest.publishing.new_names.NewNames._release",
+    "tests/unit/publishing/test_new_names.py",
+)
+def _(_: Any) -> Any:
+    return lambda self, name: None

@@ -46,12 +46,52 @@ def _(ages: Any) -> Any:
     return mutant
 
 
-@mutation("receipts say of a commit what was planned for another", "shared.model.notes.written", SEEDS)
+@mutation("receipts say of a commit what was planned for another", "shared.model.receipt_notes.written", SEEDS)
 def _(written: Any) -> Any:
-    return lambda attempts, commit, tally, sums: written(attempts, commit, tally, dict.fromkeys(sums, 1))
+    return lambda attempts, commit, tally, sums, *more: written(attempts, commit, tally, dict.fromkeys(sums, 1), *more)
 
 
-@mutation("the receipt of a set does not say what it added", "shared.model.notes.of_change", SET_OVER_HTTP, SEEDS)
+_DUPLICATES = "tests/http/test_duplicates.py"
+
+
+@mutation("receipts do not say which uses of ids were not counted", "shared.model.receipt_notes.written", _DUPLICATES)
+def _(written: Any) -> Any:
+    return lambda attempts, commit, tally, sums, _=None: written(attempts, commit, tally, sums)
+
+
+@mutation(
+    "receipts say of the next envelope which ids were used before", "shared.model.receipt_notes.written", _DUPLICATES
+)
+def _(written: Any) -> Any:
+    def mutant(attempts: Any, commit: str, tally: Any, sums: Any, seconds: Any = None) -> Any:
+        return written(attempts, commit, tally, sums, {place + 1: its for place, its in (seconds or {}).items()})
+
+    return mutant
+
+
+@mutation(
+    "a receipt that does not say who counted is taken for that of another",
+    "ingest.publishing.uses._is_second",
+    "tests/unit/publishing/test_uses.py",
+    _DUPLICATES,
+)
+def _(_: Any) -> Any:
+    return lambda draft, notes: any(note.attempt != draft.attempt for note in notes.values())
+
+
+@mutation(
+    "a request is told of the uses of others in its envelope",
+    "ingest.publishing.uses._second_in",
+    "tests/unit/publishing/test_uses.py",
+    _DUPLICATES,
+)
+def _(second_in: Any) -> Any:
+    return lambda draft, _, notes: second_in(draft, range(len(draft.keyed)), notes)
+
+
+@mutation(
+    "the receipt of a set does not say what it added", "shared.model.receipt_notes.of_change", SET_OVER_HTTP, SEEDS
+)
 def _(of_change: Any) -> Any:
     return lambda commit, counter, deltas, *change: of_change(commit, counter, [0 for _ in deltas], *change)
 

@@ -4,7 +4,7 @@ from math import inf
 from typing import Any
 
 from flusher.shards.write_rate import BUCKET
-from tests.mutations.mutation import calling, mutation, returning
+from tests.mutations.mutation import LOOPS, calling, mutation, returning
 from tests.mutations.places import COMPACTIONS, FLUSHER, GROWTH, SEEDS, STORE
 
 
@@ -13,6 +13,7 @@ from tests.mutations.places import COMPACTIONS, FLUSHER, GROWTH, SEEDS, STORE
     "flusher.shards.shard_choice.ShardBook._add",
     *FLUSHER,
     "tests/unit/shards/test_raise_shards.py",
+    LOOPS,
 )
 def _(add: Any) -> Any:
     return lambda self, name, delta: add(self, name, delta)._replace(num_shards=self._new_counter)

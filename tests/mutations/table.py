@@ -1,7 +1,9 @@
 """All mutations, by name."""
 
 from tests.mutations import (  # noqa: F401 (each enters its own)
+    client,
     commits,
+    connections,
     files,
     fleet,
     importing,

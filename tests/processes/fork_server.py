@@ -29,7 +29,12 @@ _LARGEST: Final = 200_000
 _READ_AT_START: Final = ("LD_", "LC_", "LANG", "PYTHON", "TEST_MUTATION", "TZ")
 """How the names of variables begin that are read only once."""
 _IMPORTED: Final = (
-    *("countersink.cli", "countersink.process.run", "countersink.process.workers", "countersink.client"),
+    *(
+        "countersink_server.cli",
+        "countersink_server.process.run",
+        "countersink_server.process.workers",
+        "countersink.async_client",
+    ),
     *("shared.wiring.datastore", "shared.google.pubsub.subscription", "shared.redis.overlay"),
 )
 """These import nearly everything that commands import."""

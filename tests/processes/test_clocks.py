@@ -11,7 +11,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from countersink.client import Client
+from countersink import AsyncClient
 from tests.processes.harness import Running, processes
 from tests.processes.moved_clocks import DAY, Clocks
 
@@ -26,7 +26,7 @@ async def until(condition: Callable[[], Awaitable[bool]], longest: float = 40.0)
 
 
 async def value(url: str, name: str = "a") -> tuple[int, bool]:
-    async with Client(url) as client:
+    async with AsyncClient(url) as client:
         read = await client.get(name)
         return read.value, read.exact
 
@@ -66,7 +66,7 @@ async def test_a_flusher_that_starts_with_its_clock_ahead_deletes_no_receipts(
     wrong = clocks()
     async with processes(tmp_path, tmp_path / "log") as started:
         service, flusher = await started.start("ingest", "--port", "0"), await started.start("flusher")
-        async with Client(service.url) as client:
+        async with AsyncClient(service.url) as client:
             for number in range(5):
                 await client.increment("a", 1, id=f"id-{number}", wait=20)
             await flusher.end(signal.SIGTERM)
@@ -129,7 +129,7 @@ async def test_a_set_by_a_process_whose_clock_is_days_behind_happens_once(tmp_pa
         right = await started.start("ingest", "--port", "0")
         time = clocks()
         await started.start("flusher", **time.environment)
-        async with Client(late.url) as there, Client(right.url) as here:
+        async with AsyncClient(late.url) as there, AsyncClient(right.url) as here:
             await here.increment("a", 5, wait=20)
             assert (await there.set("a", 0, key="once")).before == 5
             await here.increment("a", 7, wait=20)
@@ -144,7 +144,7 @@ async def test_a_machine_that_was_suspended_counts_on(tmp_path: Path, clocks: Ma
     time = clocks()
     async with processes(tmp_path, tmp_path / "log", **time.environment) as started:
         service = await started.start("up", "--port", "0")
-        async with Client(service.url) as client:
+        async with AsyncClient(service.url) as client:
             await client.increment("a", 1, id="x", wait=20)
             with time.suspended(service.process.pid, 3 * DAY):
                 pass
@@ -179,7 +179,7 @@ async def test_an_ingest_that_stood_still_for_weeks_counts_nothing_of_what_waite
             late, its = await asyncio.open_connection("127.0.0.1", sleeper.port)  # as far as the kernel
             its.write(request)
             await its.drain()
-            async with Client(other.url) as client:
+            async with AsyncClient(other.url) as client:
                 await client.increment("a", 1, id="order", wait=20)
                 for _ in range(18 * 4):  # the others go on meanwhile
                     time.move_all(DAY / 4)

@@ -1,36 +1,28 @@
 """While some clients do their worst to a real process, the others are served, soon, and it does not grow."""
 
 import asyncio
-import contextlib
-import gzip
 import resource
 import socket
-import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import pytest
 
-from tests.processes.harness import Running, processes
+from tests.processes.attacks import AT_ONCE, ATTACKS, Victim, fill, memory, peak, post
+from tests.processes.harness import processes
 
+MIB: Final = 1_048_576
 MOST: Final = 4_000
 CROWD: Final = 5_000
 SOON: Final = 4.0
 """Seconds within which the polite must be answered. Usual are 0.2, but the machine of the tests has other work, too."""
-POLITE: Final = 15
 PER_CONNECTION: Final = 32
 """KiB."""
+ALL_AT_ONCE: Final = 8.0
+"""Seconds: the memory has its peak after four."""
 ROOM: Final = 600_000
 """KiB that the process may grow by under all of them: dozens of the largest bodies, with what is made of them."""
-
-
-def post(body: bytes = b"", headers: bytes = b"", target: bytes = b"/v1/counters/hostile") -> bytes:
-    return b"POST %b HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n%b\r\n%b" % (target, len(body), headers, body)
-
-
-LARGE: Final = b"GET /openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n"
-BIG: Final = 8_000_000
 
 
 @pytest.fixture(autouse=True)
@@ -43,103 +35,16 @@ def _many_files() -> Iterator[None]:
     resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
-def memory(server: Running) -> int:
-    """KiB."""
-    lines = Path(f"/proc/{server.process.pid}/status").read_text().splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith("VmRSS:"))
-
-
-class _Victim:
-    """A server, and whoever is polite to it."""
-
-    def __init__(self, server: Running) -> None:
-        self.server = server
-        self.accepted = 0
-        self.largest = 0
-
-    async def open(self, limit: int = 65_536) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        return await asyncio.open_connection("127.0.0.1", self.server.port, limit=limit)
-
-    async def polite(self) -> float:
-        """Each time on a connection of its own; the longest time that an answer took, with the way there."""
-        longest = 0.0
-        for _ in range(POLITE):
-            begun = time.perf_counter()
-            reader, writer = await self.open()
-            writer.write(post(target=b"/v1/counters/polite"))
-            head = await reader.readline()
-            longest = max(longest, time.perf_counter() - begun)
-            assert b" 202 " in head, head
-            self.accepted += 1
-            writer.close()
-            self.largest = max(self.largest, memory(self.server))
-            await asyncio.sleep(0.01)
-        return longest
-
-    async def total(self) -> bytes:
-        reader, writer = await self.open()
-        writer.write(b"GET /v1/counters/polite?max_age=0 HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
-        found = await reader.read()
-        writer.close()
-        return found
-
-
 @pytest.fixture
-async def victim(tmp_path: Path) -> AsyncIterator[_Victim]:
+async def victim(tmp_path: Path) -> AsyncIterator[Victim]:
     async with processes(tmp_path, COUNTERSINK_MAX_CONNECTIONS=str(MOST)) as started:
-        victim = _Victim(await started.start("up", "--port", "0"))
+        victim = Victim(await started.start("up", "--port", "0"))
         await victim.polite()
         yield victim
         assert b'"value":%d,' % victim.accepted in await victim.total()
 
 
-async def _repeat(victim: _Victim, request: bytes, *, read: bool = True) -> None:
-    """Again and again, as fast as it is answered or refused."""
-    while True:
-        with contextlib.suppress(ConnectionError):
-            reader, writer = await victim.open()
-            try:
-                writer.write(request)
-                while await reader.read(65_536) if read else await asyncio.sleep(30, True):
-                    pass
-            finally:
-                writer.transport.abort()
-
-
-async def _drip(victim: _Victim, start: bytes) -> None:
-    while True:
-        with contextlib.suppress(ConnectionError):
-            _, writer = await victim.open()
-            try:
-                writer.write(start)
-                while not writer.transport.is_closing():
-                    writer.write(b" ")
-                    await asyncio.sleep(0.1)
-            finally:
-                writer.transport.abort()
-
-
-CLOSE: Final = b"Connection: close\r\n"
-MANY: Final = b"/v1/increments"
-DEEP: Final = b"[%b1]" % (b'{"a":{"a":{"a":{"a":1}}}},' * (BIG // 26))
-BOMB: Final = gzip.compress(b" " * 100_000_000)
-ATTACKS: Final[dict[str, tuple[int, Callable[[_Victim], Coroutine[Any, Any, None]]]]] = {
-    "pipelines": (4, lambda victim: _repeat(victim, LARGE.replace(b"openapi.json", b"version") * 2_000, read=False)),
-    "pipelined increments": (4, lambda victim: _repeat(victim, post() * 3_000, read=False)),
-    "answers that nobody reads": (20, lambda victim: _repeat(victim, LARGE * 500, read=False)),
-    "heads that drip": (300, lambda victim: _drip(victim, post()[:-2] + b"X: ")),
-    "bodies that drip": (300, lambda victim: _drip(victim, post(b" " * 999)[:-900])),
-    "bombs": (4, lambda victim: _repeat(victim, post(BOMB, b"Content-Encoding: gzip\r\n" + CLOSE))),
-    "packed batches": (4, lambda victim: _repeat(victim, post(BOMB, b"Content-Encoding: gzip\r\n" + CLOSE, MANY))),
-    "deep batches": (4, lambda victim: _repeat(victim, post(DEEP, CLOSE, MANY))),
-    "deep bodies": (4, lambda victim: _repeat(victim, post(b"[" * (BIG // 10), CLOSE))),
-    "escapes": (4, lambda victim: _repeat(victim, post(b'{"id": [%b""]}' % (b'"\\u0061",' * (BIG // 90)), CLOSE))),
-    "long numbers": (4, lambda victim: _repeat(victim, post(b'{"a\\\\": 1%b}' % (b"9" * (BIG // 10)), CLOSE))),
-    "resets": (20, lambda victim: _repeat(victim, post()[:40], read=False)),
-}
-
-
-async def test_the_polite_are_served_under_each_attack(victim: _Victim) -> None:
+async def test_the_polite_are_served_under_each_attack(victim: Victim) -> None:
     before = memory(victim.server)
     found: dict[str, float] = {}
     for attack, (count, attacker) in ATTACKS.items():
@@ -156,7 +61,41 @@ async def test_the_polite_are_served_under_each_attack(victim: _Victim) -> None:
     assert victim.largest - before < ROOM, f"{victim.largest - before} KiB"
 
 
-async def test_thousands_that_do_nothing_make_room(victim: _Victim) -> None:
+SETTINGS: Final = {
+    "COUNTERSINK_MAX_PENDING_BYTES": 8 * MIB,
+    "COUNTERSINK_MAX_BODY_BYTES": 2 * MIB,
+    "COUNTERSINK_MAX_WINDOW_BYTES": 4 * MIB,
+    "COUNTERSINK_MAX_WAITING": 50_000,
+    "COUNTERSINK_MAX_CONNECTIONS": 3_500,
+}
+ALLOWED: Final = (
+    (64 + 64 + 128) * MIB
+    + 8 * SETTINGS["COUNTERSINK_MAX_PENDING_BYTES"]
+    + 10 * SETTINGS["COUNTERSINK_MAX_BODY_BYTES"]
+    + 8 * SETTINGS["COUNTERSINK_MAX_WINDOW_BYTES"]
+    + 1_024 * SETTINGS["COUNTERSINK_MAX_WAITING"]
+    + 96 * 1_024 * SETTINGS["COUNTERSINK_MAX_CONNECTIONS"]
+)
+"""The sum of the table in docs/operations.md."""
+
+
+async def test_all_of_it_at_once_takes_no_more_memory_than_the_settings_allow(tmp_path: Path) -> None:
+    settings = {name: str(number) for name, number in SETTINGS.items()}
+    async with processes(tmp_path, None, COUNTERSINK_FLUSH_INTERVAL="20", **settings) as started:
+        victim = Victim(await started.start("up", "--port", "0"))
+        victim.many = True
+        await fill(victim)
+        tasks = [asyncio.create_task(run(victim)) for count, run in AT_ONCE.values() for _ in range(count)]
+        try:
+            await asyncio.sleep(ALL_AT_ONCE)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+        assert 1_024 * peak(victim.server) < ALLOWED
+
+
+async def test_thousands_that_do_nothing_make_room(victim: Victim) -> None:
     before = memory(victim.server)
     starts = (b"", b"POST", post()[:-2] + b"X: " + b"y" * 2_000)
     socks: list[socket.socket] = []

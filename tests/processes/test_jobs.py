@@ -8,7 +8,7 @@ import sys
 from contextlib import closing
 from pathlib import Path
 
-from countersink.client import Client
+from countersink import AsyncClient
 from tests.processes.harness import processes
 
 COUNTERS = 15_000
@@ -21,7 +21,7 @@ async def test_a_job_is_done_once_whoever_is_killed(tmp_path: Path) -> None:
     async with processes(tmp_path, tmp_path / "log", **settings) as started:
         service = await started.start("ingest", "--port", "0")
         flushers = [await started.start("flusher") for _ in range(2)]
-        async with Client(service.url) as client:
+        async with AsyncClient(service.url) as client:
             await client.increment_many(dict.fromkeys([*names, "other"], 1), wait=30)
             await client.start_job("add", "account:", 10, id="mine")
             killed = 0
@@ -67,7 +67,7 @@ async def test_a_process_that_does_a_job_alone_goes_on_after_it_was_killed(tmp_p
     names = [f"account:{number:05}" for number in range(COUNTERS // 3)]
     async with processes(tmp_path, tmp_path / "log", COUNTERSINK_FLUSH_INTERVAL="0.05") as started:
         service = await started.start("up", "--port", "0")
-        async with Client(service.url) as client:
+        async with AsyncClient(service.url) as client:
             await client.increment_many(dict.fromkeys(names, 1), wait=30)
         assert await service.end(signal.SIGTERM) == 0
         command = [sys.executable, "-m", "countersink", "map", "--prefix", "", "--add", "10", "--job", "mine"]
@@ -84,6 +84,6 @@ async def test_a_process_that_does_a_job_alone_goes_on_after_it_was_killed(tmp_p
         )
         assert await alone.wait() == 0
         service = await started.start("up", "--port", "0")
-        async with Client(service.url) as client:
+        async with AsyncClient(service.url) as client:
             assert {one.name: one.value async for one in client.list("", page=1_000)} == dict.fromkeys(names, 11)
             assert (await client.job("mine")).changed == len(names)

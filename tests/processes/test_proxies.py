@@ -16,6 +16,7 @@ from typing import Final
 import aiohttp
 import pytest
 
+from countersink import AsyncClient, RejectedError
 from tests.meta.checkout import ROOT
 from tests.processes.harness import Processes, processes
 
@@ -157,6 +158,13 @@ async def test_what_goes_through_a_proxy_counts_once(
         assert statuses == [202] * INCREMENTS
         async with session.get(f"{url}?max_age=0") as response:
             assert (await response.json())["value"] == INCREMENTS
+        async with AsyncClient(f"https://127.0.0.1:{port}", tls=trust) as client:
+            client.incr("b", 7)
+            assert await client.flush(20)
+            assert (await client.get("b", max_age=0)).value == 7
+        async with AsyncClient(f"https://127.0.0.1:{port}", patience=0) as client:
+            with pytest.raises(RejectedError, match="certificate"):
+                await client.get("b")
 
 
 async def answers(session: aiohttp.ClientSession, url: str) -> bool:

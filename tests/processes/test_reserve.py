@@ -12,7 +12,7 @@ import aiohttp
 import pytest
 
 from tests.processes.harness import Running, processes
-from tests.processes.reported import BLOCK, small
+from tests.processes.small_disk import BLOCK, small
 from tests.processes.test_disk import total
 
 MIB: Final = 2**20
@@ -33,7 +33,7 @@ class Disk:
     def within(self) -> Sequence[str]:
         ballast = ("sh", "-c", f'head -c {BALLAST} /dev/zero > "{self.ballast}" && exec "$@"', "sh")
         if not self._mounted:
-            told = (sys.executable, "-m", "tests.processes.reported", str(self.folder), str(SIZE))
+            told = (sys.executable, "-m", "tests.processes.small_disk", str(self.folder), str(SIZE))
             return told if self._first else (*ballast, *told)
         return self._same() if self._first else (*_MOUNT, str(self.folder), *ballast)
 

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 import aiohttp
 
-from countersink.client import Changed, Client, UnavailableError
+from countersink import AsyncClient, Changed, UnavailableError
 from tests.processes.harness import Running, processes
 
 T = TypeVar("T")
@@ -49,10 +49,10 @@ class Traffic:
                 changed = await self._insist(lambda client: client.delete("c", key=key))
             assert self.changes.setdefault(key, changed) == changed
 
-    async def _insist(self, ask: Callable[[Client], Awaitable[T]]) -> T:
+    async def _insist(self, ask: Callable[[AsyncClient], Awaitable[T]]) -> T:
         while True:
             try:
-                async with Client(self.url, patience=0.5) as client:
+                async with AsyncClient(self.url, patience=0.5) as client:
                     return await ask(client)
             except UnavailableError:
                 await asyncio.sleep(0.01)
@@ -86,7 +86,7 @@ async def test_sets_and_increments_are_counted_once_whoever_is_killed(tmp_path: 
         async with asyncio.timeout(20):
             while await metric(running, "countersink_pending_increments"):
                 await asyncio.sleep(0.02)
-        async with Client(running.url) as client:
+        async with AsyncClient(running.url) as client:
             left = (await client.get("c", max_age=0)).value
         assert sum(one.before - one.after for one in traffic.changes.values()) + left == traffic.counted
         assert await metric(running, "countersink_drift_increments") == 0

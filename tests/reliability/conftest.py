@@ -10,7 +10,7 @@ from tests.emulators.own import OwnEmulator
 from tests.emulators.pubsub_fixtures import pubsub_host
 from tests.emulators.redis_fixtures import RedisServer, redis, start_redis
 from tests.processes.fleet.pairs import Embedded, Pair
-from tests.reliability.grounds import Own, on, own
+from tests.reliability.own_servers import Own, on, own
 from tests.reliability.rows import BLIND, SQLITE, Row
 
 __all__ = ["firestore_host", "older_host", "pubsub_host", "redis", "start_redis"]

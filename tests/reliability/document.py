@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from shared.model.receipts import CLIENT_IDS_REMEMBERED, DAY
+from tests.http.fuzz.run import Tally
+from tests.reliability.fuzzing import section
 from tests.reliability.report import table
 from tests.reliability.rows import Result
 
@@ -16,8 +18,8 @@ TEXT: Final = """\
 
 `make reliability` made this file; do not edit it. Each row starts real processes of Countersink, has clients count,
 does one fault to them again and again, and then asks for the totals. `make reliability ARGS='--only ROW'` does one row
-(`--seconds N`: for how long); all of them take three quarters of an hour. `make test` does some of the rows for a few
-seconds.
+(`--seconds N`: for how long); all of them take three quarters of an hour, and `fuzz` takes another hour. `make test`
+does some of the rows for a few seconds.
 
 Made on {machine}, everything on it: clients, processes and emulators.
 
@@ -29,7 +31,7 @@ Made on {machine}, everything on it: clients, processes and emulators.
 - **lost**: accepted, and not in the total. **doubled**: in it more than once. Both are known increment by increment and
   not from sums: each adds another power of four, so that the digits of a total say which increments it holds, and how
   often.
-- Most clients send under ids and keys until they are accepted, to any ingest, also over `countersink.client`; one in
+- Most clients send under ids and keys until they are accepted, to any ingest, also over `AsyncClient`; one in
   ten sends once more afterwards. Some send without an id, once. Others publish on the topic themselves, also twice and
   also what can't be read.
 - **exact reads**: readings under load that said `"exact": true`; each held all that had been answered before it was
@@ -42,7 +44,7 @@ Made on {machine}, everything on it: clients, processes and emulators.
   if a message is left in the broker or buried without reason, if a traceback is logged, or if `countersink audit`, at
   rest, does not find that all agrees.
 
-## What it takes for granted
+{fuzzed}## What it takes for granted
 
 - **The broker keeps what it has acknowledged** until it is acknowledged in turn, for its retention; **the store keeps
   what it has committed**. What these lose is lost: Countersink has no second copy of it. With SQLite both are one file,
@@ -81,6 +83,6 @@ Made on {machine}, everything on it: clients, processes and emulators.
 """
 
 
-def document(results: Sequence[Result]) -> str:
+def document(results: Sequence[Result], tally: Tally | None) -> str:
     machine = f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}"
-    return TEXT.format(table=table(results), machine=machine, ids=IDS_DAYS)
+    return TEXT.format(table=table(results), fuzzed=section(tally), machine=machine, ids=IDS_DAYS)

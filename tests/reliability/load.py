@@ -8,7 +8,7 @@ from contextlib import AsyncExitStack
 from types import TracebackType
 from typing import Any, Self
 
-from countersink.client import Client, Increment, RequestError
+from countersink import AsyncClient, Increment, RequestError
 from shared.model.words import Message
 from tests.processes.fleet.calls import Item, Request
 from tests.processes.fleet.pairs import empty, message
@@ -36,7 +36,7 @@ class Load:
         self._random = random.Random(seed)
         self._done = asyncio.Event()
         self._stack = AsyncExitStack()
-        self._products: list[Client] = []
+        self._products: list[AsyncClient] = []
         self._tasks: list[asyncio.Task[None]] = []
 
     async def __aenter__(self) -> Self:
@@ -44,7 +44,7 @@ class Load:
         loop = asyncio.get_running_loop()
         self._begun = loop.time()
         for slot in self._ingests:
-            self._products.append(await self._stack.enter_async_context(Client(slot.url, patience=PATIENCE)))
+            self._products.append(await self._stack.enter_async_context(AsyncClient(slot.url, patience=PATIENCE)))
         clients = self._clients
         workers: list[Work] = [self._insistent] * clients.insistent
         workers += [self._product] * clients.product + [self._careless] * clients.careless

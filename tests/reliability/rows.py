@@ -31,7 +31,7 @@ class Clients:
     insistent: int = 6
     """Plain HTTP: ids, keys, batches; sends again under the same ids, to any ingest, until it is told 202."""
     product: int = 2
-    """`countersink.client.Client`, which must never raise."""
+    """`countersink.AsyncClient`, which must never raise."""
     careless: int = 2
     """Increments without an id, sent once."""
     foreign: int = 1

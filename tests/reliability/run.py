@@ -137,7 +137,7 @@ def _load_of(one: Scene, seconds: float) -> str:
     clients = one.row.clients
     parts = (
         (clients.insistent + clients.careless, "clients over HTTP"),
-        (clients.product, "of countersink.client"),
+        (clients.product, "of countersink.AsyncClient"),
         (clients.foreign, "publishing on the topic"),
         (clients.readers, "readers"),
     )

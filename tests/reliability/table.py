@@ -13,12 +13,14 @@ from tests.reliability import (
     network,
     overlays,
     poisoned,
+    programs,
     restarts,
 )
 from tests.reliability.rows import Row
 
 ROWS: Final[tuple[Row, ...]] = (
     *kills.ROWS,
+    *programs.ROWS,
     *ends.ROWS,
     *freezes.ROWS,
     *network.ROWS,

@@ -1,6 +1,9 @@
 """The verdict sees what is lost, doubled, or nobody's; the table shows it; a row that failed says why."""
 
+from tests.http.fuzz.run import Tally
 from tests.processes.fleet.truth import Truths
+from tests.reliability.__main__ import NAMES
+from tests.reliability.document import document
 from tests.reliability.report import failures, table
 from tests.reliability.rows import SQLITE, Result
 from tests.reliability.table import ROWS
@@ -33,5 +36,11 @@ def test_a_row_is_a_line_and_what_was_wrong_is_named() -> None:
     assert failures([Result(row, SQLITE, wrong=["1 increments lost"])]) == [f"{row.name} on SQLite: 1 increments lost"]
 
 
+def test_the_document_says_what_the_fuzzer_did_if_it_ran() -> None:
+    tally = Tally(plans=1_234, requests=5_678, fast=9, inputs=10, failed=0, seconds=60)
+    assert "\n1,234 connections with 5,678 requests, 9 of them" in document([], tally)
+    assert "fuzz` generates" not in document([], None)
+
+
 def test_each_row_has_a_name_of_its_own() -> None:
-    assert len({row.name for row in ROWS}) == len(ROWS)
+    assert len({*NAMES}) == len(NAMES)

@@ -5,10 +5,10 @@ import random
 from collections.abc import Callable
 from typing import Final
 
+from flusher.flush.flush_parts import FlushParts
 from flusher.flush.flusher import Flusher
-from flusher.flush.policy import FlushPolicy
 from flusher.flush.promise_keeper import PromiseKeeper
-from flusher.flush.tools import Tools
+from flusher.flush.when_to_flush import FlushPolicy
 from flusher.shards.shard_choice import ShardBook
 from flusher.shards.shards_needed import Growth
 from shared.memory.broker import MemoryBroker, MemoryOverlay
@@ -38,9 +38,9 @@ def tools_of(
     backoff: Callable[[], Backoff] = Backoff,
     together: bool = False,
     growth: Growth | None = None,
-) -> Tools:
+) -> FlushParts:
     """New counters get one shard."""
-    return Tools(
+    return FlushParts(
         store=store,
         subscription=subscription,
         overlay=overlay,

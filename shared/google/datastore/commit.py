@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from shared.google.datastore.client import DatastoreClient
 from shared.google.datastore.errors import MissingError
-from shared.google.datastore.guard import check, complete, depends
+from shared.google.datastore.guards import check, complete, depends
 from shared.google.datastore.keys import COUNT, NUM_SHARDS, DatastorePlace, inexact, name_of, number_in, whole
 from shared.google.datastore.mutations import by_name, only_over, transform
 from shared.google.datastore.shards import Shard, ShardMemory, ShardState, is_big

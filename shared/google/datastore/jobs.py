@@ -1,5 +1,6 @@
 """Keeps jobs in Datastore. A job's progress is spread over several entities, its books: one would slow its tasks."""
 
+import asyncio
 import random
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -15,7 +16,8 @@ from shared.google.datastore.mutations import rewrite
 from shared.google.datastore.queries import KEY, Operator, expired, query_of, where
 from shared.google.datastore.store import DatastoreStore
 from shared.model.errors import AlreadyAppliedError, ContendedError, TransientError
-from shared.model.jobs import DONE, FAILED, FORGOTTEN, RUNNING, Done, Job, JobState, Progress, noted, recalled
+from shared.model.job_shares import MOST_RUNNING, check_exports, check_running, owner_of, share_of
+from shared.model.jobs import DONE, EXPORT, FAILED, FORGOTTEN, RUNNING, Done, Job, JobState, Progress, noted, recalled
 from shared.model.times import StoreMillis, WallMillis
 from shared.runtime.backoff import Backoff, insist, tries
 
@@ -26,9 +28,17 @@ _NUMBERS: Final = ("tasks", "visited", "changed", "failed", "depth", "share")
 _OPEN: Final = "open"
 _EXAMPLES: Final = "examples"
 _STATE: Final = "state"
+_RUNS: Final = "running"
+"""Its owner, if it has one, in a job that has not ended. This and the next one are indexed."""
+_KEPT: Final = "kept"
+"""Its owner, in an export that has not failed."""
+MOST_READ: Final = 1_000
+"""Exports that are read to find out when the first of them expires."""
 _NOTE: Final = "note"
 _CHUNK: Final = "chunk"
 T = TypeVar("T")
+MOST_REMEMBERED: Final = 1_000
+"""Jobs among which the latest are looked for."""
 
 
 class DatastoreJobs:
@@ -40,14 +50,39 @@ class DatastoreJobs:
         place: DatastorePlace,
         store: DatastoreStore,
         pick: Callable[[int], int] = random.randrange,
+        *,
+        most_exports: int = 1_000,
     ) -> None:
         self._client = client
         self._place = place
         self._store = store
         self._pick = pick
+        self._most_exports = most_exports
+        self._creating = asyncio.Lock()
 
     async def create(self, job: Job) -> tuple[JobState, bool]:
-        return await _insist(partial(self._create, job), job.id)
+        async with self._creating:  # so that each finds those that were created before it
+            if (there := await self.get(job.id)) is not None:
+                return there, False
+            await self._check_shares(job)
+            return await _insist(partial(self._create, job), job.id)
+
+    async def _check_shares(self, job: Job) -> None:
+        """Processes may each create one more than this allows."""
+        if owner := owner_of(job.id):
+            check_running(owner, len(await self._marked(_RUNS, owner, MOST_RUNNING)))
+        if job.kind == EXPORT:
+            share = share_of(owner, self._most_exports)
+            kept = await self._marked(_KEPT, owner, share)
+            if len(kept) >= share:
+                found = (await self._client.look_up(kept[:MOST_READ])).entities
+                expires = min((_job(one.entity).expires for one in found), default=StoreMillis(0))
+                left = (expires - await self._store.now()) / 1_000
+                check_exports(owner, "MAX_EXPORTS", self._most_exports, len(kept), left=left)
+
+    async def _marked(self, mark: str, owner: str, limit: int) -> list[Key]:
+        query = query_of(self._place.kinds.job, limit, keys_only=True)
+        return await self._keys(where(query, mark, Operator.EQUAL, string_value=owner))
 
     async def _create(self, job: Job) -> tuple[JobState, bool]:
         request = self._client.commit_request()
@@ -82,6 +117,14 @@ class DatastoreJobs:
             progress = progress.plus(_read(book))
         finished, why = integer(entity, "finished"), entity.properties["why"].string_value
         return JobState(_job(entity), open_, progress, entity.properties[_STATE].string_value, finished, why)
+
+    async def latest(self, owner: str, limit: int) -> Sequence[JobState]:
+        """Of those that expire last, since all but exports live equally long."""
+        query = query_of(self._place.kinds.job, MOST_REMEMBERED, order=EXPIRES, descending=True)
+        found = [_job(one.entity) for one in await self._client.query(self._place.partition, query)]
+        theirs = sorted((job for job in found if owner_of(job.id) == owner), key=lambda job: -job.created)
+        states = await asyncio.gather(*(self.get(job.id) for job in theirs[:limit]))
+        return [state for state in states if state is not None]
 
     async def record(self, done: Done) -> Done | None:
         return await _insist(partial(self._record, done), done.task.job)
@@ -126,6 +169,9 @@ class DatastoreJobs:
         changed = rewrite(request, found)
         changed.properties[_STATE].string_value = state
         changed.properties["finished"].integer_value = when
+        for mark in (_RUNS,) if state == DONE else (_RUNS, _KEPT):
+            if mark in changed.properties:
+                del changed.properties[mark]
         changed.properties["why"].string_value = why
         with suppress(MissingError):
             await self._client.commit(request, updates=True, versions=True)
@@ -196,6 +242,10 @@ class DatastoreJobs:
         for name, number in (("delta", job.number), ("created", job.created), ("finished", 0)):
             unindexed(entity, name).integer_value = number
         entity.properties[EXPIRES].timestamp_value.FromMilliseconds(job.expires)
+        if owner := owner_of(job.id):
+            entity.properties[_RUNS].string_value = owner
+        if job.kind == EXPORT:
+            entity.properties[_KEPT].string_value = owner
         return entity
 
 

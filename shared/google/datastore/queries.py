@@ -13,13 +13,14 @@ _Query: Final = _types.Query.pb()
 _PropertyFilter: Final = _types.PropertyFilter.pb()
 _AND: Final = 1
 _ASCENDING: Final = 1
+_DESCENDING: Final = 2
 
 
-def query_of(kind: str, limit: int, *, order: str = "", keys_only: bool = False) -> Any:
+def query_of(kind: str, limit: int, *, order: str = "", descending: bool = False, keys_only: bool = False) -> Any:
     """Entities of a kind, `limit` of them at most. Without `order`, which names a property, their order is open."""
     query = _Query(kind=[{"name": kind}], limit={"value": limit})
     if order:
-        query.order.add(direction=_ASCENDING).property.name = order
+        query.order.add(direction=_DESCENDING if descending else _ASCENDING).property.name = order
     if keys_only:
         query.projection.add().property.name = KEY
     return query

@@ -73,6 +73,15 @@ class DatastoreServer:
 
         The query is one for keys, in their order, and is changed.
         """
+        self._bound(query, prefix, after, until)
+        return [name_of(one.entity.key)[1] for one in await self._client.query(self._place.partition, query)]
+
+    async def count(self, query: Any, prefix: str, most: int) -> int:
+        """How many names that begin with the prefix the query finds; `most` if there are more. The query is changed."""
+        self._bound(query, prefix, "", None)
+        return await self._client.count(self._place.partition, query, most)
+
+    def _bound(self, query: Any, prefix: str, after: str, until: str | None) -> None:
         kind = query.kind[0].name
         # One lower bound: the later of the two. Bytes of UTF-8 are in the order of code points, as strings are here.
         begin, operator = (
@@ -81,4 +90,3 @@ class DatastoreServer:
         # Without a lower bound the query would also find entities of others that have numbers for names.
         where(query, KEY, operator, key_value=self._place.key(kind, begin or FIRST))
         where(query, KEY, Operator.LESS_THAN_OR_EQUAL, key_value=self._place.key(kind, last(prefix, until)))
-        return [name_of(one.entity.key)[1] for one in await self._client.query(self._place.partition, query)]

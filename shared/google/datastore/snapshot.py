@@ -23,7 +23,7 @@ from shared.google.datastore.queries import Operator, query_of, where
 from shared.google.datastore.time import millis
 from shared.model import dead_receipt_bodies
 from shared.model.errors import TransientError
-from shared.model.exact import ids_of
+from shared.model.exact_reads import ids_of
 from shared.model.times import Instant, WallSeconds
 from shared.model.words import Guard, Receipt, Total
 

@@ -11,6 +11,7 @@ from shared.google.datastore.audit_data import PAGE, DatastoreAuditData
 from shared.google.datastore.client import DatastoreClient
 from shared.google.datastore.commit import TransformWriter
 from shared.google.datastore.compaction import compact
+from shared.google.datastore.import_marks import find
 from shared.google.datastore.keys import (
     DEAD,
     DELETED,
@@ -20,7 +21,6 @@ from shared.google.datastore.keys import (
     name_of,
     receipt_of,
 )
-from shared.google.datastore.marks import find
 from shared.google.datastore.older_emulator.server import OlderEmulator
 from shared.google.datastore.older_emulator.writes import VersionWriter
 from shared.google.datastore.probe import Abilities, probe
@@ -177,6 +177,12 @@ class DatastoreStore:
             return []
         query = query_of(self._place.kinds.config, limit, order=KEY, keys_only=True)
         return await (await self.server()).names(query, prefix, after, until)
+
+    async def count(self, prefix: str, most: int) -> int:
+        if most < 1:
+            return 0  # the server counts up to 1 at least
+        query = query_of(self._place.kinds.config, most, keys_only=True)
+        return await (await self.server()).count(query, prefix, most)
 
     async def dead_names(self, prefix: str, after: str, limit: int) -> Sequence[str]:
         """Counters whose guards are marked. A mark is never removed."""

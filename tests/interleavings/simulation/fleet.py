@@ -10,7 +10,7 @@ from unittest.mock import patch
 from uuid import UUID
 
 from flusher.flush.flusher_record import BacklogWitness
-from shared.fleet.looks import Looks
+from shared.fleet.fleet_view import FleetView
 from shared.fleet.publisher_record import Membership
 from shared.memory.broker import MemoryBroker
 from shared.memory.fleet import MemoryFleetBook
@@ -57,17 +57,17 @@ WHOLE_AGAIN: Final = 20_000.0
 FORGOTTEN: Final = 40.0
 """Days after which no entry is in doubt any more, whatever the settings were: see `shared.model.promises.ages`."""
 PEACE: Final[dict[str, float]] = {
-    "shared.redis.naming.FIRST": 1.0,
-    "shared.redis.naming.ELSEWHERE": 4.0,
+    "shared.redis.overlay_naming.FIRST": 1.0,
+    "shared.redis.overlay_naming.ELSEWHERE": 4.0,
     "shared.redis.gone_members.STRUCK_AFTER": 2.0,
     "flusher.flush.flusher.LOOK": 0.1,
 }
 """Constants that only keep the peace, or save work; short ones give more to see. Those that are for safety stay."""
 SILENCE: Final = 600.0
 SHORTER: Final[dict[str, float]] = {
-    "shared.model.evidence.SILENCE": SILENCE,
-    "shared.model.evidence.WATCHES": 260.0,
-    "shared.model.evidence.OVERDUE": 250.0,
+    "shared.model.gone_members.SILENCE": SILENCE,
+    "shared.model.gone_members.WATCHES": 260.0,
+    "shared.model.gone_members.OVERDUE": 250.0,
     "flusher.flush.flusher_record.HOLDS": 100.0,
     "flusher.flush.flusher_record.REPORTS": 50.0,
 }
@@ -164,7 +164,7 @@ class Disk:
 class FleetSystem(System):
     """One run."""
 
-    looks: dict[str, Looks] = field(default_factory=dict)
+    looks: dict[str, FleetView] = field(default_factory=dict)
     overlays: dict[str, RedisOverlay] = field(default_factory=dict)
     urls: dict[str, str] = field(default_factory=dict)
     refusal: TransientError | None = None
@@ -198,7 +198,7 @@ class FleetSystem(System):
         with contextlib.ExitStack() as stack:
             for name, value in (PEACE | SHORTER).items():
                 stack.enter_context(patch(name, value))
-            for module in ("shared.redis.copy", "shared.redis.member", "flusher.flush.flusher_record"):
+            for module in ("shared.redis.own_entries", "shared.redis.member", "flusher.flush.flusher_record"):
                 stack.enter_context(patch(f"{module}.uuid4", uuid))
             stack.enter_context(patch("shared.redis.overlay.Links", links))
             yield
@@ -289,7 +289,7 @@ class FleetSystem(System):
     def _overlay_of(self, owner: str, clock: LoopClock, *, publishes: bool = False) -> Overlay:
         age = self.random.choice([0.0, 1.0])
         book = RemoteFleetBook(self.network, owner, self.book)
-        self.looks[owner] = looks = Looks(book, clock, age)
+        self.looks[owner] = looks = FleetView(book, clock, age)
         membership = None
         if publishes:
             disk = Disk(self, self._disk) if self._disk is not None else None

@@ -8,9 +8,9 @@ from typing import Final
 
 from flusher.dead_letters.open_letter import open_letter, open_receipt
 from flusher.dead_letters.replay import Replay
-from flusher.flush.tools import Tools
+from flusher.flush.flush_parts import FlushParts
 from shared.memory.broker import MemoryBroker
-from shared.model import notes
+from shared.model import receipt_notes
 from shared.model.errors import GoneError, RefusedError, TransientError
 from shared.model.times import Instant, StoreMillis
 from shared.model.words import Commit, Tally
@@ -49,7 +49,7 @@ class PickyStore(ChangedStore):
     async def sweep(self, now: StoreMillis, limit: int) -> int:
         before = self._receipts
         swept = await super().sweep(now, limit)
-        gone = [notes.read(receipt.note).tally for key, receipt in before.items() if key not in self._receipts]
+        gone = [receipt_notes.read(receipt.note).tally for key, receipt in before.items() if key not in self._receipts]
         self.swept = total([self.swept, *gone])
         return swept
 
@@ -58,7 +58,9 @@ def total(tallies: Sequence[Tally]) -> Tally:
     return Tally(*map(sum, zip(*tallies, strict=True)))
 
 
-async def replaying(chance: random.Random, tools: Tools, letters: Callable[[], DeadLetters], *, ages: bool) -> None:
+async def replaying(
+    chance: random.Random, tools: FlushParts, letters: Callable[[], DeadLetters], *, ages: bool
+) -> None:
     """Again and again, some letters at a time."""
     while True:
         await asyncio.sleep(chance.expovariate(1.5))

@@ -7,14 +7,14 @@ from collections.abc import Callable, Coroutine, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from flusher.flush.flush_parts import FlushParts
 from flusher.flush.flusher import Flusher
 from flusher.flush.flusher_record import BacklogWitness
-from flusher.flush.policy import FlushPolicy
-from flusher.flush.tools import Tools
+from flusher.flush.when_to_flush import FlushPolicy
 from flusher.shards.shards_needed import Growth
 from ingest.publishing.linger import Pace
+from ingest.publishing.overlay_cleanup import OverlayCleanup
 from ingest.publishing.publishing import Publishing
-from ingest.publishing.settling import Settling
 from ingest.publishing.spool import Spool
 from shared.counters.reader import Reader
 from shared.counters.setter import Setter
@@ -199,7 +199,7 @@ class System:
             reader = Reader(store, overlay, clock, cache_ttl=0.5)
             setter = Setter(reader, store, overlay, clock, Millis(7 * DAY))
             self.ingests.append(Ingest(owner, publishing, reader, setter, clock, disk))
-            self._go(forever(Settling(store, overlay).settle_once, 2.0))
+            self._go(forever(OverlayCleanup(store, overlay).settle_once, 2.0))
             self._go(publishing.awake.watch())
 
     def start_flusher(self) -> None:
@@ -221,7 +221,7 @@ class System:
         with self.acting(owner):
             self._go(replaying(self.random, self._tools(owner, clock), letters, ages=self.written))
 
-    def _tools(self, owner: str, clock: LoopClock) -> Tools:
+    def _tools(self, owner: str, clock: LoopClock) -> FlushParts:
         return tools_of(
             RemoteStore(self.network, owner, self.store),  # type: ignore[arg-type] # it calls no more than `call`
             self._broker_of(owner),

@@ -9,13 +9,13 @@ from collections import Counter
 
 import pytest
 
-from countersink.commands.audit import AGREES, judge, look
-from countersink.commands.importer import Importer, ImportOptions, ImportOutcome
+from countersink_server.commands.audit import AGREES, judge, look
+from countersink_server.commands.importer import Importer, ImportOptions, ImportOutcome
 from shared.counters.reader import Reader
 from shared.counters.setter import DELETE, SET, ChangeRequest, Setter
 from shared.memory.overlay import ProcessOverlay
 from shared.memory.store import MemoryStore
-from shared.model import notes
+from shared.model import receipt_notes
 from shared.model.errors import CountersinkError
 from shared.model.receipts import DAY
 from shared.model.times import Instant
@@ -43,7 +43,7 @@ class SummedStore(MemoryStore):
         time = await super().apply(commit)
         if not commit.marks:
             for receipt in commit.receipts:
-                self.others.update(notes.read(receipt.note).sums)
+                self.others.update(receipt_notes.read(receipt.note).sums)
         for name in NAMES:
             held = sum(count for (counter, _), count in self._shards.items() if counter == name)
             if held != self._marks.get(("there", name), 0) + self.others[name]:

@@ -8,7 +8,7 @@ reaches. So of a total the quotient says of which set it is, and the digits of t
 from typing import NamedTuple
 
 from shared.memory.store import MemoryStore
-from shared.model import notes
+from shared.model import receipt_notes
 from shared.model.times import Instant
 from shared.model.words import Commit
 from shared.runtime.clock import Clock
@@ -37,7 +37,7 @@ class ChangedStore(MemoryStore):
     async def apply(self, commit: Commit) -> Instant:
         time = await super().apply(commit)
         if commit.guard is not None:
-            change = notes.read(commit.receipts[0].note).change
+            change = receipt_notes.read(commit.receipts[0].note).change
             assert change is not None
             self.changes.setdefault(commit.guard[0], {})[commit.receipts[0].key] = change
         return time

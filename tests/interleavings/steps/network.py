@@ -154,8 +154,13 @@ class RemoteOverlay(KeptByBroker):
         views: Mapping[str, View] = await self._network.call(self._owner, "view", lambda: self._overlay.view(counters))
         return views
 
-    async def names(self, prefix: str, after: str = "", limit: int | None = None) -> Sequence[str]:
-        return await self._overlay.names(prefix, after, limit)
+    async def names(
+        self, prefix: str, after: str = "", limit: int | None = None, *, exact: bool = False
+    ) -> Sequence[str]:
+        found: Sequence[str] = await self._network.call(
+            self._owner, "names", lambda: self._overlay.names(prefix, after, limit, exact=exact)
+        )
+        return found
 
     async def holds(self, keys: Collection[str]) -> Collection[str]:
         return await self._overlay.holds(keys)
@@ -287,6 +292,9 @@ class RemoteStore:
 
     async def names(self, prefix: str, after: str, limit: int, until: str | None = None) -> Sequence[str]:
         return await self._store.names(prefix, after, limit, until)
+
+    async def count(self, prefix: str, most: int) -> int:
+        return await self._store.count(prefix, most)
 
     async def now(self) -> StoreMillis:
         return await self._store.now()

@@ -15,13 +15,13 @@ from typing import Any
 from flusher.dead_letters.drop import drop
 from flusher.dead_letters.open_letter import open_letter, open_receipt
 from flusher.dead_letters.replay import Replay
+from flusher.flush.flush_parts import FlushParts
 from flusher.flush.flusher import Flusher
-from flusher.flush.policy import FlushPolicy
-from flusher.flush.tools import Tools
+from flusher.flush.when_to_flush import FlushPolicy
 from ingest.publishing.batch import Batch
 from ingest.publishing.linger import Pace
+from ingest.publishing.overlay_cleanup import OverlayCleanup
 from ingest.publishing.publishing import Publishing
-from ingest.publishing.settling import Settling
 from shared.counters.compaction import Compactor
 from shared.counters.reader import Reader
 from shared.counters.setter import SET, ChangeRequest, Setter
@@ -123,7 +123,7 @@ class IngestProcess(Process):
     publishing: Publishing = field(kw_only=True)
     reader: Reader = field(kw_only=True)
     setter: Setter = field(kw_only=True)
-    settling: Settling = field(kw_only=True)
+    settling: OverlayCleanup = field(kw_only=True)
 
 
 @dataclass
@@ -137,7 +137,7 @@ class FlusherProcess(Process):
 class ReplayProcess(Process):
     """Somebody who says `dlq replay --all` again and again."""
 
-    tools: Tools = field(kw_only=True)
+    tools: FlushParts = field(kw_only=True)
     letters: Callable[[], DeadLetters] = field(kw_only=True)
     replaying: bool = False
 
@@ -197,7 +197,7 @@ class World:
                 pick=self.random.randrange,
                 backoff=lambda: self._backoff(owner),
             ),
-            settling=Settling(store, overlay),
+            settling=OverlayCleanup(store, overlay),
             publishing=Publishing(broker, overlay, self.clock, pace=Pace(0, metered=False), max_waiting=1000),
             reader=reader,
         )
@@ -221,7 +221,7 @@ class World:
 
         return ReplayProcess(owner, tools=self._tools(owner), letters=letters)
 
-    def _tools(self, owner: str) -> Tools:
+    def _tools(self, owner: str) -> FlushParts:
         return tools_of(
             RemoteStore(self.network, owner, self.store),
             RemoteBroker(self.network, owner, self.broker),

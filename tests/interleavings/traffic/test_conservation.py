@@ -9,8 +9,8 @@ from pathlib import Path
 import orjson
 import pytest
 
-from countersink.commands.audit import AGREES, judge, look
-from countersink.process.run import replay_of
+from countersink_server.commands.audit import AGREES, judge, look
+from countersink_server.process.run import replay_of
 from flusher.dead_letters.open_letter import open_letter
 from shared.config.settings import Settings
 from shared.model.envelope import PART_ENTRIES

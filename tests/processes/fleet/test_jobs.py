@@ -7,7 +7,7 @@ from pathlib import Path
 import orjson
 import pytest
 
-from countersink.client import Client, UnavailableError
+from countersink import AsyncClient, UnavailableError
 from tests.emulators.redis_fixtures import RedisServer
 from tests.processes.fleet.pairs import Emulated
 from tests.processes.harness import processes
@@ -16,7 +16,7 @@ COUNTERS = 450
 WITHIN = 60.0
 
 
-async def done(client: Client, job: str) -> int:
+async def done(client: AsyncClient, job: str) -> int:
     """How many counters it has visited."""
     async with asyncio.timeout(WITHIN):
         while (now := await client.job(job)).state == "running":
@@ -25,7 +25,7 @@ async def done(client: Client, job: str) -> int:
     return now.visited
 
 
-async def until_exact(client: Client) -> None:
+async def until_exact(client: AsyncClient) -> None:
     """A fleet that has just begun has to find out that nobody else was there."""
     async with asyncio.timeout(WITHIN):
         while not (await client.get("p:1", max_age=0)).exact:
@@ -39,7 +39,7 @@ async def test_flushers_do_jobs_of_all_kinds(on_emulators: Emulated, redis: Redi
     settings = on_emulators.settings | {"COUNTERSINK_OVERLAY": redis.url}
     async with processes(tmp_path, tmp_path / "log", **settings) as started:
         ingest, flusher = await asyncio.gather(started.start("ingest", "--port", "0"), started.start("flusher"))
-        async with Client(ingest.url) as client:
+        async with AsyncClient(ingest.url) as client:
             await until_exact(client)
             await client.increment_many(dict.fromkeys(names, 1), wait=WITHIN)
             await client.start_job("add", "p:", 10, id="mine")
@@ -63,7 +63,7 @@ async def test_flushers_do_jobs_of_all_kinds(on_emulators: Emulated, redis: Redi
 async def test_without_an_exact_overlay_nothing_is_reset(on_emulators: Emulated, tmp_path: Path) -> None:
     async with processes(tmp_path, tmp_path / "log", **on_emulators.settings) as started:
         ingest = await started.start("ingest", "--port", "0")
-        async with Client(ingest.url, patience=0) as client:
-            with pytest.raises(UnavailableError, match="COUNTERSINK_OVERLAY=redis"):
+        async with AsyncClient(ingest.url, patience=0) as client:
+            with pytest.raises(UnavailableError, match="COUNTERSINK_OVERLAY must be a redis"):
                 await client.start_job("reset", "p:")
             assert (await client.start_job("add", "p:", 1)).state == "running"

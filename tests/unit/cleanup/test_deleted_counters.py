@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import pytest
 
 from flusher.cleanup.deleted_counters import FIRST, LONGEST, MOST, MOST_IN_VAIN, CounterRemover
+from shared.memory.overlay import ProcessOverlay
 from shared.memory.store import MemoryStore
 from shared.model.errors import TransientError
 from shared.model.times import StoreMillis
@@ -34,7 +35,7 @@ async def test_what_holds_nothing_goes_at_once() -> None:
     for name in names:
         await store.add(name, 0, deleted=True)
     await store.add("there", 0)
-    assert await CounterRemover(store, clock).remove_once() == len(names)
+    assert await CounterRemover(store, ProcessOverlay(clock), clock).remove_once() == len(names)
     assert [*await store.names("", "", 10)] == ["there"]
 
 
@@ -42,7 +43,7 @@ async def test_what_is_under_way_is_waited_for() -> None:
     """It was found pending by the delete, which took it off before it came."""
     clock = ManualClock()
     store = CountingStore(clock)
-    removal = CounterRemover(store, clock)
+    removal = CounterRemover(store, ProcessOverlay(clock), clock)
     await store.add("a", -5, deleted=True)
     assert await removal.remove_once() == 0
     await store.add("a", 5)
@@ -54,7 +55,7 @@ async def test_what_is_under_way_is_waited_for() -> None:
 async def test_one_that_is_counted_again_is_asked_for_less_and_less() -> None:
     clock = ManualClock()
     store = CountingStore(clock)
-    removal = CounterRemover(store, clock)
+    removal = CounterRemover(store, ProcessOverlay(clock), clock)
     await store.add("a", 5, deleted=True)
     day = 86_400
     for _ in range(day):
@@ -66,7 +67,7 @@ async def test_one_that_is_counted_again_is_asked_for_less_and_less() -> None:
 async def test_one_that_is_deleted_again_is_as_new() -> None:
     clock = ManualClock()
     store = CountingStore(clock)
-    removal = CounterRemover(store, clock)
+    removal = CounterRemover(store, ProcessOverlay(clock), clock)
     await store.add("a", 5, deleted=True)
     for _ in range(1_000):
         clock.turn(1)
@@ -95,7 +96,7 @@ class UsedStore(MemoryStore):
 async def test_very_many_that_are_counted_again_are_looked_at_in_turn_and_not_all_remembered() -> None:
     clock = ManualClock()
     store = UsedStore(clock)
-    removal = CounterRemover(store, clock)
+    removal = CounterRemover(store, ProcessOverlay(clock), clock)
     for number in range(1, store.many // MOST_IN_VAIN + 1):
         await removal.remove_once()
         assert store.asked == number * MOST_IN_VAIN
@@ -120,7 +121,7 @@ async def test_what_can_not_be_removed_is_not_the_end_of_what_comes_after_it() -
     store = Failing(clock)
     for name in ("a", "b"):
         await store.add(name, 0, deleted=True)
-    removal = CounterRemover(store, clock)
+    removal = CounterRemover(store, ProcessOverlay(clock), clock)
     with pytest.raises(TransientError):
         await removal.remove_once()
     assert await removal.remove_once() == 1

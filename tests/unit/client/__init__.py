@@ -1,1 +1,1 @@
-"""Tests of `countersink.client`."""
+"""Tests of the package `countersink`."""

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import inspect
 import json
 import socket
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -21,14 +22,16 @@ class Asked:
     path: str
     headers: Mapping[str, str]
     body: Any
+    raw: bytes = b""
 
 
-Script = list[Callable[[], web.StreamResponse] | str]
+Step = Callable[[], web.StreamResponse] | Callable[["Asked"], web.StreamResponse] | str
+Script = list[Step]
 
 
 @dataclass
 class Scripted:
-    """Takes the script's steps one by one; the last one for ever. A step may be 'cut' or 'hang'."""
+    """Takes the steps one by one; the last one for ever. A step may be 'cut' or 'hang', or look at the request."""
 
     script: Script
     url: str = ""
@@ -37,7 +40,7 @@ class Scripted:
 
     async def answer(self, request: web.BaseRequest) -> web.StreamResponse:
         body = await request.read()
-        asked = Asked(request.method, request.raw_path, dict(request.headers), json.loads(body) if body else None)
+        asked = Asked(request.method, request.raw_path, dict(request.headers), json.loads(body) if body else None, body)
         self.asked.append(asked)
         step = self.script.pop(0) if len(self.script) > 1 else self.script[0]
         if step == "hang":
@@ -46,7 +49,7 @@ class Scripted:
             assert request.transport is not None
             request.transport.close()
             return web.Response()
-        return step()
+        return step(asked) if inspect.signature(step).parameters else step()  # type: ignore[call-arg] # as it says
 
 
 def says(status: int, body: Any = None, **headers: str) -> Callable[[], web.StreamResponse]:
@@ -65,7 +68,7 @@ def accepted(**more: Any) -> Callable[[], web.StreamResponse]:
 
 
 @contextlib.asynccontextmanager
-async def scripted(*script: Callable[[], web.StreamResponse] | str) -> AsyncIterator[Scripted]:
+async def scripted(*script: Step) -> AsyncIterator[Scripted]:
     server = Scripted(list(script))
     runner = web.ServerRunner(web.Server(server.answer), shutdown_timeout=1)
     await runner.setup()

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import countersink
-from countersink.client import Client, Increment, Rejected, RejectedError, requests
+from countersink import AsyncClient, Increment, Rejected, RejectedError, calls
 from tests.http.service import Service, running
 
 
@@ -19,18 +19,18 @@ async def service(tmp_path: Path) -> AsyncIterator[Service]:
 
 
 @pytest.fixture
-async def client(service: Service) -> AsyncIterator[Client]:
-    async with Client(service.url, patience=5) as it:
+async def client(service: Service) -> AsyncIterator[AsyncClient]:
+    async with AsyncClient(service.url, patience=5) as it:
         yield it
 
 
 def test_the_client_is_imported_from_the_package_itself() -> None:
-    assert countersink.Client is Client
+    assert countersink.AsyncClient is AsyncClient
     with pytest.raises(AttributeError):
         countersink.nothing  # noqa: B018 (it is asked for)
 
 
-async def test_counting_and_reading(client: Client, service: Service) -> None:
+async def test_counting_and_reading(client: AsyncClient, service: Service) -> None:
     answer = await client.increment("a", 5)
     assert await client.receipt(answer.receipt) == "pending"
     await service.apply()
@@ -43,14 +43,19 @@ async def test_counting_and_reading(client: Client, service: Service) -> None:
     assert not (await client.get("b")).exists
 
 
-async def test_the_same_id_counts_once(client: Client) -> None:
+async def test_the_same_id_counts_once(client: AsyncClient) -> None:
     for _ in range(3):
         await client.increment("a", id="x" * 1000)
     await client.increment("b", id="x" * 1000)
-    assert [counter.value for counter in await client.get_many(["a", "b"], max_age=0)] == [1, 1]
+    assert [(await client.increment(name, id="y")).duplicates for name in "aa"] == [0, 1]
+    many = [
+        await client.increment_many([*[Increment("b", 0)] * 1_500, Increment("b", 0, "z")], key="k") for _ in range(2)
+    ]
+    assert [one.duplicates for one in many] == [0, 1_501]
+    assert [counter.value for counter in await client.get_many(["a", "b"], max_age=0)] == [2, 1]
 
 
-async def test_a_counter_is_set_reset_and_deleted(client: Client) -> None:
+async def test_a_counter_is_set_reset_and_deleted(client: AsyncClient) -> None:
     await client.increment("a/b", 5)
     for _ in range(2):
         changed = await client.set("a/b", 100, key="k")
@@ -67,33 +72,43 @@ async def test_a_counter_is_set_reset_and_deleted(client: Client) -> None:
         await client.reset("a", key=" ")
 
 
-async def test_waiting_answers_the_total(client: Client, service: Service) -> None:
+async def test_the_answer_has_the_total_if_it_is_wanted(client: AsyncClient, service: Service) -> None:
+    for expected in (3, 6):
+        answer = await client.increment("a", 3, want_value=True)
+        assert (answer.value, answer.exact) == (expected, True)
+    assert (await client.increment("a")).value is None
+    async with service.applying():
+        answer = await client.increment("a", wait=20, want_value=True)
+    assert (answer.value, answer.exact) == (8, True)
+
+
+async def test_waiting_answers_the_total(client: AsyncClient, service: Service) -> None:
     assert (await client.increment("a", wait=0)).value is None
     async with service.applying():
         assert (await client.increment("a", wait=20)).value == 2
 
 
 @pytest.mark.parametrize("name", ["a/b", "ü", "100%", "?", "#", "a b", "+", "a&name=b", "☃" * 133])
-async def test_any_name_can_be_counted_read_and_listed(client: Client, name: str) -> None:
+async def test_any_name_can_be_counted_read_and_listed(client: AsyncClient, name: str) -> None:
     await client.increment(name)
     assert (await client.get(name)).value == 1
     assert [counter.name for counter in await client.get_many([name, "other"])] == [name, "other"]
     assert [counter.name async for counter in client.list(name)] == [name]
 
 
-async def test_a_batch_of_each_form(client: Client) -> None:
+async def test_a_batch_of_each_form(client: AsyncClient) -> None:
     assert (await client.increment_many({"a": 2, "b": -1})).accepted == 2
     assert (await client.increment_many([Increment("a", 3), {"counter": "b"}, Increment("a", 1, "x")])).accepted == 3
     assert (await client.increment_many([Increment("a", 1, "x")])).accepted == 1
     assert [counter.value for counter in await client.get_many(["a", "b"], max_age=0)] == [6, 0]
 
 
-async def test_a_batch_of_nothing_is_nothing(client: Client) -> None:
+async def test_a_batch_of_nothing_is_nothing(client: AsyncClient) -> None:
     answer = await client.increment_many([])
     assert (answer.accepted, answer.receipt) == (0, "")
 
 
-async def test_a_large_batch_sent_twice_under_one_key_counts_once(client: Client, service: Service) -> None:
+async def test_a_large_batch_sent_twice_under_one_key_counts_once(client: AsyncClient, service: Service) -> None:
     items = {f"c{number:04}": number for number in range(2_500)}
     first = await client.increment_many(items, key="batch")
     again = await client.increment_many(items, key="batch")
@@ -107,14 +122,12 @@ async def test_a_large_batch_sent_twice_under_one_key_counts_once(client: Client
 
 
 async def test_a_part_of_a_batch_has_no_key_that_somebody_else_may_choose() -> None:
-    keys = [requests.header_of_key(key, part)["Idempotency-Key"] for key in ("a", "a/1", "1") for part in range(3)]
+    keys = [calls.header_of_key(key, part)["Idempotency-Key"] for key in ("a", "a/1", "1") for part in range(3)]
     assert len(set(keys)) == len(keys)
-    assert keys == [
-        requests.header_of_key(key, part)["Idempotency-Key"] for key in ("a", "a/1", "1") for part in range(3)
-    ]
+    assert keys == [calls.header_of_key(key, part)["Idempotency-Key"] for key in ("a", "a/1", "1") for part in range(3)]
 
 
-async def test_bad_items_are_named_by_their_place_in_the_whole_batch(client: Client) -> None:
+async def test_bad_items_are_named_by_their_place_in_the_whole_batch(client: AsyncClient) -> None:
     items = [Increment("a")] * 1_001 + [Increment("")] + [Increment("a")]
     answer = await client.increment_many(items)
     assert answer.accepted == 1_002
@@ -124,7 +137,7 @@ async def test_bad_items_are_named_by_their_place_in_the_whole_batch(client: Cli
     assert answer.rejected == (Rejected("", answer.rejected[0].reason),)
 
 
-async def test_shards_are_raised_and_compacted(client: Client) -> None:
+async def test_shards_are_raised_and_compacted(client: AsyncClient) -> None:
     await client.increment("a", 5)
     assert await client.set_shards("a", 7) == 7
     assert await client.set_shards("a", 2) == 7
@@ -134,28 +147,28 @@ async def test_shards_are_raised_and_compacted(client: Client) -> None:
         await client.set_shards("a", 101)
 
 
-async def test_a_list_is_in_order_over_all_its_pages(client: Client) -> None:
+async def test_a_list_is_in_order_over_all_its_pages(client: AsyncClient) -> None:
     await client.increment_many({f"p{number:02}": 1 for number in range(25)} | {"q": 1})
     names = [counter.name async for counter in client.list("p", page=10)]
     assert names == [f"p{number:02}" for number in range(25)]
     assert [len(page) async for page in client.pages("p", page=10)] == [10, 10, 5]
 
 
-async def test_many_names_of_many_bytes_take_several_requests(client: Client) -> None:
+async def test_many_names_of_many_bytes_take_several_requests(client: AsyncClient) -> None:
     names = [f"{number:03}{'☃' * 132}" for number in range(50)]
     await client.increment_many(dict.fromkeys(names, 1))
     assert [counter.name for counter in await client.get_many(names)] == names
     assert await client.get_many([]) == []
 
 
-async def test_many_tasks_may_use_one_client(client: Client) -> None:
+async def test_many_tasks_may_use_one_client(client: AsyncClient) -> None:
     await asyncio.gather(*[client.increment("a") for _ in range(200)])
     assert (await client.get("a", max_age=0)).value == 200
 
 
 @pytest.mark.parametrize("name", ["", ".", "__x__", "a\n", "x" * 401, "\udcff"])
 async def test_a_name_that_can_not_be_is_refused_before_it_is_sent(name: str) -> None:
-    async with Client("http://127.0.0.1:1") as client:
+    async with AsyncClient("http://127.0.0.1:1") as client:
         for ask in (client.increment(name), client.get(name), client.get_many([name])):
             with pytest.raises(RejectedError, match="the counter's name must") as raised:
                 await ask
@@ -164,12 +177,12 @@ async def test_a_name_that_can_not_be_is_refused_before_it_is_sent(name: str) ->
 
 @pytest.mark.parametrize("key", ["", "a\r\nb", " a", "a\t", "x" * 1_001, "\udcff"])
 async def test_a_key_that_can_not_be_a_header_is_refused(key: str) -> None:
-    async with Client("http://127.0.0.1:1") as client:
+    async with AsyncClient("http://127.0.0.1:1") as client:
         with pytest.raises(RejectedError, match="the key"):
             await client.increment_many({"a": 1}, key=key)
 
 
-async def test_a_key_of_any_other_characters_is_kept(client: Client) -> None:
+async def test_a_key_of_any_other_characters_is_kept(client: AsyncClient) -> None:
     for key in ("ü ☃/%?", "x" * 1_000):
         for _ in range(2):
             await client.increment_many({"a": 1}, key=key)
@@ -177,7 +190,7 @@ async def test_a_key_of_any_other_characters_is_kept(client: Client) -> None:
 
 
 async def test_other_bad_arguments_are_refused_before_they_are_sent() -> None:
-    async with Client("http://127.0.0.1:1") as client:
+    async with AsyncClient("http://127.0.0.1:1") as client:
         for ask in (
             client.increment("a", 2**53),
             client.increment("a", id=""),
@@ -191,7 +204,7 @@ async def test_other_bad_arguments_are_refused_before_they_are_sent() -> None:
                 await ask
 
 
-async def test_jobs_are_started_looked_at_and_read(client: Client, service: Service) -> None:
+async def test_jobs_are_started_looked_at_and_read(client: AsyncClient, service: Service) -> None:
     await client.increment_many({"p:a": 1, "p:b": 2, "q": 3})
     await service.apply()
     begun = await client.start_job("add", "p:", 10, id="mine")

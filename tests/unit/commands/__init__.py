@@ -1,1 +1,1 @@
-"""Tests of `countersink.commands`."""
+"""Tests of `countersink_server.commands`."""

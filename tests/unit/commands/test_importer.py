@@ -5,8 +5,8 @@ from collections.abc import Mapping
 
 import pytest
 
-from countersink.commands.audit import AGREES, judge, look
-from countersink.commands.importer import BATCH, PATIENCE, Importer, ImportOptions, ImportOutcome, went_back
+from countersink_server.commands.audit import AGREES, judge, look
+from countersink_server.commands.importer import BATCH, PATIENCE, Importer, ImportOptions, ImportOutcome, went_back
 from shared.memory.store import MemoryStore
 from shared.model.errors import ChangedError, RefusedError, StorageFullError, TransientError
 from shared.model.import_source import Foreign, Mark

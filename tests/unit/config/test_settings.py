@@ -132,3 +132,31 @@ def test_what_only_looks_like_a_service_link_is_refused(name: str, value: str) -
 
 def test_no_setting_is_taken_for_a_service_link() -> None:
     assert not [name for name in NAMES for value in ("", "1", "tcp://x") if is_service_link(name, value)]
+
+
+def test_limits_of_counters_are_read_or_refused_by_name() -> None:
+    def read(text: str) -> list[tuple[str, int]]:
+        return [(*limit,) for limit in Settings.read({"COUNTERSINK_MAX_COUNTERS": text}).max_counters]
+
+    assert read("page:=100000, =1000000") == [("page:", 100_000), ("", 1_000_000)]
+    assert read("=0") == [("", 0)]
+    assert read("a=b==5,\u00e9=7,a=5") == [("a=b=", 5), ("\u00e9", 7), ("a", 5)]
+    assert read("") == []
+    for wrong in (
+        "5",
+        "a:5",
+        "a=",
+        "a=-1",
+        "a=1_0",
+        "a=\u0665",
+        "a=1e3",
+        "a=5,,b=6",
+        "a=5,a=6",
+        "=1,=1",
+        "a=2" + "0" * 12,
+    ):
+        with pytest.raises(SettingsError, match="COUNTERSINK_MAX_COUNTERS"):
+            read(wrong)
+    for prefix in ("n" * 401, "\udc80"):
+        with pytest.raises(SettingsError, match="COUNTERSINK_MAX_COUNTERS"):
+            read(f"{prefix}=1")

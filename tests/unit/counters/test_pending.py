@@ -136,3 +136,18 @@ def test_versions_of_two_overlays_of_a_process_never_meet() -> None:
         for counter, view in views(pending, "a").items():
             assert (counter, view.version) not in seen
             seen.add((counter, view.version))
+
+
+def test_names_that_come_while_others_are_sorted_are_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many they are."""
+    monkeypatch.setattr("shared.counters.pending.MOST_UNSORTED", 10)
+    pending = Pending()
+    pending.add(1, Envelope("first", {f"a{number:05}": 1 for number in range(10_000)}))
+    sorting = pending.sort_names()
+    next(sorting)
+    pending.add(2, Envelope("second", {f"b{number:05}": 1 for number in range(20)}))
+    for _ in sorting:
+        pass
+    pending.add(3, Envelope("third", {"c": 1}))
+    assert len(pending.names("")) == 10_021
+    assert pending.names("c") == ["c"]

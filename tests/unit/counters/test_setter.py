@@ -9,7 +9,7 @@ from shared.counters.reader import Reader
 from shared.counters.setter import DELETE, LONGEST, PATIENCE, RESET, SET, Change, ChangeRequest, Setter, divided
 from shared.memory.overlay import ProcessOverlay
 from shared.memory.store import MemoryStore
-from shared.model import notes
+from shared.model import receipt_notes
 from shared.model.errors import (
     ChangedError,
     CountersinkError,
@@ -79,7 +79,7 @@ async def test_a_total_beyond_64_bits_is_undone_all_the_same(sign: int) -> None:
     assert await parts.setter.set("a", ChangeRequest(SET, 7, "k")) == Change(held, 7)
     assert await parts.value() == 7
     assert await parts.setter.set("a", ChangeRequest(SET, 8, "k")) == Change(held, 7)
-    said = [notes.read(receipt.note).sums.get("a", 0) for receipt in parts.store._receipts.values()]
+    said = [receipt_notes.read(receipt.note).sums.get("a", 0) for receipt in parts.store._receipts.values()]
     assert sum(said) == 7 - held
 
 

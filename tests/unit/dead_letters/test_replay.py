@@ -1,6 +1,7 @@
 """A replay counts each increment once; a letter that can't be counted stays, with the reason."""
 
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -17,7 +18,7 @@ from shared.model.errors import GoneError, RefusedError, TransientError
 from shared.model.promises import promised
 from shared.model.receipts import DAY, HOUR, key_of_envelope, key_of_increment
 from shared.model.times import Instant, Millis, StoreMillis
-from shared.model.words import Commit, Increment, Message, Receipt
+from shared.model.words import Commit, Increment, Letter, Message, Receipt
 from shared.runtime.clock import ManualClock
 from tests.world.flushing import Bench
 
@@ -96,6 +97,26 @@ async def test_what_was_refused_counts_once_when_its_reason_is_gone() -> None:
     )
     assert await morgue.receipt(key_of_increment("a", "x"))
     assert await morgue.replay() == []
+
+
+async def test_what_an_older_flusher_could_not_read_counts_once() -> None:
+    """Also if that flusher was killed before it acknowledged the message, and a newer one counted it."""
+    morgue = Morgue()
+    await morgue.broker.publish([Message(b'[{"counter": "a"}, {"counter": "a", "delta": 4, "id": "x"}]')])
+    (delivery,) = await morgue.broker.pull(1, 10**9, 0)
+    await morgue.broker.bury(delivery, "the data must be a JSON object")
+    assert sums(await morgue.replay()) == (2, 0, 0)
+    assert await morgue.total() == 5
+
+    await morgue.broker.publish([Message(b'[{"counter": "b"}, {"counter": "b"}]')])
+    (delivery,) = await morgue.broker.pull(1, 10**9, 0)
+    await morgue.broker.give_back([delivery.token])
+    await morgue.flusher.pull_once(0)
+    await morgue.flusher.flush_once()
+    buried = Letter(replace(delivery, token=delivery.message_id), "the data must be a JSON object")
+    replay = Replay(morgue.flusher._tools, MemoryDeadLetters(morgue.broker), ages=False, too_old=False)
+    assert sums(await replay.run([open_letter(buried, "t")], 0.0)) == (0, 2, 0)
+    assert await morgue.total("b") == 2
 
 
 async def test_what_is_refused_again_stays_dead_with_the_new_reason() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from shared.fleet.looks import Looks
+from shared.fleet.fleet_view import FleetView
 from shared.fleet.publisher_record import OWES, Membership, in_memory
 from shared.memory.fleet import MemoryFleetBook
 from shared.memory.member import MemberOverlay
@@ -63,7 +63,7 @@ def book(monkeypatch: pytest.MonkeyPatch) -> Book:
 
 def overlay(book: Book, spool: File | None = None) -> MemberOverlay:
     clock = SystemClock()
-    looks = Looks(book, clock, 0.0)
+    looks = FleetView(book, clock, 0.0)
     member = in_memory("topic", spool.id if spool is not None else "")
     return MemberOverlay(clock, looks, Membership(looks, clock, member=member, topic="topic", spool=spool))
 
@@ -100,7 +100,7 @@ async def test_its_record_names_its_spool_though_another_member_took_it_over_bef
 async def test_it_does_not_say_that_it_has_joined_after_it_said_that_it_owes(book: Book) -> None:
     """A publish had no patience with Redis while the join waited for its turn, and was answered since."""
     clock = SystemClock()
-    looks = Looks(book, clock, 0.0)
+    looks = FleetView(book, clock, 0.0)
     member = Membership(looks, clock, member="one", topic="topic", spool=None)
     await changed(book, lambda fleet: fleet.names("nonce", "server", "place"))
     async with member._turn:

@@ -11,7 +11,7 @@ from flusher.dead_letters.open_letter import open_letter
 from flusher.dead_letters.replay import Replay
 from shared.memory.letters import MemoryDeadLetters
 from shared.memory.store import MemoryStore
-from shared.model import notes
+from shared.model import receipt_notes
 from shared.model.envelope import PART_ENTRIES, Envelope
 from shared.model.errors import RefusedError, TransientError
 from shared.model.receipts import key_of_envelope
@@ -47,7 +47,7 @@ async def flush(bench: Bench) -> None:
 async def said(store: MemoryStore) -> Tally:
     """What the receipts say."""
     async with store.audit_data() as data:
-        read = [notes.read(one.receipt.note).tally async for page in data.receipts() for one in page]
+        read = [receipt_notes.read(one.receipt.note).tally async for page in data.receipts() for one in page]
     return Tally(*[sum(one) for one in zip(*read, strict=True)])
 
 
@@ -272,5 +272,5 @@ async def test_the_sums_of_a_commit_stand_in_its_receipts_however_many_they_are(
         async for page in data.receipts():
             for one in page:
                 assert len(one.receipt.note) < 1_000_000
-                sums |= notes.read(one.receipt.note).sums
+                sums |= receipt_notes.read(one.receipt.note).sums
     assert sums == {name: number // 850 + 1 for number, name in enumerate(names)}

@@ -11,7 +11,9 @@ from flusher.dead_letters.open_letter import open_letter
 from flusher.flush.newer_versions import FIRST_PAUSE, LONGEST_PAUSE, MOST, SAYS
 from flusher.jobs.runner import Runner
 from flusher.jobs.worker import Worker
+from shared.counters.all_names import AllNames
 from shared.memory.jobs import MemoryJobs, MemoryTasks
+from shared.memory.overlay import ProcessOverlay
 from shared.memory.store import MemoryStore
 from shared.model import jobs
 from shared.model.envelope import Envelope
@@ -213,7 +215,8 @@ async def test_a_job_of_an_unknown_kind_takes_no_place_from_others() -> None:
     """Its tasks are as many as are done at once."""
     clock = ManualClock()
     store, kept, tasks = MemoryStore(clock), MemoryJobs(), MemoryTasks(clock)
-    worker = Worker(tasks, kept, store, {}, clock=clock)
+    names = AllNames(store, ProcessOverlay(clock))
+    worker = Worker(tasks, kept, store, names, {}, clock=clock)
     done = asyncio.Event()
 
     async def pause(_: float) -> None:
@@ -229,7 +232,7 @@ async def test_a_job_of_an_unknown_kind_takes_no_place_from_others() -> None:
     for number in range(3):
         await kept.create(Job(f"new{number}", "invert", "", 0, int(clock.now() * 1000), StoreMillis(10**14)))
         await tasks.publish([Task(f"new{number}")])
-    known = Known(tasks, kept, store, {}, clock=clock)
+    known = Known(tasks, kept, store, names, {}, clock=clock)
     runner = Runner(tasks, known, at_once=3, lease=60.0, backoff=lambda: Backoff(sleep=pause))
     stop, before = Stop(), newer()
     running = asyncio.create_task(runner.run(stop, 5.0))

@@ -10,7 +10,7 @@ from typing import Final
 
 import pytest
 
-from countersink.process.run import flusher_of
+from countersink_server.process.run import flusher_of
 from flusher.flush.flusher import LOOK
 from shared.config.settings import Settings
 from shared.model.envelope import Envelope

@@ -3,9 +3,10 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flusher.flush.policy import FlushPolicy
+from flusher.flush.when_to_flush import URGENT, FlushPolicy
 from flusher.flush.window import MOST_BYTES_IN_COMMIT, MOST_IN_COMMIT, Plan, Window
 from shared.model.envelope import PART_ENTRIES, Envelope
+from shared.model.receipts import key_of_envelope
 from shared.model.times import BrokerMillis
 from shared.model.words import APPLIED, DEAD, MAX_DELTA, MAX_SUM, SHARD_FULL, Delivery, Increment, Message
 
@@ -104,10 +105,37 @@ def test_an_id_dropped_for_one_commit_is_there_for_the_next() -> None:
 def test_a_window_is_due_by_age_by_counters_or_by_bytes() -> None:
     policy = FlushPolicy(max_age=1.0, max_counters=3, max_bytes=100)
     empty, few = Window(), window(Envelope("e", {"a": 1, "b": 1}, {}))
-    assert not policy.due(empty, 0.0, 99.0)
-    assert not policy.due(few, 10.0, 10.9)
-    assert policy.due(few, 10.0, 11.0)
-    assert policy.due(window(Envelope("e", dict.fromkeys("abc", 1), {})), 10.0, 10.0)
+    assert not policy.due(empty, 0.0, 99.0, urgent=False)
+    assert not policy.due(few, 10.0, 10.9, urgent=False)
+    assert policy.due(few, 10.0, 11.0, urgent=False)
+    assert policy.due(window(Envelope("e", dict.fromkeys("abc", 1), {})), 10.0, 10.0, urgent=False)
     large = Window()
     large.add(delivery(1, size=100), (Envelope("e", {"a": 1}, {}),))
-    assert policy.due(large, 10.0, 10.0)
+    assert policy.due(large, 10.0, 10.0, urgent=False)
+
+
+def test_a_window_for_which_somebody_waits_is_due_soon() -> None:
+    policy = FlushPolicy(max_age=1.0, max_counters=3, max_bytes=100)
+    few = window(Envelope("e", {"a": 1}, {}))
+    assert not policy.due(few, 10.0, 10.0, urgent=True)
+    assert policy.due(few, 10.0, 10.0 + 2 * URGENT, urgent=True)
+    assert not policy.due(Window(), 0.0, 99.0, urgent=True)
+
+
+def test_a_plan_says_which_increments_with_ids_are_second_uses() -> None:
+    x, y, z = [Increment("a", 1, id_) for id_ in "xyz"]
+    made = window(Envelope("e1", {}, {}, (x, y, x)), Envelope("e2", {"a": 1}, {}, (z, y)), Envelope("e3", {}, {}, (z,)))
+    made.learn([z.key], APPLIED)
+    plan = made.plan(2)
+    assert plan.second_uses == {key_of_envelope("e1"): [2], key_of_envelope("e2"): [0, 1]}
+    assert (plan.tally.applied, plan.tally.deduplicated) == (3, 3)
+
+
+def test_places_of_second_uses_take_room_in_a_commit() -> None:
+    """As text in notes. Else a commit of nothing but second uses would be larger than a store allows."""
+    items = tuple([Increment("a", 1, str(number)) for number in range(PART_ENTRIES)])
+    made = window(*(Envelope(f"e{number}", {}, {}, items) for number in range(MOST_IN_COMMIT)))
+    made.learn([item.key for item in items], APPLIED)
+    plan = made.plan(10**6)
+    size = sum(len(str(places)) for places in plan.second_uses.values())
+    assert MOST_BYTES_IN_COMMIT // 2 < size < MOST_BYTES_IN_COMMIT * 1.3

@@ -1,7 +1,7 @@
 """What becomes of a task that can't be done at once. tests/interleavings/jobs has failures at any time."""
 
 import asyncio
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 import pytest
 
@@ -11,8 +11,11 @@ from flusher.jobs.compact import Compacting
 from flusher.jobs.runner import TRIES, Runner
 from flusher.jobs.visit import PageOutcome, Visit, existing
 from flusher.jobs.worker import Worker
+from shared.counters.all_names import AllNames
 from shared.counters.compaction import PATIENCE, Compactor
+from shared.counters.reader import Reader
 from shared.memory.jobs import MemoryJobs, MemoryTasks
+from shared.memory.overlay import ProcessOverlay
 from shared.memory.store import MemoryStore
 from shared.model.errors import (
     ContendedError,
@@ -66,8 +69,14 @@ class Parts:
         self.store = Picky(self.clock)
         self.jobs = MemoryJobs()
         self.tasks = MemoryTasks(self.clock)
-        visits = {ADD: Adding(self.store, pick=lambda _: 0)} if visits is None else visits
-        self.worker = Worker(self.tasks, self.jobs, self.store, visits, clock=self.clock, page=page)
+        self.overlay = ProcessOverlay(self.clock, exact=True)
+        self.reader = Reader(self.store, self.overlay, self.clock, 0)
+        self.names = AllNames(self.store, self.overlay)
+        visits = {ADD: self.adding()} if visits is None else visits
+        self.worker = Worker(self.tasks, self.jobs, self.store, self.names, visits, clock=self.clock, page=page)
+
+    def adding(self, pick: Callable[[int], int] = lambda _: 0) -> Adding:
+        return Adding(self.store, self.reader, exact=True, pick=pick)
 
     async def start(self, kind: str = ADD) -> Task:
         now = int(self.clock.now() * 1000)
@@ -269,7 +278,7 @@ async def test_a_task_that_can_not_be_done_now_lets_others_have_their_turn() -> 
 async def test_counters_that_can_not_be_compacted_fail_alone() -> None:
     parts = Parts()
     compactor = Compactor(parts.store, parts.clock, DAY)
-    compacting = Compacting(parts.store, compactor)
+    compacting = Compacting(parts.store, parts.reader, compactor)
     for number in range(3):
         await parts.store.apply(Commit((), (ShardAdd("a", number, SHARD_FULL, 3), ShardAdd("b", number, 1, 3))))
     await parts.start()
@@ -295,7 +304,7 @@ async def test_a_counter_that_is_hot_does_not_hold_up_the_job(age: float, monkey
     await parts.store.apply(Commit((), (ShardAdd("a", 1, 1, 2),)))
     await parts.start()
     job = (await parts.standing()).job._replace(kind=COMPACT, number=1)
-    compacting = Compacting(parts.store, Compactor(parts.store, parts.clock, DAY))
+    compacting = Compacting(parts.store, parts.reader, Compactor(parts.store, parts.clock, DAY))
     if age < PATIENCE:
         why = "it is written to all the time, on all its shards"
         assert await compacting(job, ["a"]) == PageOutcome(1, 0, [("a", why)])
@@ -307,8 +316,8 @@ async def test_a_counter_that_is_hot_does_not_hold_up_the_job(age: float, monkey
 async def test_a_process_beside_an_ndb_application_ends_a_job_that_would_compact() -> None:
     parts = Parts()
     compactor = Compactor(parts.store, parts.clock, DAY, alone=False)
-    visits = {COMPACT: Compacting(parts.store, compactor)}
-    worker = Worker(parts.tasks, parts.jobs, parts.store, visits, clock=parts.clock)
+    visits = {COMPACT: Compacting(parts.store, parts.reader, compactor)}
+    worker = Worker(parts.tasks, parts.jobs, parts.store, parts.names, visits, clock=parts.clock)
     await parts.store.apply(Commit((), (ShardAdd("a", 1, 1, 99),)))
     await worker.work(await parts.start(COMPACT))
     standing = await parts.standing()
@@ -328,7 +337,7 @@ async def test_a_deleted_counter_that_is_removed_just_now_is_not_brought_back(mo
         return there
 
     monkeypatch.setattr(parts.store, "shards", late)
-    assert await existing(parts.store, ["a"]) == {}
+    assert await existing(parts.store, parts.reader, ["a"], exact=True) == {}
 
 
 async def test_a_job_that_was_forgotten_is_no_more() -> None:
@@ -391,7 +400,7 @@ async def test_whoever_goes_through_it_once_more_does_so_also_where_another_was_
     parts = Parts(page=2)
     await parts.count(*"abcdefghijklmnop")
     task = await parts.start()
-    adding, own = Adding(parts.store, pick=lambda _: 0), MemoryTasks(parts.clock)
+    adding, own = parts.adding(), MemoryTasks(parts.clock)
 
     async def late(job: Job, names: Sequence[str]) -> PageOutcome:
         if not (await parts.standing()).progress.tasks:
@@ -401,7 +410,7 @@ async def test_whoever_goes_through_it_once_more_does_so_also_where_another_was_
                     await parts.worker.work(lease.task)
         return await adding(job, names)
 
-    worker = Worker(own, parts.jobs, parts.store, {ADD: late}, clock=parts.clock, page=2)
+    worker = Worker(own, parts.jobs, parts.store, parts.names, {ADD: late}, clock=parts.clock, page=2)
     await worker.work(task._replace(again=True))
     assert (await parts.standing()).open
     while leases := await own.pull(1, 0):
@@ -447,7 +456,7 @@ async def test_an_add_does_not_undo_a_compaction(monkeypatch: pytest.MonkeyPatch
     parts = Parts()
     await parts.count("b")
     await parts.store.apply(Commit((), tuple([ShardAdd("a", shard, 1, 9) for shard in range(9)])))
-    adding = Adding(parts.store, pick=lambda most: most - 1)
+    adding = parts.adding(lambda most: most - 1)
     await parts.start()
     apply = parts.store.apply
 

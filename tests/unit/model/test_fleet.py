@@ -1,7 +1,7 @@
 """When the fleet is whole, and how its records change."""
 
-from shared.model.evidence import OVERDUE, REPORTS, WATCHES, horizon, reported
 from shared.model.fleet import SILENCE, Fleet, NamedOverlay, first, read, written
+from shared.model.gone_members import OVERDUE, REPORTS, WATCHES, horizon, reported
 from shared.model.times import StoreMillis
 
 NOW = StoreMillis(1_800_000_000_000)

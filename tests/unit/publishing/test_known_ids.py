@@ -18,23 +18,32 @@ def keyed(*items: Increment) -> Batch:
 
 def test_another_delta_under_an_id_is_refused_and_the_first_one_stays() -> None:
     known = KnownIds()
-    known.check(Increment("a", 1, "x"), NOW)
+    known.check([Increment("a", 1, "x")], NOW)
     known.accepted(keyed(Increment("a", 1, "x")), NOW)
     known.accepted(keyed(Increment("a", 2, "x")), NOW)
     for other in (Increment("a", 1, "x"), Increment("b", 2, "x"), Increment("a", 2, "y")):
-        known.check(other, NOW)
+        known.check([other], NOW)
     with pytest.raises(BodyError, match="new one"):
-        known.check(Increment("a", 2, "x"), NOW)
+        known.check([Increment("a", 2, "x")], NOW)
+
+
+def test_of_equal_ids_in_a_batch_the_first_one_counts_so_its_retry_is_no_mistake() -> None:
+    known = KnownIds()
+    batch = [Increment("a", 1, "x"), Increment("a", 2, "x")]
+    known.accepted(keyed(*batch), NOW)
+    known.check(batch, NOW)
+    with pytest.raises(BodyError, match="'a'"):
+        known.check(batch[::-1], NOW)
 
 
 def test_it_forgets_the_oldest_and_what_counts_again() -> None:
     known = KnownIds(2)
     for id_ in "xyz":
         known.accepted(keyed(Increment("a", 1, id_)), NOW)
-    known.check(Increment("a", 2, "x"), NOW)
+    known.check([Increment("a", 2, "x")], NOW)
     with pytest.raises(BodyError):
-        known.check(Increment("a", 2, "y"), NOW)
-    known.check(Increment("a", 2, "y"), Monotonic(NOW + CLIENT_IDS_REMEMBERED / 1_000))
+        known.check([Increment("a", 2, "y")], NOW)
+    known.check([Increment("a", 2, "y")], Monotonic(NOW + CLIENT_IDS_REMEMBERED / 1_000))
 
 
 def test_a_batch_is_the_same_in_any_order() -> None:
@@ -46,3 +55,23 @@ def test_a_batch_is_the_same_in_any_order() -> None:
             known.check_whole("key-1", Batch(other), NOW)
         assert raised.value.field == "Idempotency-Key"
     known.check_whole("key-2", Batch({"a": 5}), NOW)
+
+
+def test_second_uses_are_marked_whatever_they_bring_and_for_as_long_as_an_id_counts_once() -> None:
+    known = KnownIds()
+    later, forgotten = [Monotonic(NOW + factor * CLIENT_IDS_REMEMBERED / 1_000) for factor in (0.9, 1.0)]
+    for time, expected in ((NOW, {1}), (later, {0, 1, 2}), (forgotten, {1}), (forgotten, {0, 1, 2})):
+        draft = keyed(Increment("a", 1, "x"), Increment("a", 2, "x"), Increment("b", 1, "x"))
+        known.accepted(draft, time)
+        assert draft.second_uses == expected
+
+
+def test_a_second_use_of_a_key_is_marked() -> None:
+    known = KnownIds()
+    for expected in (False, True, True):
+        draft = Batch({"a": 1}, id="key", attempt="1")
+        known.accepted(draft, NOW)
+        assert draft.is_second is expected
+    other = Batch({"a": 1}, id="minted")
+    known.accepted(other, NOW)
+    assert not other.is_second

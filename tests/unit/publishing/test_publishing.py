@@ -23,8 +23,8 @@ from shared.model.errors import (
 from shared.model.words import Increment, Message
 from shared.ports.broker import Check, at_any_time
 from shared.runtime import metrics
-from shared.runtime.awake import LONGEST
 from shared.runtime.clock import ManualClock
+from shared.runtime.standstill import LONGEST
 
 LIMITS = [
     OverloadedError("too much", 2.5),

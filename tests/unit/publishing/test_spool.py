@@ -22,8 +22,8 @@ from shared.model.errors import (
 from shared.model.times import BEGINNING, StoreMillis
 from shared.model.words import Message
 from shared.ports.broker import Check, at_any_time
-from shared.runtime.awake import deadline
 from shared.runtime.clock import ManualClock
+from shared.runtime.standstill import deadline
 
 AGE = 3_600.0
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from shared.fleet.looks import Looks
+from shared.fleet.fleet_view import FleetView
 from shared.memory.fleet import MemoryFleetBook
 from shared.memory.store import MemoryStore
 from shared.model.errors import TransientError
@@ -23,7 +23,7 @@ class Asked:
     def __init__(self) -> None:
         self.clock = ManualClock()
         self.store = MemoryStore(self.clock)
-        self.looks = Looks(MemoryFleetBook(self.store), self.clock, 0.0)
+        self.looks = FleetView(MemoryFleetBook(self.store), self.clock, 0.0)
         self.known = KnownPromises(self._promises, self.looks, self.clock)
         self.away = False
         self.times = 0
@@ -71,6 +71,6 @@ async def test_one_that_is_away_is_asked_again_soon_and_believed_for_an_hour(ask
 
 
 async def test_nothing_is_known_before_the_store_has_told_its_time(asked: Asked) -> None:
-    known = KnownPromises(asked.store.promises, Looks(MemoryFleetBook(asked.store), asked.clock, 0.0), asked.clock)
+    known = KnownPromises(asked.store.promises, FleetView(MemoryFleetBook(asked.store), asked.clock, 0.0), asked.clock)
     await known.refresh()
     assert known.ages() is None

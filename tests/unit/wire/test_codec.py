@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flusher.flush.window import MOST_IN_COMMIT
-from shared.model import notes
+from shared.model import receipt_notes
 from shared.model.envelope import Envelope
 from shared.model.errors import UnreadableError
 from shared.model.times import BrokerMillis
@@ -152,8 +152,8 @@ def test_the_largest_messages_of_a_commit_fit_into_its_note() -> None:
     largest = of_ours({"counts": {"a": MOST_INCREMENTS - 1, "b": 1}, "created": LAST_DATE}, ce_id=ids, ce_attempt=ids)
     assert datetime.fromtimestamp(largest.created / 1000, UTC).year == 9999
     tally = Tally(*[largest.increments * MOST_IN_COMMIT] * 4)
-    (note,) = notes.written([ids], "c", tally, {"a": 1})
-    assert notes.read(note).tally == tally
+    (note,) = receipt_notes.written([ids], "c", tally, {"a": 1})
+    assert receipt_notes.read(note).tally == tally
 
 
 @pytest.mark.parametrize("attributes", [{}, {"delta": "1"}, {"counter": "x", "delta": "one"}, {"counter": ""}])

@@ -9,7 +9,7 @@ from weakref import WeakValueDictionary
 
 from shared.google.datastore.client import DatastoreClient
 from shared.google.datastore.errors import MissingError
-from shared.google.datastore.guard import check, complete
+from shared.google.datastore.guards import check, complete
 from shared.google.datastore.keys import COUNT, NUM_SHARDS, DatastorePlace, flaw_of, integer, name_of, number_in
 from shared.google.datastore.mutations import by_name, write
 from shared.google.datastore.shards import Shard

@@ -1,0 +1,155 @@
+"""The service's answers as objects, and the errors of requests."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+
+class RequestError(Exception):
+    """A request failed; the message says why."""
+
+    def __init__(self, message: str, *, status: int | None = None, field: str | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+        """The status of the last answer, if there was one."""
+        self.field = field
+        """The field that is wrong in the request, if the service named one."""
+
+
+class RejectedError(RequestError):
+    """The service refuses this request and will refuse it again, or what answers is not Countersink."""
+
+
+class UnavailableError(RequestError):
+    """The service did not answer in time. The request may have been accepted: send it again with the same id."""
+
+    id: str | None = None
+    """The id of the increment, or the key of the batch or change. The client makes one if you did not."""
+
+    def __init__(self, message: str, *, status: int | None = None, retry_after: float = 0.0) -> None:
+        super().__init__(message, status=status)
+        self.retry_after = retry_after
+        """Seconds that the service wants to be left alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Counter:
+    """A counter as the service reads it. `value` = `applied` + `pending`."""
+
+    name: str
+    value: int
+    applied: int
+    pending: int
+    exact: bool
+    as_of: datetime
+    shards: int
+    exists: bool
+
+    @classmethod
+    def of(cls, answer: Mapping[str, Any]) -> "Counter":
+        """Fields that this version does not know are ignored."""
+        known = {name: answer[name] for name in cls.__slots__}
+        return cls(**known | {"as_of": datetime.fromisoformat(answer["as_of"])})
+
+
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """The result of setting, resetting or deleting a counter."""
+
+    name: str
+    before: int
+    after: int
+    key: str
+    """Send the change again with this key and it still happens once; the answer is the first one."""
+
+    @classmethod
+    def of(cls, answer: Mapping[str, Any], key: str) -> "Changed":
+        return cls(answer["name"], answer["before"], answer["after"], key)
+
+
+@dataclass(frozen=True, slots=True)
+class JobStatus:
+    """A job: one change to each counter under a prefix; and its progress."""
+
+    id: str
+    kind: str
+    prefix: str
+    delta: int | None
+    """What an `add` job adds to each counter."""
+    shards: int | None
+    """The number of shards that a `compact` job leaves."""
+    state: str
+    """`running`, `done` or `failed`."""
+    visited: int
+    changed: int
+    failed: int
+    examples: tuple[tuple[str, str], ...]
+    """Some of the counters that failed, and why."""
+    tasks: int
+    open: int
+    depth: int
+    share: float
+    """The approximate progress, from 0 to 1."""
+    started: datetime
+    finished: datetime | None
+    reason: str | None
+    """Why it failed."""
+    sees_pending: bool = False
+    """Whether it visits counters of which no increment has been applied yet."""
+
+    @classmethod
+    def of(cls, answer: Mapping[str, Any]) -> "JobStatus":
+        known = {name: answer[name] for name in cls.__slots__ if name in answer}
+        finished = answer["finished"]
+        return cls(
+            **known
+            | {
+                "delta": answer.get("delta"),
+                "shards": answer.get("shards"),
+                "examples": tuple((one["counter"], one["reason"]) for one in answer["examples"]),
+                "started": datetime.fromisoformat(answer["started"]),
+                "finished": datetime.fromisoformat(finished) if finished else None,
+            }
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Rejected:
+    """An item of a batch that was not accepted: its index, or its counter if the batch was given by name."""
+
+    item: int | str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """What the service accepted of a batch."""
+
+    accepted: int
+    receipt: str
+    id: str
+    """Send the batch again with this key, and nothing is counted twice."""
+    rejected: tuple[Rejected, ...] = ()
+    """Of each thousand items the first 100 that were not accepted."""
+    value: int | None = None
+    """The total, if it was asked for, or waited for, and came in time."""
+    exact: bool | None = None
+    """Whether `value` includes all that was accepted before, if it was asked for."""
+    duplicates: int = 0
+    """How many of the accepted are known to have counted once already, perhaps by an earlier try of the same call. With
+    `wait`, all are known that have come to the store in time.
+    """
+
+    @classmethod
+    def of(cls, answer: Mapping[str, Any], sent_as: str) -> "Accepted":
+        rejected = [Rejected(bad.get("index", bad.get("counter")), bad["reason"]) for bad in answer.get("rejected", ())]
+        return cls(
+            answer["accepted"],
+            answer["receipt"],
+            sent_as,
+            tuple(rejected),
+            answer.get("value"),
+            answer.get("exact"),
+            answer.get("duplicates", int(answer.get("duplicate", False))),
+        )

@@ -1,0 +1,239 @@
+"""The client for any program: counts in the background, and asks the service for everything else."""
+
+import logging
+import ssl
+import time
+import weakref
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from types import TracebackType
+from typing import Final, Self, TypeVar
+
+from countersink import calls
+from countersink.answers import Accepted, Changed, Counter, JobStatus, RejectedError, UnavailableError
+from countersink.calls import Call
+from countersink.sender import Sender
+from countersink.tally import ONE, Tally
+from countersink.transport import ONE_TRY, SHORTEST_TRY, Retries, Transport
+
+INTERVAL: Final = 0.2
+MOST: Final = 100_000
+PATIENCE: Final = 30.0
+CLOSING: Final = 2.0
+
+T = TypeVar("T")
+
+_log = logging.getLogger(__name__)
+
+
+class Client:
+    """Count with `incr`. It never waits and never raises: increments are summed per name and sent in the background,
+    until the service accepts them. What only the client holds is lost if its process is killed.
+
+    All other methods wait for the answer. They try again for `patience` seconds, then raise `UnavailableError`. What
+    the service refuses is a `RejectedError` at once.
+
+    With the URL `pubsub://PROJECT/TOPIC` it counts on a topic of Pub/Sub, and can't ask for anything.
+
+    One client serves all threads of a process, and goes on in the children of a fork. `key` is the key that the service
+    wants, `interval` the seconds for which increments gather, and `most` the number of names and ids that the client
+    holds at most, besides as many that it is sending.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        key: str | None = None,
+        *,
+        patience: float = PATIENCE,
+        interval: float = INTERVAL,
+        most: int = MOST,
+        headers: Mapping[str, str] | None = None,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        self._transport = _transport(url, key, headers or {}, tls)
+        self._patience = patience
+        self._tally = Tally(most)
+        self._sender = Sender(self._tally, self._transport, interval)
+        weakref.finalize(self, self._sender.abandon).atexit = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def incr(self, name: str, by: int = ONE, id: str | None = None) -> None:  # noqa: A002 (what the service calls it)
+        """Add to a counter, in the background. With an `id`, it counts once, however often it is asked for."""
+        tally = self._tally
+        if by is ONE and id is None and type(name) is str:
+            tally.events.append(name)
+        else:
+            tally.add(name, by, id)
+        if len(tally.events) > self._sender.mark:
+            self._sender.attend()
+
+    @property
+    def dropped(self) -> int:
+        """How many increments were dropped since this process has the client: they do not count, or nobody knows."""
+        return self._tally.dropped
+
+    def flush(self, timeout: float = PATIENCE) -> bool:
+        """Wait until everything counted before is accepted, or dropped. Returns False if that took too long."""
+        return self._sender.flush(timeout)
+
+    def close(self, timeout: float = CLOSING) -> bool:
+        """Send the rest, for so long, and end. Returns False if something was left: it is dropped."""
+        return self._sender.close(timeout)
+
+    def increment(
+        self,
+        name: str,
+        delta: int = 1,
+        *,
+        id: str | None = None,  # noqa: A002 (what the service calls it)
+        wait: float | None = None,
+        want_value: bool = False,
+    ) -> Accepted:
+        """Add to a counter, and wait until the service has accepted it; with `wait`, until it is applied, or for that
+        many seconds. With `want_value`, the answer has the total, with this increment.
+        """
+        return self._ask(calls.increment(name, delta, id, wait, want_value=want_value))
+
+    def increment_many(
+        self, items: Iterable[calls.Item] | Mapping[str, int], *, key: str | None = None, wait: float | None = None
+    ) -> Accepted:
+        """Increments, or deltas by name, under one key: sent again under it they count no second time.
+
+        Each thousand of them is a request that counts or fails by itself, so after an error send all of them again.
+        Bad ones are `rejected`, and the others count; a thousand without a good one is a `RejectedError`.
+        """
+        sent_as = calls.mint() if key is None else key
+        all_of_it = Accepted(0, "", sent_as)
+        for number, (first, body) in enumerate(calls.parts(items)):
+            part = self._ask(calls.batch(sent_as, number, body, wait))
+            all_of_it = _joined(all_of_it, part, first)
+        return all_of_it
+
+    def get(self, name: str, *, max_age: float | None = None) -> Counter:
+        """Read the counter. A cached part of the answer is at most `max_age` seconds old."""
+        return self._ask(calls.get(name, max_age))
+
+    def get_many(self, names: Iterable[str], *, max_age: float | None = None) -> "list[Counter]":
+        """Read several counters; the answers are in the same order."""
+        return [counter for call in calls.get_many(names, max_age) for counter in self._ask(call)]
+
+    def page(self, prefix: str = "", token: str = "", *, size: int = 100) -> tuple[Sequence[Counter], str | None]:
+        """A page of the list, and the token of the next one; None after the last."""
+        return self._ask(calls.page(prefix, size, token))
+
+    def list(self, prefix: str = "", *, page: int = 100) -> Iterator[Counter]:
+        """All counters whose names start with the prefix, in the order of their names."""
+        token: str | None = ""
+        while token is not None:
+            counters, token = self.page(prefix, token, size=page)
+            yield from counters
+
+    def set(self, name: str, value: int, *, key: str | None = None) -> Changed:
+        """Set the counter to `value`. It replaces everything accepted before; later increments are added to it. What
+        this client still holds is accepted later.
+        """
+        return self._ask(calls.set_to(name, value, key))
+
+    def reset(self, name: str, *, key: str | None = None) -> Changed:
+        """Set the counter to 0."""
+        return self._ask(calls.reset(name, key))
+
+    def delete(self, name: str, *, key: str | None = None) -> Changed:
+        """Set the counter to 0 and remove it from lists until it is counted again."""
+        return self._ask(calls.delete(name, key))
+
+    def set_shards(self, name: str, shards: int, *, compact: bool = False) -> int:
+        """Raise the number of shards to at least this; with `compact`, also lower it. Returns the number now."""
+        return self._ask(calls.set_shards(name, shards, compact=compact))
+
+    def start_job(
+        self,
+        kind: str,
+        prefix: str,
+        delta: int | None = None,
+        *,
+        shards: int | None = None,
+        id: str | None = None,  # noqa: A002 (what the service calls it)
+    ) -> JobStatus:
+        """Have it done to each counter under the prefix, once for each id: `add` the delta, `reset`, `delete`,
+        `export`, or `compact` to so many shards. Flushers do it.
+        """
+        return self._ask(calls.start_job(kind, prefix, delta, shards, id))
+
+    def job(self, job: str) -> JobStatus:
+        """The job and its progress."""
+        return self._ask(calls.job(job))
+
+    def stop_job(self, job: str) -> JobStatus:
+        """Stop the job. Returns it: `failed`, unless it had ended before. What is done stays done."""
+        return self._ask(calls.stop_job(job))
+
+    def export_chunk(self, job: str, token: str = "") -> tuple[bytes, str | None]:
+        """A chunk of an export, and the token of the next one; None after the last."""
+        return self._ask(calls.export(job, token))
+
+    def export(self, job: str) -> Iterator[bytes]:
+        """The result of an `export` job that is done: lines of JSON in the order of names, in chunks."""
+        token: str | None = ""
+        while token is not None:
+            lines, token = self.export_chunk(job, token)
+            yield lines
+
+    def receipt(self, receipt: str) -> str:
+        """The state of an increment: pending, applied, dead-lettered or unknown."""
+        return self._ask(calls.receipt(receipt))
+
+    def _ask(self, call: Call[T]) -> T:
+        """Repeat the request until there is an answer, or the patience is over."""
+        if not self._transport.can_be_asked:
+            shown = self._transport.shown
+            raise RejectedError(f"{shown} is a topic: count with incr, and ask the service for everything else")
+        until = time.monotonic() + self._patience + call.wait
+        retries = Retries()
+        while True:
+            one_try = call.wait + min(ONE_TRY, max(until - call.wait - time.monotonic(), SHORTEST_TRY))
+            try:
+                answer = self._transport.attempt(call.request, one_try)
+                break
+            except UnavailableError as error:
+                _log.info("%s", error)
+                delay = retries.delay(error)
+                closed = self._transport.closed.is_set()
+                if closed or time.monotonic() + delay > until or self._transport.closed.wait(delay):
+                    error.id = call.id
+                    raise
+        try:
+            return call.read(answer)
+        except (KeyError, TypeError, ValueError) as error:
+            shown = self._transport.shown
+            raise RejectedError(f"{shown} does not answer as Countersink does: is the URL right?") from error
+
+
+def _transport(url: str, key: str | None, headers: Mapping[str, str], tls: ssl.SSLContext | None) -> Transport:
+    if not url.startswith("pubsub:"):
+        return Transport(url, {**calls.header_of_caller(key), **headers}, tls)
+    if key is not None:
+        raise ValueError("a topic takes no key: Pub/Sub wants Google's credentials")
+    from countersink.pubsub import Topic  # noqa: PLC0415 (it needs packages that others need not install)
+
+    return Topic(url, headers, tls)
+
+
+def _joined(before: Accepted, part: Accepted, first: int) -> Accepted:
+    """`first`: the index in the whole batch of this part's first item."""
+    rejected = [replace(bad, item=bad.item + first) if isinstance(bad.item, int) else bad for bad in part.rejected]
+    return Accepted(
+        accepted=before.accepted + part.accepted,
+        receipt=".".join(filter(None, (before.receipt, part.receipt))),
+        id=before.id,
+        rejected=(*before.rejected, *rejected),
+        duplicates=before.duplicates + part.duplicates,
+    )

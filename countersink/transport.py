@@ -1,0 +1,250 @@
+"""Owns the connections of a client: one attempt of a request, over HTTP/1.1, from any thread.
+
+It is made with `http.client` of the standard library: a client that programs import beside anything else brings nothing
+along that may conflict with it.
+"""
+
+import base64
+import json
+import random
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
+from typing import Any, Final
+from urllib.parse import quote, unquote
+
+from countersink import addresses
+from countersink.answers import RejectedError, UnavailableError
+
+AGAIN: Final = frozenset({408, 425, 429, 500, 502, 503, 504, 507})
+ONE_TRY: Final = 10.0
+"""Seconds after which an attempt is given up and repeated."""
+SHORTEST_TRY: Final = 1.0
+"""Seconds of one attempt at least, however short the caller's patience."""
+LONGEST_CONNECT: Final = 5.0
+LONGEST_RETRY_AFTER: Final = 3_600.0
+FIRST_PAUSE: Final = 0.05
+LONGEST_PAUSE: Final = 5.0
+MOST_IDLE: Final = 8
+"""Connections that are kept open for later requests."""
+LARGEST: Final = 64 << 20
+"""Bytes of an answer. A chunk of an export is much smaller."""
+_PIECE: Final = 65_536
+_NO_PATH: Final = "there is no such path"
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """It is sent again byte for byte, so that the service knows a retry."""
+
+    method: str
+    path: str
+    """With the query, below the client's URL."""
+    body: bytes | None = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """An answer 2xx."""
+
+    body: bytes
+    headers: Mapping[str, str]
+    """The names are in lower case."""
+
+    @property
+    def object(self) -> dict[str, Any]:
+        """The body as a JSON object. Raises `ValueError` if it is none."""
+        found = json.loads(self.body)
+        if not isinstance(found, dict):
+            raise ValueError("no JSON object")  # noqa: TRY004 (as for what is no JSON)
+        return found
+
+
+class Retries:
+    """How long to wait until a request is sent again: longer each time, and as long as the service says."""
+
+    def __init__(self) -> None:
+        self._pause = FIRST_PAUSE
+
+    def delay(self, failure: UnavailableError) -> float:
+        """Seconds to wait after this failure."""
+        jitter = random.uniform(0.5, 1.0)  # noqa: S311 (no secret)
+        delay = failure.retry_after + self._pause * jitter
+        self._pause = min(self._pause * 2, LONGEST_PAUSE)
+        return delay
+
+
+class Transport:
+    """Sends requests. Any of them may arrive twice: whoever counts gives each an id or a key."""
+
+    again = AGAIN
+    """Statuses after which the same request may succeed."""
+    name = "Countersink"
+    """Who answers."""
+    can_be_asked = True
+    """Whether there are answers to read, and not only increments to take."""
+
+    def __init__(self, url: str, headers: Mapping[str, str], tls: ssl.SSLContext | None) -> None:
+        parts, self._socket = addresses.parts_of(url)
+        self._https = parts.scheme == "https"
+        self._tls = tls
+        self._host: str = parts.hostname or ""
+        self._port = parts.port
+        self._path = quote(parts.path.rstrip("/"), safe="/%:@!$&'()*+,;=~")
+        shown = parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl().rstrip("/")
+        self.shown: str = url if self._socket else shown
+        """The URL without a password."""
+        self._headers = {"User-Agent": "countersink-python", "Content-Type": "application/json"}
+        if parts.username is not None:
+            secret = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
+            self._headers["Authorization"] = "Basic " + base64.b64encode(secret.encode()).decode()
+        self._headers |= headers
+        self.forget()
+
+    def forget(self) -> None:
+        """Begin without connections. After a fork the child has to: it would share those of its parent."""
+        for connection in [*getattr(self, "_idle", ()), *getattr(self, "_busy", ())]:
+            connection.close()
+        self._idle: list[HTTPConnection] = []
+        self._busy: set[HTTPConnection] = set()
+        self.closed = threading.Event()
+
+    def close(self) -> None:
+        """Close all connections. Attempts that are on their way fail."""
+        self.closed.set()
+        while self._idle:
+            self._idle.pop().close()
+        for connection in list(self._busy):
+            _shut(connection)
+
+    def attempt(self, request: Request, seconds: float) -> Answer:
+        """Send it once. Raises `UnavailableError` if it may succeed later, and `RejectedError` if not."""
+        try:
+            response, said = self._exchange(request, seconds)
+        except (HTTPException, OSError, ValueError) as error:  # ValueError: http.client of a connection that was closed
+            if flaw := addresses.flaw_of_scheme(self.shown, error):
+                raise RejectedError(flaw) from error
+            why = "the client is closed" if self.closed.is_set() else addresses.why(error, seconds)
+            raise UnavailableError(f"no answer from {self.shown}: {why}") from error
+        status = response.status
+        headers = {name.lower(): value for name, value in response.getheaders()}
+        if 200 <= status < 300:  # noqa: PLR2004 (success)
+            return Answer(said, headers)
+        answer = _object(said)
+        detail = self.detail(answer)
+        if detail is None and not self._https and addresses.asks_for_tls(said):
+            raise RejectedError(addresses.wants_tls(self.shown), status=status)
+        if detail is None:
+            detail = f"{self.shown} answered {status} {response.reason}, not as {self.name} does: is the URL right?"
+        if self._path and detail.startswith(_NO_PATH):
+            detail = f"{_NO_PATH} at {self.shown}: leave {self._path} out of the URL, unless a proxy takes it away"
+        if status in self.again:
+            raise UnavailableError(detail, status=status, retry_after=_seconds(headers.get("retry-after")))
+        raise RejectedError(detail, status=status, field=answer.get("field"))
+
+    def detail(self, answer: Mapping[str, Any]) -> str | None:
+        """Why a request failed, if the service says so."""
+        return str(answer["detail"]) if "detail" in answer else None
+
+    def _exchange(self, request: Request, seconds: float) -> tuple[HTTPResponse, bytes]:
+        try:
+            connection = self._idle.pop()
+        except IndexError:
+            return self._exchange_on(self._connection(), request, seconds)
+        try:
+            return self._exchange_on(connection, request, seconds)
+        except TimeoutError:
+            raise
+        except (HTTPException, OSError):  # the service closed it meanwhile, as it does with idle connections
+            while self._idle:  # most probably these, too
+                self._idle.pop().close()
+            return self._exchange_on(self._connection(), request, seconds)
+
+    def _exchange_on(self, connection: HTTPConnection, request: Request, seconds: float) -> tuple[HTTPResponse, bytes]:
+        """Use the connection, and keep it if it can be used again."""
+        until = time.monotonic() + seconds
+        self._busy.add(connection)
+        try:
+            if self.closed.is_set():
+                raise ConnectionError("the client is closed")
+            if connection.sock is None:
+                connection.timeout = min(seconds, LONGEST_CONNECT)
+                connection.connect()
+            connection.sock.settimeout(seconds)
+            headers = {name: value.encode() for name, value in {**self._headers, **request.headers}.items()}
+            connection.request(request.method, self._path + request.path, request.body, headers)
+            response = connection.getresponse()
+            said = _body(response, until)
+            response.close()  # the body is read; http.client would wait for more of it
+        except BaseException:
+            connection.close()
+            raise
+        finally:
+            self._busy.discard(connection)
+        if response.will_close or self.closed.is_set() or len(self._idle) >= MOST_IDLE:
+            connection.close()
+        else:
+            self._idle.append(connection)
+        return response, said
+
+    def _connection(self) -> HTTPConnection:
+        if self._socket:
+            return _UnixConnection(self._socket)
+        if not self._https:
+            return HTTPConnection(self._host, self._port)
+        if self._tls is None:
+            self._tls = ssl.create_default_context()
+        return HTTPSConnection(self._host, self._port, context=self._tls)
+
+
+class _UnixConnection(HTTPConnection):
+    def __init__(self, path: str) -> None:
+        super().__init__("localhost")
+        self._at = path
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.sock.settimeout(self.timeout)
+        self.sock.connect(self._at)
+
+
+def _body(response: HTTPResponse, until: float) -> bytes:
+    pieces: list[bytes] = []
+    size = 0
+    while piece := response.read1(_PIECE):
+        pieces.append(piece)
+        size += len(piece)
+        if size > LARGEST:
+            raise HTTPException(f"the answer has more than {LARGEST} bytes")
+        if time.monotonic() > until:
+            raise TimeoutError
+    if response.length:  # http.client does not say that the body ended early
+        raise HTTPException("the answer is not complete")
+    return b"".join(pieces)
+
+
+def _shut(connection: HTTPConnection) -> None:
+    """End what another thread waits for."""
+    try:
+        if connection.sock is not None:
+            connection.sock.shutdown(socket.SHUT_RDWR)
+    except OSError:
+        pass
+
+
+def _object(body: bytes) -> dict[str, Any]:
+    try:
+        answer = json.loads(body)
+    except ValueError:
+        return {}
+    return answer if isinstance(answer, dict) else {}
+
+
+def _seconds(text: str | None) -> float:
+    """The seconds that Retry-After asks for. A date counts as 0: clocks differ."""
+    return min(float(text), LONGEST_RETRY_AFTER) if text and text.isascii() and text.isdigit() else 0.0

@@ -1,0 +1,185 @@
+"""The command import: adds another application's sharded counters to ours."""
+
+import argparse
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from countersink_server.commands.output import flush, json_of, tell
+from countersink_server.commands.setup import add, connected
+from shared.config.settings import receipts_live
+from shared.model.errors import CountersinkError
+from shared.model.import_variants import VARIANTS, By, Variant
+
+if TYPE_CHECKING:
+    from countersink_server.commands.importer import ImportOutcome
+    from shared.config.settings import Settings
+    from shared.model.import_source import Source
+    from shared.wiring.process import Parts
+
+MOST_LEFT_OUT: Final = 20
+"""Flaws that are shown. With the wrong --from format every shard has one."""
+EVERY: Final = 1.0
+"""Seconds between two updates of the progress line."""
+_WIDEST: Final = 40
+
+
+def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
+    parser = add(
+        commands,
+        "import",
+        _import,
+        "add the counters of another application; repeat it to add the difference",
+        more="You can kill it, repeat it, and run it while the other application counts. It writes nothing"
+        " there. It exits with 1 if something could not be imported.",
+    )
+    variants = "; ".join(f"{one.name}: {one.what}" for one in VARIANTS.values())
+    parser.add_argument(
+        "--variant", required=True, choices=VARIANTS, metavar="V", help=f"which application's data. {variants}"
+    )
+    parser.add_argument(
+        "--from",
+        dest="place",
+        required=True,
+        metavar="URL",
+        help="where the data is: datastore://PROJECT[/DATABASE][?namespace=NS]",
+    )
+    parser.add_argument("--prefix", default="", metavar="P", help="only counters whose names start with P")
+    kinds = ", ".join(f"{one.name}: {one.shard or 'required'}" for one in VARIANTS.values() if one.renamed)
+    parser.add_argument(
+        "--kind", default="", metavar="K", help=f"kind of the shards, if the variant allows several [{kinds}]"
+    )
+    parser.add_argument(
+        "--name",
+        dest="names",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="for simple: the name of the counter here; for java: the names of the counters, if the server"
+        " cannot list kinds",
+    )
+    parser.add_argument("--dry-run", action="store_true", help="show what would be added, and write nothing")
+    parser.add_argument(
+        "--shrink",
+        action="store_true",
+        help="subtract the difference if a counter went down [report it and leave it as it is]",
+    )
+    parser.add_argument("--all", action="store_true", help="show all counters [only those that could not be imported]")
+
+
+async def _import(options: argparse.Namespace) -> None:
+    from shared.wiring.imports import source_of  # noqa: PLC0415 (who asks for help should not wait for it)
+
+    variant = VARIANTS[options.variant]
+    check(variant, options.kind, options.names, options.refuse)
+    async with (
+        connected(options) as (settings, parts),
+        source_of(settings, variant, options.place, kind=options.kind, names=options.names) as source,
+    ):
+        await _run(source, parts, settings, options)
+
+
+def check(variant: Variant, kind: str, names: Sequence[str], refuse: Callable[[str], Any]) -> None:
+    """Refuse options that contradict each other."""
+    if kind and not variant.renamed:
+        refuse(f"argument --kind: the kinds of {variant.name} have names of their own")
+    if not variant.kinds(kind):
+        refuse(f"argument --kind: {variant.name} needs it")
+    if variant.by is By.ALL and len(names) != 1:
+        refuse(f"argument --name: {variant.name} needs one")
+    if names and variant.by not in {By.ALL, By.KIND}:
+        refuse(f"argument --name: counters of {variant.name} have names")
+
+
+async def _run(source: "Source", parts: "Parts", settings: "Settings", options: argparse.Namespace) -> None:
+    from countersink_server.cli import line_of  # noqa: PLC0415 (it imports this)
+    from countersink_server.commands.importer import Importer, ImportOptions  # noqa: PLC0415 (as above)
+
+    chosen = ImportOptions(
+        receipts_live(settings, of_client=False), settings.shards, dry=options.dry_run, shrink=options.shrink
+    )
+    report = Report(options.json, all_=options.all, dry=options.dry_run)
+    importer = Importer(source, parts.store, parts.clock, chosen)
+    try:
+        await importer.run(options.prefix, report.take)
+    except Exception as error:
+        report.end()
+        raise CountersinkError(f"{line_of(error)} (run it again: what was added is not added twice)") from error
+    report.end()
+    if report.refused:
+        raise CountersinkError(f"{report.refused} of {report.found} counters could not be imported, see above")
+    if not report.held:
+        raise CountersinkError(f"all counters in {source.name} are 0 or missing: check --variant and --from")
+
+
+@dataclass(slots=True)
+class Report:
+    """Counts the outcomes and prints them."""
+
+    json: bool
+    all_: bool = field(kw_only=True)
+    dry: bool = field(kw_only=True)
+    found: int = 0
+    changed: int = 0
+    added: int = 0
+    refused: int = 0
+    left_out: int = 0
+    held: int = 0
+    """Counters whose total is not 0."""
+    _shown: float = field(default_factory=time.monotonic)
+    _name: int = 0
+
+    def take(self, one: "ImportOutcome | str") -> None:
+        if isinstance(one, str):
+            self.left_out += 1
+            if self.left_out <= MOST_LEFT_OUT:
+                tell(json_of({"left_out": one}) if self.json else _plain(one))
+        else:
+            self._count(one)
+            if one.flaw or self.all_ or (self.dry and one.added):
+                self._tell(one)
+        self._progress()
+
+    def _count(self, one: "ImportOutcome") -> None:
+        self.found += 1
+        self.changed += bool(one.added)
+        self.added += one.added
+        self.refused += bool(one.flaw)
+        self.held += bool(one.total)
+
+    def _tell(self, one: "ImportOutcome") -> None:
+        if self.json:
+            tell(json_of({"name": one.name, "there": one.total, "added": one.added, "why_not": one.flaw or None}))
+            return
+        self._name = max(self._name, min(len(one.name), _WIDEST))
+        what = f"NOT imported: {one.flaw}" if one.flaw else f"{one.added:+}" if one.added else "unchanged"
+        tell(_plain(f"{one.name:{self._name}}  {what}"))
+
+    def _progress(self) -> None:
+        """Update the progress line."""
+        if sys.stderr is not None and sys.stderr.isatty() and time.monotonic() - self._shown >= EVERY:
+            self._shown = time.monotonic()
+            sys.stderr.write(f"\r{self.found} counters, {self.changed} with something to add \r")
+            sys.stderr.flush()
+
+    def end(self) -> None:
+        unchanged = self.found - self.changed - self.refused
+        if self.json:
+            counters = {"found": self.found, "added": self.changed, "unchanged": unchanged, "refused": self.refused}
+            tell(json_of({"counters": counters, "added": self.added, "left_out": self.left_out, "dry_run": self.dry}))
+        else:
+            would = "would be added to" if self.dry else "added to"
+            tell(
+                f"counters: {self.found}; {would} {self.changed} of them, {self.added:+} in all; {unchanged} unchanged,"
+                f" {self.refused} not imported"
+            )
+            if self.left_out:
+                tell(f"left out: {self.left_out} entities that the other application does not count either")
+        flush()
+
+
+def _plain(text: str) -> str:
+    """The text on one line: another application's names may hold anything."""
+    return text if text.isprintable() else text.encode("unicode_escape").decode()

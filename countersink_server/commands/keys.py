@@ -1,0 +1,226 @@
+"""The command keys: adds keys to the keys file, lists them, and revokes them."""
+
+import argparse
+import fcntl
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from tempfile import mkstemp
+from typing import TYPE_CHECKING, Any
+
+from countersink_server.commands.output import json_of, tell
+from countersink_server.commands.target import add_neither
+from shared.config.settings import Settings
+from shared.model.errors import CountersinkError, SettingsError
+
+if TYPE_CHECKING:
+    from ingest.access.keys import Key, KeysFile
+
+_NOT_HERE = "keys are in a file of their own: set COUNTERSINK_KEYS_FILE"
+_Edit = Callable[[list["Key"]], Sequence["Key"]]
+
+
+def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
+    keys = commands.add_parser(
+        "keys",
+        help="make, list and revoke keys",
+        description="Make, list and revoke the keys that a service asks for. They are in the file that"
+        " COUNTERSINK_KEYS_FILE names. Services read it again within a second after it has changed.",
+    )
+    actions = keys.add_subparsers(title="actions", metavar="ACTION", required=True)
+    new = actions.add_parser(
+        "new",
+        help="add a key, and print it: it is shown only now",
+        description="Add a key to the file, which is made if there is none, and print the key on standard output."
+        " The file holds only its SHA-256, so the key can't be shown again.",
+    )
+    new.add_argument("id", metavar="ID", help="name of the key: letters, digits, '-', '_' and '.'")
+    new.add_argument(
+        "--scope",
+        type=_words,
+        metavar="SCOPES",
+        help="what it may do, some of write,read,admin with commas between them; admin is set, reset, delete,"
+        " shards, jobs and dead letters [write, for a publishable key]",
+    )
+    new.add_argument(
+        "--prefix",
+        action="append",
+        default=[],
+        metavar="P",
+        help="only counters whose names begin with P; can be repeated",
+    )
+    new.add_argument("--rate", type=float, metavar="N", help="most increments a second, in each ingest process")
+    new.add_argument(
+        "--owner",
+        default="",
+        metavar="O",
+        help="keys of one owner share ids, jobs and receipts, so one can replace another; without an owner they share"
+        " those of requests without a key",
+    )
+    new.add_argument("--expires", type=_instant, metavar="DATE", help="a date or a time, such as 2027-01-31 [never]")
+    new.add_argument("--note", metavar="TEXT", help="what the key is for")
+    new.add_argument(
+        "--publishable",
+        action="store_true",
+        help="a key that may stand in a web page: it may only count, under its prefixes, from its origins",
+    )
+    new.add_argument(
+        "--origin",
+        action="append",
+        default=[],
+        metavar="O",
+        help="for a publishable key: an origin of pages, such as https://www.example.com; can be repeated",
+    )
+    _add_common(new)
+    new.set_defaults(run=_new, refuse=new.error)
+    listed = actions.add_parser("list", help="list the keys, without their secrets")
+    _add_common(listed)
+    listed.set_defaults(run=_list)
+    revoke = actions.add_parser("revoke", help="remove a key")
+    revoke.add_argument("id", metavar="ID")
+    _add_common(revoke)
+    revoke.set_defaults(run=_revoke)
+
+
+def _add_common(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="print one JSON object per line")
+    add_neither(parser, _NOT_HERE)
+
+
+def _new(options: argparse.Namespace) -> None:
+    if options.scope is None and not options.publishable:
+        options.refuse("the following arguments are required: --scope")
+    from ingest.access.keys import make  # noqa: PLC0415 (who asks for help should not wait for it)
+
+    key, text = make(
+        id=options.id,
+        scopes=["write"] if options.scope is None else options.scope,
+        prefixes=options.prefix,
+        rate=options.rate,
+        owner=options.owner,
+        expires=options.expires,
+        note=options.note,
+        publishable=options.publishable,
+        origins=options.origin,
+    )
+
+    def add(keys: list["Key"]) -> Sequence["Key"]:
+        if any(one.id == key.id for one in keys):
+            raise CountersinkError(
+                f"there is a key {key.id!r} already: choose another id, or revoke it first. To replace a key while it"
+                " is in use, give both the same --owner, and revoke the old one when nobody uses it any more"
+            )
+        return [*keys, key]
+
+    _change(_file(), add)
+    tell(json_of({"id": key.id, "key": text}) if options.json else text)
+
+
+def _list(options: argparse.Namespace) -> None:
+    now = datetime.now(UTC).timestamp()
+    keys = _read(_file()).keys
+    width = max([len(key.id) for key in keys], default=0)
+    for key in keys:
+        if options.json:
+            tell(json_of(_said(key, now)))
+            continue
+        said = [
+            ",".join(key.scopes),
+            *([f"prefixes {', '.join(map(repr, key.prefixes))}"] if key.prefixes else []),
+            *([f"origins {', '.join(key.origins)}"] if key.origins else []),
+            *([f"{key.rate:g}/s"] if key.rate else []),
+            *([f"owner {key.owner}"] if key.owner else []),
+            *([f"{'expires' if now < key.ends else 'EXPIRED'} {key.expires}"] if key.expires else []),
+            *([key.note] if key.note else []),
+        ]
+        tell(f"{key.id:{width}}  {'publishable, ' if key.publishable else ''}{', '.join(said)}")
+
+
+def _said(key: "Key", now: float) -> dict[str, Any]:
+    """Everything about a key but its secret."""
+    lists = {name: list(getattr(key, name)) for name in ("scopes", "prefixes", "origins")}
+    texts = {name: getattr(key, name) or None for name in ("rate", "owner", "expires", "note")}
+    return {"id": key.id} | lists | texts | {"expired": key.ends <= now, "publishable": key.publishable}
+
+
+def _revoke(options: argparse.Namespace) -> None:
+    def remove(keys: list["Key"]) -> Sequence["Key"]:
+        kept = [key for key in keys if key.id != options.id]
+        if len(kept) == len(keys):
+            raise CountersinkError(f"there is no key {options.id!r}: countersink keys list shows all")
+        return kept
+
+    _change(_file(), remove)
+    if options.json:
+        tell(json_of({"id": options.id, "revoked": True}))
+
+
+def _file() -> Path:
+    settings = Settings.read(os.environ)
+    if not settings.keys_file:
+        raise SettingsError(
+            "COUNTERSINK_KEYS_FILE does not name a file: set it to the file that has the keys, or shall have them"
+        )
+    return Path(settings.keys_file)
+
+
+def _read(file: Path) -> "KeysFile":
+    from ingest.access.keys import KeysFile, parse  # noqa: PLC0415 (as above)
+
+    try:
+        return parse(file.read_bytes())
+    except FileNotFoundError:
+        return KeysFile()
+    except SettingsError as error:
+        raise SettingsError(f"the keys file {file} is wrong: {error}") from None
+
+
+def _change(file: Path, edit: _Edit) -> None:
+    """Replace the file in one step. Commands that run at the same time wait for each other."""
+    from ingest.access.keys import written  # noqa: PLC0415 (as above)
+
+    file = file.resolve()
+    with _alone(file.parent):
+        there = _read(file)
+        content = written(edit([*there.keys]), there.secret)
+        number, name = mkstemp(prefix=f".{file.name[:100]}.", dir=file.parent)
+        try:
+            with os.fdopen(number, "wb") as out:
+                out.write(content)
+                out.flush()
+                os.fsync(number)
+                if file.exists():  # a service may read it as another user
+                    old = file.stat()
+                    os.fchmod(number, old.st_mode & 0o7777)
+                    with suppress(PermissionError):
+                        os.fchown(number, old.st_uid, old.st_gid)
+            Path(name).replace(file)
+        except BaseException:
+            Path(name).unlink(missing_ok=True)
+            raise
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    number = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(number, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(number)
+
+
+def _words(text: str) -> list[str]:
+    return [word.strip() for word in text.split(",") if word.strip()]
+
+
+def _instant(text: str) -> str:
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"must be a date or a time such as 2027-01-31, is {text!r}") from None
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    return moment.isoformat()

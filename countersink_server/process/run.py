@@ -1,0 +1,223 @@
+"""Runs ingest and flusher, together or apart, until SIGTERM or Ctrl-C; then drains them."""
+
+import asyncio
+import contextlib
+import logging
+import signal
+from collections.abc import AsyncIterator, Callable, Coroutine
+from functools import partial
+
+import uvloop
+
+from countersink import __version__
+from countersink_server.process.sockets import Sockets, url_of
+from flusher.cleanup.old_jobs import INTERVAL, JobSweep
+from flusher.dead_letters.replay import Replay
+from flusher.flush.flush_parts import FlushParts
+from flusher.flush.flusher import Flusher, Waiters
+from flusher.metrics_server import serve_status
+from flusher.service import make_flusher, make_runner, make_tools, make_worker
+from ingest.access.doors import Doors
+from ingest.publishing.spool import Spool
+from ingest.service import Ingest
+from shared.config import urls
+from shared.config.settings import Settings, promise_of
+from shared.model.errors import SettingsError, TransientError
+from shared.model.promises import Promises
+from shared.model.times import StoreMillis
+from shared.ports.broker import DeadLetters
+from shared.runtime import metrics
+from shared.runtime.supervise import Stop, forever
+from shared.wiring.process import Parts, connect
+
+Say = Callable[[str], None]
+
+_log = logging.getLogger(__name__)
+
+LOOK_AT_FILES = 0.5
+"""Seconds between two checks that the files are still those that were opened."""
+
+
+async def ingest(settings: Settings, sockets: Sockets, say: Say, parent: int | None = None) -> None:
+    """Run ingest until it is stopped. It also stops when `parent` does, a pipe from the process that started it."""
+    async with _running(settings, publishes=True) as (parts, stop):
+        if parent is not None:
+            _follow(parent, stop)
+        else:
+            await ready(parts, flushes=False)
+        service = ingest_of(parts, settings)
+        async with asyncio.TaskGroup() as tasks:
+            tender = tasks.create_task(service.tend(), name="tend")
+            watcher = tasks.create_task(forever(parts.check_files, LOOK_AT_FILES), name="watch the files")
+            try:
+                await _start(service, sockets)
+                say(f"countersink ingest is up on {sockets.described()}, its data in {parts.where}")
+                await stop.wait()
+            finally:  # also on failure: waiting clients get an answer, and the socket closes before the event loop
+                await service.stop()
+            tender.cancel()
+            watcher.cancel()
+
+
+async def flusher(settings: Settings, sockets: Sockets, say: Say) -> None:
+    """Run a flusher until it is stopped. It serves its metrics on the admin socket, or on the public one."""
+    async with _running(settings) as (parts, stop), contextlib.AsyncExitStack() as status:
+        doors = Doors(settings, parts.clock)
+        await ready(parts, flushes=True)
+        for sock in filter(None, sockets):
+            shows = sock is sockets.admin or sockets.admin is None
+            status.push_async_callback((await serve_status(sock, doors.at(sock), metrics=shows)).cleanup)
+        measured = sockets.admin or sockets.public
+        at = f" with its metrics on {url_of(measured)}/metrics" if measured is not None else ""
+        say(f"countersink flusher is up{at}, its data in {parts.where}")
+        async with asyncio.TaskGroup() as tasks:
+            reader = tasks.create_task(doors.tend(), name="read the keys")
+            await _flush(parts, settings, stop)
+            reader.cancel()
+
+
+async def up(settings: Settings, sockets: Sockets, say: Say) -> None:
+    """Run both in one process. The flusher stops last, so that it applies what ingest has just accepted."""
+    async with _running(settings, publishes=True) as (parts, stop):
+        await ready(parts, flushes=True)
+        service = ingest_of(parts, settings)
+        last = Stop()
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(_flush(parts, settings, last, service.waits), name="flusher")
+            tender = tasks.create_task(service.tend(), name="tend")
+            try:
+                await _start(service, sockets)
+                say(f"countersink is up on {sockets.described()}, its data in {parts.where}")
+                await stop.wait()
+                say("countersink is stopping: it finishes what it has accepted")
+            finally:  # as above
+                await service.stop()
+            tender.cancel()
+            last.set()
+
+
+async def _start(service: Ingest, sockets: Sockets) -> None:
+    assert sockets.public is not None  # noqa: S101 (only flushers have none)
+    await service.start(sockets.public, sockets.admin)
+
+
+async def ready(parts: Parts, *, flushes: bool) -> None:
+    """Refuse to start on a set-up that can't work or would lose counts. A service that is away is waited for."""
+    try:
+        obstacles = await parts.obstacles(flushes)
+    except TransientError as error:
+        _log.warning("a service is away; this process starts anyway and keeps trying: %s", error)
+        return
+    if obstacles:
+        more = len(obstacles) - 1
+        raise SettingsError(obstacles[0] + (f" ({more} more: run countersink doctor)" if more else ""))
+
+
+def ingest_of(parts: Parts, settings: Settings) -> Ingest:
+    spool = None
+    if parts.spool is not None:
+        queue = parts.spool
+        spool = Spool(
+            parts.publisher,
+            queue.publisher,
+            queue.subscription,
+            parts.clock,
+            settings.spool_age,
+            keeps=queue.keeps,
+            oldest=partial(_oldest, parts, settings),
+        )
+    return Ingest(
+        parts.publisher,
+        parts.store,
+        parts.overlay,
+        parts.clock,
+        settings,
+        spool=spool,
+        jobs=parts.jobs,
+        tasks=parts.tasks,
+        metered=parts.metered,
+        version=__version__,
+    )
+
+
+async def _oldest(parts: Parts, settings: Settings) -> StoreMillis:
+    """The time before which a spool must not have accepted what it forwards: its receipts may be gone."""
+    promises = Promises(promise_of(settings), await parts.store.promises())
+    return promises.oldest_spooled(await parts.store.now())
+
+
+async def _flush(parts: Parts, settings: Settings, stop: Stop, waiters: Waiters | None = None) -> None:
+    """Apply messages and work on jobs until `stop`."""
+    worker = make_worker(parts.tasks, parts.jobs, parts.store, parts.overlay, clock=parts.clock, settings=settings)
+    runner = make_runner(parts.tasks, worker, settings)
+    async with asyncio.TaskGroup() as tasks:
+        sweeper = tasks.create_task(forever(JobSweep(parts.jobs, parts.store).sweep_all, INTERVAL), name="forget jobs")
+        watcher = tasks.create_task(forever(parts.check_files, LOOK_AT_FILES), name="watch the files")
+        tasks.create_task(runner.run(stop, settings.drain_timeout), name="jobs")
+        tasks.create_task(flusher_of(parts, settings, waiters).run(stop, settings.drain_timeout), name="flush")
+        await stop.wait()
+        sweeper.cancel()
+        watcher.cancel()
+
+
+def flusher_of(parts: Parts, settings: Settings, waiters: Waiters | None = None) -> Flusher:
+    tools = _tools(parts, settings)
+    return make_flusher(tools, settings, topic=parts.topic, ages=parts.ages, looks=parts.looks, waiters=waiters)
+
+
+def replay_of(parts: Parts, letters: DeadLetters, settings: Settings, *, too_old: bool) -> Replay:
+    return Replay(_tools(parts, settings), letters, ages=parts.ages, too_old=too_old)
+
+
+def _tools(parts: Parts, settings: Settings) -> FlushParts:
+    return make_tools(parts.subscription, parts.store, parts.overlay, parts.clock, settings, together=not parts.ages)
+
+
+@contextlib.asynccontextmanager
+async def _running(settings: Settings, *, publishes: bool = False) -> AsyncIterator[tuple[Parts, Stop]]:
+    stop = stopping()
+    parts = connect(settings, publishes=publishes, makes=True)
+    try:
+        await parts.open()
+        metrics.BALANCE.read = parts.balance
+        show_in_metrics(parts, settings)
+        yield parts, stop
+    finally:
+        metrics.BALANCE.read = None
+        metrics.START.clear()
+        metrics.MEMBERS.clear()
+        await parts.close()
+
+
+def show_in_metrics(parts: Parts, settings: Settings) -> None:
+    """What this process is, and which others the fleet knows."""
+    broker = urls.scheme_of(settings.broker)
+    overlay = "sqlite" if broker == "sqlite" else urls.scheme_of(settings.overlay)
+    metrics.START.labels(broker, urls.scheme_of(settings.store) or broker, overlay).set_to_current_time()
+    if (looks := parts.looks) is not None:
+        metrics.MEMBERS.labels("ingest").set_function(lambda: len(looks.last.fleet.members) if looks.last else 0)
+        metrics.MEMBERS.labels("flusher").set_function(lambda: len(looks.last.fleet.flushers) if looks.last else 0)
+
+
+def stopping() -> Stop:
+    """An event that SIGTERM or Ctrl-C sets."""
+    stop = Stop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    return stop
+
+
+def _follow(parent: int, stop: Stop) -> None:
+    loop = asyncio.get_running_loop()
+
+    def ended() -> None:
+        loop.remove_reader(parent)  # an ended pipe stays readable
+        if not stop.is_set():
+            _log.warning("the process that started this worker is gone: it drains")
+            stop.set()
+
+    loop.add_reader(parent, ended)
+
+
+def run(main: Coroutine[object, object, None]) -> None:
+    uvloop.run(main)

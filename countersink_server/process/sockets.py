@@ -1,0 +1,112 @@
+"""Opens the sockets that a process listens on, or says why it can't."""
+
+import errno
+import logging
+import socket
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from countersink_server.process import unix_socket
+from ingest.access.origins import is_loopback
+from ingest.server import server
+from shared.model.errors import SettingsError
+
+_log = logging.getLogger(__name__)
+
+BACKLOG: Final = 1024
+_NO_KEYS: Final = (
+    "--{}host {}: anyone who can connect could change and delete all counters, because there are no keys: set"
+    " COUNTERSINK_KEYS_FILE, use 127.0.0.1, or accept that with --insecure"
+)
+
+
+class Address(NamedTuple):
+    """Where to listen. `option`: how the options begin that say so, as `admin-` in --admin-host."""
+
+    host: str
+    port: int
+    option: str = ""
+
+
+class Sockets(NamedTuple):
+    """What a process listens on."""
+
+    public: socket.socket | None
+    admin: socket.socket | None = None
+    """For admin routes and metrics, if they are apart."""
+
+    def described(self) -> str:
+        """Where they are, for people."""
+        found = [url_of(self.public)] if self.public is not None else []
+        if self.admin is not None:
+            found.append(f"admin on {url_of(self.admin)}")
+        return ", ".join(found)
+
+
+@contextmanager
+def listening(
+    public: Address | None, admin: Address | None = None, *, keys: bool, insecure: bool = False
+) -> Iterator[Sockets]:
+    """Listen inside it. Without `keys`, only this machine can connect, unless `insecure`."""
+    with ExitStack() as stack:
+        opened = [stack.enter_context(_listening(one, keys=keys, insecure=insecure)) for one in (public, admin)]
+        yield Sockets(*opened)
+
+
+@contextmanager
+def _listening(address: Address | None, *, keys: bool, insecure: bool) -> Iterator[socket.socket | None]:
+    if address is None:
+        yield None
+        return
+    if address.host.startswith(unix_socket.PREFIX):
+        path = Path(address.host.removeprefix(unix_socket.PREFIX)).absolute()
+        with unix_socket.listen_at(path, BACKLOG) as sock:
+            file = path.lstat()
+            try:
+                yield sock
+            finally:
+                unix_socket.remove(path, file)
+        return
+    with listen(address) as sock:
+        if not keys and not is_loopback(sock.getsockname()[0]):
+            if not insecure:
+                raise SettingsError(_NO_KEYS.format(address.option, address.host or "''"))
+            _log.warning("--insecure: anyone who can connect to %s can change and delete all counters", url_of(sock))
+        yield sock
+
+
+def listen(address: Address) -> socket.socket:
+    """A bound socket; port 0 takes a free one."""
+    host, port, option = address
+    try:
+        return server.listen(host, port)
+    except OSError as error:
+        if error.errno == errno.EADDRINUSE:
+            why = f"port {port} of {host} is taken: choose another with --{option}port"
+        elif error.errno == errno.EACCES:
+            why = f"port {port} needs root: choose one from 1024 with --{option}port"
+        else:
+            why = (
+                f"can't listen on {host}, port {port}: {error.strerror or error}. Is --{option}host an address of this"
+                " machine?"
+            )
+        raise SettingsError(why) from error
+    except UnicodeError as error:
+        raise SettingsError(f"--{option}host {host!r} is not a host name") from error
+
+
+def inherited(number: int) -> socket.socket:
+    """The parent's socket, by its file descriptor."""
+    try:
+        return socket.socket(fileno=number)
+    except OSError as error:
+        raise SettingsError(f"file descriptor {number} is not a socket: use --workers") from error
+
+
+def url_of(sock: socket.socket) -> str:
+    if sock.family == socket.AF_UNIX:
+        return f"{unix_socket.PREFIX}{sock.getsockname()}"
+    host, port = sock.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"

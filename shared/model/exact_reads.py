@@ -1,0 +1,98 @@
+"""The arithmetic of exact reads: adds a cached snapshot and the overlay, or finds that they do not fit. Pure.
+
+An accepted increment is in the base (applied or dead) or in the overlay, and counted in one of them only. Entries whose
+receipts the base found settled are skipped. A base that could lack something can't be used: it is void if its time is
+below the floor, and stale if it did not look for the receipts of an entry that may have been applied before the entry
+was made.
+"""
+
+from collections.abc import Collection, Iterable, Iterator
+from typing import NamedTuple
+
+from shared.model.times import Instant, Monotonic, StoreMillis, WallSeconds
+from shared.model.words import Entry, Total, View
+
+
+class Base(NamedTuple):
+    """What one snapshot of a counter found."""
+
+    time: Instant
+    as_of: WallSeconds
+    now: StoreMillis
+    total: Total
+    asked: Collection[str]
+    """The receipt keys that the snapshot looked for."""
+    settled: Collection[str]
+    """Those that it found settled. `total` includes them, and the dead ones too."""
+    born: Monotonic
+    """When it was read."""
+    exact: bool = True
+    """Whether it is of one instant. If not, it is right only when nothing is pending."""
+    epoch: str = ""
+    viewed: int = 0
+    """A number that grows with each view of the overlay. A view older than the base's may hold an entry that has since
+    been applied and removed, whose receipt the base did not look for.
+    """
+
+
+def keys_of(view: View) -> list[str]:
+    """The receipts that a snapshot must look for: of all entries and their client ids, unconfirmed ones too."""
+    keys = []
+    for entry in view.entries:
+        keys.append(entry.key)
+        keys.extend(key for key, _ in entry.keyed)
+    return keys
+
+
+def pending(base: Base, view: View) -> int | None:
+    """The sum that is accepted and not applied in the base: its dead receipts, and the entries that it lacks.
+
+    None if the base does not fit the view.
+    """
+    if base.time < view.floor or base.epoch != view.epoch:
+        return None
+    total = 0
+    settled, asked = base.settled, base.asked
+    counted: set[str] = set()
+    for entry in base.total.dead:
+        counted.add(entry.key)
+        total += entry.delta + _ids(entry, settled, counted)
+    for entry in view.entries:
+        if not entry.confirmed:
+            continue
+        if entry.late and not (entry.key in asked and all(key in asked for key, _ in entry.keyed)):
+            return None
+        if entry.key in settled or entry.key in counted:
+            continue
+        counted.add(entry.key)
+        total += entry.delta + _ids(entry, settled, counted)
+    return total
+
+
+def counts(base: Base, entry: Entry) -> bool:
+    """Whether something of the entry will count: not if it is known to be applied, or all its ids were used before."""
+    if not entry.confirmed or entry.key in base.settled:
+        return False
+    return not entry.keyed or entry.delta != 0 or any(key not in base.settled for key, _ in entry.keyed)
+
+
+def doubtful(base: Base) -> bool:
+    """Whether an id in a dead receipt may have been counted under a receipt that has expired."""
+    if not base.total.sure_until or base.now <= base.total.sure_until:
+        return False
+    return any(key not in base.settled for key in ids_of(base.total.dead))
+
+
+def ids_of(entries: Iterable[Entry]) -> Iterator[str]:
+    """The receipt keys of the client ids in the entries."""
+    return (key for entry in entries for key, _ in entry.keyed)
+
+
+def _ids(entry: Entry, settled: Collection[str], counted: set[str]) -> int:
+    """The sum of the entry's client ids that are neither settled nor in an earlier entry: an id counts once."""
+    total = 0
+    for key, delta in entry.keyed:
+        if key not in settled and key not in counted:
+            counted.add(key)
+            total += delta
+    return total

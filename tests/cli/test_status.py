@@ -1,0 +1,137 @@
+"""status: what a running service is and does, as far as a key may see it; and incr --wait."""
+
+import asyncio
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
+
+import pytest
+from aiohttp import web
+from prometheus_client import generate_latest
+
+from countersink_server.commands.status import Sample, of_metrics, samples_of
+from countersink_server.process.run import show_in_metrics
+from shared.config.settings import Settings
+from shared.model.fleet import Fleet, FlusherRecord, PublisherRecord
+from shared.runtime import metrics
+from shared.wiring.process import Parts
+from tests.cli.running import Done, run
+from tests.cli.services import Service, service
+from tests.unit.client.scripted import Asked, accepted, problem, says, scripted
+
+FIELDS = {
+    *("url", "version", "ready", "why_not", "since", "broker", "store", "overlay", "accepted", "applied", "pending"),
+    *("waiting", "oldest_held_seconds", "dead_lettered", "drift", "spooling", "members", "jobs", "untold"),
+}
+
+
+@pytest.fixture(scope="module")
+def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    with service(tmp_path_factory.mktemp("data")) as running:
+        yield running
+
+
+def test_it_tells_what_the_service_is_and_does(up: Service) -> None:
+    assert run("incr", "a", "--by", "5", "--wait", "--url", up.url, cwd=None).out == "a  5\n"
+    done = run("status", "--json", "--url", up.url, cwd=None)
+    assert (done.code, done.lines) == (0, [])
+    said = json.loads(done.out)
+    assert said.keys() == FIELDS
+    assert (said["url"], said["ready"], said["broker"], said["store"], said["overlay"]) == (
+        up.url,
+        True,
+        *("sqlite", "sqlite", "sqlite"),
+    )
+    assert (said["accepted"], said["applied"], said["dead_lettered"]) == (1, 1, 0)
+    assert (said["jobs"], said["untold"]) == ([], [])
+    assert said["since"].endswith("Z")
+    text = run("status", "--url", up.url, cwd=None).out
+    assert text.startswith(f"service      {up.url}, version ")
+    assert "1 accepted and 1 applied here since the start" in text
+    assert "jobs         none runs" in text
+
+
+def test_without_a_service_it_fails_at_once() -> None:
+    done = run("status", "--url", "http://127.0.0.1:1", cwd=None)
+    assert (done.code, done.out, len(done.lines)) == (1, "", 1)
+    assert "no answer from http://127.0.0.1:1: Connection refused" in done.lines[0]
+
+
+async def test_another_program_is_no_service() -> None:
+    async with scripted(says(200, b"<html>")) as server:
+        done = await asyncio.to_thread(run, "status", "--url", server.url, cwd=None)
+    assert done == Done(1, "", [f"countersink: {server.url} does not answer as Countersink does: is the URL right?"])
+
+
+async def test_a_service_that_is_not_ready_is_shown_and_fails() -> None:
+    def answer(asked: Asked) -> web.StreamResponse:
+        answers = {"/version": says(200, {"version": "1"}), "/readyz": problem(507, "the disk is full")}
+        return answers.get(asked.path, problem(404, "there is no such path"))()
+
+    async with scripted(answer) as server:
+        done = await asyncio.to_thread(run, "status", "--url", server.url, cwd=None)
+    assert (done.code, done.lines) == (1, [f"countersink: the service is not ready: the disk is full ({server.url})"])
+    assert done.out.startswith(f"service      {server.url}, version 1, NOT READY\n")
+
+
+def test_what_a_key_may_not_see_is_said(tmp_path: Path) -> None:
+    keys = {"COUNTERSINK_KEYS_FILE": str(tmp_path / "keys.json")}
+    key = run("keys", "new", "writer", "--scope", "write", cwd=None, **keys).out.strip()
+    with service(tmp_path / "data", **keys) as guarded:
+        done = run("status", "--json", cwd=None, COUNTERSINK_URL=guarded.url, COUNTERSINK_KEY=key)
+        assert done.code == 0
+        said = json.loads(done.out)
+        assert (said["accepted"], said["since"], said["jobs"]) == (None, None, None)
+        assert [why.partition(":")[0] for why in said["untold"]] == ["metrics", "jobs"]
+        may_not_read = run("incr", "a", "--wait", cwd=None, COUNTERSINK_URL=guarded.url, COUNTERSINK_KEY=key)
+        assert may_not_read.out.startswith("applied, receipt ")
+
+
+def test_metrics_are_read_with_and_without_labels() -> None:
+    text = '# HELP a x\na 1.0\nb{of="counts",why="x"} 2.5\nb{of="other"} 1e3\n'
+    assert samples_of(text) == {
+        "a": [Sample({}, 1.0)],
+        "b": [Sample({"of": "counts", "why": "x"}, 2.5), Sample({"of": "other"}, 1000.0)],
+    }
+
+
+@pytest.mark.parametrize(
+    ("state", "said"),
+    [("pending", "it counts when a flusher has applied it"), ("dead-lettered", "its receipt is dead-lettered")],
+)
+async def test_an_increment_that_is_not_applied_in_time_is_an_error_that_says_so(state: str, said: str) -> None:
+    async with scripted(accepted(), says(200, {"state": state}), accepted(), says(200, {"state": state})) as server:
+        command = ["incr", "slow", "--wait", "1", "--url", server.url]
+        text = await asyncio.to_thread(run, *command, cwd=None)
+        as_json = await asyncio.to_thread(run, *command, "--json", cwd=None)
+    assert (text.code, text.out, len(text.lines)) == (1, "", 1)
+    assert text.lines[0].startswith(f"countersink: accepted, not applied after 1 s; {said}: receipt r")
+    assert as_json.code == 1
+    assert json.loads(as_json.out)["state"] == state
+    assert server.asked[0].path == "/v1/counters/slow?wait=applied&timeout=1.000"
+
+
+def test_an_increment_is_applied_before_its_total_is_shown(up: Service) -> None:
+    said = json.loads(run("incr", "quick", "--wait", "--json", "--url", up.url, cwd=None).out)
+    assert said.keys() == {"accepted", "receipt", "id", "state", "value"}
+    assert (said["state"], said["value"]) == ("applied", 1)
+    assert run("incr", "quick", "--wait", "soon", cwd=None).code == 2
+
+
+def test_the_parts_of_a_process_and_the_fleet_are_in_its_metrics() -> None:
+    fleet = Fleet(members={"a": PublisherRecord(), "b": PublisherRecord()}, flushers={"c": FlusherRecord()})
+    looks = SimpleNamespace(last=None)
+    settings = Settings(broker="pubsub://p/t?subscription=s", store="datastore://p", overlay="redis://me:secret@host")
+    try:
+        show_in_metrics(cast(Parts, SimpleNamespace(looks=looks)), settings)
+        found = of_metrics(samples_of(generate_latest(metrics.REGISTRY).decode()))
+        assert (found["broker"], found["store"], found["overlay"]) == ("pubsub", "datastore", "redis")
+        assert found["members"] == {"ingest": 0, "flusher": 0}
+        looks.last = SimpleNamespace(fleet=fleet)
+        found = of_metrics(samples_of(generate_latest(metrics.REGISTRY).decode()))
+        assert found["members"] == {"ingest": 2, "flusher": 1}
+    finally:
+        metrics.START.clear()
+        metrics.MEMBERS.clear()

@@ -1,0 +1,135 @@
+"""What a command talks to: a service or data, by the same options everywhere; and what it says about that."""
+
+import json
+import os
+import pty
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.cli.running import COUNTERSINK, Done, environment, make_file, run
+from tests.cli.services import service
+
+NOWHERE = "http://127.0.0.1:1"
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    """A folder with an empty file."""
+    folder = tmp_path / "data"
+    folder.mkdir()
+    assert run("provision", "--data", str(folder), cwd=None, COUNTERSINK_EXISTING="yes").code == 0
+    return folder
+
+
+def test_data_without_a_service_are_counted_read_and_changed(data: Path, tmp_path: Path) -> None:
+    empty = tmp_path / "empty"
+    empty.mkdir()
+
+    def said(*arguments: str) -> str:
+        done = run(*arguments, "--data", str(data), cwd=None, COUNTERSINK_URL=NOWHERE, TMPDIR=str(empty))
+        assert (done.code, done.lines) == (0, [])
+        return done.out
+
+    assert said("incr", "a", "--by", "3", "--id", "x").startswith("accepted, receipt ")
+    said("incr", "a", "--by", "3", "--id", "x")
+    assert said("get", "a") == "a  3\n"
+    assert said("set", "b", "7") == "b  was 0, is 7\n"
+    assert said("list") == "a  3\nb  7\n"
+    assert said("reset", "a") == "a  was 3, is 0\n"
+    assert said("shards", "b", "4") == "b  has 4 shards\n"
+    assert said("delete", "b") == "b  was 7, is 0\n"
+    said("incr", "c", "--by", "2")
+    assert not [*empty.iterdir()]
+    with service(data) as up:
+        assert json.loads(run("get", "c", "--json", "--url", up.url, cwd=None).out)["value"] == 2
+        assert run("get", "c", "--data", str(data), cwd=None).out == "c  2\n"  # also beside a service
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["doctor"],
+        ["sweep"],
+        ["audit"],
+        ["dlq", "list"],
+        ["dlq", "replay", "--all"],
+        ["map", "--prefix", "", "--add", "1"],
+    ],
+    ids=" ".join,
+)
+def test_data_are_named_alike(command: list[str], data: Path, tmp_path: Path) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    assert run(*command, "--data", str(data), cwd=elsewhere).code == 0
+    assert run(*command, "--data", "no", cwd=elsewhere).code == (command != ["doctor"])  # which says that it is missing
+    both = run(*command, "--data", str(data), cwd=elsewhere, COUNTERSINK_BROKER="sqlite:///x.db")
+    assert both.code == 2
+    assert "--data and COUNTERSINK_BROKER both say where the data is" in both.lines[-1]
+    assert not [*elsewhere.iterdir()]
+
+
+@pytest.mark.parametrize(
+    ("command", "instead"),
+    [
+        (["doctor", "--url", "x"], "use --data DIR, or the settings"),
+        (["dlq", "list", "--url"], "use --data DIR, or the settings"),
+        (["status", "--data", "x"], "use --url, or countersink doctor"),
+        (["keys", "list", "--data", "x"], "set COUNTERSINK_KEYS_FILE"),
+        (["up", "--url", "x"], "--host and --port say where it listens"),
+        (["flusher", "--data", "x"], "set COUNTERSINK_BROKER"),
+        (["incr", "a", "--data", "x", "--url", "y"], "not allowed with argument --data"),
+        (["map", "--prefix", "", "--reset", "--url", "y", "--data", "x"], "not allowed with argument --url"),
+        (["incr", "a", "--data", "x", "--wait"], "--wait needs a running service"),
+    ],
+)
+def test_where_only_one_makes_sense_the_other_is_refused(command: list[str], instead: str) -> None:
+    done = run(*command, cwd=None)
+    assert (done.code, done.out) == (2, "")
+    assert instead in done.lines[-1]
+
+
+@pytest.mark.parametrize("command", [["get", "a"], ["sweep"]], ids=" ".join)
+def test_a_failure_names_what_the_command_talked_to(command: list[str], tmp_path: Path) -> None:
+    refused = {"COUNTERSINK_URL": NOWHERE}
+    done = run(*command, *(["--patience", "0"] if command[0] == "get" else []), cwd=tmp_path, **refused)
+    assert (done.code, len(done.lines)) == (1, 1)
+    assert (NOWHERE if command[0] == "get" else str(tmp_path)) in done.lines[0]
+
+
+def on_terminal(*arguments: str, cwd: Path, **settings: str) -> tuple[str, str]:
+    """Standard output, and what a terminal shows of standard error."""
+    ours, its = pty.openpty()
+    env = environment(**settings)
+    done = subprocess.run(
+        [*COUNTERSINK, *arguments], cwd=cwd, env=env, stdout=subprocess.PIPE, stderr=its, text=True, check=False
+    )
+    os.close(its)
+    shown = b""
+    try:
+        while more := os.read(ours, 65_536):
+            shown += more
+    except OSError:  # everything is read
+        pass
+    os.close(ours)
+    return done.stdout, shown.decode()
+
+
+def test_on_a_terminal_it_says_what_a_variable_chose(data: Path, tmp_path: Path) -> None:
+    make_file(tmp_path)
+    file = data / "countersink.db"
+    chosen = {"COUNTERSINK_BROKER": f"sqlite:///{file}"}
+    assert on_terminal("sweep", cwd=tmp_path, **chosen)[1] == f"countersink: using {file} (COUNTERSINK_BROKER)\r\n"
+    assert on_terminal("sweep", cwd=tmp_path)[1] == ""
+    assert run("sweep", cwd=tmp_path, **chosen) == Done(0, "0 expired receipts deleted\n", [])
+    said = on_terminal("get", "a", "--patience", "0", cwd=tmp_path, COUNTERSINK_URL="http://me:secret@127.0.0.1:1")[1]
+    assert said.startswith("countersink: using http://127.0.0.1:1 (COUNTERSINK_URL)\r\n")
+    assert "secret" not in said
+
+
+def test_after_a_second_of_silence_it_says_that_it_tries_again() -> None:
+    done = run("get", "a", "--url", NOWHERE, "--patience", "1.5", cwd=None)
+    assert done.code == 1
+    trying, failed = done.lines
+    assert trying == f"{failed} (trying again for up to 1.5 s)"

@@ -1,0 +1,83 @@
+"""Whoever waits learns whether it used an id or a key again, in any process and after a restart, on both emulators."""
+
+import asyncio
+
+import pytest
+
+from flusher.flush.flusher import Flusher
+from flusher.flush.when_to_flush import FlushPolicy
+from ingest.publishing.batch import Batch
+from ingest.publishing.linger import Pace
+from ingest.publishing.publishing import Publishing
+from ingest.publishing.uses import Uses
+from ingest.routes.receipt_status import AppliedWaits, Tracking
+from shared.memory.broker import MemoryBroker, MemoryOverlay
+from shared.model.words import Increment
+from shared.ports.store import Store
+from shared.runtime.clock import SystemClock
+from tests.contracts.store import total
+from tests.emulators.datastore_fixtures import Datastore
+from tests.world.flushing import tools_of
+
+LONGEST = 60.0
+ITEM = Increment("a", 1, "x")
+
+
+def batch(plain: int, *keyed: Increment) -> Batch:
+    return Batch({"b": plain}, {}, list(keyed), 1 + len(keyed))
+
+
+async def second_uses(store: Store, content: Batch, key: str | None = None) -> int:
+    """What a new process learns that accepts this, and waits for it."""
+    clock = SystemClock()
+    broker = MemoryBroker(clock)
+    overlay = MemoryOverlay(broker)
+    publishing = Publishing(broker, overlay, clock, pace=Pace(0, metered=False), max_waiting=100)
+    publishing.add("other", 1)
+    publishing.add_keyed(Increment("other", 1, "of another request"))
+    keyed = len(content.keyed)
+    drafts = publishing.add_batch(content) if key is None else publishing.add_whole(content, key)
+    uses = Uses(drafts, keyed)
+    await asyncio.gather(*(publishing.durable(draft) for draft in drafts))
+    flusher = Flusher(
+        tools_of(store, broker, overlay, clock), FlushPolicy(0.0, 100, 10_000), topic="t", lease=60.0, ages=False
+    )
+    await flusher.pull_once(0)
+    await flusher.flush_once()
+    waits = AppliedWaits(Tracking(store, overlay), clock)
+    notes = await waits.applied([draft.id for draft in drafts], LONGEST, gone=lambda: False)
+    assert notes is not None
+    return uses.second(notes)
+
+
+class SecondUsesContract:
+    """Inherit it and say what `datastore` is."""
+
+    async def test_the_first_use_is_none_and_all_others_are(self, datastore: Datastore) -> None:
+        store = await datastore.store()
+        for expected in (0, 1, 1):
+            assert await second_uses(store, Batch(keyed=[ITEM], increments=1)) == expected
+        for expected in (0, 1, 1):
+            assert await second_uses(store, batch(1), "k") == expected
+        assert await second_uses(store, batch(1, ITEM, Increment("a", 1, "y")), "l") == 1
+        assert await second_uses(store, batch(1, ITEM, Increment("a", 1, "y"), Increment("a", 1, "z")), "l") == 3
+        assert (await total(store, "a"), await total(store, "b")) == (3, 2)
+
+    async def test_of_several_processes_at_once_one_is_told_that_it_is_the_first(self, datastore: Datastore) -> None:
+        stores = [await datastore.store() for _ in range(4)]
+        by_id = await asyncio.gather(*(second_uses(one, Batch(keyed=[ITEM], increments=1)) for one in stores))
+        by_key = await asyncio.gather(*(second_uses(one, batch(1), "k") for one in stores))
+        assert sorted(by_id) == sorted(by_key) == [0, 1, 1, 1]
+        assert (await total(stores[0], "a"), await total(stores[0], "b")) == (1, 1)
+
+
+class TestSecondUsesOnFirestore(SecondUsesContract):
+    @pytest.fixture
+    def datastore(self, firestore: Datastore) -> Datastore:
+        return firestore
+
+
+class TestSecondUsesOnOlder(SecondUsesContract):
+    @pytest.fixture
+    def datastore(self, older: Datastore) -> Datastore:
+        return older

@@ -1,0 +1,233 @@
+"""Gives the same bytes to a fast parser and a slow one: the fast one must say the same, or leave them to the other."""
+
+import asyncio
+import json
+from collections.abc import Callable
+from random import Random
+from types import FunctionType, SimpleNamespace
+from typing import Any, Final
+from unittest.mock import patch
+
+from aiohttp import web
+from aiohttp.http import HttpRequestParser
+from aiohttp.http_exceptions import HttpProcessingError
+from yarl import URL
+
+from ingest.access.credentials import credentials_in
+from ingest.parsing import parse
+from ingest.parsing.json_object import BodyError
+from ingest.server.fast_path import FastPath, Post
+from shared.model.errors import NewerError, UnreadableError
+from shared.model.times import BrokerMillis
+from shared.model.words import Delivery, Message
+from shared.wire import codec, content, strict_json
+from tests.http import parse_model as model
+from tests.http.fuzz import bodies
+from tests.http.fuzz.requests import request
+from tests.http.fuzz.side import MAX_BODY
+
+_PATH: Final = FastPath(None, MAX_BODY)  # type: ignore[arg-type] # it only looks
+_NAMES: Final = ("c", "d", "page:1", "a b", "x" * 400, "__x__", "", ".")
+_DELTAS: Final = (1, 1, 2, -3, 2**53 - 1, -(2**53) + 1, 2**53)
+Answers = tuple[Any, Any]
+"""What the fast parser says, and the slow one."""
+
+
+def parsers(seed: int) -> tuple[bytes, str]:
+    """What this seed generates, and how the parsers differ about it; empty if they do not."""
+    chance = Random(seed)
+    compare, data = chance.choice(
+        (
+            (_json, bodies.single),
+            (_single, bodies.single),
+            (_batch, bodies.batch),
+            (_batch, _plain_batch),
+            (_message, bodies.batch),
+            (_message, _own_message),
+            (_head, _request),
+        )
+    )
+    body = data(chance)
+    try:
+        fast, slow = compare(body)
+    except Exception as error:
+        return body, f"{compare.__name__.strip('_')} failed: {error!r}"
+    said = "" if repr(fast) == repr(slow) else f"{compare.__name__.strip('_')}\nfast: {fast!r}\nslow: {slow!r}"
+    return body, said
+
+
+def _json(body: bytes) -> Answers:
+    try:
+        fast = strict_json.loads(body)
+    except strict_json.JsonError:
+        fast = "refused"
+    return fast, _slow_json(body)
+
+
+def _slow_json(body: bytes) -> Any:
+    """As the standard library reads it, strictly."""
+    try:
+        model.load(body)  # refuses names that stand twice, constants, and lone surrogates
+        return json.loads(body, parse_int=_integer)
+    except (model.BadError, ValueError):
+        return "refused"
+
+
+def _integer(digits: str) -> int | float:
+    value = int(digits)
+    return value if -(2**63) <= value < 2**64 else float(digits)
+
+
+def _single(body: bytes) -> Answers:
+    try:
+        fast: Any = parse.single(body, None)
+    except BodyError:
+        fast = "refused"
+    try:
+        return fast, model.single(body)
+    except model.BadError:
+        return fast, "refused"
+
+
+def _batch(body: bytes) -> Answers:
+    """Three parsers: of the plain form, of all forms without it, and the model."""
+    slow = _parsed(_LEAVING_NOTHING, body)
+    for fast in (_parsed(parse.batch, body), _parsed(parse.quick, body)):
+        if fast is not None and repr(fast) != repr(slow):
+            return fast, slow
+    try:
+        meaning = model.batch(body)
+    except model.BadError:
+        return slow, "refused"
+    if slow == "refused":
+        return slow, meaning
+    batch = slow.batch
+    keyed = [(item.counter, item.delta, item.id) for item in batch.keyed]
+    return (batch.sums, keyed, batch.increments, slow.bad), (
+        dict(meaning.sums),
+        meaning.keyed,
+        meaning.good,
+        len(meaning.bad),
+    )
+
+
+def _parsed(parse_batch: Callable[[bytes], Any], body: bytes) -> Any:
+    try:
+        parsed = parse_batch(body)
+    except BodyError:
+        return "refused"
+    if parsed is not None:
+        parsed.batch.counts = dict(sorted(parsed.batch.counts.items()))  # their order means nothing
+    return parsed
+
+
+def _with(function: Any, **names: Any) -> Any:
+    """The same function, for which these global names mean something else."""
+    return FunctionType(function.__code__, {**function.__globals__, **names}, function.__name__, function.__defaults__)
+
+
+_LEAVING_NOTHING: Final = _with(parse.batch, plain=SimpleNamespace(batch=lambda *_: None))
+"""`parse.batch` without the parser of the plain form."""
+
+
+def _message(body: bytes) -> Answers:
+    """With the fast check for names that stand twice, and with the standard library; and encoded again."""
+    ours = body.startswith(b"{") and b'"created"' in body
+    attributes = {"ce-type": codec.TYPE, "ce-id": "it"} if ours else {}
+    delivery = _delivered(Message(body, attributes))
+    fast = _decoded(codec.decode, delivery)
+    slow = _decoded(_slow_decode, delivery)
+    if fast != slow or isinstance(fast, str) or not ours or len(fast) > 1:
+        return fast, slow
+    return codec.decode(_delivered(codec.encode(fast[0])), "topic"), fast
+
+
+def _delivered(message: Message) -> Delivery:
+    return Delivery("1", message, "1", BrokerMillis(1))
+
+
+def _decoded(decode: Callable[[Delivery, str], Any], delivery: Delivery) -> Any:
+    try:
+        return decode(delivery, "topic")
+    except (UnreadableError, NewerError):
+        return "unreadable"
+
+
+def _slow_loads(text: bytes) -> Any:
+    value = _slow_json(text)
+    if value == "refused":
+        raise strict_json.JsonError(value)
+    return value
+
+
+def _slow_decode(delivery: Delivery, topic: str) -> Any:
+    """`codec.decode` with the standard library's parser."""
+    slow = SimpleNamespace(**{**vars(strict_json), "loads": _slow_loads})
+    with patch.object(content, "strict_json", slow):
+        return codec.decode(delivery, topic)
+
+
+def _plain_batch(chance: Random) -> bytes:
+    """A batch of the form for which there is a parser of its own, or nearly so."""
+    names = [chance.choice(_NAMES[: chance.choice((4, 4, len(_NAMES)))]) for _ in range(4)]
+    deltas = [chance.choice(_DELTAS[: chance.choice((2, 4, len(_DELTAS)))]) for _ in names]
+    if chance.random() < 0.3:
+        return bodies.perhaps_damaged(chance, json.dumps({"counters": dict(zip(names, deltas, strict=True))}).encode())
+    items = [{"counter": name, "delta": delta} for name, delta in zip(names, deltas, strict=True)]
+    return bodies.perhaps_damaged(chance, json.dumps(items, separators=(",", ":")).encode())
+
+
+def _own_message(chance: Random) -> bytes:
+    sums = {f"c{number}": chance.randint(-9, 9) for number in range(chance.randint(0, 3))}
+    data: dict[str, Any] = {"counters": sums, "created": chance.choice((0, 1, 10**12, -1, 1.5))}
+    if chance.random() < 0.5:
+        data["counts"] = dict.fromkeys(sums, chance.choice((0, 1, 2, 2**40, -1)))
+    if chance.random() < 0.5:
+        data["keyed"] = [{"id": chance.choice("ab"), "counter": "k", "delta": chance.randint(-2, 2)}]
+    if chance.random() < 0.3:
+        data["retried"] = True
+    return bodies.perhaps_damaged(chance, json.dumps(data).encode())
+
+
+def _request(chance: Random) -> bytes:
+    return request(chance, undurable=False).data
+
+
+def _head(data: bytes) -> Answers:
+    """What the fast path takes, aiohttp reads as the same request."""
+    post = _PATH.recognise(data)
+    if post is None:
+        return None, None
+    loop = asyncio.new_event_loop()
+    try:
+        return _meaning(post), _by_aiohttp(data, loop)
+    finally:
+        loop.close()
+
+
+def _meaning(post: Post) -> tuple[Any, ...]:
+    path, head, body = post
+    return path, head.said, head.key, body
+
+
+def _by_aiohttp(data: bytes, loop: asyncio.AbstractEventLoop) -> Any:
+    protocol: Any = web.Server(_nobody, loop=loop)()
+    parser = HttpRequestParser(protocol, loop, 2**16, max_line_size=16_384, max_field_size=8_192, auto_decompress=False)
+    try:
+        messages, upgraded, rest = parser.feed_data(data)
+    except HttpProcessingError as error:
+        return repr(error)
+    if len(messages) != 1 or upgraded or rest:
+        return f"{len(messages)} requests, {upgraded}, {rest!r}"
+    ((message, content),) = messages
+    if message.should_close or message.chunked or message.compression or message.method != "POST":
+        return message
+    if not content.is_eof():
+        return "the body is not complete"
+    keys = message.headers.getall("Idempotency-Key", [None])
+    path = message.path if URL(message.path, encoded=True).raw_query_string == "" else "has a query"
+    return path, credentials_in(message.headers), keys[0] if len(keys) == 1 else keys, content.read_nowait(-1)
+
+
+async def _nobody(_: web.BaseRequest) -> web.StreamResponse:
+    raise NotImplementedError

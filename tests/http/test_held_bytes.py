@@ -1,0 +1,105 @@
+"""Answers that nobody reads take a bounded part of the memory, and other clients get theirs."""
+
+import contextlib
+import socket
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from ingest.server.connection_limit import ConnectionLimit
+from ingest.server.held_bytes import FREE, HeldBytes
+from tests.http.both_ways import poll
+from tests.http.service import Service, running
+from tests.http.test_slow_clients import closed
+
+LIST: Final = b"GET /v1/counters?limit=1000&max_age=60 HTTP/1.1\r\nHost: h\r\n\r\n"
+NAMES: Final = 1_000
+MOST: Final = 4_000_000
+
+
+@pytest.fixture(params=[True, False], ids=["short", "long"])
+async def service(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Service]:
+    """With counters of which a list has 500 kB."""
+    async with running(tmp_path, short=request.param) as it:
+        names = b",".join([b'"%03d%b":1' % (number, b"x" * 390) for number in range(NAMES)])
+        assert (await it.post("/v1/increments", b'{"counters":{%b}}' % names)).status == 202
+        yield it
+
+
+def limit_of(service: Service) -> ConnectionLimit:
+    assert service.ingest._runner is not None
+    limit: ConnectionLimit = service.ingest._runner.server.connection_limit  # type: ignore[union-attr]
+    return limit
+
+
+@contextlib.contextmanager
+def deaf(service: Service, count: int, number: int = 1) -> Iterator[list[socket.socket]]:
+    """Clients that ask for lists and read nothing, all at one address."""
+    with contextlib.ExitStack() as stack:
+        clients = []
+        for _ in range(count):
+            client = stack.enter_context(socket.socket())
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+            client.bind((f"127.0.0.{1 + number}", 0))
+            client.connect(service.address)
+            client.sendall(LIST * 20)
+            clients.append(client)
+        yield clients
+
+
+async def test_a_client_that_reads_no_answer_has_a_share_and_its_slowest_connections_are_dropped(
+    service: Service,
+) -> None:
+    limit = limit_of(service)
+    held = limit.held = HeldBytes(MOST)
+    before = closed("memory")
+    with deaf(service, 40):
+        await poll(lambda: closed("memory") >= before + 20)
+        assert 0 < held.held <= MOST // 2
+        with deaf(service, 1, number=2):
+            await poll(lambda: len(held._tenants) == 2)
+        answer = await service.get("/v1/counters?limit=1000")
+        assert (answer.status, len(answer.json["counters"])) == (200, NAMES)
+        assert held.held <= MOST
+    await poll(lambda: not held.held and len(limit) == 1)
+    assert not held._connections
+
+
+async def test_what_comes_behind_a_request_counts_too(service: Service) -> None:
+    limit = limit_of(service)
+    held = limit.held = HeldBytes(MOST)
+    before = closed("memory")
+    much = b"POST /v1/counters/c?wait=applied&timeout=60 HTTP/1.1\r\nHost: h\r\n\r\n" + LIST * 4_000
+    with contextlib.ExitStack() as stack:
+        for number in range(100):
+            client = stack.enter_context(socket.create_connection(service.address))
+            client.setblocking(False)
+            assert client.send(much) > FREE, number
+        await poll(lambda: closed("memory") > before)
+        assert 0 < held.held <= MOST // 2
+    await service.apply()
+    await poll(lambda: not held.held)
+
+
+def test_the_one_that_is_unread_for_longest_goes_first() -> None:
+    class One:
+        dropped = False
+
+        def drop(self) -> None:
+            self.dropped = True
+
+    held = HeldBytes(100)
+    ones = [One() for _ in range(5)]
+    for one in ones:
+        held.hold(one, "a", 20)
+    assert [one.dropped for one in ones] == [True, True, True, False, False]
+    other = One()
+    held.hold(other, "b", 30)
+    assert (other.dropped, held.held) == (False, 70)
+    held.hold(large := One(), "c", 90)
+    assert (large.dropped, held.held) == (True, 70)
+    for one in (*ones, other, large):
+        held.leave(one)
+    assert (held.held, held._tenants, held._connections) == (0, {}, {})

@@ -1,0 +1,23 @@
+"""Mutations of the Python client."""
+
+from typing import Any
+
+from tests.mutations.mutation import instead, mutation, returning
+
+
+@mutation(
+    "a batch is sent again under another key", "countersink.batches.Batch.request", "tests/unit/client/test_incr.py"
+)
+def _(there: Any) -> Any:
+    return property(there.func)
+
+
+mutation(
+    "a flush ends before everything is accepted", "countersink.sender.Sender.flush", "tests/unit/client/test_incr.py"
+)(returning(True))
+
+mutation(
+    "a message has another identity when it is published again",
+    "countersink.pubsub.SOURCE",
+    "tests/unit/client/test_pubsub.py",
+)(instead(""))

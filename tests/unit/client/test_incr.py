@@ -1,0 +1,431 @@
+"""What `incr` sends in the background, what it drops, and that its caller notices neither."""
+
+import asyncio
+import json
+import logging
+import signal
+import threading
+import time
+from collections import Counter
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from aiohttp import web
+from hypothesis import given
+from hypothesis import strategies as st
+
+from countersink import AsyncClient, Client, RejectedError, rules
+from countersink.tally import CROWDED, Tally
+from shared.model import jobs, words
+from tests.unit.client.scripted import Asked, Scripted, accepted, problem, says, scripted
+
+FAST = 0.01
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[Scripted]:
+    async with scripted(accepted()) as it:
+        yield it
+
+
+def sums(server: Scripted) -> Counter[str]:
+    """What the requests say that have no ids."""
+    found: Counter[str] = Counter()
+    for asked in server.asked:
+        found.update(asked.body["counters"])
+    return found
+
+
+def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+
+
+async def test_increments_are_summed_per_name_and_sent_together(server: Scripted) -> None:
+    async with AsyncClient(server.url) as client:
+        for _ in range(1_000):
+            client.incr("a")
+            client.incr("b", -2)
+        client.incr("c", 0)
+        await client.incr("a", by=5)
+        assert await client.flush(10)
+        assert client.dropped == 0
+    assert sums(server) == {"a": 1_005, "b": -2_000, "c": 0}
+    assert len(server.asked) <= 2
+
+
+LATER: Any = ["cut", says(502, b"<html>"), says(504, b""), problem(429, "later"), says(200, b"<html>"), says(301, b"")]
+
+
+@pytest.mark.parametrize("step", LATER)
+async def test_a_batch_is_sent_again_byte_for_byte_under_its_key(step: Any) -> None:
+    async with scripted(step, step, accepted()) as server, AsyncClient(server.url, interval=FAST) as client:
+        client.incr("a")
+        while not server.asked:
+            await asyncio.sleep(0.01)
+        client.incr("a")
+        assert await client.flush(10)
+        assert client.dropped == 0
+    first, again, third, *later = server.asked
+    assert first.raw == again.raw == third.raw
+    assert len({asked.headers["Idempotency-Key"] for asked in (first, again, third)}) == 1
+    assert len({asked.headers["Idempotency-Key"] for asked in server.asked}) == 1 + len(later)
+    assert sum(asked.body["counters"]["a"] for asked in (first, *later)) == 2
+
+
+async def test_increments_with_ids_are_sent_as_items(server: Scripted) -> None:
+    async with AsyncClient(server.url) as client:
+        client.incr("a", 2, "x")
+        client.incr("a", 2, id="x")
+        client.incr("a", id="y")
+        assert await client.flush(10)
+    (asked,) = server.asked
+    items = [{"counter": "a", "delta": 2, "id": "x"}, {"counter": "a", "delta": 1, "id": "y"}]
+    assert asked.body == items
+    assert "Idempotency-Key" not in asked.headers
+
+
+async def test_a_batch_has_a_thousand_names(server: Scripted) -> None:
+    async with AsyncClient(server.url) as client:
+        for number in range(2_500):
+            client.incr(f"{number}")
+        assert await client.flush(10)
+    assert max(len(asked.body["counters"]) for asked in server.asked) <= 1_000
+    assert sums(server) == {f"{number}": 1 for number in range(2_500)}
+
+
+async def test_a_sum_that_is_too_large_for_one_request_takes_several(server: Scripted) -> None:
+    async with AsyncClient(server.url, interval=FAST) as client:
+        for _ in range(5):
+            client.incr("a", 2**53 - 1)
+        while sums(server)["a"] < 5 * (2**53 - 1):
+            await client.flush(10)
+    assert all(asked.body["counters"]["a"] < 2**53 for asked in server.asked)
+    assert sums(server)["a"] == 5 * (2**53 - 1)
+
+
+BAD: list[tuple[Any, ...]] = [
+    (None,), ([],), (("a", 1, None),), (b"a",), ("",), (".",), ("__x__",), ("a\n",), ("x" * 401,), ("\udcff",),
+    ("a", "2"), ("a", 1.5), ("a", None), ("a", 2**53), ("a", []), ("a", 1, ""), ("a", 1, 7), ("a", 1, []),
+]  # fmt: skip
+
+
+async def test_bad_increments_are_dropped_and_never_raise(server: Scripted, caplog: pytest.LogCaptureFixture) -> None:
+    async with AsyncClient(server.url) as client:
+        for arguments in BAD:
+            client.incr(*arguments)
+            client.incr("good")
+        assert await client.flush(10)
+        assert client.dropped == len(BAD)
+        assert len(warnings(caplog)) == 1
+    assert sums(server) == {"good": len(BAD)}
+
+
+@pytest.mark.parametrize("status", [400, 401, 404, 405, 422])
+async def test_what_is_refused_is_dropped_and_said_once(status: int, caplog: pytest.LogCaptureFixture) -> None:
+    async with scripted(problem(status, "it is wrong")) as server, AsyncClient(server.url, interval=60.0) as client:
+        for _ in range(3):
+            client.incr("a")
+            client.incr("a")
+            assert await client.flush(10)
+        assert client.dropped == 6
+        (said,) = warnings(caplog)
+        assert "it is wrong" in said
+    assert len(server.asked) == 3
+
+
+def refuse_bad(status: int, detail: str) -> Any:
+    def answer(asked: Asked) -> web.StreamResponse:
+        bad = any(name.startswith("bad") for name in asked.body["counters"])
+        return problem(status, detail)() if bad else accepted()()
+
+    return answer
+
+
+@pytest.mark.parametrize("status", [400, 403, 413, 422])
+async def test_one_bad_item_does_not_keep_the_others_from_being_counted(status: int) -> None:
+    async with scripted(refuse_bad(status, "not yours")) as server, AsyncClient(server.url) as client:
+        for number in range(900):
+            client.incr(f"{number}")
+        client.incr("bad", 5)
+        client.incr("bad", 5)
+        assert await client.flush(20)
+        assert client.dropped == 2
+        good = Counter[str]()
+        for asked in server.asked:
+            if not any(name == "bad" for name in asked.body["counters"]):
+                good.update(asked.body["counters"])
+    assert good == {f"{number}": 1 for number in range(900)}
+
+
+async def test_a_refusal_of_everything_is_not_split_for_ever() -> None:
+    async with scripted(problem(403, "no")) as server, AsyncClient(server.url) as client:
+        for number in range(1_000):
+            client.incr(f"{number}")
+        assert await client.flush(20)
+        assert client.dropped == 1_000
+    assert len(server.asked) < 60
+
+
+async def test_a_new_name_without_room_waits_alone() -> None:
+    script = refuse_bad(429, "COUNTERSINK_MAX_COUNTERS allows 5 counters in all")
+    async with scripted(script) as server, AsyncClient(server.url, interval=FAST, most=2) as client:
+        client.incr("bad")
+        client.incr("good")
+        for name in ("good", "later"):
+            client.incr(name)
+            async with asyncio.timeout(20):
+                while not any(set(asked.body["counters"]) == {name} for asked in server.asked):
+                    await asyncio.sleep(0.01)
+        assert client.dropped == 0
+        assert not await client.close(0.1)
+        assert client.dropped == 1
+
+
+async def test_items_that_an_answer_rejects_are_dropped_and_said(caplog: pytest.LogCaptureFixture) -> None:
+    rejected = accepted(rejected=[{"counter": "b", "reason": "no room"}], rejected_count=3)
+    async with scripted(rejected) as server, AsyncClient(server.url) as client:
+        for _ in range(4):
+            client.incr("a")
+            client.incr("b")
+        assert await client.flush(10)
+        assert client.dropped == 4 + 2
+        assert "no room" in warnings(caplog)[0]
+    async with (
+        scripted(accepted(rejected=[{"index": 1, "reason": "no room"}])) as server,
+        AsyncClient(server.url) as client,
+    ):
+        client.incr("a", id="x")
+        client.incr("a", id="y")
+        assert await client.flush(10)
+        assert client.dropped == 1
+
+
+async def test_retry_after_is_honoured_also_while_somebody_waits() -> None:
+    async with (
+        scripted(problem(503, "later", Retry_After="1"), accepted()) as server,
+        AsyncClient(server.url) as client,
+    ):
+        client.incr("a")
+        begun = time.monotonic()
+        assert await client.flush(10)
+        assert time.monotonic() - begun >= 1.0
+
+
+async def test_memory_is_bounded_while_nobody_is_there(caplog: pytest.LogCaptureFixture) -> None:
+    with Client("http://127.0.0.1:1", interval=FAST, most=100) as client:
+        for number in range(3 * CROWDED):
+            client.incr(f"{number}")
+            client.incr("0")
+        assert not client.flush(0.3)
+        assert 0 < client.dropped <= 3 * CROWDED
+        assert client._tally.held() <= 100
+        assert len(client._sender._outgoing) == 1
+        assert len(client._tally.events) <= CROWDED + 1
+        assert len(warnings(caplog)) == 1
+        assert not client.close(0)
+    assert client.dropped == 6 * CROWDED
+    assert len(warnings(caplog)) == 1
+
+
+def test_a_closed_client_drops_and_says_so(caplog: pytest.LogCaptureFixture) -> None:
+    client = Client("http://127.0.0.1:1", patience=0.1)
+    assert client.flush(1)
+    assert client.close()
+    assert client.close()
+    for _ in range(5):
+        client.incr("a")
+    assert client.dropped == 5
+    (said,) = warnings(caplog)
+    assert "closed" in said
+    assert client.flush(0.1)
+    with pytest.raises(Exception, match="the client is closed"):
+        client.get("a")
+
+
+async def test_a_client_that_is_forgotten_sends_what_it_holds(server: Scripted) -> None:
+    AsyncClient(server.url).incr("a")
+    async with asyncio.timeout(10):
+        while not server.asked:
+            await asyncio.sleep(0.01)
+    assert sums(server) == {"a": 1}
+
+
+async def test_a_server_that_hangs_does_not_hold_the_end_up() -> None:
+    async with scripted("hang") as server, AsyncClient(server.url, interval=FAST) as client:
+        client.incr("a")
+        while not server.asked:
+            await asyncio.sleep(0.01)
+        begun = time.monotonic()
+        assert not await client.close(0.2)
+        assert time.monotonic() - begun < 2
+        assert client.dropped == 1
+
+
+async def test_waiting_calls_end_when_the_client_is_closed() -> None:
+    async with scripted("hang") as server:
+        client = AsyncClient(server.url)
+        reading = asyncio.create_task(client.get("a"))
+        while not server.asked:
+            await asyncio.sleep(0.01)
+        await client.close()
+        with pytest.raises(Exception, match="the client is closed"):
+            await asyncio.wait_for(reading, 3)
+
+
+async def test_many_threads_count_exactly(server: Scripted) -> None:
+    async with AsyncClient(server.url, interval=FAST) as client:
+
+        def work(number: int) -> None:
+            for turn in range(30_000):
+                client.incr("all")
+                client.incr(f"{number}", turn % 3)
+
+        threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+        for thread in threads:
+            thread.start()
+        while any(thread.is_alive() for thread in threads):
+            await asyncio.sleep(0.01)
+        assert await client.flush(20)
+        assert client.dropped == 0
+    assert sums(server) == {"all": 120_000} | {f"{number}": 30_000 for number in range(4)}
+
+
+async def test_a_signal_handler_may_count_while_its_thread_does(server: Scripted) -> None:
+    async with AsyncClient(server.url, interval=FAST) as client:
+        signals = 0
+
+        def handle(*_: object) -> None:
+            nonlocal signals
+            signals += 1
+            client.incr("signals")
+            client.incr("all", 2)
+
+        before = signal.signal(signal.SIGALRM, handle)
+        signal.setitimer(signal.ITIMER_REAL, 0.0005, 0.0005)
+        try:
+            for _ in range(300_000):
+                client.incr("all")
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.signal(signal.SIGALRM, before)
+        assert await client.flush(20)
+    assert signals
+    assert sums(server) == {"all": 300_000 + 2 * signals, "signals": signals}
+
+
+async def test_a_logging_handler_may_count(server: Scripted) -> None:
+    async with AsyncClient(server.url, interval=FAST) as client:
+
+        class Counting(logging.Handler):
+            def emit(self, record: logging.LogRecord) -> None:
+                client.incr(f"log.{record.levelname}")
+
+        handler = Counting()
+        logging.getLogger().addHandler(handler)
+        try:
+            client.incr("")  # it is dropped, which is logged
+            async with asyncio.timeout(10):
+                while not server.asked:
+                    await asyncio.sleep(0.01)
+        finally:
+            logging.getLogger().removeHandler(handler)
+    assert sums(server)["log.WARNING"] == 1
+
+
+def test_an_increment_is_never_slow_because_the_sums_are_locked() -> None:
+    """Another thread holds the lock for as long as it likes."""
+    tally = Tally(10)
+    locked, go_on = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with tally._folding:
+            locked.set()
+            go_on.wait()
+
+    holder = threading.Thread(target=hold)
+    holder.start()
+    locked.wait()
+    tally.events.extend(["a"] * (CROWDED + 1))
+    tally.help()
+    go_on.set()
+    holder.join()
+    assert len(tally.events) == CROWDED + 1
+
+
+def test_a_signal_handler_does_not_change_sums_that_its_own_thread_is_changing() -> None:
+    tally = Tally(10)
+    tally.events.extend(["a"] * (CROWDED + 1))
+    with tally._folding:
+        tally.help()
+        tally.drop(1, "")
+    assert len(tally.events) == CROWDED + 1
+    tally.help()
+    assert len(tally.events) < CROWDED
+
+
+class Evil:
+    """Like a proxy of an object that is gone."""
+
+    @property  # type: ignore[misc] # mypy knows what a class is
+    def __class__(self) -> type:
+        raise RuntimeError("there is no request")
+
+    def __hash__(self) -> int:
+        raise RuntimeError("there is no request")
+
+    def __index__(self) -> int:
+        raise RuntimeError("there is no request")
+
+
+async def test_objects_that_raise_are_dropped_as_well(server: Scripted) -> None:
+    async with AsyncClient(server.url) as client:
+        evil: Any = Evil()
+        client.incr(evil)
+        client.incr("a", evil)
+        client.incr("a", 1, evil)
+        client.incr("a")
+        assert await client.flush(10)
+        assert client.dropped == 3
+    assert sums(server) == {"a": 1}
+
+
+async def test_a_thread_that_could_not_start_starts_later(server: Scripted, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    client = Client(server.url)
+    with monkeypatch.context() as patch:
+        patch.setattr("countersink.sender._thread.start_new_thread", refuse)
+        for _ in range(CROWDED + 10):
+            client.incr("a")
+    assert not server.asked
+    assert await asyncio.to_thread(client.flush, 10)
+    assert sums(server) == {"a": CROWDED + 10}
+    assert await asyncio.to_thread(client.close)
+
+
+@given(st.text() | st.sampled_from([*(bad[0] for bad in BAD), "a" * 400, "é" * 201, "___", "____", "a b", "ü/☃"]))
+def test_the_rules_are_those_of_the_service(text: Any) -> None:
+    assert (rules.flaw_of_name(text) is None) == (words.flaw_of_name(text) is None)
+    assert (rules.flaw_of_id(text) is None) == (words.flaw_of_id(text) is None)
+    assert (rules.flaw_of_prefix(text) is None) == (jobs.flaw_of_prefix(text) is None)
+    assert (rules.flaw_of_job(text) is None) == (jobs.flaw_of_job(text) is None)
+
+
+@given(st.integers() | st.sampled_from([2**53 - 1, 2**53, 1 - 2**53, -(2**53), True, None, 1.0, "1"]))
+def test_the_rule_for_deltas_is_that_of_the_service(delta: Any) -> None:
+    assert (rules.flaw_of_delta(delta) is None) == (words.flaw_of_delta(delta) is None)
+
+
+async def test_a_body_is_plain_json(server: Scripted) -> None:
+    name = 'a"\\ü☃'
+    async with AsyncClient(server.url) as client:
+        client.incr(name)
+        assert await client.flush(10)
+    assert json.loads(server.asked[0].raw) == {"counters": {name: 1}}
+
+
+def test_what_is_no_key_is_said_at_once() -> None:
+    with pytest.raises(RejectedError, match="printable"):
+        Client("http://127.0.0.1:1", "no key")

@@ -1,0 +1,75 @@
+"""What a command says while it waits for an answer: nothing for a second, then at most every five."""
+
+import asyncio
+import logging
+
+import pytest
+
+from countersink import UnavailableError
+from countersink_server.commands import patient_client
+from countersink_server.commands.patient_client import PatientClient
+from tests.unit.client.scripted import problem, says, scripted
+
+COUNTER = {
+    "name": "a",
+    "value": 1,
+    "applied": 1,
+    "pending": 0,
+    "exact": True,
+    "as_of": "2026-01-01T00:00:00Z",
+    "shards": 1,
+    "exists": True,
+}
+
+
+@pytest.fixture(autouse=True)
+def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(patient_client, "SILENCE", 0.2)
+    monkeypatch.setattr(patient_client, "AGAIN", 0.3)
+
+
+async def test_a_quick_answer_needs_no_words() -> None:
+    said: list[str] = []
+    async with (
+        scripted(problem(503, "busy"), says(200, COUNTER)) as server,
+        PatientClient(server.url, patience=5, shown="it", say=said.append) as client,
+    ):
+        assert (await client.get("a")).value == 1
+    assert said == []
+
+
+async def test_it_says_what_is_wrong_and_that_it_is_over() -> None:
+    said: list[str] = []
+    async with (
+        scripted(problem(503, "busy")) as server,
+        PatientClient(server.url, patience=60, shown="it", say=said.append) as client,
+    ):
+        asked = asyncio.create_task(client.get("a"))
+        while len(said) < 2:
+            await asyncio.sleep(0.01)
+        server.script[:] = [says(200, COUNTER)]
+        await asked
+    *trying, last = said
+    assert set(trying) == {"countersink: busy (trying again for up to 60 s)"}
+    assert last == "countersink: it answers again"
+
+
+async def test_a_service_that_hangs_is_waited_for_aloud() -> None:
+    said: list[str] = []
+    async with (
+        scripted("hang") as server,
+        PatientClient(server.url, patience=float("inf"), shown="http://here", say=said.append) as client,
+    ):
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(client.get("a"), 0.4)
+    assert said == ["countersink: waiting for an answer from http://here"]
+
+
+async def test_a_failure_in_the_end_is_raised_and_the_log_is_left_as_it_was() -> None:
+    said: list[str] = []
+    log = logging.getLogger("countersink.client")
+    async with PatientClient("http://127.0.0.1:1", patience=0, shown="it", say=said.append) as client:
+        with pytest.raises(UnavailableError):
+            await client.get("a")
+    assert said == []
+    assert (log.level, log.handlers, log.propagate) == (logging.NOTSET, [], True)

@@ -1,0 +1,241 @@
+"""New names are admitted while there is room, and known ones always."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import pytest
+
+from ingest.publishing import new_names
+from ingest.publishing.new_names import BELIEVED, COUNT_AGAIN, HELD, PAUSE, NewNames
+from shared.config.lists import NameLimit
+from shared.memory.overlay import ProcessOverlay
+from shared.memory.store import MemoryStore
+from shared.model.errors import OverloadedError, ShareError, TransientError
+from shared.model.words import Guard
+from shared.runtime.clock import ManualClock
+from tests.contracts.store import commit
+
+ALL = NameLimit("", 5)
+PAGES = NameLimit("page:", 2)
+
+
+class CountedStore(MemoryStore):
+    """A store that counts how often it is asked, and that may be away."""
+
+    def __init__(self, clock: ManualClock) -> None:
+        super().__init__(clock)
+        self.away = False
+        self.counts = 0
+        self.asked: list[str] = []
+
+    async def shards(self, counters: Sequence[str]) -> Mapping[str, int]:
+        await asyncio.sleep(0)
+        if self.away:
+            raise TransientError("away")
+        self.asked += counters
+        return await super().shards(counters)
+
+    async def count(self, prefix: str, most: int) -> int:
+        await asyncio.sleep(0)
+        if self.away:
+            raise TransientError("away")
+        self.counts += 1
+        return await super().count(prefix, most)
+
+    async def fill(self, *names: str) -> None:
+        await self.apply(commit(*((name, 1) for name in names)))
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def store(clock: ManualClock) -> CountedStore:
+    return CountedStore(clock)
+
+
+def limited(store: CountedStore, clock: ManualClock, *limits: NameLimit) -> NewNames:
+    return NewNames(store, store, ProcessOverlay(clock), limits or (ALL,), clock)
+
+
+async def test_a_flood_of_new_names_ends_at_the_limit_and_known_names_go_on(
+    store: CountedStore, clock: ManualClock
+) -> None:
+    await store.fill("old1", "old2")
+    names = limited(store, clock)
+    refused = [await names.admit([f"new{number}"]) for number in range(10)]
+    assert refused[:3] == [{}, {}, {}]
+    for number in range(3, 10):
+        assert "COUNTERSINK_MAX_COUNTERS allows 5 counters in all" in refused[number][f"new{number}"]
+    assert await names.admit(["old1", "old2", "new0", "new1", "new2"]) == {}
+    with pytest.raises(ShareError, match="new9"):
+        await names.check("new9")
+
+
+async def test_of_many_requests_at_once_no_more_are_admitted_than_there_is_room(
+    store: CountedStore, clock: ManualClock
+) -> None:
+    names = limited(store, clock)
+    found = await asyncio.gather(*(names.admit([f"a{number % 50}"]) for number in range(200)))
+    refused = {name for one in found for name in one}
+    assert len(refused) == 45
+    assert store.counts == 1
+    assert sum(not one for one in found) == 20
+
+
+async def test_a_known_name_costs_no_question(store: CountedStore, clock: ManualClock) -> None:
+    await store.fill("old")
+    names = limited(store, clock)
+    assert not names.knows("old")
+    await names.check("old")
+    await names.check("new")
+    assert names.knows("old")
+    assert names.knows("new")
+    asked = [*store.asked]
+    for _ in range(10):
+        assert await names.admit(["old", "new"]) == {}
+    assert store.asked == asked
+    assert store.counts == 1
+    clock.turn(BELIEVED)
+    assert not names.knows("old")
+
+
+async def test_what_was_flushed_is_counted_once(store: CountedStore, clock: ManualClock) -> None:
+    """Names that were admitted wait in the count of this process until the store has them, and no longer."""
+    names = limited(store, clock)
+    assert await names.admit(["a", "b", "c"]) == {}
+    await store.fill("a", "b")
+    clock.turn(COUNT_AGAIN)
+    assert [*await names.admit(["d", "e", "f"])] == ["f"]
+    await store.fill("c", "d")
+    clock.turn(COUNT_AGAIN)
+    assert [*await names.admit(["e", "g"])] == ["g"]
+
+
+async def test_names_that_other_processes_make_are_seen_with_the_next_count(
+    store: CountedStore, clock: ManualClock
+) -> None:
+    names = limited(store, clock)
+    await names.check("mine")
+    await store.fill("1", "2", "3", "4", "5")
+    await names.check("too many")
+    clock.turn(COUNT_AGAIN)
+    with pytest.raises(ShareError):
+        await names.check("mine, too")
+    assert store.counts == 2
+
+
+async def test_what_is_removed_gives_room(store: CountedStore, clock: ManualClock) -> None:
+    await store.fill("1", "2", "3", "4", "5")
+    names = limited(store, clock)
+    assert await names.admit(["new"])
+    await store.apply(replace(commit(("3", -1)), guard=("3", Guard(deleted=True))))
+    assert await store.remove("3")
+    assert await names.admit(["new"])
+    clock.turn(COUNT_AGAIN)
+    assert await names.admit(["new"]) == {}
+
+
+async def test_a_name_must_fit_under_each_prefix_that_it_begins_with(store: CountedStore, clock: ManualClock) -> None:
+    names = limited(store, clock, PAGES, ALL)
+    refused = await names.admit(["page:1", "page:2", "page:3", "page", "pagf:", "PAGE:1", "page;"])
+    assert [*refused] == ["page:3", "page;"]
+    assert "2 counters under the prefix 'page:'" in refused["page:3"]
+    assert "5 counters in all" in refused["page;"]
+
+
+async def test_together_all_are_admitted_or_none(store: CountedStore, clock: ManualClock) -> None:
+    await store.fill("old")
+    names = limited(store, clock, PAGES)
+    refused = await names.admit_together(
+        ["old", "page:1", "page:2", "page:3"],
+    )
+    assert [*refused] == ["old", "page:1", "page:2", "page:3"]
+    assert await names.admit_together(["page:3", "page:4"]) == {}
+    assert not names.knows("page:1")
+    assert await names.admit_together(["old", "page:3"]) == {}
+
+
+async def test_while_the_store_is_away_names_are_admitted_up_to_the_last_count(
+    store: CountedStore, clock: ManualClock
+) -> None:
+    await store.fill("1", "2", "3")
+    names = limited(store, clock)
+    await names.check("1")
+    await names.check("new1")
+    store.away = True
+    clock.turn(COUNT_AGAIN)
+    await names.check("2")  # it is there, but nobody knows
+    for _ in range(2):
+        with pytest.raises(OverloadedError, match="can't be asked") as refused:
+            await names.check("3")
+        assert not isinstance(refused.value, ShareError)
+    await names.check("1")
+    store.away = False
+    clock.turn(PAUSE)
+    await names.check("3")
+    await names.check("new2")  # the room that "2" took is free again
+    with pytest.raises(ShareError):
+        await names.check("new3")
+
+
+async def test_without_any_count_a_new_name_waits_for_one(store: CountedStore, clock: ManualClock) -> None:
+    names = limited(store, clock)
+    store.away = True
+    with pytest.raises(OverloadedError) as refused:
+        await names.check("a")
+    assert not isinstance(refused.value, ShareError)
+    store.away = False
+    clock.turn(PAUSE)
+    await names.check("a")
+
+
+async def test_a_store_that_does_not_answer_is_away(
+    store: CountedStore, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(new_names, "PATIENCE", 0.01)
+    names = limited(store, clock)
+    await names.check("a")
+
+    async def wait(_: object) -> Mapping[str, int]:
+        await asyncio.sleep(60)
+        return {}
+
+    monkeypatch.setattr(store, "shards", wait)
+    clock.turn(COUNT_AGAIN)
+    await names.check("b")
+
+
+async def test_what_never_comes_gives_its_room_back(store: CountedStore, clock: ManualClock) -> None:
+    names = limited(store, clock, PAGES)
+    await names.admit(["page:1", "page:2"])
+    clock.turn(HELD)
+    assert await names.admit(["page:3"])
+    clock.turn(COUNT_AGAIN)
+    assert await names.admit(["page:3"]) == {}
+
+
+async def test_a_limit_of_none_admits_none(store: CountedStore, clock: ManualClock) -> None:
+    await store.fill("old")
+    names = limited(store, clock, NameLimit("", 0))
+    assert [*await names.admit(["old", "new"])] == ["new"]
+
+
+async def test_many_names_are_asked_for_in_pages_and_remembered_up_to_a_limit(
+    store: CountedStore, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(new_names, "MOST_KNOWN", 100)
+    monkeypatch.setattr(new_names, "PAGE", 10)
+    monkeypatch.setattr(new_names, "MOST_PAGES", 3)
+    names = limited(store, clock, NameLimit("", 250))
+    many = [f"a{number}" for number in range(300)]
+    assert len(await names.admit(many)) == 50
+    assert len(names._known) <= 100
+    await store.fill(*many[:200])
+    for _ in range(8):
+        clock.turn(COUNT_AGAIN)
+        await names.admit(["b"])
+    assert len(names._admitted) == 50
