@@ -15,7 +15,7 @@ from shared.model.receipts import CLIENT_IDS_REMEMBERED
 from shared.model.times import Monotonic
 from shared.model.words import Increment
 
-_OTHER: Final = "was accepted with something else: send this under a new one; nothing of the request was counted"
+_INSTEAD: Final = "send this under a new one; nothing of the request was counted"
 MOST: Final = 20_000
 """Ids that are remembered: the last ones, and none longer than a client's id counts once."""
 
@@ -32,12 +32,14 @@ class KnownIds:
         first = {_of_item(item): item for item in reversed(items)} if self._known else {}
         for id_, item in first.items():
             if self._is_other(id_, item.delta, now):
-                raise BodyError(422, f"'id' of an increment of {item.counter[:100]!r} {_OTHER}", "id")
+                name = item.counter[:100]
+                raise BodyError(422, f"another delta for {name!r} was accepted under this id or key: {_INSTEAD}", "id")
 
     def check_whole(self, envelope_id: str, batch: Batch, now: Monotonic) -> None:
         """Raise a 422 if another batch was accepted under this Idempotency-Key."""
         if self._is_other(hash(envelope_id), _content(batch), now):
-            raise BodyError(422, f"the Idempotency-Key {_OTHER}", "Idempotency-Key")
+            why = f"another body was accepted under this Idempotency-Key: {_INSTEAD}"
+            raise BodyError(422, why, "Idempotency-Key")
 
     def accepted(self, draft: Batch, now: Monotonic) -> None:
         """Remember what is durable now, and mark the second uses in the draft. What was first stays."""
