@@ -14,73 +14,72 @@ from tests.reliability.rows import Result
 IDS_DAYS: Final = CLIENT_IDS_REMEMBERED // DAY
 
 TEXT: Final = """\
-# Reliability: what was done to it, and what came of it
+# Reliability: which faults we cause, and what happened
 
-`make reliability` made this file; do not edit it. Each row starts real processes of Countersink, has clients count,
-does one fault to them again and again, and then asks for the totals. `make reliability ARGS='--only ROW'` does one row
-(`--seconds N`: for how long); all of them take three quarters of an hour, and `fuzz` takes another hour. `make test`
-does some of the rows for a few seconds.
+`make reliability` writes this file; do not edit it. Each row of the table starts real processes of Countersink, has
+clients count, causes one fault again and again, and then compares the totals with what was accepted. All rows take
+three quarters of an hour, and `fuzz` takes another hour. `make reliability ARGS='--only ROW'` runs one row
+(`--seconds N`: for how long). `make test` runs some rows for a few seconds.
 
-Made on {machine}, everything on it: clients, processes and emulators.
+Made on {machine}. Clients, processes and emulators all ran on this machine.
 
 {table}
 ## How to read it
 
-- **accepted**: increments that were answered 2xx. **counted**: those in the total at rest. It may be more than
-  accepted: an increment whose answer was cut off may count, once.
-- **lost**: accepted, and not in the total. **doubled**: in it more than once. Both are known increment by increment and
-  not from sums: each adds another power of four, so that the digits of a total say which increments it holds, and how
+- **accepted**: increments that were answered 2xx. **counted**: increments in the total at the end. More may be
+  counted than accepted: if the answer to an increment was cut off, it may count, once.
+- **lost**: accepted, but not in the total. **doubled**: in the total more than once. Both are known for each
+  increment: each adds another power of four, so the digits of a total say which increments it contains, and how
   often.
-- Most clients send under ids and keys until they are accepted, to any ingest, also over `AsyncClient`; one in
-  ten sends once more afterwards. Some send without an id, once. Others publish on the topic themselves, also twice and
-  also what can't be read.
-- **exact reads**: readings under load that said `"exact": true`; each held all that had been answered before it was
-  asked for, and nothing twice. On Pub/Sub without Redis no reading says so.
-- **not answered 2xx at first**: attempts of clients; every request under an id was accepted in the end.
-- **recovered after**: from the end of the fault until requests are accepted and all that had been accepted is in the
-  store, while the load goes on. Leases are 3 s here; by default 60.
+- Most clients send with ids and keys until they are accepted, to any ingest. Some of them use `AsyncClient`. One
+  increment in ten is sent once more afterwards. Some clients send once, without an id. Others publish on the topic,
+  sometimes twice, and sometimes unreadable messages.
+- **exact reads**: reads under load that said `"exact": true`. Each contained everything that had been answered before
+  the read began, and nothing twice. On Pub/Sub without Redis, no read says so.
+- **not answered 2xx at first**: attempts of clients. Every request with an id was accepted in the end.
+- **recovered after**: from the end of the fault until requests are accepted and everything accepted is in the store,
+  while the load goes on. Leases are 3 s here; the default is 60.
 - **peak memory**: the largest resident set of any process of Countersink.
-- Besides, a row fails if an answer is one that the API does not have, if a process does not end with 0 after SIGTERM,
-  if a message is left in the broker or buried without reason, if a traceback is logged, or if `countersink audit`, at
-  rest, does not find that all agrees.
+- A row also fails if an answer is not one of the API's, if a process does not end with 0 after SIGTERM, if a message
+  is left in the broker or becomes a dead letter without reason, if a traceback is logged, or if `countersink audit`
+  finds a difference at the end.
 
-{fuzzed}## What it takes for granted
+{fuzzed}## What Countersink relies on
 
-- **The broker keeps what it has acknowledged** until it is acknowledged in turn, for its retention; **the store keeps
-  what it has committed**. What these lose is lost: Countersink has no second copy of it. With SQLite both are one file,
-  and the disk has to do what `fsync` says that it did.
-- **The spool** is a file on the disk of one ingest. What it holds is counted when that ingest, or another one with the
-  same file, runs again; if the disk is gone, so is that.
-- **Ids are remembered for {ids} days at least.** The same id may count again after that. Receipts of envelopes
-  live longer than the broker (`COUNTERSINK_RETENTION`) and a spool (`COUNTERSINK_SPOOL_AGE`) keep messages: one that
-  came back later would go to the dead letters.
-- **Clocks**: wall clocks may be wrong by any time: receipts, ages and sweeps go by the store's time, which Datastore
-  tells and a file counts by itself. The boot clock of a machine must not run ahead of time. Only the older Datastore
-  emulator has no time of its own, so there wall clocks have to be right.
-- **Redis** has no say in what is counted. It must not evict (`noeviction` or `volatile-…`) for reads to be exact.
-- **Who gets no answer has to send again under the same id.** Without an id an increment whose answer was lost may or
-  may not count; sent again it may count twice.
+- **The broker and the store keep what they have acknowledged.** Countersink has no second copy. With SQLite, both are
+  one file, and the disk must have written what `fsync` says it has written.
+- **The spool** is a file on the disk of one ingest. Its increments are counted when that ingest, or another one with
+  the same file, runs again. If the disk is lost, so are they.
+- **Ids are remembered for at least {ids} days.** After that, the same id may count again. Receipts of envelopes live
+  longer than the broker (`COUNTERSINK_RETENTION`) and a spool (`COUNTERSINK_SPOOL_AGE`) keep messages. A message that
+  came back later would become a dead letter.
+- **Clocks**: wall clocks may be wrong by any amount, because receipts, ages and sweeps use the store's time.
+  Datastore tells its time, and a SQLite file counts its own. The boot clock of a machine must not run fast. Only the
+  older Datastore emulator has no time of its own, so there the wall clocks must be right.
+- **Redis** does not decide what is counted. For exact reads it must not evict keys (`noeviction` or `volatile-…`).
+- **A client that gets no answer has to send the request again, with the same id.** Without an id, an increment whose
+  answer was lost may or may not count, and a retry may count it twice.
 
 ## What it does not show
 
-- **Emulators are not the services.** Latencies, quotas, throttling, hot spots and failures of a region are not those
-  of Google Cloud, and no figure here is a forecast of them.
-- **Pub/Sub's emulator** keeps everything in memory, so that it can only be killed while it holds nothing; it leases to
-  connections that are gone; it never moves, throttles or reorders as the service does. Leases here are shorter than the
-  service allows (10 s).
-- **Firestore's emulator** in Datastore mode keeps nothing on disk, not even with `--export-on-exit`. It is exported
-  over its own interface when nobody reaches it, killed, and started again on that export: what a real one does with
-  commits that are under way when it fails is not shown. It shows all commits of an instant only some time later, for
-  which reads wait 20 ms, as the service itself does. In hundreds of runs one reading held an increment twice, on a
-  machine where nine times as much was running as it could take; it did not say that it was exact, and no total was
-  ever wrong.
-- **The older Datastore emulator** writes to disk every half minute and at SIGTERM. SIGKILL loses commits that it had
-  acknowledged, and so does SIGTERM now and then (60 increments of 30,384 in one run). So it is cut off, and killed when
-  it has written all. In runs before that reads were refused, as the store was older than what was known to be applied:
-  what a store loses is noticed, and can't be mended.
-- All runs on one machine: no clock of one process is ahead of another's, and processes are killed, not machines. A
-  power failure is tried without a disk: `make test` cuts the file back to what had been synced at every moment.
-"""
+- **Emulators are not the services.** Their latencies, quotas, throttling, hot spots and regional failures are not
+  those of Google Cloud, and no figure here predicts those.
+- **The Pub/Sub emulator** keeps everything in memory, so it is only killed while it is empty. It leases messages to
+  connections that are gone. It never moves, throttles or reorders messages as the service does. Leases here are
+  shorter than the service allows (10 s).
+- **The Firestore emulator** in Datastore mode keeps nothing on disk, not even with `--export-on-exit`. We export it
+  over its own interface while nobody uses it, kill it, and start it again on the export. So this does not show what
+  the real service does with commits that are under way when it fails. It shows the commits of an instant only some
+  time later, as the service does, so reads wait 20 ms. In hundreds of runs, one read contained an increment twice, on
+  a machine with nine times the load that it could take. That read did not say that it was exact, and no total was
+  wrong.
+- **The older Datastore emulator** writes to disk every half minute and at SIGTERM. SIGKILL loses commits that it
+  acknowledged, and sometimes SIGTERM does too (60 increments of 30,384 in one run). So we cut it off, and kill it
+  when it has written everything. Earlier, reads were refused in such runs, because the store was older than what was
+  known to be applied: Countersink notices what a store loses, but cannot restore it.
+- **Everything runs on one machine.** No process's clock is ahead of another's, and processes are killed, not
+  machines. `make test` tries power failures without a disk: it cuts the file back to what was synced, at every
+  moment."""
 
 
 def document(results: Sequence[Result], tally: Tally | None) -> str:
