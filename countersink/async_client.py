@@ -3,7 +3,7 @@
 import asyncio
 import os
 import ssl
-from collections.abc import AsyncIterator, Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from types import TracebackType
@@ -123,6 +123,13 @@ class AsyncClient:
             for counter in counters:
                 yield counter
 
+    async def watch(self, *names: str, prefix: str | None = None) -> AsyncIterator[Counter]:
+        """Some counters, or all under the prefix: their values now, and each change, see `Client.watch`."""
+        signs = self._client.signs(*names, prefix=prefix)
+        while True:
+            if counter := await self._next(signs):
+                yield counter
+
     async def set(self, name: str, value: int, *, key: str | None = None) -> Changed:
         """Set the counter to `value`, see `Client.set`."""
         return await self._run(self._client.set, name, value, key=key)
@@ -169,6 +176,9 @@ class AsyncClient:
     async def receipt(self, receipt: str) -> str:
         """The state of an increment: pending, applied, dead-lettered or unknown."""
         return await self._run(self._client.receipt, receipt)
+
+    async def _next(self, signs: Iterator[Counter | None]) -> Counter | None:
+        return await self._run(next, signs)
 
     async def _run(self, method: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         if self._threads is None or self._process != os.getpid():  # the threads stayed in the parent of a fork

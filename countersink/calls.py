@@ -135,6 +135,20 @@ def get_many(names: Iterable[str], max_age: float | None) -> Iterator[Call[list[
         yield Call(_request("GET", "/v1/counters?" + "&".join([*chunk, *rest])), _counters)
 
 
+def path_of_watch(names: Sequence[str], prefix: str | None) -> str:
+    """Of a stream, with its query."""
+    check("what to watch", "name", None if bool(names) != (prefix is not None) else "must be names or a prefix")
+    for name in names:
+        check("the counter's name", "name", flaw_of_name(name))
+    if prefix is None and len(names) == 1:
+        return _path_of_counter(names[0]) + "/watch"
+    if prefix is not None:
+        check("the prefix", "prefix", flaw_of_prefix(prefix))
+    path = "/v1/watch" + _query([("name", name) for name in names] if prefix is None else [("prefix", prefix)])
+    check("the list of names", "name", None if len(path) < LONGEST_QUERY else "is too long: watch a prefix")
+    return path
+
+
 def page(prefix: str, size: int, token: str) -> Call[tuple[list[Counter], str | None]]:
     """A page of the list, and the token of the next one."""
     query = _query([("prefix", prefix), ("limit", str(size)), ("page_token", token)])

@@ -9,7 +9,7 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Final, Self, TypeVar
 
-from countersink import calls
+from countersink import calls, events
 from countersink.answers import Accepted, Changed, Counter, JobStatus, RejectedError, UnavailableError
 from countersink.calls import Call
 from countersink.sender import Sender
@@ -136,6 +136,17 @@ class Client:
             counters, token = self.page(prefix, token, size=page)
             yield from counters
 
+    def watch(self, *names: str, prefix: str | None = None) -> Iterator[Counter]:
+        """Some counters, or all under the prefix: their values now, and each change, for ever. If the stream is cut, it
+        connects again; after `patience` seconds without success it raises `UnavailableError`.
+        """
+        return (counter for counter in self.signs(*names, prefix=prefix) if counter is not None)
+
+    def signs(self, *names: str, prefix: str | None = None) -> Iterator[Counter | None]:
+        """Like `watch`, with a None at least every ten seconds: a sign that the stream lives."""
+        self._check_that_it_can_be_asked()
+        return events.watch(self._transport, calls.path_of_watch(names, prefix), self._patience)
+
     def set(self, name: str, value: int, *, key: str | None = None) -> Changed:
         """Set the counter to `value`. It replaces everything accepted before; later increments are added to it. What
         this client still holds is accepted later.
@@ -193,9 +204,7 @@ class Client:
 
     def _ask(self, call: Call[T]) -> T:
         """Repeat the request until there is an answer, or the patience is over."""
-        if not self._transport.can_be_asked:
-            shown = self._transport.shown
-            raise RejectedError(f"{shown} is a topic: count with incr, and ask the service for everything else")
+        self._check_that_it_can_be_asked()
         until = time.monotonic() + self._patience + call.wait
         retries = Retries()
         while True:
@@ -215,6 +224,11 @@ class Client:
         except (KeyError, TypeError, ValueError) as error:
             shown = self._transport.shown
             raise RejectedError(f"{shown} does not answer as Countersink does: is the URL right?") from error
+
+    def _check_that_it_can_be_asked(self) -> None:
+        if not self._transport.can_be_asked:
+            shown = self._transport.shown
+            raise RejectedError(f"{shown} is a topic: count with incr, and ask the service for everything else")
 
 
 def _transport(url: str, key: str | None, headers: Mapping[str, str], tls: ssl.SSLContext | None) -> Transport:

@@ -11,14 +11,15 @@ import socket
 import ssl
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
 from typing import Any, Final
 from urllib.parse import quote, unquote
 
 from countersink import addresses
-from countersink.answers import RejectedError, UnavailableError
+from countersink.answers import RejectedError, RequestError, UnavailableError
 
 AGAIN: Final = frozenset({408, 425, 429, 500, 502, 503, 504, 507})
 ONE_TRY: Final = 10.0
@@ -35,6 +36,8 @@ LARGEST: Final = 64 << 20
 """Bytes of an answer. A chunk of an export is much smaller."""
 _PIECE: Final = 65_536
 _NO_PATH: Final = "there is no such path"
+_FAILURES: Final = (HTTPException, OSError, ValueError)
+"""How http.client says that there was no answer. ValueError: the connection was closed by another thread."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,15 +129,39 @@ class Transport:
         """Send it once. Raises `UnavailableError` if it may succeed later, and `RejectedError` if not."""
         try:
             response, said = self._exchange(request, seconds)
-        except (HTTPException, OSError, ValueError) as error:  # ValueError: http.client of a connection that was closed
-            if flaw := addresses.flaw_of_scheme(self.shown, error):
-                raise RejectedError(flaw) from error
-            why = "the client is closed" if self.closed.is_set() else addresses.why(error, seconds)
-            raise UnavailableError(f"no answer from {self.shown}: {why}") from error
+        except _FAILURES as error:
+            raise self._unanswered(error, seconds) from error
+        self._check(response, said)
+        return Answer(said, _headers_of(response))
+
+    @contextmanager
+    def lines(self, request: Request, silence: float) -> Iterator[Iterator[bytes]]:
+        """The lines of an answer that need not end, on a connection of its own. Raises what `attempt` raises, and
+        `UnavailableError` if nothing comes for `silence` seconds.
+        """
+        connection = self._connection()
+        try:
+            response = self._begin(connection, request, silence)
+            if response.status != 200:  # noqa: PLR2004 (OK)
+                self._check(response, _body(response, time.monotonic() + silence))
+            yield iter(response.readline, b"")
+        except _FAILURES as error:
+            raise self._unanswered(error, silence) from error
+        finally:
+            self._busy.discard(connection)
+            connection.close()
+
+    def _unanswered(self, error: Exception, seconds: float) -> RequestError:
+        if flaw := addresses.flaw_of_scheme(self.shown, error):
+            return RejectedError(flaw)
+        why = "the client is closed" if self.closed.is_set() else addresses.why(error, seconds)
+        return UnavailableError(f"no answer from {self.shown}: {why}")
+
+    def _check(self, response: HTTPResponse, said: bytes) -> None:
+        """Raise the error if this is no answer 2xx."""
         status = response.status
-        headers = {name.lower(): value for name, value in response.getheaders()}
         if 200 <= status < 300:  # noqa: PLR2004 (success)
-            return Answer(said, headers)
+            return
         answer = _object(said)
         detail = self.detail(answer)
         if detail is None and not self._https and addresses.asks_for_tls(said):
@@ -144,7 +171,8 @@ class Transport:
         if self._path and detail.startswith(_NO_PATH):
             detail = f"{_NO_PATH} at {self.shown}: leave {self._path} out of the URL, unless a proxy takes it away"
         if status in self.again:
-            raise UnavailableError(detail, status=status, retry_after=_seconds(headers.get("retry-after")))
+            retry_after = _seconds(_headers_of(response).get("retry-after"))
+            raise UnavailableError(detail, status=status, retry_after=retry_after)
         raise RejectedError(detail, status=status, field=answer.get("field"))
 
     def detail(self, answer: Mapping[str, Any]) -> str | None:
@@ -168,17 +196,8 @@ class Transport:
     def _exchange_on(self, connection: HTTPConnection, request: Request, seconds: float) -> tuple[HTTPResponse, bytes]:
         """Use the connection, and keep it if it can be used again."""
         until = time.monotonic() + seconds
-        self._busy.add(connection)
         try:
-            if self.closed.is_set():
-                raise ConnectionError("the client is closed")
-            if connection.sock is None:
-                connection.timeout = min(seconds, LONGEST_CONNECT)
-                connection.connect()
-            connection.sock.settimeout(seconds)
-            headers = {name: value.encode() for name, value in {**self._headers, **request.headers}.items()}
-            connection.request(request.method, self._path + request.path, request.body, headers)
-            response = connection.getresponse()
+            response = self._begin(connection, request, seconds)
             said = _body(response, until)
             response.close()  # the body is read; http.client would wait for more of it
         except BaseException:
@@ -191,6 +210,19 @@ class Transport:
         else:
             self._idle.append(connection)
         return response, said
+
+    def _begin(self, connection: HTTPConnection, request: Request, seconds: float) -> HTTPResponse:
+        """Send the request, and read the head of its answer. The connection is busy from now on."""
+        self._busy.add(connection)
+        if self.closed.is_set():
+            raise ConnectionError("the client is closed")
+        if connection.sock is None:
+            connection.timeout = min(seconds, LONGEST_CONNECT)
+            connection.connect()
+        connection.sock.settimeout(seconds)
+        headers = {name: value.encode() for name, value in {**self._headers, **request.headers}.items()}
+        connection.request(request.method, self._path + request.path, request.body, headers)
+        return connection.getresponse()
 
     def _connection(self) -> HTTPConnection:
         if self._socket:
@@ -235,6 +267,10 @@ def _shut(connection: HTTPConnection) -> None:
             connection.sock.shutdown(socket.SHUT_RDWR)
     except OSError:
         pass
+
+
+def _headers_of(response: HTTPResponse) -> dict[str, str]:
+    return {name.lower(): value for name, value in response.getheaders()}
 
 
 def _object(body: bytes) -> dict[str, Any]:

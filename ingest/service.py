@@ -15,17 +15,20 @@ from ingest.publishing.new_names import NewNames
 from ingest.publishing.overlay_cleanup import INTERVAL, OverlayCleanup
 from ingest.publishing.publishing import Publishing
 from ingest.publishing.spool import Spool
-from ingest.routes.counters import ReadRoutes
+from ingest.routes.counters import ReadRoutes, render
 from ingest.routes.increments import IncrementRoutes
 from ingest.routes.jobs import JobRoutes
 from ingest.routes.receipt_status import AppliedWaits, Tracking
 from ingest.routes.set_counter import SetRoutes
 from ingest.routes.shards import ShardRoutes
 from ingest.routes.totals import Totals
+from ingest.routes.watch import WatchRoutes
+from ingest.routes.watches import Watches
 from ingest.server.fast_path import FastPath
 from ingest.server.router import Routes
 from ingest.server.server import serve
 from shared.config.settings import Settings, receipts_live
+from shared.counters.all_names import AllNames
 from shared.counters.compaction import compactor_of
 from shared.counters.reader import Reader
 from shared.counters.setter import Setter
@@ -80,6 +83,7 @@ class Ingest:
         self.bodies = bodies = Bodies(settings.max_body_bytes, settings.body_timeout)
         tracking = Tracking(store, overlay)
         self.waits = AppliedWaits(tracking, clock)
+        self.watches = Watches(self.reader, AllNames(store, overlay), render, clock)
         lives = receipts_live(settings)
         compactor = compactor_of(store, clock, settings)
         starter = JobStarter(jobs, tasks, overlay, compactor, clock, store=store, receipts_live=lives)
@@ -95,6 +99,7 @@ class Ingest:
                 Setter(self.reader, store, overlay, clock, lives, new_counter=settings.shards), bodies, new_names
             ),
             jobs=JobRoutes(jobs, starter, bodies, settings.max_shards),
+            watch=WatchRoutes(self.watches),
             ready=self._ready,
             version=version,
         )
@@ -131,6 +136,7 @@ class Ingest:
 
     async def stop(self) -> None:
         """Stop listening, answer requests under way, and publish the increments that were accepted with ack=none."""
+        await self.watches.stop()
         try:
             async with asyncio.timeout(self._settings.drain_timeout):
                 runners = filter(None, (self._runner, self._admin_runner))

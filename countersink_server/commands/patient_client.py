@@ -2,10 +2,10 @@
 
 import asyncio
 import logging
-from collections.abc import Callable
-from typing import Final, ParamSpec, TypeVar
+from collections.abc import Callable, Coroutine, Iterator
+from typing import Any, Final, ParamSpec, TypeVar
 
-from countersink import AsyncClient
+from countersink import AsyncClient, Counter
 from countersink.client import CLOSING
 
 SILENCE: Final = 1.0
@@ -43,14 +43,22 @@ class PatientClient(AsyncClient):
         return await super().close(timeout)
 
     async def _run(self, method: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        return await self._patiently(super()._run(method, *args, **kwargs), self._waiting)
+
+    async def _next(self, signs: Iterator[Counter | None]) -> Counter | None:
+        return await self._patiently(super()._run(next, signs), "")  # of a stream, silence is no bad sign
+
+    async def _patiently(self, asking: Coroutine[Any, Any, T], waiting: str) -> T:
+        """`waiting`: what to say if nothing failed, and there is no answer yet."""
         self._failure.text = ""
-        asked = asyncio.create_task(super()._run(method, *args, **kwargs), name="ask the service")
+        asked = asyncio.create_task(asking, name="ask the service")
         try:
             pause = SILENCE
             while not (await asyncio.wait([asked], timeout=pause))[0]:
                 failure = self._failure.text
-                self._say(f"countersink: {failure} ({self._trying})" if failure else f"countersink: {self._waiting}")
-                pause = AGAIN
+                if failure or waiting:
+                    self._say(f"countersink: {failure} ({self._trying})" if failure else f"countersink: {waiting}")
+                    pause = AGAIN
             if pause == AGAIN and self._failure.text and asked.exception() is None:
                 self._say("countersink: it answers again")
             return asked.result()

@@ -1,96 +1,115 @@
-"""The command watch: prints a line each time that one of some counters changes."""
+"""The command watch: shows counters as they change."""
 
 import argparse
 import asyncio
 import contextlib
 import signal
+import sys
 import time
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from countersink_server.commands.arguments import seconds
 from countersink_server.commands.counters import asking, said_of
-from countersink_server.commands.output import flush, json_of, tell
+from countersink_server.commands.output import flush, json_of, note, tell
 from countersink_server.commands.target import add_service
+from countersink_server.commands.watch_table import TICK, WatchTable
 
 if TYPE_CHECKING:
-    from countersink import AsyncClient, Counter
+    from countersink import Counter
 
-EVERY: Final = 1.0
-SHORTEST: Final = 0.05
 _FOR_EVER: Final = float("inf")
 
 
 def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
     parser = commands.add_parser(
         "watch",
-        help="print a line each time that a counter changes, until Ctrl-C",
-        description="Print the total of each counter, and a line with its new total each time that it changes: the"
-        " time, the name, the total, the difference, and the rate per second since the reading before. If the service"
-        " goes away, the command waits until it answers again.",
+        help="show counters as they change, until Ctrl-C",
+        description="On a terminal, show the total of each counter, its rate per second, and a chart of its rates in"
+        " the last half minute. Elsewhere, print a line each time that a counter changes: the time, the name, the"
+        " total, the difference, and the rate per second since the change before. If the service goes away, the"
+        " command waits until it answers again.",
     )
-    parser.add_argument("names", nargs="+", metavar="NAME")
-    parser.add_argument(
-        "--interval", type=seconds, default=EVERY, metavar="S", help=f"seconds between two readings [{EVERY:g}]"
-    )
+    parser.add_argument("names", nargs="*", metavar="NAME")
+    parser.add_argument("--prefix", metavar="P", help="watch all counters whose names start with P, instead of NAMEs")
     add_service(parser, patience=False)
     parser.add_argument("--json", action="store_true", help="print one JSON object per line")
     parser.set_defaults(run=lambda options: asyncio.run(_watch(options)), refuse=parser.error)
 
 
 class CounterChange(NamedTuple):
-    """A counter that differs from the reading before, or that is read for the first time."""
+    """A counter that has changed, or that is read for the first time."""
 
     counter: "Counter"
     difference: int | None
     rate: float | None
-    """Of the difference, per second. Both are None at the first reading."""
+    """Of the difference, per second. Both are None at first."""
 
 
 class Differences:
-    """Compares each reading with the one before."""
+    """Compares each counter with what it was."""
 
     def __init__(self) -> None:
-        self._before: dict[str, int] = {}
-        self._at = 0.0
+        self._before: dict[str, tuple[int, float]] = {}
 
-    def take(self, counters: "Iterable[Counter]", now: float) -> list[CounterChange]:
-        """The counters that changed, in their order. `now` in seconds."""
-        changes = []
-        for counter in counters:
-            before = self._before.get(counter.name)
-            self._before[counter.name] = counter.value
-            if before is None:
-                changes.append(CounterChange(counter, None, None))
-            elif counter.value != before:
-                passed = max(now - self._at, 0.001)
-                changes.append(CounterChange(counter, counter.value - before, (counter.value - before) / passed))
-        self._at = now
-        return changes
+    def take(self, counter: "Counter", now: float) -> CounterChange | None:
+        """None if the total has not changed. `now` in seconds."""
+        before = self._before.get(counter.name)
+        if before is None:
+            self._before[counter.name] = counter.value, now
+            return CounterChange(counter, None, None)
+        value, then = before
+        if value == counter.value:
+            return None
+        self._before[counter.name] = counter.value, now
+        difference = counter.value - value
+        return CounterChange(counter, difference, difference / max(now - then, 0.001))
 
 
 async def _watch(options: argparse.Namespace) -> None:
-    if options.interval < SHORTEST:
-        options.refuse(f"argument --interval: must be {SHORTEST:g} or more")
+    if bool(options.names) == (options.prefix is not None):
+        options.refuse("say what to watch: NAMEs, or --prefix P")
     me = asyncio.current_task()
     assert me is not None  # noqa: S101 (this is a task)
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, me.cancel)
-    differences, width = Differences(), max(map(len, options.names))
+    draws = not options.json and sys.stdout is not None and sys.stdout.isatty()
+    table = WatchTable() if draws else None
+
+    def say(line: str) -> None:
+        if table is not None:
+            table.leave()
+        note(line)
+
     with contextlib.suppress(asyncio.CancelledError):  # Ctrl-C is how it is meant to end
-        async with asking(options, _FOR_EVER) as client:
-            async for counters in _readings(client, options.names, options.interval):
-                for change in differences.take(counters, time.monotonic()):
-                    tell(json_of(_json_of(change)) if options.json else line_of(change, width, datetime.now()))  # noqa: DTZ005 (for people, in their zone)
-                flush()
+        async with asking(options, _FOR_EVER, say) as client:
+            changes = client.watch(*dict.fromkeys(options.names), prefix=options.prefix)
+            if table is None:
+                await _print(changes, options)
+            else:
+                async with asyncio.TaskGroup() as tasks:
+                    drawing = tasks.create_task(_draw(table), name="draw")
+                    async for counter in changes:
+                        if table.take(counter):
+                            table.draw()
+                    drawing.cancel()
 
 
-async def _readings(client: "AsyncClient", names: Sequence[str], interval: float) -> "AsyncIterator[Sequence[Counter]]":
-    """The counters, again and again. The only place that knows how they are read."""
+async def _print(changes: "AsyncIterator[Counter]", options: argparse.Namespace) -> None:
+    differences = Differences()
+    width = max(map(len, options.names), default=0)
+    async for counter in changes:
+        change = differences.take(counter, time.monotonic())
+        if change is not None:
+            tell(json_of(_json_of(change)) if options.json else line_of(change, width, datetime.now()))  # noqa: DTZ005 (for people, in their zone)
+            flush()
+
+
+async def _draw(table: WatchTable) -> None:
     while True:
-        yield await client.get_many(dict.fromkeys(names), max_age=interval)
-        await asyncio.sleep(interval)
+        await asyncio.sleep(TICK)
+        table.tick()
+        table.draw()
 
 
 def line_of(change: CounterChange, width: int, now: datetime) -> str:

@@ -35,6 +35,8 @@ NEEDS: Final = {
     ("PUT", "/v1/counters/{name}/shards"): TO_ADMINISTER,
     ("POST", "/v1/increments"): TO_COUNT,
     ("GET", "/v1/counters"): _READ,
+    ("GET", "/v1/counters/{name}/watch"): _READ,
+    ("GET", "/v1/watch"): _READ,
     ("GET", "/v1/receipts/{id}"): _RECEIPT,
     ("POST", "/v1/jobs"): TO_ADMINISTER,
     ("GET", "/v1/jobs"): TO_ADMINISTER,

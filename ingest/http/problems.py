@@ -51,12 +51,15 @@ class Problem(Exception):  # noqa: N818 (the RFC's word)
     def response(self) -> web.Response:
         response = web.Response(
             status=self.status,
-            body=document(self.status, self.detail, self.field),
+            body=self.document(),
             headers={**_HEADERS, **self.headers},
         )
         if self.close:
             response.force_close()
         return response
+
+    def document(self) -> bytes:
+        return document(self.status, self.detail, self.field)
 
     async def answer(self, _: web.BaseRequest) -> web.Response:
         """A handler that answers with the problem."""
@@ -66,7 +69,7 @@ class Problem(Exception):  # noqa: N818 (the RFC's word)
         """The bytes that aiohttp would write, for requests that do not reach it. Who writes them closes the connection
         if the problem says `close`.
         """
-        body = document(self.status, self.detail, self.field)
+        body = self.document()
         headers = {
             **_HEADERS,
             **self.headers,

@@ -167,7 +167,7 @@ class IncrementRoutes:
 
     def _place(self, request: web.BaseRequest, timing: "_AnswerTiming") -> AbstractContextManager[None]:
         """A place among the requests that wait, if this one is to wait."""
-        return nullcontext() if timing.wait is None else self._waits.place(request[CALLER].tenant)
+        return nullcontext() if timing.wait is None else self._waits.places.take(request[CALLER].tenant)
 
     async def _applied(
         self, request: web.BaseRequest, drafts: list[Batch], timing: "_AnswerTiming"

@@ -2,13 +2,14 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from itertools import islice
 from typing import Final
 
+from ingest.http.places import Places
 from shared.model import receipt_notes
-from shared.model.errors import OverloadedError, ShareError, TransientError
+from shared.model.errors import TransientError
 from shared.model.receipt_notes import Note
 from shared.model.receipts import key_of_envelope
 from shared.model.words import APPLIED, DEAD, DROPPED
@@ -84,36 +85,11 @@ class AppliedWaits:
     def __init__(self, tracking: Tracking, clock: Clock, most: int = MOST_WAITS) -> None:
         self._tracking = tracking
         self._clock = clock
-        self._most = most
+        self.places = Places(most, "requests wait with wait=applied", "send it without wait=applied")
+        """Take one before anything is accepted."""
         self._waits: dict[_WaitForApplied, None] = {}
-        self._tenants: dict[str, int] = {}
         self._watcher: asyncio.Task[None] | None = None
         self._applied = asyncio.Event()
-        self.held = 0
-        """Places that are taken."""
-
-    @contextmanager
-    def place(self, tenant: str) -> Iterator[None]:
-        """Have a place for the tenant. Take it before anything is accepted: it raises `ShareError` if the tenant has
-        its share of the places, `OverloadedError` if there is none left.
-        """
-        held, free = self._tenants.get(tenant, 0), self._most - self.held
-        if not free:
-            raise OverloadedError(f"{self.held} requests wait with wait=applied: try again later, or do not wait")
-        if held and held >= free:
-            raise ShareError(
-                f"{held} requests of this client ({tenant}) wait with wait=applied, which is its share of the"
-                f" {self._most} that may: wait for some of them, or send this one without wait=applied"
-            )
-        self.held += 1
-        self._tenants[tenant] = held + 1
-        try:
-            yield
-        finally:
-            self.held -= 1
-            self._tenants[tenant] -= 1
-            if not self._tenants[tenant]:
-                del self._tenants[tenant]
 
     async def applied(
         self, envelope_ids: Sequence[str], timeout: float, gone: Callable[[], bool]

@@ -17,10 +17,11 @@ from ingest.routes.increments import IncrementRoutes
 from ingest.routes.jobs import JobRoutes
 from ingest.routes.set_counter import SetRoutes
 from ingest.routes.shards import ShardRoutes
+from ingest.routes.watch import WatchRoutes
 from shared.counters.setter import DELETE, RESET, SET
 from shared.runtime import metrics
 
-Answer = Awaitable[web.Response]
+Answer = Awaitable[web.StreamResponse]
 Handler = Callable[[web.BaseRequest, Query], Answer]
 Ready = Callable[[], Awaitable[None]]
 """Raises the error that an increment would be answered with now."""
@@ -39,6 +40,7 @@ class Routes:
         shards: ShardRoutes,
         sets: SetRoutes,
         jobs: JobRoutes,
+        watch: WatchRoutes,
         ready: Ready,
         version: str,
     ) -> None:
@@ -47,11 +49,13 @@ class Routes:
         self._shards = shards
         self._sets = sets
         self._jobs = jobs
+        self._watch = watch
         self._ready = ready
         self._fixed: dict[str, dict[str, Handler]] = {
             "/v1/increments": {"POST": writes.many},
             "/v1/jobs": {"GET": jobs.latest, "POST": jobs.post},
             "/v1/counters": {"GET": reads.several},
+            "/v1/watch": {"GET": watch.several},
             "/healthz": {"GET": _says(b'{"status":"alive"}')},
             "/readyz": {"GET": self._readyz},
             "/metrics": {"GET": self._metrics},
@@ -59,14 +63,14 @@ class Routes:
             "/openapi.json": {"GET": _says(openapi.document(version))},
         }
 
-    async def public(self, request: web.BaseRequest) -> web.Response:
+    async def public(self, request: web.BaseRequest) -> web.StreamResponse:
         """The handler of a listener that does not serve administrators."""
         path, _ = target_of(request)
         if _is_for_admins(request.method, path):
             return _elsewhere().response()
         return await self(request)
 
-    async def __call__(self, request: web.BaseRequest) -> web.Response:
+    async def __call__(self, request: web.BaseRequest) -> web.StreamResponse:
         try:
             return await self._dispatch(request)
         except Exception as error:
@@ -109,6 +113,9 @@ class Routes:
         if part == "shards":
             _allow(method, "PUT")
             return self._shards.put(request, name, query)
+        if part == "watch":
+            _allow(method, "GET")
+            return self._watch.one(request, name, query)
         raise Problem(404, "there is no such path; write a '/' in a counter's name as %2F")
 
     def _job(self, request: web.BaseRequest, method: str, rest: str, query: Query) -> Answer:

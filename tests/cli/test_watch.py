@@ -1,6 +1,8 @@
 """watch: a line on each change, also after the service was away; Ctrl-C is how it ends."""
 
 import json
+import os
+import pty
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -12,6 +14,7 @@ import pytest
 
 from countersink import Counter
 from countersink_server.commands.watch import CounterChange, Differences, line_of
+from countersink_server.commands.watch_table import WatchTable, sparkline
 from tests.cli.running import COUNTERSINK, environment, run
 from tests.cli.services import service
 
@@ -20,13 +23,15 @@ def counter(name: str, value: int, *, exact: bool = True, exists: bool = True) -
     return Counter(name, value, value, 0, exact, datetime(2026, 1, 1, tzinfo=UTC), 1, exists)
 
 
-def test_only_what_differs_from_the_reading_before_is_a_change() -> None:
+def test_only_a_new_total_is_a_change() -> None:
     differences = Differences()
-    first = differences.take([counter("a", 5), counter("b", 0)], 10.0)
-    assert first == [CounterChange(counter("a", 5), None, None), CounterChange(counter("b", 0), None, None)]
-    assert differences.take([counter("a", 5), counter("b", 0)], 11.0) == []
-    assert differences.take([counter("a", 5), counter("b", 8)], 13.0) == [CounterChange(counter("b", 8), 8, 4.0)]
-    assert differences.take([counter("a", 2), counter("b", 8)], 13.0)[0].difference == -3
+    assert differences.take(counter("a", 5), 10.0) == CounterChange(counter("a", 5), None, None)
+    assert differences.take(counter("b", 0), 10.0) == CounterChange(counter("b", 0), None, None)
+    assert differences.take(counter("a", 5, exact=False), 11.0) is None
+    assert differences.take(counter("b", 8), 12.0) == CounterChange(counter("b", 8), 8, 4.0)
+    fall = differences.take(counter("a", 2), 13.0)
+    assert fall is not None
+    assert (fall.difference, fall.rate) == (-3, -1.0)
 
 
 def test_a_line_has_time_name_total_difference_and_rate() -> None:
@@ -39,7 +44,7 @@ def test_a_line_has_time_name_total_difference_and_rate() -> None:
 
 @contextmanager
 def watching(*arguments: str) -> Iterator["subprocess.Popen[str]"]:
-    command = ["env", "--default-signal=INT", *COUNTERSINK, "watch", "--interval", "0.05", *arguments]
+    command = ["env", "--default-signal=INT", *COUNTERSINK, "watch", *arguments]
     with subprocess.Popen(
         command, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:
@@ -87,4 +92,62 @@ def test_what_the_service_refuses_ends_it(tmp_path: Path) -> None:
     with service(tmp_path) as up:
         done = run("watch", "__no__", "--url", up.url, cwd=None)
     assert (done.code, len(done.lines)) == (1, 1)
-    assert run("watch", "a", "--interval", "0", cwd=None).code == 2
+
+
+@pytest.mark.parametrize("arguments", [[], ["a", "--prefix", "b"]])
+def test_it_watches_names_or_a_prefix(arguments: list[str]) -> None:
+    done = run("watch", *arguments, cwd=None)
+    assert done.code == 2
+    assert "say what to watch" in done.lines[-1]
+
+
+def test_data_are_watched_without_a_service(tmp_path: Path) -> None:
+    assert run("provision", "--data", str(tmp_path), cwd=None, COUNTERSINK_EXISTING="yes").code == 0
+    assert run("incr", "p:a", "--by", "4", "--data", str(tmp_path), cwd=None).code == 0
+    with watching("--prefix", "p:", "--json", "--data", str(tmp_path)) as watch:
+        assert watch.stdout is not None
+        assert json.loads(watch.stdout.readline())["value"] == 4
+        assert run("incr", "p:b", "--data", str(tmp_path), cwd=None).code == 0
+        assert json.loads(watch.stdout.readline())["name"] == "p:b"
+
+
+def test_a_terminal_shows_a_table_that_is_drawn_over(tmp_path: Path) -> None:
+    ours, its = pty.openpty()
+    with service(tmp_path) as up:
+        assert run("incr", "w", "--by", "1234", "--url", up.url, cwd=None).code == 0
+        command = [*COUNTERSINK, "watch", "w", "--url", up.url]
+        with subprocess.Popen(command, env=environment(COLUMNS="100", LINES="20"), stdout=its) as watch:
+            os.close(its)
+            shown = b""
+            while shown.count(b"\x1b[1F") < 2:
+                shown += os.read(ours, 4_096)
+            assert run("incr", "w", "--url", up.url, cwd=None).code == 0
+            while b"1,235  1/s" not in shown:
+                shown += os.read(ours, 4_096)
+            watch.send_signal(signal.SIGTERM)
+            assert watch.wait(20) == 0
+        os.close(ours)
+    assert shown.startswith(b"w  1,234")
+
+
+def test_a_table_fits_the_terminal() -> None:
+    table = WatchTable()
+    for number in range(5):
+        assert table.take(counter(f"a long name, which is number {number}", 10**number))
+    assert not table.take(counter("a long name, which is number 1", 70))
+    assert table.take(counter("a long name, which is number 2", 7))
+    table.tick()
+    assert table.lines(100, 10, bars=True)[1] == "a long name, which is number 1      70  60/s  █"
+    assert table.lines(30, 3, bars=True) == [
+        "a long name, whi…  10,000  0/s",
+        "a long name, whi…   1,000  0/s",
+        "and 3 more",
+    ]
+    table.take(counter("\x1b[2J", 1, exact=False))
+    assert table.lines(100, 10, bars=False)[5].split() == ["?[2J", "1", "not", "exact"]
+
+
+def test_the_highest_rate_is_a_full_bar() -> None:
+    assert sparkline([0, 35, 70, -5]) == "▁▅█▁"
+    assert sparkline([0, 0]) == "▁▁"
+    assert sparkline([]) == ""

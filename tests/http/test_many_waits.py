@@ -43,7 +43,7 @@ async def _flood(service: Service, count: int) -> list[socket.socket]:
         client.sendall(WAITS)
         if number % AT_ONCE == 0:
             await asyncio.sleep(0.01)
-    await poll(lambda: service.ingest.waits.held == count)
+    await poll(lambda: service.ingest.waits.places.held == count)
     return clients
 
 
@@ -78,7 +78,7 @@ async def test_thousands_that_wait_leave_another_client_in_peace(
         assert calls == 0  # the overlay knows that all of them are pending
         polite = asyncio.create_task(_longest(service, 2.0))
         await service.apply()
-        await poll(lambda: not service.ingest.waits.held)
+        await poll(lambda: not service.ingest.waits.places.held)
         assert calls <= 20
         assert await polite < FREEZE
         for client in clients:
@@ -95,16 +95,16 @@ async def test_a_client_that_hangs_up_frees_its_place_at_once(service: Service, 
         if reset:
             client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\x00\x00\x00\x00\x00\x00\x00")
         client.close()
-    await poll(lambda: service.ingest.waits.held == 5)
+    await poll(lambda: service.ingest.waits.places.held == 5)
     for client in clients[:5]:
         client.close()
-    await poll(lambda: not service.ingest.waits.held)
+    await poll(lambda: not service.ingest.waits.places.held)
     assert service.ingest.waits._watcher is None
     assert await service.value("c") == 20
 
 
 async def test_a_client_has_a_share_of_the_places_and_others_the_rest(service: Service) -> None:
-    service.ingest.waits._most = 8
+    service.ingest.waits.places._most = 8
     clients = await _flood(service, 4)
     answer = await service.incr("c", None, "?wait=applied")
     assert (answer.status, answer.headers["Retry-After"]) == (429, "1")
@@ -116,7 +116,7 @@ async def test_a_client_has_a_share_of_the_places_and_others_the_rest(service: S
             tasks.create_task(service.incr("d", None, "?wait=applied&timeout=20", client=1 + number))
             for number in range(4)
         ]
-        await poll(lambda: service.ingest.waits.held == 8)
+        await poll(lambda: service.ingest.waits.places.held == 8)
         answer = await service.incr("d", None, "?wait=applied", client=5)
         assert (answer.status, answer.headers["Retry-After"]) == (503, "1")
         assert (await service.incr("c")).status == 202
@@ -154,6 +154,6 @@ async def test_an_error_that_stays_reaches_those_that_wait(service: Service, mon
         patch.setattr(service.parts.store, "receipts", broken)
         async with service.applying():
             answer = await service.incr("c", None, "?wait=applied&timeout=20")
-            assert (answer.status, service.ingest.waits.held) == (503, 0)
+            assert (answer.status, service.ingest.waits.places.held) == (503, 0)
     async with service.applying():
         assert (await service.incr("c", None, "?wait=applied&timeout=20")).status == 200

@@ -1,0 +1,221 @@
+"""Owns who watches which counters. One task reads all of them together, and tells each watch what has changed."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import islice
+from typing import Final, NamedTuple
+
+from ingest.http.places import Places
+from ingest.http.problems import Problem
+from shared.counters.all_names import AllNames
+from shared.counters.reader import Reader
+from shared.model.errors import TransientError
+from shared.model.words import Reading
+from shared.runtime.clock import Clock
+from shared.runtime.supervise import ended
+
+_log = logging.getLogger(__name__)
+
+MOST_NAMES: Final = 1_000
+"""Counters of one watch."""
+LEAST: Final = 8
+"""Places that a watch takes at least: one for each counter."""
+MOST_PLACES: Final = 65_536
+"""Places for all watches: 8,192 watches of a counter each, for example."""
+INTERVAL: Final = 0.2
+"""Seconds between two looks at the counters."""
+LISTING: Final = 1.0
+"""Seconds between two looks for new counters under a prefix."""
+LEISURE: Final = 4
+"""The pause after a look is at least so many times as long as the look: it takes at most 1/5 of the process."""
+AT_ONCE: Final = 1_000
+"""Counters that are read at once."""
+WOKEN: Final = 50
+"""Watches that are told before other tasks get a turn."""
+
+
+class Shown(NamedTuple):
+    """What a watch shows of a counter."""
+
+    value: int
+    exact: bool
+    exists: bool
+    body: bytes
+    """The JSON of the whole reading."""
+
+
+class Watch:
+    """One stream. It keeps what it has not written yet once for each counter: the newest."""
+
+    def __init__(self, names: Sequence[str] = (), prefixes: Sequence[str] = ()) -> None:
+        """It shows the counters with these names, or all that exist under the prefixes."""
+        self.names = names
+        self.prefixes = tuple(prefixes)
+        self.problem: Problem | None = None
+        """Why it has ended, unless the service stops."""
+        self.ended = False
+        self._last: dict[str, Shown] = {}
+        self._fresh: dict[str, Shown] = {}
+        self._news = asyncio.Event()
+
+    def list(self, names: Sequence[str]) -> None:
+        """These counters are under the prefixes now. What it has shown is watched until it no longer exists."""
+        self.names = [*dict.fromkeys([*names, *self._last])]
+
+    def tell(self, name: str, shown: Shown) -> bool:
+        """Returns whether this is news."""
+        last = self._last.get(name)
+        if last is not None and (last is shown or last[:3] == shown[:3]):
+            return False
+        if self.prefixes and not shown.exists and self._last.pop(name, None) is None:
+            return False
+        if shown.exists or not self.prefixes:
+            self._last[name] = shown
+        self._fresh[name] = shown
+        self._news.set()
+        return True
+
+    def end(self, problem: Problem | None = None) -> None:
+        self.problem = problem
+        self.ended = True
+        self._news.set()
+
+    async def news(self, seconds: float) -> Sequence[Shown]:
+        """What has changed since the last call. Empty if nothing did for so long, or if the watch has ended."""
+        try:
+            async with asyncio.timeout(seconds):
+                await self._news.wait()
+        except TimeoutError:
+            return ()
+        if not self.ended:
+            self._news.clear()
+        fresh, self._fresh = self._fresh, {}
+        return [*fresh.values()]
+
+
+class Watches:
+    """All watches of this process. While there are none, it does nothing."""
+
+    def __init__(self, reader: Reader, names: AllNames, render: Callable[[Reading], bytes], clock: Clock) -> None:
+        self._reader = reader
+        self._names = names
+        self._render = render
+        self._clock = clock
+        self.places = Places(MOST_PLACES, "counters are watched", "read them now and then")
+        self._watches: dict[Watch, None] = {}
+        self._shown: dict[str, tuple[Reading, Shown]] = {}
+        """The last reading of each watched counter: all watches of it share one."""
+        self._listed_at = 0.0
+        self._task: asyncio.Task[None] | None = None
+        self._stopped = False
+
+    async def begin(self, watch: Watch) -> None:
+        """Tell the watch the present values. Raises what a read raises, and a 422 if there are too many counters."""
+        if watch.prefixes:
+            watch.list(await self._list(watch.prefixes))
+        await self._tell(watch.names, dict.fromkeys(watch.names, (watch,)))
+
+    @contextmanager
+    def open(self, watch: Watch) -> Iterator[None]:
+        """Tell the watch of changes, in this context. It must have begun: so no later look shows an earlier value."""
+        self._watches[watch] = None
+        if self._stopped:
+            watch.end()
+        elif self._task is None:
+            self._task = asyncio.create_task(self._run(), name="look at what is watched")
+        try:
+            yield
+        finally:
+            del self._watches[watch]
+            if not self._watches:
+                self._shown.clear()
+                if self._task is not None:
+                    self._task.cancel()
+                    self._task = None
+
+    async def stop(self) -> None:
+        """End all watches, now and from now on."""
+        self._stopped = True
+        for watch in self._watches:
+            watch.end()
+        task, self._task = self._task, None
+        await ended(task)
+
+    async def _run(self) -> None:
+        said = ""
+        while True:
+            begun = self._clock.monotonic()
+            try:
+                await self._look(begun)
+                said = ""
+            except TransientError as error:
+                if not said:
+                    _log.warning("what is watched could not be read, and is read again: %s", error)
+                said = str(error)
+            except Exception as error:
+                _log.error("what is watched could not be read, so all watches end", exc_info=error)
+                self._task = None
+                for watch in self._watches:
+                    watch.end()
+                return
+            await asyncio.sleep(max(INTERVAL, LEISURE * (self._clock.monotonic() - begun)))
+
+    async def _look(self, now: float) -> None:
+        """Read every watched counter once, and tell what has changed."""
+        if now - self._listed_at >= LISTING:
+            self._listed_at = now
+            await self._list_all()
+        watching: dict[str, list[Watch]] = {}
+        for watch in self._watches:
+            for name in watch.names:
+                watching.setdefault(name, []).append(watch)
+        for name in self._shown.keys() - watching.keys():
+            del self._shown[name]
+        names = iter(watching)
+        while some := [*islice(names, AT_ONCE)]:
+            await self._tell(some, watching)
+
+    async def _tell(self, names: Sequence[str], watching: Mapping[str, Sequence[Watch]]) -> None:
+        told = 0
+        for reading in await self._reader.read(names):
+            shown = self._show(reading)
+            for watch in watching[reading.name]:
+                told += watch.tell(reading.name, shown)
+                if told == WOKEN:
+                    told = 0
+                    await asyncio.sleep(0)
+
+    def _show(self, reading: Reading) -> Shown:
+        last = self._shown.get(reading.name)
+        if last is not None and last[0] is reading:
+            return last[1]
+        shown = Shown(reading.value, reading.exact, reading.exists, self._render(reading))
+        self._shown[reading.name] = reading, shown
+        return shown
+
+    async def _list_all(self) -> None:
+        by_prefixes: dict[tuple[str, ...], list[Watch]] = {}
+        for watch in self._watches:
+            if watch.prefixes:
+                by_prefixes.setdefault(watch.prefixes, []).append(watch)
+        for prefixes, watches in by_prefixes.items():
+            try:
+                listed = await self._list(prefixes)
+            except Problem as problem:
+                for watch in watches:
+                    watch.end(problem)
+            else:
+                for watch in watches:
+                    watch.list(listed)
+
+    async def _list(self, prefixes: Sequence[str]) -> Sequence[str]:
+        found: list[str] = []
+        for prefix in prefixes:
+            found += await self._names.page(prefix, "", MOST_NAMES + 1 - len(found))
+            if len(found) > MOST_NAMES:
+                raise Problem(
+                    422, f"there are more than {MOST_NAMES:,} counters: watch a longer prefix, or names", field="prefix"
+                )
+        return found
