@@ -15,7 +15,8 @@ RECEIPTS: Final = "/v1/receipts/"
 JOBS: Final = "/v1/jobs/"
 _COUNTER: Final = "/v1/counters/{name}"
 
-OPEN: Final = frozenset({"/healthz", "/readyz", "/version"})
+SCRIPT: Final = "/countersink.js"
+OPEN: Final = frozenset({"/healthz", "/readyz", "/version", SCRIPT})
 """These paths need no key."""
 TO_COUNT: Final = frozenset({WRITE})
 """What a request needs that counts. Publishable keys, and pages of other origins, may only send such requests."""

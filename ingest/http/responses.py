@@ -1,4 +1,4 @@
-"""Owns how JSON answers are written: head and body in one piece."""
+"""Owns how answers are written: JSON with head and body in one piece, and what browsers may keep."""
 
 import time
 from email.utils import formatdate
@@ -9,6 +9,12 @@ from aiohttp.abc import AbstractStreamWriter
 
 SECURE: Final = {"X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer"}
 """In all answers: browsers take them for what they say they are, and tell no other site of our URLs."""
+PUBLIC: Final = {
+    **SECURE,
+    "Access-Control-Allow-Origin": "*",
+    "Cross-Origin-Resource-Policy": "cross-origin",
+}
+"""In answers that pages of all sites may show and read."""
 JSON: Final = {"Content-Type": "application/json", **SECURE}
 _SECURE: Final = "".join([f"{name}: {value}\r\n" for name, value in SECURE.items()]).encode()
 _HEADS: Final = {
@@ -54,6 +60,15 @@ class Answer(web.Response):
 def written(status: int, body: bytes) -> bytes:
     """The bytes of a whole answer to a plain request."""
     return b"%bContent-Length: %d\r\nDate: %b\r\n\r\n%b" % (_HEADS[status], len(body), date.now(), body)
+
+
+def cached(request: web.BaseRequest, body: bytes, tag: str, headers: dict[str, str], max_age: int) -> web.Response:
+    """An answer that may be kept for so many seconds; 304 without a body if the client has the one with this tag."""
+    headers = headers | {"ETag": tag, "Cache-Control": f"public, max-age={max_age}"}
+    known = request.headers.get("If-None-Match", "")
+    if known.strip() == "*" or tag in [one.strip().removeprefix("W/") for one in known.split(",")]:
+        return web.Response(status=304, headers=headers)
+    return web.Response(body=body, headers=headers)
 
 
 class _Date:

@@ -3,7 +3,7 @@
 from typing import Any, Final
 
 from ingest.openapi.responses import answer, failures
-from ingest.openapi.schemas import ASKED, PREFIX, TEXT, WHOLE, ref
+from ingest.openapi.schemas import ASKED, PREFIX, TEXT, WHOLE, form, ref
 from ingest.routes.counters import DEFAULT_LISTED, MOST_LISTED
 from ingest.routes.increments import DEFAULT_WAIT, LONGEST_WAIT, MOST_VALUES
 from ingest.routes.receipt_status import MOST_WAITS
@@ -11,6 +11,7 @@ from shared.counters.reader import LONGEST_AGE
 
 Part = dict[str, Any]
 
+_FORM: Final = "application/x-www-form-urlencoded"
 _SECONDS: Final = {"type": "number", "minimum": 0}
 _READ: Final = failures(400, 422, 503, 507)
 _WRITE: Final = failures(400, 408, 413, 415, 422, 429, 503, 507)
@@ -116,7 +117,7 @@ PATHS: Final[Part] = {
             | answer(202, "Accepted", "The increment is durable, and will be counted exactly once.")
             | _WRITE,
             parameters=[_query("by", ref("Delta"), "The delta, instead of the one in the body."), *_HOW, _KEY],
-            requestBody=_body("Single", required=False),
+            requestBody=_body("Single", {_FORM: {"schema": form("delta", "id")}}, required=False),
         ),
         "get": _does(
             "getCounter",
@@ -139,7 +140,13 @@ PATHS: Final[Part] = {
             | answer(202, "BatchAccepted", "The accepted increments are durable, and will be counted exactly once.")
             | _WRITE,
             parameters=[*_HOW, _KEY],
-            requestBody=_body("Batch", {"application/x-ndjson": {"schema": TEXT}}),
+            requestBody=_body(
+                "Batch",
+                {
+                    "application/x-ndjson": {"schema": TEXT},
+                    _FORM: {"schema": form("counter", "delta", "id", required="counter")},
+                },
+            ),
         )
     },
     "/v1/counters": {

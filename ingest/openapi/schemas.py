@@ -26,6 +26,13 @@ def _object(properties: Schema, *, optional: tuple[str, ...] = (), **more: Any) 
     }
 
 
+def form(*fields: str, required: str = "") -> Schema:
+    """The fields of an increment in a form."""
+    schemas = {"counter": ref("Name"), "delta": ref("Delta"), "id": ref("Id")}
+    optional = tuple(name for name in fields if name != required)
+    return _object({name: schemas[name] for name in fields}, optional=optional)
+
+
 def _list(items: Schema) -> Schema:
     return {"type": "array", "items": items}
 

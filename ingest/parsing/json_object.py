@@ -43,6 +43,10 @@ class ObjectShape:
             raise BodyError(400, f"the body is {error}") from None
         if type(data) is not dict:
             raise BodyError(400, f"the body must be {self.like}")
+        return self.check(data)
+
+    def check(self, data: dict[str, Any]) -> dict[str, Any]:
+        """Return these fields, or raise `BodyError` if one is wrong."""
         if found := self.flaw_of(data):
             field, flaw = found
             raise BodyError(422, flaw, field)

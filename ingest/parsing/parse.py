@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import orjson
 
-from ingest.parsing import plain
+from ingest.parsing import form, plain
 from ingest.parsing.json_object import BodyError, ObjectShape, or_null
 from ingest.publishing.batch import Batch
 from shared.model.words import MAX_DELTA, MAX_SUM, Increment, flaw_of_delta, flaw_of_id, flaw_of_name
@@ -47,7 +47,9 @@ class Parsed:
 
 def single(body: bytes, by: str | None) -> tuple[int, str | None]:
     """The delta and the id of one increment. Its delta may stand in the query, as `?by=`, instead of the body."""
-    data = _SINGLE.read(body) if body else {}
+    data = {}
+    if body:
+        data = _SINGLE.check(form.fields(body)) if form.is_form(body) else _SINGLE.read(body)
     if by is None:
         return data.get("delta", 1), data.get("id")
     if "delta" in data:
@@ -71,6 +73,8 @@ def batch(body: bytes) -> Parsed:
     text = body.strip(SPACE)
     if not text:
         raise BodyError(400, 'the body is empty: send [{"counter": …}, …] or {"counters": {…}}')
+    if form.is_form(text):
+        return _good(_items([form.fields(text)]))
     if text.count(b"{") + text.count(b"[") > MAX_ITEMS + 2 or text.count(b",") > _MOST_COMMAS:
         _refuse_many_values(text)
     if (good := plain.batch(text, MAX_ITEMS)) is not None:
@@ -85,6 +89,11 @@ def batch(body: bytes) -> Parsed:
     else:
         _load(text)
         raise BodyError(400, 'the body must be an array of increments, NDJSON of them, or {"counters": {…}}')
+    return _good(parsed)
+
+
+def _good(parsed: Parsed) -> Parsed:
+    """Raise a 400 if no increment is valid."""
     if not parsed.batch.increments:
         if not parsed.rejected:
             raise BodyError(400, "the body holds no increments")

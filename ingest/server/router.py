@@ -8,13 +8,14 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from ingest import openapi
 from ingest.access.caller import CALLER
-from ingest.access.rules import COUNTERS, JOBS, RECEIPTS, TO_ADMINISTER, needs
+from ingest.access.rules import COUNTERS, JOBS, RECEIPTS, SCRIPT, TO_ADMINISTER, needs
 from ingest.http.problems import Problem, problem_of
 from ingest.http.requests import Query, name_of, target_of
 from ingest.http.responses import JSON, SECURE
 from ingest.routes.counters import ReadRoutes
 from ingest.routes.increments import IncrementRoutes
 from ingest.routes.jobs import JobRoutes
+from ingest.routes.script import ScriptRoute
 from ingest.routes.set_counter import SetRoutes
 from ingest.routes.shards import ShardRoutes
 from ingest.routes.watch import WatchRoutes
@@ -56,6 +57,7 @@ class Routes:
             "/v1/jobs": {"GET": jobs.latest, "POST": jobs.post},
             "/v1/counters": {"GET": reads.several},
             "/v1/watch": {"GET": watch.several},
+            SCRIPT: {"GET": ScriptRoute().get},
             "/healthz": {"GET": _says(b'{"status":"alive"}')},
             "/readyz": {"GET": self._readyz},
             "/metrics": {"GET": self._metrics},

@@ -30,6 +30,7 @@ ROUTES: Final = [
     Route("POST", "/v1/increments", "count", 202, b'[{"counter": "p:c"}]'),
     Route("POST", "/v1/increments", "count", 202, b'{"counters": {"p:c": 2, "p:d": 2}}'),
     Route("POST", "/v1/increments", "count", 202, b'{"counter": "p:c", "id": "one"}\n{"counter": "p:d"}'),
+    Route("POST", "/v1/increments", "count", 202, b"counter=p%3Ac&delta=2"),
     Route("GET", "/v1/counters/p:c", "read"),
     Route("HEAD", "/v1/counters/p:c", "read"),
     Route("GET", "/v1/counters?name=p:c&name=p:d", "read"),
@@ -56,6 +57,7 @@ ROUTES: Final = [
     Route("GET", "/healthz", "open"),
     Route("GET", "/readyz", "open"),
     Route("GET", "/version", "open"),
+    Route("GET", "/countersink.js", "open"),
 ]
 EACH: Final = frozenset(route.kind for route in ROUTES)
 COUNTING: Final = {"count", "change"}

@@ -39,7 +39,7 @@ EXAMPLES = {
     "name": "a",
     "prefix": "a",
 }
-EXAMPLES |= {"limit": "3", "page_token": "YQ=="}
+EXAMPLES |= {"limit": "3", "page_token": "YQ==", "v": "1"}
 
 
 def _parameters(path: str, method: str, where: str) -> dict[str, dict[str, Any]]:

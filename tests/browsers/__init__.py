@@ -1,0 +1,1 @@
+"""Real browsers, with pages of other origins."""

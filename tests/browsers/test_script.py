@@ -1,0 +1,117 @@
+"""Pages of another origin count with /countersink.js, in a real browser."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from tests.browsers.chromium import Site, opened, site
+from tests.http.keys import keys_file
+from tests.http.service import Service, running
+
+FIRST_ANSWER_IS_LOST = """
+<script>
+    const real = fetch
+    let calls = 0
+    window.fetch = async (...request) => {
+        const answer = await real(...request)
+        real("/said/" + answer.status)
+        if (calls++ == 0) throw new Error("the connection was lost")
+        return answer
+    }
+</script>"""
+FETCH_HANGS = "<script>window.fetch = () => new Promise(() => {})</script>"
+LEAVE = "<script>addEventListener('load', () => setTimeout(() => { location = '/elsewhere' }))</script>"
+
+
+@pytest.fixture
+async def home() -> AsyncIterator[Site]:
+    async with site() as found:
+        yield found
+
+
+def script(service: Service, attributes: str = "", code: str = "") -> str:
+    return f'<script src="{service.url}/countersink.js" {attributes}></script><script>{code}</script>'
+
+
+async def until(holds: Callable[[], Awaitable[bool]]) -> None:
+    async with asyncio.timeout(60):
+        while not await holds():
+            await asyncio.sleep(0.05)
+
+
+async def until_total(service: Service, wanted: int) -> None:
+    async def holds() -> bool:
+        return (await service.totals()).get("page:home", 0) >= wanted
+
+    await until(holds)
+    assert await service.totals() == {"page:home": wanted}
+    await service.apply()
+    assert await service.totals() == {"page:home": wanted}
+
+
+async def test_a_page_counts_by_fetch(tmp_path: Path, home: Site) -> None:
+    async with running(tmp_path, origins=(home.origin,)) as service:
+        home.page = script(service, 'data-count="page:home"', 'countersink.count("page:home", 2)')
+        async with opened(home.origin, tmp_path):
+            await until_total(service, 3)
+
+
+async def test_a_page_that_is_left_counts_by_beacon(tmp_path: Path, home: Site) -> None:
+    async with running(tmp_path, origins=(home.origin,)) as service:
+        home.page = FETCH_HANGS + script(service, 'data-count="page:home"') + LEAVE
+        async with opened(home.origin, tmp_path):
+            await until_total(service, 1)
+
+
+async def test_a_retry_does_not_count_twice(tmp_path: Path, home: Site) -> None:
+    async with running(tmp_path, origins=(home.origin,)) as service:
+        home.page = FIRST_ANSWER_IS_LOST + script(service, 'data-count="page:home"')
+
+        async def both_answered() -> bool:
+            return home.said == ["202", "202"]
+
+        async with opened(home.origin, tmp_path):
+            await until(both_answered)
+            await until_total(service, 1)
+
+
+async def test_a_publishable_key_is_sent(tmp_path: Path, home: Site) -> None:
+    entry = {"scopes": ["write"], "prefixes": ["page:"], "origins": [home.origin], "publishable": True}
+    file, keys = keys_file(tmp_path, reader={"scopes": ["read"]}, site=entry)
+    async with running(tmp_path, keys_file=str(file)) as service:
+        home.page = script(service, f'data-key="{keys["site"]}" data-count="page:home"')
+
+        async def counted() -> bool:
+            bearer = {"Authorization": f"Bearer {keys['reader']}"}
+            return bool((await service.ask("GET", "/v1/counters/page:home", headers=bearer)).json["value"] == 1)
+
+        async with opened(home.origin, tmp_path):
+            await until(counted)
+
+
+async def test_a_page_of_an_origin_that_is_not_listed_counts_nothing(tmp_path: Path, home: Site) -> None:
+    async with running(tmp_path, origins=("https://www.example.com",)) as service:
+        target = f"{service.url}/v1/counters/page:home"
+        home.page = script(
+            service,
+            'data-count="page:home"',
+            f"""
+            navigator.sendBeacon("{target}")
+            const may = {{method: "POST", keepalive: true}}
+            Promise.allSettled([
+                fetch("{target}", may),
+                fetch("{target}", {{...may, mode: "no-cors"}}),
+                fetch("{service.url}/v1/increments", {{...may, body: "counter=page:home"}}),
+            ]).then(all => fetch("/said/" + typeof countersink.count + all.map(one => one.status)))
+            """,
+        )
+
+        async def tried() -> bool:
+            return bool(home.said)
+
+        async with opened(home.origin, tmp_path):
+            await until(tried)
+        assert home.said == ["functionrejected,fulfilled,rejected"]  # an opaque answer, which may be a refusal
+        assert await service.totals() == {}
