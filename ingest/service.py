@@ -9,6 +9,7 @@ from typing import Final
 from aiohttp import web
 
 from ingest.access.doors import Doors, is_local
+from ingest.access.pictures import Pictures
 from ingest.http.bodies import Bodies
 from ingest.publishing.linger import Pace
 from ingest.publishing.new_names import NewNames
@@ -18,6 +19,7 @@ from ingest.publishing.spool import Spool
 from ingest.routes.counters import ReadRoutes, render
 from ingest.routes.increments import IncrementRoutes
 from ingest.routes.jobs import JobRoutes
+from ingest.routes.pictures import PictureRoutes
 from ingest.routes.receipt_status import AppliedWaits, Tracking
 from ingest.routes.set_counter import SetRoutes
 from ingest.routes.shards import ShardRoutes
@@ -91,8 +93,9 @@ class Ingest:
         self.door, self._admin_door = self._doors.add(), self._doors.add()
         new_names = NewNames(store, store, overlay, settings.max_counters, clock) if settings.max_counters else None
         self._fast_path = FastPath(self.publishing, settings.max_body_bytes, new_names) if short else None
+        writes = IncrementRoutes(self.publishing, self.waits, Totals(self.reader), bodies, new_names)
         self.routes = Routes(
-            IncrementRoutes(self.publishing, self.waits, Totals(self.reader), bodies, new_names),
+            writes,
             ReadRoutes(self.reader, tracking, store, overlay),
             shards=ShardRoutes(store, compactor, bodies, settings.max_shards, new_names),
             sets=SetRoutes(
@@ -100,6 +103,7 @@ class Ingest:
             ),
             jobs=JobRoutes(jobs, starter, bodies, settings.max_shards),
             watch=WatchRoutes(self.watches),
+            pictures=PictureRoutes(Pictures(settings.pixels, settings.badges), writes, self.reader),
             ready=self._ready,
             version=version,
         )

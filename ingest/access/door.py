@@ -16,6 +16,7 @@ from ingest.access.credentials import Credentials
 from ingest.access.keyring import KeyRing
 from ingest.access.keys import PUBLISHABLE_KEY, Key
 from ingest.access.origins import is_loopback
+from ingest.access.pictures import NONE_SHOWN, Pictures
 from ingest.access.proxies import client_of
 from ingest.access.tenants import tenant_of
 from ingest.http.cors import PREFLIGHT
@@ -29,10 +30,10 @@ MOST_SAID: Final = 1_024
 """Characters: who says more in the headers that tell who it is, is not remembered."""
 UNKNOWN: Final = "UNKNOWN"
 """The method of what is not HTTP."""
-_WITHOUT_KEY: Final = frozenset({UNKNOWN, PREFLIGHT})
+_WITHOUT_KEY: Final = frozenset({UNKNOWN, PREFLIGHT, "GET", "HEAD"})
 """Methods of requests that may need no key."""
 _BEARER: Final = re.compile(r"bearer +([!-~]+)", re.IGNORECASE)
-_NAVIGATES: Final = frozenset({"GET", "HEAD"})
+_READS: Final = frozenset({"GET", "HEAD"})
 
 
 class Door:
@@ -45,6 +46,7 @@ class Door:
         trusted: Sequence[Network] = (),
         origins: Collection[str] = (),
         hosts: Collection[str] = (),
+        pictures: Pictures = NONE_SHOWN,
         clock: Clock | None = None,
     ) -> None:
         """`origins` are those of pages that may count; `hosts` the names in Host that are accepted beside those of this
@@ -54,6 +56,7 @@ class Door:
         self._trusted = trusted
         self._origins = frozenset(origins)
         self._hosts = frozenset(hosts)
+        self._pictures = pictures
         self._clock = clock or SystemClock()
         self._callers: dict[tuple[str, Credentials], Caller] = {}
         self.checks_host = False
@@ -88,7 +91,7 @@ class Door:
         if key.expires is not None and key.ends <= self._clock.now():
             _refuse(f"the key {key.id} has expired")
         needs = rules.needs(method, path)
-        _check_key(key, needs, path, said)
+        _check_key(key, needs, method, path, said)
         if caller.bucket is not None and needs is rules.TO_COUNT:
             caller.bucket.check()
         return caller
@@ -106,6 +109,8 @@ class Door:
 
     def _needs_no_key(self, method: str, path: str, said: Credentials) -> bool:
         """Of a method in `_WITHOUT_KEY`."""
+        if method in _READS:
+            return self._pictures.has_badge(path)
         return (method == UNKNOWN and path == "/") or self._is_preflight(method, path, said)
 
     def _is_preflight(self, method: str, path: str, said: Credentials) -> bool:
@@ -114,8 +119,12 @@ class Door:
 
     def _check_page(self, method: str, path: str, said: Credentials) -> None:
         """Raise a 403 if there are no keys and a page of another site caused this request."""
-        if method in _NAVIGATES and (said.navigates or (path == rules.SCRIPT and self._origins)):
-            return  # which page loads the script is not known: a browser does not say it
+        if method in _READS and (
+            (path == rules.SCRIPT and self._origins)  # a browser does not say which page loads the script
+            or self._pictures.show(path)
+            or (said.navigates and rules.needs(method, path) is not rules.TO_COUNT)
+        ):
+            return
         if self.shares_with(path, said) and (method == "POST" or self._is_preflight(method, path, said)):
             return
         raise Problem(
@@ -177,9 +186,11 @@ class Door:
         return client_of(peer, said.forwarded, self._trusted)
 
 
-def _check_key(key: Key, needs: frozenset[str], path: str, said: Credentials) -> None:
+def _check_key(key: Key, needs: frozenset[str], method: str, path: str, said: Credentials) -> None:
     """Raise a 403 if the key may not do this."""
-    if key.publishable and (needs is not rules.TO_COUNT or said.origin not in key.origins):
+    # A browser does not say which page shows a pixel, the one thing that counts and is read.
+    unknown_page = method in _READS and not said.origin
+    if key.publishable and (needs is not rules.TO_COUNT or not (unknown_page or said.origin in key.origins)):
         raise Problem(403, f"the key {key.id} may only count, and only from pages of its origins")
     if needs.isdisjoint(key.may):
         raise Problem(403, f"the key {key.id} may not do this: it needs the scope {' or '.join(sorted(needs))}")

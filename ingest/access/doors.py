@@ -10,6 +10,7 @@ from ingest.access.credentials import credentials_in
 from ingest.access.door import Door
 from ingest.access.keyring import LOOK, KeyRing
 from ingest.access.origins import is_loopback
+from ingest.access.pictures import Pictures
 from ingest.access.tenants import peer_of
 from ingest.http.problems import problem_of
 from ingest.http.requests import target_of
@@ -38,6 +39,7 @@ class Doors:
             trusted=settings.trusted_proxies,
             origins=settings.origins,
             hosts=settings.hosts,
+            pictures=Pictures(settings.pixels, settings.badges),
             clock=self._clock,
         )
         self._doors.append(door)

@@ -16,6 +16,8 @@ JOBS: Final = "/v1/jobs/"
 _COUNTER: Final = "/v1/counters/{name}"
 
 SCRIPT: Final = "/countersink.js"
+PIXEL: Final = "/pixel.gif"
+BADGES: Final = ("/badge.svg", "/badge.json")
 OPEN: Final = frozenset({"/healthz", "/readyz", "/version", SCRIPT})
 """These paths need no key."""
 TO_COUNT: Final = frozenset({WRITE})
@@ -35,6 +37,8 @@ NEEDS: Final = {
     ("POST", "/v1/counters/{name}/reset"): TO_ADMINISTER,
     ("PUT", "/v1/counters/{name}/shards"): TO_ADMINISTER,
     ("POST", "/v1/increments"): TO_COUNT,
+    ("GET", "/v1/counters/{name}/pixel.gif"): TO_COUNT,
+    **{("GET", f"/v1/counters/{{name}}{badge}"): _READ for badge in BADGES},
     ("GET", "/v1/counters"): _READ,
     ("GET", "/v1/counters/{name}/watch"): _READ,
     ("GET", "/v1/watch"): _READ,

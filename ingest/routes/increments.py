@@ -70,11 +70,7 @@ class IncrementRoutes:
         if client_id is None:
             client_id = key
         with self._place(request, timing):
-            caller.spend(1)
-            with self._trial() as taken:
-                if self._new_names is not None:
-                    await self._new_names.check(name, taken)
-                draft = add(self._publishing, name, delta, client_id, caller)
+            draft = await self.take(name, delta, client_id, caller)
             uses = Uses([draft], 0 if client_id is None else 1)
             if timing.undurable:
                 metrics.UNDURABLE.inc()
@@ -86,6 +82,18 @@ class IncrementRoutes:
                 total = await self._totals.of_one(name, with_exact=timing.value)
             answer = answer_of(draft, caller, is_second=uses.second(notes) > 0, more=total)
             return _accepted(answer) if notes is None else Answer(answer)
+
+    async def take(self, name: str, delta: int, client_id: str | None, caller: Caller) -> Batch:
+        """Take one increment, in a draft that is not durable yet. Raises an error if there is no room for it."""
+        caller.spend(1)
+        with self._trial() as taken:
+            if self._new_names is not None:
+                await self._new_names.check(name, taken)
+            return add(self._publishing, name, delta, client_id, caller)
+
+    async def count(self, name: str, client_id: str | None, caller: Caller) -> None:
+        """Count one, and return when it is durable."""
+        await self._publishing.durable(await self.take(name, 1, client_id, caller))
 
     async def many(self, request: web.BaseRequest, query: Query) -> web.Response:
         """POST /v1/increments"""

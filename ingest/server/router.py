@@ -15,6 +15,7 @@ from ingest.http.responses import JSON, SECURE
 from ingest.routes.counters import ReadRoutes
 from ingest.routes.increments import IncrementRoutes
 from ingest.routes.jobs import JobRoutes
+from ingest.routes.pictures import PictureRoutes
 from ingest.routes.script import ScriptRoute
 from ingest.routes.set_counter import SetRoutes
 from ingest.routes.shards import ShardRoutes
@@ -42,6 +43,7 @@ class Routes:
         sets: SetRoutes,
         jobs: JobRoutes,
         watch: WatchRoutes,
+        pictures: PictureRoutes,
         ready: Ready,
         version: str,
     ) -> None:
@@ -51,6 +53,7 @@ class Routes:
         self._sets = sets
         self._jobs = jobs
         self._watch = watch
+        self._pictures = pictures
         self._ready = ready
         self._fixed: dict[str, dict[str, Handler]] = {
             "/v1/increments": {"POST": writes.many},
@@ -118,6 +121,12 @@ class Routes:
         if part == "watch":
             _allow(method, "GET")
             return self._watch.one(request, name, query)
+        if part == "pixel.gif":
+            _allow(method, "GET")
+            return self._pictures.pixel(request, name, query)
+        if part in {"badge.svg", "badge.json"}:
+            _allow(method, "GET")
+            return self._pictures.badge(request, name, query, drawn=part == "badge.svg")
         raise Problem(404, "there is no such path; write a '/' in a counter's name as %2F")
 
     def _job(self, request: web.BaseRequest, method: str, rest: str, query: Query) -> Answer:

@@ -1,4 +1,4 @@
-"""Reads settings that are lists, with commas between the items: networks, origins, names of hosts, and limits. Pure."""
+"""Reads settings that are lists, with commas between the items: networks, origins, hosts, prefixes, limits. Pure."""
 
 import re
 from collections.abc import Callable
@@ -47,6 +47,11 @@ def name_limits(text: str) -> tuple[NameLimit, ...]:
     return limits
 
 
+def prefixes(text: str) -> tuple[str, ...]:
+    """What names begin with. A prefix may hold no comma."""
+    return _each(text, _prefix)
+
+
 def flaw_of_origin(value: object) -> str | None:
     """Why this is no origin as browsers send it; None if it is one."""
     if type(value) is str and _ORIGIN.fullmatch(value):
@@ -81,6 +86,14 @@ def _name_limit(word: str) -> NameLimit:
     if flaw := flaw_of_size(prefix, MAX_NAME_BYTES):
         raise ValueError(f"the prefix of {word!r} {flaw}")
     return NameLimit(prefix, int(digits))
+
+
+def _prefix(word: str) -> str:
+    if not word:
+        raise ValueError("a prefix must not be empty")
+    if flaw := flaw_of_size(word, MAX_NAME_BYTES):
+        raise ValueError(f"{word!r} {flaw}")
+    return word
 
 
 def _host(word: str) -> str:

@@ -1,12 +1,12 @@
 """Pages of another origin count with /countersink.js, in a real browser."""
 
-import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
 from tests.browsers.chromium import Site, opened, site
+from tests.browsers.waiting import until, until_total
 from tests.http.keys import keys_file
 from tests.http.service import Service, running
 
@@ -21,6 +21,11 @@ FIRST_ANSWER_IS_LOST = """
         return answer
     }
 </script>"""
+REPORTS = """
+<script>
+    const real = fetch
+    window.fetch = (...request) => real(...request).then(answer => real("/said/" + answer.status))
+</script>"""
 FETCH_HANGS = "<script>window.fetch = () => new Promise(() => {})</script>"
 LEAVE = "<script>addEventListener('load', () => setTimeout(() => { location = '/elsewhere' }))</script>"
 
@@ -33,22 +38,6 @@ async def home() -> AsyncIterator[Site]:
 
 def script(service: Service, attributes: str = "", code: str = "") -> str:
     return f'<script src="{service.url}/countersink.js" {attributes}></script><script>{code}</script>'
-
-
-async def until(holds: Callable[[], Awaitable[bool]]) -> None:
-    async with asyncio.timeout(60):
-        while not await holds():
-            await asyncio.sleep(0.05)
-
-
-async def until_total(service: Service, wanted: int) -> None:
-    async def holds() -> bool:
-        return (await service.totals()).get("page:home", 0) >= wanted
-
-    await until(holds)
-    assert await service.totals() == {"page:home": wanted}
-    await service.apply()
-    assert await service.totals() == {"page:home": wanted}
 
 
 async def test_a_page_counts_by_fetch(tmp_path: Path, home: Site) -> None:
@@ -68,12 +57,8 @@ async def test_a_page_that_is_left_counts_by_beacon(tmp_path: Path, home: Site) 
 async def test_a_retry_does_not_count_twice(tmp_path: Path, home: Site) -> None:
     async with running(tmp_path, origins=(home.origin,)) as service:
         home.page = FIRST_ANSWER_IS_LOST + script(service, 'data-count="page:home"')
-
-        async def both_answered() -> bool:
-            return home.said == ["202", "202"]
-
         async with opened(home.origin, tmp_path):
-            await until(both_answered)
+            await until(lambda: home.said == ["202", "202"])
             await until_total(service, 1)
 
 
@@ -81,14 +66,11 @@ async def test_a_publishable_key_is_sent(tmp_path: Path, home: Site) -> None:
     entry = {"scopes": ["write"], "prefixes": ["page:"], "origins": [home.origin], "publishable": True}
     file, keys = keys_file(tmp_path, reader={"scopes": ["read"]}, site=entry)
     async with running(tmp_path, keys_file=str(file)) as service:
-        home.page = script(service, f'data-key="{keys["site"]}" data-count="page:home"')
-
-        async def counted() -> bool:
-            bearer = {"Authorization": f"Bearer {keys['reader']}"}
-            return bool((await service.ask("GET", "/v1/counters/page:home", headers=bearer)).json["value"] == 1)
-
+        home.page = REPORTS + script(service, f'data-key="{keys["site"]}" data-count="page:home"')
         async with opened(home.origin, tmp_path):
-            await until(counted)
+            await until(lambda: home.said == ["202"])
+        bearer = {"Authorization": f"Bearer {keys['reader']}"}
+        assert (await service.ask("GET", "/v1/counters/page:home", headers=bearer)).json["value"] == 1
 
 
 async def test_a_page_of_an_origin_that_is_not_listed_counts_nothing(tmp_path: Path, home: Site) -> None:
@@ -107,11 +89,7 @@ async def test_a_page_of_an_origin_that_is_not_listed_counts_nothing(tmp_path: P
             ]).then(all => fetch("/said/" + typeof countersink.count + all.map(one => one.status)))
             """,
         )
-
-        async def tried() -> bool:
-            return bool(home.said)
-
         async with opened(home.origin, tmp_path):
-            await until(tried)
+            await until(lambda: bool(home.said))
         assert home.said == ["functionrejected,fulfilled,rejected"]  # an opaque answer, which may be a refusal
         assert await service.totals() == {}

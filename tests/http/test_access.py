@@ -58,9 +58,13 @@ ROUTES: Final = [
     Route("GET", "/readyz", "open"),
     Route("GET", "/version", "open"),
     Route("GET", "/countersink.js", "open"),
+    Route("GET", "/v1/counters/p:c/badge.svg", "open"),
+    Route("GET", "/v1/counters/p:c/badge.json", "open"),
+    Route("GET", "/v1/counters/p:c/pixel.gif", "pixel"),
+    Route("HEAD", "/v1/counters/p:c/pixel.gif", "no pixel"),
 ]
 EACH: Final = frozenset(route.kind for route in ROUTES)
-COUNTING: Final = {"count", "change"}
+COUNTING: Final = {"count", "change", "pixel"}
 """The kinds that change something."""
 ORIGIN: Final = f"Origin: {SHOP}\r\n".encode()
 ELSEWHERE: Final = b"Origin: https://evil.example\r\nSec-Fetch-Site: cross-site\r\n"
@@ -84,14 +88,14 @@ MAY: Final[dict[str, tuple[int, set[str]]]] = {
     "expired": (401, {"open"}),
     "all": (403, {*EACH}),
     "all, from another site": (403, {*EACH}),
-    "write": (403, {"open", "any", "count", "receipt"}),
+    "write": (403, {"open", "any", "count", "receipt", "pixel", "no pixel"}),
     "read": (403, {"open", "any", "read", "list", "receipt", "metrics"}),
     "admin": (403, {"open", "any", "change", "show", "jobs"}),
     "its-prefix": (403, {*EACH}),
     "another-prefix": (403, {"open", "any", "list", "jobs", "receipt", "metrics"}),
-    "cpk": (403, {"open", "count"}),
+    "cpk": (403, {"open", "count", "pixel", "no pixel"}),
     "cpk, from another site": (403, {"open"}),
-    "cpk, from no page": (403, {"open"}),
+    "cpk, from no page": (403, {"open", "pixel", "no pixel"}),
     "cpk-another-prefix": (403, {"open"}),
 }
 """Who: the status of what they may not, and the kinds that they may."""
@@ -156,7 +160,9 @@ async def prepare(service: Service, headers: bytes) -> None:
 @pytest.mark.parametrize("who", MAY)
 async def test_who_may_what(tmp_path: Path, who: str, way: str) -> None:
     file, keys = keys_file(tmp_path, **KEYS)
-    async with running(tmp_path, short=way != "aiohttp", keys_file=str(file)) as service:
+    async with running(
+        tmp_path, short=way != "aiohttp", keys_file=str(file), pixels=("p:",), badges=("p:",)
+    ) as service:
         everything = bearer(keys["all"])
         await prepare(service, everything)
         refusal, kinds = MAY[who]

@@ -4,14 +4,15 @@ Each answer in all of these tests is held against it, too, by contract.py.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 from typing import Any
 
 import orjson
 import pytest
 
 from tests.http import contract
-from tests.http.service import Service
+from tests.http.service import Service, running
 
 PATHS: dict[str, dict[str, Any]] = contract.DOCUMENT["paths"]
 OPERATIONS = [(path, method) for path, item in PATHS.items() for method in contract.METHODS if method in item]
@@ -39,7 +40,14 @@ EXAMPLES = {
     "name": "a",
     "prefix": "a",
 }
-EXAMPLES |= {"limit": "3", "page_token": "YQ==", "v": "1"}
+EXAMPLES |= {"limit": "3", "page_token": "YQ==", "v": "1", "id": "x"}
+EXAMPLES |= {"label": "visits", "color": "f60", "style": "square"}
+
+
+@pytest.fixture
+async def service(tmp_path: Path) -> AsyncIterator[Service]:
+    async with running(tmp_path, pixels=("a",), badges=("a",)) as it:
+        yield it
 
 
 def _parameters(path: str, method: str, where: str) -> dict[str, dict[str, Any]]:
