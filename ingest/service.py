@@ -16,6 +16,7 @@ from ingest.publishing.overlay_cleanup import INTERVAL, OverlayCleanup
 from ingest.publishing.publishing import Publishing
 from ingest.publishing.spool import Spool
 from ingest.routes.counters import ReadRoutes
+from ingest.routes.events import EventRoutes
 from ingest.routes.increments import IncrementRoutes
 from ingest.routes.jobs import JobRoutes
 from ingest.routes.receipt_status import AppliedWaits, Tracking
@@ -87,8 +88,10 @@ class Ingest:
         self.door, self._admin_door = self._doors.add(), self._doors.add()
         new_names = NewNames(store, store, overlay, settings.max_counters, clock) if settings.max_counters else None
         self._fast_path = FastPath(self.publishing, settings.max_body_bytes, new_names) if short else None
+        writes = IncrementRoutes(self.publishing, self.waits, Totals(self.reader), bodies, new_names)
         self.routes = Routes(
-            IncrementRoutes(self.publishing, self.waits, Totals(self.reader), bodies, new_names),
+            writes,
+            EventRoutes(writes, self.publishing, bodies, new_names),
             ReadRoutes(self.reader, tracking, store, overlay),
             shards=ShardRoutes(store, compactor, bodies, settings.max_shards, new_names),
             sets=SetRoutes(
