@@ -8,7 +8,7 @@ from ingest.statsd.intake import Intake
 from ingest.statsd.lines import MALFORMED
 from shared.runtime import metrics
 
-MOST_STREAMS: Final = 256
+MOST_STREAMS: Final = 100
 """Connections at once. One more closes the one that has been silent for longest."""
 LONGEST_LINE: Final = 8_192
 """Bytes of a line. A longer one ends its connection, since nobody knows where the next one begins."""

@@ -73,6 +73,7 @@ async def test_each_mode_and_form_counts_once(service: Service, data: str, mode:
     assert (first.json["rejected"], "duplicates" in first.json) == ([], False)
     second = await send(service, again, event(sent))
     assert second.json == first.json | {"duplicates": first.json["accepted"], "duplicate": True}
+    assert await service.totals() == totals
     await service.apply()
     service.ingest.publishing._known_ids = KnownIds()
     assert (await send(service, again, event(sent))).status == 202

@@ -1,5 +1,8 @@
 """What a line of the StatsD protocol counts."""
 
+import contextlib
+from random import Random
+
 import pytest
 
 from ingest.statsd.lines import LARGE, MALFORMED, MILLION, TYPE, LineError, read
@@ -93,3 +96,18 @@ def test_a_template_makes_the_name(template: str, name: str) -> None:
 def test_what_is_no_template(template: str) -> None:
     with pytest.raises(ValueError, match=r"\{"):
         name_template(template)
+
+
+def test_no_bytes_make_it_fail_in_another_way() -> None:
+    """A reader that fails would lose the rest of a packet."""
+    good = 0
+    for seed in range(20_000):
+        random = Random(seed)
+        text = [*random.choice(["a:1|c|@0.5|#x:y", "a:1|c", "é:-1.5e3|c|@1e-3", "a:9007199254740991|c|@0.1"])]
+        for _ in range(random.randrange(4)):
+            text[random.randrange(len(text))] = random.choice("a:|@#,.+-eE0123456789 \t\x00\x85é٣²")
+        with contextlib.suppress(LineError):
+            _, delta = read("".join(text), name_template("{name}{tag.x}"))
+            assert abs(delta) <= MAX_DELTA * MILLION
+            good += 1
+    assert good > 5_000
