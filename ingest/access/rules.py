@@ -34,6 +34,7 @@ NEEDS: Final = {
     ("POST", "/v1/counters/{name}/reset"): TO_ADMINISTER,
     ("PUT", "/v1/counters/{name}/shards"): TO_ADMINISTER,
     ("POST", "/v1/increments"): TO_COUNT,
+    ("POST", "/v1/events"): TO_COUNT,
     ("GET", "/v1/counters"): _READ,
     ("GET", "/v1/counters/{name}/watch"): _READ,
     ("GET", "/v1/watch"): _READ,

@@ -7,6 +7,7 @@ from typing import Any
 
 from shared.config import lists
 from shared.config.lists import NameLimit, Network
+from shared.config.name_template import template_text
 from shared.config.service_links import is_service_link
 from shared.model.errors import SettingsError
 from shared.model.fleet import LONGEST_LOOK
@@ -223,6 +224,8 @@ class Settings:
         "between them",
         "none",
     )
+    statsd_key: str = _setting("", _text, "key under which StatsD lines count; required where there are keys", "none")
+    statsd_name: str = _setting("{name}", template_text, "counter of a StatsD line, made of {name} and {tag.TAG}")
     ndb_writers: str = _setting(
         "no",
         _choice("no", "yes"),
