@@ -17,7 +17,7 @@ from ingest.publishing.uses import Uses
 from ingest.routes.increments import AnswerTiming, IncrementRoutes
 from shared.runtime import metrics
 
-_OTHER: Final = "'id' was accepted from this 'source' with other data: send this with a new one"
+_OTHER: Final = "other data was accepted under this 'source' and 'id': send this under a new id"
 _TOGETHER: Final = "An event counts as a whole or not at all"
 
 

@@ -77,7 +77,7 @@ class Statsd:
             tasks.create_task(forever(self._look, LOOK), name="look for dropped packets")
 
     async def stop(self) -> None:
-        """Stop to read, and send what has come. What the kernel still holds is read first."""
+        """Stop reading, and send what has come. Packets that the kernel still holds are read first."""
         if self._udp is None:
             return
         asyncio.get_running_loop().remove_reader(self._udp)

@@ -13,7 +13,7 @@ import pytest
 import statsd as library  # type: ignore[import-untyped] # it has no types
 
 from countersink_server.process.sockets import Address, listening
-from ingest.statsd import streams
+from ingest.statsd import sender, streams
 from ingest.statsd.statsd import Statsd
 from ingest.statsd.streams import LONGEST_LINE
 from shared.config.settings import Settings
@@ -190,19 +190,29 @@ async def value(lines: Lines, name: str) -> int:
     return found
 
 
-async def test_the_prefixes_and_the_rate_of_the_key_hold(limited: Lines) -> None:
-    limited.send(b"app.a:1|c\nother:1|c\n" + b"app.a:1|c\n" * 14)
-    await limited.until_seen(16)
+async def test_the_prefixes_and_the_rate_of_the_key_hold(
+    limited: Lines, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(sender, "LONGEST_PAUSE", 0.1)
+    bucket = limited.statsd._enter().bucket
+    assert bucket is not None
+    limited.send(b"app.a:1|c\nother:1|c\n" + b"app.a:1|c\n" * 1_999)
+    await limited.until_seen(2_001)
     assert limited.lost() == {"prefix": 1}
     await limited.statsd.sender.send_all()
-    assert await value(limited, "app.a") == 15
+    assert await value(limited, "app.a") == 2_000
+    assert bucket._held < -1_000  # a batch may be larger than what the rate allows now: others have to wait for it
     limited.send(b"app.b:1|c")
-    await limited.until_seen(17)
+    await limited.until_seen(2_002)
     sending = asyncio.create_task(limited.statsd.sender.send_all())
-    await until(lambda: limited.statsd.sender.lines == 1)
-    assert await value(limited, "app.b") == 0  # the rate is used up for half a second
+    await until(lambda: "more than its 10 increments a second" in caplog.text)
+    limited.send(b"app.b:1|c")
+    await limited.until_seen(2_003)
+    assert (limited.statsd.sender.lines, await value(limited, "app.b")) == (2, 0)
+    bucket._held = 10.0
     await sending
-    assert (await value(limited, "app.b"), await value(limited, "other")) == (1, 0)
+    assert (await value(limited, "app.b"), await value(limited, "other")) == (2, 0)
+    assert limited.lost() == {"prefix": 1}
 
 
 async def test_a_key_that_is_revoked_counts_nothing(limited: Lines) -> None:
