@@ -108,7 +108,6 @@ class _Wrong(Exception):  # noqa: N818 (never leaves this module)
 
 
 def _binary(attributes: Mapping[str, str], body: bytes) -> Events:
-    check_values(body)
     return _alone(partial(_event, attributes, partial(_of_bytes, body, attributes)), "ce-")
 
 
