@@ -10,7 +10,21 @@ from typing import Any
 
 import orjson
 
-from bench import batches, client, cloud, contention, jobs, load, machine, memory, operations, shapes, singles, space
+from bench import (
+    batches,
+    client,
+    cloud,
+    contention,
+    jobs,
+    load,
+    machine,
+    memory,
+    operations,
+    shapes,
+    singles,
+    space,
+    watching,
+)
 from bench.emulators import Emulators, MissingError
 from bench.figures import Row, table
 from bench.plan import Plan
@@ -32,6 +46,7 @@ ROWS: dict[str, Callable[[Plan], Row]] = {
     "memory-bounded": memory.bounded,
     "client-incr": client.incr,
     "client-away": client.away,
+    "watch": watching.watch,
     **cloud.ROWS,
     **operations.ROWS,
     **space.ROWS,

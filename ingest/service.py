@@ -17,6 +17,7 @@ from ingest.publishing.overlay_cleanup import INTERVAL, OverlayCleanup
 from ingest.publishing.publishing import Publishing
 from ingest.publishing.spool import Spool
 from ingest.routes.counters import ReadRoutes, render
+from ingest.routes.events import EventRoutes
 from ingest.routes.increments import IncrementRoutes
 from ingest.routes.jobs import JobRoutes
 from ingest.routes.pictures import PictureRoutes
@@ -29,6 +30,7 @@ from ingest.routes.watches import Watches
 from ingest.server.fast_path import FastPath
 from ingest.server.router import Routes
 from ingest.server.server import serve
+from ingest.statsd.statsd import Statsd, StatsdSockets
 from shared.config.settings import Settings, receipts_live
 from shared.counters.all_names import AllNames
 from shared.counters.compaction import compactor_of
@@ -92,10 +94,12 @@ class Ingest:
         self._doors = Doors(settings, clock)
         self.door, self._admin_door = self._doors.add(), self._doors.add()
         new_names = NewNames(store, store, overlay, settings.max_counters, clock) if settings.max_counters else None
+        self.statsd = Statsd(self._doors.add(), self.publishing, new_names, settings)
         self._fast_path = FastPath(self.publishing, settings.max_body_bytes, new_names) if short else None
         writes = IncrementRoutes(self.publishing, self.waits, Totals(self.reader), bodies, new_names)
         self.routes = Routes(
             writes,
+            EventRoutes(writes, self.publishing, bodies, new_names),
             ReadRoutes(self.reader, tracking, store, overlay),
             shards=ShardRoutes(store, compactor, bodies, settings.max_shards, new_names),
             sets=SetRoutes(
@@ -103,7 +107,7 @@ class Ingest:
             ),
             jobs=JobRoutes(jobs, starter, bodies, settings.max_shards),
             watch=WatchRoutes(self.watches),
-            pictures=PictureRoutes(Pictures(settings.pixels, settings.badges), writes, self.reader),
+            pictures=PictureRoutes(Pictures(settings.pixels, settings.badges), writes, self.publishing, self.reader),
             ready=self._ready,
             version=version,
         )
@@ -112,9 +116,11 @@ class Ingest:
         self._overlay.check()
         await self._publisher.check()
 
-    async def start(self, sock: socket.socket, admin: socket.socket | None = None) -> None:
+    async def start(
+        self, sock: socket.socket, admin: socket.socket | None = None, statsd: StatsdSockets | None = None
+    ) -> None:
         """Load what is pending, then answer requests on a bound socket. With `admin`, requests of administrators are
-        answered only there.
+        answered only there. With `statsd`, count the lines that come there.
         """
         await self._overlay.view(())
         settings = self._settings
@@ -124,6 +130,8 @@ class Ingest:
             self._admin_runner = await serve(self._admin_door, self.routes, None, admin, few)
         routes = self.routes if admin is None else self.routes.public
         self.door.checks_host = is_local(sock)
+        if statsd is not None:
+            await self.statsd.start(statsd)
         self._runner = await serve(self.door, routes, self._fast_path, sock, settings)
 
     async def tend(self) -> None:
@@ -134,6 +142,7 @@ class Ingest:
             tasks.create_task(self.publishing.until_broken(), name="notice damage")
             tasks.create_task(self.publishing.awake.watch(), name="notice a standstill")
             tasks.create_task(self._doors.tend(), name="read the keys")
+            tasks.create_task(self.statsd.tend(), name="count StatsD lines")
             tasks.create_task(forever(self._settling.settle_once, INTERVAL), name="settle")
             if self._spool is not None:
                 tasks.create_task(self._spool.forward(), name="forward")
@@ -144,7 +153,7 @@ class Ingest:
         try:
             async with asyncio.timeout(self._settings.drain_timeout):
                 runners = filter(None, (self._runner, self._admin_runner))
-                await asyncio.gather(*(runner.cleanup() for runner in runners))
+                await asyncio.gather(self.statsd.stop(), *(runner.cleanup() for runner in runners))
                 await self.publishing.drain()
         except TimeoutError:
             _log.warning("some requests were not finished within %g seconds", self._settings.drain_timeout)

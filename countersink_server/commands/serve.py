@@ -16,6 +16,7 @@ from countersink_server.commands.output import say
 from countersink_server.commands.target import BROKER, add_neither, environment_of
 from countersink_server.process.logs import set_up
 from shared.config.settings import Settings
+from shared.model.errors import SettingsError
 
 if TYPE_CHECKING:
     from countersink_server.process.sockets import Address, Sockets
@@ -29,6 +30,7 @@ _BY_SETTINGS = f"the settings say what it uses: set {BROKER}, or run countersink
 def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
     up = commands.add_parser("up", help="run ingest and a flusher in one process, on one SQLite file")
     _add_address(up)
+    _add_statsd(up)
     up.add_argument("--data", metavar="DIR", help=f"folder for the data [./.countersink, or {BROKER}]")
     up.add_argument("--url", action=Refused, instead=_NO_URL)
     up.set_defaults(run=_up, refuse=up.error)
@@ -38,6 +40,8 @@ def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
     count = whole(1, 1_000)
     ingest.add_argument("--workers", type=count, default=1, metavar="N", help="processes that share the port [1]")
     ingest.add_argument("--worker", nargs="+", type=int, help=argparse.SUPPRESS, metavar="DESCRIPTOR")
+    ingest.add_argument("--worker-statsd", nargs=2, type=int, help=argparse.SUPPRESS, metavar="DESCRIPTOR")
+    _add_statsd(ingest)
     add_neither(ingest, _BY_SETTINGS)
     ingest.set_defaults(run=_ingest, refuse=ingest.error)
 
@@ -75,6 +79,18 @@ def _add_access(parser: argparse.ArgumentParser, what: str) -> None:
     )
 
 
+def _add_statsd(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--statsd",
+        "--statsd-port",
+        dest="statsd_port",
+        type=whole(0, 65_535),
+        metavar="P",
+        help="count StatsD lines that come to this port over UDP and TCP [none]",
+    )
+    parser.add_argument("--statsd-host", metavar="H", help=f"address for --statsd [{HOST}]")
+
+
 def _address(options: argparse.Namespace, name: str = "") -> "Address | None":
     """Where to listen, by the options that begin with this name. None if they say nothing."""
     from countersink_server.process.sockets import Address  # noqa: PLC0415 (see above)
@@ -93,7 +109,16 @@ def _listening(options: argparse.Namespace, settings: Settings) -> "Iterator[Soc
     from countersink_server.process.sockets import listening  # noqa: PLC0415 (see above)
 
     public, admin = _address(options), _address(options, "admin-")
-    with listening(public, admin, keys=bool(settings.keys_file), insecure=options.insecure) as sockets:
+    statsd = _address(options, "statsd-") if hasattr(options, "statsd_port") else None
+    if statsd is not None:
+        if statsd.host.startswith("unix:"):
+            options.refuse("--statsd-host must be an address: StatsD lines come over UDP and TCP")
+        if settings.keys_file and not settings.statsd_key:
+            raise SettingsError(
+                "--statsd: StatsD lines have no credentials, and this service has keys: set COUNTERSINK_STATSD_KEY to"
+                " the key under which they count"
+            )
+    with listening(public, admin, statsd, keys=bool(settings.keys_file), insecure=options.insecure) as sockets:
         yield sockets
 
 
@@ -109,10 +134,13 @@ def _ingest(options: argparse.Namespace) -> None:
     with _until_told(os.environ) as settings:
         from countersink_server.process import run, workers  # noqa: PLC0415 (see above)
         from countersink_server.process.sockets import Sockets, inherited  # noqa: PLC0415
+        from ingest.statsd.statsd import StatsdSockets  # noqa: PLC0415
 
         if options.worker is not None:
-            public, parent, *admin = options.worker
-            run.run(run.ingest(settings, Sockets(*map(inherited, (public, *admin))), say, parent=parent))
+            number, parent, *admins = options.worker
+            public, admin = inherited(number), inherited(admins[0]) if admins else None
+            statsd = StatsdSockets(*map(inherited, options.worker_statsd)) if options.worker_statsd else None
+            run.run(run.ingest(settings, Sockets(public, admin, statsd), say, parent=parent))
             return
         with _listening(options, settings) as sockets:
             if options.workers == 1:

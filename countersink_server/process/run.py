@@ -64,7 +64,7 @@ async def flusher(settings: Settings, sockets: Sockets, say: Say) -> None:
     async with _running(settings) as (parts, stop), contextlib.AsyncExitStack() as status:
         doors = Doors(settings, parts.clock)
         await ready(parts, flushes=True)
-        for sock in filter(None, sockets):
+        for sock in filter(None, (sockets.public, sockets.admin)):
             shows = sock is sockets.admin or sockets.admin is None
             status.push_async_callback((await serve_status(sock, doors.at(sock), metrics=shows)).cleanup)
         measured = sockets.admin or sockets.public
@@ -98,7 +98,7 @@ async def up(settings: Settings, sockets: Sockets, say: Say) -> None:
 
 async def _start(service: Ingest, sockets: Sockets) -> None:
     assert sockets.public is not None  # noqa: S101 (only flushers have none)
-    await service.start(sockets.public, sockets.admin)
+    await service.start(sockets.public, sockets.admin, sockets.statsd)
 
 
 async def ready(parts: Parts, *, flushes: bool) -> None:

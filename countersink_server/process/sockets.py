@@ -11,13 +11,18 @@ from typing import Final, NamedTuple
 from countersink_server.process import unix_socket
 from ingest.access.origins import is_loopback
 from ingest.server import server
+from ingest.statsd.statsd import StatsdSockets
 from shared.model.errors import SettingsError
 
 _log = logging.getLogger(__name__)
 
 BACKLOG: Final = 1024
+RECEIVED: Final = 4_194_304
+"""Bytes of UDP packets that the kernel may keep until they are read. On Linux, net.core.rmem_max may allow less."""
+STATSD: Final = "statsd-"
+"""How the options begin that say where StatsD lines come."""
 _NO_KEYS: Final = (
-    "--{}host {}: anyone who can connect could change and delete all counters, because there are no keys: set"
+    "--{}host {}: anyone who can connect could {} all counters, because there are no keys: set"
     " COUNTERSINK_KEYS_FILE, use 127.0.0.1, or accept that with --insecure"
 )
 
@@ -36,23 +41,37 @@ class Sockets(NamedTuple):
     public: socket.socket | None
     admin: socket.socket | None = None
     """For admin routes and metrics, if they are apart."""
+    statsd: StatsdSockets | None = None
+    """For StatsD lines."""
 
     def described(self) -> str:
         """Where they are, for people."""
         found = [url_of(self.public)] if self.public is not None else []
         if self.admin is not None:
             found.append(f"admin on {url_of(self.admin)}")
+        if self.statsd is not None:
+            found.append(f"StatsD on {url_of(self.statsd.udp).removeprefix('http://')}")
         return ", ".join(found)
 
 
 @contextmanager
 def listening(
-    public: Address | None, admin: Address | None = None, *, keys: bool, insecure: bool = False
+    public: Address | None,
+    admin: Address | None = None,
+    statsd: Address | None = None,
+    *,
+    keys: bool,
+    insecure: bool = False,
 ) -> Iterator[Sockets]:
     """Listen inside it. Without `keys`, only this machine can connect, unless `insecure`."""
     with ExitStack() as stack:
-        opened = [stack.enter_context(_listening(one, keys=keys, insecure=insecure)) for one in (public, admin)]
-        yield Sockets(*opened)
+        opened = [stack.enter_context(_listening(one, keys=keys, insecure=insecure)) for one in (public, admin, statsd)]
+        tcp = opened.pop()
+        if tcp is None or statsd is None:
+            yield Sockets(opened[0], opened[1])
+        else:
+            udp = stack.enter_context(_packets(tcp, statsd))
+            yield Sockets(opened[0], opened[1], StatsdSockets(udp, tcp))
 
 
 @contextmanager
@@ -70,10 +89,11 @@ def _listening(address: Address | None, *, keys: bool, insecure: bool) -> Iterat
                 unix_socket.remove(path, file)
         return
     with listen(address) as sock:
+        may = "add to" if address.option == STATSD else "change and delete"
         if not keys and not is_loopback(sock.getsockname()[0]):
             if not insecure:
-                raise SettingsError(_NO_KEYS.format(address.option, address.host or "''"))
-            _log.warning("--insecure: anyone who can connect to %s can change and delete all counters", url_of(sock))
+                raise SettingsError(_NO_KEYS.format(address.option, address.host or "''", may))
+            _log.warning("--insecure: anyone who can connect to %s can %s all counters", url_of(sock), may)
         yield sock
 
 
@@ -95,6 +115,24 @@ def listen(address: Address) -> socket.socket:
         raise SettingsError(why) from error
     except UnicodeError as error:
         raise SettingsError(f"--{option}host {host!r} is not a host name") from error
+
+
+def _packets(tcp: socket.socket, address: Address) -> socket.socket:
+    """A socket for UDP at the port of this one."""
+    udp = socket.socket(tcp.family, socket.SOCK_DGRAM)
+    try:
+        if tcp.family == socket.AF_INET6:
+            both = tcp.getsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY)
+            udp.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, both)
+        udp.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVED)
+        udp.bind(tcp.getsockname())
+    except OSError as error:
+        udp.close()
+        raise SettingsError(
+            f"can't read UDP packets at port {tcp.getsockname()[1]} of {address.host} ({error.strerror or error}):"
+            f" choose another with --{address.option}port"
+        ) from error
+    return udp
 
 
 def inherited(number: int) -> socket.socket:

@@ -46,12 +46,14 @@ async def supervise(settings: Settings, sockets: Sockets, count: int, say: Say) 
     finally:
         await parts.close()
     theirs, ours = os.pipe()
-    public, *admin = [sock.fileno() for sock in sockets if sock is not None]
+    public, *admin = [sock.fileno() for sock in (sockets.public, sockets.admin) if sock is not None]
     given = (public, theirs, *admin)
-    for number in given:
+    statsd = () if sockets.statsd is None else tuple(sock.fileno() for sock in sockets.statsd)
+    for number in (*given, *statsd):
         os.set_inheritable(number, True)
     patience, check = settings.drain_timeout + MARGIN, partial(check_files, settings)
     keepers = [_Keeper(number, given, patience, check) for number in range(count)]
+    keepers[0].statsd = statsd
     try:
         async with asyncio.TaskGroup() as tasks:
             for keeper in keepers:
@@ -78,6 +80,8 @@ class _Keeper:
     check: Callable[[], None]
     """Raises an error if a restarted worker could not work."""
     ready: asyncio.Event = field(default_factory=asyncio.Event)
+    statsd: Sequence[int] = ()
+    """Where StatsD lines come: the first worker alone reads them. While it is restarted, the kernel keeps some."""
 
     async def run(self, stop: Stop) -> None:
         backoff = Backoff(first=0.1)
@@ -101,8 +105,11 @@ class _Keeper:
             await _before(stop, backoff.wait())
 
     async def _start(self) -> Process:
-        arguments = (*command(sys.modules["__main__"]), "ingest", "--worker", *map(str, self.descriptors))
-        return await asyncio.create_subprocess_exec(*arguments, pass_fds=self.descriptors, stdout=PIPE)
+        arguments = [*command(sys.modules["__main__"]), "ingest", "--worker", *map(str, self.descriptors)]
+        if self.statsd:
+            arguments += ["--worker-statsd", *map(str, self.statsd)]
+        given = (*self.descriptors, *self.statsd)
+        return await asyncio.create_subprocess_exec(*arguments, pass_fds=given, stdout=PIPE)
 
     async def _watch(self, worker: Process) -> None:
         """Wait until the worker ends. The line that it prints at the start says that it listens."""

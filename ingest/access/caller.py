@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 from aiohttp import web
 
 from ingest.access.keys import Key
-from ingest.access.owners import OWNED, OWNED_RECEIPT, batch_id, owned, signed
+from ingest.access.owners import OWNED, OWNED_RECEIPT, batch_id, event_id, owned, signed
 from ingest.access.rates import Bucket
 from ingest.access.rules import READ
 from ingest.http.problems import Problem
@@ -82,6 +82,10 @@ class Caller(NamedTuple):
     def batch_id(self, idempotency_key: str) -> str:
         """The id of the envelope of a batch with this Idempotency-Key."""
         return batch_id(self.owner, idempotency_key)
+
+    def event_id(self, source: str, id_: str) -> str:
+        """The id of the envelope of a CloudEvent."""
+        return event_id(self.owner, source, id_)
 
     def receipt(self, ids: str) -> str:
         """The receipt that this caller gets for the envelopes with these ids."""

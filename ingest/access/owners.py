@@ -28,6 +28,12 @@ def batch_id(owner: str, idempotency_key: str) -> str:
     return f"{OWNED_RECEIPT}key-" + sha256(owned(owner, idempotency_key).encode()).hexdigest()
 
 
+def event_id(owner: str, source: str, id_: str) -> str:
+    """The id of the envelope of a CloudEvent: 128 bits of a hash, as a receipt names many of them."""
+    text = f"{len(owner)}:{owner}{len(source)}:{source}{id_}"
+    return f"{OWNED_RECEIPT if owner else ''}ce-" + sha256(text.encode()).hexdigest()[:32]
+
+
 def signed(secret: str, owner: str, ids: str) -> str:
     """The receipt that an owner gets for the envelopes with these ids."""
     signing = _signing(secret, owner).copy()

@@ -39,6 +39,7 @@ NEEDS: Final = {
     ("POST", "/v1/increments"): TO_COUNT,
     ("GET", "/v1/counters/{name}/pixel.gif"): TO_COUNT,
     **{("GET", f"/v1/counters/{{name}}{badge}"): _READ for badge in BADGES},
+    ("POST", "/v1/events"): TO_COUNT,
     ("GET", "/v1/counters"): _READ,
     ("GET", "/v1/counters/{name}/watch"): _READ,
     ("GET", "/v1/watch"): _READ,

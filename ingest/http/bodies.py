@@ -60,7 +60,7 @@ class Bodies:
             return (await self._read(request, share, limit, parse, slow=SMALL_OF_ONE))[0]
 
     async def read_many(
-        self, request: web.BaseRequest, parse: Callable[[bytes], T], quick: Callable[[bytes], T | None]
+        self, request: web.BaseRequest, parse: Callable[[bytes], T], quick: Callable[[bytes], T | None] | None = None
     ) -> tuple[T, int]:
         """What `parse` returns for the body of a batch, and the size of the body after decompression. `quick` is tried
         first: it returns the same, or None, and takes less time.

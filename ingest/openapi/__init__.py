@@ -4,7 +4,7 @@ from functools import cache
 
 import orjson
 
-from ingest.openapi import browsers, watching
+from ingest.openapi import browsers, events, watching
 from ingest.openapi.paths import PATHS
 from ingest.openapi.responses import RESPONSES
 from ingest.openapi.schemas import SCHEMAS
@@ -42,7 +42,11 @@ def document(version: str) -> bytes:
                 {"name": "manage", "description": "Change counters"},
                 {"name": "operate", "description": "Run the service"},
             ],
-            "paths": secured(PATHS | watching.PATHS | browsers.PATHS),
-            "components": {"schemas": SCHEMAS, "responses": RESPONSES, "securitySchemes": SECURITY_SCHEMES},
+            "paths": secured(PATHS | events.PATHS | watching.PATHS | browsers.PATHS),
+            "components": {
+                "schemas": SCHEMAS | events.SCHEMAS,
+                "responses": RESPONSES,
+                "securitySchemes": SECURITY_SCHEMES,
+            },
         }
     )

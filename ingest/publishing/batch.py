@@ -1,7 +1,7 @@
 """Increments on their way into an envelope: the content of one request, or a draft that waits for a publish."""
 
 from collections import Counter
-from collections.abc import Container
+from collections.abc import Container, Iterable
 from dataclasses import dataclass, field
 
 from shared.model.envelope import Envelope
@@ -62,3 +62,15 @@ class Batch:
     def close(self, created: WallMillis) -> Envelope:
         keyed, retried = tuple(self.keyed), bool(self.attempt)
         return Envelope(self.id, self.sums, self.counts, keyed, created, self.increments, retried, self.attempt)
+
+
+def gathered(batches: Iterable[Batch]) -> Batch:
+    """What several batches hold together. Its sums may be larger than those of a draft."""
+    sums: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
+    keyed: list[Increment] = []
+    for batch in batches:
+        sums.update(batch.sums)
+        counts.update(dict.fromkeys(batch.sums, 1) | batch.counts)
+        keyed += batch.keyed
+    return Batch(sums, counts, keyed, counts.total() + len(keyed))

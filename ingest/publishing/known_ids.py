@@ -37,9 +37,13 @@ class KnownIds:
 
     def check_whole(self, envelope_id: str, batch: Batch, now: Monotonic) -> None:
         """Raise a 422 if another batch was accepted under this Idempotency-Key."""
-        if self._is_other(hash(envelope_id), _content(batch), now):
+        if self.is_other(envelope_id, batch, now):
             why = f"another body was accepted under this Idempotency-Key: {_INSTEAD}"
             raise BodyError(422, why, "Idempotency-Key")
+
+    def is_other(self, envelope_id: str, batch: Batch, now: Monotonic) -> bool:
+        """Whether another batch was accepted under the id of this envelope."""
+        return self._is_other(hash(envelope_id), _content(batch), now)
 
     def accepted(self, draft: Batch, now: Monotonic) -> None:
         """Remember what is durable now, and mark the second uses in the draft. What was first stays."""
@@ -75,4 +79,5 @@ def _of_item(item: Increment) -> int:
 
 
 def _content(batch: Batch) -> bytes:
-    return blake2b(orjson.dumps(batch.sums, option=orjson.OPT_SORT_KEYS), digest_size=16).digest()
+    keyed = [[*item] for item in batch.keyed]
+    return blake2b(orjson.dumps([batch.sums, keyed], option=orjson.OPT_SORT_KEYS), digest_size=16).digest()

@@ -123,13 +123,12 @@ class NewNames:
             refused |= await self._admit(page, taken, together=False)
         return refused
 
-    async def admit_together(self, names: Collection[str], taken: list[str] | None = None) -> dict[str, str]:
-        """The same of at most `PAGE` names, but if one is refused, all are."""
+    async def admit_together(self, names: Collection[str], taken: list[str], hint: str) -> dict[str, str]:
+        """The same of at most `PAGE` names, but if one is refused, all are. `hint` is added to the reason."""
         refused = await self._admit([*names], taken, together=True)
         if not refused:
             return {}
-        why = next(iter(refused.values()))
-        return dict.fromkeys(names, f"{why}. Under an Idempotency-Key, all without an id count or none: leave it out")
+        return dict.fromkeys(names, f"{next(iter(refused.values()))}. {hint}")
 
     async def _admit(self, names: Sequence[str], trial: list[str] | None, *, together: bool) -> dict[str, str]:
         now, known = self._clock.monotonic(), self._known

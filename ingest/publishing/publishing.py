@@ -3,12 +3,12 @@
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final, NoReturn
 
 from ingest.access.tenants import LOCAL
 from ingest.publishing.admission import BYTES, OWN, Admission
-from ingest.publishing.batch import Batch
+from ingest.publishing.batch import Batch, gathered
 from ingest.publishing.coalescer import Coalescer
 from ingest.publishing.known_ids import KnownIds
 from ingest.publishing.linger import Pace
@@ -117,6 +117,18 @@ class Publishing:
         weight = max(weight, batch.increments, OWN)
         self._enter(batch, tenant, weight)
         drafts = [self._coalescer.add_whole(plain, envelope_id), *self._coalescer.add_batch(keyed)]
+        self._entered(drafts[-1], tenant, weight)
+        return drafts
+
+    def is_other(self, envelope_id: str, batch: Batch) -> bool:
+        """Whether another batch is known to have been accepted under this id, so that this one would not count."""
+        return self._known_ids.is_other(envelope_id, batch, self._clock.monotonic())
+
+    def add_wholes(self, batches: Sequence[tuple[str, Batch]], tenant: str, weight: int) -> list[Batch]:
+        """Add batches that each become one envelope, with an id of a client: all of them, or none."""
+        weight = max(weight, sum(max(batch.increments, OWN) for _, batch in batches))
+        self._enter(gathered(batch for _, batch in batches), tenant, weight)
+        drafts = [self._coalescer.add_whole(batch, envelope_id) for envelope_id, batch in batches]
         self._entered(drafts[-1], tenant, weight)
         return drafts
 

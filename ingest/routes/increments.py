@@ -1,6 +1,6 @@
 """The routes that count one increment or many."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Final, TypeVar
@@ -29,12 +29,14 @@ from shared.runtime import metrics
 from shared.runtime.supervise import all_of
 
 Found = TypeVar("Found", bound=parse.Parsed | None)
+Read = TypeVar("Read", bound=parse.Parsed)
 
 ACCEPTED: Final = 202
 LONGEST_WAIT: Final = 300.0
 DEFAULT_WAIT: Final = 10.0
 MOST_VALUES: Final = 100
 """Counters of a batch whose totals are in its answer."""
+_TOGETHER: Final = "Under an Idempotency-Key, all without an id count or none: leave it out"
 _DUPLICATE: Final = b',"duplicate":true'
 
 
@@ -58,7 +60,7 @@ class IncrementRoutes:
     async def one(self, request: web.BaseRequest, name: str, query: Query) -> web.Response:
         """POST /v1/counters/{name}"""
         by = query.one("by")
-        timing = _AnswerTiming(query)
+        timing = AnswerTiming(query)
         caller = request[CALLER]
         timing.check(caller)
         key = idempotency_key_of(request)
@@ -69,7 +71,7 @@ class IncrementRoutes:
             raise
         if client_id is None:
             client_id = key
-        with self._place(request, timing):
+        with self.place(request, timing):
             draft = await self.take(name, delta, client_id, caller)
             uses = Uses([draft], 0 if client_id is None else 1)
             if timing.undurable:
@@ -86,42 +88,28 @@ class IncrementRoutes:
     async def take(self, name: str, delta: int, client_id: str | None, caller: Caller) -> Batch:
         """Take one increment, in a draft that is not durable yet. Raises an error if there is no room for it."""
         caller.spend(1)
-        with self._trial() as taken:
+        with self.trial() as taken:
             if self._new_names is not None:
                 await self._new_names.check(name, taken)
             return add(self._publishing, name, delta, client_id, caller)
 
-    async def count(self, name: str, client_id: str | None, caller: Caller) -> None:
-        """Count one, and return when it is durable."""
-        await self._publishing.durable(await self.take(name, 1, client_id, caller))
-
     async def many(self, request: web.BaseRequest, query: Query) -> web.Response:
         """POST /v1/increments"""
-        timing = _AnswerTiming(query)
+        timing = AnswerTiming(query)
         caller = request[CALLER]
         timing.check(caller)
         key = idempotency_key_of(request)
         tenant = caller.tenant
-        announced = self._bodies.announced(request)
-        if announced > LARGE:  # a body that will be refused is not read first
-            self._publishing.check(tenant, weight_of(1, announced))
-        try:
-            parsed, size = await self._bodies.read_many(
-                request, partial(_checked, caller, timing, parse.batch), partial(_checked, caller, timing, parse.quick)
-            )
-        except BodyError:
-            metrics.REJECTED.inc()
-            raise
-        if parsed.bad:
-            metrics.REJECTED.inc(parsed.bad)
-            self._bodies.refused(tenant, size * parsed.bad // (parsed.bad + parsed.batch.increments), parsed.bad)
+        parsed, size = await self.read(
+            request, partial(_checked, caller, timing, parse.batch), partial(_checked, caller, timing, parse.quick)
+        )
         accepted = parsed.batch.increments
         weight = weight_of(accepted + parsed.bad, size)
-        with self._place(request, timing):
+        with self.place(request, timing):
             caller.spend(accepted)
             if key is not None:
                 self._check_whole(parsed.batch)
-            with self._trial() as taken:
+            with self.trial() as taken:
                 if refused := await self._refuse_new(parsed, key, taken):
                     metrics.REJECTED.inc(refused)
                     self._bodies.refused(tenant, size * refused // (accepted + parsed.bad), refused)
@@ -132,22 +120,57 @@ class IncrementRoutes:
                 except BodyError:
                     self._bodies.refused(tenant, size, accepted)
                     raise
-            uses = Uses(drafts, keyed)
-            answer = _answer_of_batch(parsed, caller.receipt(".".join([draft.id for draft in drafts])))
-            if timing.undurable:
-                metrics.UNDURABLE.inc(accepted)
-                return _accepted(orjson.dumps(answer | {"durable": False}))
-            durable = [self._publishing.durable(draft) for draft in drafts]
-            await (durable[0] if len(durable) == 1 else all_of(durable))
-            notes = await self._applied(request, drafts, timing)
-            if second := uses.second(notes):
-                answer |= {"duplicates": second} | ({"duplicate": True} if second == accepted else {})
-            written = orjson.dumps(answer)
-            if names:
-                written = b"%b%b}" % (written[:-1], await self._totals.of_many(names))
-            return _accepted(written) if notes is None else Answer(written)
+            return await self.answer(request, parsed, drafts, timing, uses=Uses(drafts, keyed), names=names)
 
-    def _trial(self) -> AbstractContextManager[list[str]]:
+    async def read(
+        self,
+        request: web.BaseRequest,
+        parse: Callable[[bytes], Read],
+        quick: Callable[[bytes], Read | None] | None = None,
+    ) -> tuple[Read, int]:
+        """What `parse` or `quick` finds in the body, and the size of that. What is refused of it is accounted for."""
+        tenant = request[CALLER].tenant
+        announced = self._bodies.announced(request)
+        if announced > LARGE:  # a body that will be refused is not read first
+            self._publishing.check(tenant, weight_of(1, announced))
+        try:
+            parsed, size = await self._bodies.read_many(request, parse, quick)
+        except BodyError:
+            metrics.REJECTED.inc()
+            raise
+        if parsed.bad:
+            metrics.REJECTED.inc(parsed.bad)
+            self._bodies.refused(tenant, size * parsed.bad // (parsed.bad + parsed.batch.increments), parsed.bad)
+        return parsed, size
+
+    async def answer(
+        self,
+        request: web.BaseRequest,
+        parsed: parse.Parsed,
+        drafts: list[Batch],
+        timing: "AnswerTiming",
+        *,
+        uses: Uses,
+        names: Sequence[str],
+    ) -> web.Response:
+        """The answer to a batch that is in these drafts, when the client wants it. `names`: whose totals it shows."""
+        accepted = parsed.batch.increments
+        ids = dict.fromkeys([draft.id for draft in drafts])
+        answer = _answer_of_batch(parsed, request[CALLER].receipt(".".join(ids)))
+        if timing.undurable:
+            metrics.UNDURABLE.inc(accepted)
+            return _accepted(orjson.dumps(answer | {"durable": False}))
+        durable = [self._publishing.durable(draft) for draft in drafts]
+        await (durable[0] if len(durable) == 1 else all_of(durable))
+        notes = await self._applied(request, drafts, timing)
+        if second := uses.second(notes):
+            answer |= {"duplicates": second} | ({"duplicate": True} if second == accepted else {})
+        written = orjson.dumps(answer)
+        if names:
+            written = b"%b%b}" % (written[:-1], await self._totals.of_many(names))
+        return _accepted(written) if notes is None else Answer(written)
+
+    def trial(self) -> AbstractContextManager[list[str]]:
         return nullcontext([]) if self._new_names is None else self._new_names.trial()
 
     async def _refuse_new(self, parsed: parse.Parsed, key: str | None, taken: list[str]) -> int:
@@ -160,7 +183,10 @@ class IncrementRoutes:
         batch, new_names = parsed.batch, self._new_names
         if new_names is None:
             return 0
-        plain = await (new_names.admit if key is None else new_names.admit_together)(batch.sums, taken)
+        if key is None:
+            plain = await new_names.admit(batch.sums, taken)
+        else:
+            plain = await new_names.admit_together(batch.sums, taken, _TOGETHER)
         keyed = await new_names.admit(dict.fromkeys([item.counter for item in batch.keyed]), taken)
         if not plain and not keyed:
             return 0
@@ -173,12 +199,12 @@ class IncrementRoutes:
                 parsed.reject(counter=name, reason=reasons[name])
         return sum(dropped.values())
 
-    def _place(self, request: web.BaseRequest, timing: "_AnswerTiming") -> AbstractContextManager[None]:
+    def place(self, request: web.BaseRequest, timing: "AnswerTiming") -> AbstractContextManager[None]:
         """A place among the requests that wait, if this one is to wait."""
         return nullcontext() if timing.wait is None else self._waits.places.take(request[CALLER].tenant)
 
     async def _applied(
-        self, request: web.BaseRequest, drafts: list[Batch], timing: "_AnswerTiming"
+        self, request: web.BaseRequest, drafts: list[Batch], timing: "AnswerTiming"
     ) -> Mapping[str, Note] | None:
         """The notes of their receipts, if it is to wait until they are applied, and they are."""
         if timing.wait is None:
@@ -204,7 +230,7 @@ class IncrementRoutes:
             )
 
 
-def _checked(caller: Caller, timing: "_AnswerTiming", parse: Callable[[bytes], Found], body: bytes) -> Found:
+def _checked(caller: Caller, timing: "AnswerTiming", parse: Callable[[bytes], Found], body: bytes) -> Found:
     """What the body holds, if all of its counters are the caller's, and not too many for the answer. For large bodies
     it runs in a thread.
     """
@@ -213,10 +239,7 @@ def _checked(caller: Caller, timing: "_AnswerTiming", parse: Callable[[bytes], F
         batch = parsed.batch
         caller.check_names(batch.sums)
         caller.check_names(item.counter for item in batch.keyed)
-        if timing.value and (number := len(batch.by_counter())) > MOST_VALUES:
-            raise Problem(
-                422, f"'return=value' is for at most {MOST_VALUES} counters, this batch names {number}", field="return"
-            )
+        timing.check_number(batch)
         batch.keyed = caller.owned_items(batch.keyed)
     return parsed
 
@@ -226,7 +249,7 @@ def _answer_of_batch(parsed: parse.Parsed, receipt: str) -> dict[str, object]:
     return answer | ({"rejected_count": parsed.bad} if parsed.bad > len(parsed.rejected) else {})
 
 
-class _AnswerTiming:
+class AnswerTiming:
     """When the client wants the answer, and whether with totals: the query parameters `wait`, `timeout`, `ack` and
     `return`.
     """
@@ -248,6 +271,13 @@ class _AnswerTiming:
         if self.value and not caller.may_read:
             who = "a web page of another site" if caller.key is None else f"the key {caller.key.id}"
             raise Problem(403, f"{who} may only count: 'return=value' needs the scope read", field="return")
+
+    def check_number(self, batch: Batch) -> None:
+        """Raise a 422 if these are too many counters for their totals to be in the answer."""
+        if self.value and (number := len(batch.by_counter())) > MOST_VALUES:
+            raise Problem(
+                422, f"'return=value' is for at most {MOST_VALUES} counters, this batch names {number}", field="return"
+            )
 
 
 def add(publishing: Publishing, name: str, delta: int, client_id: str | None, caller: Caller) -> Batch:

@@ -10,6 +10,7 @@ from ingest.access.pictures import Pictures
 from ingest.http.problems import Problem
 from ingest.http.requests import Query
 from ingest.http.responses import PUBLIC, cached
+from ingest.publishing.publishing import Publishing
 from ingest.routes.badge import COLORS, STYLES, Badge, color_of
 from ingest.routes.increments import IncrementRoutes
 from shared.counters.reader import Reader
@@ -25,9 +26,10 @@ GIF: Final = b"GIF89a\x01\0\x01\0\x80\0\0\xff\xff\xff\0\0\0!\xf9\x04\x01\0\0\0\0
 class PictureRoutes:
     """Only counters under the prefixes of a setting have pictures."""
 
-    def __init__(self, pictures: Pictures, writes: IncrementRoutes, reader: Reader) -> None:
+    def __init__(self, pictures: Pictures, writes: IncrementRoutes, publishing: Publishing, reader: Reader) -> None:
         self._pictures = pictures
         self._writes = writes
+        self._publishing = publishing
         self._reader = reader
 
     async def pixel(self, request: web.BaseRequest, name: str, query: Query) -> web.Response:
@@ -38,7 +40,8 @@ class PictureRoutes:
         if id_ is not None and (flaw := flaw_of_id(id_)):
             raise Problem(422, f"'id' {flaw}", field="id")
         if request.method == "GET":
-            await self._writes.count(name, id_, request[CALLER])
+            draft = await self._writes.take(name, 1, id_, request[CALLER])
+            await self._publishing.durable(draft)
         return web.Response(body=GIF, headers={"Content-Type": "image/gif", "Cache-Control": "no-store", **PUBLIC})
 
     async def badge(self, request: web.BaseRequest, name: str, query: Query, *, drawn: bool) -> web.Response:

@@ -13,6 +13,7 @@ from ingest.http.problems import Problem, problem_of
 from ingest.http.requests import Query, name_of, target_of
 from ingest.http.responses import JSON, SECURE
 from ingest.routes.counters import ReadRoutes
+from ingest.routes.events import EventRoutes
 from ingest.routes.increments import IncrementRoutes
 from ingest.routes.jobs import JobRoutes
 from ingest.routes.pictures import PictureRoutes
@@ -37,6 +38,7 @@ class Routes:
     def __init__(
         self,
         writes: IncrementRoutes,
+        events: EventRoutes,
         reads: ReadRoutes,
         *,
         shards: ShardRoutes,
@@ -57,6 +59,7 @@ class Routes:
         self._ready = ready
         self._fixed: dict[str, dict[str, Handler]] = {
             "/v1/increments": {"POST": writes.many},
+            "/v1/events": {"POST": events.post},
             "/v1/jobs": {"GET": jobs.latest, "POST": jobs.post},
             "/v1/counters": {"GET": reads.several},
             "/v1/watch": {"GET": watch.several},

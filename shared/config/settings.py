@@ -6,6 +6,7 @@ from typing import Any
 
 from shared.config import lists
 from shared.config.lists import NameLimit, Network
+from shared.config.name_template import template_text
 from shared.config.service_links import is_service_link
 from shared.config.values import choice as _choice
 from shared.config.values import number as _number
@@ -205,6 +206,8 @@ class Settings:
         "prefixes of counters that everybody may see as a badge, without a key, with commas between them: stars:",
         "none",
     )
+    statsd_key: str = _setting("", _text, "key under which StatsD lines count; required where there are keys", "none")
+    statsd_name: str = _setting("{name}", template_text, "counter of a StatsD line, made of {name} and {tag.TAG}")
     ndb_writers: str = _setting(
         "no",
         _choice("no", "yes"),

@@ -66,6 +66,21 @@ for _of in ("counts", "dead letters"):
     UNKEPT.labels(_of)
 WAITING = _gauge("countersink_waiting_increments", "Increments that are not yet handed to the broker.")
 
+STATSD_LINES = _counter("countersink_statsd_lines", "Lines that StatsD senders sent, counted or not.")
+STATSD_UNCOUNTED = _counter(
+    "countersink_statsd_uncounted_lines",
+    "StatsD lines that were not counted. They are LOST. Alert if `why` is room, key or stop.",
+    ["why"],
+)
+for _why in ("malformed", "type", "name", "large", "prefix", "new-name", "room", "key", "stop"):
+    STATSD_UNCOUNTED.labels(_why)
+STATSD_DROPPED = _counter(
+    "countersink_statsd_dropped_packets",
+    "UDP packets with StatsD lines that Linux dropped, because they came faster than this process read them. They are"
+    " LOST. Alert if it rises.",
+)
+STATSD_WAITING = _gauge("countersink_statsd_waiting_lines", "StatsD lines that were read and are not published yet.")
+
 PULLED = _counter("countersink_pulled_messages", "Messages that this flusher pulled.")
 REDELIVERED = _counter("countersink_redelivered_messages", "Messages that were delivered again.")
 APPLIED = _counter("countersink_applied_increments", "Increments committed to the store.")

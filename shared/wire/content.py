@@ -43,6 +43,11 @@ def of_others(message: Message) -> Content:
             raise UnreadableError(f"the data is {error}") from None
         _too_many(text.count(b"\n"))
         return _of_items([line for line in text.split(b"\n") if line.strip(strict_json.SPACE)], _of_line)
+    return of_value(data)
+
+
+def of_value(data: Any) -> Content:
+    """The content of data that has been parsed from JSON, as `of_others` reads it."""
     if type(data) is dict:
         return of_object(data)
     if type(data) is list:

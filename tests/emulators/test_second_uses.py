@@ -6,6 +6,7 @@ import pytest
 
 from flusher.flush.flusher import Flusher
 from flusher.flush.when_to_flush import FlushPolicy
+from ingest.access.tenants import LOCAL
 from ingest.publishing.batch import Batch
 from ingest.publishing.linger import Pace
 from ingest.publishing.publishing import Publishing
@@ -27,8 +28,8 @@ def batch(plain: int, *keyed: Increment) -> Batch:
     return Batch({"b": plain}, {}, list(keyed), 1 + len(keyed))
 
 
-async def second_uses(store: Store, content: Batch, key: str | None = None) -> int:
-    """What a new process learns that accepts this, and waits for it."""
+async def second_uses(store: Store, content: Batch, key: str | None = None, *, event: bool = False) -> int:
+    """What a new process learns that accepts this, and waits for it. An event is one envelope, with its ids."""
     clock = SystemClock()
     broker = MemoryBroker(clock)
     overlay = MemoryOverlay(broker)
@@ -36,7 +37,10 @@ async def second_uses(store: Store, content: Batch, key: str | None = None) -> i
     publishing.add("other", 1)
     publishing.add_keyed(Increment("other", 1, "of another request"))
     keyed = len(content.keyed)
-    drafts = publishing.add_batch(content) if key is None else publishing.add_whole(content, key)
+    if event:
+        drafts, keyed = publishing.add_wholes([(key or "", content)], LOCAL, 0), 0
+    else:
+        drafts = publishing.add_batch(content) if key is None else publishing.add_whole(content, key)
     uses = Uses(drafts, keyed)
     await asyncio.gather(*(publishing.durable(draft) for draft in drafts))
     flusher = Flusher(
@@ -62,6 +66,15 @@ class SecondUsesContract:
         assert await second_uses(store, batch(1, ITEM, Increment("a", 1, "y")), "l") == 1
         assert await second_uses(store, batch(1, ITEM, Increment("a", 1, "y"), Increment("a", 1, "z")), "l") == 3
         assert (await total(store, "a"), await total(store, "b")) == (3, 2)
+
+    async def test_an_event_counts_once_with_the_ids_in_it(self, datastore: Datastore) -> None:
+        store = await datastore.store()
+        assert await second_uses(store, Batch(keyed=[ITEM], increments=1)) == 0
+        for expected in (0, 3, 3):  # the id in it was used before, which is not told of an event
+            content = batch(5, ITEM, Increment("a", 10, "y"))
+            assert await second_uses(store, content, "ce-1", event=True) == expected
+        assert await second_uses(store, batch(7, Increment("a", 100, "z")), "ce-1", event=True) == 2
+        assert (await total(store, "a"), await total(store, "b")) == (11, 5)
 
     async def test_of_several_processes_at_once_one_is_told_that_it_is_the_first(self, datastore: Datastore) -> None:
         stores = [await datastore.store() for _ in range(4)]

@@ -23,6 +23,9 @@ class Route(NamedTuple):
     body: bytes = b""
 
 
+EVENT: Final = (
+    b'{"specversion": "1.0", "id": "1", "source": "s", "type": "t", "data": {"counters": {"p:c": 4, "p:d": 4}}}'
+)
 ROUTES: Final = [
     Route("POST", "/v1/counters/p%3Ac", "count", 202, b'{"delta": 3}'),
     Route("POST", "/v1/counters/p:c", "count", 202),
@@ -31,6 +34,7 @@ ROUTES: Final = [
     Route("POST", "/v1/increments", "count", 202, b'{"counters": {"p:c": 2, "p:d": 2}}'),
     Route("POST", "/v1/increments", "count", 202, b'{"counter": "p:c", "id": "one"}\n{"counter": "p:d"}'),
     Route("POST", "/v1/increments", "count", 202, b"counter=p%3Ac&delta=2"),
+    Route("POST", "/v1/events", "count", 202, EVENT),
     Route("GET", "/v1/counters/p:c", "read"),
     Route("HEAD", "/v1/counters/p:c", "read"),
     Route("GET", "/v1/counters?name=p:c&name=p:d", "read"),
@@ -119,6 +123,8 @@ def headers_of(who: str, keys: dict[str, str]) -> bytes:
 
 def bytes_of(route: Route, headers: bytes, *, chunked: bool = False) -> bytes:
     head = f"{route.method} {route.target} HTTP/1.1\r\nHost: h\r\n".encode() + headers
+    if route.body is EVENT:
+        head += b"Content-Type: application/cloudevents+json\r\n"
     if chunked:
         piece = b"%x\r\n%b\r\n" % (len(route.body), route.body) if route.body else b""
         return head + b"Transfer-Encoding: chunked\r\n\r\n" + piece + b"0\r\n\r\n"

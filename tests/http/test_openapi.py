@@ -22,6 +22,7 @@ PROMISED = {
     "/v1/counters/{name}": {"get", "post", "put", "delete"},
     "/v1/counters/{name}/reset": {"post"},
     "/v1/increments": {"post"},
+    "/v1/events": {"post"},
     "/v1/counters": {"get"},
     "/v1/counters/{name}/shards": {"put"},
     "/v1/receipts/{id}": {"get"},
@@ -40,6 +41,7 @@ EXAMPLES = {
     "name": "a",
     "prefix": "a",
 }
+EVENT = b'{"specversion": "1.0", "id": "1", "source": "s", "type": "t", "data": {"counter": "a"}}'
 EXAMPLES |= {"limit": "3", "page_token": "YQ==", "v": "1", "id": "x"}
 EXAMPLES |= {"label": "visits", "color": "f60", "style": "square"}
 
@@ -149,20 +151,22 @@ async def test_every_operation_and_parameter_in_it_is_answered(service: Service,
     target = path.replace("{name}", "a").replace("{id}", "x")
     bodies = {
         ("/v1/increments", "post"): b'[{"counter": "a"}]',
+        ("/v1/events", "post"): EVENT,
         ("/v1/counters/{name}/shards", "put"): b'{"shards": 2}',
         ("/v1/counters/{name}", "put"): b'{"value": 2}',
         ("/v1/jobs", "post"): b'{"kind": "add", "prefix": "a", "delta": 1}',
     }
     body = bodies.get((path, method))
+    headers = {"Content-Type": "application/cloudevents+json"} if body is EVENT else None
     if path.startswith("/v1/jobs/{id}"):
         await service.post("/v1/jobs", b'{"kind": "export", "prefix": "a", "id": "x"}')
         await service.work()
     for query in ("", *(f"?{name}={EXAMPLES[name]}" for name in _parameters(path, method, "query"))):
-        assert (await service.ask(method.upper(), target + query, body)).status in {200, 202}, query
+        assert (await service.ask(method.upper(), target + query, body, headers)).status in {200, 202}, query
     for name in _parameters(path, method, "header"):
         assert name == "Idempotency-Key"
     if _parameters(path, method, "query"):
-        assert (await service.ask(method.upper(), f"{target}?undocumented=1", body)).status == 422
+        assert (await service.ask(method.upper(), f"{target}?undocumented=1", body, headers)).status == 422
 
 
 @pytest.mark.parametrize(("path", "method"), OPERATIONS)
@@ -170,6 +174,12 @@ def test_an_operation_with_a_body_says_what_can_be_wrong_with_it(path: str, meth
     statuses = PATHS[path][method]["responses"].keys()
     assert {"400", "405", "414"} <= statuses
     assert ({"408", "413", "415"} <= statuses) is ("requestBody" in PATHS[path][method])
+
+
+def event(more: str) -> str:
+    """An event with these attributes, and with the others that it must have."""
+    others = {"specversion": "1.0", "id": "1", "source": "s", "type": "t"}
+    return orjson.dumps(others | orjson.loads(f"{{{more}}}")).decode()
 
 
 REQUESTS = {
@@ -204,6 +214,33 @@ REQUESTS = {
         '{"counters": {"a": 9007199254740992}}',
         "{}",
         "1",
+    ],
+    "Event": [
+        event(data) if data.startswith('"') else data
+        for data in (
+            EVENT.decode(),
+            '"data": {"counter": "a", "delta": 2, "colour": "red"}',
+            '"data": [{"counter": "a"}, {"counter": "b", "id": "i"}]',
+            '"data": {"counters": {"a": 1}, "keyed": []}',
+            '"data": {"counters": {}, "keyed": [{"counter": "a", "id": "i"}]}',
+            '"data": {"counters": {}}',
+            '"data": {"counters": {"a": 1}, "counter": "a"}',
+            '"data": {"counters": {"a": 1}, "keyed": [{"counter": "a"}]}',
+            '"data": {"counter": "a", "delta": 0.5}',
+            '"data": {"counter": "a", "keyed": []}',
+            '"data": []',
+            '"data": 1',
+            '"data": null',
+            '"data": null, "counter": "a"',
+            '"counter": "a", "delta": 2',
+            '"counter": "a", "delta": true',
+            '"counter": ".."',
+            '"counter": 1',
+            '"type": "", "counter": "a"',
+            '"source": 7, "counter": "a"',
+            '{"id": "1", "source": "s", "type": "t", "data": {"counter": "a"}}',
+            "[]",
+        )
     ],
     "SetValue": [
         '{"value": 1}',
@@ -251,7 +288,9 @@ async def test_a_body_fits_its_schema_if_and_only_if_it_is_taken(service: Servic
         "Nothing": ("/v1/counters/a/reset", "POST"),
         "SetShards": ("/v1/counters/a/shards", "PUT"),
         "NewJob": ("/v1/jobs", "POST"),
+        "Event": ("/v1/events", "POST"),
     }[schema]
-    answer = await service.ask(method, target, body.encode())
+    headers = {"Content-Type": "application/cloudevents+json"} if schema == "Event" else None
+    answer = await service.ask(method, target, body.encode(), headers)
     documented = {"$ref": f"#/components/schemas/{schema}"}
     assert contract.fits(orjson.loads(body), documented) is (answer.status < 300)

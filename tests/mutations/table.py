@@ -14,6 +14,7 @@ from tests.mutations import (  # noqa: F401 (each enters its own)
     publishing,
     reading,
     receipts,
+    senders,
     sets,
     shards,
 )

@@ -41,6 +41,7 @@ class Traffic:
             self.batch,
             self.keyed_batch,
             self.keyed_batch,
+            self.events,
             self.foreign,
             self.garble,
             self.poison,
@@ -65,6 +66,17 @@ class Traffic:
         names = self.random.sample("abcd", self.random.randint(1, 4))
         body = orjson.dumps({"counters": {name: self.random.randint(1, 9) for name in names}})
         await service.post("/v1/increments", body, Idempotency_Key=str(self.random.randint(0, 2)))
+
+    async def events(self, service: Service) -> None:
+        """Each with sums and with ids of its own, and often with other data than an earlier one of its id."""
+        events = []
+        for _ in range(self.random.randint(1, 4)):
+            items = [{"counter": self.random.choice("abc"), "id": f"{self.random.randint(0, 9)}"} for _ in range(3)]
+            name = self.random.choice(["a", "b", "poison"])
+            its = {"specversion": "1.0", "type": "t", "source": "s", "id": f"{self.random.randint(0, 9)}"}
+            events.append({**its, "data": {"counters": {name: self.random.randint(1, 9)}, "keyed": items}})
+        headers = {"Content-Type": "application/cloudevents-batch+json"}
+        assert (await service.ask("POST", "/v1/events", orjson.dumps(events), headers)).status in {202, 400, 422}
 
     async def foreign(self, service: Service) -> None:
         """Among it what can't be read, and what is too large for one commit."""

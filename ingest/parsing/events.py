@@ -1,0 +1,239 @@
+"""Reads CloudEvents from requests, one or a batch, and finds what is wrong with them. Pure.
+
+What an event may count is what a message on the topic may: `shared.wire.content` reads the data of both.
+"""
+
+import base64
+import binascii
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Final, NamedTuple, Protocol
+from urllib.parse import unquote
+
+from ingest.parsing.json_object import BodyError
+from ingest.parsing.parse import Parsed, check_values
+from ingest.publishing.batch import Batch, gathered
+from ingest.publishing.coalescer import MAX_ENTRIES
+from shared.model.errors import UnreadableError
+from shared.model.words import MAX_SUM, Message, flaw_of_id
+from shared.wire import content, strict_json
+
+MOST_EVENTS: Final = 400
+"""Most events in one request. The receipt names each of them, and has to fit into a URL."""
+ONE: Final = "application/cloudevents+json"
+BATCH: Final = "application/cloudevents-batch+json"
+SPEC: Final = "specversion"
+_VERSION: Final = "1.0"
+_REQUIRED: Final = (SPEC, "id", "source", "type")
+_COUNTS: Final = ("counter", "delta")
+"""Attributes that say what an event without data counts."""
+_ESCAPED: Final = re.compile(r"\\(.)")
+
+
+class Event(NamedTuple):
+    """One event. Its source and id are its identity: it counts once, and as a whole."""
+
+    place: int
+    """Where it stands in a batch."""
+    source: str
+    id: str
+    batch: Batch
+
+
+@dataclass(slots=True)
+class Events(Parsed):
+    """The valid events of a request, and in `batch` everything that they count."""
+
+    events: list[Event] = field(default_factory=list)
+
+    def refuse(self, reasons: Mapping[int, str]) -> None:
+        """Leave out the events at these places."""
+        for index, reason in reasons.items():
+            self.reject(index=index, reason=reason)
+        self.events = [event for event in self.events if event.place not in reasons]
+        self.batch = gathered(event.batch for event in self.events)
+
+
+class Headers(Protocol):
+    """The headers of a request. Upper and lower case are the same."""
+
+    def getall(self, name: str, default: Sequence[str]) -> Sequence[str]: ...
+
+
+def reader_of(headers: Headers) -> Callable[[bytes], Events]:
+    """The function that reads the body of a request with these headers. Raises `BodyError` if they say that it holds no
+    event.
+    """
+    said = ",".join(headers.getall("Content-Type", ())).partition(";")[0].strip().lower()
+    if said == ONE:
+        return _structured
+    if said == BATCH:
+        return _batch
+    if said.startswith("application/cloudevents"):
+        raise BodyError(400, f"events are read as JSON only: send {ONE} or {BATCH}", "Content-Type")
+    if not headers.getall(f"ce-{SPEC}", ()):
+        raise BodyError(
+            400,
+            f"this is no CloudEvent: the header ce-{SPEC} is missing, or Content-Type {ONE} or {BATCH}",
+            f"ce-{SPEC}",
+        )
+    attributes = {name: _header(headers, f"ce-{name}") for name in (*_REQUIRED, *_COUNTS)}
+    return partial(_binary, {name: value for name, value in attributes.items() if value is not None})
+
+
+def _header(headers: Headers, name: str) -> str | None:
+    """The value of an attribute in a header, as the HTTP binding of CloudEvents encodes it."""
+    values = headers.getall(name, ())
+    if len(values) > 1:
+        raise BodyError(400, f"the header {name} was sent more than once: send one", name)
+    if not values:
+        return None
+    value = values[0]
+    if len(value) > 1 and value[0] == value[-1] == '"':
+        value = _ESCAPED.sub(r"\1", value[1:-1])
+    try:
+        return unquote(value, errors="strict")
+    except UnicodeDecodeError:
+        raise BodyError(400, f"the header {name} is not valid percent-encoded UTF-8", name) from None
+
+
+class _Wrong(Exception):  # noqa: N818 (never leaves this module)
+    """Says why an event does not count; `field` names what is wrong with it."""
+
+    def __init__(self, reason: str, field: str) -> None:
+        super().__init__(reason)
+        self.field = field
+
+
+def _binary(attributes: Mapping[str, str], body: bytes) -> Events:
+    return _alone(partial(_event, attributes, partial(_of_bytes, body, attributes)), "ce-")
+
+
+def _structured(body: bytes) -> Events:
+    return _alone(partial(_of_object, _load(body)))
+
+
+def _batch(body: bytes) -> Events:
+    items = _load(body)
+    if type(items) is not list:
+        raise BodyError(400, f"the body must be an array of events: send one event as {ONE}")
+    if not items:
+        raise BodyError(400, "the body holds no events")
+    if len(items) > MOST_EVENTS:
+        raise BodyError(413, f"more than {MOST_EVENTS} events in one request: send several")
+    found = Events()
+    reasons: dict[int, str] = {}
+    for index, item in enumerate(items):
+        try:
+            found.events.append(_of_object(item, index))
+        except _Wrong as wrong:
+            reasons[index] = str(wrong)
+    found.refuse(reasons)
+    if found.batch.increments > content.MAX_ITEMS:
+        raise BodyError(413, f"more than {content.MAX_ITEMS} increments in one request: send several")
+    if not found.events:
+        raise none_valid(found)
+    return found
+
+
+def none_valid(found: Events) -> BodyError:
+    """The error of a batch of which every event was rejected."""
+    error = BodyError(400, f"no event is valid; item {found.rejected[0]['index']}: {found.rejected[0]['reason']}")
+    error.items = found.bad
+    return error
+
+
+def _alone(read: Callable[[], Event], prefix: str = "") -> Events:
+    """One event. `prefix`: what the names of its attributes begin with."""
+    try:
+        event = read()
+    except _Wrong as wrong:
+        name = wrong.field if wrong.field == "data" else f"{prefix}{wrong.field}"
+        raise BodyError(400, str(wrong).replace(f"'{wrong.field}'", f"'{name}'"), name) from None
+    return Events(batch=event.batch, events=[event])
+
+
+def _load(body: bytes) -> Any:
+    check_values(body)
+    try:
+        return strict_json.loads(body)
+    except strict_json.JsonError as error:
+        raise BodyError(400, f"the body is {error}") from None
+
+
+def _of_object(item: Any, place: int = 0) -> Event:
+    """An event in JSON, with its attributes beside its data."""
+    if type(item) is not dict:
+        raise _Wrong("an event must be a JSON object", "data")
+    return _event(item, partial(_of_data, item), place)
+
+
+def _of_data(item: Mapping[str, Any]) -> content.Content:
+    data, coded = item.get("data"), item.get("data_base64")
+    if data is not None and coded is not None:
+        raise _Wrong("'data_base64' can't stand beside 'data'", "data_base64")
+    if type(data) in {dict, list}:
+        return content.of_value(data)
+    if coded is not None:
+        return _of_bytes(_decoded(coded), item)
+    if data is not None and type(data) is not str:
+        raise _Wrong('\'data\' must be an object such as {"counter": "a", "delta": 1}, or an array of these', "data")
+    return _of_bytes((data or "").encode(errors="surrogatepass"), item)
+
+
+def _decoded(coded: Any) -> bytes:
+    try:
+        return base64.b64decode(coded, validate=True)
+    except (TypeError, ValueError, binascii.Error):
+        raise _Wrong("'data_base64' must be a string of Base64", "data_base64") from None
+
+
+def _of_bytes(data: bytes, attributes: Mapping[str, Any]) -> content.Content:
+    check_values(data)
+    if data.strip():
+        return content.of_others(Message(data))
+    if "counter" not in attributes:
+        raise _Wrong("an event without data needs the attribute 'counter'", "counter")
+    said = {}
+    for name in _COUNTS:
+        if name in attributes:
+            value = attributes[name]
+            if type(value) is not str and (name == "counter" or type(value) is not int):
+                raise _Wrong(f"'{name}' must be {'a string' if name == 'counter' else 'an integer'}", name)
+            said[name] = str(value)
+    return content.of_others(Message(b"", said))
+
+
+def _event(attributes: Mapping[str, Any], read: Callable[[], content.Content], place: int = 0) -> Event:
+    for name in _REQUIRED:
+        value = attributes.get(name)
+        if value is None or value == "":
+            raise _Wrong(f"'{name}' is missing", name)
+        if type(value) is not str:
+            raise _Wrong(f"'{name}' must be a string", name)
+    if attributes[SPEC] != _VERSION:
+        raise _Wrong(f"'{SPEC}' must be {_VERSION}", SPEC)
+    for name in ("id", "source"):
+        if flaw := flaw_of_id(attributes[name]):
+            raise _Wrong(f"'{name}' {flaw}", name)
+    try:
+        sums, counts, keyed = read()
+    except UnreadableError as error:
+        raise _Wrong(str(error), "data") from None
+    batch = Batch(sums, counts, [*keyed], len(sums) + sum(counts.values()) - len(counts) + len(keyed))
+    if flaw := _flaw_of(batch):
+        raise _Wrong(flaw, "data")
+    return Event(place, attributes["source"], attributes["id"], batch)
+
+
+def _flaw_of(batch: Batch) -> str | None:
+    """Why this can't be one envelope; None if it can."""
+    if not batch.increments:
+        return "the data holds no increments"
+    if batch.entries() > MAX_ENTRIES:
+        return f"an event may name at most {MAX_ENTRIES} counters and ids, this one names {batch.entries()}"
+    if sum(abs(item.delta) for item in batch.keyed) > MAX_SUM:
+        return f"the deltas of the increments with ids in one event may add up to {MAX_SUM} at most"
+    return None

@@ -1,0 +1,1 @@
+"""Counts what senders of the StatsD protocol say."""

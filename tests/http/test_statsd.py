@@ -1,0 +1,326 @@
+"""StatsD lines over UDP and TCP: what counts, through which door, and what happens to the rest."""
+
+import asyncio
+import contextlib
+import os
+import socket
+from collections.abc import AsyncIterator, Callable
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+import statsd as library  # type: ignore[import-untyped] # it has no types
+
+from countersink_server.process.sockets import Address, listening
+from ingest.statsd import sender, streams
+from ingest.statsd.statsd import Statsd
+from ingest.statsd.streams import LONGEST_LINE
+from shared.config.settings import Settings
+from shared.model.errors import SettingsError, TransientError
+from shared.runtime import metrics
+from tests.http.keys import keys_file
+from tests.http.service import Service, running
+
+REASONS: Final = ("malformed", "type", "name", "large", "prefix", "new-name", "room", "key", "stop")
+
+
+def uncounted() -> dict[str, float]:
+    return {why: metrics.STATSD_UNCOUNTED.labels(why)._value.get() for why in REASONS}
+
+
+class Lines:
+    """A service that counts lines, and a way to send them."""
+
+    def __init__(self, service: Service, address: tuple[str, int], udp: socket.socket) -> None:
+        self.service = service
+        self.address = address
+        self.udp = udp
+        self.statsd: Statsd = service.ingest.statsd
+        self._lines = metrics.STATSD_LINES._value.get()
+        self._uncounted = uncounted()
+
+    def send(self, *packets: bytes) -> None:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+            for packet in packets:
+                sock.sendto(packet, self.address)
+
+    def seen(self) -> int:
+        return int(metrics.STATSD_LINES._value.get() - self._lines)
+
+    def lost(self) -> dict[str, int]:
+        return {why: int(n - self._uncounted[why]) for why, n in uncounted().items() if n > self._uncounted[why]}
+
+    async def until_seen(self, lines: int) -> None:
+        await until(lambda: self.seen() == lines)
+
+    async def counted(self, *packets: bytes) -> dict[str, int]:
+        """The totals after these packets, and all before."""
+        before = self.seen()
+        self.send(*packets)
+        await self.until_seen(before + sum(len(packet.split(b"\n")) for packet in packets))
+        await self.statsd.sender.send_all()
+        return await self.service.totals()
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(20):
+        while not condition():
+            await asyncio.sleep(0.005)
+
+
+@contextlib.asynccontextmanager
+async def lines_of(folder: Path, **settings: Any) -> AsyncIterator[Lines]:
+    async with running(folder, **settings) as service:
+        with listening(None, None, Address("127.0.0.1", 0, "statsd-"), keys=False) as sockets:
+            assert sockets.statsd is not None
+            await service.ingest.statsd.start(sockets.statsd)
+            try:
+                yield Lines(service, sockets.statsd.udp.getsockname(), sockets.statsd.udp)
+            finally:
+                await service.ingest.statsd.stop()
+
+
+@pytest.fixture
+async def lines(tmp_path: Path) -> AsyncIterator[Lines]:
+    async with lines_of(tmp_path) as it:
+        yield it
+
+
+async def test_a_library_counts_over_udp_and_tcp(lines: Lines) -> None:
+    udp = library.StatsClient(*lines.address)
+    tcp = library.TCPStatsClient(*lines.address)
+    for client in (udp, tcp):
+        for _ in range(10):
+            client.incr("visits")
+        client.incr("visits", 5)
+        client.decr("left", 2)
+        with client.pipeline() as pipe:
+            for number in range(30):
+                pipe.incr(f"page.{number % 3}", 2)
+        client.close()
+    await lines.until_seen(84)
+    await lines.statsd.sender.send_all()
+    totals = {"left": -4, "page.0": 40, "page.1": 40, "page.2": 40, "visits": 30}
+    assert await lines.service.totals() == totals
+    await lines.service.apply()
+    assert await lines.service.totals() == totals
+    assert lines.lost() == {}
+
+
+async def test_many_lines_in_a_packet_count_and_others_are_counted_as_lost(lines: Lines) -> None:
+    packet = b"a:1|c\nb:2|c|@0.5\r\ng:1|g\nt:1|ms\nbroken\n\xff:1|c\n__a__:1|c\n:1|c\na\x01b:1|c\nc:1e99|c\na:4|c"
+    assert await lines.counted(packet) == {"a": 5, "b": 4}
+    assert lines.lost() == {"type": 2, "malformed": 2, "name": 3, "large": 1}
+    assert await lines.counted(b"a:1|c\n\n \r\n".strip()) == {"a": 6, "b": 4}
+    lines.send(b"", b"\n\n")
+    assert await lines.counted(b"a:1|c") == {"a": 7, "b": 4}
+    assert lines.seen() == 13
+
+
+async def test_fractions_of_sampled_lines_add_up(lines: Lines) -> None:
+    for total in (3, 7, 10):
+        assert await lines.counted(b"a:1|c|@0.3") == {"a": total}
+
+
+async def test_tags_make_names(tmp_path: Path) -> None:
+    async with lines_of(tmp_path, statsd_name="{name}:{tag.host}") as lines:
+        totals = await lines.counted(b"hits:1|c|#host:web-1,env:prod\nhits:2|c|@0.5|#host:web-2\nhits:1|c")
+        assert totals == {"hits:": 1, "hits:web-1": 1, "hits:web-2": 4}
+
+
+def has_begun(lines: Lines, line: bytes) -> bool:
+    """Whether the only connection has sent this of a line that has no end yet."""
+    return [stream._line for stream in lines.statsd.streams._open] == [line]
+
+
+async def test_a_stream_may_come_in_pieces(lines: Lines) -> None:
+    reader, writer = await asyncio.open_connection(*lines.address)
+    for piece, begun in ((b"a:", b"a:"), (b"1|c\na:2|", b"a:2|"), (b"c\n", b""), (b"a:4|c\na:8|c", b"a:8|c")):
+        writer.write(piece)
+        await until(partial(has_begun, lines, begun))
+    await lines.until_seen(3)
+    writer.write_eof()
+    await lines.until_seen(4)
+    assert await reader.read() == b""  # it says nothing, and hangs up
+    writer.close()
+    await lines.statsd.sender.send_all()
+    assert await lines.service.totals() == {"a": 15}
+
+
+async def test_a_line_without_end_ends_its_connection(lines: Lines) -> None:
+    reader, writer = await asyncio.open_connection(*lines.address)
+    writer.write(b"a:1|c\n" + b"x" * (LONGEST_LINE + 1))
+    with contextlib.suppress(ConnectionError):
+        assert await asyncio.wait_for(reader.read(), 20) == b""
+    writer.close()
+    await lines.until_seen(2)
+    await lines.statsd.sender.send_all()
+    assert (await lines.service.totals(), lines.lost()) == ({"a": 1}, {"malformed": 1})
+
+
+async def test_the_most_silent_connection_makes_room_for_another(lines: Lines, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(streams, "MOST_STREAMS", 3)
+    opened = [await asyncio.open_connection(*lines.address) for _ in range(3)]
+    opened[0][1].write(b"a:1|c\n")
+    await lines.until_seen(1)
+    opened.append(await asyncio.open_connection(*lines.address))
+    assert await asyncio.wait_for(opened[1][0].read(), 20) == b""
+    for number in (0, 2, 3):
+        opened[number][1].write(b"a:1|c\n")
+    await lines.until_seen(4)
+    for _, writer in opened:
+        writer.close()
+
+
+@pytest.fixture
+async def limited(tmp_path: Path) -> AsyncIterator[Lines]:
+    """With a key that may count under a prefix, and so many increments a second."""
+    file, keys = keys_file(
+        tmp_path, all={}, lines={"scopes": ["write"], "prefixes": ["app."], "rate": 10.0, "owner": "app"}
+    )
+    async with lines_of(tmp_path, keys_file=str(file), statsd_key=keys["lines"]) as it:
+        it.service.all = {"Authorization": f"Bearer {keys['all']}"}  # type: ignore[attr-defined]
+        yield it
+
+
+async def value(lines: Lines, name: str) -> int:
+    headers = lines.service.all  # type: ignore[attr-defined]
+    found: int = (await lines.service.ask("GET", f"/v1/counters/{name}?max_age=0", headers=headers)).json["value"]
+    return found
+
+
+async def test_the_prefixes_and_the_rate_of_the_key_hold(
+    limited: Lines, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(sender, "LONGEST_PAUSE", 0.1)
+    bucket = limited.statsd._enter().bucket
+    assert bucket is not None
+    limited.send(b"app.a:1|c\nother:1|c\n" + b"app.a:1|c\n" * 1_999)
+    await limited.until_seen(2_001)
+    assert limited.lost() == {"prefix": 1}
+    await limited.statsd.sender.send_all()
+    assert await value(limited, "app.a") == 2_000
+    assert bucket._held < -1_000  # a batch may be larger than what the rate allows now: others have to wait for it
+    limited.send(b"app.b:1|c")
+    await limited.until_seen(2_002)
+    sending = asyncio.create_task(limited.statsd.sender.send_all())
+    await until(lambda: "more than its 10 increments a second" in caplog.text)
+    limited.send(b"app.b:1|c")
+    await limited.until_seen(2_003)
+    assert (limited.statsd.sender.lines, await value(limited, "app.b")) == (2, 0)
+    bucket._held = 10.0
+    await sending
+    assert (await value(limited, "app.b"), await value(limited, "other")) == (2, 0)
+    assert limited.lost() == {"prefix": 1}
+
+
+async def test_a_key_that_is_revoked_counts_nothing(limited: Lines) -> None:
+    keys_file(Path(str(limited.service.ingest._settings.keys_file)).parent, other={})
+    assert limited.service.ingest._doors._ring is not None
+    await limited.service.ingest._doors._look()
+    limited.send(b"app.a:1|c\napp.a:1|c")
+    await limited.until_seen(2)
+    await limited.statsd.sender.send_all()
+    assert limited.lost() == {"key": 2}
+
+
+@pytest.mark.parametrize(
+    ("key", "says"),
+    [
+        ("", "send a key"),
+        ("csk_lines_0", "not valid"),
+        ("read", "needs the scope write"),
+        ("cpk", "only from pages of its origins"),
+    ],
+)
+async def test_a_key_that_may_not_count_ends_the_start(tmp_path: Path, key: str, says: str) -> None:
+    file, keys = keys_file(
+        tmp_path,
+        read={"scopes": ["read"]},
+        cpk={"scopes": ["write"], "prefixes": ["a"], "origins": ["https://a.example"], "publishable": True},
+    )
+    with pytest.raises(SettingsError, match=f"COUNTERSINK_STATSD_KEY: .*{says}"):
+        async with lines_of(tmp_path, keys_file=str(file), statsd_key=keys.get(key, key)):
+            pass
+
+
+async def test_new_names_have_the_limit_of_any_request(tmp_path: Path) -> None:
+    limits = Settings.read({"COUNTERSINK_MAX_COUNTERS": "=2"}).max_counters
+    async with lines_of(tmp_path, max_counters=limits) as lines:
+        assert await lines.counted(b"a:1|c\nb:1|c\nc:1|c\nc:1|c\na:1|c") == {"a": 2, "b": 1}
+        assert lines.lost() == {"new-name": 2}
+
+
+async def test_names_that_are_made_up_take_no_more_than_their_room(lines: Lines) -> None:
+    lines.statsd.tally._most_names = 3
+    totals = await lines.counted(b"\n".join(b"n%d:1|c" % number for number in range(10)) + b"\nn0:1|c")
+    assert totals == {"n0": 2, "n1": 1, "n2": 1}
+    assert lines.lost() == {"room": 7}
+    assert await lines.counted(b"n9:1|c") == totals | {"n9": 1}
+
+
+@pytest.mark.parametrize("taken", [False, True])
+async def test_what_could_not_be_published_is_sent_again_and_counts_once(
+    lines: Lines, monkeypatch: pytest.MonkeyPatch, *, taken: bool
+) -> None:
+    publisher: Any = lines.service.ingest.publishing._publisher
+    publish = publisher.publish
+    failures = 0
+
+    async def fail(*arguments: Any) -> None:
+        nonlocal failures
+        if taken:
+            await publish(*arguments)
+        failures += 1
+        if failures < 3:
+            raise TransientError("nobody answers")
+        await publish(*arguments)
+
+    monkeypatch.setattr(publisher, "publish", fail)
+    lines.send(b"a:1|c\na:1|c|@0.5")
+    await lines.until_seen(2)
+    await lines.statsd.sender.send_all()
+    assert failures == 3
+    await lines.service.apply()
+    assert (await lines.service.totals(), lines.lost()) == ({"a": 3}, {})
+
+
+async def test_what_has_come_is_published_before_the_end(lines: Lines) -> None:
+    reader, writer = await asyncio.open_connection(*lines.address)
+    writer.write(b"b:1|c\nb:2|c")
+    await lines.until_seen(1)
+    lines.send(*[b"a:1|c"] * 100)  # nobody has read them yet
+    await lines.statsd.stop()
+    assert await lines.service.totals() == {"a": 100, "b": 3}
+    assert await reader.read() == b""
+    writer.close()
+
+
+async def test_what_can_not_be_published_before_the_end_is_said_to_be_lost(
+    lines: Lines, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def fail(*_: Any) -> None:
+        raise TransientError("nobody answers")
+
+    monkeypatch.setattr(lines.service.ingest.publishing._publisher, "publish", fail)
+    lines.send(b"a:1|c\na:1|c")
+    await lines.until_seen(2)
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.1):
+            await lines.statsd.stop()
+    assert lines.lost() == {"stop": 2}
+    assert "2 StatsD lines are LOST" in caplog.text
+    caplog.clear()
+
+
+async def test_packets_that_the_kernel_drops_are_counted(lines: Lines) -> None:
+    if not os.path.exists("/proc/net/udp"):  # noqa: ASYNC240, PTH110 (no other system tells)
+        return
+    before = metrics.STATSD_DROPPED._value.get()
+    lines.udp.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+    lines.send(*[b"a:1|c"] * 1_000)  # before the service gets a turn
+    tending = asyncio.create_task(lines.statsd.tend())
+    await until(lambda: lines.seen() > 0 and metrics.STATSD_DROPPED._value.get() > before)
+    tending.cancel()
+    assert lines.seen() + metrics.STATSD_DROPPED._value.get() - before == 1_000

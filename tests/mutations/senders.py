@@ -1,0 +1,32 @@
+"""Mutations of what others send: CloudEvents and StatsD lines."""
+
+from hashlib import sha256
+from typing import Any, Final
+
+from shared.runtime.ids import mint
+from tests.mutations.mutation import mutation, returning
+
+EVENTS: Final = "tests/http/test_events.py"
+LINES: Final = "tests/http/test_statsd.py"
+
+
+@mutation(
+    "two events are taken for one if their sources and ids make the same text", "ingest.access.owners.event_id", EVENTS
+)
+def _(_: Any) -> Any:
+    return lambda owner, source, id_: "ce-" + sha256(f"{owner}{source}{id_}".encode()).hexdigest()[:32]
+
+
+mutation(
+    "an event with other data under a known id is accepted", "ingest.publishing.publishing.Publishing.is_other", EVENTS
+)(returning(False))
+
+
+@mutation("StatsD lines get another id each time they are sent", "ingest.statsd.sender.StatsdSender._publish", LINES)
+def _(publish: Any) -> Any:
+    return lambda self, batch, caller, _: publish(self, batch, caller, mint())
+
+
+mutation("fractions of sampled StatsD lines are forgotten", "ingest.statsd.tally.StatsdTally._keep", LINES)(
+    returning(None)
+)
