@@ -33,6 +33,7 @@ NEEDS: Final = {
     ("DELETE", "/v1/counters/{name}"): TO_ADMINISTER,
     ("POST", "/v1/counters/{name}/reset"): TO_ADMINISTER,
     ("PUT", "/v1/counters/{name}/shards"): TO_ADMINISTER,
+    ("GET", "/v1/counters/{name}/series"): _READ,
     ("POST", "/v1/increments"): TO_COUNT,
     ("GET", "/v1/counters"): _READ,
     ("GET", "/v1/receipts/{id}"): _RECEIPT,

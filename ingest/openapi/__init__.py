@@ -8,6 +8,7 @@ from ingest.openapi.paths import PATHS
 from ingest.openapi.responses import RESPONSES
 from ingest.openapi.schemas import SCHEMAS
 from ingest.openapi.security import SECURITY_SCHEMES, secured
+from ingest.openapi.series import PATHS_BY_TIME, SCHEMAS_BY_TIME
 
 _DESCRIPTION = """\
 Counts exactly once. A 2xx answer to an increment is a promise, except with `ack=none`; anything else, or no answer, is
@@ -41,7 +42,11 @@ def document(version: str) -> bytes:
                 {"name": "manage", "description": "Change counters"},
                 {"name": "operate", "description": "Run the service"},
             ],
-            "paths": secured(PATHS),
-            "components": {"schemas": SCHEMAS, "responses": RESPONSES, "securitySchemes": SECURITY_SCHEMES},
+            "paths": secured({**PATHS, **PATHS_BY_TIME}),
+            "components": {
+                "schemas": {**SCHEMAS, **SCHEMAS_BY_TIME},
+                "responses": RESPONSES,
+                "securitySchemes": SECURITY_SCHEMES,
+            },
         }
     )

@@ -15,6 +15,7 @@ from ingest.http.responses import JSON, SECURE
 from ingest.routes.counters import ReadRoutes
 from ingest.routes.increments import IncrementRoutes
 from ingest.routes.jobs import JobRoutes
+from ingest.routes.series import SeriesRoutes
 from ingest.routes.set_counter import SetRoutes
 from ingest.routes.shards import ShardRoutes
 from shared.counters.setter import DELETE, RESET, SET
@@ -39,6 +40,7 @@ class Routes:
         shards: ShardRoutes,
         sets: SetRoutes,
         jobs: JobRoutes,
+        series: SeriesRoutes,
         ready: Ready,
         version: str,
     ) -> None:
@@ -47,6 +49,7 @@ class Routes:
         self._shards = shards
         self._sets = sets
         self._jobs = jobs
+        self._series = series
         self._ready = ready
         self._fixed: dict[str, dict[str, Handler]] = {
             "/v1/increments": {"POST": writes.many},
@@ -109,6 +112,9 @@ class Routes:
         if part == "shards":
             _allow(method, "PUT")
             return self._shards.put(request, name, query)
+        if part == "series":
+            _allow(method, "GET")
+            return self._series.get(name, query)
         raise Problem(404, "there is no such path; write a '/' in a counter's name as %2F")
 
     def _job(self, request: web.BaseRequest, method: str, rest: str, query: Query) -> Answer:

@@ -2,12 +2,17 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
-from functools import partial
 from typing import Any
 
 from shared.config import lists
 from shared.config.lists import NameLimit, Network
 from shared.config.service_links import is_service_link
+from shared.config.values import choice as _choice
+from shared.config.values import number as _number
+from shared.config.values import text as _text
+from shared.config.values import whole as _whole
+from shared.config.windows import rules_of
+from shared.model.buckets import Rule
 from shared.model.errors import SettingsError
 from shared.model.fleet import LONGEST_LOOK
 from shared.model.promises import Promise, promised
@@ -21,39 +26,6 @@ MOST_SHARDS = 10_000
 
 def _setting(default: Any, read: Callable[[str], Any], help_: str, shown: str = "") -> Any:
     return field(default=default, metadata={"read": read, "help": help_, "shown": shown or str(default)})
-
-
-def _text(value: str) -> str:
-    if not value:
-        raise ValueError("must not be empty")
-    return value
-
-
-def _bounded(of: Callable[[str], float], kind: str, form: str, least: float, most: float) -> Callable[[str], float]:
-    def read(value: str) -> float:
-        try:
-            number = of(value)
-        except ValueError:
-            raise ValueError(f"must be {kind}") from None
-        if not least <= number <= most:
-            raise ValueError(f"must be from {least:{form}} to {most:{form}}")
-        return number
-
-    return read
-
-
-_whole = partial(_bounded, int, "a whole number", "d")
-_number = partial(_bounded, float, "a number", "g")
-
-
-def _choice(*choices: str) -> Callable[[str], str]:
-    def read(value: str) -> str:
-        for choice in choices:
-            if value.lower() == choice.lower():
-                return choice
-        raise ValueError(f"must be {' or '.join(choices)}")
-
-    return read
 
 
 _DEFAULT_FILE = "sqlite:///.countersink/countersink.db"
@@ -183,6 +155,13 @@ class Settings:
         lists.name_limits,
         "maximum number of counters under a prefix, with commas between them: page:=100000,=1000000; =1000000 is for "
         "all names; beyond it, requests with new names get 429",
+        "none",
+    )
+    windows: tuple[Rule, ...] = _setting(
+        (),
+        rules_of,
+        "counts by time that are kept, and for how long: page:=hour/90d,day/2y;=day/1y; periods are minute, hour and"
+        " day, and the longest prefix decides; the same in all processes",
         "none",
     )
     job_tasks: int = _setting(

@@ -134,7 +134,8 @@ async def test_what_the_service_answers_is_in_it(service: Service) -> None:
                 assert answer.status in {404, 405}
 
 
-@pytest.mark.parametrize(("path", "method"), OPERATIONS)
+# What reads series needs rules: test_series.py asks it for all that the document names.
+@pytest.mark.parametrize(("path", "method"), [one for one in OPERATIONS if not one[0].endswith("/series")])
 async def test_every_operation_and_parameter_in_it_is_answered(service: Service, path: str, method: str) -> None:
     target = path.replace("{name}", "a").replace("{id}", "x")
     bodies = {
