@@ -53,6 +53,7 @@ def make_tools(
         promise_keeper=PromiseKeeper(store, clock, promise_of(settings)),
         backoff=Backoff,
         together=together,
+        rules=settings.windows,
         growth=Growth(settings.shard_writes, settings.max_shards) if store.parallel else None,
     )
 

@@ -22,6 +22,7 @@ from ingest.routes.increments import IncrementRoutes
 from ingest.routes.jobs import JobRoutes
 from ingest.routes.pictures import PictureRoutes
 from ingest.routes.receipt_status import AppliedWaits, Tracking
+from ingest.routes.series import SeriesRoutes
 from ingest.routes.set_counter import SetRoutes
 from ingest.routes.shards import ShardRoutes
 from ingest.routes.totals import Totals
@@ -35,11 +36,13 @@ from shared.config.settings import Settings, receipts_live
 from shared.counters.all_names import AllNames
 from shared.counters.compaction import compactor_of
 from shared.counters.reader import Reader
+from shared.counters.series import SeriesReader
 from shared.counters.setter import Setter
 from shared.counters.start_job import JobStarter
 from shared.ports.broker import Publisher
 from shared.ports.jobs import Jobs, Tasks
 from shared.ports.overlay import Overlay
+from shared.ports.readings import SnapshotsByTime
 from shared.ports.store import Store
 from shared.runtime.clock import Clock
 from shared.runtime.supervise import forever
@@ -64,11 +67,14 @@ class Ingest:
         jobs: Jobs,
         tasks: Tasks,
         spool: Spool | None = None,
+        by_time: SnapshotsByTime | None = None,
         metered: bool,
         version: str,
         short: bool = True,
     ) -> None:
-        """Without `short` there is no fast path. The answers are the same; tests and benchmarks compare the two."""
+        """`by_time`: the store, if it keeps counts by time. Without `short` there is no fast path. The answers are the
+        same; tests and benchmarks compare the two.
+        """
         self._settings = settings
         self._publisher = publisher = publisher if spool is None else spool
         self._spool = spool
@@ -91,6 +97,7 @@ class Ingest:
         lives = receipts_live(settings)
         compactor = compactor_of(store, clock, settings)
         starter = JobStarter(jobs, tasks, overlay, compactor, clock, store=store, receipts_live=lives)
+        series = SeriesReader(by_time, overlay, clock, settings.windows) if by_time and settings.windows else None
         self._doors = Doors(settings, clock)
         self.door, self._admin_door = self._doors.add(), self._doors.add()
         new_names = NewNames(store, store, overlay, settings.max_counters, clock) if settings.max_counters else None
@@ -105,6 +112,7 @@ class Ingest:
             sets=SetRoutes(
                 Setter(self.reader, store, overlay, clock, lives, new_counter=settings.shards), bodies, new_names
             ),
+            series=SeriesRoutes(series),
             jobs=JobRoutes(jobs, starter, bodies, settings.max_shards),
             watch=WatchRoutes(self.watches),
             pictures=PictureRoutes(Pictures(settings.pixels, settings.badges), writes, self.publishing, self.reader),

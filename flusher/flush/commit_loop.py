@@ -9,6 +9,7 @@ from typing import Final
 from flusher.flush.flush_parts import FlushParts
 from flusher.flush.window import TOO_OLD, Held, Plan, Window, notes_of
 from shared.model import dead_receipt_bodies, receipt_notes
+from shared.model.buckets import by_time_of
 from shared.model.envelope import Envelope
 from shared.model.errors import (
     BROKEN,
@@ -93,7 +94,7 @@ class Flush:
             until = None if why == TOO_OLD else held.until
             message = [held.delivery.message_id] if held.delivery.token else []
             await self._give_up(envelope, why, self._bounds(until, message))
-        plan = self.window.plan(self._most)
+        plan = self.window.plan(self._most, self._tools.rules)
         if plan.envelopes:
             try:
                 await self._commit(plan)
@@ -115,7 +116,9 @@ class Flush:
         revived = tuple([one._replace(note=one.note or receipt_notes.SILENT) for one in dead])
         try:
             bounds = self._bounds(plan.until, plan.messages)
-            time = await self._apply(Commit(new, adds, revived, plan.tally, bounds=bounds))
+            wall = int(tools.clock.now() * 1_000)
+            by_time = by_time_of(plan.rules, plan.buckets, adds, wall, self._now)
+            time = await self._apply(Commit(new, adds, revived, plan.tally, bounds=bounds, by_time=by_time))
         except AlreadyAppliedError:
             metrics.FLUSH_RETRIES.labels("receipts exist").inc()
             await self._look_up(plan.receipts, {envelope.key for envelope in plan.envelopes})

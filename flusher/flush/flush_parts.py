@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from flusher.flush.promise_keeper import PromiseKeeper
 from flusher.shards.shard_choice import ShardBook
 from flusher.shards.shards_needed import Growth
+from shared.model.buckets import Rules
 from shared.ports.broker import Subscription
 from shared.ports.overlay import Overlay
 from shared.ports.store import Store
@@ -28,3 +29,5 @@ class FlushParts:
     """Whether broker and store are one file. The file shows which messages are settled, so no message is too old."""
     growth: Growth | None = None
     """None where more shards do not take more writes."""
+    rules: Rules = ()
+    """Which counts by time are kept."""

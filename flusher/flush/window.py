@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from shared.model import dead_receipt_bodies, receipt_notes
+from shared.model.buckets import Rules, TimeBucket, buckets_of
 from shared.model.envelope import Envelope
 from shared.model.times import BrokerMillis, StoreMillis
 from shared.model.words import APPLIED, DEAD, DROPPED, SHARD_FULL, Delivery, Receipt, Tally
@@ -47,6 +48,9 @@ class Plan:
     receipts: dict[str, bool] = field(default_factory=dict)
     """Keys to insert, and whether a client chose the id."""
     sums: dict[str, int] = field(default_factory=dict)
+    rules: Rules = ()
+    buckets: dict[TimeBucket, int] = field(default_factory=dict)
+    """Sums by time, as the rules want them."""
     attempts: dict[str, str] = field(default_factory=dict)
     """For receipts of clients' ids: which use of the id is applied."""
     second_uses: dict[str, list[int]] = field(default_factory=dict)
@@ -79,12 +83,16 @@ class Plan:
                 adds[item.counter] = adds.get(item.counter, 0) + item.delta
             else:
                 second_uses.append(place)
-        size = sum(len(counter.encode()) + 100 for counter in adds) + 100 * (1 + len(keyed))
+        by_time = buckets_of(self.rules, envelope.created, adds) if self.rules else {}
+        size = sum(len(counter.encode()) + 100 for counter in (*adds, *(one.counter for one in by_time)))
+        size += 100 * (1 + len(keyed))
         size += BYTES_OF_PLACE * len(second_uses)
         if self.envelopes and (
-            len(self.receipts) + len(self.sums) + 1 + len(keyed) + len(adds) > MOST_IN_COMMIT
+            len(self.receipts) + len(self.sums) + len(self.buckets) + 1 + len(keyed) + len(adds) + len(by_time)
+            > MOST_IN_COMMIT
             or self.bytes + size > MOST_BYTES_IN_COMMIT
             or any(abs(self.sums.get(counter, 0) + delta) > SHARD_FULL for counter, delta in adds.items())
+            or any(abs(self.buckets.get(bucket, 0) + delta) > SHARD_FULL for bucket, delta in by_time.items())
         ):
             return False
         self.envelopes.append(envelope)
@@ -98,6 +106,8 @@ class Plan:
         self.receipts |= keyed
         for counter, delta in adds.items():
             self.sums[counter] = self.sums.get(counter, 0) + delta
+        for bucket, delta in by_time.items():
+            self.buckets[bucket] = self.buckets.get(bucket, 0) + delta
         return True
 
     def _count(self, envelope: Envelope, dropped: int) -> None:
@@ -157,9 +167,9 @@ class Window:
         self.newest = max(self.newest, delivery.published)
         self.oldest = delivery.published if self.oldest is None else min(self.oldest, delivery.published)
 
-    def plan(self, most: int) -> Plan:
+    def plan(self, most: int, rules: Rules = ()) -> Plan:
         """The next commit: unsettled envelopes, one of each key, as many as fit, at most `most`."""
-        plan = Plan(revives=self._revives)
+        plan = Plan(revives=self._revives, rules=rules)
         for held in self.held:
             for envelope in held.envelopes:
                 left = self._left(envelope, plan)

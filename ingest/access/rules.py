@@ -36,6 +36,7 @@ NEEDS: Final = {
     ("DELETE", "/v1/counters/{name}"): TO_ADMINISTER,
     ("POST", "/v1/counters/{name}/reset"): TO_ADMINISTER,
     ("PUT", "/v1/counters/{name}/shards"): TO_ADMINISTER,
+    ("GET", "/v1/counters/{name}/series"): _READ,
     ("POST", "/v1/increments"): TO_COUNT,
     ("GET", "/v1/counters/{name}/pixel.gif"): TO_COUNT,
     **{("GET", f"/v1/counters/{{name}}{badge}"): _READ for badge in BADGES},

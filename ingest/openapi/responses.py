@@ -19,7 +19,8 @@ _WORDS: Final = {
     "401": "There is no key, or it is not valid or has expired. Nothing was counted. Not where a service has no keys.",
     "403": "This key may not do this, or not to this counter; or the web page that made a browser send the request may"
     " not. Nothing was counted.",
-    "404": "There is no such job or receipt, or it has been forgotten. This counter has no such picture.",
+    "404": "There is no such job or receipt, or it has been forgotten. This counter has no such picture, or no such"
+    " counts by time are kept of it.",
     "405": "The path does not have this method. `Allow` lists those that it has.",
     "408": "The body did not arrive in time. Nothing was counted.",
     "409": "For a job: another job has this id, or the job is not done. For shards: fewer shards can't hold the value,"

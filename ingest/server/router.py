@@ -18,6 +18,7 @@ from ingest.routes.increments import IncrementRoutes
 from ingest.routes.jobs import JobRoutes
 from ingest.routes.pictures import PictureRoutes
 from ingest.routes.script import ScriptRoute
+from ingest.routes.series import SeriesRoutes
 from ingest.routes.set_counter import SetRoutes
 from ingest.routes.shards import ShardRoutes
 from ingest.routes.watch import WatchRoutes
@@ -46,6 +47,7 @@ class Routes:
         jobs: JobRoutes,
         watch: WatchRoutes,
         pictures: PictureRoutes,
+        series: SeriesRoutes,
         ready: Ready,
         version: str,
     ) -> None:
@@ -56,6 +58,7 @@ class Routes:
         self._jobs = jobs
         self._watch = watch
         self._pictures = pictures
+        self._series = series
         self._ready = ready
         self._fixed: dict[str, dict[str, Handler]] = {
             "/v1/increments": {"POST": writes.many},
@@ -130,6 +133,9 @@ class Routes:
         if part in {"badge.svg", "badge.json"}:
             _allow(method, "GET")
             return self._pictures.badge(request, name, query, drawn=part == "badge.svg")
+        if part == "series":
+            _allow(method, "GET")
+            return self._series.get(name, query)
         raise Problem(404, "there is no such path; write a '/' in a counter's name as %2F")
 
     def _job(self, request: web.BaseRequest, method: str, rest: str, query: Query) -> Answer:

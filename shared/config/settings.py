@@ -12,6 +12,8 @@ from shared.config.values import choice as _choice
 from shared.config.values import number as _number
 from shared.config.values import text as _text
 from shared.config.values import whole as _whole
+from shared.config.windows import rules_of
+from shared.model.buckets import Rule
 from shared.model.errors import SettingsError
 from shared.model.fleet import LONGEST_LOOK
 from shared.model.promises import Promise, promised
@@ -154,6 +156,13 @@ class Settings:
         lists.name_limits,
         "maximum number of counters under a prefix, with commas between them: page:=100000,=1000000; =1000000 is for "
         "all names; beyond it, requests with new names get 429",
+        "none",
+    )
+    windows: tuple[Rule, ...] = _setting(
+        (),
+        rules_of,
+        "counts by time that are kept, and for how long: page:=hour/90d,day/2y;=day/1y; periods are minute, hour and"
+        " day, and the longest prefix decides; the same in all processes",
         "none",
     )
     job_tasks: int = _setting(

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 from shared.counters.name_index import NameIndex, in_blocks
 from shared.model.envelope import Envelope
 from shared.model.errors import InexactError
-from shared.model.times import BEGINNING, Instant
+from shared.model.times import BEGINNING, Instant, WallMillis
 from shared.model.words import Entry, View
 
 _VERSIONS: Final = count(1)
@@ -35,12 +35,14 @@ class _Kept(NamedTuple):
     keyed: Mapping[str, tuple[tuple[str, int], ...]]
     """By counter: the receipt key and delta of each increment with an id."""
     retried: bool
+    created: WallMillis
 
     def entry(self, counter: str) -> Entry | None:
         ids = self.keyed.get(counter, ())
         if not ids and counter not in self.sums:
             return None
-        return Entry(self.key, self.sums.get(counter, 0), ids, self.retried or bool(ids))
+        late = self.retried or bool(ids)
+        return Entry(self.key, self.sums.get(counter, 0), ids, late, created=self.created)
 
 
 _Entries = dict[int, tuple[Entry, ...] | None]
@@ -242,7 +244,7 @@ class Pending:
         self._empty = View((), self._floor, next(_VERSIONS), self.exact)
 
 
-_NOTHING: Final = _Kept("", {}, {}, retried=False)
+_NOTHING: Final = _Kept("", {}, {}, retried=False, created=0)
 
 
 def _kept(envelope: Envelope) -> _Kept:
@@ -250,7 +252,7 @@ def _kept(envelope: Envelope) -> _Kept:
     for item in envelope.keyed:
         keyed.setdefault(item.counter, []).append((item.key, item.delta))
     its = {counter: tuple(ids) for counter, ids in keyed.items()} if keyed else _NONE
-    return _Kept(envelope.key, envelope.sums, its, envelope.retried)
+    return _Kept(envelope.key, envelope.sums, its, envelope.retried, envelope.created)
 
 
 _NONE: Final[Mapping[str, tuple[tuple[str, int], ...]]] = {}

@@ -29,7 +29,7 @@ _LOOKED_UP = metrics.READS.labels("looked up")
 _CACHED = metrics.READS.labels("cached")
 
 
-def _is_large(view: View) -> bool:
+def is_large(view: View) -> bool:
     """Whether to add up its entries would keep the event loop busy for too long."""
     return len(view.entries) > LARGE or sum([len(entry.keyed) for entry in view.entries]) > LARGE
 
@@ -116,7 +116,7 @@ class Reader:
             return None
         if answer.version == view.version:
             return answer.reading
-        if _is_large(view):
+        if is_large(view):
             more = await asyncio.to_thread(pending, answer.base, view)
             return self._combine(name, answer.base, view, more, keep=self._answers.get(name) is answer)
         return self._combine(name, answer.base, view, pending(answer.base, view))
@@ -198,7 +198,7 @@ class Reader:
                 self._viewed = viewed = self._viewed + 1
                 if any(snapshot.time < view.floor for view in views.values()):
                     continue
-                large = {name for name, view in views.items() if _is_large(view)}
+                large = {name for name, view in views.items() if is_large(view)}
                 if large:
                     asked = await asyncio.to_thread(_keys_of_all, views)
                 else:

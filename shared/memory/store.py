@@ -2,9 +2,11 @@
 
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import Final, TypeVar
 
+from shared.memory.audit_data import MemoryAuditData, pages
+from shared.memory.buckets import MemoryBuckets
 from shared.model import dead_receipt_bodies, receipt_notes
+from shared.model.buckets import Counts
 from shared.model.errors import (
     AlreadyAppliedError,
     ChangedError,
@@ -17,12 +19,10 @@ from shared.model.errors import (
 from shared.model.exact_reads import ids_of
 from shared.model.promises import Promise
 from shared.model.sharding import moved, number_for, was_compacted
-from shared.model.times import BEGINNING, Instant, StoreMillis, WallSeconds
+from shared.model.times import BEGINNING, Instant, StoreMillis, WallMillis, WallSeconds
 from shared.model.words import DEAD, SHARD_FULL, Commit, Guard, Receipt, Receipts, Total
 from shared.ports.audit_data import Config, Shard, StoredReceipt
 from shared.runtime.clock import Clock
-
-PAGE: Final = 100
 
 
 class MemoryStore:
@@ -42,6 +42,7 @@ class MemoryStore:
         self._marks: dict[tuple[str, str], int] = {}
         self._written: dict[tuple[str, int], float] = {}
         self._promises: dict[tuple[int, ...], Promise] = {}
+        self._buckets = MemoryBuckets()
         self.parallel = True
 
     def tick(self) -> Instant:
@@ -80,6 +81,7 @@ class MemoryStore:
             for add in commit.adds
             if not -SHARD_FULL <= self._shards.get((add.counter, add.shard), 0) <= SHARD_FULL
         }
+        full |= self._buckets.full(commit.by_time)
         if full:
             raise ShardFullError(full)
         self._check_shards(commit)
@@ -92,6 +94,7 @@ class MemoryStore:
                 configs[add.counter] = max(there, number_for(add, there))
             shards[shard] = shards.get(shard, 0) + add.delta
         self._shards, self._configs = shards, configs
+        self._buckets = self._buckets.after(commit.by_time, int(self._clock.now() * 1_000) if self._time else 0)
         self._receipts = self._receipts | written
         if commit.revived or any(receipt.body for receipt in commit.receipts):
             its = (self._bodies | written).items()
@@ -129,11 +132,18 @@ class MemoryStore:
     async def snapshot(self) -> AsyncIterator["MemorySnapshot"]:
         now = self._clock.now()
         yield MemorySnapshot(
-            self._time, now, self._configs, self._shards, self._receipts, dead=self._bodies, guards=self._guards
+            self._time,
+            now,
+            self._configs,
+            self._shards,
+            self._receipts,
+            dead=self._bodies,
+            guards=self._guards,
+            buckets=self._buckets,
         )
 
     @asynccontextmanager
-    async def audit_data(self) -> AsyncIterator["MemoryAuditData"]:
+    async def audit_data(self) -> AsyncIterator[MemoryAuditData]:
         receipts = [
             StoredReceipt(self._receipts[key], self._times.get(key, BEGINNING)) for key in sorted(self._receipts)
         ]
@@ -184,7 +194,7 @@ class MemoryStore:
         return num_shards
 
     def grown(self, shards: int) -> AsyncIterator[Sequence[str]]:
-        return _pages(sorted(name for name, number in self._configs.items() if number > shards))
+        return pages(sorted(name for name, number in self._configs.items() if number > shards))
 
     async def ages(self, shards: Collection[tuple[str, int]]) -> Mapping[tuple[str, int], float]:
         now = self._clock.monotonic()
@@ -227,7 +237,8 @@ class MemoryStore:
             for counter, delta in receipt_notes.read(self._receipts[key].note).sums.items():
                 self._carried[counter] = self._carried.get(counter, 0) + delta
         self._receipts = {key: r for key, r in self._receipts.items() if key not in expired}
-        return len(expired)
+        self._buckets, gone = self._buckets.swept(now, limit - len(expired))
+        return len(expired) + gone
 
 
 class MemorySnapshot:
@@ -245,7 +256,9 @@ class MemorySnapshot:
         *,
         dead: Mapping[str, Receipt],
         guards: Mapping[str, Guard],
+        buckets: MemoryBuckets | None = None,
     ) -> None:
+        self._buckets = buckets or MemoryBuckets()
         self.time = time
         self.as_of = as_of
         self.now = StoreMillis(int(as_of * 1_000))
@@ -268,30 +281,5 @@ class MemorySnapshot:
         ids = [key for total in totals.values() for key in ids_of(total.dead)]
         return totals, {key for key in (*receipts, *ids) if key in self._receipts and self._receipts[key].settled}
 
-
-T = TypeVar("T")
-
-
-class MemoryAuditData:
-    """The data: copies of the state at one instant."""
-
-    exact = True
-
-    def __init__(self, receipts: Sequence[StoredReceipt], configs: Sequence[Config], shards: Sequence[Shard]) -> None:
-        self._receipts = receipts
-        self._configs = configs
-        self._shards = shards
-
-    def receipts(self) -> AsyncIterator[Sequence[StoredReceipt]]:
-        return _pages(self._receipts)
-
-    def configs(self) -> AsyncIterator[Sequence[Config]]:
-        return _pages(self._configs)
-
-    def shards(self) -> AsyncIterator[Sequence[Shard]]:
-        return _pages(self._shards)
-
-
-async def _pages(rows: Sequence[T]) -> AsyncIterator[Sequence[T]]:
-    for begin in range(0, len(rows), PAGE):
-        yield rows[begin : begin + PAGE]
+    async def counts(self, counter: str, by: str, begin: WallMillis, end: WallMillis) -> Counts:
+        return self._buckets.counts(counter, by, begin, end, fresh=not self.time)

@@ -80,7 +80,8 @@ def entries(receipts: Iterable[Receipt], counter: str) -> tuple[tuple[Entry, ...
     until = NEVER
     for body in map(read, receipts):
         keyed = tuple([(item.key, item.delta) for item in body.envelope.keyed if item.counter == counter])
-        found.append(Entry(body.envelope.key, body.envelope.sums.get(counter, 0), keyed))
+        envelope = body.envelope
+        found.append(Entry(envelope.key, envelope.sums.get(counter, 0), keyed, created=envelope.created))
         if keyed and body.sure_until:
             until = min(until or body.sure_until, body.sure_until)
     return tuple(found), until

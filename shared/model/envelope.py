@@ -80,14 +80,15 @@ class Envelope:
         key = self.key
         if not self.keyed:
             for counter, delta in self.sums.items():
-                yield counter, Entry(key, delta, (), self.retried)
+                yield counter, Entry(key, delta, (), self.retried, created=self.created)
             return
         keyed: dict[str, list[tuple[str, int]]] = {}
         for item in self.keyed:
             keyed.setdefault(item.counter, []).append((item.key, item.delta))
         for counter in {**self.sums, **keyed}:
             ids = tuple(keyed.get(counter, ()))
-            yield counter, Entry(key, self.sums.get(counter, 0), ids, self.retried or bool(ids))
+            late = self.retried or bool(ids)
+            yield counter, Entry(key, self.sums.get(counter, 0), ids, late, created=self.created)
 
 
 def divided(whole: Envelope) -> tuple[Envelope, ...]:

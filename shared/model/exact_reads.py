@@ -44,10 +44,10 @@ def keys_of(view: View) -> list[str]:
     return keys
 
 
-def pending(base: Base, view: View) -> int | None:
+def pending(base: Base, view: View, each: list[tuple[Entry, int]] | None = None) -> int | None:
     """The sum that is accepted and not applied in the base: its dead receipts, and the entries that it lacks.
 
-    None if the base does not fit the view.
+    None if the base does not fit the view. `each` gets what each entry adds.
     """
     if base.time < view.floor or base.epoch != view.epoch:
         return None
@@ -56,7 +56,9 @@ def pending(base: Base, view: View) -> int | None:
     counted: set[str] = set()
     for entry in base.total.dead:
         counted.add(entry.key)
-        total += entry.delta + _ids(entry, settled, counted)
+        total += (its := entry.delta + _ids(entry, settled, counted))
+        if each is not None:
+            each.append((entry, its))
     for entry in view.entries:
         if not entry.confirmed:
             continue
@@ -65,7 +67,9 @@ def pending(base: Base, view: View) -> int | None:
         if entry.key in settled or entry.key in counted:
             continue
         counted.add(entry.key)
-        total += entry.delta + _ids(entry, settled, counted)
+        total += (its := entry.delta + _ids(entry, settled, counted))
+        if each is not None:
+            each.append((entry, its))
     return total
 
 

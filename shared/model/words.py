@@ -5,9 +5,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
+from shared.model.buckets import ByTime
 from shared.model.import_source import Mark
 from shared.model.receipts import key_of_increment
-from shared.model.times import BEGINNING, NEVER, BrokerMillis, Instant, StoreMillis, WallSeconds
+from shared.model.times import BEGINNING, NEVER, BrokerMillis, Instant, StoreMillis, WallMillis, WallSeconds
 
 MAX_NAME_BYTES: Final = 400
 ANY_NAME: Final = "-"
@@ -223,6 +224,8 @@ class Commit:
     marks: tuple[Mark, ...] = ()
     """For an import. No two have the same source and counter."""
     bounds: Bounds = field(default_factory=Bounds)
+    by_time: ByTime | None = None
+    """None for what changes totals alone, such as a set."""
 
     def repeats(self) -> bool:
         """Whether it contains a receipt twice."""
@@ -258,6 +261,8 @@ class Entry:
     late: bool = False
     """Whether the envelope, or one of its ids, may have been published earlier as well."""
     confirmed: bool = True
+    created: WallMillis = field(default=0, compare=False)
+    """When the envelope was made."""
 
 
 @dataclass(frozen=True, slots=True)

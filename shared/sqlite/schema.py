@@ -5,11 +5,12 @@ from pathlib import Path
 from typing import Final
 
 from shared.model.errors import SettingsError
+from shared.sqlite.buckets import TABLES
 
 APPLICATION_ID: Final = 0x434F554E
 """'COUN', in the file's header: tells our files from others."""
 
-VERSION: Final = 9
+VERSION: Final = 10
 """The version of the tables. Files of earlier versions were made before the first release, and are refused."""
 _TABLES: Final = """
     -- `since` is the file's time when a message was accepted. No receipt that lived then is swept while the message is
@@ -70,7 +71,9 @@ _TABLES: Final = """
         applied INTEGER NOT NULL DEFAULT 0,
         deduplicated INTEGER NOT NULL DEFAULT 0,
         dead INTEGER NOT NULL DEFAULT 0,
-        now INTEGER NOT NULL DEFAULT 0
+        now INTEGER NOT NULL DEFAULT 0,
+        rules TEXT NOT NULL DEFAULT '',
+        whole TEXT NOT NULL DEFAULT '[]'
     );
     INSERT INTO store (only, time) VALUES (1, 0);
     -- The sum that swept receipts of a counter stood for: high * 2^32 + low, since it may be beyond int64.
@@ -139,7 +142,7 @@ def make_tables(db: sqlite3.Connection, path: Path) -> None:
         return
     pragmas = f"PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {VERSION};"
     try:
-        db.executescript(f"BEGIN IMMEDIATE; {_TABLES} {pragmas} COMMIT;")
+        db.executescript(f"BEGIN IMMEDIATE; {_TABLES} {TABLES} {pragmas} COMMIT;")
     finally:
         if db.in_transaction:
             db.execute("ROLLBACK")

@@ -9,15 +9,16 @@ from typing import Any, Final
 import orjson
 
 from shared.model import dead_receipt_bodies
+from shared.model.buckets import Counts
 from shared.model.errors import AlreadyAppliedError, GoneError, LateError, RefusedError, ShardFullError, ShrunkError
 from shared.model.exact_reads import ids_of
 from shared.model.names_as_numbers import last
 from shared.model.promises import Promise
 from shared.model.sharding import number_for, was_compacted
-from shared.model.times import Instant, StoreMillis, WallSeconds
+from shared.model.times import Instant, StoreMillis, WallMillis, WallSeconds
 from shared.model.words import SHARD_FULL, Commit, Guard, Receipt, Receipts, ShardAdd, Total
 from shared.runtime.clock import Clock
-from shared.sqlite import receipts
+from shared.sqlite import buckets, receipts
 from shared.sqlite.audit_data import PAGE, SqliteAuditData, sweep
 from shared.sqlite.compaction import compact, number_of
 from shared.sqlite.database import Database, translate
@@ -28,7 +29,7 @@ from shared.sqlite.time import FileTime
 
 _COUNT: Final = (
     "UPDATE store SET time = time + 1, applied = applied + ?, deduplicated = deduplicated + ?, dead = dead + ?,"
-    " now = ? RETURNING time"
+    " now = ? RETURNING time, rules"
 )
 _HEAD: Final = (
     "SELECT coalesce((SELECT num_shards FROM configs WHERE counter = :counter), 0), version, deleted"
@@ -81,7 +82,7 @@ class SqliteStore:
                 raise LateError(now)
             if gone := _gone(db, commit.bounds.messages):
                 raise GoneError(gone)
-            return _apply(db, commit, now)
+            return _apply(db, commit, now, int(self._clock.now() * 1_000))
 
         return await self.database.write(work)
 
@@ -221,6 +222,9 @@ class SqliteSnapshot:
         ids = [key for total in totals.values() for key in ids_of(total.dead)]
         return totals, await receipts.settled_among(self.db, keys if not ids else {*keys, *ids})
 
+    async def counts(self, counter: str, by: str, begin: WallMillis, end: WallMillis) -> Counts:
+        return await buckets.counts(self.db, counter, by, begin, end)
+
 
 def _gone(db: sqlite3.Connection, messages: Sequence[str]) -> set[str]:
     """Which of these messages are gone. A message is deleted when it is settled, so it must not be applied again."""
@@ -231,8 +235,8 @@ def _gone(db: sqlite3.Connection, messages: Sequence[str]) -> set[str]:
     return {*messages} - {str(seq) for (seq,) in there}
 
 
-def _apply(db: sqlite3.Connection, commit: Commit, now: StoreMillis) -> Instant:
-    (time,) = db.execute(_COUNT, (*commit.tally[:3], now)).fetchone()
+def _apply(db: sqlite3.Connection, commit: Commit, now: StoreMillis, wall: WallMillis) -> Instant:
+    time, rules = db.execute(_COUNT, (*commit.tally[:3], now)).fetchone()
     if commit.repeats():
         raise AlreadyAppliedError("a receipt stands twice in this commit")
     receipts.insert(db, commit.receipts, time)
@@ -242,6 +246,8 @@ def _apply(db: sqlite3.Connection, commit: Commit, now: StoreMillis) -> Instant:
     move(db, commit.marks)
     try:
         _add(db, commit.adds)
+        if commit.by_time is not None:
+            buckets.add(db, commit.by_time, rules, wall if time > 1 else 0)  # nothing was counted before
     except sqlite3.IntegrityError as error:  # our own CHECK, or a rule that somebody added to these tables
         raise RefusedError(f"the file takes no such sum: {error}") from error
     return Instant(time)
@@ -281,4 +287,5 @@ def _sweep(db: sqlite3.Connection, now: StoreMillis, limit: int) -> int:
     ids in them. No receipt is deleted that lived when the oldest message in the file was accepted.
     """
     oldest = db.execute(_OLDEST).fetchone()
-    return sweep(db, now if oldest is None else min(now, *oldest), limit)
+    swept = sweep(db, now if oldest is None else min(now, *oldest), limit)
+    return swept + buckets.sweep(db, now, limit - swept)

@@ -4,7 +4,8 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 
-from shared.memory.store import MemoryAuditData, MemoryStore
+from shared.memory.audit_data import MemoryAuditData
+from shared.memory.store import MemoryStore
 from shared.model.times import Instant, StoreMillis
 from shared.model.words import Commit
 from shared.ports.audit_data import Config, Shard, StoredReceipt

@@ -17,6 +17,7 @@ from shared.runtime.clock import ManualClock
 from tests.contracts import (
     broken_audit_data,
     broken_brokers,
+    broken_by_time,
     broken_compactions,
     broken_dead,
     broken_guards,
@@ -28,6 +29,7 @@ from tests.contracts import (
 )
 from tests.contracts.audit_data import AuditDataContract
 from tests.contracts.broker import BrokerContract
+from tests.contracts.by_time import ByTimeContract
 from tests.contracts.compactions import CompactionContract
 from tests.contracts.dead import DeadContract
 from tests.contracts.entries import EntriesContract
@@ -50,6 +52,7 @@ STORES = (
     broken_marks,
     broken_compactions,
     broken_dead,
+    broken_by_time,
 )
 
 
@@ -70,6 +73,7 @@ class OfStores(
     MarkContract,
     CompactionContract,
     DeadContract,
+    ByTimeContract,
 ):
     __test__ = False
 

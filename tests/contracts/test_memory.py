@@ -13,6 +13,7 @@ from shared.ports.overlay import Overlay
 from shared.runtime.clock import ManualClock
 from tests.contracts.audit_data import AuditDataContract
 from tests.contracts.broker import Broker, BrokerContract
+from tests.contracts.by_time import ByTimeContract
 from tests.contracts.compactions import CompactionContract
 from tests.contracts.dead import DeadContract
 from tests.contracts.guards import GuardContract
@@ -84,6 +85,7 @@ class TestMemoryStore(
     MarkContract,
     CompactionContract,
     DeadContract,
+    ByTimeContract,
 ):
     @pytest.fixture
     async def store(self) -> MemoryStore:

@@ -25,6 +25,7 @@ from shared.sqlite.time import KEPT
 from shared.wire.codec import decode, encode
 from tests.contracts.audit_data import AuditDataContract
 from tests.contracts.broker import Broker, BrokerContract, pull_all, tokens
+from tests.contracts.by_time import ByTimeContract
 from tests.contracts.compactions import CompactionContract
 from tests.contracts.dead import DeadContract
 from tests.contracts.guards import GuardContract
@@ -125,6 +126,7 @@ class TestSqliteStore(
     MarkContract,
     CompactionContract,
     DeadContract,
+    ByTimeContract,
 ):
     @pytest.fixture
     async def store(self, database: Database) -> SqliteStore:
@@ -229,6 +231,7 @@ class TestSqliteStoreOfTwoProcesses(
     MarkContract,
     CompactionContract,
     DeadContract,
+    ByTimeContract,
 ):
     """Each call through another of them in turn."""
 

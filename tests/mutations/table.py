@@ -1,6 +1,7 @@
 """All mutations, by name."""
 
 from tests.mutations import (  # noqa: F401 (each enters its own)
+    by_time,
     client,
     commits,
     connections,

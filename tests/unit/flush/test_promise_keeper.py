@@ -9,6 +9,7 @@ from flusher.flush.flusher import Flusher
 from flusher.flush.promise_keeper import PromiseKeeper
 from flusher.flush.window import TOO_OLD, Plan, Window
 from shared.memory.store import MemoryStore
+from shared.model.buckets import Rules
 from shared.model.envelope import Envelope
 from shared.model.errors import RefusedError
 from shared.model.promises import promised
@@ -104,9 +105,9 @@ async def test_a_second_use_of_an_id_that_comes_too_late_ends(first: str, monkey
     bench, apply, plan = Settings(SHORT), MemoryStore.apply, Window.plan
     steps = count()
 
-    def limited(window: Window, most: int) -> Plan:
+    def limited(window: Window, most: int, rules: Rules) -> Plan:
         assert next(steps) < MOST_STEPS, "it is tried for ever"
-        return plan(window, most)
+        return plan(window, most, rules)
 
     async def refuse(commit: Commit) -> Instant:
         if commit.adds:

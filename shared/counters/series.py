@@ -1,0 +1,120 @@
+"""Reads counts by time exactly: what is applied at one instant, and what is pending, by when it was made."""
+
+import asyncio
+from typing import Final, NamedTuple
+
+from shared.counters.reader import MOST_TRIES, is_large
+from shared.model.buckets import LENGTHS, Rules, begin_of, retention_of
+from shared.model.errors import OverloadedError, TransientError
+from shared.model.exact_reads import Base, doubtful, keys_of, pending
+from shared.model.times import WallMillis, WallSeconds
+from shared.model.words import Entry, View
+from shared.ports.overlay import Overlay
+from shared.ports.readings import SnapshotByTime, SnapshotsByTime
+from shared.runtime.clock import Clock
+
+MOST_POINTS: Final = 10_000
+"""Periods in one reading."""
+MOST_READ_AT_ONCE: Final = 4
+"""Concurrent readings; others wait."""
+MOST_WAITING: Final = 1_000
+_LAST: Final = 253_402_214_400_000
+"""The last day that can be written, in ms since 1970."""
+
+
+class SeriesRange(NamedTuple):
+    """Whole periods of one counter that follow each other."""
+
+    counter: str
+    by: str
+    begin: WallMillis
+    end: WallMillis
+
+
+class Series(NamedTuple):
+    """The counts of a counter in a range."""
+
+    range: SeriesRange
+    points: dict[WallMillis, int]
+    """By the beginning of the period. Periods of count 0 are left out."""
+    exact: bool
+    as_of: WallSeconds
+
+
+class SeriesReader:
+    """Reads series. Nothing is cached."""
+
+    def __init__(self, store: SnapshotsByTime, overlay: Overlay, clock: Clock, rules: Rules) -> None:
+        self._store = store
+        self._overlay = overlay
+        self._clock = clock
+        self._rules = rules
+        self._slots = asyncio.Semaphore(MOST_READ_AT_ONCE)
+        self._waiting = 0
+
+    def keeps(self, counter: str, by: str) -> bool:
+        return retention_of(self._rules, counter, by) is not None
+
+    def range(self, counter: str, by: str, begin: WallMillis | None, end: WallMillis | None) -> SeriesRange:
+        """The periods that begin in the range: from the oldest that is kept, and up to the present one if `end` is not
+        given; without `begin`, at most `MOST_POINTS`.
+        """
+        length, now = LENGTHS[by], int(self._clock.now() * 1_000)
+        last = begin_of(by, now) + length if end is None else _up(min(max(end, 0), _LAST), length)
+        oldest = begin_of(by, now - (retention_of(self._rules, counter, by) or 0))
+        first = last - MOST_POINTS * length if begin is None else _up(begin, length)
+        return SeriesRange(counter, by, min(max(first, oldest), last), last)
+
+    async def read(self, asked: SeriesRange, *, only_whole: bool = False) -> Series:
+        """The periods of a range that `range` returned. `only_whole`: leave out those from before they were kept."""
+        if self._waiting >= MOST_WAITING:
+            raise OverloadedError(f"{self._waiting} series wait to be read: read fewer at once")
+        self._waiting += 1
+        try:
+            async with self._slots:
+                for _ in range(MOST_TRIES):
+                    async with self._store.snapshot() as snapshot:
+                        view = (await self._overlay.view((asked.counter,)))[asked.counter]
+                        if snapshot.time >= view.floor:
+                            return await self._of(snapshot, view, asked, only_whole=only_whole)
+        finally:
+            self._waiting -= 1
+        raise TransientError("the store is older than what the broker knows to be applied")
+
+    async def _of(self, snapshot: SnapshotByTime, view: View, asked: SeriesRange, *, only_whole: bool) -> Series:
+        counter, by, begin, end = asked
+        large = is_large(view)
+        keys = frozenset(await asyncio.to_thread(keys_of, view) if large else keys_of(view))
+        totals, settled = await snapshot.read((counter,), keys)
+        found = await snapshot.counts(counter, by, begin, end)
+        if only_whole and found.since is not None:
+            begin = min(max(begin, _up(found.since, LENGTHS[by])), end)
+        base = Base(
+            time=snapshot.time,
+            as_of=snapshot.as_of,
+            now=snapshot.now,
+            total=totals[counter],
+            asked=keys,
+            settled=settled,
+            born=self._clock.monotonic(),
+            epoch=view.epoch,
+        )
+        each: list[tuple[Entry, int]] = []
+        if large:
+            await asyncio.to_thread(pending, base, view, each)
+        else:
+            pending(base, view, each)
+        points = {when: count for when, count in found.buckets.items() if begin <= when < end}
+        for entry, delta in each:
+            when = begin_of(by, entry.created)
+            if begin <= when < end:
+                points[when] = points.get(when, 0) + delta
+        whole = found.since is not None and found.since <= begin
+        agrees = view.exact and (snapshot.exact or not each) and not doubtful(base)
+        kept = {when: points[when] for when in sorted(points) if points[when]}
+        return Series(asked._replace(begin=begin), kept, whole and agrees, snapshot.as_of)
+
+
+def _up(when: WallMillis, length: int) -> WallMillis:
+    """When the first period begins that does not begin before."""
+    return -(-when // length) * length

@@ -1,0 +1,35 @@
+"""All that a store in memory holds, for an audit."""
+
+from collections.abc import AsyncIterator, Sequence
+from typing import Final, TypeVar
+
+from shared.ports.audit_data import Config, Shard, StoredReceipt
+
+PAGE: Final = 100
+
+T = TypeVar("T")
+
+
+class MemoryAuditData:
+    """The data: copies of the state at one instant."""
+
+    exact = True
+
+    def __init__(self, receipts: Sequence[StoredReceipt], configs: Sequence[Config], shards: Sequence[Shard]) -> None:
+        self._receipts = receipts
+        self._configs = configs
+        self._shards = shards
+
+    def receipts(self) -> AsyncIterator[Sequence[StoredReceipt]]:
+        return pages(self._receipts)
+
+    def configs(self) -> AsyncIterator[Sequence[Config]]:
+        return pages(self._configs)
+
+    def shards(self) -> AsyncIterator[Sequence[Shard]]:
+        return pages(self._shards)
+
+
+async def pages(rows: Sequence[T]) -> AsyncIterator[Sequence[T]]:
+    for begin in range(0, len(rows), PAGE):
+        yield rows[begin : begin + PAGE]

@@ -1,0 +1,123 @@
+"""The contract of a store that keeps counts by time: they are as exact as the totals in the same commit."""
+
+from contextlib import AbstractAsyncContextManager
+from dataclasses import replace
+from typing import Protocol
+
+import pytest
+
+from shared.model.buckets import DAY, HOUR, BucketAdd, ByTime, Counts, Rule, Rules, TimeBucket
+from shared.model.errors import AlreadyAppliedError, ShardFullError
+from shared.model.times import Millis, StoreMillis
+from shared.model.words import SHARD_FULL, Commit
+from shared.ports.readings import SnapshotByTime
+from shared.ports.store import Store
+from tests.contracts.store import LATER, commit
+
+KEPT: Rules = (Rule("a", (("day", Millis(DAY)), ("hour", Millis(DAY)))),)
+MORE: Rules = (*KEPT, Rule("b", (("hour", Millis(DAY)),)))
+
+
+class ByTimeStore(Store, Protocol):
+    """A store that keeps counts by time."""
+
+    def snapshot(self) -> AbstractAsyncContextManager[SnapshotByTime]: ...
+
+
+def adding(
+    *adds: tuple[int, int], counter: str = "a", by: str = "hour", shard: int = 0, expires: int = LATER, key: str = ""
+) -> Commit:
+    """Adds of (hour, delta)."""
+    buckets = [
+        BucketAdd(TimeBucket(counter, by, hour * HOUR), shard, delta, StoreMillis(expires)) for hour, delta in adds
+    ]
+    total = commit((counter, sum(delta for _, delta in adds)), keys=(key,) if key else ())
+    return replace(total, by_time=ByTime(tuple(buckets), KEPT))
+
+
+async def read(store: ByTimeStore, counter: str = "a", by: str = "hour", begin: int = 0, end: int = 100) -> Counts:
+    async with store.snapshot() as snapshot:
+        return await snapshot.counts(counter, by, begin * HOUR, end * HOUR)
+
+
+async def hours(store: ByTimeStore, counter: str = "a", by: str = "hour", begin: int = 0, end: int = 100) -> object:
+    found = (await read(store, counter, by, begin, end)).buckets
+    return {when // HOUR: count for when, count in found.items() if count}
+
+
+class ByTimeContract:
+    """Inherit it beside `StoreContract`."""
+
+    async def test_sums_add_up_in_their_buckets_over_shards(self, store: ByTimeStore) -> None:
+        assert await hours(store) == {}
+        await store.apply(adding((1, 5), (2, 7)))
+        await store.apply(adding((1, -2), shard=3))
+        await store.apply(adding((1, 100), counter="b"))
+        await store.apply(adding((0, 1_000), by="day"))
+        assert await hours(store) == {1: 3, 2: 7}
+        assert await hours(store, "b") == {1: 100}
+        assert await hours(store, by="day") == {0: 1_000}
+
+    async def test_a_range_is_half_open(self, store: ByTimeStore) -> None:
+        await store.apply(adding((1, 1), (2, 10), (3, 100)))
+        assert await hours(store, begin=1, end=3) == {1: 1, 2: 10}
+        assert await hours(store, begin=2, end=2) == {}
+
+    async def test_a_commit_that_is_refused_adds_to_no_bucket(self, store: ByTimeStore) -> None:
+        await store.apply(adding((1, 1), key="k"))
+        with pytest.raises(AlreadyAppliedError):
+            await store.apply(adding((1, 1), (2, 1), key="k"))
+        assert await hours(store) == {1: 1}
+
+    async def test_a_snapshot_has_the_buckets_of_its_instant(self, store: ByTimeStore) -> None:
+        await store.apply(adding((1, 1)))
+        async with store.snapshot() as snapshot:
+            await store.apply(adding((1, 1), (2, 1)))
+            totals, _ = await snapshot.read(["a"], ())
+            found = (await snapshot.counts("a", "hour", 0, DAY)).buckets
+            assert totals["a"].value == sum(found.values()) == 1
+
+    async def test_a_full_bucket_refuses_the_commit_and_another_shard_takes_it(self, store: ByTimeStore) -> None:
+        await store.apply(adding((1, SHARD_FULL), (2, -SHARD_FULL)))
+        await store.apply(adding((1, 1), (2, -1)))
+        with pytest.raises(ShardFullError) as full:
+            await store.apply(adding((1, 1), (2, -1)))
+        assert set(full.value.shards) == {("a", 0)}
+        await store.apply(adding((1, 1), (2, -1), shard=1))
+        assert await hours(store) == {1: SHARD_FULL + 2, 2: -SHARD_FULL - 2}
+
+    async def test_a_sweep_takes_what_has_expired_and_an_add_renews_it(self, store: ByTimeStore) -> None:
+        now = await store.now()
+        await store.apply(adding((1, 1), (2, 10), expires=now + 1_000))
+        await store.apply(adding((2, 10), expires=now + 9_000))
+        await store.apply(adding((2, 10), expires=now + 500))
+        assert await store.sweep(StoreMillis(now + 1_000), 100) == 0
+        assert await store.sweep(StoreMillis(now + 1_001), 100) == 1
+        assert await hours(store) == {2: 30}
+        assert await store.sweep(StoreMillis(now + 9_001), 0) == 0
+        assert await store.sweep(StoreMillis(now + 9_001), 100) == 1
+        assert await hours(store) == {}
+
+    async def test_what_is_no_flush_adds_nothing_and_changes_no_rule(self, store: ByTimeStore) -> None:
+        await store.apply(adding((1, 1)))
+        since = (await read(store)).since
+        await store.apply(commit(("a", 1)))
+        assert await hours(store) == {1: 1}
+        assert (await read(store)).since == since
+
+    async def test_all_is_whole_where_nothing_was_counted_before(self, store: ByTimeStore) -> None:
+        assert (await read(store)).since == 0
+        await store.apply(adding((1, 1)))
+        assert (await read(store)).since == 0
+        assert (await read(store, "x")).since is None
+
+    async def test_after_a_commit_of_other_rules_what_is_whole_begins_anew(self, store: ByTimeStore) -> None:
+        await store.apply(adding((1, 1)))
+        await store.apply(replace(commit(("a", 1)), by_time=ByTime()))
+        assert (await read(store)).since is None
+        await store.apply(adding((1, 1)))
+        since = (await read(store)).since
+        assert since
+        await store.apply(replace(adding((1, 1)), by_time=ByTime((), MORE)))
+        assert (await read(store)).since == since
+        assert ((await read(store, "b")).since or 0) >= since

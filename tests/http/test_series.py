@@ -1,0 +1,191 @@
+"""Counts by time over HTTP: pending or applied, each increment is in one point, by the time when it was accepted."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shared.config.settings import Settings
+from shared.model.envelope import Envelope
+from shared.model.words import Message
+from shared.wire.codec import encode
+from tests.http.service import Service, running, url_name
+
+DAY = 86_400_000
+RULES = Settings.read({"COUNTERSINK_WINDOWS": "page:=minute/2d,hour/90d,day/2y;page:old=day/1d;=day/1y"}).windows
+
+
+@pytest.fixture
+async def keeping(tmp_path: Path) -> AsyncIterator[Service]:
+    async with running(tmp_path, windows=RULES) as service:
+        yield service
+
+
+async def series(service: Service, name: str, query: str) -> Any:
+    answer = await service.get(f"/v1/counters/{url_name(name)}/series{query}")
+    assert answer.status == 200, answer
+    assert answer.json["total"] == sum(point["count"] for point in answer.json["points"])
+    return answer.json
+
+
+async def publish(service: Service, key: str, counter: str, delta: int, created: int) -> None:
+    await service.parts.publisher.publish([encode(Envelope(key, {counter: delta}, created=created))])
+
+
+def millis(when: datetime) -> int:
+    return int(when.timestamp() * 1_000)
+
+
+def written(when: datetime) -> str:
+    return when.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+async def test_what_is_pending_and_what_is_applied_are_in_the_same_points(keeping: Service) -> None:
+    today = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+    ago = today - timedelta(days=3)
+    for number, later in enumerate((0, 0.99, 1, 23.5, 24)):
+        await publish(keeping, f"e{number}", "page:a", 10**number, millis(ago + timedelta(hours=later)))
+    await publish(keeping, "other", "page:ab", 7, millis(ago))
+    asked = f"?by=hour&from={written(ago)}&to={written(ago + timedelta(days=1))}"
+    before = await series(keeping, "page:a", asked)
+    hours = {written(ago): 11, written(ago + timedelta(hours=1)): 100, written(ago + timedelta(hours=23)): 1_000}
+    assert before["points"] == [{"from": when, "count": count} for when, count in hours.items()]
+    assert (before["exact"], before["total"], before["name"], before["by"]) == (True, 1_111, "page:a", "hour")
+    assert (before["from"], before["to"]) == (written(ago), written(ago + timedelta(days=1)))
+    await keeping.apply()
+    after = await series(keeping, "page:a", asked)
+    assert before | {"as_of": ""} == after | {"as_of": ""}
+    days = await series(keeping, "page:a", "?by=day")
+    assert days["points"] == [
+        {"from": written(ago), "count": 1_111},
+        {"from": written(ago + timedelta(days=1)), "count": 10_000},
+    ]
+    assert days["exact"]
+
+
+async def test_an_increment_of_now_is_in_the_present_period(keeping: Service) -> None:
+    await keeping.incr("page:a", b'{"delta": 3}')
+    await keeping.incr("page:a", b'{"delta": 4, "id": "x"}')
+    await keeping.apply()
+    await keeping.incr("page:a", b'{"delta": 4, "id": "x"}')
+    await keeping.incr("page:a", b'{"delta": -2}')
+    for by in ("minute", "hour", "day"):
+        found = await series(keeping, "page:a", f"?by={by}")
+        assert (found["total"], found["exact"]) == (5, True)
+    assert (await series(keeping, "page:b", "?by=hour"))["points"] == []
+
+
+async def test_a_message_of_others_counts_by_its_publish(keeping: Service) -> None:
+    await keeping.parts.publisher.publish([Message(b'{"counter": "page:a", "delta": 2}')])
+    before = await series(keeping, "page:a", "?by=hour")
+    await keeping.apply()
+    after = await series(keeping, "page:a", "?by=hour")
+    assert before["points"] == after["points"]
+    assert after["total"] == 2
+
+
+async def test_a_set_changes_the_total_and_no_series(keeping: Service) -> None:
+    await keeping.incr("page:a", b'{"delta": 3}')
+    await keeping.apply()
+    assert (await keeping.ask("PUT", "/v1/counters/page%3Aa", b'{"value": 100}')).status == 200
+    assert (await keeping.ask("DELETE", "/v1/counters/page%3Aa")).status == 200
+    found = await series(keeping, "page:a", "?by=hour")
+    assert (found["total"], found["exact"]) == (3, True)
+
+
+async def test_the_longest_prefix_decides_and_what_is_not_kept_is_404(keeping: Service) -> None:
+    for name, by, status in (
+        ("page:a", "minute", 200),
+        ("page:old", "hour", 404),
+        ("page:old", "day", 200),
+        ("x", "hour", 404),
+        ("x", "day", 200),
+    ):
+        assert (await keeping.get(f"/v1/counters/{url_name(name)}/series?by={by}")).status == status
+
+
+async def test_without_rules_it_is_404(service: Service) -> None:
+    answer = await service.get("/v1/counters/a/series?by=hour")
+    assert (answer.status, "COUNTERSINK_WINDOWS" in answer.json["detail"]) == (404, True)
+
+
+async def test_what_is_older_than_its_retention_is_not_shown(keeping: Service) -> None:
+    now = datetime.now(UTC)
+    await publish(keeping, "new", "page:old", 1, millis(now))
+    await publish(keeping, "old", "page:old", 10, millis(now - timedelta(days=2, hours=1)))
+    asked = f"?by=day&from={written(now - timedelta(days=9))}"
+    for _ in range(2):
+        found = await series(keeping, "page:old", asked)
+        assert (found["total"], found["exact"]) == (1, True)
+        assert found["from"] > written(now - timedelta(days=3))
+        await keeping.apply()
+
+
+@pytest.mark.parametrize(
+    ("query", "field"),
+    [
+        ("", "by"),
+        ("?by=week", "by"),
+        ("?by=hour&by=day", "by"),
+        ("?by=hour&from=yesterday", "from"),
+        ("?by=hour&from=2026-01-01T00:00:00", "from"),
+        ("?by=hour&from=2026-13-01T00:00:00Z", "from"),
+        ("?by=hour&from=2026-01-01T00:00:00+01:00", "from"),
+        ("?by=hour&to=2026-01-01", "to"),
+        ("?by=hour&from=2026-01-02T00:00:00Z&to=2026-01-01T00:00:00Z", "from"),
+        ("?by=minute&from=2026-01-02T00:00:00Z&to=9999-12-31T23:59:59Z", "from"),
+        ("?by=hour&more=1", "more"),
+    ],
+)
+async def test_what_can_not_be_asked_is_422(keeping: Service, query: str, field: str) -> None:
+    answer = await keeping.get(f"/v1/counters/page%3Aa/series{query}")
+    assert answer.status == 422, answer
+    assert field in answer.json["detail"] or answer.json["field"] == field
+
+
+@pytest.mark.parametrize("when", ["0001-01-01T00:00:00%2B23:59", "1969-12-31T23:59:59.5Z", "9999-12-31t23:59:59z"])
+async def test_far_instants_are_fine(keeping: Service, when: str) -> None:
+    for query in (f"from={when}", f"to={when}"):
+        answer = await keeping.get(f"/v1/counters/page%3Aa/series?by=day&{query}")
+        assert answer.status in {200, 422}, answer
+
+
+async def test_a_part_of_a_period_begins_with_the_next(keeping: Service) -> None:
+    ago = datetime.now(UTC).replace(minute=0, second=0, microsecond=0) - timedelta(hours=5)
+    for number in range(3):
+        await publish(keeping, f"e{number}", "page:a", 10**number, millis(ago + timedelta(hours=number)))
+    asked = f"?by=hour&from={written(ago + timedelta(minutes=1))}&to={written(ago + timedelta(hours=1, minutes=1))}"
+    found = await series(keeping, "page:a", asked)
+    assert found["total"] == 10
+    assert found["from"] == written(ago + timedelta(hours=1))
+
+
+async def test_a_rule_that_is_new_says_so_of_what_was_before(tmp_path: Path) -> None:
+    async with running(tmp_path) as service:
+        await service.incr("page:a")
+        await service.apply()
+    async with running(tmp_path, windows=RULES) as service:
+        await service.incr("page:a")
+        assert not (await series(service, "page:a", "?by=minute"))["exact"]
+        await service.apply()
+        now = datetime.now(UTC)
+        day = await series(service, "page:a", f"?by=minute&from={written(now - timedelta(days=1))}")
+        assert not day["exact"]
+        assert (await series(service, "page:a", "?by=minute"))["exact"]
+        later = await series(service, "page:a", f"?by=minute&from={written(now + timedelta(minutes=1))}")
+        assert later["exact"]
+
+
+async def test_readings_at_the_same_time_as_flushes_never_miss_one(keeping: Service) -> None:
+    seen = 0
+    async with keeping.applying():
+        for number in range(1, 40):
+            assert (await keeping.incr("page:a")).status == 202
+            found = await series(keeping, "page:a", "?by=day")
+            assert found["exact"]
+            assert found["total"] == number > seen
+            seen = found["total"]
+            await asyncio.sleep(0)
