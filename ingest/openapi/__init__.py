@@ -4,6 +4,7 @@ from functools import cache
 
 import orjson
 
+from ingest.openapi.console import CONSOLE
 from ingest.openapi.paths import PATHS
 from ingest.openapi.responses import RESPONSES
 from ingest.openapi.schemas import SCHEMAS
@@ -14,8 +15,8 @@ Counts exactly once. A 2xx answer to an increment is a promise, except with `ack
 not: send it again **with the same id**.
 
 Bodies are JSON in UTF-8 whatever their Content-Type, and no name may be twice in an object; `Content-Encoding` may be
-gzip or deflate. Unknown fields and parameters are errors, except parameters of `/healthz`, `/readyz`, `/metrics`,
-`/version` and this document. `HEAD` works wherever `GET` does. Errors are RFC 9457 problem documents.
+gzip or deflate. Unknown fields and parameters are errors, except parameters of `/`, `/healthz`, `/readyz`,
+`/metrics`, `/version` and this document. `HEAD` works wherever `GET` does. Errors are RFC 9457 problem documents.
 
 Operations with `security` need a key where a service has keys, and nothing where it has none.
 
@@ -41,7 +42,7 @@ def document(version: str) -> bytes:
                 {"name": "manage", "description": "Change counters"},
                 {"name": "operate", "description": "Run the service"},
             ],
-            "paths": secured(PATHS),
+            "paths": secured(PATHS | CONSOLE),
             "components": {"schemas": SCHEMAS, "responses": RESPONSES, "securitySchemes": SECURITY_SCHEMES},
         }
     )

@@ -12,6 +12,7 @@ from ingest.access.rules import COUNTERS, JOBS, RECEIPTS, TO_ADMINISTER, needs
 from ingest.http.problems import Problem, problem_of
 from ingest.http.requests import Query, name_of, target_of
 from ingest.http.responses import JSON, SECURE
+from ingest.routes.console import console
 from ingest.routes.counters import ReadRoutes
 from ingest.routes.increments import IncrementRoutes
 from ingest.routes.jobs import JobRoutes
@@ -58,6 +59,7 @@ class Routes:
             "/version": {"GET": _says(orjson.dumps({"version": version}))},
             "/openapi.json": {"GET": _says(openapi.document(version))},
         }
+        self._files = console()
 
     async def public(self, request: web.BaseRequest) -> web.Response:
         """The handler of a listener that does not serve administrators."""
@@ -88,6 +90,8 @@ class Routes:
         if path.startswith(JOBS):
             return self._job(request, method, path[len(JOBS) :], query)
         handlers = self._fixed.get(path)
+        if handlers is None and path in self._files:
+            handlers = {"GET": self._files[path]}
         if handlers is None:
             raise _elsewhere()
         _allow(method, *handlers)
