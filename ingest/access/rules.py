@@ -15,16 +15,16 @@ RECEIPTS: Final = "/v1/receipts/"
 JOBS: Final = "/v1/jobs/"
 _COUNTER: Final = "/v1/counters/{name}"
 
-OPEN: Final = frozenset({"/", "/healthz", "/readyz", "/version"})
+OPEN: Final = frozenset({"/", "/docs", "/healthz", "/readyz", "/version"})
 """These paths need no key."""
 CONSOLE_FILES: Final = frozenset(
     f"/console/{name}"
     for name in (
-        *("api.js", "app.js", "chart.js", "counter.js", "counters.js", "dom.js", "pipeline.js", "rates.js", "start.js"),
-        *("icon.svg", "style.css", "uplot.css", "uplot.js", "uplot-LICENSE.txt"),
+        *("api.js", "app.js", "chart.js", "counter.js", "counters.js", "docs.js", "dom.js", "pipeline.js"),
+        *("rates.js", "start.js", "icon.svg", "style.css", "uplot.css", "uplot.js", "uplot-LICENSE.txt"),
     )
 )
-"""What the console at / loads. It holds no data."""
+"""What the console at / and /docs loads. It holds no data."""
 WITHOUT_KEY: Final = OPEN | CONSOLE_FILES
 TO_COUNT: Final = frozenset({WRITE})
 """What a request needs that counts. Publishable keys, and pages of other origins, may only send such requests."""

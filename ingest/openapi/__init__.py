@@ -15,7 +15,7 @@ Counts exactly once. A 2xx answer to an increment is a promise, except with `ack
 not: send it again **with the same id**.
 
 Bodies are JSON in UTF-8 whatever their Content-Type, and no name may be twice in an object; `Content-Encoding` may be
-gzip or deflate. Unknown fields and parameters are errors, except parameters of `/`, `/healthz`, `/readyz`,
+gzip or deflate. Unknown fields and parameters are errors, except parameters of `/`, `/docs`, `/healthz`, `/readyz`,
 `/metrics`, `/version` and this document. `HEAD` works wherever `GET` does. Errors are RFC 9457 problem documents.
 
 Operations with `security` need a key where a service has keys, and nothing where it has none.

@@ -5,12 +5,13 @@ from typing import Any, Final
 from ingest.openapi.responses import failures
 from ingest.openapi.schemas import TEXT
 
-CONSOLE: Final[dict[str, Any]] = {
-    "/": {
+
+def _page(operation: str, summary: str) -> dict[str, Any]:
+    return {
         "get": {
-            "operationId": "console",
+            "operationId": operation,
             "tags": ["operate"],
-            "summary": "The console, a page for people",
+            "summary": summary,
             "responses": {
                 "200": {"description": "The page.", "content": {"text/html": {"schema": TEXT}}},
                 "304": {"description": "The page has not changed."},
@@ -18,4 +19,9 @@ CONSOLE: Final[dict[str, Any]] = {
             | failures(400),
         }
     }
+
+
+CONSOLE: Final = {
+    "/": _page("console", "The console, a page for people"),
+    "/docs": _page("docs", "This document as a page for people"),
 }

@@ -29,8 +29,12 @@ _POLICY: Final = (
 
 
 def console() -> dict[str, Serve]:
-    """Handlers of GET by path: of the page itself and of the files that it loads."""
-    return {"/": _serves(_PAGE), **{path: _serves(path.rpartition("/")[2]) for path in CONSOLE_FILES}}
+    """Handlers of GET by path: of the pages, which are one file, and of the files that it loads."""
+    return {
+        "/": _serves(_PAGE),
+        "/docs": _serves(_PAGE),
+        **{path: _serves(path.rpartition("/")[2]) for path in CONSOLE_FILES},
+    }
 
 
 def _serves(name: str) -> Serve:

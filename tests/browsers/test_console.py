@@ -11,6 +11,7 @@ import pytest
 
 from ingest.access.rules import CONSOLE_FILES
 from tests.browsers.chromium import Tab, browsing, missing
+from tests.http import contract
 from tests.http.keys import keys_file
 from tests.http.service import Service, running
 from tests.meta.checkout import ROOT
@@ -98,6 +99,16 @@ async def test_it_shows_how_to_start_and_then_what_is_counted(
     await see(tab, axe, "pipeline", tmp_path)
 
 
+async def test_the_page_of_the_api_shows_every_operation(service: Service, tab: Tab, axe: str, tmp_path: Path) -> None:
+    await go(tab, f"{service.url}/docs", "Send increments")
+    wanted = {
+        one["operationId"] for item in contract.DOCUMENT["paths"].values() for one in item.values() if "tags" in one
+    }
+    assert set(await tab.run("[...document.querySelectorAll('details')].map(one => one.id)")) == wanted
+    await tab.run("for (const one of document.querySelectorAll('details')) one.open = true")
+    await see(tab, axe, "docs", tmp_path)
+
+
 async def test_it_asks_for_a_key_and_says_which_scope_is_missing(tmp_path: Path, tab: Tab, axe: str) -> None:
     file, keys = keys_file(tmp_path, reader={"scopes": ["read"]}, writer={"scopes": ["write"]})
     async with running(tmp_path, keys_file=str(file)) as service:
@@ -127,7 +138,7 @@ def test_all_files_are_served() -> None:
     assert there == CONSOLE_FILES | {"/console/index.html"}
 
 
-@pytest.mark.parametrize("path", ["/", *sorted(CONSOLE_FILES)])
+@pytest.mark.parametrize("path", ["/", "/docs", *sorted(CONSOLE_FILES)])
 async def test_each_file_has_the_headers(service: Service, path: str) -> None:
     found = await service.get(path)
     assert found.status == 200

@@ -51,6 +51,7 @@ ROUTES: Final = [
     Route("PATCH", "/v1/jobs", "any", 405),
     Route("OPTIONS", "/v1/increments", "any", 405),
     Route("GET", "/", "open"),
+    Route("GET", "/docs", "open"),
     Route("GET", "/healthz", "open"),
     Route("GET", "/readyz", "open"),
     Route("GET", "/version", "open"),

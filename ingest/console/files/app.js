@@ -3,6 +3,7 @@
 import { ApiError, key } from "./api.js";
 import { counter } from "./counter.js";
 import { counters } from "./counters.js";
+import { docs } from "./docs.js";
 import { say } from "./dom.js";
 import { pipeline } from "./pipeline.js";
 
@@ -15,6 +16,7 @@ let turn = 0;
 let timer = 0;
 
 function found() {
+  if (location.pathname === "/docs") return ["docs", docs()];
   const [, page = "", name = ""] = location.hash.split("/");
   if (page === "counter" && name) return ["counters", counter(decoded(name))];
   if (page === "pipeline") return ["pipeline", pipeline()];
