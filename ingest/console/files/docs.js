@@ -42,7 +42,7 @@ function operation(document, path, method, item) {
 }
 
 function part(title, rows) {
-  const list = el("dl", { class: "rows" }, ...rows.flatMap(([name, text]) => [el("dt", {}, el("code", {}, name)), el("dd", {}, text)]));
+  const list = el("dl", { class: "rows" }, ...rows.flatMap(([name, text]) => [el("dt", {}, el("code", {}, name)), el("dd", {}, ...marked(text))]));
   return el("div", {}, el("h3", {}, title), list);
 }
 
@@ -52,6 +52,9 @@ function bodies(document, body) {
     el("p", { class: "hint" }, type),
     el("pre", { tabindex: "0" }, el("code", {}, JSON.stringify(resolved(document, schema), null, 2))))));
 }
+
+/** Text in which `this` is code. */
+const marked = (text) => text.split("`").map((one, index) => (index % 2 ? el("code", {}, one) : one));
 
 /** What it is, or what its $ref stands for. */
 function resolved(document, node) {
