@@ -79,7 +79,7 @@ class Door:
             if said.is_foreign:
                 self._check_page(method, path, said)
             return caller
-        if path in rules.OPEN or (method in _WITHOUT_KEY and self._needs_no_key(method, path, said)):
+        if path in rules.WITHOUT_KEY or (method in _WITHOUT_KEY and self._needs_no_key(method, path, said)):
             return self._nobody(peer, said)
         if query and "key=" in query and (text := _key_in(query)) is not None:
             caller = self._of_query(text, said, peer)

@@ -18,8 +18,17 @@ _COUNTER: Final = "/v1/counters/{name}"
 SCRIPT: Final = "/countersink.js"
 PIXEL: Final = "/pixel.gif"
 BADGES: Final = ("/badge.svg", "/badge.json")
-OPEN: Final = frozenset({"/healthz", "/readyz", "/version", SCRIPT})
+OPEN: Final = frozenset({"/", "/docs", "/healthz", "/readyz", "/version", SCRIPT})
 """These paths need no key."""
+CONSOLE_FILES: Final = frozenset(
+    f"/console/{name}"
+    for name in (
+        *("api.js", "app.js", "chart.js", "counter.js", "counters.js", "docs.js", "dom.js", "pipeline.js"),
+        *("rates.js", "start.js", "icon.svg", "style.css", "uplot.css", "uplot.js", "uplot-LICENSE.txt"),
+    )
+)
+"""What the console at / and /docs loads. It holds no data."""
+WITHOUT_KEY: Final = OPEN | CONSOLE_FILES
 TO_COUNT: Final = frozenset({WRITE})
 """What a request needs that counts. Publishable keys, and pages of other origins, may only send such requests."""
 ANY: Final = frozenset(SCOPES)

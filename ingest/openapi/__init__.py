@@ -4,7 +4,7 @@ from functools import cache
 
 import orjson
 
-from ingest.openapi import browsers, events, series, watching
+from ingest.openapi import browsers, console, events, series, watching
 from ingest.openapi.paths import PATHS
 from ingest.openapi.responses import RESPONSES
 from ingest.openapi.schemas import SCHEMAS
@@ -15,8 +15,8 @@ Counts exactly once. A 2xx answer to an increment is a promise, except with `ack
 not: send it again **with the same id**.
 
 Bodies are JSON in UTF-8 whatever their Content-Type, and no name may be twice in an object; `Content-Encoding` may be
-gzip or deflate. Unknown fields and parameters are errors, except parameters of `/healthz`, `/readyz`, `/metrics`,
-`/version` and this document. `HEAD` works wherever `GET` does. Errors are RFC 9457 problem documents.
+gzip or deflate. Unknown fields and parameters are errors, except parameters of `/`, `/docs`, `/healthz`, `/readyz`,
+`/metrics`, `/version` and this document. `HEAD` works wherever `GET` does. Errors are RFC 9457 problem documents.
 
 Operations with `security` need a key where a service has keys, and nothing where it has none.
 
@@ -42,7 +42,7 @@ def document(version: str) -> bytes:
                 {"name": "manage", "description": "Change counters"},
                 {"name": "operate", "description": "Run the service"},
             ],
-            "paths": secured(PATHS | browsers.PATHS | events.PATHS | series.PATHS | watching.PATHS),
+            "paths": secured(PATHS | browsers.PATHS | console.PATHS | events.PATHS | series.PATHS | watching.PATHS),
             "components": {
                 "schemas": SCHEMAS | events.SCHEMAS | series.SCHEMAS,
                 "responses": RESPONSES,

@@ -12,6 +12,7 @@ from ingest.access.rules import COUNTERS, JOBS, RECEIPTS, SCRIPT, TO_ADMINISTER,
 from ingest.http.problems import Problem, problem_of
 from ingest.http.requests import Query, name_of, target_of
 from ingest.http.responses import JSON, SECURE
+from ingest.routes.console import console
 from ingest.routes.counters import ReadRoutes
 from ingest.routes.events import EventRoutes
 from ingest.routes.increments import IncrementRoutes
@@ -73,6 +74,7 @@ class Routes:
             "/version": {"GET": _says(orjson.dumps({"version": version}))},
             "/openapi.json": {"GET": _says(openapi.document(version))},
         }
+        self._files = console()
 
     async def public(self, request: web.BaseRequest) -> web.StreamResponse:
         """The handler of a listener that does not serve administrators."""
@@ -103,6 +105,8 @@ class Routes:
         if path.startswith(JOBS):
             return self._job(request, method, path[len(JOBS) :], query)
         handlers = self._fixed.get(path)
+        if handlers is None and path in self._files:
+            handlers = {"GET": self._files[path]}
         if handlers is None:
             raise _elsewhere()
         _allow(method, *handlers)

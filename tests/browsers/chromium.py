@@ -7,26 +7,30 @@ import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Final
+from typing import Final, NoReturn
 
 import pytest
 from aiohttp import web
 
-_FLAGS: Final = (
+FLAGS: Final = (
     *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync"),
-    *("--disable-background-networking", "--disable-component-update", "--disable-dev-shm-usage"),
+    *("--disable-background-networking", "--disable-component-update", "--disable-dev-shm-usage", "--hide-scrollbars"),
     "--remote-debugging-port=0",  # else it ends when the page is there
 )
+
+
+def missing(reason: str) -> NoReturn:
+    """Skip the test, or fail it if nothing may be missing."""
+    if os.environ.get("COUNTERSINK_REQUIRE_ALL") == "1":
+        pytest.fail(reason)
+    pytest.skip(reason)
 
 
 def chromium() -> str:
     """The program. Skips the test, or fails it, if there is none."""
     found = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
     if found is None:
-        said = "Chromium is missing: install the package chromium"
-        if os.environ.get("COUNTERSINK_REQUIRE_ALL") == "1":
-            pytest.fail(said)
-        pytest.skip(said)
+        missing("Chromium is missing: install the package chromium")
     return found
 
 
@@ -35,7 +39,7 @@ async def opened(url: str, folder: Path) -> AsyncIterator[None]:
     """Show this page in a new browser until the end of the block."""
     process = await asyncio.create_subprocess_exec(
         chromium(),
-        *_FLAGS,
+        *FLAGS,
         f"--user-data-dir={folder / 'chromium'}",
         url,
         stdout=asyncio.subprocess.DEVNULL,

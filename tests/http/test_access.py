@@ -58,6 +58,8 @@ ROUTES: Final = [
     Route("GET", "/nothing", "any", 404),
     Route("PATCH", "/v1/jobs", "any", 405),
     Route("OPTIONS", "/v1/increments", "any", 405),
+    Route("GET", "/", "open"),
+    Route("GET", "/docs", "open"),
     Route("GET", "/healthz", "open"),
     Route("GET", "/readyz", "open"),
     Route("GET", "/version", "open"),

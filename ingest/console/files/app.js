@@ -1,0 +1,87 @@
+// Shows the page that the address names, asks it for news every two seconds, and asks for a key where one is needed.
+
+import { ApiError, key } from "./api.js";
+import { counter } from "./counter.js";
+import { counters } from "./counters.js";
+import { docs } from "./docs.js";
+import { say } from "./dom.js";
+import { pipeline } from "./pipeline.js";
+
+const INTERVAL = 2000;
+const main = document.getElementById("main");
+const state = document.getElementById("state");
+const dialog = document.getElementById("key-dialog");
+const field = document.getElementById("key-text");
+let turn = 0;
+let timer = 0;
+
+function found() {
+  if (location.pathname === "/docs") return ["docs", docs()];
+  const [, page = "", name = ""] = location.hash.split("/");
+  if (page === "counter" && name) return ["counters", counter(decoded(name))];
+  if (page === "pipeline") return ["pipeline", pipeline()];
+  return ["counters", counters()];
+}
+
+function decoded(name) {
+  try {
+    return decodeURIComponent(name);
+  } catch {
+    return name;
+  }
+}
+
+function show() {
+  if (location.hash === "#main") return;
+  const mine = ++turn;
+  clearTimeout(timer);
+  const [current, view] = found();
+  for (const link of document.querySelectorAll("nav a")) {
+    if (link.dataset.page === current) link.setAttribute("aria-current", "page");
+    else link.removeAttribute("aria-current");
+  }
+  main.replaceChildren(view.node);
+  document.title = `${view.title} · Countersink`;
+  const again = async () => {
+    clearTimeout(timer);
+    if (mine !== turn) return;
+    try {
+      if (!document.hidden) await view.update();
+      if (mine === turn) tell("Live", false);
+    } catch (error) {
+      if (mine !== turn) return;
+      if (!(error instanceof ApiError)) throw error;
+      tell(error.message, true);
+      if (error.status === 401) return ask(key.get() ? `${error.message}.` : "This service needs a key with the scope read.");
+    }
+    clearTimeout(timer); // of another update that was under way at the same time
+    if (mine === turn) timer = setTimeout(again, INTERVAL);
+  };
+  view.refresh = again;
+  again();
+}
+
+function tell(text, bad) {
+  say(state, text);
+  state.classList.toggle("bad", bad);
+}
+
+function ask(why) {
+  if (why) say(document.getElementById("key-why"), why);
+  field.value = key.get();
+  if (!dialog.open) dialog.showModal();
+}
+
+document.getElementById("key-button").addEventListener("click", () => ask(""));
+document.getElementById("key-cancel").addEventListener("click", () => dialog.close());
+document.getElementById("key-form").addEventListener("submit", (event) => {
+  event.preventDefault();
+  key.set(field.value.trim());
+  dialog.close();
+  show();
+});
+addEventListener("hashchange", () => {
+  show();
+  main.focus({ preventScroll: true });
+});
+show();

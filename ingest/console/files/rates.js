@@ -1,0 +1,22 @@
+// Knows how fast numbers have changed in the last seconds.
+
+const SPAN = 10_000;
+
+export class Rates {
+  #seen = new Map();
+
+  /** Takes the numbers by name as they are now, forgets all others, and returns changes per second by name. */
+  add(values, now = performance.now()) {
+    const next = new Map();
+    const rates = new Map();
+    for (const [name, value] of values) {
+      const points = (this.#seen.get(name) ?? []).filter(([at]) => now - at <= SPAN);
+      points.push([now, Number(value)]);
+      next.set(name, points);
+      const [first, last] = [points[0], points[points.length - 1]];
+      rates.set(name, points.length < 2 ? null : ((last[1] - first[1]) * 1000) / (last[0] - first[0]));
+    }
+    this.#seen = next;
+    return rates;
+  }
+}

@@ -1,0 +1,151 @@
+"""The console in Chromium: what it shows, that it is accessible, and that its policy is kept."""
+
+import asyncio
+import os
+import shutil
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from ingest.access.rules import CONSOLE_FILES
+from tests.browsers.chromium import missing
+from tests.browsers.tab import Tab, browsing
+from tests.http import contract
+from tests.http.keys import keys_file
+from tests.http.service import Service, running
+from tests.meta.checkout import ROOT
+
+HERE: Final = Path(__file__).parent
+AXE: Final = HERE / "node_modules" / "axe-core" / "axe.min.js"
+LOOKS: Final = {"light": (1200, 800, "light"), "dark": (1200, 800, "dark"), "mobile": (390, 844, "light")}
+FOUND: Final = """
+axe.run(document, {runOnly: ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa"]}).then(found =>
+  found.violations.map(one => `${one.id}: ${one.nodes.map(node => node.html + node.failureSummary).join(" | ")}`))
+"""
+PAGES: Final = ("home", "pricing", "docs", "blog", "about")
+COUNTS: Final = {
+    **{f"page:{name}": 12_480 // place for place, name in enumerate(PAGES, 1)},
+    "api:requests": 1_804_332,
+    "signup": 318,
+    "order:<b>bold</b>": 41,
+    "huge": 2**53 - 1,
+}
+
+
+@pytest.fixture
+async def axe() -> str:
+    if shutil.which("npm") is None:
+        missing("the tests of the console need npm")
+    if not AXE.exists():
+        command = ("npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund")
+        process = await asyncio.create_subprocess_exec(*command, cwd=HERE, stdout=asyncio.subprocess.DEVNULL)
+        if await process.wait():
+            pytest.skip("axe-core can't be installed")  # no network, perhaps
+    return AXE.read_text()
+
+
+@pytest.fixture
+async def tab(tmp_path: Path) -> AsyncIterator[Tab]:
+    async with browsing(tmp_path) as it:
+        yield it
+        assert it.flaws == []
+
+
+async def see(tab: Tab, axe: str, name: str, tmp_path: Path) -> None:
+    """Judge the page in each look, and keep pictures of it where COUNTERSINK_SCREENSHOTS says."""
+    folder = Path(os.environ.get("COUNTERSINK_SCREENSHOTS", tmp_path))
+    for look, how in LOOKS.items():
+        await tab.looks(*how)
+        await tab.picture(folder / f"{name}-{look}.png")
+        assert await tab.run("document.documentElement.scrollWidth <= innerWidth"), f"{name} is too wide: {look}"
+        assert await tab.run("typeof axe == 'object'") or await tab.run(f"{axe};true")
+        assert await tab.run(FOUND) == [], (name, look)
+
+
+async def go(tab: Tab, url: str, shown: str) -> None:
+    await tab.call("Page.navigate", url=url)
+    await tab.until(f"document.readyState === 'complete' && document.body.innerText.includes({shown!r})")
+
+
+async def test_it_shows_how_to_start_and_then_what_is_counted(
+    service: Service, tab: Tab, axe: str, tmp_path: Path
+) -> None:
+    await go(tab, service.url, "Nothing has been counted yet")
+    assert f"{service.url}/v1/counters/visits" in await tab.run("document.querySelector('pre').innerText")
+    await see(tab, axe, "start", tmp_path)
+    body = b'{"counters": {%b}}' % b",".join(b'"%b": %d' % (name.encode(), by) for name, by in COUNTS.items())
+    assert (await service.post("/v1/increments", body)).status == 202
+    await tab.until("document.querySelectorAll('tbody tr').length === 9")
+    await service.apply()
+    assert (await service.incr("huge", b'{"delta": 2}')).status == 202
+    await tab.until("document.body.innerText.includes('9,007,199,254,740,993')")
+    await tab.until("[...document.querySelectorAll('td')].some(cell => /\\d\\/s/.test(cell.textContent))")
+    assert await tab.run("document.querySelector('b') === null")
+    await see(tab, axe, "counters", tmp_path)
+    await tab.run("order.value = 'value'; order.dispatchEvent(new Event('change'))")
+    await tab.until("document.querySelector('tbody a').textContent === 'huge'")
+    await tab.run("prefix.value = 'page:'; prefix.dispatchEvent(new Event('input'))")
+    await tab.until("document.querySelectorAll('tbody tr').length === 5")
+    await tab.run("document.querySelector('tbody a').click()")
+    await tab.until("document.querySelector('.value')?.textContent === '12,480'")
+    assert (await service.incr("page:home", b'{"delta": 20}')).status == 202
+    await tab.until("document.querySelector('.value').textContent === '12,500'")
+    await tab.until("document.querySelector('.chart canvas') !== null")
+    assert await tab.run("document.querySelector('h1').textContent") == "page:home"
+    await see(tab, axe, "counter", tmp_path)
+    await go(tab, f"{service.url}/#/pipeline", "Accepted now")
+    await tab.until("/\\d/.test(document.querySelector('dd').textContent)")
+    await see(tab, axe, "pipeline", tmp_path)
+
+
+async def test_the_page_of_the_api_shows_every_operation(service: Service, tab: Tab, axe: str, tmp_path: Path) -> None:
+    await go(tab, f"{service.url}/docs", "Send increments")
+    wanted = {
+        one["operationId"] for item in contract.DOCUMENT["paths"].values() for one in item.values() if "tags" in one
+    }
+    assert set(await tab.run("[...document.querySelectorAll('details')].map(one => one.id)")) == wanted
+    await tab.run("for (const one of document.querySelectorAll('details')) one.open = true")
+    await see(tab, axe, "docs", tmp_path)
+
+
+async def test_it_asks_for_a_key_and_says_which_scope_is_missing(tmp_path: Path, tab: Tab, axe: str) -> None:
+    file, keys = keys_file(tmp_path, reader={"scopes": ["read"]}, writer={"scopes": ["write"]})
+    async with running(tmp_path, keys_file=str(file)) as service:
+        await tab.call("Page.navigate", url=service.url)
+        await tab.until("document.querySelector('dialog')?.open")
+        await see(tab, axe, "key", tmp_path)
+        enter = "document.getElementById('key-text').value = '%s'; document.querySelector('[type=submit]').click()"
+        await tab.run(enter % keys["writer"])
+        await tab.until("document.getElementById('state').textContent.includes('needs the scope read')")
+        await tab.run(enter % keys["reader"])
+        await tab.until("document.getElementById('state').textContent === 'Live'")
+        assert await tab.run("document.querySelector('pre').innerText.includes('COUNTERSINK_KEY')")
+
+
+async def test_a_violation_of_the_policy_would_be_seen(service: Service, tmp_path: Path) -> None:
+    async with browsing(tmp_path) as tab:
+        await go(tab, service.url, "Nothing has been counted yet")
+        await tab.run("document.body.append(Object.assign(document.createElement('script'), {textContent: '1'}))")
+        await tab.until("true")
+        async with asyncio.timeout(10):
+            while not tab.flaws:
+                await asyncio.sleep(0.05)
+
+
+def test_all_files_are_served() -> None:
+    there = {f"/console/{file.name}" for file in (ROOT / "ingest" / "console" / "files").iterdir()}
+    assert there == CONSOLE_FILES | {"/console/index.html"}
+
+
+@pytest.mark.parametrize("path", ["/", "/docs", *sorted(CONSOLE_FILES)])
+async def test_each_file_has_the_headers(service: Service, path: str) -> None:
+    found = await service.get(path)
+    assert found.status == 200
+    assert found.headers["Content-Security-Policy"].startswith("default-src 'none';")
+    assert (found.headers["X-Content-Type-Options"], found.headers["Cache-Control"]) == ("nosniff", "no-cache")
+    head = f"GET {path} HTTP/1.1\r\nHost: h\r\nConnection: close\r\nIf-None-Match: {found.headers['ETag']}\r\n\r\n"
+    again = await service.send(head.encode())
+    assert again.startswith(b"HTTP/1.1 304 ")
+    assert again.endswith(b"\r\n\r\n")
