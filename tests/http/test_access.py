@@ -38,6 +38,7 @@ ROUTES: Final = [
     Route("GET", "/v1/counters/p:c", "read"),
     Route("HEAD", "/v1/counters/p:c", "read"),
     Route("GET", "/v1/counters?name=p:c&name=p:d", "read"),
+    Route("GET", "/v1/counters/p:c/series?by=hour", "read", 404),  # no rule keeps it
     Route("GET", "/v1/counters/p:c/watch", "read"),
     Route("GET", "/v1/watch?name=p:c&name=p:d", "read"),
     Route("GET", "/v1/watch?prefix=p:", "read"),
