@@ -29,7 +29,7 @@ COUNTS: Final = {
     **{f"page:{name}": 12_480 // place for place, name in enumerate(PAGES, 1)},
     "api:requests": 1_804_332,
     "signup": 318,
-    "order:<b>bold</b>": 41,
+    "sold:<b>shoes</b>": 41,
     "huge": 2**53 - 1,
 }
 
@@ -92,12 +92,33 @@ async def test_it_shows_how_to_start_and_then_what_is_counted(
     await tab.until("document.querySelector('.value')?.textContent === '12,480'")
     assert (await service.incr("page:home", b'{"delta": 20}')).status == 202
     await tab.until("document.querySelector('.value').textContent === '12,500'")
-    await tab.until("document.querySelector('.chart canvas') !== null")
+    await tab.until("document.querySelectorAll('.chart canvas').length === 2")
+    assert await tab.run("document.querySelector('[aria-pressed=true]').textContent") == "Last two days"
+    await tab.run("document.querySelector('[data-by=day]').click()")
+    await tab.until("document.body.innerText.includes('12,500 in all.')")
+    await tab.run("document.querySelector('[data-by=hour]').click()")
     assert await tab.run("document.querySelector('h1').textContent") == "page:home"
     await see(tab, axe, "counter", tmp_path)
     await go(tab, f"{service.url}/#/pipeline", "Accepted now")
     await tab.until("/\\d/.test(document.querySelector('dd').textContent)")
     await see(tab, axe, "pipeline", tmp_path)
+
+
+async def test_a_change_is_shown_within_a_second(service: Service, tab: Tab) -> None:
+    await service.incr("other")
+    await go(tab, f"{service.url}/#/counter/other", "None are kept.")
+    await go(tab, service.url, "1 counter.")
+    for page, cell in (("/#/", "td.number"), ("/#/counter/other", ".value")):
+        await tab.run(f"location.href = '{page}'")
+        await tab.until(f"document.querySelector('{cell}') !== null")
+        shown = int(await tab.run(f"document.querySelector('{cell}').textContent"))
+        took = []
+        for value in range(shown + 1, shown + 6):
+            await service.incr("other")
+            begun = asyncio.get_running_loop().time()
+            await tab.until(f"document.querySelector('{cell}').textContent === '{value}'")
+            took.append(asyncio.get_running_loop().time() - begun)
+        assert sorted(took)[2] < 1, took  # it asks by itself only every two seconds
 
 
 async def test_the_page_of_the_api_shows_every_operation(service: Service, tab: Tab, axe: str, tmp_path: Path) -> None:

@@ -1,10 +1,12 @@
-// Shows the page that the address names, asks it for news every two seconds, and asks for a key where one is needed.
+// Shows the page that the address names, asks it for news when something changes and every two seconds, and asks for a
+// key where one is needed.
 
 import { ApiError, key } from "./api.js";
 import { counter } from "./counter.js";
 import { counters } from "./counters.js";
 import { docs } from "./docs.js";
 import { say } from "./dom.js";
+import { follow } from "./live.js";
 import { pipeline } from "./pipeline.js";
 
 const INTERVAL = 2000;
@@ -13,7 +15,9 @@ const state = document.getElementById("state");
 const dialog = document.getElementById("key-dialog");
 const field = document.getElementById("key-text");
 let turn = 0;
+let shown = null;
 let timer = 0;
+let following = new AbortController();
 
 function found() {
   if (location.pathname === "/docs") return ["docs", docs()];
@@ -58,8 +62,17 @@ function show() {
     if (mine === turn) timer = setTimeout(again, INTERVAL);
   };
   view.refresh = again;
+  view.follow = () => {
+    following.abort();
+    following = new AbortController();
+    if (view.stream && !document.hidden) follow(view.stream(), again, following.signal);
+  };
+  shown = view;
+  view.follow();
   again();
 }
+
+document.addEventListener("visibilitychange", () => shown.follow());
 
 function tell(text, bad) {
   say(state, text);

@@ -4,6 +4,7 @@ import { counterPath, json } from "./api.js";
 import { chart } from "./chart.js";
 import { el, fact, number, rate, say } from "./dom.js";
 import { Rates } from "./rates.js";
+import { series } from "./series.js";
 
 export function counter(name) {
   const rates = new Rates();
@@ -14,12 +15,13 @@ export function counter(name) {
   const [rateNode, speed] = fact("Rate", "last 10 seconds");
   const [shardsNode, shards] = fact("Shards", "added when needed");
   const line = chart("Change per second since you opened this page");
+  const byTime = series(name);
   const node = el("div", {},
     el("p", { class: "back" }, el("a", { href: "#/" }, "All counters")),
     el("h1", {}, name),
     value, told,
     el("section", { class: "card", "aria-label": "Parts of the value" }, el("dl", { class: "facts" }, appliedNode, pendingNode, rateNode, shardsNode)),
-    line.node);
+    byTime.node, line.node);
 
   async function update() {
     const found = await json(counterPath(name));
@@ -32,7 +34,8 @@ export function counter(name) {
     const at = new Date(found.as_of).toLocaleTimeString();
     say(told, found.exists ? `${found.exact ? "Exact" : "Not exact now"}, as of ${at}` : "This counter has never been counted, or it was deleted.");
     line.add(now);
+    await byTime.update();
   }
 
-  return { title: name, node, update };
+  return { title: name, node, update, stream: () => `${counterPath(name)}/watch` };
 }

@@ -38,10 +38,12 @@ export function counters() {
   const lead = el("p", { class: "lead" }, "A value includes increments that are accepted and not stored yet.");
   const full = el("div", { hidden: true }, el("h1", {}, "Counters"), lead, tools, list);
   welcome.hidden = true;
-  const view = { title: "Counters", node: el("div", {}, full, welcome), update };
+  const stream = () => `/v1/watch?prefix=${encodeURIComponent(prefix.value)}`;
+  const view = { title: "Counters", node: el("div", {}, full, welcome), update, stream };
 
   prefix.addEventListener("input", () => {
     limit = FIRST;
+    view.follow();
     view.refresh();
   });
   order.addEventListener("change", () => view.refresh());
