@@ -98,7 +98,7 @@ class Ingest:
         compactor = compactor_of(store, clock, settings)
         starter = JobStarter(jobs, tasks, overlay, compactor, clock, store=store, receipts_live=lives)
         series = SeriesReader(by_time, overlay, clock, settings.windows) if by_time and settings.windows else None
-        self._doors = Doors(settings, clock)
+        self._doors = Doors(settings, clock, self.watches.end_all)
         self.door, self._admin_door = self._doors.add(), self._doors.add()
         new_names = NewNames(store, store, overlay, settings.max_counters, clock) if settings.max_counters else None
         self.statsd = Statsd(self._doors.add(), self.publishing, new_names, settings)
@@ -114,7 +114,7 @@ class Ingest:
             ),
             series=SeriesRoutes(series),
             jobs=JobRoutes(jobs, starter, bodies, settings.max_shards),
-            watch=WatchRoutes(self.watches),
+            watch=WatchRoutes(self.watches, clock),
             pictures=PictureRoutes(Pictures(settings.pixels, settings.badges), writes, self.publishing, self.reader),
             ready=self._ready,
             version=version,

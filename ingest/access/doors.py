@@ -22,11 +22,18 @@ Refuse = Callable[[web.BaseRequest], web.Response | None]
 """Returns the answer to a request that may not come in."""
 
 
+def _nothing() -> None:
+    pass
+
+
 class Doors:
     """Makes doors, and tells them when the keys file has changed."""
 
-    def __init__(self, settings: Settings, clock: Clock) -> None:
-        """Raises `SettingsError` if there is to be a keys file, and it can't be read or is wrong."""
+    def __init__(self, settings: Settings, clock: Clock, changed: Callable[[], None] = _nothing) -> None:
+        """`changed` is called then, too: requests that go on were let in by keys that may be gone. Raises
+        `SettingsError` if there is to be a keys file, and it can't be read or is wrong.
+        """
+        self._changed = changed
         self._settings = settings
         self._clock = clock
         self._ring = KeyRing(Path(settings.keys_file), clock) if settings.keys_file else None
@@ -68,6 +75,7 @@ class Doors:
         if self._ring is not None and await self._ring.look():
             for door in self._doors:
                 door.forget()
+            self._changed()
 
 
 def is_local(sock: socket.socket) -> bool:

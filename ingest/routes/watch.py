@@ -8,12 +8,14 @@ from aiohttp import web
 from aiohttp.abc import AbstractStreamWriter
 
 from ingest.access.caller import CALLER
+from ingest.access.keys import Key
 from ingest.http.problems import Problem
 from ingest.http.requests import Query
 from ingest.http.responses import SECURE
 from ingest.routes.watches import LEAST, MOST_NAMES, Shown, Watch, Watches
 from shared.model.jobs import flaw_of_prefix
 from shared.model.words import flaw_of_name
+from shared.runtime.clock import Clock
 
 HEARTBEAT: Final = 10.0
 """Seconds after which a comment is written if nothing has changed: proxies see life, and we see who has gone."""
@@ -28,8 +30,9 @@ _HEADERS: Final = {
 class WatchRoutes:
     """A stream begins with the present values. Whoever reads slowly gets the newest values, and never a queue."""
 
-    def __init__(self, watches: Watches) -> None:
+    def __init__(self, watches: Watches, clock: Clock) -> None:
         self._watches = watches
+        self._clock = clock
 
     async def one(self, request: web.BaseRequest, name: str, query: Query) -> web.StreamResponse:
         """GET /v1/counters/{name}/watch"""
@@ -62,13 +65,16 @@ class WatchRoutes:
                 return web.Response(headers=_HEADERS)
             response = web.StreamResponse(headers=_HEADERS)
             with self._watches.open(watch), suppress(ConnectionError):  # the client has gone
-                await self._write(await response.prepare(request), watch, last)
+                await self._write(await response.prepare(request), watch, last, request[CALLER].key)
             return response
 
-    async def _write(self, writer: AbstractStreamWriter | None, watch: Watch, last: str | None) -> None:
+    async def _write(
+        self, writer: AbstractStreamWriter | None, watch: Watch, last: str | None, key: Key | None
+    ) -> None:
+        """Until the watch has ended, or the key has expired."""
         assert writer is not None  # noqa: S101 (a response is prepared once)
         begin = b"retry: 1000\n\n"  # milliseconds after which a browser connects again
-        while not watch.ended:
+        while not watch.ended and (key is None or key.expires is None or self._clock.now() < key.ends):
             news = await watch.news(HEARTBEAT)
             events = b"".join([_event(shown, numbered=last is not None) for shown in news if _id(shown) != last])
             await writer.write(begin + events or b":\n\n")

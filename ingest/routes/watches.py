@@ -135,11 +135,15 @@ class Watches:
                     self._task.cancel()
                     self._task = None
 
+    def end_all(self) -> None:
+        """End all watches. Their clients connect again, if they still may."""
+        for watch in self._watches:
+            watch.end()
+
     async def stop(self) -> None:
         """End all watches, now and from now on."""
         self._stopped = True
-        for watch in self._watches:
-            watch.end()
+        self.end_all()
         task, self._task = self._task, None
         await ended(task)
 
@@ -157,8 +161,7 @@ class Watches:
             except Exception as error:
                 _log.error("what is watched could not be read, so all watches end", exc_info=error)
                 self._task = None
-                for watch in self._watches:
-                    watch.end()
+                self.end_all()
                 return
             await asyncio.sleep(max(INTERVAL, LEISURE * (self._clock.monotonic() - begun)))
 

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import socket
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -301,6 +302,31 @@ async def test_an_outage_is_waited_for(
         monkeypatch.undo()
         await service.incr("a")
         assert await it.value() == 1
+
+
+async def test_a_stream_ends_with_its_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    soon = datetime.now(UTC) + timedelta(seconds=2)
+    file, keys = keys_file(tmp_path, revoked={}, expires={"expires": soon.isoformat()}, stays={})
+    monkeypatch.setattr(watch, "HEARTBEAT", 0.05)
+    async with running(tmp_path, keys_file=str(file)) as service:
+        headers = {name: {"Authorization": f"Bearer {text}"} for name, text in keys.items()}
+        async with (
+            stream(service, "/v1/counters/a/watch", headers["revoked"]) as one,
+            stream(service, "/v1/counters/a/watch", headers["expires"]) as other,
+        ):
+            await one.event()
+            await other.event()
+            assert await other.ends()
+            assert datetime.now(UTC) >= soon
+            content = orjson.loads(file.read_bytes())
+            content["keys"] = [key for key in content["keys"] if key["id"] != "revoked"]
+            file.write_bytes(orjson.dumps(content))
+            await service.ingest._doors._look()
+            assert await one.ends()
+        for name, status in {"revoked": 401, "expires": 401}.items():
+            assert (await service.ask("GET", "/v1/counters/a/watch", headers=headers[name])).status == status
+        async with stream(service, "/v1/counters/a/watch", headers["stays"]) as it:
+            await it.event()
 
 
 async def test_a_key_sees_only_its_own(tmp_path: Path) -> None:
