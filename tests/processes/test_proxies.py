@@ -162,6 +162,11 @@ async def test_what_goes_through_a_proxy_counts_once(
             client.incr("b", 7)
             assert await client.flush(20)
             assert (await client.get("b", max_age=0)).value == 7
+            seen = client.watch("b")
+            for value in (7, 8, 9):  # each comes at once, and is not kept in a buffer
+                async with asyncio.timeout(5):
+                    assert (await anext(seen)).value == value
+                client.incr("b")
         async with AsyncClient(f"https://127.0.0.1:{port}", patience=0) as client:
             with pytest.raises(RejectedError, match="certificate"):
                 await client.get("b")
