@@ -64,7 +64,7 @@ PATHS: Final[dict[str, Any]] = {
             "responses": answer(200, "Series", "The counts of the periods that begin in the range.")
             | failures(400, 404, 422, 503, 507),
             "parameters": [
-                _query("by", _BY, "The length of a period. It must be given. Periods are those of UTC."),
+                _query("by", _BY, "The length of a period. Periods are those of UTC.") | {"required": True},
                 _query("from", _WHEN, "Where the range begins. Without it: at all that is kept, as far as it fits."),
                 _query("to", _WHEN, f"The end of the range, which has at most {MOST_POINTS} periods. Without it: now."),
             ],

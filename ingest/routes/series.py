@@ -33,10 +33,10 @@ class SeriesRoutes:
         query.done()
         if by is None:
             raise Problem(422, f"'by' is missing: it must be {' or '.join(map(repr, LENGTHS))}", field="by")
-        if begin is not None and end is not None and begin > end:
-            raise Problem(422, "'from' must not be later than 'to'", field="from")
         if self._reader is None or not self._reader.keeps(name, by):
             raise Problem(404, f"counts by {by} are not kept of this counter: see COUNTERSINK_WINDOWS")
+        if begin is not None and end is not None and begin > end:
+            raise Problem(422, "'from' must not be later than 'to'", field="from")
         asked = self._reader.range(name, by, begin, end)
         if asked.end - asked.begin > MOST_POINTS * LENGTHS[by]:
             raise Problem(422, f"at most {MOST_POINTS} periods in one request: choose a later 'from'", field="from")

@@ -42,7 +42,6 @@ NOT_JSON: Final = {
     "a name twice, escaped": b'{"delta": 1, "\\u0064elta": 2}',
     "an unknown name twice": b'{"x": 1, "x": 1}',
     "an id twice": b'{"id": "a", "delta": 1, "id": "b"}',
-    "form data": b"delta=1",
     "vertical tab": b"\x0b",
     "nothing but a NUL": b"\x00",
     "a long number": b"9" * 100_000,

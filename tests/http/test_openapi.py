@@ -106,7 +106,9 @@ def test_it_has_the_form_of_openapi_3_1() -> None:
             assert found.keys() <= {"description", "headers", "content"}
         for where in ("path", "query", "header"):
             for parameter in _parameters(path, method, where).values():
-                assert parameter.get("required", False) is (where == "path")
+                assert parameter.get("required", False) is (
+                    where == "path" or (path.endswith("/series") and parameter["name"] == "by")
+                )
                 assert parameter["description"]
                 assert parameter["schema"]
 
