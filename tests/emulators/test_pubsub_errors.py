@@ -1,5 +1,6 @@
 """What the answers of Google Cloud that no emulator gives mean to us, from a server that gives nothing else."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,7 +16,7 @@ from shared.model.errors import BrokerRejectedError, SettingsError, TransientErr
 from tests.contracts.broker import message
 
 PLACE = PubsubPlace("p", "t", "s")
-PATIENCE = 0.05
+PATIENCE = 0.2
 
 
 @dataclass
@@ -61,6 +62,8 @@ async def answers() -> AsyncIterator[Answers]:
 @pytest.fixture
 async def client(answers: Answers) -> AsyncIterator[PubsubClient]:
     client = PubsubClient(answers.address)
+    async with asyncio.timeout(30):
+        await client._channel.channel_ready()  # else a try on a busy machine may end before it is sent
     yield client
     await client.close()
 
