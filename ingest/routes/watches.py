@@ -115,7 +115,8 @@ class Watches:
         """Tell the watch the present values. Raises what a read raises, and a 422 if there are too many counters."""
         if watch.prefixes:
             watch.list(await self._list(watch.prefixes))
-        await self._tell(watch.names, dict.fromkeys(watch.names, (watch,)))
+        for reading in await self._reader.read(watch.names):
+            watch.tell(reading.name, self._shown_of(reading))
 
     @contextmanager
     def open(self, watch: Watch) -> Iterator[None]:
@@ -183,20 +184,19 @@ class Watches:
     async def _tell(self, names: Sequence[str], watching: Mapping[str, Sequence[Watch]]) -> None:
         told = 0
         for reading in await self._reader.read(names):
-            shown = self._show(reading)
+            shown = self._shown_of(reading)
+            self._shown[reading.name] = reading, shown
             for watch in watching[reading.name]:
                 told += watch.tell(reading.name, shown)
                 if told == WOKEN:
                     told = 0
                     await asyncio.sleep(0)
 
-    def _show(self, reading: Reading) -> Shown:
+    def _shown_of(self, reading: Reading) -> Shown:
         last = self._shown.get(reading.name)
         if last is not None and last[0] is reading:
             return last[1]
-        shown = Shown(reading.value, reading.exact, reading.exists, self._render(reading))
-        self._shown[reading.name] = reading, shown
-        return shown
+        return Shown(reading.value, reading.exact, reading.exists, self._render(reading))
 
     async def _list_all(self) -> None:
         by_prefixes: dict[tuple[str, ...], list[Watch]] = {}

@@ -269,6 +269,7 @@ async def test_what_cannot_be_watched_is_refused(service: Service, target: str, 
 async def test_head_answers_the_headers_and_ends(service: Service) -> None:
     found = await service.raw(b"HEAD /v1/counters/a/watch HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n")
     assert (found.status, found.headers["Content-Type"]) == (200, "text/event-stream")
+    assert not service.ingest.watches._shown  # else anybody could fill it with made-up names
 
 
 async def test_a_stream_ends_when_the_service_stops(tmp_path: Path) -> None:
