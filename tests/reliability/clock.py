@@ -12,11 +12,11 @@ from tests.reliability.scene import Scene
 HOUR = 3_600
 JUMPS = (30 * 24 * HOUR, -5 * HOUR, 0)
 """Seconds between the clock of the processes and ours."""
-_TURNED = Path(__file__).with_name("turned.py")
+_SHIFTED = Path(__file__).with_name("shifted_clock.py")
 
 
 def by_another_clock(scene: Scene) -> Sequence[str]:
-    return (sys.executable, str(_TURNED), str(_file(scene)))
+    return (sys.executable, str(_SHIFTED), str(_file(scene)))
 
 
 async def jumps(scene: Scene, seconds: float) -> None:
