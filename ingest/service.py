@@ -42,7 +42,6 @@ from shared.counters.start_job import JobStarter
 from shared.ports.broker import Publisher
 from shared.ports.jobs import Jobs, Tasks
 from shared.ports.overlay import Overlay
-from shared.ports.readings import SnapshotsByTime
 from shared.ports.store import Store
 from shared.runtime.clock import Clock
 from shared.runtime.supervise import forever
@@ -67,14 +66,11 @@ class Ingest:
         jobs: Jobs,
         tasks: Tasks,
         spool: Spool | None = None,
-        by_time: SnapshotsByTime | None = None,
         metered: bool,
         version: str,
         short: bool = True,
     ) -> None:
-        """`by_time`: the store, if it keeps counts by time. Without `short` there is no fast path. The answers are the
-        same; tests and benchmarks compare the two.
-        """
+        """Without `short` there is no fast path. The answers are the same; tests and benchmarks compare the two."""
         self._settings = settings
         self._publisher = publisher = publisher if spool is None else spool
         self._spool = spool
@@ -97,7 +93,7 @@ class Ingest:
         lives = receipts_live(settings)
         compactor = compactor_of(store, clock, settings)
         starter = JobStarter(jobs, tasks, overlay, compactor, clock, store=store, receipts_live=lives)
-        series = SeriesReader(by_time, overlay, clock, settings.windows) if by_time and settings.windows else None
+        series = SeriesReader(store, overlay, clock, settings.windows) if settings.windows else None
         self._doors = Doors(settings, clock, self.watches.end_all)
         self.door, self._admin_door = self._doors.add(), self._doors.add()
         new_names = NewNames(store, store, overlay, settings.max_counters, clock) if settings.max_counters else None

@@ -135,7 +135,6 @@ def ingest_of(parts: Parts, settings: Settings) -> Ingest:
         spool=spool,
         jobs=parts.jobs,
         tasks=parts.tasks,
-        by_time=parts.by_time,
         metered=parts.metered,
         version=__version__,
     )

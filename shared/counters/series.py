@@ -4,13 +4,13 @@ import asyncio
 from typing import Final, NamedTuple
 
 from shared.counters.reader import MOST_TRIES, is_large
-from shared.model.buckets import LENGTHS, Rules, begin_of, retention_of
+from shared.model.buckets import LENGTHS, Rules, begin_of, retention_of, since_of
 from shared.model.errors import OverloadedError, TransientError
 from shared.model.exact_reads import Base, doubtful, keys_of, pending
 from shared.model.times import WallMillis, WallSeconds
 from shared.model.words import Entry, View
 from shared.ports.overlay import Overlay
-from shared.ports.readings import SnapshotByTime, SnapshotsByTime
+from shared.ports.readings import Snapshot, Snapshots
 from shared.runtime.clock import Clock
 
 MOST_POINTS: Final = 10_000
@@ -44,7 +44,7 @@ class Series(NamedTuple):
 class SeriesReader:
     """Reads series. Nothing is cached."""
 
-    def __init__(self, store: SnapshotsByTime, overlay: Overlay, clock: Clock, rules: Rules) -> None:
+    def __init__(self, store: Snapshots, overlay: Overlay, clock: Clock, rules: Rules) -> None:
         self._store = store
         self._overlay = overlay
         self._clock = clock
@@ -81,14 +81,15 @@ class SeriesReader:
             self._waiting -= 1
         raise TransientError("the store is older than what the broker knows to be applied")
 
-    async def _of(self, snapshot: SnapshotByTime, view: View, asked: SeriesRange, *, only_whole: bool) -> Series:
+    async def _of(self, snapshot: Snapshot, view: View, asked: SeriesRange, *, only_whole: bool) -> Series:
         counter, by, begin, end = asked
         large = is_large(view)
         keys = frozenset(await asyncio.to_thread(keys_of, view) if large else keys_of(view))
         totals, settled = await snapshot.read((counter,), keys)
         found = await snapshot.counts(counter, by, begin, end)
-        if only_whole and found.since is not None:
-            begin = min(max(begin, _up(found.since, LENGTHS[by])), end)
+        since = since_of(found.followed, self._rules, counter, by)
+        if only_whole:
+            begin = min(max(begin, _up(since, LENGTHS[by])), end)
         base = Base(
             time=snapshot.time,
             as_of=snapshot.as_of,
@@ -109,10 +110,9 @@ class SeriesReader:
             when = begin_of(by, entry.created)
             if begin <= when < end:
                 points[when] = points.get(when, 0) + delta
-        whole = found.since is not None and found.since <= begin
         agrees = view.exact and (snapshot.exact or not each) and not doubtful(base)
         kept = {when: points[when] for when in sorted(points) if points[when]}
-        return Series(asked._replace(begin=begin), kept, whole and agrees, snapshot.as_of)
+        return Series(asked._replace(begin=begin), kept, since <= begin and agrees, snapshot.as_of)
 
 
 def _up(when: WallMillis, length: int) -> WallMillis:

@@ -16,12 +16,10 @@ from shared.fleet.publisher_record import Membership, in_memory, new_member
 from shared.memory.jobs import MemoryTasks
 from shared.memory.member import MemberOverlay
 from shared.memory.overlay import ProcessOverlay
-from shared.model.errors import SettingsError
 from shared.model.words import Balance
 from shared.ports.broker import DeadLetters, Publisher, Subscription
 from shared.ports.jobs import Jobs, Tasks
 from shared.ports.overlay import Overlay
-from shared.ports.readings import SnapshotsByTime
 from shared.ports.store import Store
 from shared.runtime.clock import Clock, SystemClock
 from shared.sqlite.audit_data import balance_of
@@ -70,8 +68,6 @@ class Parts:
     """Opens a pass through the dead letters."""
     jobs: Jobs
     tasks: Tasks
-    by_time: SnapshotsByTime | None = None
-    """The store, if it keeps counts by time."""
     spool: Queue | None = None
     """Takes envelopes while the broker is unavailable."""
     balance: Callable[[], Balance] | None = None
@@ -124,7 +120,6 @@ def _embedded(settings: Settings, opening: Callable[[Path], Database]) -> Parts:
         publisher=SqlitePublisher(database, clock, settings.max_pending_bytes, reserve),
         subscription=SqliteSubscription(database, clock, settings.lease),
         store=store,
-        by_time=store,
         overlay=SqliteOverlay(database, topic),
         clock=clock,
         topic=topic,
@@ -143,8 +138,6 @@ def _embedded(settings: Settings, opening: Callable[[Path], Database]) -> Parts:
 
 def _on_pubsub(settings: Settings, opening: Callable[[Path], Database], *, publishes: bool) -> Parts:
     broker = urls.pubsub(BROKER, settings.broker)
-    if settings.windows:
-        raise SettingsError("COUNTERSINK_WINDOWS: Datastore keeps no counts by time yet; a SQLite file does")
     with needs("google", BROKER, settings.broker):
         from shared.google.pubsub.client import PATIENCE, PubsubClient, PubsubPlace  # noqa: PLC0415 (the extra may be missing)
         from shared.google.pubsub.letters import PubsubDeadLetters  # noqa: PLC0415

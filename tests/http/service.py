@@ -185,7 +185,6 @@ async def running(folder: Path, *, short: bool = True, **changes: Any) -> AsyncI
         settings,
         jobs=parts.jobs,
         tasks=parts.tasks,
-        by_time=parts.by_time,
         metered=parts.metered,
         version=contract.VERSION,
         short=short,

@@ -22,15 +22,11 @@ def _(pending: Any) -> Any:
     return lambda base, view, _: pending(base, view)
 
 
-@mutation("a bucket is whole whatever rules there were", "shared.sqlite.buckets.whole_after", STORE, SERIES)
-def _(whole_after: Any) -> Any:
-    return lambda before, rules, _: whole_after(before, rules, 0)
+@mutation("a bucket is whole whatever rules there were", "shared.sqlite.buckets.followed_after", STORE, SERIES)
+def _(followed_after: Any) -> Any:
+    return lambda before, rules, _: followed_after(before, rules, 0)
 
 
-@mutation("rules that went leave what is whole", "shared.model.buckets.whole_after", BUCKETS)
-def _(whole_after: Any) -> Any:
-    def mutant(before: Any, rules: Any, now: Any) -> Any:
-        prefixes = {rule.prefix for rule in rules}
-        return whole_after([one for one in before if one.prefix in prefixes], rules, now)
-
-    return mutant
+@mutation("a shorter retention is as good", "shared.model.buckets.retention_of", BUCKETS)
+def _(retention_of: Any) -> Any:
+    return lambda *asked: retention_of(*asked) and 1

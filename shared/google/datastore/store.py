@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any, Final
 
 from shared.google.datastore import promises
@@ -11,6 +12,7 @@ from shared.google.datastore.audit_data import PAGE, DatastoreAuditData
 from shared.google.datastore.client import DatastoreClient
 from shared.google.datastore.commit import TransformWriter
 from shared.google.datastore.compaction import compact
+from shared.google.datastore.followed_rules import FollowedRules
 from shared.google.datastore.import_marks import find
 from shared.google.datastore.keys import (
     DEAD,
@@ -55,6 +57,7 @@ class DatastoreStore:
         self._place = place
         self._clock = clock
         self._numbers = LastShardNumbers()
+        self._followed = FollowedRules(client, place)
         self._opening = asyncio.Lock()
         self._opened: tuple[Abilities, DatastoreServer] | None = None
 
@@ -98,6 +101,10 @@ class DatastoreStore:
 
     async def apply(self, commit: Commit) -> Instant:
         server = await self.server()
+        if commit.by_time is not None:
+            held = await self._followed.hold(commit.by_time.rules, await server.now())
+            until = held if commit.bounds.until is None else min(held, commit.bounds.until)
+            commit = replace(commit, bounds=commit.bounds._replace(until=until))
         if commit.bounds.until is not None and (now := await server.now()) > commit.bounds.until:
             raise LateError(now)
         return await server.writer.apply(commit)
@@ -191,7 +198,10 @@ class DatastoreStore:
         return await (await self.server()).names(query, prefix, after, None)
 
     async def sweep(self, now: StoreMillis, limit: int) -> int:
-        keys = [one.entity.key for one in await self._query(expired(self._place.kinds.receipt, now, limit))]
+        kinds = self._place.kinds
+        keys = [one.entity.key for one in await self._query(expired(kinds.receipt, now, limit))]
+        if len(keys) < limit:
+            keys += [one.entity.key for one in await self._query(expired(kinds.buckets, now, limit - len(keys)))]
         await self._client.delete(keys)
         return len(keys)
 
