@@ -7,7 +7,7 @@ import pytest
 from shared.model.buckets import DAY, HOUR, BucketAdd, ByTime, Counts, Rule, Rules, TimeBucket, since_of
 from shared.model.errors import AlreadyAppliedError, ShardFullError
 from shared.model.times import Millis, StoreMillis
-from shared.model.words import SHARD_FULL, Commit
+from shared.model.words import SHARD_FULL, Commit, Receipt
 from shared.ports.store import Store
 from tests.contracts.store import LATER, commit
 
@@ -80,6 +80,13 @@ class ByTimeContract:
         assert set(full.value.shards) == {("a", 0)}
         await store.apply(adding((1, 1), (2, -1), shard=1))
         assert await hours(store) == {1: SHARD_FULL + 2, 2: -SHARD_FULL - 2}
+
+    async def test_a_compaction_hides_no_bucket(self, store: Store) -> None:
+        await store.raise_shards("a", 4)
+        for shard in range(4):
+            await store.apply(adding((1, 10**shard), shard=shard))
+        assert await store.compact("a", 1, Receipt("compaction", LATER, note=b"{}")) == 1
+        assert await hours(store) == {1: 1_111}
 
     async def test_a_sweep_takes_what_has_expired_and_an_add_renews_it(self, store: Store) -> None:
         now = await store.now()

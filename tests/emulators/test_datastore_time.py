@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from shared.google.datastore.time import TRANSACTION
+from shared.google.datastore.commit import TRANSACTION
 from shared.model.errors import LateError, TransientError
 from shared.model.promises import Promise
 from shared.model.receipts import DAY

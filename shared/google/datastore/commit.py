@@ -12,7 +12,7 @@ from shared.google.datastore.keys import COUNT, NUM_SHARDS, DatastorePlace, inex
 from shared.google.datastore.mutations import by_name, only_over, transform
 from shared.google.datastore.shards import Shard, ShardMemory, ShardState, is_big
 from shared.google.datastore.sums import Sums
-from shared.google.datastore.time import TRANSACTION, micros, millis
+from shared.google.datastore.time import micros, millis
 from shared.model.errors import AlreadyAppliedError, ContendedError, LateError, ShardFullError, ShrunkError
 from shared.model.times import Instant, StoreMillis
 from shared.model.words import SHARD_FULL, Commit
@@ -23,6 +23,8 @@ _log = logging.getLogger(__name__)
 
 _TRIES: Final = 10
 """How often a commit that depends on versions is tried while other processes are first."""
+TRANSACTION: Final = 600_000
+"""Milliseconds after which the server has surely closed a transaction: more than twice the documented limit."""
 _ENDS: Final = (2**63 - 1, -(2**63))
 
 

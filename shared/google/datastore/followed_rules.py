@@ -1,7 +1,7 @@
 """Owns which rules of counts by time flushers promised to follow, and until when: one entity among the receipts.
 
-A flusher promises before it commits, and the server applies no commit of it after the promise has ended. So a commit
-that came from others is never missed, wherever its process stood still.
+A flusher promises after it took what it is about to commit. So an increment that is made after the end of a promise was
+never committed under it, wherever a process stood still.
 """
 
 from collections.abc import Sequence
@@ -12,16 +12,15 @@ from shared.google.datastore.errors import MissingError
 from shared.google.datastore.keys import DatastorePlace, unindexed
 from shared.google.datastore.mutations import write
 from shared.google.datastore.queries import query_of
-from shared.google.datastore.time import TRANSACTION
 from shared.model.buckets import FOR_EVER, HOUR, Followed, Rules, followed_of, followed_too, text_of
 from shared.model.errors import AlreadyAppliedError, ContendedError
 from shared.model.times import Instant, StoreMillis
 
 NAME: Final = "followed-rules"
-FORCE: Final = HOUR + 2 * TRANSACTION
-"""Milliseconds for which a promise holds."""
-RENEWED: Final = FORCE - 2 * TRANSACTION
-"""Milliseconds after which a promise is renewed before another commit."""
+RENEWED: Final = HOUR
+"""Milliseconds after which a promise is renewed."""
+FORCE: Final = RENEWED + HOUR
+"""Milliseconds for which it holds. An hour of them is for clocks of ingests that are ahead."""
 _ALL: Final = "followed"
 
 
@@ -33,20 +32,17 @@ class FollowedRules:
         self._place = place
         self._ours = Followed((), 0)
 
-    async def hold(self, rules: Rules, now: StoreMillis) -> StoreMillis:
-        """Promise to follow these rules, and return until when commits that do so may be applied. `ContendedError` if
-        another flusher promises at the same time.
-        """
+    async def promise(self, rules: Rules, now: StoreMillis) -> None:
+        """Promise that commits follow these rules. `ContendedError` if another flusher promises at the same time."""
         if self._ours.rules != rules or self._ours.until < now + FORCE - RENEWED:
             self._ours = await self._promise(rules, now)
-        return StoreMillis(self._ours.until)
 
     async def _promise(self, rules: Rules, now: StoreMillis) -> Followed:
         found = (await self._client.look_up([self._place.receipt(NAME)])).entities
         there = await _followed(self._client, self._place, found, None, unknown=now + FORCE)
-        ours = next((one for one in there if one.rules == rules), None)
-        if found and ours is not None and ours.until >= now + FORCE - RENEWED:
-            return ours
+        for one in there if found else ():
+            if one.rules == rules and one.until >= now + FORCE - RENEWED:
+                return one
         ours = Followed(rules, now + FORCE)
         request = self._client.commit_request()
         entity = write(request, self._place.entity(self._place.receipt(NAME)), found[0].version if found else 0)

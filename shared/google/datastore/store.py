@@ -4,7 +4,6 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from typing import Any, Final
 
 from shared.google.datastore import promises
@@ -102,9 +101,7 @@ class DatastoreStore:
     async def apply(self, commit: Commit) -> Instant:
         server = await self.server()
         if commit.by_time is not None:
-            held = await self._followed.hold(commit.by_time.rules, await server.now())
-            until = held if commit.bounds.until is None else min(held, commit.bounds.until)
-            commit = replace(commit, bounds=commit.bounds._replace(until=until))
+            await self._followed.promise(commit.by_time.rules, await server.now())
         if commit.bounds.until is not None and (now := await server.now()) > commit.bounds.until:
             raise LateError(now)
         return await server.writer.apply(commit)

@@ -5,8 +5,6 @@ from typing import Any, Final
 
 from shared.model.times import BEGINNING, Instant, Monotonic, StoreMillis
 
-TRANSACTION: Final = 600_000
-"""Milliseconds after which the server has surely closed a transaction: more than twice the documented limit."""
 _DRIFT: Final = 0.001
 """Our clock may run faster than the server's, but not by so much."""
 
