@@ -31,7 +31,7 @@ async def read(store: Store, counter: str = "a", by: str = "hour", begin: int = 
         return await snapshot.counts(counter, by, begin * HOUR, end * HOUR)
 
 
-async def hours(store: Store, counter: str = "a", by: str = "hour", begin: int = 0, end: int = 100) -> object:
+async def hours(store: Store, counter: str = "a", by: str = "hour", begin: int = 0, end: int = 100) -> dict[int, int]:
     found = (await read(store, counter, by, begin, end)).buckets
     return {when // HOUR: count for when, count in found.items() if count}
 
@@ -100,6 +100,13 @@ class ByTimeContract:
         assert await store.sweep(StoreMillis(now + 1_002 + 2 * year), 0) == 0
         assert await store.sweep(StoreMillis(now + 1_002 + 2 * year), 100) == 1
         assert await hours(store, end=far + 1) == {}
+
+    async def test_a_late_increment_shortens_no_other_life(self, store: Store) -> None:
+        now, days = await store.now(), 24
+        await store.apply(adding((300 * days, 1), by="day", expires=now + 300 * DAY))
+        await store.apply(adding((10 * days, 1), by="day", expires=now + 10 * DAY))
+        await store.sweep(StoreMillis(now + 300 * DAY - 1), 100)
+        assert (await hours(store, by="day", end=366 * days))[300 * days] == 1
 
     async def test_what_is_no_flush_adds_nothing_and_changes_no_rule(self, store: Store) -> None:
         await store.apply(adding((1, 1)))

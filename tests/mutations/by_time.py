@@ -2,12 +2,14 @@
 
 from typing import Any
 
-from shared.model.buckets import ByTime
+from shared.model.buckets import ByTime, followed_of
 from tests.mutations.mutation import mutation, returning
 
 SERIES = "tests/http/test_series.py"
 BUCKETS = "tests/unit/model/test_buckets.py"
 STORE = "tests/contracts/test_sqlite.py"
+DATASTORE = "tests/emulators/test_datastore_by_time.py"
+FOLLOWED = "shared.google.datastore.followed_rules."
 
 mutation("a commit adds to no bucket", "flusher.flush.commit_loop.by_time_of", SERIES)(returning(ByTime()))
 
@@ -30,3 +32,21 @@ def _(followed_after: Any) -> Any:
 @mutation("a shorter retention is as good", "shared.model.buckets.retention_of", BUCKETS)
 def _(retention_of: Any) -> Any:
     return lambda *asked: retention_of(*asked) and 1
+
+
+@mutation("a promise of rules is made once and for ever", FOLLOWED + "followed_too", DATASTORE)
+def _(followed_too: Any) -> Any:
+    return lambda before, one: [*before] or [one]
+
+
+@mutation("nobody asks what was counted before", FOLLOWED + "_followed", DATASTORE)
+def _(_: Any) -> Any:
+    async def mutant(client: Any, place: Any, found: Any, time: Any, *, unknown: int) -> Any:
+        return followed_of(found[0].entity.properties["followed"].blob_value) if found else []
+
+    return mutant
+
+
+@mutation("a snapshot lacks the buckets of the last entity", "shared.google.datastore.buckets.counted", DATASTORE)
+def _(counted: Any) -> Any:
+    return lambda found, *asked: counted([*found][:-1], *asked)
