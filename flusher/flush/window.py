@@ -84,12 +84,13 @@ class Plan:
             else:
                 second_uses.append(place)
         by_time = buckets_of(self.rules, envelope.created, adds) if self.rules else {}
-        size = sum(len(counter.encode()) + 100 for counter in (*adds, *(one.counter for one in by_time)))
+        new = [counter for counter in adds if counter not in self.sums]
+        new += [bucket.counter for bucket in by_time if bucket not in self.buckets]
+        size = sum(len(counter.encode()) + 100 for counter in new)
         size += 100 * (1 + len(keyed))
         size += BYTES_OF_PLACE * len(second_uses)
         if self.envelopes and (
-            len(self.receipts) + len(self.sums) + len(self.buckets) + 1 + len(keyed) + len(adds) + len(by_time)
-            > MOST_IN_COMMIT
+            len(self.receipts) + len(self.sums) + len(self.buckets) + 1 + len(keyed) + len(new) > MOST_IN_COMMIT
             or self.bytes + size > MOST_BYTES_IN_COMMIT
             or any(abs(self.sums.get(counter, 0) + delta) > SHARD_FULL for counter, delta in adds.items())
             or any(abs(self.buckets.get(bucket, 0) + delta) > SHARD_FULL for bucket, delta in by_time.items())
