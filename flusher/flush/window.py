@@ -14,8 +14,8 @@ from shared.model.envelope import Envelope
 from shared.model.times import BrokerMillis, StoreMillis
 from shared.model.words import APPLIED, DEAD, DROPPED, SHARD_FULL, Delivery, Receipt, Tally
 
-MOST_IN_COMMIT: Final = 2_500
-"""Receipts and shards in one commit. The largest envelope has no more."""
+MOST_IN_COMMIT: Final = 5_000
+"""Receipts, shards and buckets in one commit. An envelope that has more is committed alone."""
 MOST_BYTES_IN_COMMIT: Final = 3_000_000
 """Bytes of names and keys in one commit: below the limit of every store, whatever else a commit holds."""
 BYTES_OF_PLACE: Final = 4
