@@ -23,7 +23,8 @@ OPEN: Final = frozenset({"/", "/docs", "/healthz", "/readyz", "/version", SCRIPT
 CONSOLE_FILES: Final = frozenset(
     f"/console/{name}"
     for name in (
-        *("api.js", "app.js", "chart.js", "counter.js", "counters.js", "docs.js", "dom.js", "live.js"),
+        *("api.js", "app.js", "changes.js", "chart.js", "counter.js", "counters.js", "dialog.js", "docs.js", "dom.js"),
+        *("jobs.js", "live.js"),
         *(
             "pipeline.js",
             "rates.js",
