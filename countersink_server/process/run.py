@@ -136,6 +136,7 @@ def ingest_of(parts: Parts, settings: Settings) -> Ingest:
         jobs=parts.jobs,
         tasks=parts.tasks,
         by_time=parts.by_time,
+        looks=parts.looks,
         metered=parts.metered,
         version=__version__,
     )
