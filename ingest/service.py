@@ -18,6 +18,7 @@ from ingest.publishing.publishing import Publishing
 from ingest.publishing.spool import Spool
 from ingest.routes.counters import ReadRoutes, render
 from ingest.routes.events import EventRoutes
+from ingest.routes.fleet import FleetRoute
 from ingest.routes.increments import IncrementRoutes
 from ingest.routes.jobs import JobRoutes
 from ingest.routes.pictures import PictureRoutes
@@ -39,6 +40,7 @@ from shared.counters.reader import Reader
 from shared.counters.series import SeriesReader
 from shared.counters.setter import Setter
 from shared.counters.start_job import JobStarter
+from shared.fleet.fleet_view import FleetView
 from shared.ports.broker import Publisher
 from shared.ports.jobs import Jobs, Tasks
 from shared.ports.overlay import Overlay
@@ -66,6 +68,7 @@ class Ingest:
         jobs: Jobs,
         tasks: Tasks,
         spool: Spool | None = None,
+        looks: FleetView | None = None,
         metered: bool,
         version: str,
         short: bool = True,
@@ -109,6 +112,7 @@ class Ingest:
                 Setter(self.reader, store, overlay, clock, lives, new_counter=settings.shards), bodies, new_names
             ),
             series=SeriesRoutes(series),
+            fleet=FleetRoute(looks),
             jobs=JobRoutes(jobs, starter, bodies, settings.max_shards),
             watch=WatchRoutes(self.watches, clock),
             pictures=PictureRoutes(Pictures(settings.pixels, settings.badges), writes, self.publishing, self.reader),

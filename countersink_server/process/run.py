@@ -135,6 +135,7 @@ def ingest_of(parts: Parts, settings: Settings) -> Ingest:
         spool=spool,
         jobs=parts.jobs,
         tasks=parts.tasks,
+        looks=parts.looks,
         metered=parts.metered,
         version=__version__,
     )

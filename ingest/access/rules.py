@@ -70,6 +70,7 @@ NEEDS: Final = {
     ("GET", "/v1/jobs/{id}"): TO_ADMINISTER,
     ("DELETE", "/v1/jobs/{id}"): TO_ADMINISTER,
     ("GET", "/v1/jobs/{id}/export"): TO_ADMINISTER,
+    ("GET", "/v1/fleet"): TO_ADMINISTER,
     ("GET", "/metrics"): _READ,
     ("GET", "/openapi.json"): ANY,
 }

@@ -15,6 +15,7 @@ from ingest.http.responses import JSON, SECURE
 from ingest.routes.console import console
 from ingest.routes.counters import ReadRoutes
 from ingest.routes.events import EventRoutes
+from ingest.routes.fleet import FleetRoute
 from ingest.routes.increments import IncrementRoutes
 from ingest.routes.jobs import JobRoutes
 from ingest.routes.pictures import PictureRoutes
@@ -49,6 +50,7 @@ class Routes:
         watch: WatchRoutes,
         pictures: PictureRoutes,
         series: SeriesRoutes,
+        fleet: FleetRoute,
         ready: Ready,
         version: str,
     ) -> None:
@@ -67,6 +69,7 @@ class Routes:
             "/v1/jobs": {"GET": jobs.latest, "POST": jobs.post},
             "/v1/counters": {"GET": reads.several},
             "/v1/watch": {"GET": watch.several},
+            "/v1/fleet": {"GET": fleet.get},
             SCRIPT: {"GET": ScriptRoute().get},
             "/healthz": {"GET": _says(b'{"status":"alive"}')},
             "/readyz": {"GET": self._readyz},
@@ -163,7 +166,7 @@ def _elsewhere() -> Problem:
 
 
 def _is_for_admins(method: str, path: str) -> bool:
-    """Whether the request changes or exports counters other than by counting, or reads metrics."""
+    """Whether only administrators send the request, or it reads metrics."""
     return path == "/metrics" or needs(method, path) is TO_ADMINISTER
 
 

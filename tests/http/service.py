@@ -19,6 +19,7 @@ from flusher.service import make_worker
 from ingest.server.server import listen
 from ingest.service import Ingest
 from shared.config.settings import Settings
+from shared.fleet.fleet_view import FleetView
 from shared.runtime.supervise import Stop
 from shared.wiring.process import Parts, connect
 from tests.http import answer, contract
@@ -165,7 +166,9 @@ class Service:
 
 
 @contextlib.asynccontextmanager
-async def running(folder: Path, *, short: bool = True, **changes: Any) -> AsyncIterator[Service]:
+async def running(
+    folder: Path, *, short: bool = True, looks: FleetView | None = None, **changes: Any
+) -> AsyncIterator[Service]:
     """A service with these settings; nothing is applied until somebody asks for it."""
     settings = Settings(
         **{
@@ -185,6 +188,7 @@ async def running(folder: Path, *, short: bool = True, **changes: Any) -> AsyncI
         settings,
         jobs=parts.jobs,
         tasks=parts.tasks,
+        looks=looks,
         metered=parts.metered,
         version=contract.VERSION,
         short=short,

@@ -54,6 +54,7 @@ ROUTES: Final = [
     Route("DELETE", "/v1/jobs/there", "show"),  # it is done, so this changes nothing
     Route("POST", "/v1/counters/p:c/reset", "change"),
     Route("DELETE", "/v1/counters/p:d", "change"),
+    Route("GET", "/v1/fleet", "jobs", 404),  # a file has none
     Route("GET", "/metrics", "metrics"),
     Route("GET", "/openapi.json", "any"),
     Route("GET", "/nothing", "any", 404),

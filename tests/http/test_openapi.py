@@ -11,6 +11,10 @@ from typing import Any
 import orjson
 import pytest
 
+from shared.fleet.fleet_view import FleetView
+from shared.memory.fleet import MemoryFleetBook
+from shared.memory.store import MemoryStore
+from shared.runtime.clock import ManualClock
 from tests.http import contract
 from tests.http.service import Service, running
 
@@ -48,7 +52,9 @@ EXAMPLES |= {"label": "visits", "color": "f60", "style": "square"}
 
 @pytest.fixture
 async def service(tmp_path: Path) -> AsyncIterator[Service]:
-    async with running(tmp_path, pixels=("a",), badges=("a",)) as it:
+    clock = ManualClock()
+    looks = FleetView(MemoryFleetBook(MemoryStore(clock)), clock, 0.0)
+    async with running(tmp_path, pixels=("a",), badges=("a",), looks=looks) as it:
         yield it
 
 
