@@ -167,9 +167,11 @@ class Service:
 
 @contextlib.asynccontextmanager
 async def running(
-    folder: Path, *, short: bool = True, looks: FleetView | None = None, **changes: Any
+    folder: Path, *, short: bool = True, apart: bool = False, looks: FleetView | None = None, **changes: Any
 ) -> AsyncIterator[Service]:
-    """A service with these settings; nothing is applied until somebody asks for it."""
+    """A service with these settings; nothing is applied until somebody asks for it. `apart`: administrators have a port
+    of their own.
+    """
     settings = Settings(
         **{
             "broker": f"sqlite:///{folder / 'countersink.db'}",
@@ -196,7 +198,7 @@ async def running(
     flusher = flusher_of(parts, settings)
     worker = make_worker(parts.tasks, parts.jobs, parts.store, parts.overlay, clock=parts.clock, settings=settings)
     sock = listen("127.0.0.1", 0)
-    await ingest.start(sock)
+    await ingest.start(sock, listen("127.0.0.1", 0) if apart else None)
     try:
         async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(30)) as session:
             service = Service(parts, flusher, worker, ingest=ingest, sock=sock, session=session)

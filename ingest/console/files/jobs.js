@@ -27,11 +27,10 @@ export function jobs() {
     amountPart, el("button", { type: "submit", class: "main" }, "Start…"));
   const wrong = el("p", { class: "wrong", role: "alert", hidden: true });
   const body = el("tbody");
-  const table = el("table", {},
+  const table = el("table", { class: "jobs" },
     el("thead", {}, el("tr", {},
-      el("th", { scope: "col" }, "Job"), el("th", { scope: "col", class: "wide" }, "Started"),
-      el("th", { scope: "col" }, "Progress"), el("th", { scope: "col", class: "number" }, "Counters"),
-      el("th", { scope: "col", class: "number" }, "Actions"))), body);
+      el("th", { scope: "col" }, "Job"), el("th", { scope: "col", class: "progress" }, "Progress"),
+      el("th", { scope: "col", class: "number small wide" }, "Counters"), el("th", { scope: "col", class: "number" }, "Actions"))), body);
   const none = el("p", { class: "hint" }, "\u00a0");
   const list = el("section", { class: "card", "aria-label": "Jobs" }, table, none);
   const node = el("div", {}, el("h1", {}, "Jobs"),
@@ -121,18 +120,17 @@ async function save(path, name) {
 function line(id, act) {
   let known = null;
   const title = el("strong");
-  const detail = el("small", {}, id);
-  const started = el("td", { class: "wide soft" });
+  const detail = el("small", { title: id });
   const bar = el("progress", { max: 1, "aria-label": `Progress of ${id}` });
   const state = el("small");
-  const count = el("td", { class: "number" });
+  const count = el("td", { class: "number small wide" });
   const button = el("button", { type: "button", onclick: () => act(known) });
-  const node = el("tr", {}, el("td", {}, title, detail), started, el("td", {}, bar, state), count, el("td", { class: "number" }, button));
+  const node = el("tr", {}, el("td", {}, title, detail), el("td", { class: "progress" }, bar, state), count, el("td", { class: "number" }, button));
   function show(job) {
     known = job;
     const number_ = job.delta !== undefined ? ` ${number(job.delta)}` : job.shards !== undefined ? ` to ${number(job.shards)}` : "";
     say(title, `${KINDS[job.kind]?.label ?? job.kind}${number_}: ${job.prefix || "all counters"}`);
-    say(started, new Date(job.started).toLocaleString());
+    say(detail, `Started ${new Date(job.started).toLocaleString()}`);
     bar.value = job.share;
     const failed = job.failed ? `, ${number(job.failed)} not changed` : "";
     const first = job.examples.length ? ` (${job.examples[0].counter}: ${job.examples[0].reason})` : "";
