@@ -26,7 +26,7 @@ from shared.model.errors import SettingsError, TransientError
 from shared.model.promises import Promises
 from shared.model.times import StoreMillis
 from shared.ports.broker import DeadLetters
-from shared.runtime import metrics
+from shared.runtime import metrics, process_metrics
 from shared.runtime.supervise import Stop, forever
 from shared.wiring.process import Parts, connect
 
@@ -36,6 +36,8 @@ _log = logging.getLogger(__name__)
 
 LOOK_AT_FILES = 0.5
 """Seconds between two checks that the files are still those that were opened."""
+REFRESH = 1.0
+"""Seconds for which other workers show what a gauge was."""
 
 
 async def ingest(settings: Settings, sockets: Sockets, say: Say, parent: int | None = None) -> None:
@@ -49,14 +51,15 @@ async def ingest(settings: Settings, sockets: Sockets, say: Say, parent: int | N
         async with asyncio.TaskGroup() as tasks:
             tender = tasks.create_task(service.tend(), name="tend")
             watcher = tasks.create_task(forever(parts.check_files, LOOK_AT_FILES), name="watch the files")
+            gauges = tasks.create_task(forever(_read_gauges, REFRESH), name="read gauges")
             try:
                 await _start(service, sockets)
                 say(f"countersink ingest is up on {sockets.described()}, its data in {parts.where}")
                 await stop.wait()
             finally:  # also on failure: waiting clients get an answer, and the socket closes before the event loop
                 await service.stop()
-            tender.cancel()
-            watcher.cancel()
+            for task in (tender, watcher, gauges):
+                task.cancel()
 
 
 async def flusher(settings: Settings, sockets: Sockets, say: Say) -> None:
@@ -180,6 +183,7 @@ async def _running(settings: Settings, *, publishes: bool = False) -> AsyncItera
     try:
         await parts.open()
         metrics.BALANCE.read = parts.balance
+        process_metrics.watch()
         show_in_metrics(parts, settings)
         yield parts, stop
     finally:
@@ -197,6 +201,10 @@ def show_in_metrics(parts: Parts, settings: Settings) -> None:
     if (looks := parts.looks) is not None:
         metrics.MEMBERS.labels("ingest").set_function(lambda: len(looks.last.fleet.members) if looks.last else 0)
         metrics.MEMBERS.labels("flusher").set_function(lambda: len(looks.last.fleet.flushers) if looks.last else 0)
+
+
+async def _read_gauges() -> None:
+    metrics.BOARD.refresh()
 
 
 def stopping() -> Stop:

@@ -5,19 +5,21 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Final
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Metric
+from prometheus_client import CollectorRegistry, Metric
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from shared.model.errors import CountersinkError
 from shared.model.words import Balance
+from shared.runtime.instruments import Counter, Gauge, Histogram
+from shared.runtime.metrics_board import MetricsBoard
 
-REGISTRY = CollectorRegistry()
-_counter = partial(Counter, registry=REGISTRY)
-_gauge = partial(Gauge, registry=REGISTRY)
-_histogram = partial(
-    Histogram, registry=REGISTRY, buckets=(0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
-)
+REGISTRY: Final = CollectorRegistry()
+BOARD: Final = MetricsBoard()
+REGISTRY.register(BOARD)
+_counter = partial(Counter, BOARD)
+_gauge = partial(Gauge, BOARD)
+_histogram = partial(Histogram, BOARD)
 
 ACCEPTED = _counter("countersink_accepted_increments", "Increments that were accepted: durable, and answered 2xx.")
 FOREIGN = _counter(
@@ -157,6 +159,12 @@ JOB_COUNTERS = _counter(
 )
 SETS = _counter("countersink_sets", "Counters that this process set, reset or deleted.", ["how"])
 READS = _counter("countersink_reads", "Counters read.", ["how"])
+
+CPU = _counter("process_cpu_seconds", "CPU time that the process took, in seconds.")
+RESIDENT = _gauge("process_resident_memory_bytes", "Memory of the process, in bytes.")
+OPEN_FILES = _gauge("process_open_fds", "Files, sockets and pipes that the process has open.")
+MAX_FILES = _gauge("process_max_fds", "Most files, sockets and pipes that the process may have open.")
+PROCESS_START = _gauge("process_start_time_seconds", "When the process was created, in seconds since 1970.")
 
 
 class _Watched(Collector):

@@ -85,7 +85,7 @@ def test_the_readme_is_a_page_and_names_each_setting() -> None:
 
 def test_the_metrics_are_listed() -> None:
     text = (ROOT / "docs" / "metrics.md").read_text()
-    shown = re.findall(r"^\| `(\w+)` \| (\w+) \| (.*) \|$", text, re.MULTILINE)
+    shown = re.findall(r"^\| `(\w+)` \| (counter|gauge|histogram) \| (.*) \|$", text, re.MULTILINE)
     suffixes = {"counter": "_total"}
     BALANCE.read = lambda: Balance(0, 0)
     try:
@@ -93,6 +93,9 @@ def test_the_metrics_are_listed() -> None:
     finally:
         BALANCE.read = None
     assert shown == sorted(ours)
+    section = text.partition("## Which mean lost data")[2]
+    lost = {name for name, _, help_ in ours if re.search(r"LOST|were lost|NOT counted", help_)}
+    assert set(re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE)) == lost
 
 
 def test_the_commands_are_listed() -> None:
