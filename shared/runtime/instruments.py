@@ -10,7 +10,7 @@ from typing import ClassVar, Final, Protocol, Self
 from prometheus_client import Metric
 from prometheus_client.utils import floatToGoString
 
-from shared.runtime.number_cells import GAUGE, SeriesKey, NumberCells
+from shared.runtime.number_cells import GAUGE, NumberCells, SeriesKey
 
 BUCKETS: Final = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 _NAMES: Final = tuple(map(floatToGoString, (*BUCKETS, inf)))
