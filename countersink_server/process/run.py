@@ -6,6 +6,7 @@ import logging
 import signal
 from collections.abc import AsyncIterator, Callable, Coroutine
 from functools import partial
+from math import nan
 
 import uvloop
 
@@ -22,7 +23,7 @@ from ingest.publishing.spool import Spool
 from ingest.service import Ingest
 from shared.config import urls
 from shared.config.settings import Settings, promise_of
-from shared.model.errors import SettingsError, TransientError
+from shared.model.errors import CountersinkError, SettingsError, TransientError
 from shared.model.promises import Promises
 from shared.model.times import StoreMillis
 from shared.ports.broker import DeadLetters
@@ -182,14 +183,15 @@ async def _running(settings: Settings, *, publishes: bool = False) -> AsyncItera
     parts = connect(settings, publishes=publishes, makes=True)
     try:
         await parts.open()
-        metrics.BALANCE.read = parts.balance
         process_metrics.watch()
         show_in_metrics(parts, settings)
+        metrics.BOARD.reads = [partial(_show_backlog, parts)]
+        metrics.BOARD.refresh()
         yield parts, stop
     finally:
-        metrics.BALANCE.read = None
-        metrics.START.clear()
-        metrics.MEMBERS.clear()
+        metrics.BOARD.reads = []
+        for gauge in (metrics.START, metrics.MEMBERS, metrics.PENDING, metrics.OLDEST_PENDING, metrics.DRIFT):
+            gauge.clear()
         await parts.close()
 
 
@@ -201,6 +203,21 @@ def show_in_metrics(parts: Parts, settings: Settings) -> None:
     if (looks := parts.looks) is not None:
         metrics.MEMBERS.labels("ingest").set_function(lambda: len(looks.last.fleet.members) if looks.last else 0)
         metrics.MEMBERS.labels("flusher").set_function(lambda: len(looks.last.fleet.flushers) if looks.last else 0)
+
+
+def _show_backlog(parts: Parts) -> None:
+    """Show what waits to be applied. All processes on a file see the same, so their workers show it once."""
+    with contextlib.suppress(CountersinkError):  # the other metrics are shown anyway
+        backlog = parts.backlog() if parts.backlog else None
+        if parts.balance is None:
+            if backlog is not None:
+                metrics.PENDING.set(backlog.increments)
+                metrics.OLDEST_PENDING.set(backlog.oldest)
+            return
+        balance = parts.balance()
+        metrics.DRIFT.set_for_all(balance.drift)
+        metrics.PENDING.set_for_all(balance.pending)
+        metrics.OLDEST_PENDING.set_for_all(backlog.oldest if backlog else nan)
 
 
 async def _read_gauges() -> None:

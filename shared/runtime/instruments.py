@@ -85,6 +85,9 @@ class Instrument:
         """Show the numbers of one series."""
         to.add_sample(self.name, labels, numbers[0])
 
+    def add_common(self, to: Metric) -> None:
+        """Show what is the same for all workers, if there is something."""
+
 
 class Counter(Instrument):
     """It only rises."""
@@ -111,9 +114,10 @@ class Counter(Instrument):
 
 
 class Gauge(Instrument):
-    """What is so now. It ends with its process."""
+    """What is so now. It ends with its process. It is not shown while it is not a number."""
 
     kind = GAUGE
+    _for_all = nan
 
     def set(self, value: float) -> None:
         self._cells[self._start] = value
@@ -132,15 +136,29 @@ class Gauge(Instrument):
         if self._function is not None:
             self.set(self._function())
 
+    def set_for_all(self, value: float) -> None:
+        """Set what is the same for all workers. It is shown once, without the label of a worker."""
+        self._for_all = value
+
     def clear(self) -> None:
-        """Forget all series of a gauge with labels."""
-        for one in self._children.values():
+        """Forget all series, and what they are read from."""
+        self._function = None
+        self._for_all = nan
+        for one in self.series():
             one.set(nan)
         self._children = {}
+
+    def move_one(self, to: NumberCells) -> None:
+        value = self.get()
+        self._enter(to)
+        self.set(value)
 
     def _enter(self, cells: NumberCells) -> None:
         super()._enter(cells)
         self.set(0)
+
+    def add_common(self, to: Metric) -> None:
+        self.add_sample(to, {}, [self._for_all])
 
     def add_sample(self, to: Metric, labels: dict[str, str], numbers: Sequence[float]) -> None:
         if not isnan(numbers[0]):

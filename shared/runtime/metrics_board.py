@@ -1,6 +1,6 @@
 """Owns which metrics a process shows: its own, or, if it is a worker, those of all workers."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from prometheus_client import Metric
@@ -20,6 +20,8 @@ class MetricsBoard(Collector):
     def __init__(self) -> None:
         self.own = number_cells.private()
         self.instruments: list[Instrument] = []
+        self.reads: list[Callable[[], None]] = []
+        """What sets several metrics at once, whenever they are shown."""
         self._shown = [_Shown({}, self.own)]
 
     def join(self, worker: int, descriptors: Sequence[int]) -> None:
@@ -35,6 +37,8 @@ class MetricsBoard(Collector):
 
     def refresh(self) -> None:
         """Read the metrics that are functions. A worker does it once a second, since others show what it read."""
+        for read in self.reads:
+            read()
         for instrument in self.instruments:
             for one in instrument.series():
                 one.refresh()
@@ -48,6 +52,7 @@ class MetricsBoard(Collector):
                 for values, numbers in by_name.get((instrument.kind, instrument.name, instrument.width), ()):
                     its = dict(zip(instrument.labelnames, values, strict=False))
                     instrument.add_sample(metric, its | shown.labels, numbers)
+            instrument.add_common(metric)
             yield metric
 
 

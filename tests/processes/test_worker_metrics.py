@@ -6,7 +6,7 @@ import os
 import shutil
 import signal
 from asyncio import subprocess
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ import pytest
 from tests.meta.checkout import ROOT
 from tests.processes.harness import Processes, Running, processes
 from tests.processes.test_proxies import free_port, tool
-from tests.world.scraping import Scrape
+from tests.world.scraping import Scrape, scrape, until
 
 ACCEPTED = "countersink_accepted_increments_total"
 START = "countersink_start_time_seconds"
@@ -28,24 +28,6 @@ RISING = '{__name__=~"(countersink|process)_.+_(total|count|sum|bucket)"}'
 async def started(tmp_path: Path) -> AsyncIterator[Processes]:
     async with processes(tmp_path, COUNTERSINK_LOG_LEVEL="ERROR") as it:
         yield it
-
-
-async def scrape(url: str) -> Scrape:
-    """Over a connection of its own, so that any worker answers."""
-    while True:
-        with contextlib.suppress(aiohttp.ClientConnectionError):  # the worker was killed meanwhile
-            async with (
-                aiohttp.ClientSession(connector=aiohttp.TCPConnector(force_close=True)) as session,
-                session.get(f"{url}/metrics") as response,
-            ):
-                assert response.status == 200
-                return Scrape(await response.text())
-
-
-async def until(condition: Callable[[], Awaitable[bool]]) -> None:
-    async with asyncio.timeout(30):
-        while not await condition():
-            await asyncio.sleep(0.02)
 
 
 def starts_of(found: Scrape) -> dict[str, float]:

@@ -1,8 +1,11 @@
 """Reads what /metrics shows, as Prometheus would."""
 
-from collections.abc import Iterator, Mapping
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import Final
 
+import aiohttp
 from prometheus_client.parser import text_string_to_metric_families
 
 Series = tuple[str, frozenset[tuple[str, str]]]
@@ -38,3 +41,21 @@ class Scrape:
         """Series that may only rise, and were higher before or are gone."""
         both = [(one, before.values[one], self.values.get(one, -1.0)) for one in before.rising]
         return [each for each in both if each[2] < each[1]]
+
+
+async def scrape(url: str) -> Scrape:
+    """Over a connection of its own, so that any worker answers."""
+    while True:
+        with contextlib.suppress(aiohttp.ClientConnectionError):  # the worker was killed meanwhile
+            async with (
+                aiohttp.ClientSession(connector=aiohttp.TCPConnector(force_close=True)) as session,
+                session.get(f"{url}/metrics") as response,
+            ):
+                assert response.status == 200
+                return Scrape(await response.text())
+
+
+async def until(condition: Callable[[], Awaitable[bool]]) -> None:
+    async with asyncio.timeout(30):
+        while not await condition():
+            await asyncio.sleep(0.02)
