@@ -152,8 +152,8 @@ async def effects(service: Service, headers: bytes) -> object:
     return (
         sorted((item["name"], item["value"], item["shards"]) for item in counters),
         (job.status, job.json.get("state")),
-        metrics.ACCEPTED._value.get(),
-        metrics.UNDURABLE._value.get(),
+        metrics.ACCEPTED.get(),
+        metrics.UNDURABLE.get(),
     )
 
 

@@ -111,7 +111,7 @@ async def test_beyond_its_rate_a_key_gets_429_and_nothing_counts(tmp_path: Path,
         assert ring is not None
         ring._buckets["a"]._clock = clock
         ring._buckets["a"]._then = clock.monotonic()
-        accepted, limited = metrics.ACCEPTED._value.get(), metrics.LIMITED._value.get()
+        accepted, limited = metrics.ACCEPTED.get(), metrics.LIMITED.get()
         assert [await status(service, keys["a"]) for _ in range(4)] == [202, 202, 429, 429]
         assert await status(service, keys["b"]) == 202
         clock.turn(0.5)
@@ -127,8 +127,8 @@ async def test_beyond_its_rate_a_key_gets_429_and_nothing_counts(tmp_path: Path,
         assert await status(service, keys["a"]) == 429
         clock.turn(0.5)
         assert await status(service, keys["a"]) == 202
-        assert metrics.ACCEPTED._value.get() - accepted == 9
-        assert metrics.LIMITED._value.get() - limited == 5
+        assert metrics.ACCEPTED.get() - accepted == 9
+        assert metrics.LIMITED.get() - limited == 5
 
 
 async def test_a_key_keeps_its_rate_when_the_file_is_read_again(tmp_path: Path) -> None:

@@ -174,4 +174,4 @@ def plain(seen: bytes) -> bytes:
 
 
 def _refused() -> tuple[float, ...]:
-    return tuple(metric._value.get() for metric in (metrics.REJECTED, metrics.OVERLOADED, metrics.LIMITED))
+    return tuple(metric.get() for metric in (metrics.REJECTED, metrics.OVERLOADED, metrics.LIMITED))
