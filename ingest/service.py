@@ -17,6 +17,7 @@ from ingest.publishing.overlay_cleanup import INTERVAL, OverlayCleanup
 from ingest.publishing.publishing import Publishing
 from ingest.publishing.spool import Spool
 from ingest.routes.counters import ReadRoutes, render
+from ingest.routes.dead_letters import DeadLetterRoutes
 from ingest.routes.events import EventRoutes
 from ingest.routes.increments import IncrementRoutes
 from ingest.routes.jobs import JobRoutes
@@ -41,6 +42,7 @@ from shared.counters.setter import Setter
 from shared.counters.start_job import JobStarter
 from shared.ports.broker import Publisher
 from shared.ports.jobs import Jobs, Tasks
+from shared.ports.letter_desk import LetterDesk
 from shared.ports.overlay import Overlay
 from shared.ports.readings import SnapshotsByTime
 from shared.ports.store import Store
@@ -66,6 +68,7 @@ class Ingest:
         *,
         jobs: Jobs,
         tasks: Tasks,
+        letters: LetterDesk,
         spool: Spool | None = None,
         by_time: SnapshotsByTime | None = None,
         metered: bool,
@@ -114,6 +117,7 @@ class Ingest:
             ),
             series=SeriesRoutes(series),
             jobs=JobRoutes(jobs, starter, bodies, settings.max_shards),
+            letters=DeadLetterRoutes(letters, bodies),
             watch=WatchRoutes(self.watches, clock),
             pictures=PictureRoutes(Pictures(settings.pixels, settings.badges), writes, self.publishing, self.reader),
             ready=self._ready,

@@ -2,6 +2,7 @@
 
 const KEY = "countersink-key";
 const LONGEST_WAIT = 10_000;
+const LONGEST_CHANGE = 60_000;
 
 export class ApiError extends Error {
   constructor(status, message) {
@@ -21,11 +22,11 @@ const exact = (_, value, context) =>
     ? BigInt(context.source)
     : value;
 
-export async function text(path) {
+export async function text(path, options = {}, longest = LONGEST_WAIT) {
   const headers = key.get() ? { Authorization: `Bearer ${key.get()}` } : {};
   let answer, body;
   try {
-    answer = await fetch(path, { headers, cache: "no-store", signal: AbortSignal.timeout(LONGEST_WAIT) });
+    answer = await fetch(path, { headers, cache: "no-store", signal: AbortSignal.timeout(longest), ...options });
     body = await answer.text();
   } catch {
     throw new ApiError(0, "The service does not answer.");
@@ -41,5 +42,9 @@ export async function text(path) {
 }
 
 export const json = async (path) => JSON.parse(await text(path), exact);
+
+/** Sends a change as JSON, and waits longer for its answer. */
+export const send = async (path, asked) =>
+  JSON.parse(await text(path, { method: "POST", body: JSON.stringify(asked) }, LONGEST_CHANGE), exact);
 
 export const counterPath = (name) => `/v1/counters/${encodeURIComponent(name)}`;
