@@ -17,6 +17,7 @@ from ingest.publishing.overlay_cleanup import INTERVAL, OverlayCleanup
 from ingest.publishing.publishing import Publishing
 from ingest.publishing.spool import Spool
 from ingest.routes.counters import ReadRoutes, render
+from ingest.routes.dead_letters import DeadLetterRoutes
 from ingest.routes.events import EventRoutes
 from ingest.routes.fleet import FleetRoute
 from ingest.routes.increments import IncrementRoutes
@@ -43,6 +44,7 @@ from shared.counters.start_job import JobStarter
 from shared.fleet.fleet_view import FleetView
 from shared.ports.broker import Publisher
 from shared.ports.jobs import Jobs, Tasks
+from shared.ports.letter_desk import LetterDesk
 from shared.ports.overlay import Overlay
 from shared.ports.store import Store
 from shared.runtime.clock import Clock
@@ -67,6 +69,7 @@ class Ingest:
         *,
         jobs: Jobs,
         tasks: Tasks,
+        letters: LetterDesk,
         spool: Spool | None = None,
         looks: FleetView | None = None,
         metered: bool,
@@ -114,6 +117,7 @@ class Ingest:
             series=SeriesRoutes(series),
             fleet=FleetRoute(looks),
             jobs=JobRoutes(jobs, starter, bodies, settings.max_shards),
+            letters=DeadLetterRoutes(letters, bodies),
             watch=WatchRoutes(self.watches, clock),
             pictures=PictureRoutes(Pictures(settings.pixels, settings.badges), writes, self.publishing, self.reader),
             ready=self._ready,

@@ -13,6 +13,7 @@ import uvloop
 from countersink import __version__
 from countersink_server.process.sockets import Sockets, url_of
 from flusher.cleanup.old_jobs import INTERVAL, JobSweep
+from flusher.dead_letters.letter_desk import OneAtATime
 from flusher.dead_letters.replay import Replay
 from flusher.flush.flush_parts import FlushParts
 from flusher.flush.flusher import Flusher, Waiters
@@ -140,6 +141,7 @@ def ingest_of(parts: Parts, settings: Settings) -> Ingest:
         jobs=parts.jobs,
         tasks=parts.tasks,
         looks=parts.looks,
+        letters=letter_desk_of(parts, settings),
         metered=parts.metered,
         version=__version__,
     )
@@ -172,6 +174,18 @@ def flusher_of(parts: Parts, settings: Settings, waiters: Waiters | None = None)
 
 def replay_of(parts: Parts, letters: DeadLetters, settings: Settings, *, too_old: bool) -> Replay:
     return Replay(_tools(parts, settings), letters, ages=parts.ages, too_old=too_old)
+
+
+def letter_desk_of(parts: Parts, settings: Settings) -> OneAtATime:
+    """What requests about dead letters are answered with. It flushes like a flusher of its own."""
+    return OneAtATime(
+        _tools(parts, settings),
+        parts.letters,
+        topic=parts.topic,
+        ages=parts.ages,
+        promise=promise_of(settings),
+        obstacles=parts.obstacles,
+    )
 
 
 def _tools(parts: Parts, settings: Settings) -> FlushParts:

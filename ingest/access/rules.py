@@ -24,7 +24,7 @@ CONSOLE_FILES: Final = frozenset(
     f"/console/{name}"
     for name in (
         *("api.js", "app.js", "changes.js", "chart.js", "counter.js", "counters.js", "dialog.js", "docs.js", "dom.js"),
-        *("jobs.js", "live.js"),
+        *("jobs.js", "letters.js", "live.js"),
         *(
             "pipeline.js",
             "rates.js",
@@ -71,6 +71,9 @@ NEEDS: Final = {
     ("DELETE", "/v1/jobs/{id}"): TO_ADMINISTER,
     ("GET", "/v1/jobs/{id}/export"): TO_ADMINISTER,
     ("GET", "/v1/fleet"): TO_ADMINISTER,
+    ("GET", "/v1/dead-letters"): TO_ADMINISTER,
+    ("POST", "/v1/dead-letters/replay"): TO_ADMINISTER,
+    ("POST", "/v1/dead-letters/drop"): TO_ADMINISTER,
     ("GET", "/metrics"): _READ,
     ("GET", "/openapi.json"): ANY,
 }

@@ -100,7 +100,7 @@ NEWER = _counter(
 )
 DEAD_INCREMENTS = _counter(
     "countersink_dead_lettered_increments",
-    "Increments in dead letters, if they can be read. NOT counted until they are replayed.",
+    "Increments in dead letters, if they can be read. NOT counted until they are replayed, which does not lower this.",
 )
 FLUSHES = _counter("countersink_flushes", "Commits to the store.")
 FLUSH_RETRIES = _counter("countersink_flush_retries", "Commits that were tried again.", ["why"])
