@@ -1,17 +1,35 @@
 """A service for each test, and a page in each browser."""
 
+import asyncio
+import shutil
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from typing import Final
 
 import pytest
 
 from shared.config.windows import rules_of
 from tests.browsers.chromium import Chromium
 from tests.browsers.firefox import Firefox
-from tests.browsers.process import Process
+from tests.browsers.process import Process, missing
 from tests.browsers.site import Site, site
 from tests.browsers.tab import Tab
 from tests.http.service import Service, running
+
+HERE: Final = Path(__file__).parent
+AXE: Final = HERE / "node_modules" / "axe-core" / "axe.min.js"
+
+
+@pytest.fixture
+async def axe() -> str:
+    if shutil.which("npm") is None:
+        missing("the tests of the console need npm")
+    if not AXE.exists():
+        command = ("npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund")
+        process = await asyncio.create_subprocess_exec(*command, cwd=HERE, stdout=asyncio.subprocess.DEVNULL)
+        if await process.wait():
+            pytest.skip("axe-core can't be installed")  # no network, perhaps
+    return AXE.read_text()
 
 
 @pytest.fixture

@@ -21,11 +21,12 @@ const exact = (_, value, context) =>
     ? BigInt(context.source)
     : value;
 
+export const authorization = () => (key.get() ? { Authorization: `Bearer ${key.get()}` } : {});
+
 export async function text(path) {
-  const headers = key.get() ? { Authorization: `Bearer ${key.get()}` } : {};
   let answer, body;
   try {
-    answer = await fetch(path, { headers, cache: "no-store", signal: AbortSignal.timeout(LONGEST_WAIT) });
+    answer = await fetch(path, { headers: authorization(), cache: "no-store", signal: AbortSignal.timeout(LONGEST_WAIT) });
     body = await answer.text();
   } catch {
     throw new ApiError(0, "The service does not answer.");

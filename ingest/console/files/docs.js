@@ -2,6 +2,8 @@
 
 import { json } from "./api.js";
 import { el } from "./dom.js";
+import { resolved } from "./example.js";
+import { trial } from "./try.js";
 
 const METHODS = ["get", "post", "put", "delete"];
 
@@ -33,12 +35,14 @@ function operation(document, path, method, item) {
   const it = item[method];
   const parameters = [...(item.parameters ?? []), ...(it.parameters ?? [])].map((one) => resolved(document, one));
   const scopes = (it.security ?? []).flatMap((one) => one.key ?? []);
-  return el("details", { id: it.operationId },
-    el("summary", {}, el("code", {}, el("b", {}, method.toUpperCase()), ` ${path}`), el("span", {}, it.summary)),
+  const node = el("details", { id: it.operationId },
+    el("summary", {}, el("code", {}, el("b", { class: method }, method.toUpperCase()), ` ${path}`), el("span", {}, it.summary)),
     el("p", { class: "hint" }, scopes.length ? `Where there are keys: a key with the scope ${scopes.join(" or ")}.` : "No key is needed."),
     ...(parameters.length ? [part("Parameters", parameters.map((one) => [`${one.name} (${one.in})`, one.description]))] : []),
     ...(it.requestBody ? [bodies(document, it.requestBody)] : []),
     part("Answers", Object.entries(it.responses).map(([status, one]) => [status, resolved(document, one).description])));
+  node.addEventListener("toggle", () => node.append(trial(document, path, method, it, parameters)), { once: true });
+  return node;
 }
 
 function part(title, rows) {
@@ -55,9 +59,3 @@ function bodies(document, body) {
 
 /** Text in which `this` is code. */
 const marked = (text) => text.split("`").map((one, index) => (index % 2 ? el("code", {}, one) : one));
-
-/** What it is, or what its $ref stands for. */
-function resolved(document, node) {
-  while (node.$ref) node = node.$ref.slice(2).split("/").reduce((at, step) => at[step], document);
-  return node;
-}
