@@ -37,7 +37,7 @@ async def test_tab_reaches_everything_in_order_and_shows_where_it_is(
     await service.incr("page:home")
     await tab.show(service.url + path, shown)
     if path == "/docs":
-        await tab.run("document.querySelector('details').open = true")
+        await tab.run("for (const one of [...document.querySelectorAll('details')].slice(0, 2)) one.open = true")
         await tab.until("document.querySelector('details form') !== null")
     if "counter/" in path:
         await tab.until("document.querySelector('[data-by=day]') !== null")

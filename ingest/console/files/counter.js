@@ -15,7 +15,7 @@ export function counter(name) {
   const [pendingNode, pending] = fact("Pending", "accepted, not stored yet");
   const [rateNode, speed] = fact("Rate", "last 10 seconds");
   const [shardsNode, shards] = fact("Shards", "added when needed");
-  const line = panel("Change per second since you opened this page", rate, [""], 220);
+  const line = panel("Change per second", rate, [""], 220);
   const last = changes();
   const byTime = series(name);
   const node = el("div", {},

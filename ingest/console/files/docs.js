@@ -35,14 +35,15 @@ function operation(document, path, method, item) {
   const it = item[method];
   const parameters = [...(item.parameters ?? []), ...(it.parameters ?? [])].map((one) => resolved(document, one));
   const scopes = (it.security ?? []).flatMap((one) => one.key ?? []);
-  const node = el("details", { id: it.operationId },
+  const form = el("details", { class: "trial" }, el("summary", {}, "Try it"));
+  form.addEventListener("toggle", () => form.append(trial(document, path, method, it, parameters)), { once: true });
+  return el("details", { id: it.operationId },
     el("summary", {}, el("code", {}, el("b", { class: method }, method.toUpperCase()), ` ${path}`), el("span", {}, it.summary)),
     el("p", { class: "hint" }, scopes.length ? `Where there are keys: a key with the scope ${scopes.join(" or ")}.` : "No key is needed."),
+    form,
     ...(parameters.length ? [part("Parameters", parameters.map((one) => [`${one.name} (${one.in})`, one.description]))] : []),
     ...(it.requestBody ? [bodies(document, it.requestBody)] : []),
     part("Answers", Object.entries(it.responses).map(([status, one]) => [status, resolved(document, one).description])));
-  node.addEventListener("toggle", () => node.append(trial(document, path, method, it, parameters)), { once: true });
-  return node;
 }
 
 function part(title, rows) {

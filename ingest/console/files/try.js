@@ -22,7 +22,6 @@ export function trial(document, path, method, it, parameters) {
   const box = el("pre", { tabindex: "0", hidden: true, "aria-label": "Body of the answer" }, shown);
   const image = el("img", { alt: "The picture in the answer", hidden: true });
   const form = el("form", { class: "try" },
-    el("h3", {}, "Try it"),
     el("div", { class: "fields" }, ...fields.map((one) => one.node)),
     ...(it.requestBody ? [
       el("div", { hidden: Object.keys(content).length < 2 }, el("label", { for: kind.id }, "Content-Type"), kind),
