@@ -23,19 +23,10 @@ OPEN: Final = frozenset({"/", "/docs", "/healthz", "/readyz", "/version", SCRIPT
 CONSOLE_FILES: Final = frozenset(
     f"/console/{name}"
     for name in (
-        *("api.js", "app.js", "changes.js", "chart.js", "counter.js", "counters.js", "dialog.js", "docs.js", "dom.js"),
-        *("jobs.js", "letters.js", "live.js"),
-        *(
-            "pipeline.js",
-            "rates.js",
-            "series.js",
-            "start.js",
-            "icon.svg",
-            "style.css",
-            "uplot.css",
-            "uplot.js",
-            "uplot-LICENSE.txt",
-        ),
+        *("administer.js", "api.js", "app.js", "changes.js", "chart.js", "checks.js", "counter.js", "counters.js"),
+        *("dialog.js", "docs.js", "dom.js", "jobs.js", "letters.js"),
+        *("example.js", "fleet.js", "live.js", "metrics.js", "pipeline.js", "rates.js", "series.js", "start.js"),
+        *("try.js", "icon.svg", "style.css", "uplot.css", "uplot.js", "uplot-LICENSE.txt"),
     )
 )
 """What the console at / and /docs loads. It holds no data."""

@@ -6,12 +6,11 @@ from pathlib import Path
 from typing import Final
 
 from shared.model.words import Message
+from tests.browsers.judging import see
 from tests.browsers.tab import Tab
-from tests.browsers.test_console import axe, see
 from tests.http.keys import keys_file
 from tests.http.service import Service, running
 
-__all__ = ["axe"]
 REFUSE: Final = (
     "CREATE TRIGGER rule BEFORE INSERT ON shards WHEN NEW.counter LIKE 'refused%'"
     " BEGIN SELECT RAISE(ABORT, 'not in this file'); END"
@@ -33,7 +32,8 @@ async def test_dead_letters_are_shown_replayed_and_dropped(
             await service.apply()
         await service.parts.publisher.publish([Message(b"<script>nonsense</script>")])
         await service.apply()
-        await tab.show(f"{service.url}/#/pipeline", "see and replay them")
+        await tab.show(f"{service.url}/#/pipeline", "Dead letters")
+        await tab.until("[...document.querySelectorAll('a')].some(one => one.textContent === 'Dead letters')")
         await tab.run("[...document.querySelectorAll('a')].find(one => one.textContent === 'Dead letters').click()")
         await tab.until("document.querySelectorAll('.letters li.card').length === 4")
         text = await tab.run("document.querySelector('main').innerText")

@@ -22,8 +22,10 @@ const exact = (_, value, context) =>
     ? BigInt(context.source)
     : value;
 
+export const authorization = () => (key.get() ? { Authorization: `Bearer ${key.get()}` } : {});
+
 async function answerOf(path, options, read, longest = LONGEST_WAIT) {
-  const headers = { ...options.headers, ...(key.get() ? { Authorization: `Bearer ${key.get()}` } : {}) };
+  const headers = { ...options.headers, ...authorization() };
   let answer, body;
   try {
     answer = await fetch(path, { ...options, headers, cache: "no-store", signal: AbortSignal.timeout(longest) });

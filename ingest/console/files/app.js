@@ -40,7 +40,6 @@ function decoded(name) {
 }
 
 function show() {
-  if (location.hash === "#main") return;
   const mine = ++turn;
   clearTimeout(timer);
   const [current, view] = found();
@@ -89,6 +88,10 @@ function ask(why) {
   if (!dialog.open) dialog.showModal();
 }
 
+document.querySelector(".skip").addEventListener("click", (event) => {
+  event.preventDefault(); // the part after # says which page is shown
+  main.focus();
+});
 document.getElementById("key-button").addEventListener("click", () => ask(""));
 document.getElementById("key-cancel").addEventListener("click", () => dialog.close());
 document.getElementById("key-form").addEventListener("submit", (event) => {
