@@ -1,0 +1,68 @@
+"""Owns what metrics say about requests: how long they take, by route and status, and how many are under way."""
+
+from time import perf_counter
+from typing import Final
+from weakref import WeakSet
+
+from aiohttp import web
+
+from ingest.access.rules import STREAMS, route_of
+from ingest.server.aiohttp_connection import Handler
+from ingest.server.connection_limit import ConnectionLimit
+from shared.runtime import metrics
+
+POST: Final = "POST /v1/counters/{name}"
+
+
+class _UnderWay:
+    """How many requests are under way in this process."""
+
+    def __init__(self) -> None:
+        self.streams = 0
+        self.handled = 0
+        """Requests that have a handler. Those of the fast path have none."""
+        self.limits: WeakSet[ConnectionLimit] = WeakSet()
+
+    def requests(self) -> int:
+        return self.handled + sum(limit.busy() for limit in self.limits)
+
+
+UNDER_WAY: Final = _UnderWay()
+metrics.IN_FLIGHT.set_function(UNDER_WAY.requests)
+metrics.OPEN_STREAMS.set_function(lambda: UNDER_WAY.streams)
+
+
+def answered(route: str, status: int, *begun: float) -> None:
+    """Count requests that began then, by `perf_counter`, and are answered now."""
+    metrics.REQUEST_SECONDS.labels(route, f"{status // 100}xx").observe_since(begun, perf_counter())
+
+
+def timed(handler: Handler, method: str, path: str) -> Handler:
+    """The same handler, whose requests are counted."""
+    route = route_of(method, path)
+    return _stream(handler) if route in STREAMS else _request(handler, route)
+
+
+def _request(handler: Handler, route: str) -> Handler:
+    async def answer(request: web.BaseRequest) -> web.StreamResponse:
+        begun = perf_counter()
+        UNDER_WAY.handled += 1
+        try:
+            response = await handler(request)
+        finally:
+            UNDER_WAY.handled -= 1
+        answered(route, response.status, begun)
+        return response
+
+    return answer
+
+
+def _stream(handler: Handler) -> Handler:
+    async def answer(request: web.BaseRequest) -> web.StreamResponse:
+        UNDER_WAY.streams += 1
+        try:
+            return await handler(request)
+        finally:
+            UNDER_WAY.streams -= 1
+
+    return answer
