@@ -22,6 +22,7 @@ from ingest.server.aiohttp_connection import Handler
 from ingest.server.chunked_body import ChunkedBody
 from ingest.server.connection_limit import ConnectionLimit
 from ingest.server.fast_path import FastPath
+from ingest.server.request_log import LOG
 from ingest.server.request_times import POST, answered, timed
 from ingest.server.slow_clients import TimedConnection
 
@@ -95,7 +96,7 @@ class Connection(TimedConnection):
             self._pass_on(data)
 
     def _begin(self, data: bytes) -> bool:
-        if self._fast_path is None or not self.waits_alone() or self.writing_paused:
+        if self._fast_path is None or LOG.left or not self.waits_alone() or self.writing_paused:
             return False
         post = self._fast_path.recognise(data)
         if post is None:

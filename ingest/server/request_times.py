@@ -1,4 +1,4 @@
-"""Owns what metrics say about requests: how long they take, by route and status, and how many are under way."""
+"""Owns what metrics say about requests, how long they take and how many are under way, and tells the log of them."""
 
 from time import perf_counter
 from typing import Final
@@ -9,7 +9,9 @@ from aiohttp import web
 from ingest.access.rules import STREAMS, route_of
 from ingest.server.aiohttp_connection import Handler
 from ingest.server.connection_limit import ConnectionLimit
+from ingest.server.request_log import LOG, note
 from shared.runtime import metrics
+from shared.runtime.request_context import REQUEST, RequestContext
 
 POST: Final = "POST /v1/counters/{name}"
 
@@ -45,14 +47,18 @@ def timed(handler: Handler, method: str, path: str) -> Handler:
 
 def _request(handler: Handler, route: str) -> Handler:
     async def answer(request: web.BaseRequest) -> web.StreamResponse:
-        begun = perf_counter()
+        begun, logged = perf_counter(), LOG.takes()
         UNDER_WAY.handled += 1
+        token = REQUEST.set(RequestContext(request.headers))
         try:
             response = await handler(request)
+            answered(route, response.status, begun)
+            if logged:
+                note(request, response.status, perf_counter() - begun)
+            return response
         finally:
             UNDER_WAY.handled -= 1
-        answered(route, response.status, begun)
-        return response
+            REQUEST.reset(token)
 
     return answer
 
