@@ -31,6 +31,7 @@ from ingest.routes.totals import Totals
 from ingest.routes.watch import WatchRoutes
 from ingest.routes.watches import Watches
 from ingest.server.fast_path import FastPath
+from ingest.server.request_log import LOG
 from ingest.server.router import Routes
 from ingest.server.server import serve
 from ingest.statsd.statsd import Statsd, StatsdSockets
@@ -136,6 +137,7 @@ class Ingest:
         """
         await self._overlay.view(())
         settings = self._settings
+        LOG.start(settings.log_requests)
         if admin is not None:
             few = replace(settings, max_connections=min(settings.max_connections, ADMINS))
             self._admin_door.checks_host = is_local(admin)
@@ -161,6 +163,7 @@ class Ingest:
 
     async def stop(self) -> None:
         """Stop listening, answer requests under way, and publish the increments that were accepted with ack=none."""
+        LOG.stop()
         await self.watches.stop()
         try:
             async with asyncio.timeout(self._settings.drain_timeout):

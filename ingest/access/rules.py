@@ -31,6 +31,10 @@ CONSOLE_FILES: Final = frozenset(
 )
 """What the console at / and /docs loads. It holds no data."""
 WITHOUT_KEY: Final = OPEN | CONSOLE_FILES
+STREAMS: Final = frozenset({"GET /v1/counters/{name}/watch", "GET /v1/watch"})
+"""Routes whose answers go on until the client leaves."""
+OTHER: Final = "other"
+"""The route of a request that has no handler."""
 TO_COUNT: Final = frozenset({WRITE})
 """What a request needs that counts. Publishable keys, and pages of other origins, may only send such requests."""
 ANY: Final = frozenset(SCOPES)
@@ -76,6 +80,17 @@ def needs(method: str, path: str) -> frozenset[str]:
     if method == "POST" and path.startswith(COUNTERS) and path.find("/", len(COUNTERS)) < 0:
         return TO_COUNT  # the commonest one; the table says the same
     return NEEDS.get(("GET" if method == "HEAD" else method, _template(path)), ANY)
+
+
+def route_of(method: str, path: str) -> str:
+    """What metrics call a request. There are few routes, whatever clients send."""
+    method = "GET" if method == "HEAD" else method
+    template = _template(path)
+    if (method, template) in NEEDS:
+        return f"{method} {template}"
+    if method == "GET" and path in WITHOUT_KEY:
+        return "GET /console" if path in CONSOLE_FILES else f"GET {path}"
+    return OTHER
 
 
 def counts(path: str) -> bool:

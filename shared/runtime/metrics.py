@@ -158,6 +158,14 @@ JOB_COUNTERS = _counter(
 SETS = _counter("countersink_sets", "Counters that this process set, reset or deleted.", ["how"])
 READS = _counter("countersink_reads", "Counters read.", ["how"])
 
+REQUEST_SECONDS = _histogram(
+    "countersink_request_seconds",
+    "Time from the head of a request to its answer, in seconds. Streams (watch) are not among them.",
+    ["route", "status"],
+)
+IN_FLIGHT = _gauge("countersink_requests_in_flight", "Requests that are being answered now, this one among them.")
+OPEN_STREAMS = _gauge("countersink_open_streams", "Streams (watch) that clients follow now.")
+
 CPU = _counter("process_cpu_seconds", "CPU time that the process took, in seconds.")
 RESIDENT = _gauge("process_resident_memory_bytes", "Memory of the process, in bytes.")
 OPEN_FILES = _gauge("process_open_fds", "Files, sockets and pipes that the process has open.")
