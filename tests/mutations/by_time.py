@@ -2,12 +2,14 @@
 
 from typing import Any
 
-from shared.model.buckets import ByTime, followed_of
+from shared.model.buckets import FOR_EVER, ByTime, followed_of
 from tests.mutations.mutation import mutation, returning
 
 SERIES = "tests/http/test_series.py"
 BUCKETS = "tests/unit/model/test_buckets.py"
 STORE = "tests/contracts/test_sqlite.py"
+AUDIT = "tests/unit/commands/test_audit_buckets.py"
+AUDIT_OF_FILE = "tests/cli/test_audit_buckets.py"
 DATASTORE = "tests/emulators/test_datastore_by_time.py"
 FOLLOWED = "shared.google.datastore.followed_rules."
 
@@ -50,3 +52,8 @@ def _(_: Any) -> Any:
 @mutation("a snapshot lacks the buckets of the last entity", "shared.google.datastore.buckets.counted", DATASTORE)
 def _(counted: Any) -> Any:
     return lambda found, *asked: counted([*found][:-1], *asked)
+
+
+AUDITED = "countersink_server.commands.audit_buckets.whole_since"
+mutation("an audit compares periods that were not both kept", AUDITED, AUDIT, AUDIT_OF_FILE)(returning(0))
+mutation("an audit compares no periods", AUDITED, AUDIT, AUDIT_OF_FILE)(returning(FOR_EVER))
