@@ -11,7 +11,7 @@ from countersink_server.commands.setup import add, connected
 from shared.config.settings import receipts_live
 from shared.model.errors import CountersinkError
 from shared.model.receipts import HOUR
-from shared.model.times import Millis
+from shared.model.times import Millis, WallMillis
 
 if TYPE_CHECKING:
     from countersink_server.commands.audit_ledger import Ledger, Line
@@ -77,7 +77,7 @@ async def _audit(options: argparse.Namespace) -> None:
 async def _report(parts: "Parts", lives: Millis, options: argparse.Namespace) -> None:
     horizon = await _horizon(parts, lives)
     balance = await _balance(parts)
-    ledger, exact = await look(parts.store, options.names, horizon)
+    ledger, exact = await look(parts.store, options.names, horizon, int(parts.clock.now() * 1_000))
     try:
         await parts.check_files()
         count, show = _Count(), _AuditTable(options.json, all_=options.all or bool(options.names))
@@ -107,17 +107,19 @@ async def _horizon(parts: "Parts", lives: Millis) -> float:
     return (await parts.store.now() - lives + HOUR) / 1_000
 
 
-async def look(store: "Accounts", names: Sequence[str], horizon: float) -> "tuple[Ledger, bool]":
-    """The store's data, and whether they are of one instant. The caller closes the ledger."""
+async def look(store: "Accounts", names: Sequence[str], horizon: float, now: WallMillis = 0) -> "tuple[Ledger, bool]":
+    """The store's data, and whether they are of one instant. The caller closes the ledger. `now`: the time by which
+    counts by time expire.
+    """
     for _ in range(LOOKS - 1):
-        ledger, exact = await _look(store, names, horizon)
+        ledger, exact = await _look(store, names, horizon, now)
         if exact or all(judge(line, horizon, exact=exact).mark == AGREES for line in ledger.lines()):
             return ledger, exact
         ledger.close()
-    return await _look(store, names, horizon)
+    return await _look(store, names, horizon, now)
 
 
-async def _look(store: "Accounts", names: Sequence[str], horizon: float) -> "tuple[Ledger, bool]":
+async def _look(store: "Accounts", names: Sequence[str], horizon: float, now: WallMillis) -> "tuple[Ledger, bool]":
     from countersink_server.commands.audit_ledger import Ledger  # noqa: PLC0415 (who asks for help should not wait for it)
 
     async with store.audit_data() as data:
@@ -127,7 +129,7 @@ async def _look(store: "Accounts", names: Sequence[str], horizon: float) -> "tup
             await _all(data.configs(), ledger.take_configs)
             await _all(data.shards(), ledger.take_shards)
             await _all(data.buckets(), ledger.take_buckets)
-            ledger.compare(await data.followed(), await store.now())
+            ledger.compare(await data.followed(), now)
         except BaseException:
             ledger.close()
             raise

@@ -9,7 +9,7 @@ from typing import Final
 
 from shared.model.buckets import FOR_EVER, LENGTHS, Followed, retention_of
 from shared.model.instants import written_at
-from shared.model.times import StoreMillis, WallMillis
+from shared.model.times import WallMillis
 from shared.ports.audit_data import BucketShard
 
 HALF: Final = 32
@@ -52,7 +52,7 @@ class BucketSums:
         self._db.executemany(_ADD, [(*one.bucket, one.held >> HALF, one.held & MASK) for one in asked])
         return ((one.bucket.counter, one.flaw) for one in asked)
 
-    def compare(self, followed: Iterable[Followed], now: StoreMillis) -> None:
+    def compare(self, followed: Iterable[Followed], now: WallMillis) -> None:
         """Keep, for each counter, the first difference in the table `torn`."""
         followed = [*followed]
         for short, long in _PAIRS:
@@ -71,7 +71,7 @@ class BucketSums:
                 self._db.executemany("INSERT OR IGNORE INTO torn VALUES (?, ?)", torn)
 
 
-def whole_since(followed: Collection[Followed], counter: str, short: str, long: str, now: StoreMillis) -> WallMillis:
+def whole_since(followed: Collection[Followed], counter: str, short: str, long: str, now: WallMillis) -> WallMillis:
     """Since when all commits added to both periods, and none of it has expired."""
     begin = 0 if followed else FOR_EVER
     for rules, until in followed:

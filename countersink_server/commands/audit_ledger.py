@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 from countersink_server.commands.audit_buckets import HALF, MASK, BucketSums
 from shared.model import receipt_notes
 from shared.model.buckets import Followed
-from shared.model.times import StoreMillis
+from shared.model.times import WallMillis
 from shared.model.words import Tally
 from shared.ports.audit_data import BucketShard, Config, Shard, StoredReceipt
 
@@ -118,8 +118,8 @@ class Ledger:
     def take_buckets(self, page: Sequence[BucketShard]) -> None:
         self._add_flaws(self._buckets.take(page))
 
-    def compare(self, followed: Sequence[Followed], now: StoreMillis) -> None:
-        """Compare the counts by time with each other. `now`: the store's time, at the earliest when they were read."""
+    def compare(self, followed: Sequence[Followed], now: WallMillis) -> None:
+        """Compare the counts by time with each other. `now`: the time by which they expire."""
         self._buckets.compare(followed, now)
 
     @property

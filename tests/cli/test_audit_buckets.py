@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from shared.config.windows import rules_of
-from shared.model.buckets import HOUR
+from shared.model.buckets import DAY, HOUR
 from tests.cli.test_audit import audit, summary
 from tests.http.service import running
 from tests.http.test_series import publish
@@ -91,6 +91,18 @@ def test_a_total_that_differs_is_said_too(folder: Path) -> None:
     (line,) = [line for line in audit(folder).out.splitlines() if line.startswith("DIFFERS")]
     assert "by +1: shards hold" in line
     assert "the minutes of the day" in line
+
+
+def test_minutes_that_have_expired_are_not_missed(folder: Path) -> None:
+    """Hours and days live longer."""
+    before = summary(audit(folder, "--json"))["compared"]
+    day = int(time.time()) // 86_400 * DAY - 5 * DAY
+    values = ", ".join(f"('page:a', '{by}', {day}, 0, 5, 1)" for by in ("hour", "day"))
+    damage(folder, f"INSERT INTO buckets VALUES {values}")
+    done = audit(folder, "--json")
+    assert (done.code, summary(done)["compared"]) == (0, before + 1)
+    damage(folder, f"UPDATE buckets SET count = 6 WHERE period = 'hour' AND begin = {day}")
+    assert "the hours of the day" in audit(folder).out
 
 
 def test_what_is_kept_once_can_not_be_judged(folder: Path) -> None:

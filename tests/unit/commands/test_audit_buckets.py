@@ -8,10 +8,9 @@ import pytest
 from countersink_server.commands.audit_buckets import BucketSums, whole_since
 from shared.config.windows import rules_of
 from shared.model.buckets import DAY, FOR_EVER, HOUR, Followed, TimeBucket
-from shared.model.times import StoreMillis
 from shared.ports.audit_data import BucketShard
 
-NOW = StoreMillis(1_000 * DAY)
+NOW = 1_000 * DAY
 BOTH = Followed(rules_of("p:=hour/90d,day/2y"), FOR_EVER)
 ENDED = 990 * DAY + 5
 
