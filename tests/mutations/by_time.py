@@ -10,6 +10,7 @@ BUCKETS = "tests/unit/model/test_buckets.py"
 STORE = "tests/contracts/test_sqlite.py"
 AUDIT = "tests/unit/commands/test_audit_buckets.py"
 AUDIT_OF_FILE = "tests/cli/test_audit_buckets.py"
+EXPORTS = "tests/http/test_export_series.py"
 DATASTORE = "tests/emulators/test_datastore_by_time.py"
 FOLLOWED = "shared.google.datastore.followed_rules."
 
@@ -57,3 +58,13 @@ def _(counted: Any) -> Any:
 AUDITED = "countersink_server.commands.audit_buckets.whole_since"
 mutation("an audit compares periods that were not both kept", AUDITED, AUDIT, AUDIT_OF_FILE)(returning(0))
 mutation("an audit compares no periods", AUDITED, AUDIT, AUDIT_OF_FILE)(returning(FOR_EVER))
+
+
+@mutation("an export skips what does not fit into a chunk", "flusher.jobs.export_series.PageOutcome", EXPORTS)
+def _(outcome: Any) -> Any:
+    return lambda visited, chunk, left=0: outcome(visited, chunk=chunk)
+
+
+@mutation("an export has counts from before they were whole", "shared.counters.series.since_of", EXPORTS)
+def _(_: Any) -> Any:
+    return lambda *_: 0
