@@ -17,7 +17,9 @@ from ingest.publishing.overlay_cleanup import INTERVAL, OverlayCleanup
 from ingest.publishing.publishing import Publishing
 from ingest.publishing.spool import Spool
 from ingest.routes.counters import ReadRoutes, render
+from ingest.routes.dead_letters import DeadLetterRoutes
 from ingest.routes.events import EventRoutes
+from ingest.routes.fleet import FleetRoute
 from ingest.routes.increments import IncrementRoutes
 from ingest.routes.jobs import JobRoutes
 from ingest.routes.pictures import PictureRoutes
@@ -39,8 +41,10 @@ from shared.counters.reader import Reader
 from shared.counters.series import SeriesReader
 from shared.counters.setter import Setter
 from shared.counters.start_job import JobStarter
+from shared.fleet.fleet_view import FleetView
 from shared.ports.broker import Publisher
 from shared.ports.jobs import Jobs, Tasks
+from shared.ports.letter_desk import LetterDesk
 from shared.ports.overlay import Overlay
 from shared.ports.store import Store
 from shared.runtime.clock import Clock
@@ -65,7 +69,9 @@ class Ingest:
         *,
         jobs: Jobs,
         tasks: Tasks,
+        letters: LetterDesk,
         spool: Spool | None = None,
+        looks: FleetView | None = None,
         metered: bool,
         version: str,
         short: bool = True,
@@ -111,7 +117,9 @@ class Ingest:
                 Setter(self.reader, store, overlay, clock, lives, new_counter=settings.shards), bodies, new_names
             ),
             series=SeriesRoutes(series),
+            fleet=FleetRoute(looks),
             jobs=JobRoutes(jobs, starter, bodies, settings.max_shards),
+            letters=DeadLetterRoutes(letters, bodies),
             watch=WatchRoutes(self.watches, clock),
             pictures=PictureRoutes(Pictures(settings.pixels, settings.badges), writes, self.publishing, self.reader),
             ready=self._ready,

@@ -23,7 +23,8 @@ OPEN: Final = frozenset({"/", "/docs", "/healthz", "/readyz", "/version", SCRIPT
 CONSOLE_FILES: Final = frozenset(
     f"/console/{name}"
     for name in (
-        *("api.js", "app.js", "chart.js", "counter.js", "counters.js", "docs.js", "dom.js", "live.js"),
+        *("api.js", "app.js", "changes.js", "chart.js", "counter.js", "counters.js", "dialog.js", "docs.js", "dom.js"),
+        *("jobs.js", "letters.js", "live.js"),
         *(
             "pipeline.js",
             "rates.js",
@@ -69,6 +70,10 @@ NEEDS: Final = {
     ("GET", "/v1/jobs/{id}"): TO_ADMINISTER,
     ("DELETE", "/v1/jobs/{id}"): TO_ADMINISTER,
     ("GET", "/v1/jobs/{id}/export"): TO_ADMINISTER,
+    ("GET", "/v1/fleet"): TO_ADMINISTER,
+    ("GET", "/v1/dead-letters"): TO_ADMINISTER,
+    ("POST", "/v1/dead-letters/replay"): TO_ADMINISTER,
+    ("POST", "/v1/dead-letters/drop"): TO_ADMINISTER,
     ("GET", "/metrics"): _READ,
     ("GET", "/openapi.json"): ANY,
 }

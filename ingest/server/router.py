@@ -14,7 +14,9 @@ from ingest.http.requests import Query, name_of, target_of
 from ingest.http.responses import JSON, SECURE
 from ingest.routes.console import console
 from ingest.routes.counters import ReadRoutes
+from ingest.routes.dead_letters import DeadLetterRoutes
 from ingest.routes.events import EventRoutes
+from ingest.routes.fleet import FleetRoute
 from ingest.routes.increments import IncrementRoutes
 from ingest.routes.jobs import JobRoutes
 from ingest.routes.pictures import PictureRoutes
@@ -46,9 +48,11 @@ class Routes:
         shards: ShardRoutes,
         sets: SetRoutes,
         jobs: JobRoutes,
+        letters: DeadLetterRoutes,
         watch: WatchRoutes,
         pictures: PictureRoutes,
         series: SeriesRoutes,
+        fleet: FleetRoute,
         ready: Ready,
         version: str,
     ) -> None:
@@ -65,8 +69,12 @@ class Routes:
             "/v1/increments": {"POST": writes.many},
             "/v1/events": {"POST": events.post},
             "/v1/jobs": {"GET": jobs.latest, "POST": jobs.post},
+            "/v1/dead-letters": {"GET": letters.page},
+            "/v1/dead-letters/replay": {"POST": letters.replay},
+            "/v1/dead-letters/drop": {"POST": letters.drop},
             "/v1/counters": {"GET": reads.several},
             "/v1/watch": {"GET": watch.several},
+            "/v1/fleet": {"GET": fleet.get},
             SCRIPT: {"GET": ScriptRoute().get},
             "/healthz": {"GET": _says(b'{"status":"alive"}')},
             "/readyz": {"GET": self._readyz},
@@ -163,7 +171,7 @@ def _elsewhere() -> Problem:
 
 
 def _is_for_admins(method: str, path: str) -> bool:
-    """Whether the request changes or exports counters other than by counting, or reads metrics."""
+    """Whether only administrators send the request, or it reads metrics."""
     return path == "/metrics" or needs(method, path) is TO_ADMINISTER
 
 

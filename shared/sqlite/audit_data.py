@@ -7,10 +7,12 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any, Final
 
 from shared.model import receipt_notes
+from shared.model.backlog import Backlog
 from shared.model.buckets import LENGTHS, Followed, TimeBucket
 from shared.model.times import StoreMillis
 from shared.model.words import Balance, Receipt
 from shared.ports.audit_data import BucketShard, Config, Shard, StoredReceipt
+from shared.runtime.clock import Clock
 from shared.sqlite import buckets
 from shared.sqlite.database import Database
 
@@ -20,6 +22,10 @@ MOST_READ: Final = 2**20
 MOST_CARRIED: Final = 2**20
 """Bytes of notes after which a sweep ends, since others wait for it: some hundredths of a second."""
 _BALANCE: Final = "SELECT increments, taken - applied - deduplicated - dead - increments FROM broker, store"
+_OLDEST: Final = (  # messages are leased in their order, so the oldest has a lease, or is the first that never had one
+    "SELECT published FROM messages WHERE seq = coalesce((SELECT min(seq) FROM leases),"
+    " (SELECT min(seq) FROM messages WHERE seq > (SELECT head FROM broker)))"
+)
 _LOW: Final = 32
 _MASK: Final = 2**_LOW - 1
 _CARRY: Final = (
@@ -91,6 +97,14 @@ def balance_of(database: Database) -> Balance:
     """
     with database.reading() as db:
         return Balance(*db.execute(_BALANCE).fetchone())
+
+
+def backlog_of(database: Database, clock: Clock) -> Backlog:
+    """What waits in messages that are not buried. Short enough for the event loop."""
+    with database.reading() as db:
+        (increments,) = db.execute("SELECT increments FROM broker").fetchone()
+        oldest = db.execute(_OLDEST).fetchone()
+    return Backlog(increments, max(clock.now() - oldest[0] / 1_000, 0) if oldest else 0.0)
 
 
 def sweep(db: sqlite3.Connection, before: StoreMillis, limit: int) -> int:

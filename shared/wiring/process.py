@@ -16,13 +16,14 @@ from shared.fleet.publisher_record import Membership, in_memory, new_member
 from shared.memory.jobs import MemoryTasks
 from shared.memory.member import MemberOverlay
 from shared.memory.overlay import ProcessOverlay
+from shared.model.backlog import Backlog
 from shared.model.words import Balance
 from shared.ports.broker import DeadLetters, Publisher, Subscription
 from shared.ports.jobs import Jobs, Tasks
 from shared.ports.overlay import Overlay
 from shared.ports.store import Store
 from shared.runtime.clock import Clock, SystemClock
-from shared.sqlite.audit_data import balance_of
+from shared.sqlite.audit_data import backlog_of, balance_of
 from shared.sqlite.broker import SqlitePublisher, SqliteSubscription, topic_of
 from shared.sqlite.database import Database
 from shared.sqlite.export_limits import ExportRoom
@@ -72,6 +73,8 @@ class Parts:
     """Takes envelopes while the broker is unavailable."""
     balance: Callable[[], Balance] | None = None
     """Reads the accounts, if broker and store are one file."""
+    backlog: Callable[[], Backlog] | None = None
+    """Reads what waits to be applied. With Pub/Sub: what this process published."""
     looks: FleetView | None = None
     """Looks at the fleet, if there may be publishers that the broker cannot list."""
     _files: Sequence[Database] = ()
@@ -131,6 +134,7 @@ def _embedded(settings: Settings, opening: Callable[[Path], Database]) -> Parts:
         jobs=SqliteJobs(database, reserve, ExportRoom(settings.max_exports, settings.max_export_bytes)),
         tasks=SqliteTasks(database, clock, settings.lease),
         balance=partial(balance_of, database),
+        backlog=partial(backlog_of, database, clock),
         _files=[database],
         _ends=[database.close],
     )
@@ -195,6 +199,7 @@ def _on_pubsub(settings: Settings, opening: Callable[[Path], Database], *, publi
         jobs=stored.jobs,
         tasks=tasks,
         spool=spool,
+        backlog=of_fleet.backlog if of_fleet is not None and publishes else None,
         looks=looks,
         _files=[spool.file] if spool is not None else [],
         _begins=begins,

@@ -1,85 +1,98 @@
-"""Owns how a test opens a page in Chromium, and the site that the page belongs to."""
+"""Drives pages of Chromium over its DevTools protocol."""
 
 import asyncio
-import os
-import shutil
-import signal
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+import contextlib
+from collections.abc import AsyncIterator, Iterator, Mapping
 from pathlib import Path
-from typing import Final, NoReturn
+from typing import Any, Final
 
-import pytest
-from aiohttp import web
+import aiohttp
+
+from tests.browsers.process import Process, program
+from tests.browsers.tab import REPORTS_VIOLATIONS, Tab
 
 FLAGS: Final = (
     *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync"),
     *("--disable-background-networking", "--disable-component-update", "--disable-dev-shm-usage", "--hide-scrollbars"),
-    "--remote-debugging-port=0",  # else it ends when the page is there
+    "--remote-debugging-port=0",
 )
+KEYS: Final[dict[str, dict[str, Any]]] = {
+    "Tab": {"windowsVirtualKeyCode": 9},
+    "Enter": {"windowsVirtualKeyCode": 13, "text": "\r"},
+    "Escape": {"windowsVirtualKeyCode": 27},
+}
 
 
-def missing(reason: str) -> NoReturn:
-    """Skip the test, or fail it if nothing may be missing."""
-    if os.environ.get("COUNTERSINK_REQUIRE_ALL") == "1":
-        pytest.fail(reason)
-    pytest.skip(reason)
+class Chromium(Process):
+    """A running Chromium."""
+
+    def command(self, profile: Path) -> list[str]:
+        found = program("chromium", "chromium-browser", "google-chrome")
+        return [found, f"--user-data-dir={profile}", *FLAGS, "about:blank"]
+
+    def address(self, profile: Path) -> str | None:
+        with contextlib.suppress(FileNotFoundError):
+            port, _, path = (profile / "DevToolsActivePort").read_text().strip().partition("\n")
+            return f"ws://127.0.0.1:{port}{path}" if path else None
+        return None
+
+    @contextlib.asynccontextmanager
+    async def tab(self) -> AsyncIterator[Tab]:
+        async with aiohttp.ClientSession() as session, session.ws_connect(self.url, max_msg_size=0) as socket:
+            browser = _Page(socket)
+            listening = [asyncio.create_task(browser.listen())]
+            context = await browser.call("Target.createBrowserContext")  # like a private window
+            target = await browser.call("Target.createTarget", url="about:blank", **context)
+            page = self.url.partition("/devtools/")[0] + f"/devtools/page/{target['targetId']}"
+            async with session.ws_connect(page, max_msg_size=0) as other:
+                tab = _Page(other)
+                listening.append(asyncio.create_task(tab.listen()))
+                for domain in ("Page", "Runtime", "Log"):
+                    await tab.call(f"{domain}.enable")
+                await tab.call("Emulation.setFocusEmulationEnabled", enabled=True)
+                await tab.before(REPORTS_VIOLATIONS)
+                yield tab
+            await browser.call("Target.disposeBrowserContext", **context)
+            await socket.close()
+            await asyncio.gather(*listening)
 
 
-def chromium() -> str:
-    """The program. Skips the test, or fails it, if there is none."""
-    found = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-    if found is None:
-        missing("Chromium is missing: install the package chromium")
-    return found
+class _Page(Tab):
+    async def run(self, script: str) -> Any:
+        found = await self.call("Runtime.evaluate", expression=script, awaitPromise=True, returnByValue=True)
+        assert "exceptionDetails" not in found, (script[:200], found)
+        return found["result"].get("value")
 
+    async def go(self, url: str) -> None:
+        await self.call("Page.navigate", url=url)
 
-@asynccontextmanager
-async def opened(url: str, folder: Path) -> AsyncIterator[None]:
-    """Show this page in a new browser until the end of the block."""
-    process = await asyncio.create_subprocess_exec(
-        chromium(),
-        *FLAGS,
-        f"--user-data-dir={folder / 'chromium'}",
-        url,
-        stdout=asyncio.subprocess.DEVNULL,
-        stderr=asyncio.subprocess.DEVNULL,
-        start_new_session=True,
-    )
-    try:
-        yield
-    finally:
-        os.killpg(process.pid, signal.SIGKILL)
-        await process.wait()
+    async def before(self, script: str) -> None:
+        await self.call("Page.addScriptToEvaluateOnNewDocument", source=f"{{{script}}}")
 
+    async def press(self, key: str, *, shift: bool = False) -> None:
+        said = {"key": key, "code": key, "modifiers": 8 if shift else 0}
+        for what in ("keyDown", "keyUp"):
+            await self.call("Input.dispatchKeyEvent", type=what, **said, **KEYS[key])
 
-class Site:
-    """A web site. It serves `page` at every path, and keeps what pages report with `fetch("/said/…")`."""
+    async def looks(self, width: int, height: int, scheme: str) -> None:
+        size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
+        await self.call("Emulation.setDeviceMetricsOverride", **size)
+        features = [
+            {"name": "prefers-color-scheme", "value": scheme},
+            {"name": "prefers-reduced-motion", "value": "reduce"},
+        ]
+        await self.call("Emulation.setEmulatedMedia", features=features)
 
-    def __init__(self) -> None:
-        self.page = ""
-        self.origin = ""
-        self.said: list[str] = []
+    async def _picture(self) -> str:
+        found: str = (await self.call("Page.captureScreenshot", format="png"))["data"]
+        return found
 
-    async def answer(self, request: web.BaseRequest) -> web.Response:
-        _, said, what = request.path.partition("/said/")
-        if said:
-            self.said.append(what)
-            return web.Response()
-        page = self.page if request.path == "/" else request.path
-        return web.Response(text=f"<!doctype html><meta charset=utf-8><body>{page}", content_type="text/html")
-
-
-@asynccontextmanager
-async def site() -> AsyncIterator[Site]:
-    """A site at `localhost`, which is another site than 127.0.0.1 for a browser."""
-    found = Site()
-    runner = web.ServerRunner(web.Server(found.answer))
-    await runner.setup()
-    try:
-        listener = web.TCPSite(runner, "127.0.0.1", 0)
-        await listener.start()
-        found.origin = f"http://localhost:{runner.addresses[0][1]}"
-        yield found
-    finally:
-        await runner.cleanup()
+    def _flaws_of(self, event: str, params: Mapping[str, Any]) -> Iterator[str]:
+        if event == "Runtime.exceptionThrown":
+            yield str(params["exceptionDetails"])
+        elif event == "Runtime.consoleAPICalled" and params["type"] in {"error", "warning"}:
+            yield str(params["args"])
+        elif event == "Log.entryAdded":
+            entry = params["entry"]
+            if entry["level"] in {"error", "warning"} and entry["source"] != "network":
+                yield str(entry)

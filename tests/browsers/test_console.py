@@ -1,17 +1,17 @@
-"""The console in Chromium: what it shows, that it is accessible, and that its policy is kept."""
+"""The console in Chromium and Firefox: what it shows, that it is accessible, and that its policy is kept."""
 
 import asyncio
 import os
 import shutil
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Final
 
 import pytest
 
 from ingest.access.rules import CONSOLE_FILES
-from tests.browsers.chromium import missing
-from tests.browsers.tab import Tab, browsing
+from tests.browsers.process import missing
+from tests.browsers.tab import Tab
+from tests.browsers.waiting import until
 from tests.http import contract
 from tests.http.keys import keys_file
 from tests.http.service import Service, running
@@ -46,13 +46,6 @@ async def axe() -> str:
     return AXE.read_text()
 
 
-@pytest.fixture
-async def tab(tmp_path: Path) -> AsyncIterator[Tab]:
-    async with browsing(tmp_path) as it:
-        yield it
-        assert it.flaws == []
-
-
 async def see(tab: Tab, axe: str, name: str, tmp_path: Path) -> None:
     """Judge the page in each look, and keep pictures of it where COUNTERSINK_SCREENSHOTS says."""
     folder = Path(os.environ.get("COUNTERSINK_SCREENSHOTS", tmp_path))
@@ -64,15 +57,10 @@ async def see(tab: Tab, axe: str, name: str, tmp_path: Path) -> None:
         assert await tab.run(FOUND) == [], (name, look)
 
 
-async def go(tab: Tab, url: str, shown: str) -> None:
-    await tab.call("Page.navigate", url=url)
-    await tab.until(f"document.readyState === 'complete' && document.body.innerText.includes({shown!r})")
-
-
 async def test_it_shows_how_to_start_and_then_what_is_counted(
     service: Service, tab: Tab, axe: str, tmp_path: Path
 ) -> None:
-    await go(tab, service.url, "Nothing has been counted yet")
+    await tab.show(service.url, "Nothing has been counted yet")
     assert f"{service.url}/v1/counters/visits" in await tab.run("document.querySelector('pre').innerText")
     await see(tab, axe, "start", tmp_path)
     body = b'{"counters": {%b}}' % b",".join(b'"%b": %d' % (name.encode(), by) for name, by in COUNTS.items())
@@ -99,7 +87,7 @@ async def test_it_shows_how_to_start_and_then_what_is_counted(
     await tab.run("document.querySelector('[data-by=hour]').click()")
     assert await tab.run("document.querySelector('h1').textContent") == "page:home"
     await see(tab, axe, "counter", tmp_path)
-    await go(tab, f"{service.url}/#/pipeline", "Accepted now")
+    await tab.show(f"{service.url}/#/pipeline", "Accepted now")
     await tab.until("/\\d/.test(document.querySelector('dd').textContent)")
     await see(tab, axe, "pipeline", tmp_path)
 
@@ -113,8 +101,8 @@ window.setTimeout = (what, milliseconds, ...more) => milliseconds === 2000 ? 0 :
 async def test_a_change_is_shown_when_the_stream_tells_it(service: Service, tab: Tab) -> None:
     """Here the pages do not ask by themselves every two seconds."""
     await service.incr("other")
-    await tab.call("Page.addScriptToEvaluateOnNewDocument", source=NO_POLLS)
-    await go(tab, service.url, "1 counter.")
+    await tab.before(NO_POLLS)
+    await tab.show(service.url, "1 counter.")
     value = 1
     for page, cell in (("/#/", "td.number"), ("/#/counter/other", ".value")):
         await tab.run(f"location.href = '{page}'")
@@ -127,7 +115,7 @@ async def test_a_change_is_shown_when_the_stream_tells_it(service: Service, tab:
 
 
 async def test_the_page_of_the_api_shows_every_operation(service: Service, tab: Tab, axe: str, tmp_path: Path) -> None:
-    await go(tab, f"{service.url}/docs", "Send increments")
+    await tab.show(f"{service.url}/docs", "Send increments")
     wanted = {
         one["operationId"] for item in contract.DOCUMENT["paths"].values() for one in item.values() if "tags" in one
     }
@@ -139,7 +127,7 @@ async def test_the_page_of_the_api_shows_every_operation(service: Service, tab: 
 async def test_it_asks_for_a_key_and_says_which_scope_is_missing(tmp_path: Path, tab: Tab, axe: str) -> None:
     file, keys = keys_file(tmp_path, reader={"scopes": ["read"]}, writer={"scopes": ["write"]})
     async with running(tmp_path, keys_file=str(file)) as service:
-        await tab.call("Page.navigate", url=service.url)
+        await tab.go(service.url)
         await tab.until("document.querySelector('dialog')?.open")
         await see(tab, axe, "key", tmp_path)
         enter = "document.getElementById('key-text').value = '%s'; document.querySelector('[type=submit]').click()"
@@ -150,14 +138,18 @@ async def test_it_asks_for_a_key_and_says_which_scope_is_missing(tmp_path: Path,
         assert await tab.run("document.querySelector('pre').innerText.includes('COUNTERSINK_KEY')")
 
 
-async def test_a_violation_of_the_policy_would_be_seen(service: Service, tmp_path: Path) -> None:
-    async with browsing(tmp_path) as tab:
-        await go(tab, service.url, "Nothing has been counted yet")
-        await tab.run("document.body.append(Object.assign(document.createElement('script'), {textContent: '1'}))")
-        await tab.until("true")
-        async with asyncio.timeout(10):
-            while not tab.flaws:
-                await asyncio.sleep(0.05)
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        "document.body.append(Object.assign(document.createElement('script'), {textContent: '1'}))",
+        "setTimeout(() => { throw Error('lost') }); 0",
+        "console.warn('odd')",
+    ],
+)
+async def test_what_a_page_does_wrong_would_be_seen(service: Service, page: Tab, wrong: str) -> None:
+    await page.show(service.url, "Nothing has been counted yet")
+    await page.run(wrong)
+    await until(lambda: bool(page.flaws))
 
 
 def test_all_files_are_served() -> None:

@@ -5,15 +5,16 @@ from dataclasses import replace
 
 import pytest
 
+from flusher.flush.window import MOST_IN_COMMIT
 from shared.google.datastore import followed_rules
 from shared.google.datastore.client import LAG_EMULATED
 from shared.google.datastore.keys import COUNT
 from shared.google.datastore.queries import KEY, query_of
-from shared.model.buckets import FOR_EVER, ByTime
+from shared.model.buckets import FOR_EVER, BucketAdd, ByTime, TimeBucket
 from shared.model.errors import ContendedError
 from shared.model.times import StoreMillis
 from tests.contracts.by_time import KEPT, MORE, adding, hours, read, since
-from tests.contracts.store import commit
+from tests.contracts.store import LATER, commit
 from tests.emulators.datastore_fixtures import Datastore
 
 NAMES = ("a", "a:", "a\ue000", "a😀", "ab", "b", "a\x7f", "É" * 500)
@@ -43,6 +44,13 @@ class ByTimeOnDatastore:
         place = datastore.place
         found = await datastore.client().query(place.partition, query_of(place.kinds.buckets, 10, order=KEY))
         assert [len(one.entity.properties) for one in found] == [25, 2]
+
+    async def test_a_commit_may_be_as_large_as_a_flusher_makes_it(self, datastore: Datastore) -> None:
+        store, number = await datastore.store(), MOST_IN_COMMIT // 2
+        names = [f"name{index:04}{'x' * 20}" for index in range(number)]
+        buckets = [BucketAdd(TimeBucket(name, "hour", 0), 0, 1, LATER) for name in names]
+        await store.apply(replace(commit(*((name, 1) for name in names)), by_time=ByTime(tuple(buckets), KEPT)))
+        assert await hours(store, names[-1]) == {0: 1}
 
     async def test_processes_with_the_same_rules_share_a_promise(self, datastore: Datastore) -> None:
         key = datastore.place.receipt(followed_rules.NAME)

@@ -15,6 +15,7 @@ from typing import Any
 import aiohttp
 import pytest
 
+from deploy.emulators import FLUSHERS, WORKERS
 from tests.cli.running import environment
 from tests.emulators.datastore_fixtures import missing
 
@@ -107,6 +108,11 @@ async def test_it_counts_what_is_sent_and_what_is_published_sets_it_and_ends_on_
                 async with session.get(url, params={"max_age": "0"}) as response:
                     reading = await response.json()
                 await asyncio.sleep(0.1)
+        async with session.get(url.partition("/v1/")[0] + "/v1/fleet") as response:
+            fleet = await response.json()
+        assert fleet["whole"]
+        assert [one["state"] for one in fleet["ingests"]] == ["joined"] * WORKERS
+        assert [one["state"] for one in fleet["flushers"]] == ["at work"] * FLUSHERS
         async with session.put(url, json={"value": 40}) as response:
             assert (response.status, await response.json()) == (200, {"name": "visits", "before": 3, "after": 40})
         for _ in range(2):

@@ -11,6 +11,10 @@ from typing import Any
 import orjson
 import pytest
 
+from shared.fleet.fleet_view import FleetView
+from shared.memory.fleet import MemoryFleetBook
+from shared.memory.store import MemoryStore
+from shared.runtime.clock import ManualClock
 from tests.http import contract
 from tests.http.service import Service, running
 
@@ -42,13 +46,15 @@ EXAMPLES = {
     "prefix": "a",
 }
 EVENT = b'{"specversion": "1.0", "id": "1", "source": "s", "type": "t", "data": {"counter": "a"}}'
-EXAMPLES |= {"limit": "3", "page_token": "YQ==", "v": "1", "id": "x"}
+EXAMPLES |= {"limit": "3", "page_token": "cg==", "v": "1", "id": "x"}
 EXAMPLES |= {"label": "visits", "color": "f60", "style": "square"}
 
 
 @pytest.fixture
 async def service(tmp_path: Path) -> AsyncIterator[Service]:
-    async with running(tmp_path, pixels=("a",), badges=("a",)) as it:
+    clock = ManualClock()
+    looks = FleetView(MemoryFleetBook(MemoryStore(clock)), clock, 0.0)
+    async with running(tmp_path, pixels=("a",), badges=("a",), looks=looks) as it:
         yield it
 
 
@@ -157,6 +163,8 @@ async def test_every_operation_and_parameter_in_it_is_answered(service: Service,
         ("/v1/counters/{name}/shards", "put"): b'{"shards": 2}',
         ("/v1/counters/{name}", "put"): b'{"value": 2}',
         ("/v1/jobs", "post"): b'{"kind": "add", "prefix": "a", "delta": 1}',
+        ("/v1/dead-letters/replay", "post"): b'{"all": true}',
+        ("/v1/dead-letters/drop", "post"): b'{"ids": ["1"]}',
     }
     body = bodies.get((path, method))
     headers = {"Content-Type": "application/cloudevents+json"} if body is EVENT else None

@@ -1,6 +1,7 @@
 // The page of one counter: its value, its parts, and how fast it has changed since the page was opened.
 
 import { counterPath, json } from "./api.js";
+import { changes } from "./changes.js";
 import { chart } from "./chart.js";
 import { el, fact, number, rate, say } from "./dom.js";
 import { Rates } from "./rates.js";
@@ -16,12 +17,13 @@ export function counter(name) {
   const [shardsNode, shards] = fact("Shards", "added when needed");
   const line = chart("Change per second since you opened this page");
   const byTime = series(name);
+  const admin = changes(name, () => update());
   const node = el("div", {},
     el("p", { class: "back" }, el("a", { href: "#/" }, "All counters")),
     el("h1", {}, name),
     value, told,
     el("section", { class: "card", "aria-label": "Parts of the value" }, el("dl", { class: "facts" }, appliedNode, pendingNode, rateNode, shardsNode)),
-    byTime.node, line.node);
+    byTime.node, line.node, admin.node);
 
   async function update() {
     const found = await json(counterPath(name));
@@ -34,6 +36,7 @@ export function counter(name) {
     const at = new Date(found.as_of).toLocaleTimeString();
     say(told, found.exists ? `${found.exact ? "Exact" : "Not exact now"}, as of ${at}` : "This counter has never been counted, or it was deleted.");
     line.add(now);
+    admin.know(found);
     await byTime.update();
   }
 

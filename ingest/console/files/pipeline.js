@@ -42,7 +42,7 @@ export function pipeline() {
     retries: fact("Flush retries"),
     deduplicated: fact("Deduplicated", "second uses of an id"),
     rejected: fact("Rejected", "never accepted"),
-    dead: fact("Dead letters", "can be replayed"),
+    dead: fact(el("a", { href: "#/dead-letters" }, "Dead letters"), "see and replay them"),
     spooled: fact("Spooled", "while the broker was away"),
     drift: fact("Drift", "has to be 0 at rest"),
   };

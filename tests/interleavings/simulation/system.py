@@ -162,7 +162,7 @@ class System:
         """Days in which nothing happens but that receipts expire, once all is applied, and readers have heard of it."""
         await self._settled()
         if isinstance(self.overlay, ProcessOverlay):
-            keys = {key for key, _, _ in self.overlay._there.values()}
+            keys = {key for key, *_ in self.overlay._there.values()}
             applied = await self.store.receipts(keys)
             await self.overlay.settle(applied.found.keys(), applied.time)
         await self._pass_days()
