@@ -99,7 +99,9 @@ class Ingest:
         self.watches = Watches(self.reader, AllNames(store, overlay), render, clock)
         lives = receipts_live(settings)
         compactor = compactor_of(store, clock, settings)
-        starter = JobStarter(jobs, tasks, overlay, compactor, clock, store=store, receipts_live=lives)
+        starter = JobStarter(
+            jobs, tasks, overlay, compactor, clock, store=store, receipts_live=lives, rules=settings.windows
+        )
         series = SeriesReader(store, overlay, clock, settings.windows) if settings.windows else None
         self._doors = Doors(settings, clock, self.watches.end_all)
         self.door, self._admin_door = self._doors.add(), self._doors.add()
