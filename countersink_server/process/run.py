@@ -205,7 +205,7 @@ async def _running(settings: Settings, *, publishes: bool = False) -> AsyncItera
         yield parts, stop
     finally:
         metrics.BOARD.reads = []
-        for gauge in (metrics.START, metrics.MEMBERS, metrics.PENDING, metrics.OLDEST_PENDING, metrics.DRIFT):
+        for gauge in (metrics.START, metrics.MEMBERS, *metrics.OF_DATA):
             gauge.clear()
         await parts.close()
 
@@ -222,7 +222,9 @@ def show_in_metrics(parts: Parts, settings: Settings) -> None:
 
 def _show_backlog(parts: Parts) -> None:
     """Show what waits to be applied. All processes on a file see the same, so their workers show it once."""
-    with contextlib.suppress(CountersinkError):  # the other metrics are shown anyway
+    with contextlib.suppress(CountersinkError, OSError):  # the other metrics are shown anyway
+        if parts.spare is not None:
+            metrics.DISK_SPARE.set_for_all(parts.spare())
         backlog = parts.backlog() if parts.backlog else None
         if parts.balance is None:
             if backlog is not None:
@@ -232,6 +234,7 @@ def _show_backlog(parts: Parts) -> None:
         balance = parts.balance()
         metrics.DRIFT.set_for_all(balance.drift)
         metrics.PENDING.set_for_all(balance.pending)
+        metrics.DEAD_NOW.set_for_all(balance.dead)
         metrics.OLDEST_PENDING.set_for_all(backlog.oldest if backlog else nan)
 
 

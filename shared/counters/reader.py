@@ -80,7 +80,10 @@ class Reader:
         if missing:
             found |= await self._look_up(missing, age)
             _LOOKED_UP.inc(len(missing))
-        return [found[name] for name in counters]  # type: ignore[misc] # all were found
+        readings: list[Reading] = [found[name] for name in counters]  # type: ignore[misc] # all were found
+        if inexact := sum(not reading.exact for reading in readings):
+            metrics.INEXACT.inc(inexact)
+        return readings
 
     async def look(self, counter: str, receipt: str) -> FreshRead:
         """Read one counter from the store, with its guard and whether that receipt is settled, all at one instant.

@@ -21,7 +21,7 @@ MOST_READ: Final = 2**20
 """Bytes of notes after which a page ends. One note may have some hundred thousand."""
 MOST_CARRIED: Final = 2**20
 """Bytes of notes after which a sweep ends, since others wait for it: some hundredths of a second."""
-_BALANCE: Final = "SELECT increments, taken - applied - deduplicated - dead - increments FROM broker, store"
+_BALANCE: Final = "SELECT increments, taken - applied - deduplicated - dead - increments, dead FROM broker, store"
 _OLDEST: Final = (  # messages are leased in their order, so the oldest has a lease, or is the first that never had one
     "SELECT published FROM messages WHERE seq = coalesce((SELECT min(seq) FROM leases),"
     " (SELECT min(seq) FROM messages WHERE seq > (SELECT head FROM broker)))"
