@@ -53,8 +53,11 @@ class Pace:
         self._refused += not good
         self._latencies.append(time.perf_counter() - due)
 
-    def lost(self) -> None:
-        self._broken += 1
+    def lost(self, connection: "Connection", *, asked: bool) -> None:
+        """A service closes connections that it has not heard of for long. Some are never used."""
+        self._broken += asked
+        if not asked:
+            self._idle.remove(connection)
 
     def _send(self) -> None:
         while self._due and self._idle:
@@ -103,8 +106,7 @@ class Connection(asyncio.Protocol):
         self._pace.free(self)
 
     def connection_lost(self, _: Exception | None) -> None:
-        if self._asked is not None:
-            self._pace.lost()
+        self._pace.lost(self, asked=self._asked is not None)
 
 
 async def main(host: str, port: str, rate: str, seconds: str, *shape: str) -> None:

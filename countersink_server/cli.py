@@ -12,6 +12,7 @@ from countersink import __version__
 from countersink.answers import RequestError
 from countersink_server.commands import (
     audit,
+    backup,
     completion,
     counters,
     dead_letters,
@@ -75,7 +76,7 @@ def parser_of_all() -> CommandParser:
     )
     parser.add_argument("--version", action="version", version=f"countersink {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for family in (serve, counters, watch, status, keys, setup, dead_letters, map, audit, import_, completion):
+    for family in (serve, counters, watch, status, keys, setup, dead_letters, map, audit, backup, import_, completion):
         family.add_commands(commands)
     return parser
 

@@ -40,6 +40,7 @@ def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
     count = whole(1, 1_000)
     ingest.add_argument("--workers", type=count, default=1, metavar="N", help="processes that share the port [1]")
     ingest.add_argument("--worker", nargs="+", type=int, help=argparse.SUPPRESS, metavar="DESCRIPTOR")
+    ingest.add_argument("--worker-metrics", nargs="+", type=int, help=argparse.SUPPRESS, metavar="DESCRIPTOR")
     ingest.add_argument("--worker-statsd", nargs=2, type=int, help=argparse.SUPPRESS, metavar="DESCRIPTOR")
     _add_statsd(ingest)
     add_neither(ingest, _BY_SETTINGS)
@@ -135,11 +136,13 @@ def _ingest(options: argparse.Namespace) -> None:
         from countersink_server.process import run, workers  # noqa: PLC0415 (see above)
         from countersink_server.process.sockets import Sockets, inherited  # noqa: PLC0415
         from ingest.statsd.statsd import StatsdSockets  # noqa: PLC0415
+        from shared.runtime import metrics  # noqa: PLC0415
 
         if options.worker is not None:
             number, parent, *admins = options.worker
             public, admin = inherited(number), inherited(admins[0]) if admins else None
             statsd = StatsdSockets(*map(inherited, options.worker_statsd)) if options.worker_statsd else None
+            metrics.BOARD.join(options.worker_metrics[0], options.worker_metrics[1:])
             run.run(run.ingest(settings, Sockets(public, admin, statsd), say, parent=parent))
             return
         with _listening(options, settings) as sockets:
@@ -164,7 +167,7 @@ def _until_told(environment: Mapping[str, str]) -> Iterator[Settings]:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     with contextlib.suppress(KeyboardInterrupt):
         settings = Settings.read(environment)
-        set_up(settings.log_level)
+        set_up(settings)
         yield settings
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, signal.SIG_IGN)

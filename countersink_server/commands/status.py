@@ -26,12 +26,13 @@ _NUMBERS: Final = {
     "applied": "countersink_applied_increments_total",
     "pending": "countersink_pending_increments",
     "waiting": "countersink_waiting_increments",
+    "oldest_pending_seconds": "countersink_oldest_pending_seconds",
     "oldest_held_seconds": "countersink_oldest_held_seconds",
     "dead_lettered": "countersink_dead_lettered_messages_total",
     "drift": "countersink_drift_increments",
     "spooling": "countersink_spooling",
 }
-"""Metrics by the names that --json gives them. Samples with different labels are added."""
+"""Metrics by the names that --json gives them. Samples with different labels are added; the largest age is taken."""
 
 
 def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
@@ -96,7 +97,7 @@ def of_metrics(samples: Mapping[str, list[Sample]]) -> dict[str, Any]:
         found = {"since": written(datetime.fromtimestamp(started, UTC))} | dict(labels)
     for name, metric in _NUMBERS.items():
         values = [sample.value for sample in samples.get(metric, ())]
-        number = sum(values, 0.0)
+        number = max(values, default=0.0) if name.startswith("oldest") else sum(values, 0.0)
         found[name] = (int(number) if number.is_integer() else round(number, 3)) if values else None
     found["members"] = {sample.labels["role"]: int(sample.value) for sample in samples.get(_MEMBERS, ())} or None
     return found
@@ -170,6 +171,8 @@ def _pending(found: Mapping[str, Any]) -> str:
         if number == 1
         else f"{number:,} increments"
     )
-    if found["oldest_held_seconds"]:
+    if found["oldest_pending_seconds"]:
+        text += f"; the oldest has been waiting for {lasting(found['oldest_pending_seconds'])}"
+    elif found["oldest_held_seconds"]:
         text += f"; the oldest that this process holds waits for {lasting(found['oldest_held_seconds'])}"
     return text

@@ -6,12 +6,14 @@ import logging
 import signal
 from collections.abc import AsyncIterator, Callable, Coroutine
 from functools import partial
+from math import nan
 
 import uvloop
 
 from countersink import __version__
 from countersink_server.process.sockets import Sockets, url_of
 from flusher.cleanup.old_jobs import INTERVAL, JobSweep
+from flusher.dead_letters.letter_desk import OneAtATime
 from flusher.dead_letters.replay import Replay
 from flusher.flush.flush_parts import FlushParts
 from flusher.flush.flusher import Flusher, Waiters
@@ -22,11 +24,11 @@ from ingest.publishing.spool import Spool
 from ingest.service import Ingest
 from shared.config import urls
 from shared.config.settings import Settings, promise_of
-from shared.model.errors import SettingsError, TransientError
+from shared.model.errors import CountersinkError, SettingsError, TransientError
 from shared.model.promises import Promises
 from shared.model.times import StoreMillis
 from shared.ports.broker import DeadLetters
-from shared.runtime import metrics
+from shared.runtime import metrics, process_metrics
 from shared.runtime.supervise import Stop, forever
 from shared.wiring.process import Parts, connect
 
@@ -36,6 +38,8 @@ _log = logging.getLogger(__name__)
 
 LOOK_AT_FILES = 0.5
 """Seconds between two checks that the files are still those that were opened."""
+REFRESH = 1.0
+"""Seconds for which other workers show what a gauge was."""
 
 
 async def ingest(settings: Settings, sockets: Sockets, say: Say, parent: int | None = None) -> None:
@@ -49,14 +53,15 @@ async def ingest(settings: Settings, sockets: Sockets, say: Say, parent: int | N
         async with asyncio.TaskGroup() as tasks:
             tender = tasks.create_task(service.tend(), name="tend")
             watcher = tasks.create_task(forever(parts.check_files, LOOK_AT_FILES), name="watch the files")
+            gauges = tasks.create_task(forever(_read_gauges, REFRESH), name="read gauges")
             try:
                 await _start(service, sockets)
                 say(f"countersink ingest is up on {sockets.described()}, its data in {parts.where}")
                 await stop.wait()
             finally:  # also on failure: waiting clients get an answer, and the socket closes before the event loop
                 await service.stop()
-            tender.cancel()
-            watcher.cancel()
+            for task in (tender, watcher, gauges):
+                task.cancel()
 
 
 async def flusher(settings: Settings, sockets: Sockets, say: Say) -> None:
@@ -135,8 +140,8 @@ def ingest_of(parts: Parts, settings: Settings) -> Ingest:
         spool=spool,
         jobs=parts.jobs,
         tasks=parts.tasks,
-        by_time=parts.by_time,
         looks=parts.looks,
+        letters=letter_desk_of(parts, settings),
         metered=parts.metered,
         version=__version__,
     )
@@ -171,6 +176,18 @@ def replay_of(parts: Parts, letters: DeadLetters, settings: Settings, *, too_old
     return Replay(_tools(parts, settings), letters, ages=parts.ages, too_old=too_old)
 
 
+def letter_desk_of(parts: Parts, settings: Settings) -> OneAtATime:
+    """What requests about dead letters are answered with. It flushes like a flusher of its own."""
+    return OneAtATime(
+        _tools(parts, settings),
+        parts.letters,
+        topic=parts.topic,
+        ages=parts.ages,
+        promise=promise_of(settings),
+        obstacles=parts.obstacles,
+    )
+
+
 def _tools(parts: Parts, settings: Settings) -> FlushParts:
     return make_tools(parts.subscription, parts.store, parts.overlay, parts.clock, settings, together=not parts.ages)
 
@@ -181,13 +198,15 @@ async def _running(settings: Settings, *, publishes: bool = False) -> AsyncItera
     parts = connect(settings, publishes=publishes, makes=True)
     try:
         await parts.open()
-        metrics.BALANCE.read = parts.balance
+        process_metrics.watch()
         show_in_metrics(parts, settings)
+        metrics.BOARD.reads = [partial(_show_backlog, parts)]
+        metrics.BOARD.refresh()
         yield parts, stop
     finally:
-        metrics.BALANCE.read = None
-        metrics.START.clear()
-        metrics.MEMBERS.clear()
+        metrics.BOARD.reads = []
+        for gauge in (metrics.START, metrics.MEMBERS, metrics.PENDING, metrics.OLDEST_PENDING, metrics.DRIFT):
+            gauge.clear()
         await parts.close()
 
 
@@ -199,6 +218,25 @@ def show_in_metrics(parts: Parts, settings: Settings) -> None:
     if (looks := parts.looks) is not None:
         metrics.MEMBERS.labels("ingest").set_function(lambda: len(looks.last.fleet.members) if looks.last else 0)
         metrics.MEMBERS.labels("flusher").set_function(lambda: len(looks.last.fleet.flushers) if looks.last else 0)
+
+
+def _show_backlog(parts: Parts) -> None:
+    """Show what waits to be applied. All processes on a file see the same, so their workers show it once."""
+    with contextlib.suppress(CountersinkError):  # the other metrics are shown anyway
+        backlog = parts.backlog() if parts.backlog else None
+        if parts.balance is None:
+            if backlog is not None:
+                metrics.PENDING.set(backlog.increments)
+                metrics.OLDEST_PENDING.set(backlog.oldest)
+            return
+        balance = parts.balance()
+        metrics.DRIFT.set_for_all(balance.drift)
+        metrics.PENDING.set_for_all(balance.pending)
+        metrics.OLDEST_PENDING.set_for_all(backlog.oldest if backlog else nan)
+
+
+async def _read_gauges() -> None:
+    metrics.BOARD.refresh()
 
 
 def stopping() -> Stop:

@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from countersink_server.process.run import Say, ready, stopping
 from countersink_server.process.sockets import Sockets
+from countersink_server.process.worker_metrics import WorkerMetrics
 from ingest.access.doors import Doors
 from shared.config.settings import Settings
 from shared.model.errors import CountersinkError
@@ -49,10 +50,11 @@ async def supervise(settings: Settings, sockets: Sockets, count: int, say: Say) 
     public, *admin = [sock.fileno() for sock in (sockets.public, sockets.admin) if sock is not None]
     given = (public, theirs, *admin)
     statsd = () if sockets.statsd is None else tuple(sock.fileno() for sock in sockets.statsd)
-    for number in (*given, *statsd):
+    metrics = WorkerMetrics(count)
+    for number in (*given, *statsd, *metrics.descriptors):
         os.set_inheritable(number, True)
     patience, check = settings.drain_timeout + MARGIN, partial(check_files, settings)
-    keepers = [_Keeper(number, given, patience, check) for number in range(count)]
+    keepers = [_Keeper(number, given, patience, check, metrics) for number in range(count)]
     keepers[0].statsd = statsd
     try:
         async with asyncio.TaskGroup() as tasks:
@@ -79,6 +81,7 @@ class _Keeper:
     patience: float
     check: Callable[[], None]
     """Raises an error if a restarted worker could not work."""
+    metrics: WorkerMetrics
     ready: asyncio.Event = field(default_factory=asyncio.Event)
     statsd: Sequence[int] = ()
     """Where StatsD lines come: the first worker alone reads them. While it is restarted, the kernel keeps some."""
@@ -93,6 +96,7 @@ class _Keeper:
                 await _before(stop, self._watch(worker))
             finally:
                 await self._end(worker)
+                self.metrics.ended(self.number)
             if stop.is_set():
                 return
             how = _how(worker)
@@ -108,7 +112,8 @@ class _Keeper:
         arguments = [*command(sys.modules["__main__"]), "ingest", "--worker", *map(str, self.descriptors)]
         if self.statsd:
             arguments += ["--worker-statsd", *map(str, self.statsd)]
-        given = (*self.descriptors, *self.statsd)
+        arguments += self.metrics.arguments(self.number)
+        given = (*self.descriptors, *self.statsd, *self.metrics.descriptors)
         return await asyncio.create_subprocess_exec(*arguments, pass_fds=given, stdout=PIPE)
 
     async def _watch(self, worker: Process) -> None:

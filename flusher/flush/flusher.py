@@ -87,6 +87,7 @@ class Flusher:
         self._window = Window()
         self._begun = 0.0
         self._flushing: Window | None = None
+        self._flush_begun = self._flushed_for = 0.0
         self._newer = NewerMessages(tools.subscription, tools.clock)
         self._pulling = False
         self._draining = False
@@ -154,10 +155,16 @@ class Flusher:
     async def flush_once(self) -> None:
         """Close the window and settle all of it."""
         self._flushing, self._window = self._window, Window()
+        self._flush_begun = self._tools.clock.monotonic()
         await Flush(self._flushing, self._tools).run()
-        self._flushing = None
+        self._flushed_for, self._flushing = self.busy(), None
         if self._waiters is not None:
             self._waiters.look()
+
+    def busy(self) -> float:
+        """Seconds for which it has been flushing, all in all."""
+        now = self._flush_begun if self._flushing is None else self._tools.clock.monotonic()
+        return self._flushed_for + now - self._flush_begun
 
     async def extend_once(self) -> None:
         tokens = [delivery.token for delivery in self._held()]
@@ -200,6 +207,7 @@ class Flusher:
 
     async def run(self, stop: Stop, drain_timeout: float) -> None:
         """Work until `stop`. Then finish what is held, for at most `drain_timeout` seconds, and give the rest back."""
+        metrics.BUSY.set_function(self.busy)
         with contextlib.suppress(TransientError):  # then it is tried again soon
             await self.tend_once()
         async with asyncio.TaskGroup() as tasks:

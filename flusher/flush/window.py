@@ -14,8 +14,8 @@ from shared.model.envelope import Envelope
 from shared.model.times import BrokerMillis, StoreMillis
 from shared.model.words import APPLIED, DEAD, DROPPED, SHARD_FULL, Delivery, Receipt, Tally
 
-MOST_IN_COMMIT: Final = 2_500
-"""Receipts and shards in one commit. The largest envelope has no more."""
+MOST_IN_COMMIT: Final = 5_000
+"""Receipts, shards and buckets in one commit. An envelope that has more is committed alone."""
 MOST_BYTES_IN_COMMIT: Final = 3_000_000
 """Bytes of names and keys in one commit: below the limit of every store, whatever else a commit holds."""
 BYTES_OF_PLACE: Final = 4
@@ -84,12 +84,13 @@ class Plan:
             else:
                 second_uses.append(place)
         by_time = buckets_of(self.rules, envelope.created, adds) if self.rules else {}
-        size = sum(len(counter.encode()) + 100 for counter in (*adds, *(one.counter for one in by_time)))
+        new = [counter for counter in adds if counter not in self.sums]
+        new += [bucket.counter for bucket in by_time if bucket not in self.buckets]
+        size = sum(len(counter.encode()) + 100 for counter in new)
         size += 100 * (1 + len(keyed))
         size += BYTES_OF_PLACE * len(second_uses)
         if self.envelopes and (
-            len(self.receipts) + len(self.sums) + len(self.buckets) + 1 + len(keyed) + len(adds) + len(by_time)
-            > MOST_IN_COMMIT
+            len(self.receipts) + len(self.sums) + len(self.buckets) + 1 + len(keyed) + len(new) > MOST_IN_COMMIT
             or self.bytes + size > MOST_BYTES_IN_COMMIT
             or any(abs(self.sums.get(counter, 0) + delta) > SHARD_FULL for counter, delta in adds.items())
             or any(abs(self.buckets.get(bucket, 0) + delta) > SHARD_FULL for bucket, delta in by_time.items())

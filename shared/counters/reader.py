@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from shared.model.errors import OverloadedError, TransientError
-from shared.model.exact_reads import Base, counts, doubtful, ids_of, keys_of, pending
+from shared.model.exact_reads import Base, doubtful, exists, ids_of, keys_of, pending
 from shared.model.times import Instant
 from shared.model.words import Guard, Reading, Total, View
 from shared.ports.overlay import Overlay
@@ -125,9 +125,7 @@ class Reader:
         """The reading with `more` pending; None if the base does not fit the view."""
         if more is None:
             return None
-        shards, deleted = base.total.shards, base.total.guard.deleted
         dead = base.total.dead
-        there = shards > 0 or bool(dead) or any(counts(base, entry) for entry in view.entries)
         reading = Reading(
             name=name,
             applied=base.total.value,
@@ -136,8 +134,8 @@ class Reader:
                 view.exact and not base.total.flaw and (base.exact or not (view.entries or dead)) and not doubtful(base)
             ),
             as_of=base.as_of,
-            shards=shards,
-            exists=there and not (deleted and base.total.value + more == 0),
+            shards=base.total.shards,
+            exists=exists(base, view, more),
         )
         if not keep:
             return reading

@@ -1,8 +1,8 @@
 """Counts by time in memory. An object is never changed, so a snapshot is a reference."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
-from shared.model.buckets import ByTime, Counts, Rules, TimeBucket, Whole, since_of, whole_after
+from shared.model.buckets import ByTime, Counts, Followed, TimeBucket, followed_after
 from shared.model.times import StoreMillis, WallMillis
 from shared.model.words import SHARD_FULL
 
@@ -11,17 +11,15 @@ Held = tuple[int, StoreMillis]
 
 
 class MemoryBuckets:
-    """The shards of buckets, and since when they are whole."""
+    """The shards of buckets, and which rules were followed until when."""
 
     def __init__(
         self,
         shards: Mapping[tuple[TimeBucket, int], Held] | None = None,
-        rules: Rules = (),
-        whole: tuple[Whole, ...] = (),
+        followed: Sequence[Followed] = (),
     ) -> None:
-        self._shards = shards or {}
-        self._rules = rules
-        self._whole = whole
+        self.shards = shards or {}
+        self.followed = followed
 
     def full(self, by_time: ByTime | None) -> set[tuple[str, int]]:
         """The shards that a commit must not choose."""
@@ -31,28 +29,28 @@ class MemoryBuckets:
         }
 
     def after(self, by_time: ByTime | None, wall: WallMillis) -> "MemoryBuckets":
-        if by_time is None or (not by_time.adds and by_time.rules == self._rules):
+        if by_time is None:
             return self
-        shards = {**self._shards}
+        followed = followed_after(self.followed, by_time.rules, wall)
+        if not by_time.adds and followed is self.followed:
+            return self
+        shards = {**self.shards}
         for bucket, shard, delta, expires in by_time.adds:
             count, until = shards.get((bucket, shard), (0, expires))
             shards[bucket, shard] = count + delta, max(until, expires)
-        whole = self._whole
-        if by_time.rules != self._rules:
-            whole = tuple(whole_after(whole, by_time.rules, wall))
-        return MemoryBuckets(shards, by_time.rules, whole)
+        return MemoryBuckets(shards, followed)
 
     def swept(self, now: StoreMillis, limit: int) -> tuple["MemoryBuckets", int]:
-        gone = [key for key, (_, expires) in self._shards.items() if expires < now][: max(limit, 0)]
-        left = {key: held for key, held in self._shards.items() if key not in gone} if gone else self._shards
-        return MemoryBuckets(left, self._rules, self._whole), len(gone)
+        gone = [key for key, (_, expires) in self.shards.items() if expires < now][: max(limit, 0)]
+        left = {key: held for key, held in self.shards.items() if key not in gone} if gone else self.shards
+        return MemoryBuckets(left, self.followed), len(gone)
 
-    def counts(self, counter: str, by: str, begin: WallMillis, end: WallMillis, *, fresh: bool) -> Counts:
+    def counts(self, counter: str, by: str, begin: WallMillis, end: WallMillis) -> Counts:
         found: dict[WallMillis, int] = {}
-        for (bucket, _), (count, _) in self._shards.items():
+        for (bucket, _), (count, _) in self.shards.items():
             if bucket[:2] == (counter, by) and begin <= bucket.begin < end:
                 found[bucket.begin] = found.get(bucket.begin, 0) + count
-        return Counts(found, 0 if fresh else since_of(self._whole, counter, by))
+        return Counts(found, self.followed)
 
     def _held(self, bucket: TimeBucket, shard: int) -> Held:
-        return self._shards.get((bucket, shard), (0, StoreMillis(0)))
+        return self.shards.get((bucket, shard), (0, StoreMillis(0)))

@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from typing import Final
 
 from shared.counters.pending import Pending
+from shared.model.backlog import Backlog
 from shared.model.envelope import Envelope
 from shared.model.times import Instant
 from shared.model.words import View
@@ -32,9 +33,9 @@ class ProcessOverlay:
         self._pending = Pending(exact=exact)
         self._last = 0
         self._numbers: dict[str, set[int]] = {}
-        self._there: dict[int, tuple[str, int, float]] = {}
-        """Receipt key, number of entries and time of creation of each envelope, oldest first."""
-        self._entries = 0
+        self._there: dict[int, tuple[str, int, float, int]] = {}
+        """Receipt key, number of entries, time of creation and increments of each envelope, oldest first."""
+        self._entries = self._increments = 0
         self._due: list[tuple[float, int]] = []
         self._full = False
 
@@ -93,10 +94,16 @@ class ProcessOverlay:
         while self._due and self._due[0][0] <= now and len(keys) < limit:
             _, number = heapq.heappop(self._due)
             if number in self._there:
-                key, _, born = self._there[number]
+                key, _, born, _ = self._there[number]
                 keys.append(key)
                 heapq.heappush(self._due, (now + max(now - born, PATIENCE), number))
         return keys
+
+    def backlog(self) -> Backlog:
+        """What this process has published, and does not know to be applied."""
+        for _, _, born, _ in self._there.values():
+            return Backlog(self._increments, self._clock.monotonic() - born)
+        return Backlog()
 
     def _add(self, envelope: Envelope, *, confirmed: bool) -> int:
         """Add an envelope. If it is confirmed at once it is late, since it may have been applied before it was here."""
@@ -104,8 +111,9 @@ class ProcessOverlay:
         self._pending.add(number, envelope, confirmed=confirmed, late=confirmed)
         entries = len(envelope.sums) + len(envelope.keyed)
         now = self._clock.monotonic()
-        self._there[number] = (envelope.key, entries, now)
+        self._there[number] = (envelope.key, entries, now, envelope.increments)
         self._entries += entries
+        self._increments += envelope.increments
         self._numbers.setdefault(envelope.key, set()).add(number)
         heapq.heappush(self._due, (now + PATIENCE, number))
         self._drop_oldest()
@@ -123,8 +131,9 @@ class ProcessOverlay:
         self._pending.withdraw(number)
 
     def _unlist(self, number: int) -> None:
-        key, entries, _ = self._there.pop(number)
+        key, entries, _, increments = self._there.pop(number)
         self._entries -= entries
+        self._increments -= increments
         if self._full and self._entries < self._most_entries // 2:
             self._full = False
         self._numbers[key].discard(number)

@@ -94,7 +94,7 @@ class MemoryStore:
                 configs[add.counter] = max(there, number_for(add, there))
             shards[shard] = shards.get(shard, 0) + add.delta
         self._shards, self._configs = shards, configs
-        self._buckets = self._buckets.after(commit.by_time, int(self._clock.now() * 1_000) if self._time else 0)
+        self._buckets = self._buckets.after(commit.by_time, int(self._clock.now() * 1_000))
         self._receipts = self._receipts | written
         if commit.revived or any(receipt.body for receipt in commit.receipts):
             its = (self._bodies | written).items()
@@ -150,7 +150,10 @@ class MemoryStore:
         names = sorted({*self._configs, *self._carried})
         configs = [Config(name, self._configs.get(name, 0), self._carried.get(name, 0), None) for name in names]
         yield MemoryAuditData(
-            receipts, configs, [Shard(*key, count, BEGINNING) for key, count in sorted(self._shards.items())]
+            receipts,
+            configs,
+            [Shard(*key, count, BEGINNING) for key, count in sorted(self._shards.items())],
+            self._buckets,
         )
 
     async def receipts(self, keys: Collection[str]) -> Receipts:
@@ -282,4 +285,4 @@ class MemorySnapshot:
         return totals, {key for key in (*receipts, *ids) if key in self._receipts and self._receipts[key].settled}
 
     async def counts(self, counter: str, by: str, begin: WallMillis, end: WallMillis) -> Counts:
-        return self._buckets.counts(counter, by, begin, end, fresh=not self.time)
+        return self._buckets.counts(counter, by, begin, end)

@@ -14,6 +14,10 @@ HOUR: Final = 3_600_000
 DAY: Final = 24 * HOUR
 LENGTHS: Final[Mapping[str, int]] = {"minute": 60_000, "hour": HOUR, "day": DAY}
 """The periods, and how many milliseconds each has. UTC has no days of other lengths, as far as computers can tell."""
+FOR_EVER: Final = 1 << 62
+"""Later than any bucket."""
+MOST_FOLLOWED: Final = 100
+"""Rules of which a store knows until when they were followed."""
 SPARE: Final = DAY
 """Buckets are stored for so much longer than their retention: clocks differ, and only readings decide what is past."""
 
@@ -38,7 +42,7 @@ class TimeBucket(NamedTuple):
 
 
 class BucketAdd(NamedTuple):
-    """Add `delta` to a shard of a bucket, and keep it until `expires` at least."""
+    """Add `delta` to a shard of a bucket. Keep it until `expires` at least, unless a later add says an earlier time."""
 
     bucket: TimeBucket
     shard: int
@@ -53,21 +57,19 @@ class ByTime(NamedTuple):
     rules: Rules = ()
 
 
-class Whole(NamedTuple):
-    """Since when all commits have followed a rule: buckets that begin earlier may lack something."""
+class Followed(NamedTuple):
+    """Rules, and until when commits followed them, or may have."""
 
-    prefix: str
-    by: str
-    retention: Millis
-    since: WallMillis
+    rules: Rules
+    until: WallMillis
 
 
 class Counts(NamedTuple):
     """What a store has of a counter by time: the count of each bucket, by its beginning."""
 
     buckets: Mapping[WallMillis, int]
-    since: WallMillis | None
-    """See `Whole`; 0 if nothing was ever counted before. None if the flushers do not keep these buckets."""
+    followed: Sequence[Followed]
+    """By all commits of flushers until now, and until when: `FOR_EVER` if more may come. Empty if there were none."""
 
 
 def rule_of(rules: Iterable[Rule], counter: str) -> Rule | None:
@@ -78,6 +80,13 @@ def retention_of(rules: Iterable[Rule], counter: str, by: str) -> Millis | None:
     """How long buckets of this period are kept; None if they are not."""
     rule = rule_of(rules, counter)
     return None if rule is None else dict(rule.kept).get(by)
+
+
+def longest_under(rules: Iterable[Rule], prefix: str, by: str) -> Millis | None:
+    """The longest retention of these periods of any name under the prefix; None if none of them has any."""
+    rules = [*rules]
+    found = [dict(rule.kept).get(by) for rule in rules if rule.prefix.startswith(prefix)]
+    return max((kept for kept in (*found, retention_of(rules, prefix, by)) if kept is not None), default=None)
 
 
 def buckets_of(rules: Rules, created: WallMillis, sums: Mapping[str, int]) -> dict[TimeBucket, int]:
@@ -115,33 +124,45 @@ def by_time_of(
     return ByTime(tuple(adds), rules)
 
 
-def text_of(rules: Rules) -> str:
-    """The rules as a store keeps them. Equal rules have equal texts."""
-    return orjson.dumps([tuple(rule) for rule in rules]).decode() if rules else ""
+def text_of(followed: Iterable[Followed]) -> str:
+    """As a store keeps it."""
+    return orjson.dumps([([tuple(rule) for rule in rules], until) for rules, until in followed]).decode()
 
 
-def whole_after(before: Sequence[Whole], rules: Rules, now: WallMillis) -> list[Whole]:
-    """What is whole after the rules of commits have changed to these. What was kept before, for as long, stays whole,
-    unless a rule has gone whose counters had other buckets until now.
+def followed_of(text: str | bytes) -> list[Followed]:
+    """Read what `text_of` wrote."""
+    return [
+        Followed(
+            tuple([Rule(prefix, tuple([(by, Millis(kept)) for by, kept in each])) for prefix, each in rules]), until
+        )
+        for rules, until in orjson.loads(text)
+    ]
+
+
+def followed_too(before: Iterable[Followed], one: Followed) -> list[Followed]:
+    """What was followed, with one more. Beyond `MOST_FOLLOWED`, the oldest become one that keeps nothing."""
+    until = {each.rules: each.until for each in before}
+    until[one.rules] = max(one.until, until.get(one.rules, 0))
+    while len(until) > MOST_FOLLOWED:
+        oldest = min([rules for rules in until if rules], key=until.__getitem__)
+        until[()] = max(until.get((), 0), until.pop(oldest))
+    return [Followed(*each) for each in until.items()]
+
+
+def followed_after(before: Sequence[Followed], rules: Rules, now: WallMillis) -> Sequence[Followed]:
+    """What was followed, after a commit of these rules, if commits come one after the other."""
+    if any(one.rules == rules and one.until == FOR_EVER for one in before):
+        return before
+    ended = [one._replace(until=min(one.until, now)) for one in before]
+    return followed_too(ended, Followed(rules, FOR_EVER))
+
+
+def since_of(followed: Iterable[Followed], rules: Rules, counter: str, by: str) -> WallMillis:
+    """Since when the buckets that the rules want of a counter are whole: until then, commits may have followed rules
+    that do not keep them, or not for so long.
     """
-    prefixes = {rule.prefix for rule in rules}
-    gone = {one.prefix for one in before if one.prefix not in prefixes}
-    known = {(one.prefix, one.by): one for one in before}
-    after = []
-    for prefix, kept in rules:
-        took_over = any(one.startswith(prefix) for one in gone)
-        for by, retention in kept:
-            there = known.get((prefix, by))
-            stays = there is not None and there.retention >= retention and not took_over
-            after.append(Whole(prefix, by, retention, there.since if there is not None and stays else now))
-    return after
-
-
-def since_of(whole: Sequence[Whole], counter: str, by: str) -> WallMillis | None:
-    """Since when the buckets of a counter are whole; None if they are not kept."""
-    its = [one for one in whole if counter.startswith(one.prefix)]
-    longest = max([len(one.prefix) for one in its], default=0)
-    return next((one.since for one in its if len(one.prefix) == longest and one.by == by), None)
+    kept = retention_of(rules, counter, by) or 0
+    return max([one.until for one in followed if (retention_of(one.rules, counter, by) or -1) < kept], default=0)
 
 
 def _length(rule: Rule) -> int:

@@ -29,6 +29,12 @@ class Snapshot(Protocol):
         """
         ...
 
+    async def counts(self, counter: str, by: str, begin: WallMillis, end: WallMillis) -> Counts:
+        """What was applied, of the buckets that begin in this range, at this instant. What a commit adds to buckets, it
+        adds with all else. Buckets to which nothing was added may be missing.
+        """
+        ...
+
 
 class Snapshots(Protocol):
     """Opens snapshots."""
@@ -38,24 +44,6 @@ class Snapshots(Protocol):
 
         For some milliseconds it may lack what other processes have applied: floors tell when it does.
         """
-        ...
-
-
-class SnapshotByTime(Snapshot, Protocol):
-    """A snapshot of a store that keeps counts by time."""
-
-    async def counts(self, counter: str, by: str, begin: WallMillis, end: WallMillis) -> Counts:
-        """What was applied, of the buckets that begin in this range: at the same instant as `read`. Buckets to which
-        nothing was added may be missing.
-        """
-        ...
-
-
-class SnapshotsByTime(Protocol):
-    """Opens snapshots of a store that keeps counts by time: what a commit adds to buckets, it adds with all else."""
-
-    def snapshot(self) -> AbstractAsyncContextManager[SnapshotByTime]:
-        """See `Snapshots`."""
         ...
 
 

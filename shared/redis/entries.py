@@ -52,9 +52,8 @@ class PublishTry:
 def _body(entry: Entry) -> str:
     """The entry as text, since a sum may be too large for a number in a Redis script."""
     own = "L" if entry.late else ""
-    if entry.keyed:
-        return f"{own}{entry.delta} {orjson.dumps(entry.keyed).decode()}"
-    return f"{own}{entry.delta}"
+    sum_ = f"{own}{entry.delta}@{entry.created}"
+    return f"{sum_} {orjson.dumps(entry.keyed).decode()}" if entry.keyed else sum_
 
 
 def read(fields: list[bytes]) -> tuple[bytes, Instant, tuple[Entry, ...]]:
@@ -73,7 +72,8 @@ def read(fields: list[bytes]) -> tuple[bytes, Instant, tuple[Entry, ...]]:
 
 
 def _entry(value: bytes) -> tuple[int, Entry]:
-    seq, flags, key, delta, *keyed = value.decode().split(" ", 4)
+    seq, flags, key, sum_, *keyed = value.decode().split(" ", 4)
+    delta, _, created = sum_.partition("@")
     own = delta.startswith("L")
     ids: Any = tuple(tuple(pair) for pair in orjson.loads(keyed[0])) if keyed else ()
     entry = Entry(
@@ -82,6 +82,7 @@ def _entry(value: bytes) -> tuple[int, Entry]:
         keyed=ids,
         late=own or flags[1] == "1",
         confirmed=flags[0] == "1",
+        created=int(created),
     )
     return int(seq), entry
 

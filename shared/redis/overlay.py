@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple
 from shared.counters.pending import UNSEEN
 from shared.fleet.fleet_view import FleetView
 from shared.fleet.publisher_record import Membership
+from shared.model.backlog import Backlog
 from shared.model.envelope import Envelope
 from shared.model.errors import InexactError, TransientError
 from shared.model.fleet import NamedOverlay
@@ -28,7 +29,7 @@ from shared.redis.gone_members import SILENT, GoneMembers
 from shared.redis.links import TIMEOUT, AwayError, Links
 from shared.redis.member import APART_AFTER, Member
 from shared.redis.member_scripts import HEARD
-from shared.redis.own_entries import Copy
+from shared.redis.own_entries import MOST_ENTRIES, Copy
 from shared.redis.server import Server
 from shared.redis.views import Context, ViewQuestion, Views, both
 from shared.runtime.clock import Clock
@@ -40,7 +41,6 @@ EVERY: Final = 1.0
 """Seconds between two steps of a member."""
 LOOK_EVERY: Final = 5.0
 """Seconds between two looks of a member at the fleet, if no reading asks for one (rule 15)."""
-MOST_ENTRIES: Final = 300_000
 MOST_WITHDRAWN: Final = 10_000
 KEYS_AT_ONCE: Final = 500
 NO_AGE_LIMIT: Final = Ages(NEVER, NEVER)
@@ -185,8 +185,7 @@ class RedisOverlay:
 
     @asynccontextmanager
     async def entered(self, envelopes: Sequence[Envelope]) -> AsyncIterator[None]:
-        member = self._member
-        if member is None:
+        if (member := self._member) is None:
             raise RuntimeError("only a member publishes")
         member.membership.check()
         tries = self._copy.add(envelopes, self._clock.monotonic(), self._looks.now())
@@ -248,8 +247,10 @@ class RedisOverlay:
                     return [key.decode() for key in reply[1]]
         return [one.envelope.key for one in self._copy.due(self._clock.monotonic(), limit)]
 
+    def backlog(self) -> Backlog:
+        return self._copy.backlog(self._clock.monotonic())
+
     def check(self) -> None:
-        """Raise `OverloadedError` if `entered` would raise it now."""
         if self._member is not None:
             self._member.membership.check()
 
@@ -258,9 +259,7 @@ class RedisOverlay:
 
     async def _run(self) -> None:
         while True:
-            pause = self._every
-            if not self._server.up:
-                pause *= random.uniform(0.2, 1.0)  # noqa: S311
+            pause = self._every if self._server.up else self._every * random.uniform(0.2, 1.0)  # noqa: S311
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(pause):
                     await self._server.wake.wait()

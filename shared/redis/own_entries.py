@@ -11,12 +11,14 @@ from typing import Final
 from uuid import uuid4
 
 from shared.counters.pending import Pending
+from shared.model.backlog import Backlog
 from shared.model.envelope import Envelope
 from shared.model.errors import OverloadedError
 from shared.model.times import BEGINNING, Instant, Monotonic, StoreMillis
 from shared.model.words import View
 from shared.redis.entries import PublishTry
 
+MOST_ENTRIES: Final = 300_000
 FIRST_LOOK: Final = 2.0
 """Seconds until Redis is asked whether another process has settled a try. They double with each look."""
 LOCAL: Final = "local"
@@ -34,7 +36,7 @@ class Copy:
         self._due: list[tuple[float, int]] = []
         self._numbers = count(1)
         self._process = uuid4().hex[:12]
-        self.entries = 0
+        self.entries = self._increments = 0
         self.floor = BEGINNING
         """The highest floor at which something was settled here. An earlier snapshot may lack it."""
 
@@ -113,9 +115,16 @@ class Copy:
     def holds(self, keys: Collection[str]) -> set[str]:
         return self._pending.holds(keys)
 
+    def backlog(self, now: Monotonic) -> Backlog:
+        """What this process has published, and does not know to be applied."""
+        for publish_try in self._tries.values():
+            return Backlog(self._increments, now - publish_try.born)
+        return Backlog()
+
     def _hold(self, publish_try: PublishTry) -> None:
         self._tries[publish_try.number] = publish_try
         self.entries += publish_try.entries
+        self._increments += publish_try.envelope.increments
         self._by_key.setdefault(publish_try.envelope.key, set()).add(publish_try.number)
         publish_try.wait = FIRST_LOOK
         heapq.heappush(self._due, (publish_try.born + FIRST_LOOK, publish_try.number))
@@ -123,6 +132,7 @@ class Copy:
     def _let_go(self, publish_try: PublishTry) -> None:
         del self._tries[publish_try.number]
         self.entries -= publish_try.entries
+        self._increments -= publish_try.envelope.increments
         numbers = self._by_key[publish_try.envelope.key]
         numbers.discard(publish_try.number)
         if not numbers:

@@ -1,23 +1,19 @@
 """Every metric, in one file. The help of one that means lost or stuck data says so."""
 
-import contextlib
-from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Final
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Metric
-from prometheus_client.core import GaugeMetricFamily
-from prometheus_client.registry import Collector
+from prometheus_client import CollectorRegistry
 
-from shared.model.errors import CountersinkError
-from shared.model.words import Balance
+from shared.runtime.instruments import Counter, Gauge, Histogram
+from shared.runtime.metrics_board import MetricsBoard
 
-REGISTRY = CollectorRegistry()
-_counter = partial(Counter, registry=REGISTRY)
-_gauge = partial(Gauge, registry=REGISTRY)
-_histogram = partial(
-    Histogram, registry=REGISTRY, buckets=(0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
-)
+REGISTRY: Final = CollectorRegistry()
+BOARD: Final = MetricsBoard()
+REGISTRY.register(BOARD)
+_counter = partial(Counter, BOARD)
+_gauge = partial(Gauge, BOARD)
+_histogram = partial(Histogram, BOARD)
 
 ACCEPTED = _counter("countersink_accepted_increments", "Increments that were accepted: durable, and answered 2xx.")
 FOREIGN = _counter(
@@ -104,10 +100,14 @@ NEWER = _counter(
 )
 DEAD_INCREMENTS = _counter(
     "countersink_dead_lettered_increments",
-    "Increments in dead letters, if they can be read. NOT counted until they are replayed.",
+    "Increments in dead letters, if they can be read. NOT counted until they are replayed, which does not lower this.",
 )
 FLUSHES = _counter("countersink_flushes", "Commits to the store.")
 FLUSH_RETRIES = _counter("countersink_flush_retries", "Commits that were tried again.", ["why"])
+BUSY = _counter(
+    "countersink_flusher_busy_seconds",
+    "How long this flusher was flushing: committing, trying again, and acknowledging. It flushes one window at a time.",
+)
 FLUSH_SECONDS = _histogram("countersink_flush_seconds", "Duration of a commit to the store.")
 RAISES = _counter("countersink_shard_raises", "Counters that got more shards because they are written often.", ["why"])
 COMPACTIONS = _counter("countersink_compactions", "Counters that this process reduced to fewer shards.", ["why"])
@@ -158,32 +158,35 @@ JOB_COUNTERS = _counter(
 SETS = _counter("countersink_sets", "Counters that this process set, reset or deleted.", ["how"])
 READS = _counter("countersink_reads", "Counters read.", ["how"])
 
+REQUEST_SECONDS = _histogram(
+    "countersink_request_seconds",
+    "Time from the head of a request to its answer, in seconds. Streams (watch) are not among them.",
+    ["route", "status"],
+)
+IN_FLIGHT = _gauge("countersink_requests_in_flight", "Requests that are being answered now, this one among them.")
+OPEN_STREAMS = _gauge("countersink_open_streams", "Streams (watch) that clients follow now.")
 
-class _Watched(Collector):
-    """Gauges that are read at each scrape. There are none while `read` is not set."""
+CPU = _counter("process_cpu_seconds", "CPU time that the process took, in seconds.")
+RESIDENT = _gauge("process_resident_memory_bytes", "Memory of the process, in bytes.")
+OPEN_FILES = _gauge("process_open_fds", "Files, sockets and pipes that the process has open.")
+MAX_FILES = _gauge("process_max_fds", "Most files, sockets and pipes that the process may have open.")
+PROCESS_START = _gauge("process_start_time_seconds", "When the process was created, in seconds since 1970.")
 
-    def __init__(self) -> None:
-        self.read: Callable[[], Balance] | None = None
-
-    def collect(self) -> Iterator[Metric]:
-        if self.read is None:
-            return
-        with contextlib.suppress(CountersinkError):  # the other metrics are shown anyway
-            balance = self.read()
-            yield GaugeMetricFamily(
-                "countersink_pending_increments",
-                "Accepted increments in the file, of all processes, that are not applied, deduplicated or"
-                " dead-lettered yet.",
-                balance.pending,
-            )
-            yield GaugeMetricFamily(
-                "countersink_drift_increments",
-                "Accepted - applied - deduplicated - dead-lettered - pending, since the file was created. It is 0, or"
-                " below 0 between a commit and its acknowledgement. ALERT if it stays different from 0: increments"
-                " were lost or counted twice.",
-                balance.drift,
-            )
-
-
-BALANCE: Final = _Watched()
-REGISTRY.register(BALANCE)
+PENDING = _gauge(
+    "countersink_pending_increments",
+    "Accepted increments that are not applied, deduplicated or dead-lettered yet. Of a SQLite file: those of all"
+    " processes. With Pub/Sub: those that this ingest accepted, and that it does not know to be applied.",
+)
+OLDEST_PENDING = _gauge(
+    "countersink_oldest_pending_seconds",
+    "For how long the oldest of them has been waiting; 0 if there is none. If no flusher runs, it grows. Alert if it is"
+    " above 600.",
+)
+DRIFT = _gauge(
+    "countersink_drift_increments",
+    "Accepted - applied - deduplicated - dead-lettered - pending, since the file was created. It is 0, or below 0"
+    " between a commit and its acknowledgement. ALERT if it stays different from 0: increments were lost or counted"
+    " twice.",
+)
+for _unknown in (PENDING, OLDEST_PENDING, DRIFT, RESIDENT, OPEN_FILES, MAX_FILES, PROCESS_START):
+    _unknown.clear()

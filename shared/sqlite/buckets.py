@@ -1,19 +1,16 @@
-"""Counts by time in a SQLite file: a row for each shard of a bucket, and since when the rules have been followed."""
+"""Counts by time in a SQLite file: a row for each shard of a bucket, and which rules were followed until when."""
 
 import asyncio
 import sqlite3
 from typing import Final
 
-import orjson
-
-from shared.model.buckets import ByTime, Counts, Whole, since_of, text_of, whole_after
+from shared.model.buckets import ByTime, Counts, Followed, followed_after, followed_of, text_of
 from shared.model.errors import ShardFullError
 from shared.model.times import StoreMillis, WallMillis
 from shared.model.words import SHARD_FULL
 
 TABLES: Final = """
-    -- Counts by time. `rules` in `store` are those that the last commit of a flusher followed, and `whole` says since
-    -- when all commits have followed each of them.
+    -- Counts by time. `followed` in `store` says which rules the commits of flushers followed, and until when.
     CREATE TABLE buckets (
         counter TEXT NOT NULL,
         period TEXT NOT NULL,
@@ -39,21 +36,21 @@ SLICE: Final = 2_000
 """Rows to read before other tasks get a turn."""
 
 
-def add(db: sqlite3.Connection, by_time: ByTime, rules: str, wall: WallMillis) -> None:
-    """Add to buckets. `rules`: those that the last commit followed; `wall`: the present, or 0 for the first commit."""
+def add(db: sqlite3.Connection, by_time: ByTime, wall: WallMillis) -> None:
+    """Add to buckets. `wall`: the present."""
     full = set()
     for bucket, shard, delta, expires in by_time.adds:
         if not db.execute(_ADD, (*bucket, shard, delta, expires, -SHARD_FULL, SHARD_FULL)).rowcount:
             full.add((bucket.counter, shard))
     if full:
         raise ShardFullError(full)
-    if (text := text_of(by_time.rules)) != rules:
-        whole = orjson.dumps([tuple(one) for one in whole_after(_whole(db), by_time.rules, wall)]).decode()
-        db.execute("UPDATE store SET rules = ?, whole = ?", (text, whole))
+    before = followed(db)
+    if (after := followed_after(before, by_time.rules, wall)) is not before:
+        db.execute("UPDATE store SET followed = ?", (text_of(after),))
 
 
 async def counts(db: sqlite3.Connection, counter: str, by: str, begin: WallMillis, end: WallMillis) -> Counts:
-    """See `SnapshotByTime`."""
+    """See `Snapshot`."""
     found: dict[WallMillis, int] = {}
     rows = db.execute(_READ, (counter, by, begin, end))
     while some := rows.fetchmany(SLICE):
@@ -61,14 +58,14 @@ async def counts(db: sqlite3.Connection, counter: str, by: str, begin: WallMilli
             found[when] = found.get(when, 0) + count
         if len(some) == SLICE:
             await asyncio.sleep(0)
-    (commits,) = db.execute("SELECT time FROM store").fetchone()
-    return Counts(found, since_of(_whole(db), counter, by) if commits else 0)
+    return Counts(found, followed(db))
 
 
 def sweep(db: sqlite3.Connection, now: StoreMillis, limit: int) -> int:
     return db.execute(_SWEEP, (now, max(limit, 0))).rowcount
 
 
-def _whole(db: sqlite3.Connection) -> list[Whole]:
-    (text,) = db.execute("SELECT whole FROM store").fetchone()
-    return [Whole(*one) for one in orjson.loads(text)]
+def followed(db: sqlite3.Connection) -> list[Followed]:
+    """See `Counts`."""
+    (text,) = db.execute("SELECT followed FROM store").fetchone()
+    return followed_of(text)

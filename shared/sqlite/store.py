@@ -29,7 +29,7 @@ from shared.sqlite.time import FileTime
 
 _COUNT: Final = (
     "UPDATE store SET time = time + 1, applied = applied + ?, deduplicated = deduplicated + ?, dead = dead + ?,"
-    " now = ? RETURNING time, rules"
+    " now = ? RETURNING time"
 )
 _HEAD: Final = (
     "SELECT coalesce((SELECT num_shards FROM configs WHERE counter = :counter), 0), version, deleted"
@@ -236,7 +236,7 @@ def _gone(db: sqlite3.Connection, messages: Sequence[str]) -> set[str]:
 
 
 def _apply(db: sqlite3.Connection, commit: Commit, now: StoreMillis, wall: WallMillis) -> Instant:
-    time, rules = db.execute(_COUNT, (*commit.tally[:3], now)).fetchone()
+    (time,) = db.execute(_COUNT, (*commit.tally[:3], now)).fetchone()
     if commit.repeats():
         raise AlreadyAppliedError("a receipt stands twice in this commit")
     receipts.insert(db, commit.receipts, time)
@@ -247,7 +247,7 @@ def _apply(db: sqlite3.Connection, commit: Commit, now: StoreMillis, wall: WallM
     try:
         _add(db, commit.adds)
         if commit.by_time is not None:
-            buckets.add(db, commit.by_time, rules, wall if time > 1 else 0)  # nothing was counted before
+            buckets.add(db, commit.by_time, wall)
     except sqlite3.IntegrityError as error:  # our own CHECK, or a rule that somebody added to these tables
         raise RefusedError(f"the file takes no such sum: {error}") from error
     return Instant(time)

@@ -144,4 +144,6 @@ def _datastore_setup(settings: Settings) -> AbstractAsyncContextManager[Setup]:
         from shared.google.datastore.ttl_policy import Ttl  # noqa: PLC0415
     clock = SystemClock()
     client = DatastoreClient(place.project, place.database, clock, emulator())
-    return _until_closed(DatastoreSetup(client, place, clock, Ttl(place), emulator=emulator()), client.close)
+    kinds = [place.kinds.receipt, *([place.kinds.buckets] if settings.windows else ())]
+    ttls = [Ttl(place, kind) for kind in kinds]
+    return _until_closed(DatastoreSetup(client, place, clock, ttls, emulator=emulator()), client.close)

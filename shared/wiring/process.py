@@ -16,15 +16,14 @@ from shared.fleet.publisher_record import Membership, in_memory, new_member
 from shared.memory.jobs import MemoryTasks
 from shared.memory.member import MemberOverlay
 from shared.memory.overlay import ProcessOverlay
-from shared.model.errors import SettingsError
+from shared.model.backlog import Backlog
 from shared.model.words import Balance
 from shared.ports.broker import DeadLetters, Publisher, Subscription
 from shared.ports.jobs import Jobs, Tasks
 from shared.ports.overlay import Overlay
-from shared.ports.readings import SnapshotsByTime
 from shared.ports.store import Store
 from shared.runtime.clock import Clock, SystemClock
-from shared.sqlite.audit_data import balance_of
+from shared.sqlite.audit_data import backlog_of, balance_of
 from shared.sqlite.broker import SqlitePublisher, SqliteSubscription, topic_of
 from shared.sqlite.database import Database
 from shared.sqlite.export_limits import ExportRoom
@@ -70,12 +69,12 @@ class Parts:
     """Opens a pass through the dead letters."""
     jobs: Jobs
     tasks: Tasks
-    by_time: SnapshotsByTime | None = None
-    """The store, if it keeps counts by time."""
     spool: Queue | None = None
     """Takes envelopes while the broker is unavailable."""
     balance: Callable[[], Balance] | None = None
     """Reads the accounts, if broker and store are one file."""
+    backlog: Callable[[], Backlog] | None = None
+    """Reads what waits to be applied. With Pub/Sub: what this process published."""
     looks: FleetView | None = None
     """Looks at the fleet, if there may be publishers that the broker cannot list."""
     _files: Sequence[Database] = ()
@@ -124,7 +123,6 @@ def _embedded(settings: Settings, opening: Callable[[Path], Database]) -> Parts:
         publisher=SqlitePublisher(database, clock, settings.max_pending_bytes, reserve),
         subscription=SqliteSubscription(database, clock, settings.lease),
         store=store,
-        by_time=store,
         overlay=SqliteOverlay(database, topic),
         clock=clock,
         topic=topic,
@@ -136,6 +134,7 @@ def _embedded(settings: Settings, opening: Callable[[Path], Database]) -> Parts:
         jobs=SqliteJobs(database, reserve, ExportRoom(settings.max_exports, settings.max_export_bytes)),
         tasks=SqliteTasks(database, clock, settings.lease),
         balance=partial(balance_of, database),
+        backlog=partial(backlog_of, database, clock),
         _files=[database],
         _ends=[database.close],
     )
@@ -143,8 +142,6 @@ def _embedded(settings: Settings, opening: Callable[[Path], Database]) -> Parts:
 
 def _on_pubsub(settings: Settings, opening: Callable[[Path], Database], *, publishes: bool) -> Parts:
     broker = urls.pubsub(BROKER, settings.broker)
-    if settings.windows:
-        raise SettingsError("COUNTERSINK_WINDOWS: Datastore keeps no counts by time yet; a SQLite file does")
     with needs("google", BROKER, settings.broker):
         from shared.google.pubsub.client import PATIENCE, PubsubClient, PubsubPlace  # noqa: PLC0415 (the extra may be missing)
         from shared.google.pubsub.letters import PubsubDeadLetters  # noqa: PLC0415
@@ -202,6 +199,7 @@ def _on_pubsub(settings: Settings, opening: Callable[[Path], Database], *, publi
         jobs=stored.jobs,
         tasks=tasks,
         spool=spool,
+        backlog=of_fleet.backlog if of_fleet is not None and publishes else None,
         looks=looks,
         _files=[spool.file] if spool is not None else [],
         _begins=begins,

@@ -9,6 +9,7 @@ from typing import Final
 import pytest
 
 from shared.config.windows import rules_of
+from shared.runtime import metrics
 from tests.browsers.chromium import Chromium
 from tests.browsers.firefox import Firefox
 from tests.browsers.process import Process, missing
@@ -36,6 +37,22 @@ async def axe() -> str:
 async def service(tmp_path: Path) -> AsyncIterator[Service]:
     async with running(tmp_path, windows=rules_of("page:=hour/90d,day/1y")) as it:
         yield it
+
+
+@pytest.fixture
+def balanced(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The service's metrics have what its file says, as those of a process do."""
+
+    def drift() -> float:
+        assert service.parts.balance is not None
+        return service.parts.balance().drift
+
+    def pending() -> float:
+        assert service.parts.balance is not None
+        return service.parts.balance().pending
+
+    monkeypatch.setattr(metrics.DRIFT, "_function", drift)
+    monkeypatch.setattr(metrics.PENDING, "_function", pending)
 
 
 @pytest.fixture(scope="session")

@@ -5,7 +5,6 @@ from typing import Final
 
 import pytest
 
-from shared.runtime import metrics
 from tests.browsers.chromium import Chromium
 from tests.browsers.tab import Tab
 from tests.http.service import Service
@@ -45,10 +44,9 @@ async def shifted(tab: Tab) -> tuple[float, list[object]]:
     ],
 )
 async def test_nothing_jumps(
-    service: Service, tab: Tab, monkeypatch: pytest.MonkeyPatch, page: tuple[str, str], size: tuple[int, int]
+    service: Service, balanced: None, tab: Tab, page: tuple[str, str], size: tuple[int, int]
 ) -> None:
     path, live = page
-    monkeypatch.setattr(metrics.BALANCE, "read", service.parts.balance)
     for name in ("home", "blog", "docs"):
         await service.incr(f"page:{name}", b'{"delta": 987}')
     await tab.looks(*size, "light")

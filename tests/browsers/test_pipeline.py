@@ -39,9 +39,8 @@ def on_pubsub() -> Iterator[None]:
 
 
 async def test_it_shows_how_increments_move(
-    service: Service, tab: Tab, axe: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    service: Service, balanced: None, tab: Tab, axe: str, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(metrics.BALANCE, "read", service.parts.balance)
     await service.incr("page:home", b'{"delta": 5}')
     await tab.show(f"{service.url}/#/pipeline", "All processes share one file")
     pending = "document.querySelectorAll('.flow dd span')[1].textContent"

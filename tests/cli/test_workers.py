@@ -14,6 +14,7 @@ import aiohttp
 import pytest
 
 from countersink_server.process import workers
+from countersink_server.process.worker_metrics import WorkerMetrics
 from shared.model.errors import CountersinkError
 from shared.runtime.supervise import Stop
 from tests.cli.test_serving import in_the_file
@@ -113,7 +114,7 @@ class Keeper(workers._Keeper):
     """Its workers are shell scripts."""
 
     def __init__(self, script: str, patience: float = 20.0) -> None:
-        super().__init__(0, (), patience, check=lambda: None)
+        super().__init__(0, (), patience, check=lambda: None, metrics=WorkerMetrics(1))
         self._script = script
         self.pids: list[int] = []
 

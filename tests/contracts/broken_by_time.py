@@ -53,8 +53,8 @@ class NeverRenews(MemoryStore):
         before = self._buckets
         time = await super().apply(commit)
         now = self._buckets
-        kept = {key: (held[0], before._shards.get(key, held)[1]) for key, held in now._shards.items()}
-        self._buckets = MemoryBuckets(kept, now._rules, now._whole)
+        kept = {key: (held[0], before.shards.get(key, held)[1]) for key, held in now.shards.items()}
+        self._buckets = MemoryBuckets(kept, now.followed)
         return time
 
 
@@ -71,5 +71,5 @@ class ChecksNoBucket(MemoryStore):
             time = await super().apply(replace(commit, by_time=None))
         finally:
             self._buckets = kept
-        self._buckets = kept.after(commit.by_time, 1 if time > 1 else 0)
+        self._buckets = kept.after(commit.by_time, 1)
         return time

@@ -221,7 +221,7 @@ class ConfirmsWhatFailed(ProcessOverlay):
 
 class WithdrawsTheKey(ProcessOverlay):
     def _forget(self, number: int) -> None:
-        keys, _, _ = self._there[number]
+        keys, *_ = self._there[number]
         for other in sorted({other for key in keys for other in self._numbers[key]}):
             super()._forget(other)
 

@@ -67,6 +67,10 @@ async def enter(overlay: Overlay, *envelopes: Envelope) -> None:
 class EntriesContract:
     """Inherit it and say what `written` is."""
 
+    async def test_an_entry_tells_when_its_increments_were_made(self, written: Written) -> None:
+        await enter(written.overlay, Envelope("e", {"a": 5}, created=1_234_567_890_123))
+        assert [entry.created for entry in await entries(written.overlay, "a")] == [1_234_567_890_123]
+
     async def test_entries_are_unconfirmed_while_they_are_published_and_confirmed_after(self, written: Written) -> None:
         key = key_of_envelope("plain")
         async with written.overlay.entered([PLAIN]):

@@ -11,6 +11,7 @@ from shared.model.errors import AlreadyAppliedError, RefusedError, ShardFullErro
 from shared.model.times import Instant, StoreMillis
 from shared.model.words import MAX_SUM, SHARD_FULL, Commit, Receipt, ShardAdd
 from tests.contracts.audit_data import AuditDataContract
+from tests.contracts.by_time import ByTimeContract
 from tests.contracts.compactions import CompactionContract
 from tests.contracts.dead import DeadContract
 from tests.contracts.guards import GuardContract
@@ -35,6 +36,7 @@ class InTurn:
 class TestBlind(
     StoreContract,
     SnapshotContract,
+    ByTimeContract,
     AuditDataContract,
     GuardContract,
     RemovalContract,
@@ -66,6 +68,7 @@ class TestBlindOfTwoProcesses(
 class TestVersioned(
     StoreContract,
     SnapshotContract,
+    ByTimeContract,
     AuditDataContract,
     GuardContract,
     RemovalContract,

@@ -31,7 +31,7 @@ async def test_the_time_is_the_servers_whatever_the_wall_clock_says(firestore: D
     firestore.clock = Ahead()
     store = await firestore.store()
     assert abs(await store.now() / 1_000 - time.time()) < 60
-    assert metrics.CLOCK_AHEAD._value.get() > 8 * DAY / 1_000
+    assert metrics.CLOCK_AHEAD.get() > 8 * DAY / 1_000
 
 
 async def test_a_commit_that_may_come_too_late_is_refused(firestore: Datastore) -> None:

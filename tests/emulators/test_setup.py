@@ -323,7 +323,7 @@ class Wrong:
 @pytest.mark.parametrize(("ahead", "mark"), [(0.0, OK), (30.0, WARN), (-30.0, WARN), (600.0, FAIL), (-600.0, FAIL)])
 async def test_a_clock_that_is_wrong_is_found(firestore: Datastore, ahead: float, mark: str) -> None:
     client, place = firestore.client(), firestore.place
-    setup = DatastoreSetup(client, place, Wrong(ahead), Ttl(place), emulator=firestore.host)
+    setup = DatastoreSetup(client, place, Wrong(ahead), [Ttl(place, place.kinds.receipt)], emulator=firestore.host)
     found = [finding async for finding in setup.findings() if finding.part == "clock"]
     assert [finding.mark for finding in found] == [mark]
     assert isinstance(found[0], Finding)

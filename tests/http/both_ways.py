@@ -46,7 +46,7 @@ async def poll(condition: Any) -> None:
 
 def refused() -> tuple[float, float]:
     """As the metrics count it."""
-    return metrics.REJECTED._value.get(), metrics.OVERLOADED._value.get()
+    return metrics.REJECTED.get(), metrics.OVERLOADED.get()
 
 
 class Client:

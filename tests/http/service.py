@@ -12,7 +12,7 @@ from urllib.parse import quote
 import aiohttp
 from yarl import URL
 
-from countersink_server.process.run import flusher_of
+from countersink_server.process.run import flusher_of, letter_desk_of
 from flusher.flush.flusher import Flusher
 from flusher.jobs.worker import Worker
 from flusher.service import make_worker
@@ -167,9 +167,11 @@ class Service:
 
 @contextlib.asynccontextmanager
 async def running(
-    folder: Path, *, short: bool = True, looks: FleetView | None = None, **changes: Any
+    folder: Path, *, short: bool = True, apart: bool = False, looks: FleetView | None = None, **changes: Any
 ) -> AsyncIterator[Service]:
-    """A service with these settings; nothing is applied until somebody asks for it."""
+    """A service with these settings; nothing is applied until somebody asks for it. `apart`: administrators have a port
+    of their own.
+    """
     settings = Settings(
         **{
             "broker": f"sqlite:///{folder / 'countersink.db'}",
@@ -188,8 +190,8 @@ async def running(
         settings,
         jobs=parts.jobs,
         tasks=parts.tasks,
-        by_time=parts.by_time,
         looks=looks,
+        letters=letter_desk_of(parts, settings),
         metered=parts.metered,
         version=contract.VERSION,
         short=short,
@@ -197,7 +199,7 @@ async def running(
     flusher = flusher_of(parts, settings)
     worker = make_worker(parts.tasks, parts.jobs, parts.store, parts.overlay, clock=parts.clock, settings=settings)
     sock = listen("127.0.0.1", 0)
-    await ingest.start(sock)
+    await ingest.start(sock, listen("127.0.0.1", 0) if apart else None)
     try:
         async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(30)) as session:
             service = Service(parts, flusher, worker, ingest=ingest, sock=sock, session=session)

@@ -55,6 +55,10 @@ ROUTES: Final = [
     Route("POST", "/v1/counters/p:c/reset", "change"),
     Route("DELETE", "/v1/counters/p:d", "change"),
     Route("GET", "/v1/fleet", "jobs", 404),  # a file has none
+    Route("GET", "/v1/dead-letters", "letters"),
+    Route("HEAD", "/v1/dead-letters?limit=1", "letters"),
+    Route("POST", "/v1/dead-letters/replay", "letters", 200, b'{"all": true}'),
+    Route("POST", "/v1/dead-letters/drop", "letters", 200, b'{"ids": ["1"]}'),
     Route("GET", "/metrics", "metrics"),
     Route("GET", "/openapi.json", "any"),
     Route("GET", "/nothing", "any", 404),
@@ -98,8 +102,8 @@ MAY: Final[dict[str, tuple[int, set[str]]]] = {
     "all, from another site": (403, {*EACH}),
     "write": (403, {"open", "any", "count", "receipt", "pixel", "no pixel"}),
     "read": (403, {"open", "any", "read", "list", "receipt", "metrics"}),
-    "admin": (403, {"open", "any", "change", "show", "jobs"}),
-    "its-prefix": (403, {*EACH}),
+    "admin": (403, {"open", "any", "change", "show", "jobs", "letters"}),
+    "its-prefix": (403, {*EACH} - {"letters"}),
     "another-prefix": (403, {"open", "any", "list", "jobs", "receipt", "metrics"}),
     "cpk": (403, {"open", "count", "pixel", "no pixel"}),
     "cpk, from another site": (403, {"open"}),
@@ -152,8 +156,8 @@ async def effects(service: Service, headers: bytes) -> object:
     return (
         sorted((item["name"], item["value"], item["shards"]) for item in counters),
         (job.status, job.json.get("state")),
-        metrics.ACCEPTED._value.get(),
-        metrics.UNDURABLE._value.get(),
+        metrics.ACCEPTED.get(),
+        metrics.UNDURABLE.get(),
     )
 
 

@@ -24,6 +24,8 @@ BODIES: Final = {
     "/v1/counters/c": b'{"value": 3}',
     "/v1/counters/c/shards": b'{"shards": 3}',
     "/v1/jobs": b'{"kind": "export", "prefix": ""}',
+    "/v1/dead-letters/replay": b'{"all": true}',
+    "/v1/dead-letters/drop": b'{"ids": ["1"]}',
 }
 DESCRIBED: Final = [
     (method.upper(), path.replace("{name}", "c").replace("{id}", "j"))
@@ -119,7 +121,7 @@ async def test_it_is_passed_once_by_what_is_not_http(
 
 
 async def test_what_is_refused_at_the_door_gets_no_further(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
-    before = metrics.ACCEPTED._value.get()
+    before = metrics.ACCEPTED.get()
     requests = [*(bytes_of(*one) for one in (*DESCRIBED, *OTHERS)), *FAST]
     with monkeypatch.context() as patch:
         patch.setattr(Door, "enter", refuse)
@@ -130,7 +132,7 @@ async def test_what_is_refused_at_the_door_gets_no_further(service: Service, mon
     assert await service.totals() == {}
     await service.apply()
     assert await service.totals() == {}
-    assert metrics.ACCEPTED._value.get() == before
+    assert metrics.ACCEPTED.get() == before
     assert (await service.get("/v1/jobs/j")).status == 404
 
 

@@ -111,7 +111,7 @@ async def test_beyond_its_rate_a_key_gets_429_and_nothing_counts(tmp_path: Path,
         assert ring is not None
         ring._buckets["a"]._clock = clock
         ring._buckets["a"]._then = clock.monotonic()
-        accepted, limited = metrics.ACCEPTED._value.get(), metrics.LIMITED._value.get()
+        accepted, limited = metrics.ACCEPTED.get(), metrics.LIMITED.get()
         assert [await status(service, keys["a"]) for _ in range(4)] == [202, 202, 429, 429]
         assert await status(service, keys["b"]) == 202
         clock.turn(0.5)
@@ -127,8 +127,8 @@ async def test_beyond_its_rate_a_key_gets_429_and_nothing_counts(tmp_path: Path,
         assert await status(service, keys["a"]) == 429
         clock.turn(0.5)
         assert await status(service, keys["a"]) == 202
-        assert metrics.ACCEPTED._value.get() - accepted == 9
-        assert metrics.LIMITED._value.get() - limited == 5
+        assert metrics.ACCEPTED.get() - accepted == 9
+        assert metrics.LIMITED.get() - limited == 5
 
 
 async def test_a_key_keeps_its_rate_when_the_file_is_read_again(tmp_path: Path) -> None:
@@ -178,6 +178,9 @@ async def test_who_did_what_with_the_scope_admin_is_logged_and_no_key_ever(
             ("POST", "/v1/jobs", job),
             ("DELETE", "/v1/jobs/j", None),
             ("GET", "/v1/jobs/j", None),
+            ("POST", "/v1/dead-letters/replay", b'{"all": true, "too_old": true}'),
+            ("POST", "/v1/dead-letters/drop", b'{"ids": ["a\\n"]}'),
+            ("GET", "/v1/dead-letters", None),
             ("POST", "/v1/counters/a", None),
             ("GET", "/v1/counters/a", None),
         ):
@@ -195,6 +198,8 @@ async def test_who_did_what_with_the_scope_admin_is_logged_and_no_key_ever(
         "key ops from 127.0.0.1: give 'a' 2 shards",
         "key ops from 127.0.0.1: start the job j: reset the counters under 'a\\n'",
         "key ops from 127.0.0.1: stop the job j",
+        "key ops from 127.0.0.1: replay all dead letters, also if they are too old to tell whether they were counted",
+        "key ops from 127.0.0.1: drop the dead letters ['a\\n']",
     ]
     for text in keys.values():
         assert text.rpartition("_")[2] not in caplog.text

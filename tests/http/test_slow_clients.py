@@ -48,7 +48,7 @@ def open_now(service: Service) -> int:
 
 
 def closed(why: str) -> float:
-    return float(metrics.CLOSED.labels(why)._value.get())
+    return float(metrics.CLOSED.labels(why).get())
 
 
 def problem_in(client: Client) -> int:

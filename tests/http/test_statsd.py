@@ -26,7 +26,7 @@ REASONS: Final = ("malformed", "type", "name", "large", "prefix", "new-name", "r
 
 
 def uncounted() -> dict[str, float]:
-    return {why: metrics.STATSD_UNCOUNTED.labels(why)._value.get() for why in REASONS}
+    return {why: metrics.STATSD_UNCOUNTED.labels(why).get() for why in REASONS}
 
 
 class Lines:
@@ -37,7 +37,7 @@ class Lines:
         self.address = address
         self.udp = udp
         self.statsd: Statsd = service.ingest.statsd
-        self._lines = metrics.STATSD_LINES._value.get()
+        self._lines = metrics.STATSD_LINES.get()
         self._uncounted = uncounted()
 
     def send(self, *packets: bytes) -> None:
@@ -46,7 +46,7 @@ class Lines:
                 sock.sendto(packet, self.address)
 
     def seen(self) -> int:
-        return int(metrics.STATSD_LINES._value.get() - self._lines)
+        return int(metrics.STATSD_LINES.get() - self._lines)
 
     def lost(self) -> dict[str, int]:
         return {why: int(n - self._uncounted[why]) for why, n in uncounted().items() if n > self._uncounted[why]}
@@ -317,10 +317,10 @@ async def test_what_can_not_be_published_before_the_end_is_said_to_be_lost(
 async def test_packets_that_the_kernel_drops_are_counted(lines: Lines) -> None:
     if not os.path.exists("/proc/net/udp"):  # noqa: ASYNC240, PTH110 (no other system tells)
         return
-    before = metrics.STATSD_DROPPED._value.get()
+    before = metrics.STATSD_DROPPED.get()
     lines.udp.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
     lines.send(*[b"a:1|c"] * 1_000)  # before the service gets a turn
     tending = asyncio.create_task(lines.statsd.tend())
-    await until(lambda: lines.seen() > 0 and metrics.STATSD_DROPPED._value.get() > before)
+    await until(lambda: lines.seen() > 0 and metrics.STATSD_DROPPED.get() > before)
     tending.cancel()
-    assert lines.seen() + metrics.STATSD_DROPPED._value.get() - before == 1_000
+    assert lines.seen() + metrics.STATSD_DROPPED.get() - before == 1_000

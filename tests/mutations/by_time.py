@@ -2,12 +2,17 @@
 
 from typing import Any
 
-from shared.model.buckets import ByTime
+from shared.model.buckets import FOR_EVER, ByTime, followed_of
 from tests.mutations.mutation import mutation, returning
 
 SERIES = "tests/http/test_series.py"
 BUCKETS = "tests/unit/model/test_buckets.py"
 STORE = "tests/contracts/test_sqlite.py"
+AUDIT = "tests/unit/commands/test_audit_buckets.py"
+AUDIT_OF_FILE = "tests/cli/test_audit_buckets.py"
+EXPORTS = "tests/http/test_export_series.py"
+DATASTORE = "tests/emulators/test_datastore_by_time.py"
+FOLLOWED = "shared.google.datastore.followed_rules."
 
 mutation("a commit adds to no bucket", "flusher.flush.commit_loop.by_time_of", SERIES)(returning(ByTime()))
 
@@ -22,15 +27,44 @@ def _(pending: Any) -> Any:
     return lambda base, view, _: pending(base, view)
 
 
-@mutation("a bucket is whole whatever rules there were", "shared.sqlite.buckets.whole_after", STORE, SERIES)
-def _(whole_after: Any) -> Any:
-    return lambda before, rules, _: whole_after(before, rules, 0)
+@mutation("a bucket is whole whatever rules there were", "shared.sqlite.buckets.followed_after", STORE, SERIES)
+def _(followed_after: Any) -> Any:
+    return lambda before, rules, _: followed_after(before, rules, 0)
 
 
-@mutation("rules that went leave what is whole", "shared.model.buckets.whole_after", BUCKETS)
-def _(whole_after: Any) -> Any:
-    def mutant(before: Any, rules: Any, now: Any) -> Any:
-        prefixes = {rule.prefix for rule in rules}
-        return whole_after([one for one in before if one.prefix in prefixes], rules, now)
+@mutation("a shorter retention is as good", "shared.model.buckets.retention_of", BUCKETS)
+def _(retention_of: Any) -> Any:
+    return lambda *asked: retention_of(*asked) and 1
+
+
+@mutation("a promise of rules is made once and for ever", FOLLOWED + "followed_too", DATASTORE)
+def _(followed_too: Any) -> Any:
+    return lambda before, one: [*before] or [one]
+
+
+@mutation("nobody asks what was counted before", FOLLOWED + "_followed", DATASTORE)
+def _(_: Any) -> Any:
+    async def mutant(client: Any, place: Any, found: Any, time: Any, *, unknown: int) -> Any:
+        return followed_of(found[0].entity.properties["followed"].blob_value) if found else []
 
     return mutant
+
+
+@mutation("a snapshot lacks the buckets of the last entity", "shared.google.datastore.buckets.counted", DATASTORE)
+def _(counted: Any) -> Any:
+    return lambda found, *asked: counted([*found][:-1], *asked)
+
+
+AUDITED = "countersink_server.commands.audit_buckets.whole_since"
+mutation("an audit compares periods that were not both kept", AUDITED, AUDIT, AUDIT_OF_FILE)(returning(0))
+mutation("an audit compares no periods", AUDITED, AUDIT, AUDIT_OF_FILE)(returning(FOR_EVER))
+
+
+@mutation("an export skips what does not fit into a chunk", "flusher.jobs.export_series.PageOutcome", EXPORTS)
+def _(outcome: Any) -> Any:
+    return lambda visited, chunk, left=0: outcome(visited, chunk=chunk)
+
+
+@mutation("an export has counts from before they were whole", "shared.counters.series.since_of", EXPORTS)
+def _(_: Any) -> Any:
+    return lambda *_: 0

@@ -13,6 +13,7 @@ from flusher.shards.shard_choice import ShardBook
 from flusher.shards.shards_needed import Growth
 from shared.memory.broker import MemoryBroker, MemoryOverlay
 from shared.memory.store import MemoryStore
+from shared.model.buckets import Rules
 from shared.model.envelope import Envelope
 from shared.model.promises import Promise, promised
 from shared.model.receipts import DAY
@@ -38,6 +39,7 @@ def tools_of(
     backoff: Callable[[], Backoff] = Backoff,
     together: bool = False,
     growth: Growth | None = None,
+    rules: Rules = (),
 ) -> FlushParts:
     """New counters get one shard."""
     return FlushParts(
@@ -49,6 +51,7 @@ def tools_of(
         promise_keeper=PromiseKeeper(store, clock, promise),
         backoff=backoff,
         together=together,
+        rules=rules,
         growth=growth,
     )
 

@@ -2,6 +2,7 @@
 
 const KEY = "countersink-key";
 const LONGEST_WAIT = 10_000;
+const LONGEST_CHANGE = 60_000;
 
 export class ApiError extends Error {
   constructor(status, message) {
@@ -23,15 +24,16 @@ const exact = (_, value, context) =>
 
 export const authorization = () => (key.get() ? { Authorization: `Bearer ${key.get()}` } : {});
 
-export async function text(path) {
+async function answerOf(path, options, read, longest = LONGEST_WAIT) {
+  const headers = { ...options.headers, ...authorization() };
   let answer, body;
   try {
-    answer = await fetch(path, { headers: authorization(), cache: "no-store", signal: AbortSignal.timeout(LONGEST_WAIT) });
-    body = await answer.text();
+    answer = await fetch(path, { ...options, headers, cache: "no-store", signal: AbortSignal.timeout(longest) });
+    body = await (answer.ok ? read(answer) : answer.text());
   } catch {
     throw new ApiError(0, "The service does not answer.");
   }
-  if (answer.ok) return body;
+  if (answer.ok) return [body, answer];
   let detail = `The service answered ${answer.status}.`;
   try {
     detail = JSON.parse(body).detail ?? detail;
@@ -41,6 +43,34 @@ export async function text(path) {
   throw new ApiError(answer.status, detail);
 }
 
+export const text = async (path) => (await answerOf(path, {}, (answer) => answer.text()))[0];
+
 export const json = async (path) => JSON.parse(await text(path), exact);
+
+/** A random id, so that what is sent again happens once. */
+export const newId = () => [...crypto.getRandomValues(new Uint8Array(16))].map((one) => one.toString(16).padStart(2, "0")).join("");
+
+/** Sends a change. The same id sent again changes nothing more. `body` is text, since totals may be large. */
+export async function change(method, path, body = "", id = "") {
+  const headers = { "Content-Type": "application/json", ...(id ? { "Idempotency-Key": id } : {}) };
+  const options = { method, headers, ...(body ? { body } : {}) };
+  return JSON.parse((await answerOf(path, options, (answer) => answer.text()))[0] || "null", exact);
+}
+
+/** All pages of an export, as one blob. The browser may keep it on disk. */
+export async function download(path) {
+  const parts = [];
+  let token = "";
+  do {
+    const [part, answer] = await answerOf(token ? `${path}?page_token=${encodeURIComponent(token)}` : path, {}, (one) => one.blob());
+    parts.push(part);
+    token = answer.headers.get("Next-Page-Token") ?? "";
+  } while (token);
+  return new Blob(parts, { type: "application/x-ndjson" });
+}
+
+/** Sends a change as JSON, and waits longer for its answer. */
+export const send = async (path, asked) =>
+  JSON.parse((await answerOf(path, { method: "POST", body: JSON.stringify(asked) }, (answer) => answer.text(), LONGEST_CHANGE))[0], exact);
 
 export const counterPath = (name) => `/v1/counters/${encodeURIComponent(name)}`;

@@ -6,6 +6,8 @@ import { counter } from "./counter.js";
 import { counters } from "./counters.js";
 import { docs } from "./docs.js";
 import { say } from "./dom.js";
+import { jobs } from "./jobs.js";
+import { deadLetters } from "./letters.js";
 import { follow } from "./live.js";
 import { pipeline } from "./pipeline.js";
 
@@ -23,7 +25,9 @@ function found() {
   if (location.pathname === "/docs") return ["docs", docs()];
   const [, page = "", name = ""] = location.hash.split("/");
   if (page === "counter" && name) return ["counters", counter(decoded(name))];
+  if (page === "dead-letters") return ["pipeline", deadLetters()];
   if (page === "pipeline") return ["pipeline", pipeline()];
+  if (page === "jobs") return ["jobs", jobs()];
   return ["counters", counters()];
 }
 

@@ -20,7 +20,7 @@ const CHECKS = {
     const dead = of("dead_lettered_messages_total") ?? 0;
     if (!dead && doesNotFlush(of, broker)) return ELSEWHERE;
     if (!dead) return [true, "None since the start."];
-    return [false, `${some(dead, "message", "messages")} since the start. They are not counted unless somebody has replayed them: countersink dlq list.`];
+    return [false, `${some(dead, "message", "messages")} since the start. They are not counted unless somebody has replayed them.`];
   },
   Contention: (of, all, broker) => {
     if (doesNotFlush(of, broker)) return ELSEWHERE;
@@ -52,11 +52,13 @@ const CHECKS = {
   },
 };
 
+const PAGES = { "Dead letters": "#/dead-letters" };
+
 export function checks() {
   const rows = Object.keys(CHECKS).map((name) => {
     const state = el("span", { class: "dot" });
     const [alarm, told] = [el("strong", { hidden: true }, "Look at this. "), el("span", {})];
-    return { name, state, alarm, told, node: el("div", {}, el("dt", {}, state, name), el("dd", {}, alarm, told)) };
+    return { name, state, alarm, told, node: el("div", {}, el("dt", {}, state, name in PAGES ? el("a", { href: PAGES[name] }, name) : name), el("dd", {}, alarm, told)) };
   });
   const node = el("section", { class: "card" }, el("h2", {}, "Health"), el("dl", { class: "checks" }, ...rows.map((row) => row.node)));
 

@@ -1,5 +1,6 @@
 // The page of one counter: its value, its parts, and how fast it has changed since the page was opened.
 
+import { administer } from "./administer.js";
 import { counterPath, json } from "./api.js";
 import { changes } from "./changes.js";
 import { panel } from "./chart.js";
@@ -18,12 +19,13 @@ export function counter(name) {
   const line = panel("Change per second", rate, [""], 220);
   const last = changes();
   const byTime = series(name);
+  const admin = administer(name, () => update());
   const node = el("div", {},
     el("p", { class: "back" }, el("a", { href: "#/" }, "All counters")),
     el("h1", {}, name),
     value, told,
     el("section", { class: "card", "aria-label": "Parts of the value" }, el("dl", { class: "facts" }, appliedNode, pendingNode, rateNode, shardsNode)),
-    el("div", { class: "panels uneven" }, line.node, last.node), byTime.node);
+    el("div", { class: "panels uneven" }, line.node, last.node), byTime.node, admin.node);
 
   async function update() {
     const found = await json(counterPath(name));
@@ -37,6 +39,7 @@ export function counter(name) {
     say(told, found.exists ? `${found.exact ? "Exact" : "Not exact now"}, as of ${at}` : "This counter has never been counted, or it was deleted.");
     line.add(now);
     last.add(found.value);
+    admin.know(found);
     await byTime.update();
   }
 

@@ -4,6 +4,7 @@ import logging
 from collections.abc import Collection, Mapping
 from typing import Any, Final
 
+from shared.google.datastore.buckets import BlindBuckets
 from shared.google.datastore.client import DatastoreClient
 from shared.google.datastore.errors import MissingError
 from shared.google.datastore.guards import check, complete, depends
@@ -35,6 +36,7 @@ class TransformWriter:
         self._place = place
         self._clock = clock
         self._memory = ShardMemory()
+        self._buckets = BlindBuckets(client, place)
 
     async def apply(self, commit: Commit) -> Instant:
         sums = Sums(commit)
@@ -129,10 +131,12 @@ class TransformWriter:
         unsettled = {shard[0] for shard in sums.shards if not standings[shard].settled()}
         self._raise_all(request, unsettled, sums, standings)
         await complete(self._client, self._place, request, commit)
+        buckets = await self._buckets.add(request, commit.by_time)
         seen = bool(commit.revived) or depends(commit)
         updates = seen or any(standing.settled() for standing in standings.values())
-        versions = seen or any(map(is_big, sums.shards.values()))
+        versions = seen or any(map(is_big, sums.shards.values())) or any(one.has_big() for one in buckets.values())
         response = await self._client.commit(request, updates=updates, versions=versions)
+        self._buckets.learn(response, buckets)
         now = self._clock.monotonic()
         for shard, result in zip(sums.shards, response.mutation_results, strict=False):  # the shards come first
             count = _held(result.transform_results[0])

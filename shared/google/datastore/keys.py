@@ -44,6 +44,7 @@ class Kinds:
     receipt: str = "CountersinkReceipt"
     guard: str = "CountersinkGuard"
     mark: str = "CountersinkMark"
+    buckets: str = "CountersinkBuckets"
     job: str = "CountersinkJob"
     task: str = "CountersinkTask"
     fleet: str = "CountersinkFleet"

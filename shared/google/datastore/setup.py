@@ -1,7 +1,7 @@
 """Checks whether Datastore can be reached and written, what the server can do, and who deletes expired receipts."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from typing import Final
 
 from shared.config.findings import FAIL, OK, WARN, Finding, of_clock
@@ -21,26 +21,28 @@ class DatastoreSetup:
     """Provisions and checks the store in Datastore."""
 
     def __init__(
-        self, client: DatastoreClient, place: DatastorePlace, clock: Clock, ttl: Ttl, *, emulator: str
+        self, client: DatastoreClient, place: DatastorePlace, clock: Clock, ttls: Sequence[Ttl], *, emulator: str
     ) -> None:
-        """`emulator` as in DATASTORE_EMULATOR_HOST."""
+        """`ttls`: the policies that should be there. `emulator` as in DATASTORE_EMULATOR_HOST."""
         self._client = client
         self._place = place
         self._clock = clock
-        self._ttl = ttl
+        self._ttls = ttls
         self._emulator = emulator
         self._name = f"Datastore {place.project}/{place.database or '(default)'}"
 
     async def provision(self) -> AsyncIterator[Finding]:
-        kind = self._place.kinds.receipt
         if self._emulator:
             said = "an emulator has no TTL policies: flushers delete expired receipts, and so does countersink sweep"
             yield Finding(OK, _HOME, f"{self._name}: {said}")
-        elif await self._ttl.state():
-            yield Finding(OK, _HOME, f"{self._name}: the TTL policy of {kind} is there")
-        else:
-            await self._ttl.make()
-            yield Finding(OK, _HOME, f"{self._name}: the TTL policy of {kind} is being made, which takes some minutes")
+            return
+        for ttl in self._ttls:
+            said = f"{self._name}: the TTL policy of {ttl.kind} is"
+            if await ttl.state():
+                yield Finding(OK, _HOME, f"{said} there")
+            else:
+                await ttl.make()
+                yield Finding(OK, _HOME, f"{said} being made, which takes some minutes")
 
     async def findings(self) -> AsyncIterator[Finding]:
         try:
@@ -60,7 +62,11 @@ class DatastoreSetup:
             yield Finding(WARN, _HOME, f"{self._name}: {said}")
         if clock is not None:
             yield clock
-        yield await self._deletion()
+        if self._emulator:
+            yield Finding(OK, "receipts", "an emulator has no TTL policies: flushers delete expired receipts")
+            return
+        for ttl in self._ttls:
+            yield await deletion(ttl)
 
     async def _look(self) -> Finding | None:
         """How far this machine's clock is off; None if the server does not tell its time."""
@@ -73,18 +79,17 @@ class DatastoreSetup:
         server = found.time / 1_000_000
         return of_clock("clock", before - server if server < before else min(0.0, after - server))
 
-    async def _deletion(self) -> Finding:
-        kind = self._place.kinds.receipt
-        if self._emulator:
-            said = "an emulator has no TTL policies: flushers delete expired receipts"
-            return Finding(OK, "receipts", said)
-        try:
-            state = await self._ttl.state()
-        except CountersinkError as error:
-            return Finding(WARN, "receipts", f"whether {kind} has a TTL policy is not known: {error}")
-        if state == "ACTIVE":
-            return Finding(OK, "receipts", f"a TTL policy of {kind} deletes those that have expired")
-        if state:
-            return Finding(WARN, "receipts", f"the TTL policy of {kind} is {state}: look again later")
-        said = f"{kind} has no TTL policy, so that flushers have to delete receipts, at a cost: countersink provision"
-        return Finding(WARN, "receipts", said)
+
+async def deletion(ttl: Ttl) -> Finding:
+    """Who deletes what has expired of the policy's kind."""
+    kind = ttl.kind
+    try:
+        state = await ttl.state()
+    except CountersinkError as error:
+        return Finding(WARN, "receipts", f"whether {kind} has a TTL policy is not known: {error}")
+    if state == "ACTIVE":
+        return Finding(OK, "receipts", f"a TTL policy of {kind} deletes those that have expired")
+    if state:
+        return Finding(WARN, "receipts", f"the TTL policy of {kind} is {state}: look again later")
+    said = f"{kind} has no TTL policy, so that flushers have to delete what expires, at a cost: countersink provision"
+    return Finding(WARN, "receipts", said)

@@ -6,7 +6,9 @@ from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, Final
 
+from shared.google.datastore import buckets
 from shared.google.datastore.client import DatastoreClient
+from shared.google.datastore.followed_rules import followed_at
 from shared.google.datastore.keys import (
     COUNT,
     COUNTERS,
@@ -22,9 +24,10 @@ from shared.google.datastore.keys import (
 from shared.google.datastore.queries import Operator, query_of, where
 from shared.google.datastore.time import millis
 from shared.model import dead_receipt_bodies
+from shared.model.buckets import Counts
 from shared.model.errors import TransientError
 from shared.model.exact_reads import ids_of
-from shared.model.times import Instant, WallSeconds
+from shared.model.times import Instant, WallMillis, WallSeconds
 from shared.model.words import Guard, Receipt, Total
 
 _log = logging.getLogger(__name__)
@@ -175,6 +178,17 @@ class PastSnapshot:
             self._disagreed()  # perhaps this instant cannot be read: choose the next one from new responses
             raise
         return question.answer()
+
+    async def counts(self, counter: str, by: str, begin: WallMillis, end: WallMillis) -> Counts:
+        """See `Snapshot`."""
+        client, place = self._client, self._place
+        if begin >= end:
+            return Counts({}, await followed_at(client, place, self.time))
+        query = buckets.bounds_of(place, counter, by, begin, end)
+        found, followed = await asyncio.gather(
+            buckets.entities(client, place, query, self.time), followed_at(client, place, self.time)
+        )
+        return Counts(buckets.counted(found, by, begin, end), followed)
 
 
 async def ask_for_dead(

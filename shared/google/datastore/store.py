@@ -11,6 +11,7 @@ from shared.google.datastore.audit_data import PAGE, DatastoreAuditData
 from shared.google.datastore.client import DatastoreClient
 from shared.google.datastore.commit import TransformWriter
 from shared.google.datastore.compaction import compact
+from shared.google.datastore.followed_rules import FollowedRules
 from shared.google.datastore.import_marks import find
 from shared.google.datastore.keys import (
     DEAD,
@@ -55,6 +56,7 @@ class DatastoreStore:
         self._place = place
         self._clock = clock
         self._numbers = LastShardNumbers()
+        self._followed = FollowedRules(client, place)
         self._opening = asyncio.Lock()
         self._opened: tuple[Abilities, DatastoreServer] | None = None
 
@@ -98,6 +100,8 @@ class DatastoreStore:
 
     async def apply(self, commit: Commit) -> Instant:
         server = await self.server()
+        if commit.by_time is not None:
+            await self._followed.promise(commit.by_time.rules, await server.now())
         if commit.bounds.until is not None and (now := await server.now()) > commit.bounds.until:
             raise LateError(now)
         return await server.writer.apply(commit)
@@ -191,7 +195,10 @@ class DatastoreStore:
         return await (await self.server()).names(query, prefix, after, None)
 
     async def sweep(self, now: StoreMillis, limit: int) -> int:
-        keys = [one.entity.key for one in await self._query(expired(self._place.kinds.receipt, now, limit))]
+        kinds = self._place.kinds
+        keys = [one.entity.key for one in await self._query(expired(kinds.receipt, now, limit))]
+        if len(keys) < limit:
+            keys += [one.entity.key for one in await self._query(expired(kinds.buckets, now, limit - len(keys)))]
         await self._client.delete(keys)
         return len(keys)
 

@@ -1,4 +1,4 @@
-"""Reads and makes the TTL policy by which Google Cloud deletes expired receipts: the Firestore Admin API, over REST."""
+"""Reads and makes TTL policies, by which Google Cloud deletes what has expired: the Firestore Admin API, over REST."""
 
 import asyncio
 from collections.abc import Callable
@@ -36,11 +36,14 @@ def token_of_google() -> str:
 
 
 class Ttl:
-    """The TTL policy of the receipts' kind in one database. It holds for all namespaces."""
+    """The TTL policy of a kind in one database. It holds for all namespaces."""
 
-    def __init__(self, place: DatastorePlace, base: str = GOOGLE, token: Callable[[], str] = token_of_google) -> None:
-        database, kind = place.database or "(default)", quote(place.kinds.receipt, safe="")
-        field = f"projects/{place.project}/databases/{database}/collectionGroups/{kind}/fields/{EXPIRES}"
+    def __init__(
+        self, place: DatastorePlace, kind: str, base: str = GOOGLE, token: Callable[[], str] = token_of_google
+    ) -> None:
+        self.kind = kind
+        database, quoted = place.database or "(default)", quote(kind, safe="")
+        field = f"projects/{place.project}/databases/{database}/collectionGroups/{quoted}/fields/{EXPIRES}"
         self._url = f"{base}/v1/{field}"
         self._token = token
 

@@ -12,6 +12,7 @@ from shared.wire.codec import decode
 from tests.interleavings.simulation.poison import PickyStore, total
 from tests.interleavings.steps.changes import split
 from tests.interleavings.steps.letters import BuriesApart
+from tests.world.series import everything
 
 
 class CountingBroker(MemoryBroker):
@@ -60,8 +61,13 @@ async def check(broker: CountingBroker, store: PickyStore) -> None:
         lines = list(ledger.lines())
         for line in lines:
             assert judge(line, 0, exact=True).mark == AGREES, line
-        found = [store.epochs(line.counter)[-1].found for line in lines]
-        applied = sum((split(line.held)[1] | mask).bit_count() for line, mask in zip(lines, found, strict=True))
+        found = [split(line.held)[1] | store.epochs(line.counter)[-1].found for line in lines]
+        applied = sum(map(int.bit_count, found))
+        async with store.snapshot() as snapshot:
+            for line, mask in zip(lines, found, strict=True):
+                for by in ("hour", "day"):
+                    buckets = (await snapshot.counts(*everything(line.counter, by))).buckets
+                    assert split(sum(buckets.values())) == (0, mask), f"{line.counter} by {by}: {buckets}"
         truth = Tally(applied, sum(broker.taken.values()) - applied, 0, sum(broker.foreign.values()))
         if any(store.swept):  # what was given up for its age had been applied, and counts as dead all the same
             truth = truth._replace(dead=store.tally.dead, foreign=store.tally.foreign)

@@ -7,6 +7,7 @@ which set it is: see `tests.interleavings.steps.changes`.
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from shared.counters.series import Series
 from shared.model.words import Reading
 from tests.interleavings.steps.changes import MOST, Epoch, counted, split
 
@@ -110,6 +111,15 @@ class History:
         if self._always:
             key = reader if self._each else ""
             its.seen[key] = its.seen.get(key, 0) | mask
+
+    def read_series(self, series: Series, answered: int) -> None:
+        """Sets change totals alone, so the points have every increment."""
+        name = series.range.counter
+        tried = (1 << self._of(name).count) - 1
+        try:
+            counted(sum(series.points.values()), [Epoch(0, 0)], answered=answered, seen=0, tried=tried)
+        except AssertionError as error:
+            raise AssertionError(f"the points of {name}: {error}") from None
 
     def _of(self, counter: str) -> _Counter:
         return self._counters.setdefault(counter, _Counter())

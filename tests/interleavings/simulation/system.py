@@ -17,6 +17,7 @@ from ingest.publishing.overlay_cleanup import OverlayCleanup
 from ingest.publishing.publishing import Publishing
 from ingest.publishing.spool import Spool
 from shared.counters.reader import Reader
+from shared.counters.series import SeriesReader
 from shared.counters.setter import Setter
 from shared.memory.broker import MemoryBroker, MemoryOverlay
 from shared.memory.overlay import ProcessOverlay
@@ -42,6 +43,7 @@ from tests.interleavings.steps.network import (
     RemoteWrittenOverlay,
 )
 from tests.world.flushing import tools_of
+from tests.world.series import ALL_KEPT
 
 LEASE = 2.0
 SECONDS = 5.0
@@ -76,6 +78,7 @@ class Ingest:
     owner: str
     publishing: Publishing
     reader: Reader
+    series: SeriesReader
     setter: Setter
     clock: LoopClock
     disk: MemoryBroker | None
@@ -159,7 +162,7 @@ class System:
         """Days in which nothing happens but that receipts expire, once all is applied, and readers have heard of it."""
         await self._settled()
         if isinstance(self.overlay, ProcessOverlay):
-            keys = {key for key, _, _ in self.overlay._there.values()}
+            keys = {key for key, *_ in self.overlay._there.values()}
             applied = await self.store.receipts(keys)
             await self.overlay.settle(applied.found.keys(), applied.time)
         await self._pass_days()
@@ -198,7 +201,8 @@ class System:
             )
             reader = Reader(store, overlay, clock, cache_ttl=0.5)
             setter = Setter(reader, store, overlay, clock, Millis(7 * DAY))
-            self.ingests.append(Ingest(owner, publishing, reader, setter, clock, disk))
+            series = SeriesReader(store, overlay, clock, ALL_KEPT)
+            self.ingests.append(Ingest(owner, publishing, reader, series, setter, clock, disk))
             self._go(forever(OverlayCleanup(store, overlay).settle_once, 2.0))
             self._go(publishing.awake.watch())
 
@@ -230,6 +234,7 @@ class System:
             promise=self.promise,
             together=not self.written,
             growth=Growth(1.0, 5),
+            rules=ALL_KEPT,
         )
 
     def readers(self) -> list[Ingest]:
@@ -295,6 +300,9 @@ class System:
         for ingest in self.ingests:
             while not await self.users.read(ingest, [*COUNTERS], 0.0, at_rest=True):
                 await asyncio.sleep(0.5)
+            for counter in COUNTERS:
+                while not await self.users.read_series(ingest, counter):
+                    await asyncio.sleep(0.5)
         await check(self.broker, self.store)
         self.check()
 

@@ -12,6 +12,7 @@ from shared.model.words import Increment, Message, Reading
 from shared.runtime.ids import of_key
 from tests.interleavings.simulation.loop import NOBODY
 from tests.interleavings.steps.changes import BASE
+from tests.world.series import everything
 
 if TYPE_CHECKING:
     from tests.interleavings.simulation.system import Ingest, System
@@ -122,6 +123,8 @@ class Users:
         while self._loop.time() < seconds:
             max_age = self._random.choice([None, 0.0, 60.0])
             await self.read(self._random.choice(self._system.readers()), self._random.sample(COUNTERS, 2), max_age)
+            if self._random.random() < 0.2:
+                await self.read_series(self._random.choice(self._system.readers()), self._random.choice(COUNTERS))
             await asyncio.sleep(self._random.expovariate(6))
 
     async def read(
@@ -155,6 +158,18 @@ class Users:
             self._judge(task, owner, before)
         except Exception as error:  # raised by the next check
             self._system.mistakes.append(error)
+
+    async def read_series(self, ingest: "Ingest", counter: str) -> bool:
+        """Whether there was an answer that promises anything: its points have all that was answered, once."""
+        answered = self._history.before(counter, "")[0]
+        with self._system.acting(ingest.owner):
+            task = self._loop.create_task(ingest.series.read(everything(counter)))
+        await asyncio.wait([task], timeout=self._system.patience)
+        if not task.done() or task.cancelled() or isinstance(task.exception(), CountersinkError):
+            return False
+        if task.result().exact:
+            self._history.read_series(task.result(), answered)
+        return task.result().exact
 
     async def count_once(self) -> None:
         """Somebody who counts now and then."""

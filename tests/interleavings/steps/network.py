@@ -12,10 +12,11 @@ from shared.memory.broker import MemoryBroker, MemoryOverlay
 from shared.memory.letters import MemoryDeadLetters
 from shared.memory.overlay import ProcessOverlay
 from shared.memory.store import MemoryStore
+from shared.model.buckets import Counts
 from shared.model.envelope import Envelope
 from shared.model.errors import TransientError
 from shared.model.promises import Promise
-from shared.model.times import Instant, StoreMillis
+from shared.model.times import Instant, StoreMillis, WallMillis
 from shared.model.words import Commit, Delivery, Letter, Message, Receipt, Receipts, Total, View
 from shared.ports.audit_data import AuditData
 from shared.ports.broker import Check, at_any_time
@@ -133,6 +134,9 @@ class RemoteDeadLetters:
             if new or not found:
                 return new
 
+    def continue_after(self, token: str) -> None:
+        self._letters.continue_after(token)
+
     async def ack(self, tokens: Sequence[str], floor: Instant) -> None:
         await self._network.call(self._owner, "forget", lambda: self._letters.ack(tokens, floor))
 
@@ -215,6 +219,12 @@ class RemoteSnapshot:
             self._owner, "read", lambda: self._snapshot.read(counters, receipts)
         )
         return read
+
+    async def counts(self, counter: str, by: str, begin: WallMillis, end: WallMillis) -> Counts:
+        counts: Counts = await self._network.call(
+            self._owner, "read", lambda: self._snapshot.counts(counter, by, begin, end)
+        )
+        return counts
 
 
 class RemoteStore:

@@ -81,6 +81,11 @@ class WholePath(RuleBasedStateMachine):
         self.world.read(self.world.ingests[index], counters, max_age)
         self.get(index, through)
 
+    @rule(index=INDEX, counter=COUNTER, through=THROUGH)
+    def read_by_time(self, index: int, counter: str, through: bool) -> None:
+        self.world.read_series(self.world.ingests[index], counter)
+        self.get(index, through)
+
     @precondition(lambda self: self.reads_checked)
     @rule(
         index=INDEX,

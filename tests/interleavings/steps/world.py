@@ -24,6 +24,7 @@ from ingest.publishing.overlay_cleanup import OverlayCleanup
 from ingest.publishing.publishing import Publishing
 from shared.counters.compaction import Compactor
 from shared.counters.reader import Reader
+from shared.counters.series import SeriesReader
 from shared.counters.setter import SET, ChangeRequest, Setter
 from shared.memory.broker import MemoryBroker, MemoryOverlay
 from shared.memory.overlay import ProcessOverlay
@@ -37,7 +38,7 @@ from shared.ports.overlay import Overlay
 from shared.runtime.backoff import Backoff
 from shared.runtime.clock import ManualClock
 from shared.runtime.ids import of_key
-from tests.interleavings.steps.changes import BASE, ChangedStore, counted
+from tests.interleavings.steps.changes import BASE, ChangedStore, Epoch, counted
 from tests.interleavings.steps.letters import BuriesApart
 from tests.interleavings.steps.network import (
     Network,
@@ -48,6 +49,7 @@ from tests.interleavings.steps.network import (
     RemoteWrittenOverlay,
 )
 from tests.world.flushing import tools_of
+from tests.world.series import ALL_KEPT, everything
 
 COUNTERS = ("a", "b")
 POISON = "poison"
@@ -122,6 +124,7 @@ class Process:
 class IngestProcess(Process):
     publishing: Publishing = field(kw_only=True)
     reader: Reader = field(kw_only=True)
+    series: SeriesReader = field(kw_only=True)
     setter: Setter = field(kw_only=True)
     settling: OverlayCleanup = field(kw_only=True)
 
@@ -200,6 +203,7 @@ class World:
             settling=OverlayCleanup(store, overlay),
             publishing=Publishing(broker, overlay, self.clock, pace=Pace(0, metered=False), max_waiting=1000),
             reader=reader,
+            series=SeriesReader(store, overlay, self.clock, ALL_KEPT),
         )
 
     def _overlay_of(self, owner: str) -> Overlay:
@@ -229,6 +233,7 @@ class World:
             self.clock,
             pick=self.random.randrange,
             backoff=lambda: self._backoff(owner),
+            rules=ALL_KEPT,
         )
 
     def _backoff(self, owner: str) -> Backoff:
@@ -413,6 +418,22 @@ class World:
 
         self.start(ingest, request())
 
+    def read_series(self, ingest: IngestProcess, counter: str) -> None:
+        """Sets change totals alone, so the points have all that was answered before, once, and nothing else."""
+        answered = self.truths[counter].answered
+
+        async def request() -> None:
+            try:
+                series = await ingest.series.read(everything(counter))
+            except CountersinkError:
+                return
+            if self.reads_checked:
+                assert series.exact
+                tried = self.truths[counter].tried
+                counted(sum(series.points.values()), [Epoch(0, 0)], answered=answered, seen=0, tried=tried)
+
+        self.start(ingest, request())
+
     def set(self, ingest: IngestProcess, counter: str, kind: str, key: str | None = None) -> None:
         """The value before holds all that was answered before it was asked for first, and a retry is told the same."""
         truth = self.truths[counter]
@@ -522,6 +543,7 @@ class World:
         self.reads_checked = True
         for name, truth in self.truths.items():
             self.read(self.ingests[0], [name], 0)
+            self.read_series(self.ingests[0], name)
             self.deliver_all()
             last = self.store.epochs(name)[-1:]
             counted(self.store_total(name), last, answered=truth.answered, seen=0, tried=truth.tried)

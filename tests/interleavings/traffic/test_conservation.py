@@ -141,7 +141,7 @@ def counted() -> dict[str, float]:
     """Of this process."""
     its = {"accepted": metrics.ACCEPTED, "foreign": metrics.FOREIGN, "applied": metrics.APPLIED}
     its |= {"deduplicated": metrics.DEDUPLICATED, "dead": metrics.DEAD_INCREMENTS}
-    return {name: next(iter(one.collect())).samples[0].value for name, one in its.items()}
+    return {name: one.get() for name, one in its.items()}
 
 
 async def audited(service: Service) -> dict[str, float]:

@@ -28,7 +28,7 @@ FOREIGN = {"ce-source": "s", "ce-id": "1"}
 
 
 def counted() -> list[float]:
-    return [next(iter(metric.collect())).samples[0].value for metric in COUNTED]
+    return [metric.get() for metric in COUNTED]
 
 
 @pytest.fixture

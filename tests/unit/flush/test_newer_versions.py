@@ -38,7 +38,7 @@ NOBODY = 60.0
 
 
 def newer() -> float:
-    return float(NEWER._value.get())
+    return float(NEWER.get())
 
 
 @pytest.mark.parametrize(

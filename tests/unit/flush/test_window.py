@@ -5,9 +5,10 @@ from hypothesis import strategies as st
 
 from flusher.flush.when_to_flush import URGENT, FlushPolicy
 from flusher.flush.window import MOST_BYTES_IN_COMMIT, MOST_IN_COMMIT, Plan, Window
+from shared.model.buckets import DAY, Rule
 from shared.model.envelope import PART_ENTRIES, Envelope
 from shared.model.receipts import key_of_envelope
-from shared.model.times import BrokerMillis
+from shared.model.times import BrokerMillis, Millis
 from shared.model.words import APPLIED, DEAD, MAX_DELTA, MAX_SUM, SHARD_FULL, Delivery, Increment, Message
 
 
@@ -78,6 +79,14 @@ def test_a_commit_is_never_larger_than_the_smallest_store_takes() -> None:
         assert len(plan.receipts) + len(plan.sums) <= MOST_IN_COMMIT
         assert sum(len(name) + 100 for name in plan.sums) + 100 * len(plan.receipts) <= MOST_BYTES_IN_COMMIT
     assert not made.unsettled()
+
+
+def test_counters_and_buckets_that_are_in_a_commit_take_room_once() -> None:
+    names = {f"name{number}": 1 for number in range(1_000)}
+    made = window(*(Envelope(f"e{number}", names, {}, created=number) for number in range(400)))
+    plan = made.plan(10**6, (Rule("", (("hour", Millis(DAY)),)),))
+    assert len(plan.envelopes) == 400
+    assert len(plan.receipts) + len(plan.sums) + len(plan.buckets) == 2_400
 
 
 def test_the_largest_envelope_fits_alone() -> None:

@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, cast
+from urllib.parse import quote
 
 import pytest
 from aiohttp import web
@@ -12,7 +13,7 @@ from google.pubsub_v1 import types
 from shared.config.findings import FAIL, OK, WARN, Finding
 from shared.google.datastore.client import DatastoreClient
 from shared.google.datastore.keys import DatastorePlace, Kinds
-from shared.google.datastore.setup import DatastoreSetup
+from shared.google.datastore.setup import DatastoreSetup, deletion
 from shared.google.datastore.ttl_policy import Ttl, TtlDeniedError
 from shared.google.pubsub.client import DeniedError, NotFoundError, PubsubClient, PubsubPlace
 from shared.google.pubsub.setup import PubsubSetup, obstacles
@@ -21,6 +22,7 @@ from shared.runtime.clock import SystemClock
 
 PLACE = PubsubPlace("p", "topic", "sub")
 STORE = DatastorePlace("p", "d", "ns", Kinds(receipt="Receipt/ü"))
+KINDS = ("Receipt/ü", "CountersinkBuckets")
 FIELD = "/v1/projects/p/databases/d/collectionGroups/Receipt%2F%C3%BC/fields/expires"
 
 
@@ -107,6 +109,7 @@ class Admin:
     """What it says instead of an answer."""
     asked: list[tuple[str, str, str, Any]] = field(default_factory=list)
     base: str = ""
+    made: set[str] = field(default_factory=set)
 
     async def answer(self, request: web.BaseRequest) -> web.StreamResponse:
         body = await request.json() if request.can_read_body else None
@@ -114,9 +117,10 @@ class Admin:
         if self.body or self.status != 200:
             return web.Response(text=self.body, status=self.status)
         if request.method == "PATCH":
-            self.state = "CREATING"
+            self.made.add(request.raw_path.partition("?")[0])
             return web.json_response({"name": "projects/p/databases/d/operations/o"})
-        ttl = {"ttlConfig": {"state": self.state}} if self.state else {}
+        state = "CREATING" if request.raw_path in self.made else self.state
+        ttl = {"ttlConfig": {"state": state}} if state else {}
         return web.json_response({"name": FIELD, "indexConfig": {}} | ttl)
 
 
@@ -137,29 +141,31 @@ async def admin(**what: Any) -> AsyncIterator[Admin]:
 @asynccontextmanager
 async def of_store(one: Admin) -> AsyncIterator[DatastoreSetup]:
     client = DatastoreClient("p", "d", SystemClock(), "127.0.0.1:1")
-    ttl = Ttl(STORE, one.base, lambda: "secret")
+    ttls = [Ttl(STORE, kind, one.base, lambda: "secret") for kind in KINDS]
     try:
-        yield DatastoreSetup(client, STORE, SystemClock(), ttl, emulator="")
+        yield DatastoreSetup(client, STORE, SystemClock(), ttls, emulator="")
     finally:
         await client.close()
 
 
-async def test_a_ttl_policy_is_made_once() -> None:
+async def test_ttl_policies_are_made_once() -> None:
     async with admin() as one, of_store(one) as setup:
-        (made,) = [finding async for finding in setup.provision()]
-        (there,) = [finding async for finding in setup.provision()]
-    assert (made.mark, there.mark) == (OK, OK)
-    assert "the TTL policy of Receipt/ü is being made" in made.said
-    assert there.said == "Datastore p/d: the TTL policy of Receipt/ü is there"
-    get, patch, *_ = one.asked
-    assert get == ("GET", FIELD, "Bearer secret", None)
-    assert patch == ("PATCH", f"{FIELD}?updateMask=ttlConfig", "Bearer secret", {"ttlConfig": {}})
-    assert [method for method, *_ in one.asked] == ["GET", "PATCH", "GET"]
+        made = [finding async for finding in setup.provision()]
+        there = [finding async for finding in setup.provision()]
+    assert [finding.mark for finding in (*made, *there)] == [OK] * 4
+    assert "the TTL policy of Receipt/ü is being made" in made[0].said
+    assert there[1].said == "Datastore p/d: the TTL policy of CountersinkBuckets is there"
+    for kind, asked in zip(KINDS, (one.asked[:2], one.asked[2:4]), strict=True):
+        field = FIELD.replace(quote(KINDS[0], safe=""), quote(kind, safe=""))
+        get, patch = asked
+        assert get == ("GET", field, "Bearer secret", None)
+        assert patch == ("PATCH", f"{field}?updateMask=ttlConfig", "Bearer secret", {"ttlConfig": {}})
+    assert [method for method, *_ in one.asked] == ["GET", "PATCH"] * 2 + ["GET"] * 2
 
 
 async def test_the_default_database_has_its_name_in_the_path() -> None:
     async with admin(state="ACTIVE") as one:
-        assert await Ttl(DatastorePlace("p"), one.base, lambda: "").state() == "ACTIVE"
+        assert await Ttl(DatastorePlace("p"), "CountersinkReceipt", one.base, lambda: "").state() == "ACTIVE"
     assert one.asked[0][1] == "/v1/projects/p/databases/(default)/collectionGroups/CountersinkReceipt/fields/expires"
 
 
@@ -173,8 +179,8 @@ async def test_the_default_database_has_its_name_in_the_path() -> None:
     ],
 )
 async def test_what_is_said_of_a_ttl_policy(what: dict[str, Any], mark: str, part: str) -> None:
-    async with admin(**what) as one, of_store(one) as setup:
-        found = await setup._deletion()
+    async with admin(**what) as one:
+        found = await deletion(Ttl(STORE, "K", one.base, lambda: "secret"))
     assert found.mark == mark
     assert part in found.said
 
@@ -200,4 +206,4 @@ async def test_a_policy_that_can_not_be_made_says_why(
 
 async def test_a_server_that_is_away_is_said() -> None:
     with pytest.raises(TransientError, match="can't be reached"):
-        await Ttl(STORE, "http://127.0.0.1:1", lambda: "").state()
+        await Ttl(STORE, "K", "http://127.0.0.1:1", lambda: "").state()

@@ -1,17 +1,24 @@
 """Counts by time: which rule decides, what a commit adds, and since when buckets are whole."""
 
+from collections.abc import Sequence
+
 from shared.model.buckets import (
     DAY,
+    FOR_EVER,
     HOUR,
+    MOST_FOLLOWED,
     SPARE,
+    Followed,
     Rule,
     TimeBucket,
-    Whole,
     buckets_of,
     by_time_of,
+    followed_after,
+    followed_of,
+    longest_under,
     retention_of,
     since_of,
-    whole_after,
+    text_of,
 )
 from shared.model.times import Millis, StoreMillis
 
@@ -25,6 +32,16 @@ def test_the_longest_prefix_decides() -> None:
     assert retention_of(RULES, "page:xy", "day") is None
     assert retention_of(RULES, "other", "day") == LONG
     assert retention_of((), "other", "day") is None
+
+
+def test_under_a_prefix_the_longest_retention_is_that_of_any_name() -> None:
+    assert longest_under(RULES, "page:", "hour") == LONG
+    assert longest_under(RULES, "page:a", "hour") == SHORT
+    assert longest_under(RULES, "", "hour") == LONG
+    assert longest_under(RULES, "p", "day") == LONG
+    assert longest_under(RULES, "page:xy", "day") is None
+    assert longest_under(RULES, "other", "hour") is None
+    assert longest_under((), "", "day") is None
 
 
 def test_a_sum_is_added_to_each_period_that_is_kept_and_zero_to_none() -> None:
@@ -46,14 +63,27 @@ def test_a_bucket_outlives_its_retention_and_what_is_long_past_is_left_out() -> 
 
 
 def test_what_is_whole_begins_anew_only_where_it_must() -> None:
-    first = whole_after([], RULES, 10)
-    assert {one.since for one in first} == {10}
-    assert whole_after(first, RULES, 20) == first
+    first = followed_after([], RULES, 10)
+    assert followed_after(first, RULES, 20) is first
+    assert since_of(first, RULES, "page:a", "hour") == 0, "nothing was counted before"
     longer = (RULES[0], Rule("page:", (("day", LONG), ("hour", LONG))), RULES[2])
-    later = whole_after(first, longer, 20)
-    assert since_of(later, "page:a", "hour") == 20
-    assert since_of(later, "page:a", "day") == since_of(later, "o", "day") == 10
-    fewer = whole_after(first, RULES[:2], 30)
-    assert since_of(fewer, "page:xy", "hour") == 30, "its hours were kept, its days were not"
-    assert since_of(fewer, "page:xy", "day") == 30
-    assert since_of([Whole("page:", "hour", SHORT, 5), Whole("page:x", "day", SHORT, 6)], "page:xy", "hour") is None
+    later = followed_after(first, longer, 20)
+    assert since_of(later, longer, "page:a", "hour") == 20
+    assert since_of(later, longer, "page:a", "day") == since_of(later, longer, "o", "day") == 0
+    assert since_of(later, RULES, "page:a", "hour") == 0, "who asks for less gets it"
+    fewer = followed_after(first, RULES[:2], 30)
+    assert since_of(fewer, RULES[:2], "page:xy", "hour") == 0
+    assert since_of(fewer, RULES[:2], "page:xy", "day") == 30, "its hours were kept, its days were not"
+    assert since_of(fewer, RULES, "page:xy", "hour") == FOR_EVER, "they are not kept so long any more"
+    again = followed_after(fewer, RULES, 40)
+    assert since_of(again, RULES, "page:xy", "hour") == 40
+
+
+def test_old_rules_are_forgotten_as_if_they_had_kept_nothing() -> None:
+    followed: Sequence[Followed] = ()
+    for number in range(MOST_FOLLOWED + 10):
+        followed = followed_after(followed, (*RULES, Rule(f"x{number}", (("hour", LONG),))), 1_000 + number)
+    assert len(followed) == MOST_FOLLOWED
+    assert followed_of(text_of(followed)) == followed
+    assert 1_000 < since_of(followed, RULES, "page:a", "hour") < 1_020
+    assert sum(one.until == FOR_EVER for one in followed) == 1

@@ -61,7 +61,7 @@ async def add(broker: MemoryBroker, overlay: ProcessOverlay, clock: ManualClock)
 
 
 def doubtful() -> float:
-    return float(metrics.DOUBTFUL._value.get())
+    return float(metrics.DOUBTFUL.get())
 
 
 @pytest.mark.parametrize("error", LIMITS)

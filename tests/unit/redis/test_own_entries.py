@@ -94,7 +94,7 @@ def test_one_that_is_confirmed_without_redis_is_late() -> None:
     assert copy.entries == 1
 
 
-FIELDS = b"\n".join([b"v", b"5", b"f", b"3", b"ex", b"1 10 ekey 4"])
+FIELDS = b"\n".join([b"v", b"5", b"f", b"3", b"ex", b"1 10 ekey 4@0"])
 
 
 def test_a_view_is_another_one_when_anything_of_it_changes() -> None:

@@ -163,6 +163,6 @@ async def test_what_can_never_be_sent_is_shown_at_every_start(tmp_path: Path, ca
         caplog.clear()
         await opened(settings)
         assert "1 envelopes can never be sent, and are NOT counted: see countersink dlq list" in caplog.text
-        assert metrics.SPOOL_BURIED._value.get() == 1
+        assert metrics.SPOOL_BURIED.get() == 1
     marks = [one.mark async for one in SpoolSetup(file, 0, None).findings()]
     assert marks[-1] == FAIL

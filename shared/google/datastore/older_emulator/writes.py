@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any, Final
 from weakref import WeakValueDictionary
 
+from shared.google.datastore.buckets import add_over_versions
 from shared.google.datastore.client import DatastoreClient
 from shared.google.datastore.errors import MissingError
 from shared.google.datastore.guards import check, complete
@@ -43,6 +44,7 @@ class VersionWriter:
             await check(self._client, self._place, commit)
             request = self._client.commit_request()
             await self._add(request, sums)
+            await add_over_versions(self._client, self._place, request, commit.by_time)
             await complete(self._client, self._place, request, commit)
             return request
 

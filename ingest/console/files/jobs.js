@@ -1,0 +1,143 @@
+// The page of jobs: which there are and how far they are, how to stop one, and how to start one.
+
+import { ApiError, change, download, json, newId } from "./api.js";
+import { ask, explained } from "./dialog.js";
+import { el, number, say } from "./dom.js";
+
+const KINDS = {
+  export: { label: "Export", action: "Start the export", does: "Its values are written, one line of JSON for each counter. No counter changes." },
+  add: { label: "Add to each", action: "Add", field: "delta", asks: "Add", does: "Each of them is changed by this number, once." },
+  reset: { label: "Reset to 0", action: "Reset all", does: "Each of them becomes 0. Only setting them again undoes this." },
+  delete: { label: "Delete", action: "Delete all", does: "Each of them becomes 0 and leaves the lists, until it is counted again." },
+  compact: { label: "Reduce shards", action: "Reduce", field: "shards", asks: "Shards to leave", does: "Their values do not change. Reads cost less then." },
+};
+const DANGEROUS = new Set(["reset", "delete"]);
+const MANY = 1000;
+
+export function jobs() {
+  let rows = new Map();
+  const kind = el("select", { id: "job-kind" }, ...Object.entries(KINDS).map(([value, one]) => el("option", { value }, one.label)));
+  const prefix = el("input", { id: "job-prefix", placeholder: "all counters", autocomplete: "off", spellcheck: "false" });
+  const amount = el("input", { id: "job-amount", inputmode: "numeric", value: "1", required: true, pattern: "-?[0-9]{1,16}" });
+  const amountLabel = el("label", { for: "job-amount" });
+  const amountPart = el("div", { hidden: true }, amountLabel, amount);
+  const form = el("form", { class: "tools" },
+    el("div", {}, el("label", { for: "job-kind" }, "What to do"), kind),
+    el("div", { class: "grow" }, el("label", { for: "job-prefix" }, "To counters that begin with"), prefix),
+    amountPart, el("button", { type: "submit", class: "main" }, "Start…"));
+  const wrong = el("p", { class: "wrong", role: "alert", hidden: true });
+  const body = el("tbody");
+  const table = el("table", { class: "jobs" },
+    el("thead", {}, el("tr", {},
+      el("th", { scope: "col" }, "Job"), el("th", { scope: "col", class: "progress" }, "Progress"),
+      el("th", { scope: "col", class: "number small wide" }, "Counters"), el("th", { scope: "col", class: "number" }, "Actions"))), body);
+  const none = el("p", { class: "hint" }, "\u00a0");
+  const list = el("section", { class: "card", "aria-label": "Jobs" }, table, none);
+  const node = el("div", {}, el("h1", {}, "Jobs"),
+    el("p", { class: "lead" }, "A job does one thing to every counter under a prefix, exactly once, also if flushers are killed meanwhile."),
+    el("section", { class: "card" }, el("h2", {}, "Start a job"), form, wrong), list);
+
+  kind.addEventListener("change", () => {
+    const { field, asks } = KINDS[kind.value];
+    amountPart.hidden = !field;
+    say(amountLabel, asks ?? "");
+  });
+  form.addEventListener("submit", (event) => {
+    event.preventDefault();
+    open().catch(tell);
+  });
+
+  function tell(error) {
+    if (!(error instanceof ApiError)) throw error;
+    say(wrong, explained(error));
+    wrong.hidden = false;
+  }
+
+  async function open() {
+    wrong.hidden = true;
+    const [what, under, how] = [kind.value, prefix.value, amount.value.trim()];
+    const { label, action, field, does } = KINDS[what];
+    const found = await json(`/v1/counters?prefix=${encodeURIComponent(under)}&limit=${MANY}`);
+    const count = found.next_page_token ? `More than ${number(MANY)} counters` : `${number(found.counters.length)} ${found.counters.length === 1 ? "counter" : "counters"}`;
+    const id = newId();
+    const number_ = field ? `, "${field}": ${/^-?\d+$/.test(how) ? how : JSON.stringify(how)}` : "";
+    const request = `{"kind": ${JSON.stringify(what)}, "prefix": ${JSON.stringify(under)}, "id": ${JSON.stringify(id)}${number_}}`;
+    ask({
+      title: `${label}: ${under || "all counters"}`,
+      parts: [el("p", {}, `${count} ${under ? `begin with “${under}”` : "are there"} now${field ? `. The number is ${how}` : ""}. ${does}`)],
+      action, typed: DANGEROUS.has(what) ? under || "all counters" : "",
+      run: async () => {
+        await change("POST", "/v1/jobs", request);
+        await update();
+      },
+    });
+  }
+
+  async function update() {
+    let found;
+    try {
+      found = (await json("/v1/jobs")).jobs;
+    } catch (error) {
+      if (!(error instanceof ApiError) || ![403, 404].includes(error.status)) throw error;
+      say(none, explained(error));
+      return;
+    }
+    const next = new Map();
+    found.forEach((job, index) => {
+      const row = rows.get(job.id) ?? line(job.id, act);
+      next.set(job.id, row);
+      row.show(job);
+      if (body.children[index] !== row.node) body.insertBefore(row.node, body.children[index] ?? null);
+    });
+    for (const [id, row] of rows) if (!next.has(id)) row.node.remove();
+    rows = next;
+    say(none, found.length ? "Jobs are remembered for some weeks." : "No job has been started yet.");
+  }
+
+  function act(job) {
+    const path = `/v1/jobs/${encodeURIComponent(job.id)}`;
+    const name = `${KINDS[job.kind]?.label ?? job.kind}: ${job.prefix || "all counters"}`;
+    if (job.state === "done") return save(`${path}/export`, `${job.id}.ndjson`).catch(tell);
+    return ask({
+      title: `Stop “${name}”`,
+      parts: [el("p", {}, `${number(job.visited)} counters were visited. What was changed stays changed. It may take 10 seconds until the job has stopped.`)],
+      action: "Stop the job", run: async () => {
+        await change("DELETE", path);
+        await update();
+      },
+    });
+  }
+
+  return { title: "Jobs", node, update };
+}
+
+async function save(path, name) {
+  const url = URL.createObjectURL(await download(path));
+  el("a", { href: url, download: name }).click();
+  setTimeout(() => URL.revokeObjectURL(url), 60_000);
+}
+
+function line(id, act) {
+  let known = null;
+  const title = el("strong");
+  const detail = el("small", { title: id });
+  const bar = el("progress", { max: 1, "aria-label": `Progress of ${id}` });
+  const state = el("small");
+  const count = el("td", { class: "number small wide" });
+  const button = el("button", { type: "button", onclick: () => act(known) });
+  const node = el("tr", {}, el("td", {}, title, detail), el("td", { class: "progress" }, bar, state), count, el("td", { class: "number" }, button));
+  function show(job) {
+    known = job;
+    const number_ = job.delta !== undefined ? ` ${number(job.delta)}` : job.shards !== undefined ? ` to ${number(job.shards)}` : "";
+    say(title, `${KINDS[job.kind]?.label ?? job.kind}${number_}: ${job.prefix || "all counters"}`);
+    say(detail, `Started ${new Date(job.started).toLocaleString()}`);
+    bar.value = job.share;
+    const failed = job.failed ? `, ${number(job.failed)} not changed` : "";
+    const first = job.examples.length ? ` (${job.examples[0].counter}: ${job.examples[0].reason})` : "";
+    say(state, { running: `${Math.floor(job.share * 100)} %`, done: "Done", failed: job.reason ?? "Failed" }[job.state] + failed + first);
+    say(count, number(job.visited));
+    button.hidden = job.state === "failed" || (job.state === "done" && job.kind !== "export");
+    say(button, job.state === "done" ? "Download" : "Stop…");
+  }
+  return { node, show };
+}

@@ -1,0 +1,207 @@
+"""Counts by time in Datastore: one entity holds the minutes of an hour, the hours of a day, or 366 days of one shard.
+
+Each bucket is a property, so that a commit writes one entity for each counter and period, unless its increments are of
+different days. An entity expires with its last bucket. All processes say so alike, since the last one that writes it
+decides.
+"""
+
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from shared.google.datastore.client import DatastoreClient
+from shared.google.datastore.keys import EXPIRES, DatastorePlace, Key, flaw_of, inexact, integer, name_of, said, whole
+from shared.google.datastore.mutations import by_name, only_over, write
+from shared.google.datastore.queries import KEY, Operator, query_of, where
+from shared.google.datastore.shards import FULL_FOR_BIG, Shard, is_big
+from shared.model.buckets import LENGTHS, ByTime, TimeBucket
+from shared.model.errors import ShardFullError
+from shared.model.times import Instant, StoreMillis, WallMillis
+from shared.model.words import SHARD_FULL
+from shared.ports.audit_data import BucketShard
+
+IN_ENTITY: Final[Mapping[str, int]] = {"minute": 60, "hour": 24, "day": 366}
+"""Buckets of one entity."""
+MOST_FULL: Final = 10_000
+"""Full buckets that are remembered."""
+_APART: Final = "\x1f"
+"""In names of entities, between their parts. No counter's name holds it."""
+_DIGITS: Final = 9
+"""Of numbers in names, so that names are in the order of time."""
+_PAGE: Final = 200
+"""Entities in one answer."""
+_NAME: Final = re.compile(rf"(.+){_APART}({'|'.join(LENGTHS)}){_APART}(\d{{{_DIGITS},}}){_APART}\d+", re.ASCII)
+_PLACE: Final = re.compile(r"p(0|[1-9]\d{0,2})", re.ASCII)
+
+
+@dataclass(slots=True)
+class EntityAdd:
+    """What a commit adds to one entity."""
+
+    key: Key
+    shard: Shard
+    expires: StoreMillis
+    sums: dict[str, int] = field(default_factory=dict)
+    """By the names of properties."""
+
+    def has_big(self) -> bool:
+        return any(map(is_big, self.sums.values()))
+
+    def places(self) -> Iterable[tuple[str, str]]:
+        """The buckets: name of the entity, and of the property."""
+        return ((name_of(self.key)[1], name) for name in self.sums)
+
+
+class BlindBuckets:
+    """Lets the server add to buckets, and remembers which it found to be full.
+
+    A bucket that is not known is not looked at, unless much is added. It is at most as full as the last process left
+    it, which stopped at 2^62.
+    """
+
+    def __init__(self, client: DatastoreClient, place: DatastorePlace) -> None:
+        self._client = client
+        self._place = place
+        self._full: set[tuple[str, str]] = set()
+
+    async def add(self, request: Any, by_time: ByTime | None) -> dict[int, EntityAdd]:
+        """Add to the request what is added to buckets. Returns it, by the place of its mutation."""
+        adds = _entity_adds(self._place, by_time)
+        full = {place: add.shard for add in adds for place in add.places() if place in self._full}
+        self._full -= full.keys()  # others may empty it, and then it must not count as full
+        big = [add for add in adds if add.has_big()]
+        found = by_name((await self._client.look_up(add.key for add in big)).entities) if big else {}
+        shards = {*full.values()} | {add.shard for add in big if _full(found.get(name_of(add.key)), add, FULL_FOR_BIG)}
+        if shards:
+            raise ShardFullError(shards)
+        first = len(request.mutations)
+        for add in adds:
+            if add not in big:
+                self._transform(request, add)
+            elif (seen := found.get(name_of(add.key))) is not None:
+                only_over(seen.version, self._transform(request, add))
+            else:
+                _fill(write(request, self._place.entity(add.key), 0), add, {}, self._place)
+        return dict(enumerate(adds, first))
+
+    def learn(self, response: Any, adds: Mapping[int, EntityAdd]) -> None:
+        """Take what the buckets hold now."""
+        for number, add in adds.items():
+            results = response.mutation_results[number].transform_results
+            for place, value in zip(add.places(), results, strict=False):  # an insert has no results
+                if inexact(value) or abs(whole(value) or 0) > SHARD_FULL:
+                    self._full.add(place)
+        if len(self._full) > MOST_FULL:
+            self._full.clear()
+
+    def _transform(self, request: Any, add: EntityAdd) -> Any:
+        mutation = request.mutations.add()
+        mutation.upsert.key.CopyFrom(add.key)
+        _expire(mutation.upsert, add.expires, self._place)
+        mutation.property_mask.paths.append(EXPIRES)
+        for name, delta in add.sums.items():
+            mutation.property_transforms.add(property=name).increment.integer_value = delta
+        return mutation
+
+
+async def add_over_versions(
+    client: DatastoreClient, place: DatastorePlace, request: Any, by_time: ByTime | None
+) -> None:
+    """Add to the request what is added to buckets, over the versions that are read now."""
+    adds = _entity_adds(place, by_time)
+    if not adds:
+        return
+    found = by_name((await client.look_up(add.key for add in adds)).entities)
+    if full := {add.shard for add in adds if _full(found.get(name_of(add.key)), add, 1 << 63)}:
+        raise ShardFullError(full)
+    for add in adds:
+        seen = found.get(name_of(add.key))
+        entity, version = (seen.entity, seen.version) if seen is not None else (place.entity(add.key), 0)
+        held = {name: integer(entity, name) for name in add.sums}
+        _fill(write(request, entity, version), add, held, place)
+
+
+def bounds_of(place: DatastorePlace, counter: str, by: str, begin: WallMillis, end: WallMillis) -> Any:
+    """A query for the entities that hold buckets of this range."""
+    span = LENGTHS[by] * IN_ENTITY[by]
+    query = query_of(place.kinds.buckets, _PAGE, order=KEY)
+    first, behind = (_key(place, (counter, by, _number(number))) for number in (begin // span, -(-end // span)))
+    where(query, KEY, Operator.GREATER_THAN_OR_EQUAL, key_value=first)
+    return where(query, KEY, Operator.LESS_THAN, key_value=behind)
+
+
+async def entities(client: DatastoreClient, place: DatastorePlace, query: Any, time: Instant | None) -> list[Any]:
+    """What the query finds, at `time` if one is given."""
+    return [one async for page in client.pages(place.partition, query, read_time=time) for one in page]
+
+
+def counted(found: Iterable[Any], by: str, begin: WallMillis, end: WallMillis) -> dict[WallMillis, int]:
+    """The counts of the buckets in these entities that begin in this range."""
+    length, many = LENGTHS[by], IN_ENTITY[by]
+    counts: dict[WallMillis, int] = {}
+    for one in found:
+        first = int(name_of(one.entity.key)[1].split(_APART)[2]) * many
+        for name in one.entity.properties:
+            if name != EXPIRES:
+                when = (first + int(name[1:])) * length
+                if begin <= when < end:
+                    counts[when] = counts.get(when, 0) + integer(one.entity, name)
+    return counts
+
+
+def shards_in(entity: Any) -> Iterator[BucketShard]:
+    """All counts in an entity, which another application may have changed; none if it is not one of ours."""
+    if (ours := _NAME.fullmatch(name_of(entity.key)[1])) is None:
+        return
+    counter, by, number = ours[1], ours[2], int(ours[3])
+    for name in entity.properties:
+        if name != EXPIRES:
+            inside = int(name[1:]) if _PLACE.fullmatch(name) else IN_ENTITY[by]
+            bucket = TimeBucket(counter, by, (number * IN_ENTITY[by] + inside) * LENGTHS[by])
+            flaw = flaw_of(entity, name) if inside < IN_ENTITY[by] else f"{name} of {said(entity.key)} is no {by}"
+            yield BucketShard(bucket, integer(entity, name), flaw)
+
+
+def _entity_adds(place: DatastorePlace, by_time: ByTime | None) -> Collection[EntityAdd]:
+    found: dict[tuple[str, ...], EntityAdd] = {}
+    for bucket, shard, delta, expires in by_time.adds if by_time is not None else ():
+        number, inside = divmod(bucket.begin // LENGTHS[bucket.by], IN_ENTITY[bucket.by])
+        name = (bucket.counter, bucket.by, _number(number), str(shard))
+        there = found.get(name)
+        if there is None:
+            last = expires + (IN_ENTITY[bucket.by] - 1 - inside) * LENGTHS[bucket.by]
+            there = found[name] = EntityAdd(_key(place, name), (bucket.counter, shard), StoreMillis(last))
+        there.sums[f"p{inside}"] = there.sums.get(f"p{inside}", 0) + delta
+    return found.values()
+
+
+def _number(number: int) -> str:
+    return f"{number:0{_DIGITS}}"
+
+
+def _key(place: DatastorePlace, parts: Sequence[str]) -> Key:
+    return place.key(place.kinds.buckets, _APART.join(parts))
+
+
+def _full(found: Any, add: EntityAdd, end: int) -> bool:
+    """Whether the commit must not add to this entity, as it was found."""
+    if found is None:
+        return any(abs(delta) >= end for delta in add.sums.values())
+    for name, delta in add.sums.items():
+        held = integer(found.entity, name)
+        if flaw_of(found.entity, name) or abs(held) > SHARD_FULL or abs(held + delta) >= end:
+            return True
+    return False
+
+
+def _fill(entity: Any, add: EntityAdd, held: Mapping[str, int], place: DatastorePlace) -> None:
+    _expire(entity, add.expires, place)
+    for name, delta in add.sums.items():
+        entity.properties[name].integer_value = held.get(name, 0) + delta
+
+
+def _expire(entity: Any, expires: StoreMillis, place: DatastorePlace) -> None:
+    value = entity.properties[EXPIRES]
+    value.timestamp_value.FromMilliseconds(expires)
+    value.exclude_from_indexes = not place.index_expires

@@ -1,0 +1,193 @@
+"""Owns what metrics are made of: counters, gauges and histograms."""
+
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
+from math import inf, isnan, nan
+from threading import Lock
+from time import time
+from typing import ClassVar, Final, Protocol, Self
+
+from prometheus_client import Metric
+from prometheus_client.utils import floatToGoString
+
+from shared.runtime.number_cells import GAUGE, NumberCells, SeriesKey
+
+BUCKETS: Final = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+_NAMES: Final = tuple(map(floatToGoString, (*BUCKETS, inf)))
+_lock = Lock()
+"""Taken to add to a cell: some threads count, too."""
+
+
+class Board(Protocol):
+    """Where all metrics of a process are."""
+
+    own: NumberCells
+    """What this process counts in."""
+    instruments: "list[Instrument]"
+
+
+class Instrument:
+    """A metric, or one series of a metric with labels."""
+
+    kind: ClassVar[str]
+    width: ClassVar[int] = 1
+    _function: Callable[[], float] | None = None
+
+    def __init__(
+        self, board: Board, name: str, help_: str, labels: Sequence[str] = (), values: tuple[str, ...] = ()
+    ) -> None:
+        self.name = name
+        self.help = help_
+        self.labelnames = tuple(labels)
+        self._board = board
+        self._children: dict[tuple[str, ...], Self] = {}
+        self._key = SeriesKey(self.kind, name, values, self.width)
+        if not values:
+            board.instruments.append(self)
+        if len(values) == len(self.labelnames):
+            self._enter(board.own)
+
+    def labels(self, *values: str) -> Self:
+        """The series with these values of the labels."""
+        child = self._children.get(values)
+        if child is None:
+            child = type(self)(self._board, self.name, self.help, self.labelnames, values)
+            self._children[values] = child
+        return child
+
+    def set_function(self, function: Callable[[], float]) -> None:
+        """Read it from this function, whenever it is shown."""
+        self._function = function
+
+    def refresh(self) -> None:
+        """Read it now, if it is a function."""
+
+    def series(self) -> Sequence[Self]:
+        """The series of this process."""
+        return [*self._children.values()] if self.labelnames else [self]
+
+    def move(self, to: NumberCells) -> None:
+        """Take the numbers of all series along to other cells."""
+        for one in self.series():
+            one.move_one(to)
+
+    def move_one(self, to: NumberCells) -> None:
+        before = self._cells[self._start : self._start + self.width].tolist()
+        self._enter(to)
+        for place, number in enumerate(before, self._start):
+            self._cells[place] += number
+
+    def _enter(self, cells: NumberCells) -> None:
+        self._start = cells.place(self._key)
+        self._cells = cells.cells
+
+    def add_sample(self, to: Metric, labels: dict[str, str], numbers: Sequence[float]) -> None:
+        """Show the numbers of one series."""
+        to.add_sample(self.name, labels, numbers[0])
+
+    def add_common(self, to: Metric) -> None:
+        """Show what is the same for all workers, if there is something."""
+
+
+class Counter(Instrument):
+    """It only rises."""
+
+    kind = "counter"
+    _last = 0.0
+
+    def inc(self, amount: float = 1) -> None:
+        with _lock:
+            self._cells[self._start] += amount
+
+    def get(self) -> float:
+        return self._cells[self._start]
+
+    def refresh(self) -> None:
+        """Add what the function rose by. So it goes on where another process ended."""
+        if self._function is not None:
+            now = self._function()
+            self.inc(max(now - self._last, 0))
+            self._last = now
+
+    def add_sample(self, to: Metric, labels: dict[str, str], numbers: Sequence[float]) -> None:
+        to.add_sample(f"{self.name}_total", labels, numbers[0])
+
+
+class Gauge(Instrument):
+    """What is so now. It ends with its process. It is not shown while it is not a number."""
+
+    kind = GAUGE
+    _for_all = nan
+
+    def set(self, value: float) -> None:
+        self._cells[self._start] = value
+
+    def inc(self, amount: float = 1) -> None:
+        with _lock:
+            self._cells[self._start] += amount
+
+    def get(self) -> float:
+        return self._cells[self._start]
+
+    def set_to_current_time(self) -> None:
+        self.set(time())
+
+    def refresh(self) -> None:
+        if self._function is not None:
+            self.set(self._function())
+
+    def set_for_all(self, value: float) -> None:
+        """Set what is the same for all workers. It is shown once, without the label of a worker."""
+        self._for_all = value
+
+    def clear(self) -> None:
+        """Forget all series, and what they are read from."""
+        self._function = None
+        self._for_all = nan
+        for one in self.series():
+            one.set(nan)
+        self._children = {}
+
+    def move_one(self, to: NumberCells) -> None:
+        value = self.get()
+        self._enter(to)
+        self.set(value)
+
+    def _enter(self, cells: NumberCells) -> None:
+        super()._enter(cells)
+        self.set(0)
+
+    def add_common(self, to: Metric) -> None:
+        self.add_sample(to, {}, [self._for_all])
+
+    def add_sample(self, to: Metric, labels: dict[str, str], numbers: Sequence[float]) -> None:
+        if not isnan(numbers[0]):
+            super().add_sample(to, labels, numbers)
+
+
+class Histogram(Instrument):
+    """How often something took how long: the sum, then a number for each bucket."""
+
+    kind = "histogram"
+    width = 2 + len(BUCKETS)
+
+    def observe(self, seconds: float) -> None:
+        self.observe_since((0.0,), seconds)
+
+    def observe_since(self, begun: Sequence[float], now: float) -> None:
+        """Observe how long ago these were. Call it in the thread of the event loop only: it takes no lock, since each
+        request pays for it.
+        """
+        cells, first = self._cells, self._start + 1
+        cells[self._start] += max(now * len(begun) - sum(begun), 0)
+        for one in begun:
+            cells[first + bisect_left(BUCKETS, now - one)] += 1
+
+    def add_sample(self, to: Metric, labels: dict[str, str], numbers: Sequence[float]) -> None:
+        total, *counts = numbers
+        sum_ = 0.0
+        for bound, count in zip(_NAMES, counts, strict=True):
+            sum_ += count
+            to.add_sample(f"{self.name}_bucket", labels | {"le": bound}, sum_)
+        to.add_sample(f"{self.name}_count", labels, sum_)
+        to.add_sample(f"{self.name}_sum", labels, total)

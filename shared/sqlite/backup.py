@@ -1,0 +1,73 @@
+"""Copies a data file while processes use it: one consistent state, checked before it gets its name."""
+
+import os
+import sqlite3
+from contextlib import closing, suppress
+from pathlib import Path
+from typing import NamedTuple
+
+from shared.model.errors import CountersinkError, SettingsError
+from shared.sqlite.private_files import make_file
+from shared.sqlite.witness import uri_of
+
+
+class Copied(NamedTuple):
+    """What a copy holds."""
+
+    counters: int
+    pending: int
+    """Messages that no flusher has applied yet."""
+    size: int
+
+
+def copy(source: Path, target: Path) -> Copied:
+    """Copy `source` to `target`, which must not exist. It blocks. Others may read and write meanwhile; it has what
+    was accepted before it began.
+    """
+    if not source.exists():
+        raise SettingsError(f"{source} does not exist, so there is nothing to copy")
+    if target.exists():
+        raise SettingsError(f"{target} exists: a backup replaces no file, choose another name")
+    unfinished = target.with_name(f"{target.name}.unfinished-{os.getpid()}")
+    try:
+        make_file(unfinished)
+        _copy(source, unfinished)
+        found = _checked(unfinished)
+        _sync(unfinished)
+        os.link(unfinished, target)  # unlike a rename, it replaces nothing
+        unfinished.unlink()
+        _sync(target.parent)
+    except sqlite3.Error as error:
+        raise CountersinkError(f"{source} can't be copied to {target}: {error}") from error
+    finally:
+        for one in unfinished.parent.glob(f"{unfinished.name}*"):
+            with suppress(FileNotFoundError):
+                one.unlink()
+    return found
+
+
+def _copy(source: Path, target: Path) -> None:
+    with (
+        closing(sqlite3.connect(f"{uri_of(source)}?mode=rw", uri=True, isolation_level=None)) as ours,
+        closing(sqlite3.connect(target, isolation_level=None)) as copied,
+    ):
+        ours.backup(copied)  # in one step, so it is of one instant, and need not begin again when somebody writes
+        copied.execute("PRAGMA journal_mode = DELETE")
+
+
+def _checked(path: Path) -> Copied:
+    with closing(sqlite3.connect(path, isolation_level=None)) as db:
+        (said,) = db.execute("PRAGMA quick_check(1)").fetchone()
+        if said != "ok":
+            raise CountersinkError(f"the copy is damaged, so it was removed, and the file probably is, too: {said}")
+        (counters,) = db.execute("SELECT count(*) FROM configs").fetchone()
+        (pending,) = db.execute("SELECT count(*) FROM messages WHERE buried IS NULL").fetchone()
+    return Copied(counters, pending, path.stat().st_size)
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

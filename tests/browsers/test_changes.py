@@ -1,0 +1,138 @@
+"""What an administrator does in the console: to one counter, and to all under a prefix."""
+
+from pathlib import Path
+from typing import Final
+
+from tests.browsers.judging import see
+from tests.browsers.tab import Tab
+from tests.http.keys import keys_file
+from tests.http.service import Service, running
+
+SUBMIT: Final = "document.querySelector('dialog:not(#key-dialog) [type=submit]').click()"
+ASKS: Final = "document.querySelector('dialog:not(#key-dialog)')?.innerText.includes(%r)"
+CLOSED: Final = "!document.querySelector('dialog:not(#key-dialog)')"
+LOSES_ANSWERS: Final = """
+window.lost = window.fetch;
+window.fetch = async (...all) => { await lost(...all); throw TypeError("lost") };
+0
+"""
+VALUE: Final = "document.querySelector('.value').textContent === %r"
+
+
+def button(label: str) -> str:
+    return f"[...document.querySelectorAll('main button')].find(one => one.textContent === {label!r})"
+
+
+def fill(field: str, value: str) -> str:
+    return f"document.getElementById({field!r}).value = {value!r}; {field_event(field)}"
+
+
+def field_event(field: str) -> str:
+    return f"document.getElementById({field!r}).dispatchEvent(new Event('input')); 0"
+
+
+async def test_a_counter_is_set_reset_and_deleted_after_it_was_said_what_happens(
+    service: Service, tab: Tab, axe: str, tmp_path: Path
+) -> None:
+    await service.incr("page:home", b'{"delta": 12500}')
+    await service.apply()
+    await tab.show(f"{service.url}/#/counter/page%3Ahome", "Change this counter")
+    await tab.until(f"!{button('Reset…')}.disabled")
+    await tab.run(f"{button('Set…')}.click()")
+    await tab.until(ASKS % "Its value is 12,500 now")
+    await see(tab, axe, "set", tmp_path)
+    await tab.run(fill("ask-value", "9007199254740991"))
+    await tab.run(SUBMIT)
+    await tab.until(CLOSED)
+    await tab.until(VALUE % "9,007,199,254,740,991")
+    await tab.run(f"{button('Set…')}.focus(); {button('Set…')}.click()")
+    await tab.run(fill("ask-value", "9999999999999999"))
+    await tab.run(SUBMIT)
+    await tab.until("document.querySelector('dialog .wrong')?.innerText.includes('value')")
+    await tab.press("Escape")
+    await tab.until(CLOSED)
+    assert await tab.run("document.activeElement.textContent") == "Set…"
+    await tab.run(f"{button('Reset…')}.click()")
+    await tab.until(ASKS % "It becomes 0.")
+    await tab.run(SUBMIT)
+    await tab.until(VALUE % "0")
+    await tab.run(f"{button('Shards…')}.click()")
+    await tab.run(fill("ask-shards", "4"))
+    await tab.run(SUBMIT)
+    await tab.until(CLOSED)
+    await tab.until("[...document.querySelectorAll('dd')].some(one => one.textContent.startsWith('4'))")
+    await tab.run(f"{button('Delete…')}.click()")
+    assert await tab.run("document.querySelector('dialog:not(#key-dialog) [type=submit]').disabled")
+    await see(tab, axe, "delete", tmp_path)
+    await tab.run(fill("ask-typed", "page:home"))
+    await tab.run(SUBMIT)
+    await tab.until("document.body.innerText.includes('it was deleted')")
+    await tab.until(f"{button('Reset…')}.disabled && !{button('Set…')}.disabled")
+
+
+async def test_what_is_sent_again_changes_nothing_more(service: Service, tab: Tab) -> None:
+    await service.incr("a", b'{"delta": 5}')
+    await tab.show(f"{service.url}/#/counter/a", "Change this counter")
+    await tab.until(f"!{button('Reset…')}.disabled")
+    await tab.run(f"{button('Reset…')}.click()")
+    await tab.run(LOSES_ANSWERS)
+    await tab.run(SUBMIT)
+    await tab.until("document.querySelector('dialog .wrong')?.innerText === 'The service does not answer.'")
+    await service.incr("a", b'{"delta": 7}')
+    await tab.run("window.fetch = lost; 0")
+    await tab.run(SUBMIT)
+    await tab.until(CLOSED)
+    await tab.until(VALUE % "7")
+
+
+async def test_jobs_are_started_shown_stopped_and_downloaded(
+    service: Service, tab: Tab, axe: str, tmp_path: Path
+) -> None:
+    for name in ("page:home", "page:docs", "other"):
+        await service.incr(name, b'{"delta": 3}')
+    await tab.show(f"{service.url}/#/jobs", "No job has been started yet.")
+    await tab.run(fill("job-prefix", "page:"))
+    await tab.run(f"{button('Start…')}.click()")
+    await tab.until(ASKS % "2 counters begin with “page:” now.")
+    await tab.run(SUBMIT)
+    await tab.until("document.querySelectorAll('main tbody tr').length === 1")
+    assert await tab.run(f"!!{button('Stop…')}")
+    await service.work()
+    await tab.until(f"!!{button('Download')}")
+    await tab.run("URL.createObjectURL = blob => { window.saved = blob.text(); return 'data:,' }; 0")
+    await tab.run(f"{button('Download')}.click()")
+    await tab.until("!!window.saved")
+    assert await tab.run("saved") == '{"name":"page:docs","value":3}\n{"name":"page:home","value":3}\n'
+    kind = "const kind = document.getElementById('job-kind'); kind.value = %r; kind.dispatchEvent(new Event('change'))"
+    await tab.run("{" + kind % "add" + "}; 0")
+    await tab.run(fill("job-amount", "-10"))
+    await tab.run(f"{button('Start…')}.click()")
+    await tab.until(ASKS % "The number is -10.")
+    await tab.run(SUBMIT)
+    await tab.until("document.querySelectorAll('main tbody tr').length === 2")
+    await see(tab, axe, "jobs", tmp_path)
+    await tab.run(f"{button('Stop…')}.click()")
+    await tab.until(ASKS % "What was changed stays changed.")
+    await tab.run(SUBMIT)
+    await tab.until("[...document.querySelectorAll('main td')].some(one => /stopped/.test(one.textContent))")
+    await tab.run("{" + kind % "delete" + "}; 0")
+    await tab.run(f"{button('Start…')}.click()")
+    await tab.until(ASKS % "To go on, type page:")
+
+
+async def test_a_key_that_may_not_change_hears_which_scope_it_needs(tmp_path: Path, tab: Tab) -> None:
+    file, keys = keys_file(tmp_path, reader={"scopes": ["read", "write"]})
+    async with running(tmp_path, keys_file=str(file)) as service:
+        await tab.go(service.url)
+        await tab.run(f"sessionStorage.setItem('countersink-key', {keys['reader']!r}); location.hash = '#/jobs'")
+        await tab.until("/needs the scope admin/.test(document.querySelector('main').innerText)")
+        await tab.run("location.hash = '#/counter/a'")
+        await tab.until(f"!{button('Set…')}?.disabled")
+        await tab.run(f"{button('Set…')}.click()")
+        await tab.run(SUBMIT)
+        await tab.until("/needs the scope admin/.test(document.querySelector('dialog .wrong')?.innerText)")
+
+
+async def test_with_a_listener_for_administrators_the_public_one_says_where_to_go(tmp_path: Path, tab: Tab) -> None:
+    async with running(tmp_path, apart=True) as service:
+        await tab.show(f"{service.url}/#/jobs", "If the service runs with --admin-port, open the console there.")

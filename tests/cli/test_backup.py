@@ -1,0 +1,129 @@
+"""A backup while the service counts: it has all that was accepted before, it starts, and ids in it count once."""
+
+import asyncio
+import json
+import shutil
+import sqlite3
+import stat
+from contextlib import closing
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from tests.cli.running import Done, make_file, run
+from tests.processes.harness import Running, processes
+
+
+async def backup(data: Path, target: Path, *more: str) -> Done:
+    return await asyncio.to_thread(run, "backup", str(target), "--data", str(data), *more, cwd=data)
+
+
+class Clients:
+    """Count increments with ids, one after the other, until they are told to stop."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self.accepted = 0
+        self.stopped = False
+
+    async def send(self, session: aiohttp.ClientSession, number: int) -> bool:
+        async with session.post(f"{self.url}/v1/counters/a", json={"id": f"id-{number}"}) as response:
+            return response.status == 202
+
+    async def run(self) -> None:
+        async with aiohttp.ClientSession() as session:
+            while not self.stopped:
+                assert await self.send(session, self.accepted)
+                self.accepted += 1
+
+
+async def value(running: Running) -> int:
+    async with aiohttp.ClientSession() as session, session.get(f"{running.url}/v1/counters/a?max_age=0") as response:
+        found = await response.json()
+    assert found["exact"]
+    return int(found["value"])
+
+
+@pytest.mark.parametrize("interval", ["0.01", "60"])
+async def test_a_backup_has_what_was_accepted_before_and_counts_on(tmp_path: Path, interval: str) -> None:
+    """`interval`: most is applied, or all is pending."""
+    data, copied = tmp_path / "data", tmp_path / "copy"
+    copied.mkdir()
+    settings = {"COUNTERSINK_FLUSH_INTERVAL": interval}
+    async with processes(data, tmp_path / "log", **settings) as started:
+        running = await started.start("up", "--port", "0")
+        clients = Clients(running.url)
+        counting = asyncio.create_task(clients.run())
+        while clients.accepted < 100:
+            await asyncio.sleep(0.01)
+        before = clients.accepted
+        done = await backup(data, copied / "countersink.db", "--json")
+        after = clients.accepted + 1
+        assert done.code == 0, done
+        assert json.loads(done.out)["size"] == (copied / "countersink.db").stat().st_size
+        clients.stopped = True
+        await counting
+        assert await value(running) == clients.accepted
+    assert [one.name for one in copied.iterdir()] == ["countersink.db"]
+    assert stat.S_IMODE((copied / "countersink.db").stat().st_mode) == 0o600
+    async with processes(copied, tmp_path / "log") as started, aiohttp.ClientSession() as session:
+        running = await started.start("up", "--port", "0")
+        held = await value(running)
+        assert before <= held <= after
+        again = Clients(running.url)
+        for number in range(clients.accepted):
+            assert await again.send(session, number)
+        assert await value(running) == clients.accepted
+    assert run("audit", "--data", str(copied), cwd=copied).code == 0
+
+
+async def test_a_backup_is_put_back_as_the_page_says(tmp_path: Path) -> None:
+    data, copy = tmp_path / "data", tmp_path / "copy.db"
+    async with processes(data, tmp_path / "log") as started, aiohttp.ClientSession() as session:
+        running = await started.start("up", "--port", "0")
+        clients = Clients(running.url)
+        for number in range(3):
+            assert await clients.send(session, number)
+        assert (await backup(data, copy)).code == 0
+        assert await clients.send(session, 3)
+        assert await value(running) == 4
+    for one in data.glob("countersink.db-[ws]*"):
+        one.unlink()
+    shutil.copy(copy, data / "countersink.db")
+    assert run("doctor", "--trust-file", "--data", str(data), cwd=data).code == 0
+    async with processes(data, tmp_path / "log") as started:
+        assert await value(await started.start("up", "--port", "0")) == 3
+
+
+def test_a_backup_replaces_no_file_and_leaves_none_unfinished(tmp_path: Path) -> None:
+    missing = run("backup", str(tmp_path / "copy.db"), "--data", str(tmp_path / "none"), cwd=tmp_path)
+    assert missing.code == 1
+    assert "does not exist, so there is nothing to copy" in missing.lines[-1]
+    make_file(tmp_path)
+    there = tmp_path / "there.db"
+    there.write_text("precious")
+    done = run("backup", str(there), cwd=tmp_path)
+    assert done.code == 1
+    assert "a backup replaces no file" in done.lines[-1]
+    assert there.read_text() == "precious"
+    folder = run("backup", str(tmp_path / "no" / "copy.db"), cwd=tmp_path)
+    assert folder.code == 1
+    assert "No such file or directory" in folder.lines[-1]
+    cloud = run("backup", "copy.db", cwd=tmp_path, COUNTERSINK_BROKER="pubsub://p/t", COUNTERSINK_STORE="datastore://p")
+    assert "docs/google-cloud.md" in cloud.lines[-1]
+    assert sorted(one.name for one in tmp_path.iterdir() if "copy" in one.name) == []
+
+
+def test_a_damaged_file_is_said_and_gives_no_copy(tmp_path: Path) -> None:
+    make_file(tmp_path)
+    file = tmp_path / ".countersink" / "countersink.db"
+    with closing(sqlite3.connect(file)) as db:
+        db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        db.execute("PRAGMA writable_schema = ON")
+        db.execute("UPDATE sqlite_schema SET rootpage = 3 WHERE name = 'configs'")
+        db.commit()
+    done = run("backup", "copy.db", cwd=tmp_path)
+    assert done.code == 1, done
+    assert not (tmp_path / "copy.db").exists()
+    assert [*tmp_path.glob("copy*")] == []

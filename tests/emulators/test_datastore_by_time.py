@@ -1,0 +1,127 @@
+"""Counts by time in Datastore: names, two processes, and what was there before; on both emulators."""
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+
+from flusher.flush.window import MOST_IN_COMMIT
+from shared.google.datastore import followed_rules
+from shared.google.datastore.client import LAG_EMULATED
+from shared.google.datastore.keys import COUNT
+from shared.google.datastore.queries import KEY, query_of
+from shared.model.buckets import FOR_EVER, BucketAdd, ByTime, TimeBucket
+from shared.model.errors import ContendedError
+from shared.model.times import StoreMillis
+from tests.contracts.by_time import KEPT, MORE, adding, hours, read, since
+from tests.contracts.store import LATER, commit
+from tests.emulators.datastore_fixtures import Datastore
+
+NAMES = ("a", "a:", "a\ue000", "a😀", "ab", "b", "a\x7f", "É" * 500)
+
+
+async def shown() -> None:
+    """Emulators show a commit to all readers only a little later."""
+    await asyncio.sleep(2 * LAG_EMULATED)
+
+
+class ByTimeOnDatastore:
+    """Inherit it and say what `datastore` is."""
+
+    async def test_no_counter_reads_the_buckets_of_another(self, datastore: Datastore) -> None:
+        store = await datastore.store()
+        for number, name in enumerate(NAMES):
+            await store.apply(adding((number, 1), (5_000, 100), counter=name))
+        for number, name in enumerate(NAMES):
+            assert await hours(store, name, end=10_000) == {number: 1, 5_000: 100}
+            assert await hours(store, name, "day", end=10_000) == {}
+
+    async def test_one_entity_holds_the_hours_of_a_day(self, datastore: Datastore) -> None:
+        store = await datastore.store()
+        await store.apply(adding(*((hour, hour) for hour in range(24, 48))))
+        await store.apply(adding(*((hour, hour) for hour in range(24, 49))))
+        await shown()
+        place = datastore.place
+        found = await datastore.client().query(place.partition, query_of(place.kinds.buckets, 10, order=KEY))
+        assert [len(one.entity.properties) for one in found] == [25, 2]
+
+    async def test_a_commit_may_be_as_large_as_a_flusher_makes_it(self, datastore: Datastore) -> None:
+        store, number = await datastore.store(), MOST_IN_COMMIT // 2
+        names = [f"name{index:04}{'x' * 20}" for index in range(number)]
+        buckets = [BucketAdd(TimeBucket(name, "hour", 0), 0, 1, LATER) for name in names]
+        await store.apply(replace(commit(*((name, 1) for name in names)), by_time=ByTime(tuple(buckets), KEPT)))
+        assert await hours(store, names[-1]) == {0: 1}
+
+    async def test_processes_with_the_same_rules_share_a_promise(self, datastore: Datastore) -> None:
+        key = datastore.place.receipt(followed_rules.NAME)
+        versions = []
+        for rules in (KEPT, KEPT, KEPT, MORE, MORE, KEPT):
+            store = await datastore.store()
+            await store.apply(replace(adding((1, 1)), by_time=ByTime((), rules)))
+            (found,) = (await datastore.client().look_up([key])).entities
+            versions.append(found.version)
+        assert len({*versions[:3]}) == len({*versions[3:]}) == 1
+        assert len({*versions}) == 2
+        assert await since(store, KEPT) == 0
+
+    async def test_what_a_flusher_without_rules_applies_is_said(self, datastore: Datastore) -> None:
+        one, other = await datastore.store(), await datastore.store()
+        await one.apply(adding((1, 1)))
+        assert await since(other, KEPT) == 0
+        await other.apply(replace(commit(("a", 1)), by_time=ByTime()))
+        await shown()
+        until = await since(one, KEPT)
+        assert 0 < until - await one.now() <= followed_rules.FORCE
+        await one.apply(adding((1, 1)))
+        assert await since(other, KEPT) == until, "it may come again"
+
+    async def test_a_promise_is_renewed_each_hour(self, datastore: Datastore) -> None:
+        store = await datastore.store()
+        await store.apply(adding((1, 1)))
+        rules = followed_rules.FollowedRules(datastore.client(), datastore.place)
+        now = await store.now()
+        await rules.promise(KEPT, StoreMillis(now + followed_rules.RENEWED - 60_000))
+        assert (await read(store)).followed[0].until <= now + followed_rules.FORCE
+        later = StoreMillis(now + followed_rules.RENEWED + 60_000)
+        await rules.promise(KEPT, later)
+        await shown()
+        assert [one.until for one in (await read(store)).followed] == [later + followed_rules.FORCE]
+
+    async def test_two_that_promise_at_once_are_both_kept(self, datastore: Datastore) -> None:
+        async def promise(which: int) -> None:
+            rules = followed_rules.FollowedRules(datastore.client(), datastore.place)
+            for _ in range(20):
+                try:
+                    await rules.promise((KEPT[0]._replace(prefix=f"p{which}"),), StoreMillis(1_000))
+                except ContendedError:
+                    continue
+                return
+
+        await asyncio.gather(*(promise(which) for which in range(4)))
+        await shown()
+        assert len((await read(await datastore.store())).followed) == 4
+
+    async def test_what_others_counted_before_is_not_whole(self, datastore: Datastore) -> None:
+        store = await datastore.store()
+        client = datastore.client()
+        request = client.commit_request()
+        shard = datastore.place.entity(datastore.place.shard("other", 0))
+        shard.properties[COUNT].integer_value = 7
+        request.mutations.add().insert.CopyFrom(shard)
+        await client.commit(request)
+        await shown()
+        assert await since(store, KEPT) == FOR_EVER
+        await store.apply(adding((1, 1)))
+        assert 0 < await since(store, KEPT) - await store.now() <= followed_rules.FORCE
+
+
+class TestOnFirestore(ByTimeOnDatastore):
+    @pytest.fixture
+    def datastore(self, firestore: Datastore) -> Datastore:
+        return firestore
+
+
+class TestOnOlder(ByTimeOnDatastore):
+    @pytest.fixture
+    def datastore(self, older: Datastore) -> Datastore:
+        return older

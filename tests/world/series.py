@@ -1,0 +1,15 @@
+"""Series in tests: rules by which all is kept, and the range that has all of it."""
+
+from typing import Final
+
+from shared.config.windows import MOST_DAYS
+from shared.counters.series import SeriesRange
+from shared.model.buckets import DAY, Rule, Rules
+from shared.model.times import Millis
+
+ALL_KEPT: Final[Rules] = (Rule("", (("day", Millis(MOST_DAYS * DAY)), ("hour", Millis(MOST_DAYS * DAY)))),)
+_LATER: Final = 2 * MOST_DAYS * DAY
+
+
+def everything(counter: str, by: str = "hour") -> SeriesRange:
+    return SeriesRange(counter, by, 0, _LATER)
