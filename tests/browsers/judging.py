@@ -11,6 +11,10 @@ FOUND: Final = """
 axe.run(document, {runOnly: ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa"]}).then(found =>
   found.violations.map(one => `${one.id}: ${one.nodes.map(node => node.html + node.failureSummary).join(" | ")}`))
 """
+OUTSIDE: Final = """
+[...document.querySelectorAll(".card *")].filter(one => one.checkVisibility() && !one.closest(".chart")
+  && one.getBoundingClientRect().right > one.closest(".card").getBoundingClientRect().right).map(one => one.outerHTML)
+"""
 
 
 async def see(tab: Tab, axe: str, name: str, tmp_path: Path) -> None:
@@ -20,5 +24,6 @@ async def see(tab: Tab, axe: str, name: str, tmp_path: Path) -> None:
         await tab.looks(*how)
         await tab.picture(folder / f"{name}-{look}.png")
         assert await tab.run("document.documentElement.scrollWidth <= innerWidth"), f"{name} is too wide: {look}"
+        assert await tab.run(OUTSIDE) == [], f"{name} sticks out of its card: {look}"
         assert await tab.run("typeof axe == 'object'") or await tab.run(f"{axe};true")
         assert await tab.run(FOUND) == [], (name, look)

@@ -29,10 +29,13 @@ async def looks() -> AsyncIterator[FleetView]:
 
 @pytest.fixture
 def on_pubsub() -> Iterator[None]:
-    """The metrics say that this process uses Pub/Sub."""
+    """The metrics say that this process uses Pub/Sub, and is no flusher."""
+    pulled = metrics.PULLED.get()
+    metrics.PULLED.inc(-pulled)
     metrics.START.labels("pubsub", "datastore", "redis").set(1_700_000_000)
     yield
     metrics.START.clear()
+    metrics.PULLED.inc(pulled)
 
 
 async def test_it_shows_how_increments_move(
@@ -78,6 +81,23 @@ async def test_it_shows_the_fleet_and_what_is_wrong(
         finally:
             metrics.SPOOLING.set(0)
         await tab.until(f"!({wrong}).includes('Spool')")
+
+
+PANELS = "[...document.querySelectorAll('.panels .card:not([hidden]) h2')].map(one => one.textContent)"
+
+
+async def test_an_ingest_alone_does_not_say_what_only_flushers_know(
+    service: Service, tab: Tab, on_pubsub: None
+) -> None:
+    await tab.show(f"{service.url}/#/pipeline", "since this process does not flush")
+    shown = ["Increments per second", "Waiting to be published", "Time of a publish", "Envelopes of the spool"]
+    assert await tab.run(PANELS) == shown
+    numbers = "[...document.querySelectorAll('.flow dd span')].map(one => /\\d/.test(one.textContent))"
+    assert await tab.run(numbers) == [True, False, False]
+    unknown = await tab.run("[...document.querySelectorAll('.dot.unknown')].map(one => one.parentNode.innerText)")
+    assert {"Drift", "Contention"} <= set(unknown)
+    metrics.PULLED.inc()
+    await tab.until(f"{PANELS}.includes('Time of a commit')")
 
 
 async def test_a_key_that_may_only_read_is_told_who_sees_the_fleet(tmp_path: Path, tab: Tab, looks: FleetView) -> None:

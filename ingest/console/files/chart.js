@@ -70,13 +70,13 @@ function plotIn(box, height, { lines, write, pick, after = () => 0 }) {
     height,
     legend: { show: false },
     cursor: { y: false, points: { show: false }, drag: { setScale: false, x: false, y: false } },
-    padding: [8, 0, 0, 0],
+    padding: [8, 26, 0, 0],
     scales: {
       x: { range: (_, first, last) => [first, last === first ? first + 1 : last + after()] },
       y: { range: (_, low, high) => [Math.min(0, low), high > 0 ? high * 1.1 : 1] },
     },
     axes: [
-      { ...axis, size: 22, space: 80, grid: { show: false }, values: (_, at, __, ___, step) => at.map((one) => moment(one, step)) },
+      { ...axis, size: 28, gap: 9, space: 80, grid: { show: false }, values: (_, at, __, ___, step) => at.map((one) => moment(one, step)) },
       { ...axis, size: 64, space: 32, values: (_, at) => at.map(write).map((text, place, all) => (text === all[place - 1] ? "" : text)) },
     ],
     series: [{}, ...lines(colour)],

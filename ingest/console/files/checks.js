@@ -5,6 +5,8 @@ import { el, number, say, seconds } from "./dom.js";
 const REPEATED = "receipts exist"; // retries because of second uses of an id
 const MOST_RETRIES = 0.1; // of the commits
 const some = (count, one, many) => `${number(count)} ${count === 1 ? one : many}`;
+const ELSEWHERE = [null, "Not known here, since this process does not flush. Flushers have metrics of their own."];
+const doesNotFlush = (of, broker) => broker === "pubsub" && !of("pulled_messages_total");
 
 /** Each returns whether it is fine, or null if it is not known here, and a sentence; or nothing if it does not apply. */
 const CHECKS = {
@@ -14,14 +16,16 @@ const CHECKS = {
     if (!drift) return [true, "0: everything that was accepted is applied, pending, deduplicated or a dead letter."];
     return [drift < 0 ? null : false, `${number(drift)}. It is below 0 between a commit and its acknowledgement; otherwise run countersink audit.`];
   },
-  "Dead letters": (of) => {
+  "Dead letters": (of, _, broker) => {
     const dead = of("dead_lettered_messages_total") ?? 0;
+    if (!dead && doesNotFlush(of, broker)) return ELSEWHERE;
     if (!dead) return [true, "None since the start."];
     return [false, `${some(dead, "message", "messages")} since the start. They are not counted unless somebody has replayed them.`];
   },
-  Contention: (of, all) => {
+  Contention: (of, all, broker) => {
+    if (doesNotFlush(of, broker)) return ELSEWHERE;
     const commits = of("flushes_total");
-    if (!commits) return [null, "This process has committed nothing yet."];
+    if (!commits) return [null, "Nothing has been committed yet."];
     const retries = all("flush_retries_total").filter(([{ why }, value]) => value && why !== REPEATED);
     const sum = retries.reduce((before, [, value]) => before + value, 0);
     const why = retries.length ? ` (${retries.map(([labels, value]) => `${labels.why}: ${number(value)}`).join(", ")})` : "";
@@ -59,9 +63,8 @@ export function checks() {
   const node = el("section", { class: "card" }, el("h2", {}, "Health"), el("dl", { class: "checks" }, ...rows.map((row) => row.node)));
 
   function show(metrics) {
-    const broker = metrics.all("start_time_seconds")[0]?.[0].broker;
     for (const { name, state, alarm, told, node: row } of rows) {
-      const found = CHECKS[name]((metric) => metrics.sum(metric), (metric) => metrics.all(metric), broker);
+      const found = CHECKS[name]((metric) => metrics.sum(metric), (metric) => metrics.all(metric), metrics.broker);
       row.hidden = !found;
       if (!found) continue;
       const [fine, text] = found;

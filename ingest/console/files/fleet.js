@@ -2,6 +2,7 @@
 
 import { ApiError, json } from "./api.js";
 import { clock, el, period, say } from "./dom.js";
+import { START } from "./metrics.js";
 
 const EVERY = 10_000;
 const STATES = {
@@ -15,16 +16,16 @@ export function fleet() {
   const own = el("p", { class: "own" }, "\u00a0");
   const told = el("p", { class: "hint" }, "\u00a0");
   const body = el("tbody");
-  const table = el("table", { hidden: true },
+  const table = el("table", { class: "fleet", hidden: true },
     el("thead", {}, el("tr", {}, ...["Process", "Role", "State"].map((name) => el("th", { scope: "col" }, name)))), body);
   const node = el("section", { class: "card" }, el("h2", {}, "Processes"), own, table, told);
   let next = 0;
 
-  async function update(metrics) {
-    const [[parts, since]] = [...metrics.all("start_time_seconds"), [null]];
+  async function update(metrics, answered) {
+    const [[parts, since]] = [...metrics.all(START), [null]];
     const begun = parts && new Date(since * 1000);
     say(own, parts
-      ? `This one has been up since ${period(begun, 1)}:${clock(begun).slice(-2)}. Broker: ${parts.broker}. Store: ${parts.store}. Overlay: ${parts.overlay}.`
+      ? `This one has been up since ${period(begun, 1)}:${clock(begun).slice(-2)}. Broker: ${parts.broker}. Store: ${parts.store}. Overlay: ${parts.overlay}.${answered > 1 ? ` ${answered} processes answer this page in turn, each with its own numbers.` : ""}`
       : "This process does not say what it is made of.");
     if (performance.now() < next) return;
     next = performance.now() + EVERY;
@@ -39,7 +40,7 @@ export function fleet() {
 
   function show(found) {
     const row = (role) => (one) => el("tr", {}, el("td", {}, el("code", {}, one.id)), el("td", {}, role),
-      el("td", {}, STATES[one.state] + (one.spool ? "; it may have envelopes in its spool" : "")));
+      el("td", {}, STATES[one.state] + (one.spool && one.state !== "joined" ? "; it may have envelopes in its spool" : "")));
     body.replaceChildren(...found.ingests.map(row("ingest")), ...found.flushers.map(row("flusher")));
     table.hidden = !body.children.length;
     say(told, found.whole ? "Reads can be exact." : "Reads are not exact now: some process may have accepted what the others do not see.");

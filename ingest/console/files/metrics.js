@@ -1,5 +1,6 @@
 // Reads metrics in the text format of Prometheus.
 
+export const START = "start_time_seconds";
 const SAMPLE = /^([a-z_]+)(?:\{(.*)\})? (\S+)$/;
 const LABEL = /([a-z_]+)="((?:[^"\\]|\\.)*)"/g;
 
@@ -20,6 +21,11 @@ export class Metrics {
   /** All samples of a metric, as labels and value. */
   all(name) {
     return this.#samples.get(`countersink_${name}`) ?? [];
+  }
+
+  /** The kind of broker, which the process may not tell. */
+  get broker() {
+    return this.all(START)[0]?.[0].broker;
   }
 
   /** The sum of all samples, or undefined if there is none. */

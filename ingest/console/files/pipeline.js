@@ -5,7 +5,7 @@ import { panel } from "./chart.js";
 import { checks } from "./checks.js";
 import { el, fact, number, rate, say, seconds } from "./dom.js";
 import { fleet } from "./fleet.js";
-import { Metrics } from "./metrics.js";
+import { Metrics, START } from "./metrics.js";
 import { Rates } from "./rates.js";
 
 const FACTS = {
@@ -17,23 +17,36 @@ const FACTS = {
   limited: ["Limited", "limited_requests_total", "requests answered 429"],
   overloaded: ["Overloaded", "overloaded_requests_total", "requests answered 503, 507"],
 };
-const whole = (value) => (value === null ? "–" : number(value));
+const whole = (value) => (value == null ? "–" : number(value));
+const SUMS = [
+  "accepted_increments_total", "applied_increments_total", "spooled_envelopes_total", "forwarded_envelopes_total",
+  "flush_seconds_count", "flush_seconds_sum", "publish_seconds_count", "publish_seconds_sum",
+];
+
+/** What each chart shows of the metrics and of their changes per second. */
+const PANELS = {
+  speed: [["Increments per second", rate, ["accepted", "applied"]], (_, now) => [now.accepted_increments_total, now.applied_increments_total]],
+  pending: [["Pending increments", whole, [""]], (of) => [of("pending_increments")]],
+  waiting: [["Waiting to be published", whole, [""]], (of) => [of("waiting_increments")]],
+  commit: [["Time of a commit", seconds, [""]], (_, now) => [mean(now, "flush_seconds")]],
+  publish: [["Time of a publish", seconds, [""]], (_, now) => [mean(now, "publish_seconds")]],
+  oldest: [["Oldest message held", seconds, [""]], (of) => [of("oldest_held_seconds")]],
+  spool: [["Envelopes of the spool", rate, ["taken", "sent"]], (_, now) => [now.spooled_envelopes_total, now.forwarded_envelopes_total]],
+};
+const mean = (now, name) => (now[`${name}_count`] ? now[`${name}_sum`] / now[`${name}_count`] : null);
 
 export function pipeline() {
-  const rates = new Rates();
+  const rates = new Map(); // by the start of the process, since several may answer in turn
   const facts = Object.fromEntries(Object.entries(FACTS).map(([name, [label, , hint]]) => [name, fact(label, hint)]));
   const part = (...names) => names.map((name) => facts[name][0]);
-  const speed = panel("Increments per second", rate, ["accepted", "applied"]);
-  const pending = panel("Pending increments", whole, [""]);
-  const flush = panel("Time of a commit", seconds, [""]);
-  const oldest = panel("Oldest message held", seconds, [""]);
+  const panels = Object.fromEntries(Object.entries(PANELS).map(([name, [how]]) => [name, panel(...how)]));
   const health = checks();
   const processes = fleet();
   const missing = el("p", { class: "card", hidden: true },
     "This listener does not serve metrics. If the service runs with --admin-port, open the console there.");
   const body = el("div", { hidden: true },
     el("section", { class: "card", "aria-label": "From accepted to applied" }, el("dl", { class: "facts flow" }, ...part("accepted", "pending", "applied"))),
-    el("div", { class: "panels" }, speed.node, pending.node, flush.node, oldest.node),
+    el("div", { class: "panels" }, ...Object.values(panels).map((one) => one.node)),
     health.node,
     el("section", { class: "card" }, el("h2", {}, "Refused and repeated"),
       el("dl", { class: "facts" }, ...part("deduplicated", "rejected", "limited", "overloaded"))),
@@ -53,16 +66,24 @@ export function pipeline() {
       body.hidden = true;
       return;
     }
+    show(metrics);
+    await processes.update(metrics, rates.size);
+  }
+
+  function show(metrics) {
     body.hidden = false;
-    for (const [name, [, metric]] of Object.entries(FACTS)) say(facts[name][1], whole(metrics.sum(metric) ?? null));
-    const of = (name) => [name, metrics.sum(name) ?? 0];
-    const now = rates.add(["accepted_increments_total", "applied_increments_total", "flush_seconds_count", "flush_seconds_sum"].map(of));
-    speed.add(now.get("accepted_increments_total"), now.get("applied_increments_total"));
-    pending.add(metrics.sum("pending_increments"));
-    flush.add(now.get("flush_seconds_count") ? now.get("flush_seconds_sum") / now.get("flush_seconds_count") : null);
-    oldest.add(metrics.sum("oldest_held_seconds"));
+    const of = (name) => metrics.sum(name);
+    const flushes = metrics.broker !== "pubsub" || of("pulled_messages_total") > 0;
+    const about = new Set(["speed", of("pending_increments") === undefined ? "waiting" : "pending", ...(flushes ? ["commit", "oldest"] : ["publish", "spool"])]);
+    for (const [name, [, metric]] of Object.entries(FACTS)) say(facts[name][1], name === "applied" && !flushes ? "–" : whole(of(metric)));
+    if (!rates.has(of(START))) rates.set(of(START), new Rates());
+    const now = Object.fromEntries(rates.get(of(START)).add(SUMS.map((name) => [name, of(name) ?? 0])));
+    if (!flushes) now.applied_increments_total = null;
+    for (const [name, [, values]] of Object.entries(PANELS)) {
+      panels[name].node.hidden = !about.has(name);
+      if (about.has(name)) panels[name].add(...values(of, now));
+    }
     health.show(metrics);
-    await processes.update(metrics);
   }
 
   return { title: "Pipeline", node, update };
