@@ -16,6 +16,7 @@ from shared.model.envelope import Envelope
 from shared.model.errors import TransientError
 from shared.model.words import Increment, Message
 from shared.runtime import metrics
+from shared.sqlite.letters import SqliteDeadLetters
 from shared.sqlite.store import SqliteStore
 from shared.wire.codec import encode
 from tests.http.answer import Answer
@@ -166,6 +167,26 @@ async def test_many_administrators_at_once_count_each_letter_once(service: Servi
     assert sum(one["counted"] for one in done) == 30
     assert await service.totals() == {f"poison:{number}": 1 for number in range(30)}
     assert [*await asyncio.gather(*(letters(service) for _ in range(3)))] == [[], [], []]
+
+
+async def test_a_replay_that_was_cut_off_after_its_commit_counts_nothing_twice(
+    service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await bury(service, tmp_path, poison(1, 5))
+
+    async def cut_off(*_: object) -> None:
+        raise TransientError("cut off")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(SqliteDeadLetters, "ack", cut_off)
+        assert (await replay(service, all=True))["counted"] == 1
+    (letter,) = await letters(service)
+    assert (letter["state"], letter["counters"]) == ("applied", {"poison:1": 5})
+    assert await service.value("poison:1") == 5
+    again = await replay(service, ids=[letter["id"]])
+    assert (again["counted"], again["already"], again["letters_left"]) == (0, 1, 0)
+    assert await letters(service) == []
+    assert await service.value("poison:1") == 5
 
 
 async def test_what_is_dropped_is_in_no_total_any_more(service: Service, tmp_path: Path) -> None:
