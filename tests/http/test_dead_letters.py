@@ -226,6 +226,22 @@ async def test_a_store_that_is_away_is_503_and_nothing_is_lost(
     assert (await replay(service, all=True))["counted"] == 1
 
 
+@pytest.mark.parametrize("method", ["GET", "POST"])
+async def test_a_broker_that_does_not_answer_is_503(
+    service: Service, monkeypatch: pytest.MonkeyPatch, method: str
+) -> None:
+    async def hang(*_: object) -> list[object]:
+        await asyncio.Event().wait()
+        return []
+
+    target, body = ("", None) if method == "GET" else ("/replay", b'{"all": true}')
+    with monkeypatch.context() as patch:
+        patch.setattr(letter_desk, "LONGEST_CALL", 0.05)
+        patch.setattr(SqliteDeadLetters, "pull", hang)
+        assert (await service.ask(method, f"/v1/dead-letters{target}", body)).status == 503
+    assert await letters(service) == []
+
+
 async def test_too_many_at_once_are_told_to_come_later(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(letter_desk, "MOST_WAITING", 0)
     held = asyncio.Event()

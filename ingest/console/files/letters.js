@@ -4,6 +4,7 @@ import { ApiError, json, send } from "./api.js";
 import { el, number, say } from "./dom.js";
 
 const PATH = "/v1/dead-letters";
+const PAGE = `${PATH}?limit=100`;
 const STATES = {
   dead: "Not counted",
   unreadable: "Unreadable",
@@ -132,14 +133,14 @@ export function deadLetters() {
   }
 
   async function load() {
-    const page = await json(PATH);
+    const page = await json(PAGE);
     loaded = true;
     rows.replaceChildren();
     show(page);
   }
 
   async function next() {
-    show(await json(`${PATH}?page_token=${encodeURIComponent(token)}`));
+    show(await json(`${PAGE}&page_token=${encodeURIComponent(token)}`));
   }
 
   function show(page) {
