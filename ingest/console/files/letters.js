@@ -96,7 +96,7 @@ export function deadLetters() {
     const said = [`${increments(total.counted)} counted`];
     if (total.already) said.push(`${number(total.already)} counted before`);
     if (total.dropped) said.push(`${number(total.dropped)} dropped before`);
-    if (answer.letters_left) said.push(`${letters(answer.letters_left)} left: ${answer.reasons[0].why}`);
+    if (answer.letters_left) said.push(`${letters(answer.letters_left)} left${answer.letters_left > 1 ? ", the first" : ""} because: ${answer.reasons[0].why}`);
     if (answer.not_found.length) said.push("somebody else has replayed, dropped or held it");
     if (answer.more) said.push("there are more, but none of the first ones can be counted: replay others one by one");
     await load();
