@@ -35,6 +35,8 @@ LONGEST: Final = 5.0
 """Seconds after which a replay or a drop ends with the step that it is in."""
 PATIENCE: Final = 3.0
 """Seconds for which one step is retried while the store is away."""
+LONGEST_CALL: Final = 30.0
+"""Seconds after which a call fails. Cut off anywhere, it can be repeated."""
 MOST_WAITING: Final = 10
 """Calls that wait for their turn."""
 MOST_REASONS: Final = 100
@@ -81,6 +83,8 @@ class OneAtATime:
         """The page with letters that only the broker has."""
         looked_at = 0
         async with self._passing() as letters:
+            if rows and not letters.letters.complete:  # no page can follow the letters', so they get a whole one
+                return LetterPage(rows, place, complete=False)
             if place.after:
                 letters.letters.continue_after(place.after)
             while len(rows) < limit and looked_at < MOST_LOOKED_AT:
@@ -144,8 +148,10 @@ class OneAtATime:
             raise OverloadedError("too many requests look at dead letters", LONGEST)
         self._callers += 1
         try:
-            async with self._turn:
+            async with self._turn, asyncio.timeout(LONGEST_CALL):
                 yield
+        except TimeoutError:
+            raise TransientError("the store or the broker does not answer; nothing is lost, try again") from None
         finally:
             self._callers -= 1
 

@@ -51,7 +51,9 @@ async def test_dead_letters_are_shown_replayed_and_dropped(
         assert "exactly once" in await tab.run("document.querySelector('dialog:not(#key-dialog)').innerText")
         await see(tab, axe, "letters-dialog", tmp_path)
         await tab.run(press("Replay all", "document.querySelector('dialog:not(#key-dialog)')"))
-        await tab.until("document.querySelector('[role=status].card').innerText.includes('4 dead letters left: ')")
+        await tab.until(
+            "document.querySelector('[role=status].card').innerText.includes('4 dead letters left, the first ')"
+        )
         await see(tab, axe, "letters-left", tmp_path)
         db.execute("DROP TRIGGER rule")
     await tab.run(press("Drop"))
@@ -67,7 +69,7 @@ async def test_dead_letters_are_shown_replayed_and_dropped(
     await tab.until("document.querySelector('[role=status].card').innerText === 'Dropped, with 1 increment.'")
     await tab.run(press("Replay all"))
     await tab.run(press("Replay all", "document.querySelector('dialog:not(#key-dialog)')"))
-    await tab.until("document.querySelector('[role=status].card').innerText.includes('1 dead letter left: ')")
+    await tab.until("document.querySelector('[role=status].card').innerText.includes('1 dead letter left because: ')")
     await tab.run(press("Drop", "document.querySelector('.letters')"))
     await tab.run(press("Drop for good", "document.querySelector('dialog:not(#key-dialog)')"))
     await tab.until("document.querySelector('.lead').innerText === 'No dead letters.'")

@@ -16,6 +16,7 @@ from shared.model.envelope import Envelope
 from shared.model.errors import TransientError
 from shared.model.words import Increment, Message
 from shared.runtime import metrics
+from shared.sqlite.letters import SqliteDeadLetters
 from shared.sqlite.store import SqliteStore
 from shared.wire.codec import encode
 from tests.http.answer import Answer
@@ -168,6 +169,26 @@ async def test_many_administrators_at_once_count_each_letter_once(service: Servi
     assert [*await asyncio.gather(*(letters(service) for _ in range(3)))] == [[], [], []]
 
 
+async def test_a_replay_that_was_cut_off_after_its_commit_counts_nothing_twice(
+    service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await bury(service, tmp_path, poison(1, 5))
+
+    async def cut_off(*_: object) -> None:
+        raise TransientError("cut off")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(SqliteDeadLetters, "ack", cut_off)
+        assert (await replay(service, all=True))["counted"] == 1
+    (letter,) = await letters(service)
+    assert (letter["state"], letter["counters"]) == ("applied", {"poison:1": 5})
+    assert await service.value("poison:1") == 5
+    again = await replay(service, ids=[letter["id"]])
+    assert (again["counted"], again["already"], again["letters_left"]) == (0, 1, 0)
+    assert await letters(service) == []
+    assert await service.value("poison:1") == 5
+
+
 async def test_what_is_dropped_is_in_no_total_any_more(service: Service, tmp_path: Path) -> None:
     await bury(service, tmp_path, poison(1, 5), poison(2, 7))
     (one,) = [letter for letter in await letters(service) if "poison:1" in letter["counters"]]
@@ -203,6 +224,22 @@ async def test_a_store_that_is_away_is_503_and_nothing_is_lost(
         assert (answer.status, answer.json["detail"]) == (503, "the store is away")
     assert len(await letters(service)) == 1
     assert (await replay(service, all=True))["counted"] == 1
+
+
+@pytest.mark.parametrize("method", ["GET", "POST"])
+async def test_a_broker_that_does_not_answer_is_503(
+    service: Service, monkeypatch: pytest.MonkeyPatch, method: str
+) -> None:
+    async def hang(*_: object) -> list[object]:
+        await asyncio.Event().wait()
+        return []
+
+    target, body = ("", None) if method == "GET" else ("/replay", b'{"all": true}')
+    with monkeypatch.context() as patch:
+        patch.setattr(letter_desk, "LONGEST_CALL", 0.05)
+        patch.setattr(SqliteDeadLetters, "pull", hang)
+        assert (await service.ask(method, f"/v1/dead-letters{target}", body)).status == 503
+    assert await letters(service) == []
 
 
 async def test_too_many_at_once_are_told_to_come_later(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,6 +5,7 @@ import { ask } from "./dialog.js";
 import { el, number, say } from "./dom.js";
 
 const PATH = "/v1/dead-letters";
+const PAGE = `${PATH}?limit=100`;
 const STATES = {
   dead: "Not counted",
   unreadable: "Unreadable",
@@ -82,7 +83,7 @@ export function deadLetters() {
     const said = [`${increments(total.counted)} counted`];
     if (total.already) said.push(`${number(total.already)} counted before`);
     if (total.dropped) said.push(`${number(total.dropped)} dropped before`);
-    if (answer.letters_left) said.push(`${letters(answer.letters_left)} left: ${answer.reasons[0].why}`);
+    if (answer.letters_left) said.push(`${letters(answer.letters_left)} left${answer.letters_left > 1 ? ", the first" : ""} because: ${answer.reasons[0].why}`);
     if (answer.not_found.length) said.push("somebody else has replayed, dropped or held it");
     if (answer.more) said.push("there are more, but none of the first ones can be counted: replay others one by one");
     await load();
@@ -119,14 +120,14 @@ export function deadLetters() {
   }
 
   async function load() {
-    const page = await json(PATH);
+    const page = await json(PAGE);
     loaded = true;
     rows.replaceChildren();
     show(page);
   }
 
   async function next() {
-    show(await json(`${PATH}?page_token=${encodeURIComponent(token)}`));
+    show(await json(`${PAGE}&page_token=${encodeURIComponent(token)}`));
   }
 
   function show(page) {
