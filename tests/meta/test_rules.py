@@ -1,6 +1,7 @@
 """The rules for Prometheus name metrics that there are, and alert on those that say so."""
 
 import re
+import shutil
 import subprocess
 import sys
 from functools import cache
@@ -10,9 +11,11 @@ from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
 from shared.runtime import metrics
+from tests.emulators.datastore_fixtures import missing
 from tests.meta.checkout import ROOT
 
-TEXT: Final = (ROOT / "deploy" / "prometheus" / "rules.yml").read_text()
+FOLDER: Final = ROOT / "deploy" / "prometheus"
+TEXT: Final = (FOLDER / "rules.yml").read_text()
 NAME: Final = re.compile(r"(?<![\w:])countersink_\w+")
 REASON: Final = re.compile(r'metrics\.DEAD\.labels\("(.+?)"\)')
 
@@ -73,3 +76,25 @@ def test_what_is_recorded_is_used_by_its_name() -> None:
     recorded = {*re.findall(r"record: (\S+)", TEXT)}
     used = {*re.findall(r"countersink:\w+:\w+", TEXT)}
     assert recorded == used
+
+
+def test_each_alert_has_its_runbook_and_says_so() -> None:
+    text = (ROOT / "docs" / "runbooks.md").read_text()
+    alerts = re.findall(r"alert: (\w+)", TEXT)
+    assert sorted(re.findall(r"^## (\w+)$", text, re.MULTILINE)) == sorted(alerts)
+    assert re.findall(r"runbook: \"docs/runbooks.md#(\w+)\"", TEXT) == [name.lower() for name in alerts]
+    assert re.findall(r"summary: ", TEXT) == ["summary: "] * len(alerts)
+
+
+def test_each_alert_fires_on_what_it_is_for_and_not_otherwise() -> None:
+    """By Prometheus itself, on made-up series."""
+    tried = re.findall(r"name: (\w+) (fires|does not fire)$", (FOLDER / "rules.test.yml").read_text(), re.MULTILINE)
+    assert sorted(tried) == sorted(
+        (name, what) for name in re.findall(r"alert: (\w+)", TEXT) for what in ("fires", "does not fire")
+    )
+    promtool = shutil.which("promtool")
+    if promtool is None:
+        missing("the rules need promtool (Debian's package prometheus)")
+    for command in (("check", "rules", "rules.yml"), ("test", "rules", "rules.test.yml")):
+        done = subprocess.run([promtool, *command], cwd=FOLDER, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
