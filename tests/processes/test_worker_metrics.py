@@ -3,20 +3,16 @@
 import asyncio
 import contextlib
 import os
-import shutil
 import signal
-from asyncio import subprocess
 from collections.abc import AsyncIterator
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import aiohttp
 import pytest
 
-from tests.meta.checkout import ROOT
 from tests.processes.harness import Processes, Running, processes
-from tests.processes.test_proxies import free_port, tool
+from tests.processes.prometheus import prometheus
 from tests.world.scraping import Scrape, scrape, until
 
 ACCEPTED = "countersink_accepted_increments_total"
@@ -124,59 +120,6 @@ async def test_all_workers_show_the_same_and_gauges_end_with_their_process(start
     after = starts_of(await scrape(running.url))
     assert sorted(after) == ["0", "1", "2"]
     assert sum(after[worker] != before[worker] for worker in after) == 1
-
-
-class Prometheus:
-    """A real one, that scrapes one service."""
-
-    def __init__(self, url: str) -> None:
-        self._url = url
-
-    async def query(self, expression: str) -> list[dict[str, Any]]:
-        async with (
-            aiohttp.ClientSession() as session,
-            session.get(f"{self._url}/api/v1/query", params={"query": expression}) as response,
-        ):
-            found = await response.json()
-            assert found["status"] == "success", found
-            return list(found["data"]["result"])
-
-    async def number(self, expression: str) -> float | None:
-        """The value, if there is one."""
-        found = await self.query(expression)
-        return float(found[0]["value"][1]) if found else None
-
-
-@contextlib.asynccontextmanager
-async def prometheus(folder: Path, target: str) -> AsyncIterator[Prometheus]:
-    """It scrapes five times a second, with our rules."""
-    port = free_port()
-    shutil.copy(ROOT / "deploy" / "prometheus" / "rules.yml", folder / "rules.yml")
-    (folder / "prometheus.yml").write_text(
-        "global: {scrape_interval: 200ms, scrape_timeout: 200ms, evaluation_interval: 1s}\n"
-        "rule_files: [rules.yml]\n"
-        f"scrape_configs: [{{job_name: countersink, static_configs: [{{targets: ['{target}']}}]}}]\n"
-    )
-    process = await subprocess.create_subprocess_exec(
-        tool("prometheus"),
-        f"--config.file={folder / 'prometheus.yml'}",
-        f"--storage.tsdb.path={folder / 'data'}",
-        f"--web.listen-address=127.0.0.1:{port}",
-        "--log.level=error",
-    )
-    it = Prometheus(f"http://127.0.0.1:{port}")
-
-    async def up() -> bool:
-        with contextlib.suppress(aiohttp.ClientError):
-            return await it.number("up") == 1
-        return False
-
-    try:
-        await until(up)
-        yield it
-    finally:
-        process.kill()
-        await process.wait()
 
 
 async def test_prometheus_sees_no_increase_when_idle_workers_are_restarted(started: Processes, tmp_path: Path) -> None:
