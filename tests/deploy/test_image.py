@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import pytest
+import yaml
 
 from countersink_server.cli import parser_of_all
 from tests.deploy.programs import MOST_SECONDS, missing, program, run
@@ -92,11 +93,14 @@ def image(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Image]:
         run(*buildah, "rmi", "--all", "--force")
 
 
-def within(image: Image, folders: Path) -> list[str]:
-    """The command that runs another one in the image, as a container with a read-only root would."""
+def within(image: Image, folders: Path, *, owner: int = int(USER), mode: int = 0o700) -> list[str]:
+    """The command that runs another one in the image, as a container with a read-only root would. `owner` and `mode`
+    are those of the volumes; their group is that of the image.
+    """
     for folder in (folders / "data", folders / "cache"):
-        folder.mkdir(mode=0o700)
-        os.chown(folder, int(USER), int(USER))
+        folder.mkdir()
+        os.chown(folder, owner, int(USER))
+        folder.chmod(mode)
     for above in (folders, *folders.parents[:-1]):
         above.chmod(above.stat().st_mode | 0o111)
     command = [program("setpriv"), "--reuid", USER, "--regid", USER, "--clear-groups"]
@@ -109,7 +113,7 @@ def within(image: Image, folders: Path) -> list[str]:
     return command
 
 
-def ask(url: str, data: bytes | None = None) -> dict[str, Any]:
+def ask(url: str | urllib.request.Request, data: bytes | None = None) -> dict[str, Any]:
     """The answer, as soon as there is one."""
     end = time.monotonic() + START_UP
     while True:
@@ -118,7 +122,7 @@ def ask(url: str, data: bytes | None = None) -> dict[str, Any]:
                 return dict(json.load(answer))
         except (urllib.error.URLError, ConnectionError) as error:
             if time.monotonic() > end:
-                raise TimeoutError(url) from error
+                raise TimeoutError(str(url)) from error
             time.sleep(0.05)  # between two polls
 
 
@@ -177,6 +181,40 @@ def test_it_counts_without_rights_on_a_read_only_root(image: Image, tmp_path: Pa
     assert code in (0, -15, 143), log.read_text()
     after = subprocess.run([*base, *health], capture_output=True, check=False)
     assert after.returncode != 0  # the health check can fail
+
+
+def test_it_runs_by_the_manifests_with_sqlite(image: Image, tmp_path: Path) -> None:
+    """The commands and settings are those of the overlay; the volume belongs to root, and its group is `fsGroup`."""
+    built = run(program("kubectl"), "kustomize", ROOT / "deploy" / "kubernetes" / "overlays" / "sqlite")
+    objects = [one for one in yaml.safe_load_all(built) if one]
+    (settings,) = [one["data"] for one in objects if one["kind"] == "ConfigMap"]
+    workloads = {
+        one["metadata"]["name"]: one["spec"]["template"] for one in objects if "template" in one.get("spec", {})
+    }
+    arguments = {name: one["spec"]["containers"][0]["args"] for name, one in workloads.items()}
+    base = within(image, tmp_path, owner=0, mode=0o2775)
+    for name, value in settings.items():
+        base += ["--setenv", name, value]
+    (tmp_path / "keys").mkdir()
+    with_keys = [*base, "--tmpfs", "/etc", "--bind", str(tmp_path / "keys"), "/etc/countersink"]
+    os.chown(tmp_path / "keys", int(USER), int(USER))
+    key = run(*with_keys, "countersink", "keys", "new", "test", "--scope", "write,read").strip()
+    port = str(free_port())
+    up = [port if word == "8080" else word for word in arguments["ingest"]]
+    too_early = [*with_keys, "countersink", *up]
+    refused = subprocess.run(too_early, capture_output=True, text=True, timeout=START_UP, check=False)
+    assert refused.returncode == 1
+    assert "COUNTERSINK_EXISTING" in refused.stderr
+    run(*base, "countersink", *arguments["provision"])  # the Job has no keys
+    process = subprocess.Popen([*with_keys, "countersink", *up])
+    try:
+        url = f"http://127.0.0.1:{port}"
+        assert ask(f"{url}/readyz") == {"status": "ready"}
+        counted = urllib.request.Request(f"{url}/v1/counters/a", b"", {"Authorization": f"Bearer {key}"})
+        assert ask(counted)["accepted"] == 1
+    finally:
+        process.terminate()
+        process.wait(START_UP)
 
 
 def test_neither_pip_nor_what_builds_is_in_the_image(image: Image) -> None:
