@@ -97,9 +97,15 @@ class JobStatus:
     """Why it failed."""
     sees_pending: bool = False
     """Whether it visits counters of which no increment has been applied yet."""
+    by: str | None = None
+    """The periods, if it exports counts by time: `minute`, `hour` or `day`."""
+    begin: datetime | None = None
+    """Where their range begins, if it was said."""
+    end: datetime | None = None
 
     @classmethod
     def of(cls, answer: Mapping[str, Any]) -> "JobStatus":
+        begin, end = answer.get("from"), answer.get("to")
         known = {name: answer[name] for name in cls.__slots__ if name in answer}
         finished = answer["finished"]
         return cls(
@@ -110,6 +116,8 @@ class JobStatus:
                 "examples": tuple((one["counter"], one["reason"]) for one in answer["examples"]),
                 "started": datetime.fromisoformat(answer["started"]),
                 "finished": datetime.fromisoformat(finished) if finished else None,
+                "begin": datetime.fromisoformat(begin) if begin else None,
+                "end": datetime.fromisoformat(end) if end else None,
             }
         )
 

@@ -5,6 +5,7 @@ import os
 import ssl
 from collections.abc import AsyncIterator, Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
 from functools import partial
 from types import TracebackType
 from typing import Final, ParamSpec, Self, TypeVar
@@ -153,10 +154,15 @@ class AsyncClient:
         delta: int | None = None,
         *,
         shards: int | None = None,
+        by: str | None = None,
+        begin: datetime | None = None,
+        end: datetime | None = None,
         id: str | None = None,  # noqa: A002 (as in Client)
     ) -> JobStatus:
         """Have it done to each counter under the prefix, see `Client.start_job`."""
-        return await self._run(self._client.start_job, kind, prefix, delta, shards=shards, id=id)
+        return await self._run(
+            self._client.start_job, kind, prefix, delta, shards=shards, by=by, begin=begin, end=end, id=id
+        )
 
     async def job(self, job: str) -> JobStatus:
         """The job and its progress."""

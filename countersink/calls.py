@@ -5,6 +5,7 @@ import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from hashlib import sha256
 from itertools import islice
 from typing import Any, Final, Generic, NamedTuple, TypeVar
@@ -155,14 +156,26 @@ def page(prefix: str, size: int, token: str) -> Call[tuple[list[Counter], str | 
     return Call(_request("GET", f"/v1/counters{query}"), _page)
 
 
-def start_job(kind: str, prefix: str, delta: int | None, shards: int | None, job_id: str | None) -> Call[JobStatus]:
+def start_job(
+    kind: str,
+    prefix: str,
+    *,
+    delta: int | None,
+    shards: int | None,
+    job_id: str | None,
+    by: str | None,
+    begin: datetime | None,
+    end: datetime | None,
+) -> Call[JobStatus]:
     sent_as = mint() if job_id is None else job_id
     check("the prefix", "prefix", flaw_of_prefix(prefix))
     check("the id", "id", flaw_of_job(sent_as))
     if delta is not None:
         check("the delta", "delta", flaw_of_delta(delta))
-    numbers = {name: number for name, number in {"delta": delta, "shards": shards}.items() if number is not None}
-    body = {"kind": kind, "prefix": prefix, "id": sent_as} | numbers
+    more = {"delta": delta, "shards": shards, "by": by, "from": _instant("begin", begin), "to": _instant("end", end)}
+    body = {"kind": kind, "prefix": prefix, "id": sent_as} | {
+        name: value for name, value in more.items() if value is not None
+    }
     return Call(_request("POST", "/v1/jobs", body), lambda answer: JobStatus.of(answer.object), sent_as)
 
 
@@ -185,6 +198,13 @@ def receipt(receipt_id: str) -> Call[str]:
     check("a receipt", "receipt", flaw)
     path = f"/v1/receipts/{quote(receipt_id, safe='')}"
     return Call(_request("GET", path), lambda answer: str(answer.object["state"]))
+
+
+def _instant(name: str, when: datetime | None) -> str | None:
+    if when is None:
+        return None
+    check(f"the {name}", name, None if when.utcoffset() is not None else "must have a time zone")
+    return when.astimezone(UTC).isoformat()
 
 
 def _request(method: str, path: str, body: Any = None, headers: Mapping[str, str] | None = None) -> Request:

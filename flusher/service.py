@@ -8,6 +8,7 @@ from flusher.flush.when_to_flush import FlushPolicy
 from flusher.jobs.add import Adding
 from flusher.jobs.compact import Compacting
 from flusher.jobs.export import Exporting
+from flusher.jobs.export_series import ExportingSeries
 from flusher.jobs.reset import Resetting
 from flusher.jobs.runner import Runner
 from flusher.jobs.visit import Visit
@@ -19,6 +20,7 @@ from shared.config.settings import Settings, promise_of, receipts_live
 from shared.counters.all_names import AllNames
 from shared.counters.compaction import compactor_of
 from shared.counters.reader import Reader
+from shared.counters.series import SeriesReader
 from shared.counters.setter import Setter
 from shared.fleet.fleet_view import FleetView
 from shared.model.jobs import ADD, COMPACT, DELETE, EXPORT, RESET
@@ -100,7 +102,7 @@ def make_worker(
         ADD: Adding(store, reader, exact=overlay.shared, new_counter=settings.shards),
         RESET: resetting,
         DELETE: resetting,
-        EXPORT: Exporting(reader),
+        EXPORT: Exporting(reader, ExportingSeries(SeriesReader(store, overlay, clock, settings.windows))),
         COMPACT: Compacting(store, reader, compactor_of(store, clock, settings)),
     }
     return Worker(tasks, jobs, store, AllNames(store, overlay), visits, clock=clock)

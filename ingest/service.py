@@ -17,6 +17,7 @@ from ingest.publishing.overlay_cleanup import INTERVAL, OverlayCleanup
 from ingest.publishing.publishing import Publishing
 from ingest.publishing.spool import Spool
 from ingest.routes.counters import ReadRoutes, render
+from ingest.routes.dead_letters import DeadLetterRoutes
 from ingest.routes.events import EventRoutes
 from ingest.routes.fleet import FleetRoute
 from ingest.routes.increments import IncrementRoutes
@@ -30,6 +31,7 @@ from ingest.routes.totals import Totals
 from ingest.routes.watch import WatchRoutes
 from ingest.routes.watches import Watches
 from ingest.server.fast_path import FastPath
+from ingest.server.request_log import LOG
 from ingest.server.router import Routes
 from ingest.server.server import serve
 from ingest.statsd.statsd import Statsd, StatsdSockets
@@ -43,6 +45,7 @@ from shared.counters.start_job import JobStarter
 from shared.fleet.fleet_view import FleetView
 from shared.ports.broker import Publisher
 from shared.ports.jobs import Jobs, Tasks
+from shared.ports.letter_desk import LetterDesk
 from shared.ports.overlay import Overlay
 from shared.ports.store import Store
 from shared.runtime.clock import Clock
@@ -67,6 +70,7 @@ class Ingest:
         *,
         jobs: Jobs,
         tasks: Tasks,
+        letters: LetterDesk,
         spool: Spool | None = None,
         looks: FleetView | None = None,
         metered: bool,
@@ -95,7 +99,9 @@ class Ingest:
         self.watches = Watches(self.reader, AllNames(store, overlay), render, clock)
         lives = receipts_live(settings)
         compactor = compactor_of(store, clock, settings)
-        starter = JobStarter(jobs, tasks, overlay, compactor, clock, store=store, receipts_live=lives)
+        starter = JobStarter(
+            jobs, tasks, overlay, compactor, clock, store=store, receipts_live=lives, rules=settings.windows
+        )
         series = SeriesReader(store, overlay, clock, settings.windows) if settings.windows else None
         self._doors = Doors(settings, clock, self.watches.end_all)
         self.door, self._admin_door = self._doors.add(), self._doors.add()
@@ -114,6 +120,7 @@ class Ingest:
             series=SeriesRoutes(series),
             fleet=FleetRoute(looks),
             jobs=JobRoutes(jobs, starter, bodies, settings.max_shards),
+            letters=DeadLetterRoutes(letters, bodies),
             watch=WatchRoutes(self.watches, clock),
             pictures=PictureRoutes(Pictures(settings.pixels, settings.badges), writes, self.publishing, self.reader),
             ready=self._ready,
@@ -132,6 +139,7 @@ class Ingest:
         """
         await self._overlay.view(())
         settings = self._settings
+        LOG.start(settings.log_requests)
         if admin is not None:
             few = replace(settings, max_connections=min(settings.max_connections, ADMINS))
             self._admin_door.checks_host = is_local(admin)
@@ -157,6 +165,7 @@ class Ingest:
 
     async def stop(self) -> None:
         """Stop listening, answer requests under way, and publish the increments that were accepted with ack=none."""
+        LOG.stop()
         await self.watches.stop()
         try:
             async with asyncio.timeout(self._settings.drain_timeout):

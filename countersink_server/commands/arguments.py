@@ -7,6 +7,8 @@ import shutil
 from collections.abc import Callable, Sequence
 from typing import Any, Final, NoReturn
 
+from shared.model.instants import millis_of
+
 WIDEST: Final = 100
 """Columns of a help, however wide the terminal is."""
 
@@ -63,3 +65,11 @@ def seconds(text: str) -> float:
     if not 0 <= number < math.inf:
         raise argparse.ArgumentTypeError(f"must be a number of seconds, 0 or more, is {text!r}")
     return number
+
+
+def instant(text: str) -> int:
+    """Milliseconds since 1970."""
+    try:
+        return millis_of(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None

@@ -1,4 +1,4 @@
-"""The command audit: compares the sums of receipts with the shards, and reports what agrees."""
+"""The command audit: compares the sums of receipts with the shards, and counts by time with each other."""
 
 import argparse
 import asyncio
@@ -11,7 +11,7 @@ from countersink_server.commands.setup import add, connected
 from shared.config.settings import receipts_live
 from shared.model.errors import CountersinkError
 from shared.model.receipts import HOUR
-from shared.model.times import Millis
+from shared.model.times import Millis, WallMillis
 
 if TYPE_CHECKING:
     from countersink_server.commands.audit_ledger import Ledger, Line
@@ -30,6 +30,7 @@ PATIENCE: Final = 5.0
 """Seconds to wait until recent commits are acknowledged."""
 PAUSE: Final = 0.2
 _WIDEST: Final = 40
+_MEANWHILE: Final = "it may have been written meanwhile: look again at rest"
 _UNLESS: Final = (
     ", unless another program wrote to it before we did, or receipts were kept for less time then: was"
     " COUNTERSINK_RETENTION raised?"
@@ -43,7 +44,8 @@ def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
         "audit",
         _audit,
         "compare the sums of all receipts with the shards; exit with 1 if something differs",
-        more="It reads the whole store, which Datastore charges for. It changes nothing, and you can run it at"
+        more="Where counts by time are kept of two periods, it also compares the sums of the shorter ones with the"
+        " longer ones. It reads the whole store, which Datastore charges for. It changes nothing, and you can run it at"
         " any time.",
     )
     parser.add_argument(
@@ -75,7 +77,7 @@ async def _audit(options: argparse.Namespace) -> None:
 async def _report(parts: "Parts", lives: Millis, options: argparse.Namespace) -> None:
     horizon = await _horizon(parts, lives)
     balance = await _balance(parts)
-    ledger, exact = await look(parts.store, options.names, horizon)
+    ledger, exact = await look(parts.store, options.names, horizon, int(parts.clock.now() * 1_000))
     try:
         await parts.check_files()
         count, show = _Count(), _AuditTable(options.json, all_=options.all or bool(options.names))
@@ -105,17 +107,19 @@ async def _horizon(parts: "Parts", lives: Millis) -> float:
     return (await parts.store.now() - lives + HOUR) / 1_000
 
 
-async def look(store: "Accounts", names: Sequence[str], horizon: float) -> "tuple[Ledger, bool]":
-    """The store's data, and whether they are of one instant. The caller closes the ledger."""
+async def look(store: "Accounts", names: Sequence[str], horizon: float, now: WallMillis = 0) -> "tuple[Ledger, bool]":
+    """The store's data, and whether they are of one instant. The caller closes the ledger. `now`: the time by which
+    counts by time expire.
+    """
     for _ in range(LOOKS - 1):
-        ledger, exact = await _look(store, names, horizon)
+        ledger, exact = await _look(store, names, horizon, now)
         if exact or all(judge(line, horizon, exact=exact).mark == AGREES for line in ledger.lines()):
             return ledger, exact
         ledger.close()
-    return await _look(store, names, horizon)
+    return await _look(store, names, horizon, now)
 
 
-async def _look(store: "Accounts", names: Sequence[str], horizon: float) -> "tuple[Ledger, bool]":
+async def _look(store: "Accounts", names: Sequence[str], horizon: float, now: WallMillis) -> "tuple[Ledger, bool]":
     from countersink_server.commands.audit_ledger import Ledger  # noqa: PLC0415 (who asks for help should not wait for it)
 
     async with store.audit_data() as data:
@@ -124,6 +128,8 @@ async def _look(store: "Accounts", names: Sequence[str], horizon: float) -> "tup
             await _all(data.receipts(), ledger.take_receipts)
             await _all(data.configs(), ledger.take_configs)
             await _all(data.shards(), ledger.take_shards)
+            await _all(data.buckets(), ledger.take_buckets)
+            ledger.compare(await data.followed(), now)
         except BaseException:
             ledger.close()
             raise
@@ -137,13 +143,22 @@ async def _all(pages: AsyncIterator[T], take: Callable[[T], None]) -> None:
 
 def judge(line: "Line", horizon: float, *, exact: bool) -> Verdict:
     """`horizon`: receipts of earlier writes (seconds since 1970) may have expired."""
+    verdict = _of_total(line, horizon, exact=exact)
+    if not line.torn:
+        return verdict
+    mark = DIFFERS if exact or verdict.mark == DIFFERS else UNKNOWN
+    torn = line.torn if exact else f"{line.torn}; {_MEANWHILE}"
+    return Verdict(mark, f"{verdict.said}; {torn}" if verdict.said else torn)
+
+
+def _of_total(line: "Line", horizon: float, *, exact: bool) -> Verdict:
     both = f"shards hold {line.held}, receipts say {line.said}"
     if line.flaw:
         return Verdict(DIFFERS, f"{line.flaw}: have the application that wrote it mend it")
     if line.held == line.said and not line.unread:
         return Verdict(AGREES, "")
     if not exact:
-        return Verdict(UNKNOWN, f"{both}; it may have been written meanwhile: look again at rest")
+        return Verdict(UNKNOWN, f"{both}; {_MEANWHILE}")
     if line.unread:
         said = f"{line.unread} of it in shards that readers do not look at: raise its number of shards"
         return Verdict(DIFFERS, said if line.held == line.said else f"{said}; {both}")
@@ -211,7 +226,7 @@ class _AuditTable:
             tally = {"applied": ledger.tally.applied, "deduplicated": ledger.tally.deduplicated}
             tally |= {"dead": ledger.tally.dead, "receipts": ledger.receipts}
             even = {"pending": None, "drift": None} if balance is None else balance._asdict()
-            tell(json_of({"counters": told} | tally | even))
+            tell(json_of({"counters": told} | tally | even | {"compared": ledger.compared}))
             return
         for sentence in _sentences(count, ledger, balance):
             tell(sentence)
@@ -224,6 +239,8 @@ def _sentences(count: _Count, ledger: "Ledger", balance: "Balance | None") -> It
         f"receipts: {ledger.receipts}, of {tally.applied} increments applied, {tally.deduplicated} deduplicated,"
         f" {tally.dead} dead-lettered"
     )
+    if ledger.compared:
+        yield f"counts by time: {ledger.compared} hours and days compared with the shorter periods in them"
     if balance is None:
         yield "pending: not known here, the broker is elsewhere"
     elif balance.drift:

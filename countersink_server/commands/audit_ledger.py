@@ -8,12 +8,13 @@ import weakref
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
+from countersink_server.commands.audit_buckets import HALF, MASK, BucketSums
 from shared.model import receipt_notes
+from shared.model.buckets import Followed
+from shared.model.times import WallMillis
 from shared.model.words import Tally
-from shared.ports.audit_data import Config, Shard, StoredReceipt
+from shared.ports.audit_data import BucketShard, Config, Shard, StoredReceipt
 
-_HALF: Final = 32
-_MASK: Final = 2**_HALF - 1
 _PAGE: Final = 500
 _TABLES: Final = """
     PRAGMA journal_mode = OFF;
@@ -31,10 +32,14 @@ _ADD: Final = (
     " ON CONFLICT (counter) DO UPDATE SET high = high + excluded.high, low = low + excluded.low"
 )
 _LINES: Final = """
-    SELECT n.counter, s.high, s.low, h.high, h.low, u.high, u.low, c.since, o.counter IS NOT NULL, f.flaw
-    FROM (SELECT counter FROM configs UNION SELECT counter FROM said UNION SELECT counter FROM held) n
+    SELECT n.counter, s.high, s.low, h.high, h.low, u.high, u.low, c.since, o.counter IS NOT NULL, f.flaw, t.said
+    FROM (
+        SELECT counter FROM configs UNION SELECT counter FROM said UNION SELECT counter FROM held
+        UNION SELECT counter FROM torn UNION SELECT counter FROM flaws
+    ) n
     LEFT JOIN said s USING (counter) LEFT JOIN held h USING (counter) LEFT JOIN unread u USING (counter)
     LEFT JOIN configs c USING (counter) LEFT JOIN others o USING (counter) LEFT JOIN flaws f USING (counter)
+    LEFT JOIN torn t USING (counter)
     ORDER BY n.counter
 """
 
@@ -55,10 +60,12 @@ class Line(NamedTuple):
     """Whether another application was the last to write one of its shards."""
     flaw: str = ""
     """Why its shards can't be read; empty if they can."""
+    torn: str = ""
+    """Which of its counts by time do not add up; empty if all do that can be compared."""
 
 
 class Ledger:
-    """Collects what the store holds. Fill it in this order: receipts, configs, shards."""
+    """Collects what the store holds. Fill it in this order: receipts, configs, shards, buckets."""
 
     def __init__(self, names: Collection[str], written_since: int) -> None:
         """`names`: only these counters; empty means all. `written_since`: all later writes must have a receipt."""
@@ -69,6 +76,7 @@ class Ledger:
         self._written_since = written_since
         self._db = sqlite3.connect("", isolation_level=None)  # a temporary file that SQLite deletes by itself
         self._db.executescript(_TABLES)
+        self._buckets = BucketSums(self._db, self._names)
         self.close = weakref.finalize(self, self._db.close)
 
     def take_receipts(self, page: Sequence[StoredReceipt]) -> None:
@@ -107,15 +115,26 @@ class Ledger:
         self._add("held", held)
         self._add("unread", unread)
 
+    def take_buckets(self, page: Sequence[BucketShard]) -> None:
+        self._add_flaws(self._buckets.take(page))
+
+    def compare(self, followed: Sequence[Followed], now: WallMillis) -> None:
+        """Compare the counts by time with each other. `now`: the time by which they expire."""
+        self._buckets.compare(followed, now)
+
+    @property
+    def compared(self) -> int:
+        return self._buckets.compared
+
     def lines(self) -> Iterator[Line]:
         """All counters, in the order of their names' bytes."""
         rows = self._db.execute(_LINES)
         while page := rows.fetchmany(_PAGE):
-            for counter, *halves, since, others, flaw in page:
+            for counter, *halves, since, others, flaw, torn in page:
                 said, held, unread = [
-                    ((high or 0) << _HALF) + (low or 0) for high, low in zip(halves[::2], halves[1::2], strict=True)
+                    ((high or 0) << HALF) + (low or 0) for high, low in zip(halves[::2], halves[1::2], strict=True)
                 ]
-                yield Line(counter, said, held, unread, since, bool(others), flaw or "")
+                yield Line(counter, said, held, unread, since, bool(others), flaw or "", torn or "")
 
     def _asked(self, counter: str) -> bool:
         return not self._names or counter in self._names
@@ -133,5 +152,5 @@ class Ledger:
         self._db.executemany("INSERT OR IGNORE INTO flaws VALUES (?, ?)", rows)
 
     def _add(self, table: str, sums: dict[str, int]) -> None:
-        rows = [(counter, delta >> _HALF, delta & _MASK) for counter, delta in sums.items()]
+        rows = [(counter, delta >> HALF, delta & MASK) for counter, delta in sums.items()]
         self._db.executemany(_ADD.format(table), rows)

@@ -8,8 +8,6 @@ from typing import Any
 from countersink_server.commands.output import json_of, tell
 from countersink_server.commands.setup import add
 from countersink_server.commands.target import settings_of
-from shared.config import urls
-from shared.model.errors import SettingsError
 
 
 def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
@@ -25,13 +23,9 @@ def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
 
 
 async def _backup(options: argparse.Namespace) -> None:
-    from shared.sqlite.backup import copy  # noqa: PLC0415 (who asks for help should not wait for it)
-    from shared.wiring.files import BROKER, only_file  # noqa: PLC0415
+    from shared.wiring.files import backup  # noqa: PLC0415 (who asks for help should not wait for it)
 
-    settings = settings_of(options)
-    if urls.scheme_of(settings.broker) == "pubsub":
-        raise SettingsError(f"{BROKER} is Pub/Sub: back up Datastore as docs/google-cloud.md says")
-    copied = await asyncio.to_thread(copy, only_file(settings), options.file)
+    copied = await asyncio.to_thread(backup, settings_of(options), options.file)
     if options.json:
         tell(json_of({"file": str(options.file), **copied._asdict()}))
         return

@@ -1,13 +1,11 @@
 """Dead letters and their outcomes as text and as JSON. Pure."""
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from countersink_server.commands import output
-from flusher.dead_letters.open_letter import OpenedLetter
+from flusher.dead_letters.open_letter import OpenedLetter, sums_of
 from flusher.dead_letters.replay import ReplayOutcome
-from shared.model.envelope import Envelope
-from shared.model.instants import written_at
 from shared.model.words import Receipt
 
 _MOST_COUNTERS: Final = 5
@@ -22,21 +20,20 @@ _STATES: Final = {
 
 def line_of(opened: OpenedLetter, found: Mapping[str, Receipt]) -> str:
     """One line of a list."""
-    sums = _sums(opened.envelopes)
-    what = f"{_increments(_number(opened))}: {_some(sums)}" if sums else "nothing that can be read"
+    sums = sums_of(opened.envelopes)
+    what = f"{_increments(opened.increments)}: {_some(sums)}" if sums else "nothing that can be read"
     state = opened.state(found)
     note = f"  [{_STATES[state]}]" if state in {"applied", "dropped"} else ""
-    return _shown(f"{opened.id}  {_published(opened)}  {what}  ({opened.letter.reason or 'no reason'}){note}")
+    return _shown(f"{opened.id}  {opened.published}  {what}  ({opened.letter.reason or 'no reason'}){note}")
 
 
 def dropped(opened: OpenedLetter, found: Mapping[str, Receipt]) -> str:
     """One line about a dropped letter. It leaves out what had been counted before."""
-    left = [one for one in opened.envelopes if one.key not in found or found[one.key].state == "dead"]
-    number = sum(one.increments - sum(item.key in found for item in one.keyed) for one in left)
+    left, number = opened.left_to_drop(found)
     if opened.flaw is not None:
         what = "dropped; it was unreadable"
     elif number:
-        what = f"{_increments(number)} dropped: {_some(_sums(left, found))}"
+        what = f"{_increments(number)} dropped: {_some(sums_of(left, found))}"
     else:
         what = "removed; nothing was left to drop"
     return _shown(f"{opened.id}  {what}")
@@ -47,12 +44,12 @@ def lines_of(opened: OpenedLetter, found: Mapping[str, Receipt]) -> Iterator[str
     delivery = opened.letter.delivery
     message = delivery.message
     yield f"id          {_shown(opened.id)}"
-    yield f"published   {_published(opened)}"
+    yield f"published   {opened.published}"
     yield f"reason      {_shown(opened.letter.reason or 'no reason is given')}"
     yield f"state       {_STATES[opened.state(found)]}" + (f": {_shown(opened.flaw)}" if opened.flaw else "")
     if opened.flaw is None:
         yield f"receipt     {_shown(opened.envelope_id or opened.envelopes[0].key)}"
-        yield f"holds       {_increments(_number(opened))}"
+        yield f"holds       {_increments(opened.increments)}"
         for envelope in opened.envelopes:
             state = found[envelope.key].state if envelope.key in found else "without a receipt"
             for counter, delta in envelope.sums.items():
@@ -72,13 +69,13 @@ def json_of(opened: OpenedLetter, found: Mapping[str, Receipt], *, whole: bool =
     delivery = opened.letter.delivery
     said: dict[str, Any] = {
         "id": opened.id,
-        "published": _published(opened),
+        "published": opened.published,
         "reason": opened.letter.reason,
         "state": opened.state(found),
         "flaw": opened.flaw,
         "receipt": opened.envelope_id,
-        "increments": _number(opened),
-        "counters": _sums(opened.envelopes),
+        "increments": opened.increments,
+        "counters": sums_of(opened.envelopes),
     }
     if whole:
         said["attributes"] = dict(delivery.message.attributes)
@@ -111,33 +108,11 @@ def _increments(number: int) -> str:
     return "1 increment" if number == 1 else f"{number} increments"
 
 
-def _number(opened: OpenedLetter) -> int:
-    return sum(envelope.increments for envelope in opened.envelopes)
-
-
-def _sums(envelopes: Iterable[Envelope], counted: Collection[str] = ()) -> dict[str, int]:
-    sums: dict[str, int] = {}
-    for envelope in envelopes:
-        for counter, delta in envelope.sums.items():
-            sums[counter] = sums.get(counter, 0) + delta
-        for item in envelope.keyed:
-            if item.key not in counted:
-                sums[item.counter] = sums.get(item.counter, 0) + item.delta
-    return sums
-
-
 def _some(sums: Mapping[str, int]) -> str:
     some = [f"{name} {delta:+}" for name, delta in [*sums.items()][:_MOST_COUNTERS]]
     if len(sums) > len(some):
         some.append(f"and {len(sums) - len(some)} counters more")
     return ", ".join(some)
-
-
-def _published(opened: OpenedLetter) -> str:
-    try:
-        return written_at(opened.letter.delivery.published / 1_000)
-    except (ValueError, OverflowError, OSError):  # a foreign publisher's time may be any number
-        return str(opened.letter.delivery.published)
 
 
 def _shown(text: str) -> str:

@@ -5,8 +5,8 @@ What they print is made in `dead_letter_text.py`.
 
 import argparse
 import contextlib
-from collections.abc import AsyncIterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from countersink_server.commands.arguments import sentence, whole
@@ -14,20 +14,16 @@ from countersink_server.commands.output import flush, tell
 from countersink_server.commands.output import json_of as json_line
 from countersink_server.commands.setup import add, connected
 from shared.model.errors import CountersinkError
-from shared.model.receipts import key_of_envelope
 
 if TYPE_CHECKING:
-    from flusher.dead_letters.open_letter import OpenedLetter
+    from flusher.dead_letters.letter_filter import LetterFilter
+    from flusher.dead_letters.letter_pass import LetterPass
     from flusher.dead_letters.replay import ReplayOutcome
     from shared.config.settings import Settings
-    from shared.model.words import Receipt
-    from shared.ports.broker import DeadLetters
     from shared.wiring.process import Parts
 
-AT_ONCE: Final = 500
-MOST_BYTES: Final = 1_000_000
-"""Letters that one step replays."""
 _LIMIT: Final = 100
+_AT_ONCE: Final = 500
 _ID: Final = "an id that list shows, or the receipt of an answer"
 _NOT_ALL: Final = "Pub/Sub does not tell how many there are, and others may hold some"
 
@@ -68,64 +64,15 @@ def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
     drop.add_argument("ids", nargs="+", metavar="ID", help=_ID)
 
 
-@dataclass(slots=True)
-class _Desk:
-    """The parts that the commands use."""
-
-    settings: "Settings"
-    parts: "Parts"
-    letters: "DeadLetters"
-    seen: set[str] = field(default_factory=set)
-    """Receipt keys of the letters that were handed out."""
-    letters_over: bool = False
-    after: str = ""
-    """The key of the last dead receipt that was read from the store."""
-
-    async def pull(self, limit: int = AT_ONCE) -> "list[OpenedLetter]":
-        """The broker's letters; then dead receipts whose letters are no longer there, or are held by others."""
-        from flusher.dead_letters.open_letter import open_letter  # noqa: PLC0415 (who asks for help should not wait for it)
-
-        if not self.letters_over:
-            opened = [open_letter(one, self.parts.topic) for one in await self.letters.pull(limit, MOST_BYTES)]
-            self.seen.update(envelope.key for one in opened for envelope in one.envelopes)
-            if opened:
-                return opened
-            self.letters_over = True
-        return await self._kept(limit)
-
-    async def _kept(self, limit: int) -> "list[OpenedLetter]":
-        from flusher.dead_letters.open_letter import open_receipt  # noqa: PLC0415 (as above)
-
-        while page := await self.parts.store.dead(self.after, limit):
-            self.after = page[-1].key
-            if opened := [open_receipt(one) for one in page if one.key not in self.seen]:
-                return opened
-        return []
-
-    async def receipts(self, opened: "Sequence[OpenedLetter]") -> Any:
-        keys = [*dict.fromkeys(key for one in opened for key in one.receipt_keys())]
-        return (await self.parts.store.receipts(keys)).found if keys else {}
-
-    async def drop(self, one: "OpenedLetter") -> "Mapping[str, Receipt]":
-        """The receipts that it had. One commit drops all of it, and readings leave it out when this returns. The letter
-        goes last: cut off before that, it can be dropped again.
-        """
-        from flusher.dead_letters.drop import drop  # noqa: PLC0415 (as above)
-        from shared.config.settings import promise_of  # noqa: PLC0415 (as above)
-
-        store, overlay = self.parts.store, self.parts.overlay
-        receipts = await drop(store, overlay, one.envelopes, promise_of(self.settings))
-        if one.letter.delivery.token:
-            await self.letters.ack([one.letter.delivery.token], receipts.time)
-        return receipts.found
-
-
 @contextlib.asynccontextmanager
-async def _desk(options: argparse.Namespace) -> AsyncIterator[_Desk]:
+async def _desk(options: argparse.Namespace) -> "AsyncIterator[tuple[LetterPass, Settings, Parts]]":
+    from flusher.dead_letters.letter_pass import LetterPass  # noqa: PLC0415 (who asks for help should not wait for it)
+    from shared.config.settings import promise_of  # noqa: PLC0415 (as above)
+
     async with connected(options) as (settings, parts):
         letters = parts.letters()
         try:
-            yield _Desk(settings, parts, letters)
+            yield LetterPass(letters, parts.store, parts.overlay, parts.topic, promise_of(settings)), settings, parts
         finally:
             await letters.close()
 
@@ -134,8 +81,8 @@ async def _list(options: argparse.Namespace) -> None:
     from countersink_server.commands.dead_letter_text import json_of, line_of  # noqa: PLC0415 (as above)
 
     number, more = 0, False
-    async with _desk(options) as desk:
-        while number < options.limit and (batch := await desk.pull(min(AT_ONCE, options.limit - number))):
+    async with _desk(options) as (desk, _, _):
+        while number < options.limit and (batch := await desk.pull(min(_AT_ONCE, options.limit - number))):
             found = await desk.receipts(batch)
             for one in batch:
                 tell(json_of(one, found) if options.json else line_of(one, found))
@@ -158,28 +105,30 @@ def _how_many(number: int, *, more: bool, complete: bool) -> str:
 
 async def _show(options: argparse.Namespace) -> None:
     from countersink_server.commands.dead_letter_text import json_of, lines_of  # noqa: PLC0415 (as above)
+    from flusher.dead_letters.letter_filter import LetterFilter  # noqa: PLC0415 (as above)
 
-    wanted = _LetterFilter([options.id])
-    async with _desk(options) as desk:
+    wanted = LetterFilter([options.id])
+    async with _desk(options) as (desk, _, _):
         while not wanted.seen_all() and (batch := await desk.pull()):
             chosen = wanted.of(batch)
             found = await desk.receipts(chosen)
             for one in chosen:
                 for line in [json_of(one, found, whole=True)] if options.json else lines_of(one, found):
                     tell(line)
-        wanted.tell_missed(complete=desk.letters.complete)
+        _tell_missed(wanted, complete=desk.letters.complete)
 
 
 async def _replay(options: argparse.Namespace) -> None:
     if bool(options.ids) == options.all:
         options.refuse("name the letters, or say --all")
     from countersink_server.process.run import ready, replay_of  # noqa: PLC0415 (as above)
+    from flusher.dead_letters.letter_filter import LetterFilter  # noqa: PLC0415 (as above)
 
-    wanted, total = _LetterFilter(options.ids), _Total(as_json=options.json)
-    async with _desk(options) as desk:
-        await ready(desk.parts, flushes=True)
-        await desk.parts.open()
-        replay = replay_of(desk.parts, desk.letters, desk.settings, too_old=options.too_old)
+    wanted, total = LetterFilter(options.ids), _Total(as_json=options.json)
+    async with _desk(options) as (desk, settings, parts):
+        await ready(parts, flushes=True)
+        await parts.open()
+        replay = replay_of(parts, desk.letters, settings, too_old=options.too_old)
         try:
             while (options.all or not wanted.seen_all()) and (batch := await desk.pull()):
                 chosen = batch if options.all else wanted.of(batch)
@@ -192,23 +141,24 @@ async def _replay(options: argparse.Namespace) -> None:
         tell(json_line(total.summary()))
     else:
         tell(total.said() if complete or options.ids else f"{total.said()}; {_NOT_ALL}")
-    wanted.tell_missed(complete=complete)
+    _tell_missed(wanted, complete=complete)
     if total.letters_left:
         raise CountersinkError(f"{total.letters_left} dead letters are left, for the reasons above")
 
 
 async def _drop(options: argparse.Namespace) -> None:
     from countersink_server.commands.dead_letter_text import dropped, json_of  # noqa: PLC0415 (as above)
+    from flusher.dead_letters.letter_filter import LetterFilter  # noqa: PLC0415 (as above)
 
-    wanted = _LetterFilter(options.ids)
-    async with _desk(options) as desk:
-        await desk.parts.open()
+    wanted = LetterFilter(options.ids)
+    async with _desk(options) as (desk, _, parts):
+        await parts.open()
         while not wanted.seen_all() and (batch := await desk.pull()):
             for one in wanted.of(batch):
                 found = await desk.drop(one)
                 tell(json_of(one, found) if options.json else dropped(one, found))
                 flush()
-        wanted.tell_missed(complete=desk.letters.complete)
+        _tell_missed(wanted, complete=desk.letters.complete)
 
 
 @dataclass(slots=True)
@@ -238,35 +188,9 @@ class _Total:
         return f"increments: {self.counted} counted, {self.already} counted before, {self.left} left"
 
 
-class _LetterFilter:
-    """Letters that are asked for, by their own names or by receipts. That of a batch names several envelopes, and
-    those that are no dead letters are counted or wait: it is found if one of them is.
-    """
-
-    def __init__(self, ids: Sequence[str]) -> None:
-        self._parts = {one: {*one.split("."), *(key_of_envelope(id_) for id_ in one.split("."))} for one in ids}
-        self._seen: set[str] = set()
-
-    def of(self, batch: "Sequence[OpenedLetter]") -> "list[OpenedLetter]":
-        """The letters of the batch that were asked for; they are marked as seen."""
-        wanted = {*self._parts}.union(*self._parts.values())
-        chosen = [one for one in batch if wanted & _names(one)]
-        self._seen.update(*(_names(one) for one in chosen))
-        return chosen
-
-    def seen_all(self) -> bool:
-        return all(
-            one in self._seen or all({id_, key_of_envelope(id_)} & self._seen for id_ in one.split("."))
-            for one in self._parts
-        )
-
-    def tell_missed(self, *, complete: bool) -> None:
-        """Raise an error that names the letters that were asked for and not found."""
-        flush()  # an error would discard the buffer
-        if missed := [one for one, parts in self._parts.items() if not ({one} | parts) & self._seen]:
-            said = f"{', '.join(missed)}: not found: already replayed or dropped, or never a dead letter"
-            raise CountersinkError(said if complete else f"{said}, or held by somebody else at this moment")
-
-
-def _names(opened: "OpenedLetter") -> set[str]:
-    return {opened.id, *(one.key for one in opened.envelopes), *([opened.envelope_id] if opened.envelope_id else [])}
+def _tell_missed(wanted: "LetterFilter", *, complete: bool) -> None:
+    """Raise an error that names the letters that were asked for and not found."""
+    flush()  # an error would discard the buffer
+    if missed := wanted.missed():
+        said = f"{', '.join(missed)}: not found: already replayed or dropped, or never a dead letter"
+        raise CountersinkError(said if complete else f"{said}, or held by somebody else at this moment")

@@ -12,14 +12,16 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from countersink.answers import RequestError
-from countersink_server.commands.arguments import sentence, whole
+from countersink_server.commands.arguments import instant, sentence, whole
 from countersink_server.commands.counters import asking
 from countersink_server.commands.export_file import STANDARD, check, written
-from countersink_server.commands.output import json_of, note, tell
-from countersink_server.commands.progress import Bar, lasting
+from countersink_server.commands.map_report import report
+from countersink_server.commands.output import note
+from countersink_server.commands.progress import Bar
 from countersink_server.commands.target import add_either, add_patience, settings_of
 from shared.config.settings import MOST_SHARDS, flaw_of_shards, receipts_live
 from shared.model import instants
+from shared.model.buckets import LENGTHS
 from shared.model.errors import CountersinkError, TransientError
 from shared.model.jobs import (
     ADD,
@@ -35,6 +37,7 @@ from shared.model.jobs import (
     flaw_of_prefix,
     said,
 )
+from shared.model.spans import Span
 from shared.model.words import MAX_DELTA
 from shared.runtime.ids import mint
 
@@ -49,7 +52,6 @@ DRAIN: Final = 5.0
 MOST_AT_ONCE: Final = 1_000
 
 CHUNKS: Final = 4
-UNSEEN: Final = "Counters with nothing applied yet were left out: only a COUNTERSINK_OVERLAY in Redis knows them"
 
 
 class JobSite(NamedTuple):
@@ -68,6 +70,7 @@ class JobRequest(NamedTuple):
     prefix: str
     number: int | None
     """See `NUMBERS`."""
+    span: Span | None = None
 
 
 def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
@@ -93,6 +96,19 @@ def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
         "--export", metavar="FILE", help="write a line of JSON for each counter, in order; - is standard output"
     )
     parser.add_argument(
+        "--by", choices=[*LENGTHS], help="with --export: also write what was counted in each period of UTC"
+    )
+    parser.add_argument(
+        "--from",
+        dest="begin",
+        type=instant,
+        metavar="WHEN",
+        help="with --by: where the periods begin, as in 2026-01-31T12:00:00Z [as much as is kept, and fits]",
+    )
+    parser.add_argument(
+        "--to", dest="end", type=instant, metavar="WHEN", help="with --by: where they end [with the present one]"
+    )
+    parser.add_argument(
         "--job", metavar="ID", help="id of the job; repeat a command with the same id, and it happens once [a new id]"
     )
     add_either(parser, "let the service at URL do the work; COUNTERSINK_URL is not used here")
@@ -112,7 +128,12 @@ def _map(options: argparse.Namespace) -> None:
     flags = {RESET: options.reset, DELETE: options.delete, EXPORT: options.export is not None}
     asked = flags | {kind: number is not None for kind, number in numbers.items()}
     (kind,) = [kind for kind in asked if asked[kind]]
-    wish = JobRequest(options.job or mint(), kind, options.prefix, numbers.get(kind))
+    if options.by is not None and kind != EXPORT:
+        options.refuse("--by is for --export")
+    if options.by is None and (options.begin, options.end) != (None, None):
+        options.refuse("--from and --to are for --by")
+    span = None if options.by is None else Span(options.by, options.begin, options.end)
+    wish = JobRequest(options.job or mint(), kind, options.prefix, numbers.get(kind), span)
     flaws = {
         "--prefix": flaw_of_prefix(wish.prefix),
         "--job": flaw_of_job(wish.id) if options.job is not None else None,
@@ -136,7 +157,7 @@ def _map(options: argparse.Namespace) -> None:
         note(f"job {wish.id} {more}, repeat the command with --job {wish.id}{stop}")
         raise
     if options.export != STANDARD or job.state == FAILED:
-        _report(job, as_json=options.json)
+        report(job, as_json=options.json)
 
 
 async def _follow(
@@ -177,7 +198,9 @@ async def _by_service(wish: JobRequest, options: argparse.Namespace, bar: Bar) -
     async with asking(options, options.patience, bar.note) as client:
         try:
             number = {NUMBERS[wish.kind]: wish.number} if wish.kind in NUMBERS else {}
-            first = [await client.start_job(wish.kind, wish.prefix, **number, id=wish.id)]
+            by, *ends = wish.span or (None, None, None)
+            begin, end = [None if when is None else instants.datetime_of(when) for when in ends]
+            first = [await client.start_job(wish.kind, wish.prefix, **number, by=by, begin=begin, end=end, id=wish.id)]
         except UnavailableError as error:
             raise _interrupted(error, wish) from error
 
@@ -209,10 +232,18 @@ async def _by_itself(wish: JobRequest, options: argparse.Namespace) -> AsyncIter
         compactor = compactor_of(parts.store, parts.clock, settings)
         lives = receipts_live(settings)
         starter = JobStarter(
-            parts.jobs, tasks, parts.overlay, compactor, parts.clock, store=parts.store, receipts_live=lives
+            parts.jobs,
+            tasks,
+            parts.overlay,
+            compactor,
+            parts.clock,
+            store=parts.store,
+            receipts_live=lives,
+            rules=settings.windows,
         )
-        standing, _ = await starter.start(wish.kind, wish.prefix, wish.number or 0, id_=wish.id)
-        if not standing.job.asks(wish.kind, wish.prefix, wish.number or 0):
+        asked = (wish.kind, wish.prefix, wish.number or 0)
+        standing, _ = await starter.start(*asked, span=wish.span, id_=wish.id)
+        if not standing.job.asks(*asked, wish.span):
             raise CountersinkError(f"{standing.job.taken()}: choose another id")
         worker = make_worker(tasks, parts.jobs, parts.store, parts.overlay, clock=parts.clock, settings=settings)
         runner = make_runner(tasks, worker, settings, at_once=options.concurrency)
@@ -246,34 +277,3 @@ async def _by_itself(wish: JobRequest, options: argparse.Namespace) -> AsyncIter
             await running
     finally:
         await parts.close()
-
-
-def _report(job: "JobStatus", *, as_json: bool) -> None:
-    if as_json:
-        tell(json_of(_plain(job)))
-    else:
-        took = (job.finished - job.started).total_seconds() if job.finished else 0.0
-        tell(
-            f"job {job.id} {job.state}: counters visited {job.visited:,}, changed {job.changed:,},"
-            f" failed {job.failed:,}; pages {job.tasks:,}, rounds {job.depth}, {lasting(took)}"
-        )
-    if not job.sees_pending and job.state == DONE:
-        note(UNSEEN)
-    if job.state == FAILED:
-        raise CountersinkError(f"job {job.id} failed: {job.reason}")
-    if job.failed:
-        examples = "; ".join(f"{counter}: {reason}" for counter, reason in job.examples)
-        raise CountersinkError(f"{job.failed} counters could not be changed, among them {examples}")
-
-
-def _plain(job: "JobStatus") -> dict[str, Any]:
-    """The fields as the service sends them."""
-    values = {name: getattr(job, name) for name in job.__slots__}
-    for name in ("started", "finished"):
-        if values[name] is not None:
-            values[name] = instants.written(values[name])
-    for name in NUMBERS.values():
-        if values[name] is None:
-            del values[name]
-    values["examples"] = [{"counter": counter, "reason": reason} for counter, reason in job.examples]
-    return values

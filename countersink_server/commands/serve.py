@@ -167,7 +167,7 @@ def _until_told(environment: Mapping[str, str]) -> Iterator[Settings]:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     with contextlib.suppress(KeyboardInterrupt):
         settings = Settings.read(environment)
-        set_up(settings.log_level)
+        set_up(settings)
         yield settings
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, signal.SIG_IGN)

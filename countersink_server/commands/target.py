@@ -98,7 +98,7 @@ def naming_the_url(options: argparse.Namespace) -> Iterator[None]:
 def settings_of(options: argparse.Namespace) -> Settings:
     """Read the settings from the environment and --data, and log to standard error."""
     settings = Settings.read(environment_of(options))
-    set_up(settings.log_level)
+    set_up(settings)
     options.target = _described(settings)
     if BROKER in os.environ or STORE in os.environ:
         _show(f"{options.target} ({BROKER if BROKER in os.environ else STORE})")

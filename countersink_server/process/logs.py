@@ -5,7 +5,10 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-FORMAT: Final = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+from countersink_server.process.log_lines import JsonLines, TextLines
+from shared.config.settings import Settings
+
+PUBSUB: Final = "pubsub://"
 MOST: Final = 5
 """Lines of one kind in `SPELL` seconds. In an outage every attempt logs the same."""
 SPELL: Final = 30.0
@@ -13,10 +16,13 @@ KINDS: Final = 1_000
 """Kinds that are remembered at most."""
 
 
-def set_up(level: str) -> None:
+def set_up(settings: Settings) -> None:
+    """Log to standard error, as the settings say."""
     handler = logging.StreamHandler()
     handler.addFilter(RepeatLimit())
-    logging.basicConfig(level=level, format=FORMAT, handlers=[handler])
+    project = settings.broker.removeprefix(PUBSUB).partition("/")[0] if settings.broker.startswith(PUBSUB) else ""
+    handler.setFormatter(JsonLines(project) if settings.log_format == "json" else TextLines())
+    logging.basicConfig(level=settings.log_level, handlers=[handler])
 
 
 class RepeatLimit(logging.Filter):

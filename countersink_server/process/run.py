@@ -13,6 +13,7 @@ import uvloop
 from countersink import __version__
 from countersink_server.process.sockets import Sockets, url_of
 from flusher.cleanup.old_jobs import INTERVAL, JobSweep
+from flusher.dead_letters.letter_desk import OneAtATime
 from flusher.dead_letters.replay import Replay
 from flusher.flush.flush_parts import FlushParts
 from flusher.flush.flusher import Flusher, Waiters
@@ -140,6 +141,7 @@ def ingest_of(parts: Parts, settings: Settings) -> Ingest:
         jobs=parts.jobs,
         tasks=parts.tasks,
         looks=parts.looks,
+        letters=letter_desk_of(parts, settings),
         metered=parts.metered,
         version=__version__,
     )
@@ -174,6 +176,18 @@ def replay_of(parts: Parts, letters: DeadLetters, settings: Settings, *, too_old
     return Replay(_tools(parts, settings), letters, ages=parts.ages, too_old=too_old)
 
 
+def letter_desk_of(parts: Parts, settings: Settings) -> OneAtATime:
+    """What requests about dead letters are answered with. It flushes like a flusher of its own."""
+    return OneAtATime(
+        _tools(parts, settings),
+        parts.letters,
+        topic=parts.topic,
+        ages=parts.ages,
+        promise=promise_of(settings),
+        obstacles=parts.obstacles,
+    )
+
+
 def _tools(parts: Parts, settings: Settings) -> FlushParts:
     return make_tools(parts.subscription, parts.store, parts.overlay, parts.clock, settings, together=not parts.ages)
 
@@ -191,7 +205,7 @@ async def _running(settings: Settings, *, publishes: bool = False) -> AsyncItera
         yield parts, stop
     finally:
         metrics.BOARD.reads = []
-        for gauge in (metrics.START, metrics.MEMBERS, metrics.PENDING, metrics.OLDEST_PENDING, metrics.DRIFT):
+        for gauge in (metrics.START, metrics.MEMBERS, *metrics.OF_DATA):
             gauge.clear()
         await parts.close()
 
@@ -208,7 +222,9 @@ def show_in_metrics(parts: Parts, settings: Settings) -> None:
 
 def _show_backlog(parts: Parts) -> None:
     """Show what waits to be applied. All processes on a file see the same, so their workers show it once."""
-    with contextlib.suppress(CountersinkError):  # the other metrics are shown anyway
+    with contextlib.suppress(CountersinkError, OSError):  # the other metrics are shown anyway
+        if parts.spare is not None:
+            metrics.DISK_SPARE.set_for_all(parts.spare())
         backlog = parts.backlog() if parts.backlog else None
         if parts.balance is None:
             if backlog is not None:
@@ -218,6 +234,7 @@ def _show_backlog(parts: Parts) -> None:
         balance = parts.balance()
         metrics.DRIFT.set_for_all(balance.drift)
         metrics.PENDING.set_for_all(balance.pending)
+        metrics.DEAD_NOW.set_for_all(balance.dead)
         metrics.OLDEST_PENDING.set_for_all(backlog.oldest if backlog else nan)
 
 

@@ -1,12 +1,13 @@
 """Opens dead letters: what they would count, and why some must be left. Pure."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from flusher.flush.window import TOO_OLD
 from shared.model import dead_receipt_bodies
 from shared.model.envelope import Envelope
 from shared.model.errors import NewerError, UnreadableError
+from shared.model.instants import written_at
 from shared.model.times import StoreMillis
 from shared.model.words import APPLIED, DEAD, DROPPED, Letter, Receipt
 from shared.wire.codec import decode
@@ -29,9 +30,28 @@ class OpenedLetter:
         return self.letter.delivery.message_id
 
     @property
+    def name(self) -> str:
+        """What requests call it: the key of its first receipt, or the broker's name if it has none. It is the same
+        whether the letter was found or only its dead receipt.
+        """
+        return self.envelopes[0].key if self.envelopes else self.id
+
+    @property
     def envelope_id(self) -> str | None:
         """None if it is unknown."""
         return next((envelope.id for envelope in self.envelopes if envelope.id), None)
+
+    @property
+    def increments(self) -> int:
+        return sum(envelope.increments for envelope in self.envelopes)
+
+    @property
+    def published(self) -> str:
+        """When the message was published, for people."""
+        try:
+            return written_at(self.letter.delivery.published / 1_000)
+        except (ValueError, OverflowError, OSError):  # a foreign publisher's time may be any number
+            return str(self.letter.delivery.published)
 
     def receipt_keys(self) -> Iterator[str]:
         """Of all its envelopes, and of the ids in them."""
@@ -55,6 +75,18 @@ class OpenedLetter:
         if all(key in found for envelope in left for key in envelope.receipt_keys()):
             return False
         return 0 < (until if self.sure_until is None else self.sure_until) < now
+
+    def is_in_store(self, found: Mapping[str, Receipt]) -> bool:
+        """Whether the store has all of it that is not settled: in dead receipts with a body, which have all of them."""
+        states = [found.get(one.key) for one in self.envelopes]
+        return any(one is not None and one.body for one in states) and all(
+            one is not None and one.settled for one in states
+        )
+
+    def left_to_drop(self, found: Mapping[str, Receipt]) -> tuple[list[Envelope], int]:
+        """The envelopes that are not settled, and the number of their increments that were not counted."""
+        left = [one for one in self.envelopes if not _over(one.key, found)]
+        return left, sum(one.increments - sum(item.key in found for item in one.keyed) for one in left)
 
     def state(self, found: Mapping[str, Receipt]) -> str:
         """Its state in a word: dead, or, if a replay would count nothing, unreadable, applied or dropped."""
@@ -81,3 +113,15 @@ def open_receipt(receipt: Receipt) -> OpenedLetter:
 
 def _over(key: str, found: Mapping[str, Receipt]) -> bool:
     return key in found and found[key].state in {APPLIED, DROPPED}
+
+
+def sums_of(envelopes: Iterable[Envelope], counted: Collection[str] = ()) -> dict[str, int]:
+    """What the envelopes add to each counter, without the ids that were `counted`."""
+    sums: dict[str, int] = {}
+    for envelope in envelopes:
+        for counter, delta in envelope.sums.items():
+            sums[counter] = sums.get(counter, 0) + delta
+        for item in envelope.keyed:
+            if item.key not in counted:
+                sums[item.counter] = sums.get(item.counter, 0) + item.delta
+    return sums

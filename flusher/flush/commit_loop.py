@@ -91,9 +91,8 @@ class Flush:
         await self._tools.promise_keeper.renew()
         self.window.judge((await self._tools.promise_keeper.promises()).until)
         for held, envelope, why in self.window.late(self._now):  # each becomes known when it is given up
-            until = None if why == TOO_OLD else held.until
             message = [held.delivery.message_id] if held.delivery.token else []
-            await self._give_up(envelope, why, self._bounds(until, message))
+            await self._give_up(envelope, why, self._bounds(None if why == TOO_OLD else held.until, message))
         plan = self.window.plan(self._most, self._tools.rules)
         if plan.envelopes:
             try:
@@ -137,7 +136,7 @@ class Flush:
             self.window.learn(plan.receipts, APPLIED, plan.attempts)
             if self._letters is not None:
                 self.counted.update(plan.receipts)
-            _count(plan.tally)
+            self._count(plan.tally)
             self._most *= 2
 
     async def _apply(self, commit: Commit) -> Instant:
@@ -179,7 +178,7 @@ class Flush:
         for key, receipt in receipts.found.items():
             note = receipt_notes.read(receipt.note)
             if note.commit == self._id and key not in self.window.known:
-                _count(note.tally)  # our own commit, whose answer was lost
+                self._count(note.tally)  # our own commit, whose answer was lost
         self.window.found(keys, receipts.found)
 
     async def _met_bug(self, plan: Plan, error: Exception) -> None:
@@ -212,7 +211,7 @@ class Flush:
         else:
             self.why[key] = why
             self.window.learn([key], DEAD, {key: envelope.attempt})
-            _count(tally)
+            self._count(tally)
 
     async def _bury_in_store(self, commit: Commit) -> None:
         """Apply a commit with dead receipts. From then on readers find their bodies in the store."""
@@ -291,10 +290,10 @@ class Flush:
         except TransientError as error:
             _log.debug("settling failed; readers will do it: %s", error)
 
-
-def _count(tally: Tally) -> None:
-    """Count a commit, once. A replay lowers what is dead; its metrics are not scraped, receipts tell."""
-    metrics.APPLIED.inc(tally.applied)
-    metrics.DEDUPLICATED.inc(tally.deduplicated)
-    metrics.DEAD_INCREMENTS.inc(max(tally.dead, 0))
-    metrics.FOREIGN.inc(tally.foreign)
+    def _count(self, tally: Tally) -> None:
+        """Count a commit, once. In the metrics, what a replay counts stays a dead letter: they never go down."""
+        if self._letters is None:
+            metrics.APPLIED.inc(tally.applied)
+            metrics.DEDUPLICATED.inc(tally.deduplicated)
+            metrics.DEAD_INCREMENTS.inc(max(tally.dead, 0))
+            metrics.FOREIGN.inc(tally.foreign)

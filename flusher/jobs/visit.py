@@ -25,6 +25,8 @@ class PageOutcome(NamedTuple):
     failed: Sequence[tuple[str, str]] = ()
     """Counters that could not be changed, and why."""
     chunk: bytes = b""
+    left: int = 0
+    """Names at the end of the page that were not visited, since the chunk is full."""
 
 
 Visit = Callable[[Job, Sequence[str]], Awaitable[PageOutcome]]

@@ -43,6 +43,8 @@ _log = logging.getLogger(__name__)
 
 PAGE: Final = 1_000
 """Counters of a task. Their export fits into one entity (1 MiB) even with the longest names."""
+PAGE_BY_TIME: Final = 100
+"""Counters of a task that exports counts by time, each of which is read by itself."""
 BELIEVED: Final = 10.0
 """Seconds for which a running job is not read again. Working a little after its end does no harm."""
 TOO_LONG: Final = "it took longer than receipts live, so the rest can't be done exactly once"
@@ -151,11 +153,13 @@ class Worker:
         if visit is None:
             raise NewerError(f"this process does not know jobs of kind {job.kind}: run newer flushers")
         range_ = task.range
+        size = self._page if job.span is None else min(self._page, PAGE_BY_TIME)
         exact = job.kind != COMPACT  # which has nothing to do where everything is pending
-        page = await self._names.page(job.prefix, range_.after, self._page, range_.until, exact=exact)
+        page = await self._names.page(job.prefix, range_.after, size, range_.until, exact=exact)
         outcome = await visit(job, page) if page else PageOutcome(0)
         _VISITED[job.kind].inc(outcome.visited)
-        parts = split(job.prefix, range_, page) if len(page) >= self._page else []
+        done = page[: len(page) - outcome.left]
+        parts = split(job.prefix, range_, done) if len(page) >= size or outcome.left else []
         children, share = divided(task, parts)
         progress = Progress(
             tasks=1,

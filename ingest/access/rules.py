@@ -23,23 +23,18 @@ OPEN: Final = frozenset({"/", "/docs", "/healthz", "/readyz", "/version", SCRIPT
 CONSOLE_FILES: Final = frozenset(
     f"/console/{name}"
     for name in (
-        *("api.js", "app.js", "changes.js", "chart.js", "counter.js", "counters.js", "dialog.js", "docs.js", "dom.js"),
-        *("jobs.js", "live.js"),
-        *(
-            "pipeline.js",
-            "rates.js",
-            "series.js",
-            "start.js",
-            "icon.svg",
-            "style.css",
-            "uplot.css",
-            "uplot.js",
-            "uplot-LICENSE.txt",
-        ),
+        *("administer.js", "api.js", "app.js", "changes.js", "chart.js", "checks.js", "counter.js", "counters.js"),
+        *("dialog.js", "docs.js", "dom.js", "jobs.js", "letters.js"),
+        *("example.js", "fleet.js", "live.js", "metrics.js", "pipeline.js", "rates.js", "series.js", "start.js"),
+        *("try.js", "icon.svg", "style.css", "uplot.css", "uplot.js", "uplot-LICENSE.txt"),
     )
 )
 """What the console at / and /docs loads. It holds no data."""
 WITHOUT_KEY: Final = OPEN | CONSOLE_FILES
+STREAMS: Final = frozenset({"GET /v1/counters/{name}/watch", "GET /v1/watch"})
+"""Routes whose answers go on until the client leaves."""
+OTHER: Final = "other"
+"""The route of a request that has no handler."""
 TO_COUNT: Final = frozenset({WRITE})
 """What a request needs that counts. Publishable keys, and pages of other origins, may only send such requests."""
 ANY: Final = frozenset(SCOPES)
@@ -71,6 +66,9 @@ NEEDS: Final = {
     ("DELETE", "/v1/jobs/{id}"): TO_ADMINISTER,
     ("GET", "/v1/jobs/{id}/export"): TO_ADMINISTER,
     ("GET", "/v1/fleet"): TO_ADMINISTER,
+    ("GET", "/v1/dead-letters"): TO_ADMINISTER,
+    ("POST", "/v1/dead-letters/replay"): TO_ADMINISTER,
+    ("POST", "/v1/dead-letters/drop"): TO_ADMINISTER,
     ("GET", "/metrics"): _READ,
     ("GET", "/openapi.json"): ANY,
 }
@@ -82,6 +80,17 @@ def needs(method: str, path: str) -> frozenset[str]:
     if method == "POST" and path.startswith(COUNTERS) and path.find("/", len(COUNTERS)) < 0:
         return TO_COUNT  # the commonest one; the table says the same
     return NEEDS.get(("GET" if method == "HEAD" else method, _template(path)), ANY)
+
+
+def route_of(method: str, path: str) -> str:
+    """What metrics call a request. There are few routes, whatever clients send."""
+    method = "GET" if method == "HEAD" else method
+    template = _template(path)
+    if (method, template) in NEEDS:
+        return f"{method} {template}"
+    if method == "GET" and path in WITHOUT_KEY:
+        return "GET /console" if path in CONSOLE_FILES else f"GET {path}"
+    return OTHER
 
 
 def counts(path: str) -> bool:

@@ -112,6 +112,16 @@ def page_token_of(query: Query) -> str:
     return name
 
 
+def limit_of(query: Query, default: int, most: int) -> int:
+    """The number of items that a page may have."""
+    text = query.one("limit")
+    if text is None:
+        return default
+    if not (text.isascii() and text.isdigit() and len(text) < 20 and 1 <= int(text) <= most):  # noqa: PLR2004 (more digits are too many for any limit)
+        raise Problem(422, f"'limit' must be a whole number from 1 to {most}", field="limit")
+    return int(text)
+
+
 def name_of(segment: str) -> str:
     """The counter's name from a segment of the path; raises a `Problem` if it is not a valid one."""
     name = unescape(segment, "name")

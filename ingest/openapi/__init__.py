@@ -4,7 +4,7 @@ from functools import cache
 
 import orjson
 
-from ingest.openapi import browsers, console, events, fleet, series, watching
+from ingest.openapi import browsers, console, dead_letters, events, fleet, series, watching
 from ingest.openapi.paths import PATHS
 from ingest.openapi.responses import RESPONSES
 from ingest.openapi.schemas import SCHEMAS
@@ -43,10 +43,17 @@ def document(version: str) -> bytes:
                 {"name": "operate", "description": "Run the service"},
             ],
             "paths": secured(
-                PATHS | browsers.PATHS | console.PATHS | events.PATHS | fleet.PATHS | series.PATHS | watching.PATHS
+                PATHS
+                | browsers.PATHS
+                | console.PATHS
+                | dead_letters.PATHS
+                | events.PATHS
+                | fleet.PATHS
+                | series.PATHS
+                | watching.PATHS
             ),
             "components": {
-                "schemas": SCHEMAS | events.SCHEMAS | fleet.SCHEMAS | series.SCHEMAS,
+                "schemas": SCHEMAS | dead_letters.SCHEMAS | events.SCHEMAS | fleet.SCHEMAS | series.SCHEMAS,
                 "responses": RESPONSES,
                 "securitySchemes": SECURITY_SCHEMES,
             },

@@ -102,7 +102,8 @@ _MAX_AGE: Final = _query(
 _LOCATION: Final = {"Location": {"required": True, "schema": TEXT, "description": "Where the job is."}}
 _EXPORT: Final = {
     "description": "A line of JSON for each counter: its `name`, and its `value`, exact at an instant while the job"
-    " ran. The last page has no header `Next-Page-Token`.",
+    " ran. If the job has `by`, the line is a `Series` with the counter's `value`. The last page has no header"
+    " `Next-Page-Token`.",
     "content": {"application/x-ndjson": {"schema": TEXT}},
 }
 

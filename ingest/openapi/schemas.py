@@ -4,7 +4,8 @@ from typing import Any, Final
 
 from ingest.parsing.parse import MOST_REJECTIONS
 from ingest.publishing.coalescer import MAX_ENTRIES
-from shared.model.jobs import ADD, COMPACT, DONE, EXACT, FAILED, KINDS, LONGEST_ID, RUNNING
+from shared.model.buckets import LENGTHS
+from shared.model.jobs import ADD, COMPACT, DONE, EXACT, EXPORT, FAILED, KINDS, LONGEST_ID, RUNNING
 from shared.model.words import MAX_DELTA, MAX_ID_BYTES, MAX_NAME_BYTES
 from shared.wire.content import MAX_ITEMS
 
@@ -56,6 +57,8 @@ SHARDS: Final[Schema] = {"type": "integer", "minimum": 1}
 PREFIX: Final = _is(
     TEXT, "What the names of the counters begin with. Empty for all counters.", maxLength=MAX_NAME_BYTES
 )
+BY: Final[Schema] = {"enum": [*LENGTHS]}
+WHEN: Final[Schema] = {"type": "string", "format": "date-time"}
 NEW_ID: Final = _is(_or_null(ref("JobId")), "The id of the job. If it is missing, the service makes one.")
 RECEIPT: Final = _is(TEXT, "GET /v1/receipts/{receipt} shows the state of the increments.", minLength=1)
 ASKED: Final[Schema] = {
@@ -222,6 +225,18 @@ SCHEMAS: Final[Schema] = {
             ),
             _object({"kind": {"const": COMPACT}, "prefix": PREFIX, "shards": SHARDS, "id": NEW_ID}, optional=("id",)),
             _object({"kind": {"enum": [*EXACT]}, "prefix": PREFIX, "id": NEW_ID}, optional=("id",)),
+            _object(
+                {
+                    "kind": {"const": EXPORT},
+                    "prefix": PREFIX,
+                    "by": _is(BY, "The length of the periods of which each line has the counts, in UTC."),
+                    "from": _is(WHEN, "Where the range begins. Without it: at all that is kept, as far as it fits."),
+                    "to": _is(WHEN, "Where the range ends. Without it: with the period in which the job starts."),
+                    "id": NEW_ID,
+                },
+                optional=("from", "to", "id"),
+                examples=[{"kind": EXPORT, "prefix": "page:", "by": "hour"}],
+            ),
         ]
     },
     "Job": _object(
@@ -231,6 +246,9 @@ SCHEMAS: Final[Schema] = {
             "prefix": PREFIX,
             "delta": ref("Delta"),
             "shards": SHARDS,
+            "by": _is(BY, "Of an export with counts by time: the length of the periods."),
+            "from": _is(_or_null(INSTANT), "Where its range begins, if the request said so."),
+            "to": _is(_or_null(INSTANT), "Where its range ends, if the request said so."),
             "state": {"enum": [RUNNING, DONE, FAILED]},
             "visited": _is(COUNT, "Counters that were visited."),
             "changed": COUNT,
@@ -247,7 +265,7 @@ SCHEMAS: Final[Schema] = {
                 BOOLEAN, "Whether it visits counters of which no increment has been applied yet, whoever accepted it."
             ),
         },
-        optional=("delta", "shards"),
+        optional=("delta", "shards", "by", "from", "to"),
     ),
     "Jobs": _object({"jobs": _is(_list(ref("Job")), "Those that began last come first.")}),
     "Receipt": _object({"receipt": TEXT, "state": {"enum": ["pending", "applied", "dead-lettered", "unknown"]}}),

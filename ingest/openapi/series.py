@@ -3,12 +3,9 @@
 from typing import Any, Final
 
 from ingest.openapi.responses import answer, failures
-from ingest.openapi.schemas import BOOLEAN, INSTANT, WHOLE, ref
+from ingest.openapi.schemas import BOOLEAN, BY, INSTANT, WHEN, WHOLE, ref
 from shared.counters.series import MOST_POINTS
-from shared.model.buckets import LENGTHS
 
-_BY: Final = {"enum": [*LENGTHS]}
-_WHEN: Final = {"type": "string", "format": "date-time"}
 _BEGIN: Final = {"type": "string", "pattern": r"^\d{4}-\d\d-\d\dT\d\d:\d\d:00Z$"}
 _POINT: Final[dict[str, Any]] = {
     "type": "object",
@@ -18,7 +15,7 @@ _POINT: Final[dict[str, Any]] = {
 }
 _SERIES: Final[dict[str, Any]] = {
     "name": ref("Name"),
-    "by": _BY,
+    "by": BY,
     "from": {**_BEGIN, "description": "Where the points begin: at your `from`, or where they are kept from."},
     "to": {**_BEGIN, "description": "Where they end. A period that begins then is not among them."},
     "points": {
@@ -64,9 +61,9 @@ PATHS: Final[dict[str, Any]] = {
             "responses": answer(200, "Series", "The counts of the periods that begin in the range.")
             | failures(400, 404, 422, 503, 507),
             "parameters": [
-                _query("by", _BY, "The length of a period. Periods are those of UTC.") | {"required": True},
-                _query("from", _WHEN, "Where the range begins. Without it: at all that is kept, as far as it fits."),
-                _query("to", _WHEN, f"The end of the range, which has at most {MOST_POINTS} periods. Without it: now."),
+                _query("by", BY, "The length of a period. Periods are those of UTC.") | {"required": True},
+                _query("from", WHEN, "Where the range begins. Without it: at all that is kept, as far as it fits."),
+                _query("to", WHEN, f"The end of the range, which has at most {MOST_POINTS} periods. Without it: now."),
             ],
         },
     }

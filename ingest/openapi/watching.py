@@ -54,6 +54,7 @@ PATHS: Final[dict[str, Any]] = {
                     "description": "A counter. Not with `prefix`.",
                     "schema": {"type": "array", "items": ref("Name"), "minItems": 1, "maxItems": MOST_NAMES},
                     "explode": True,
+                    "example": ["page:/home"],
                 },
                 {
                     "name": "prefix",

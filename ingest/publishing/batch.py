@@ -30,6 +30,8 @@ class Batch:
     """In a draft: the sum of the |deltas| with ids."""
     senders: dict[str, int] = field(default_factory=dict)
     """By tenant: how much of the room it holds until this draft is published."""
+    begun: list[float] = field(default_factory=list)
+    """Of a draft: when its requests of the fast path began, as long as none of them is answered."""
 
     def entries(self) -> int:
         """The number of its entries in an envelope."""

@@ -8,7 +8,7 @@ from aiohttp import web
 
 from ingest.access.caller import CALLER
 from ingest.http.problems import Problem
-from ingest.http.requests import Query, page_token, page_token_of, unescape
+from ingest.http.requests import Query, limit_of, page_token, page_token_of, unescape
 from ingest.http.responses import Answer
 from ingest.routes.receipt_status import Tracking
 from shared.counters.all_names import AllNames
@@ -57,7 +57,7 @@ class ReadRoutes:
             prefix = query.one("prefix") or ""
             if flaw := flaw_of_prefix(prefix):
                 raise Problem(422, f"'prefix' {flaw}", field="prefix")
-            limit = _limit(query.one("limit"))
+            limit = limit_of(query, DEFAULT_LISTED, MOST_LISTED)
             after = page_token_of(query)
             query.done()
             page, token = await self._pages(request[CALLER].prefixes_under(prefix), after, limit)
@@ -117,11 +117,3 @@ def render(reading: Reading) -> bytes:
         reading.shards,
         b"true" if reading.exists else b"false",
     )
-
-
-def _limit(text: str | None) -> int:
-    if text is None:
-        return DEFAULT_LISTED
-    if not (text.isascii() and text.isdigit() and len(text) < 20 and 1 <= int(text) <= MOST_LISTED):  # noqa: PLR2004 (more digits are too many for any limit)
-        raise Problem(422, f"'limit' must be a whole number from 1 to {MOST_LISTED}", field="limit")
-    return int(text)

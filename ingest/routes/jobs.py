@@ -14,9 +14,13 @@ from ingest.http.requests import Query, idempotency_key_of, page_token, page_tok
 from ingest.http.responses import JSON, SECURE
 from ingest.parsing.json_object import Flaw, ObjectShape, or_null
 from shared.config.settings import flaw_of_shards
+from shared.counters.series import SpanError
 from shared.counters.start_job import JobStarter
+from shared.model.buckets import LENGTHS
 from shared.model.errors import NotAloneError
+from shared.model.instants import millis_of
 from shared.model.jobs import DONE, EXPORT, KINDS, NUMBERS, JobState, flaw_of_job, flaw_of_prefix, said
+from shared.model.spans import Span
 from shared.model.words import flaw_of_delta
 from shared.ports.jobs import Jobs
 from shared.runtime.ids import mint, of_key
@@ -39,6 +43,9 @@ class JobRoutes:
             "prefix": flaw_of_prefix,
             "delta": flaw_of_delta,
             "shards": partial(flaw_of_shards, most=max_shards),
+            "by": _flaw_of_by,
+            "from": _flaw_of_instant,
+            "to": _flaw_of_instant,
             "id": or_null(flaw_of_job),
         }
         self._shape = ObjectShape('{"kind": …, "prefix": …}', fields, required=("kind", "prefix"))
@@ -50,16 +57,18 @@ class JobRoutes:
         asked = await self._bodies.read_one(request, self._shape.read)
         id_ = asked.get("id") or (of_key(key) if key else mint())
         kind, prefix = asked["kind"], asked["prefix"]
-        number = _number_of(kind, asked)
+        number, span = _number_of(kind, asked), _span_of(kind, asked)
         caller = request[CALLER]
         caller.check_prefix(prefix)
         note(caller, f"start the job {id_}: {kind} the counters under {prefix!r}")
         try:
-            standing, new = await self._starter.start(kind, prefix, number, id_=caller.job(id_))
+            standing, new = await self._starter.start(kind, prefix, number, span=span, id_=caller.job(id_))
+        except SpanError as error:
+            raise Problem(422, str(error), field=error.field) from None
         except NotAloneError as error:
             raise Problem(409, str(error)) from None
         job = standing.job
-        if not job.asks(kind, prefix, number):
+        if not job.asks(kind, prefix, number, span):
             caller.check_prefix(job.prefix)
             raise Problem(409, f"{job._replace(id=id_).taken()}; choose another id", field="id")
         return self._answer(standing, id_, 202 if new else 200, Location=f"/v1/jobs/{id_}")
@@ -128,6 +137,29 @@ def _number_of(kind: str, asked: dict[str, Any]) -> int:
         if kind != its_kind and field in asked:
             raise Problem(422, f"'{field}' belongs to jobs of kind '{its_kind}': leave it out", field=field)
     return asked[NUMBERS[kind]] if kind in NUMBERS else 0
+
+
+def _flaw_of_by(value: object) -> str | None:
+    return None if value in [*LENGTHS] else f"must be {' or '.join(map(repr, LENGTHS))}"
+
+
+def _flaw_of_instant(value: object) -> str | None:
+    try:
+        millis_of(value if type(value) is str else "")
+    except ValueError as error:
+        return str(error)
+    return None
+
+
+def _span_of(kind: str, asked: dict[str, Any]) -> Span | None:
+    """What an export by time asks for."""
+    for field in ("by", "from", "to"):
+        if field in asked and kind != EXPORT:
+            raise Problem(422, f"'{field}' belongs to jobs of kind '{EXPORT}': leave it out", field=field)
+        if field in asked and "by" not in asked:
+            raise Problem(422, f"'by' is missing: '{field}' needs it", field="by")
+    begin, end = [millis_of(asked[field]) if field in asked else None for field in ("from", "to")]
+    return Span(asked["by"], begin, end) if "by" in asked else None
 
 
 def _check_readable(standing: JobState) -> None:

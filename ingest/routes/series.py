@@ -1,23 +1,15 @@
 """The route that reads counts by time."""
 
-import re
-from datetime import UTC, datetime, timedelta
-from typing import Final
-
-import orjson
 from aiohttp import web
 
 from ingest.http.problems import Problem
 from ingest.http.requests import Query
 from ingest.http.responses import Answer
 from shared.counters.series import MOST_POINTS, SeriesReader
+from shared.counters.series_text import written
 from shared.model.buckets import LENGTHS
-from shared.model.instants import written_at
+from shared.model.instants import millis_of
 from shared.model.times import WallMillis
-
-_INSTANT: Final = re.compile(r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(\.\d{1,6})?([Zz]|[+-]\d\d:\d\d)", re.ASCII)
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_MILLI: Final = timedelta(milliseconds=1)
 
 
 class SeriesRoutes:
@@ -41,36 +33,12 @@ class SeriesRoutes:
         if asked.end - asked.begin > MOST_POINTS * LENGTHS[by]:
             raise Problem(422, f"at most {MOST_POINTS} periods in one request: choose a later 'from'", field="from")
         series = await self._reader.read(asked, only_whole=begin is None)
-        points = [b'{"from":"%b","count":%d}' % (_written(when), count) for when, count in series.points.items()]
-        return Answer(
-            b'{"name":%b,"by":"%b","from":"%b","to":"%b","points":[%b],"total":%d,"exact":%b,"as_of":"%b"}'
-            % (
-                orjson.dumps(name),
-                by.encode(),
-                _written(series.range.begin),
-                _written(series.range.end),
-                b",".join(points),
-                sum(series.points.values()),
-                b"true" if series.exact else b"false",
-                written_at(series.as_of).encode(),
-            )
-        )
-
-
-def _written(when: WallMillis) -> bytes:
-    """An instant as RFC 3339. What an answer says was in a request, or is a beginning of a period."""
-    return (_EPOCH + when * _MILLI).strftime("%Y-%m-%dT%H:%M:%SZ").encode()
+        return Answer(written(series))
 
 
 def _instant(query: Query, name: str) -> WallMillis | None:
-    """Milliseconds since 1970, rounded up."""
     text = query.one(name)
-    if text is None:
-        return None
     try:
-        if not _INSTANT.fullmatch(text):
-            raise ValueError
-        return -((_EPOCH - datetime.fromisoformat(text.upper())) // _MILLI)
-    except (ValueError, OverflowError):
-        form = "must be an instant as in RFC 3339, such as 2026-01-31T12:00:00Z"
-        raise Problem(422, f"'{name}' {form}; in a URL, write a '+' as %2B", field=name) from None
+        return None if text is None else millis_of(text)
+    except ValueError as error:
+        raise Problem(422, f"'{name}' {error}; in a URL, write a '+' as %2B", field=name) from None

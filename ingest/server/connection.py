@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+from time import perf_counter
 from typing import Final
 
 from aiohttp import StreamReader, web
@@ -21,6 +22,8 @@ from ingest.server.aiohttp_connection import Handler
 from ingest.server.chunked_body import ChunkedBody
 from ingest.server.connection_limit import ConnectionLimit
 from ingest.server.fast_path import FastPath
+from ingest.server.request_log import LOG
+from ingest.server.request_times import POST, answered, timed
 from ingest.server.slow_clients import TimedConnection
 
 MOST_HELD: Final = 16_384
@@ -93,18 +96,20 @@ class Connection(TimedConnection):
             self._pass_on(data)
 
     def _begin(self, data: bytes) -> bool:
-        if self._fast_path is None or not self.waits_alone() or self.writing_paused:
+        if self._fast_path is None or LOG.left or not self.waits_alone() or self.writing_paused:
             return False
         post = self._fast_path.recognise(data)
         if post is None:
             return False
-        self._begun = 0.0
+        self._begun, begun = 0.0, perf_counter()
         try:
             caller = self._door.enter("POST", post[0], "", post[1].said, self._peer)
             self.tenant = caller.tenant
-            self._draft, place, durable = self._fast_path.begin(post, caller)
+            self._draft, place, durable = self._fast_path.begin(post, caller, begun)
         except Exception as error:
-            self._refuse(problem_of(error))
+            problem = problem_of(error)
+            self._refuse(problem)
+            answered(POST, problem.status, begun)
         else:
             durable.add_done_callback(lambda done: self._answer(place, caller, done))
         return True
@@ -131,7 +136,7 @@ class Connection(TimedConnection):
             problem = problem_of(error)
             problem.close |= not is_http
             handler = problem.answer
-        return shared(handler, page) if page else handler
+        return timed(shared(handler, page) if page else handler, request.method, path)
 
     def _answer(self, place: int, caller: Caller, durable: "asyncio.Future[None]") -> None:
         assert self._draft is not None  # noqa: S101

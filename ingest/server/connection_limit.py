@@ -24,6 +24,9 @@ class LimitedConnection(Protocol):
     def claim(self) -> tuple[int, float] | None:
         """How dispensable it is: the least is closed first. None while the client waits for an answer."""
 
+    def is_busy(self) -> bool:
+        """Whether a request is on the fast path."""
+
     def look(self, now: float) -> None:
         """Close the connection if its client has been too slow."""
 
@@ -46,6 +49,10 @@ class ConnectionLimit:
 
     def __len__(self) -> int:
         return len(self._members)
+
+    def busy(self) -> int:
+        """How many connections have a request on the fast path."""
+        return sum(member.is_busy() for member in self._members)
 
     def enter(self, member: LimitedConnection) -> bool:
         """Add a connection. False if there is no room: then it is dropped, or may be answered 503 and nothing else."""

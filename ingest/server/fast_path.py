@@ -24,6 +24,7 @@ from ingest.publishing.batch import Batch
 from ingest.publishing.new_names import NewNames
 from ingest.publishing.publishing import Publishing
 from ingest.routes.increments import ACCEPTED, add, answer_of
+from ingest.server.request_times import POST, answered
 from shared.model.words import flaw_of_id
 from shared.runtime import metrics
 
@@ -92,9 +93,9 @@ class FastPath:
             return None
         return path, head, body
 
-    def begin(self, post: Post, caller: Caller) -> tuple[Batch, int, asyncio.Future[None]]:
-        """Count the request. Raises what the handler of its route would; then nothing was counted. Returns the draft
-        that it is in, and its place among those with ids, or -1.
+    def begin(self, post: Post, caller: Caller, begun: float) -> tuple[Batch, int, asyncio.Future[None]]:
+        """Count the request, which began then. Raises what the handler of its route would; then nothing was counted.
+        Returns the draft that it is in, and its place among those with ids, or -1.
         """
         path, head, body = post
         name = name_of(path[_PREFIX:])
@@ -108,6 +109,7 @@ class FastPath:
             client_id = head.key
         draft = add(self._publishing, name, delta, client_id, caller)
         place = -1 if client_id is None else len(draft.keyed) - 1
+        draft.begun.append(begun)
         return draft, place, self._publishing.durable(draft)
 
     def end(self, draft: Batch, place: int, caller: Caller, durable: asyncio.Future[None]) -> bytes | None:
@@ -115,10 +117,14 @@ class FastPath:
         if durable.cancelled():
             return None
         error = durable.exception()
-        if error is None:
-            return written(ACCEPTED, answer_of(draft, caller, is_second=place in draft.second_uses))
-        assert isinstance(error, Exception), "a future holds no other kind of error"  # noqa: S101
-        return problem_of(error).written()
+        assert error is None or isinstance(error, Exception), "a future holds no other kind of error"  # noqa: S101
+        problem = None if error is None else problem_of(error)
+        if draft.begun:  # the first of its requests: all are answered in this turn of the event loop
+            answered(POST, ACCEPTED if problem is None else problem.status, *draft.begun)
+            draft.begun = []
+        if problem is not None:
+            return problem.written()
+        return written(ACCEPTED, answer_of(draft, caller, is_second=place in draft.second_uses))
 
 
 @lru_cache(maxsize=512)

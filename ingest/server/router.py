@@ -14,6 +14,7 @@ from ingest.http.requests import Query, name_of, target_of
 from ingest.http.responses import JSON, SECURE
 from ingest.routes.console import console
 from ingest.routes.counters import ReadRoutes
+from ingest.routes.dead_letters import DeadLetterRoutes
 from ingest.routes.events import EventRoutes
 from ingest.routes.fleet import FleetRoute
 from ingest.routes.increments import IncrementRoutes
@@ -47,6 +48,7 @@ class Routes:
         shards: ShardRoutes,
         sets: SetRoutes,
         jobs: JobRoutes,
+        letters: DeadLetterRoutes,
         watch: WatchRoutes,
         pictures: PictureRoutes,
         series: SeriesRoutes,
@@ -67,6 +69,9 @@ class Routes:
             "/v1/increments": {"POST": writes.many},
             "/v1/events": {"POST": events.post},
             "/v1/jobs": {"GET": jobs.latest, "POST": jobs.post},
+            "/v1/dead-letters": {"GET": letters.page},
+            "/v1/dead-letters/replay": {"POST": letters.replay},
+            "/v1/dead-letters/drop": {"POST": letters.drop},
             "/v1/counters": {"GET": reads.several},
             "/v1/watch": {"GET": watch.several},
             "/v1/fleet": {"GET": fleet.get},

@@ -12,6 +12,7 @@ from ingest.server.connection import Connection
 from ingest.server.connection_limit import ConnectionLimit, room_for
 from ingest.server.fast_path import FastPath
 from ingest.server.heads import LONGEST_HEADER, LONGEST_LINE
+from ingest.server.request_times import UNDER_WAY
 from shared.config.settings import Settings
 
 IDLE: Final = 75.0
@@ -54,6 +55,7 @@ async def serve(
     server.door = door
     server.fast_path = fast_path
     server.connection_limit = ConnectionLimit(room_for(settings.max_connections), asyncio.get_running_loop())
+    UNDER_WAY.limits.add(server.connection_limit)
     server.head_timeout = settings.head_timeout
     runner = web.ServerRunner(server, shutdown_timeout=settings.drain_timeout)
     await runner.setup()

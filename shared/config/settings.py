@@ -235,6 +235,12 @@ class Settings:
         _choice("DEBUG", "INFO", "WARNING", "ERROR"),
         "lowest level that is logged: DEBUG, INFO, WARNING or ERROR",
     )
+    log_format: str = _setting(
+        "text", _choice("text", "json"), "text: lines for people; json: lines for Cloud Logging and other programs"
+    )
+    log_requests: int = _setting(
+        0, _whole(0, 100_000), "maximum number of requests per second that one ingest process logs"
+    )
 
     @classmethod
     def read(cls, environment: Mapping[str, str]) -> "Settings":

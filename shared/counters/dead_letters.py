@@ -28,6 +28,9 @@ class BothDeadLetters:
             return [replace(letter, delivery=_marked(letter.delivery)) for letter in letters]
         return await self._broker.pull(limit, max_bytes)
 
+    def continue_after(self, token: str) -> None:
+        """Do nothing: Pub/Sub has no order of letters."""
+
     async def ack(self, tokens: Sequence[str], floor: Instant) -> None:
         if spooled := [token.removeprefix(SPOOL) for token in tokens if token.startswith(SPOOL)]:
             await self._spool.ack(spooled, floor)

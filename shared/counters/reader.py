@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from shared.model.errors import OverloadedError, TransientError
-from shared.model.exact_reads import Base, counts, doubtful, ids_of, keys_of, pending
+from shared.model.exact_reads import Base, doubtful, exists, ids_of, keys_of, pending
 from shared.model.times import Instant
 from shared.model.words import Guard, Reading, Total, View
 from shared.ports.overlay import Overlay
@@ -80,7 +80,10 @@ class Reader:
         if missing:
             found |= await self._look_up(missing, age)
             _LOOKED_UP.inc(len(missing))
-        return [found[name] for name in counters]  # type: ignore[misc] # all were found
+        readings: list[Reading] = [found[name] for name in counters]  # type: ignore[misc] # all were found
+        if inexact := sum(not reading.exact for reading in readings):
+            metrics.INEXACT.inc(inexact)
+        return readings
 
     async def look(self, counter: str, receipt: str) -> FreshRead:
         """Read one counter from the store, with its guard and whether that receipt is settled, all at one instant.
@@ -125,9 +128,7 @@ class Reader:
         """The reading with `more` pending; None if the base does not fit the view."""
         if more is None:
             return None
-        shards, deleted = base.total.shards, base.total.guard.deleted
         dead = base.total.dead
-        there = shards > 0 or bool(dead) or any(counts(base, entry) for entry in view.entries)
         reading = Reading(
             name=name,
             applied=base.total.value,
@@ -136,8 +137,8 @@ class Reader:
                 view.exact and not base.total.flaw and (base.exact or not (view.entries or dead)) and not doubtful(base)
             ),
             as_of=base.as_of,
-            shards=shards,
-            exists=there and not (deleted and base.total.value + more == 0),
+            shards=base.total.shards,
+            exists=exists(base, view, more),
         )
         if not keep:
             return reading

@@ -4,10 +4,11 @@ import asyncio
 from typing import Final, NamedTuple
 
 from shared.counters.reader import MOST_TRIES, is_large
-from shared.model.buckets import LENGTHS, Rules, begin_of, retention_of, since_of
-from shared.model.errors import OverloadedError, TransientError
-from shared.model.exact_reads import Base, doubtful, keys_of, pending
-from shared.model.times import WallMillis, WallSeconds
+from shared.model.buckets import LENGTHS, Rules, begin_of, longest_under, retention_of, since_of
+from shared.model.errors import CountersinkError, OverloadedError, TransientError
+from shared.model.exact_reads import Base, doubtful, exists, keys_of, pending
+from shared.model.spans import Span
+from shared.model.times import Millis, WallMillis, WallSeconds
 from shared.model.words import Entry, View
 from shared.ports.overlay import Overlay
 from shared.ports.readings import Snapshot, Snapshots
@@ -20,6 +21,14 @@ MOST_READ_AT_ONCE: Final = 4
 MOST_WAITING: Final = 1_000
 _LAST: Final = 253_402_214_400_000
 """The last day that can be written, in ms since 1970."""
+
+
+class SpanError(CountersinkError):
+    """An export can't have these counts by time. `field` says which part of the span is wrong."""
+
+    def __init__(self, field: str, detail: str) -> None:
+        super().__init__(detail)
+        self.field = field
 
 
 class SeriesRange(NamedTuple):
@@ -38,7 +47,13 @@ class Series(NamedTuple):
     points: dict[WallMillis, int]
     """By the beginning of the period. Periods of count 0 are left out."""
     exact: bool
+    """Whether all is known (`known`), and all points were kept since they began."""
     as_of: WallSeconds
+    value: int
+    """The counter's total at the same instant."""
+    exists: bool
+    known: bool
+    """Whether everything is known that was accepted before, so that total and points lack nothing that is kept."""
 
 
 class SeriesReader:
@@ -55,15 +70,16 @@ class SeriesReader:
     def keeps(self, counter: str, by: str) -> bool:
         return retention_of(self._rules, counter, by) is not None
 
+    def keeps_under(self, prefix: str, by: str) -> bool:
+        return longest_under(self._rules, prefix, by) is not None
+
     def range(self, counter: str, by: str, begin: WallMillis | None, end: WallMillis | None) -> SeriesRange:
         """The periods that begin in the range: from the oldest that is kept, and up to the present one if `end` is not
         given; without `begin`, at most `MOST_POINTS`.
         """
-        length, now = LENGTHS[by], int(self._clock.now() * 1_000)
-        last = begin_of(by, now) + length if end is None else _up(min(max(end, 0), _LAST), length)
-        oldest = begin_of(by, now - (retention_of(self._rules, counter, by) or 0))
-        first = last - MOST_POINTS * length if begin is None else _up(begin, length)
-        return SeriesRange(counter, by, min(max(first, oldest), last), last)
+        now = int(self._clock.now() * 1_000)
+        kept = retention_of(self._rules, counter, by) or Millis(0)
+        return SeriesRange(counter, by, *_range(by, begin, now + 1 if end is None else end, now - kept))
 
     async def read(self, asked: SeriesRange, *, only_whole: bool = False) -> Series:
         """The periods of a range that `range` returned. `only_whole`: leave out those from before they were kept."""
@@ -101,10 +117,8 @@ class SeriesReader:
             epoch=view.epoch,
         )
         each: list[tuple[Entry, int]] = []
-        if large:
-            await asyncio.to_thread(pending, base, view, each)
-        else:
-            pending(base, view, each)
+        more = await asyncio.to_thread(pending, base, view, each) if large else pending(base, view, each)
+        assert more is not None, "the view's floor and receipts were asked for"  # noqa: S101
         points = {when: count for when, count in found.buckets.items() if begin <= when < end}
         for entry, delta in each:
             when = begin_of(by, entry.created)
@@ -112,7 +126,37 @@ class SeriesReader:
                 points[when] = points.get(when, 0) + delta
         agrees = view.exact and (snapshot.exact or not each) and not doubtful(base)
         kept = {when: points[when] for when in sorted(points) if points[when]}
-        return Series(asked._replace(begin=begin), kept, since <= begin and agrees, snapshot.as_of)
+        return Series(
+            range=asked._replace(begin=begin),
+            points=kept,
+            exact=since <= begin and agrees,
+            as_of=snapshot.as_of,
+            value=base.total.value + more,
+            exists=exists(base, view, more),
+            known=agrees and not base.total.flaw,
+        )
+
+
+def check_span(rules: Rules, prefix: str, span: Span, now: WallMillis) -> None:
+    """Raise `SpanError` if no counter under the prefix has such periods, or too many of them for one reading."""
+    kept = longest_under(rules, prefix, span.by)
+    if kept is None:
+        raise SpanError("by", f"counts by {span.by} are not kept under the prefix {prefix!r}: see COUNTERSINK_WINDOWS")
+    if span.begin is not None and span.end is not None and span.begin > span.end:
+        raise SpanError("from", "'from' must not be later than 'to'")
+    begin, end = _range(span.by, span.begin, now + 1 if span.end is None else span.end, now - kept)
+    if end - begin > MOST_POINTS * LENGTHS[span.by]:
+        raise SpanError("from", f"at most {MOST_POINTS} periods of each counter: choose a later 'from'")
+
+
+def _range(by: str, begin: WallMillis | None, end: WallMillis, oldest: WallMillis) -> tuple[WallMillis, WallMillis]:
+    """Where the first of the periods begins that begin in the range, and where the last one ends. `oldest` is in the
+    first one that is kept.
+    """
+    length = LENGTHS[by]
+    last = _up(min(max(end, 0), _LAST), length)
+    first = last - MOST_POINTS * length if begin is None else _up(begin, length)
+    return min(max(first, begin_of(by, oldest)), last), last
 
 
 def _up(when: WallMillis, length: int) -> WallMillis:

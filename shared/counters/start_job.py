@@ -3,6 +3,8 @@
 from typing import Final
 
 from shared.counters.compaction import Compactor
+from shared.counters.series import check_span
+from shared.model.buckets import Rules
 from shared.model.errors import InexactError
 from shared.model.jobs import (
     ADD,
@@ -18,6 +20,7 @@ from shared.model.jobs import (
     Task,
     lifetime_of_job,
 )
+from shared.model.spans import Span
 from shared.model.times import Millis, StoreMillis
 from shared.model.words import ANY_NAME
 from shared.ports.commits import StoreClock
@@ -45,6 +48,7 @@ class JobStarter:
         *,
         store: StoreClock,
         receipts_live: Millis,
+        rules: Rules = (),
     ) -> None:
         self._jobs = jobs
         self._store = store
@@ -53,21 +57,27 @@ class JobStarter:
         self._compactor = compactor
         self._clock = clock
         self._receipts_live = receipts_live
+        self._rules = rules
 
     @property
     def sees_pending(self) -> bool:
         """Whether jobs visit counters of which everything is still pending, whoever accepted it."""
         return self._overlay.shared
 
-    async def start(self, kind: str, prefix: str, number: int = 0, *, id_: str | None = None) -> tuple[JobState, bool]:
+    async def start(
+        self, kind: str, prefix: str, number: int = 0, *, span: Span | None = None, id_: str | None = None
+    ) -> tuple[JobState, bool]:
         """Start a job. Returns the job of that id, which may be a different one (`Job.asks`), and whether it is new.
 
         If the job still runs, all of it is visited again, since tasks may have been lost. If it has ended, nothing
-        happens. Raises `InexactError` if it needs exact readings and there are none, and `NotAloneError` if compaction
-        is not allowed.
+        happens. Raises `InexactError` if it needs exact readings and there are none, `NotAloneError` if compaction is
+        not allowed, and `SpanError` if no counts by time are kept that a new job asks for.
         """
-        if id_ is not None and (there := await self._jobs.get(id_)) is not None and there.state != RUNNING:
+        there = await self._jobs.get(id_) if id_ is not None else None
+        if there is not None and there.state != RUNNING:
             return there, False
+        if span is not None and there is None:
+            check_span(self._rules, prefix, span, int(self._clock.now() * 1000))
         if kind == COMPACT:
             self._compactor.check()
         needs = kind in EXACT or (kind == ADD and self._overlay.shared)
@@ -77,9 +87,9 @@ class JobStarter:
                 " doctor` says why. With Pub/Sub, COUNTERSINK_OVERLAY must be a redis://… that all processes reach"
             )
         expires = StoreMillis(await self._store.now() + lifetime_of_job(kind, self._receipts_live))
-        job = Job(id_ or mint(), kind, prefix, number, int(self._clock.now() * 1000), expires)
+        job = Job(id_ or mint(), kind, prefix, number, int(self._clock.now() * 1000), expires, span)
         standing, new = await self._jobs.create(job)
-        if standing.state == RUNNING and standing.job.asks(kind, prefix, number):
+        if standing.state == RUNNING and standing.job.asks(kind, prefix, number, span):
             await self._tasks.publish([Task(job.id, again=not new)])
         return standing, new
 

@@ -3,7 +3,9 @@
 from collections.abc import AsyncIterator, Sequence
 from typing import Final, TypeVar
 
-from shared.ports.audit_data import Config, Shard, StoredReceipt
+from shared.memory.buckets import MemoryBuckets
+from shared.model.buckets import Followed
+from shared.ports.audit_data import BucketShard, Config, Shard, StoredReceipt
 
 PAGE: Final = 100
 
@@ -15,10 +17,17 @@ class MemoryAuditData:
 
     exact = True
 
-    def __init__(self, receipts: Sequence[StoredReceipt], configs: Sequence[Config], shards: Sequence[Shard]) -> None:
+    def __init__(
+        self,
+        receipts: Sequence[StoredReceipt],
+        configs: Sequence[Config],
+        shards: Sequence[Shard],
+        buckets: MemoryBuckets,
+    ) -> None:
         self._receipts = receipts
         self._configs = configs
         self._shards = shards
+        self._buckets = buckets
 
     def receipts(self) -> AsyncIterator[Sequence[StoredReceipt]]:
         return pages(self._receipts)
@@ -28,6 +37,12 @@ class MemoryAuditData:
 
     def shards(self) -> AsyncIterator[Sequence[Shard]]:
         return pages(self._shards)
+
+    def buckets(self) -> AsyncIterator[Sequence[BucketShard]]:
+        return pages([BucketShard(bucket, held) for (bucket, _), (held, _) in self._buckets.shards.items()])
+
+    async def followed(self) -> Sequence[Followed]:
+        return self._buckets.followed
 
 
 async def pages(rows: Sequence[T]) -> AsyncIterator[Sequence[T]]:

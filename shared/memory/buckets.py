@@ -18,8 +18,8 @@ class MemoryBuckets:
         shards: Mapping[tuple[TimeBucket, int], Held] | None = None,
         followed: Sequence[Followed] = (),
     ) -> None:
-        self._shards = shards or {}
-        self._followed = followed
+        self.shards = shards or {}
+        self.followed = followed
 
     def full(self, by_time: ByTime | None) -> set[tuple[str, int]]:
         """The shards that a commit must not choose."""
@@ -31,26 +31,26 @@ class MemoryBuckets:
     def after(self, by_time: ByTime | None, wall: WallMillis) -> "MemoryBuckets":
         if by_time is None:
             return self
-        followed = followed_after(self._followed, by_time.rules, wall)
-        if not by_time.adds and followed is self._followed:
+        followed = followed_after(self.followed, by_time.rules, wall)
+        if not by_time.adds and followed is self.followed:
             return self
-        shards = {**self._shards}
+        shards = {**self.shards}
         for bucket, shard, delta, expires in by_time.adds:
             count, until = shards.get((bucket, shard), (0, expires))
             shards[bucket, shard] = count + delta, max(until, expires)
         return MemoryBuckets(shards, followed)
 
     def swept(self, now: StoreMillis, limit: int) -> tuple["MemoryBuckets", int]:
-        gone = [key for key, (_, expires) in self._shards.items() if expires < now][: max(limit, 0)]
-        left = {key: held for key, held in self._shards.items() if key not in gone} if gone else self._shards
-        return MemoryBuckets(left, self._followed), len(gone)
+        gone = [key for key, (_, expires) in self.shards.items() if expires < now][: max(limit, 0)]
+        left = {key: held for key, held in self.shards.items() if key not in gone} if gone else self.shards
+        return MemoryBuckets(left, self.followed), len(gone)
 
     def counts(self, counter: str, by: str, begin: WallMillis, end: WallMillis) -> Counts:
         found: dict[WallMillis, int] = {}
-        for (bucket, _), (count, _) in self._shards.items():
+        for (bucket, _), (count, _) in self.shards.items():
             if bucket[:2] == (counter, by) and begin <= bucket.begin < end:
                 found[bucket.begin] = found.get(bucket.begin, 0) + count
-        return Counts(found, self._followed)
+        return Counts(found, self.followed)
 
     def _held(self, bucket: TimeBucket, shard: int) -> Held:
-        return self._shards.get((bucket, shard), (0, StoreMillis(0)))
+        return self.shards.get((bucket, shard), (0, StoreMillis(0)))

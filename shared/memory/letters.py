@@ -26,6 +26,9 @@ class MemoryDeadLetters:
             letters.append(letter)
         return letters
 
+    def continue_after(self, token: str) -> None:
+        self._last = int(token)
+
     async def ack(self, tokens: Sequence[str], floor: Instant) -> None:
         self._broker.forget_buried(tokens, floor)
 

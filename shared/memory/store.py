@@ -150,7 +150,10 @@ class MemoryStore:
         names = sorted({*self._configs, *self._carried})
         configs = [Config(name, self._configs.get(name, 0), self._carried.get(name, 0), None) for name in names]
         yield MemoryAuditData(
-            receipts, configs, [Shard(*key, count, BEGINNING) for key, count in sorted(self._shards.items())]
+            receipts,
+            configs,
+            [Shard(*key, count, BEGINNING) for key, count in sorted(self._shards.items())],
+            self._buckets,
         )
 
     async def receipts(self, keys: Collection[str]) -> Receipts:

@@ -82,6 +82,13 @@ def retention_of(rules: Iterable[Rule], counter: str, by: str) -> Millis | None:
     return None if rule is None else dict(rule.kept).get(by)
 
 
+def longest_under(rules: Iterable[Rule], prefix: str, by: str) -> Millis | None:
+    """The longest retention of these periods of any name under the prefix; None if none of them has any."""
+    rules = [*rules]
+    found = [dict(rule.kept).get(by) for rule in rules if rule.prefix.startswith(prefix)]
+    return max((kept for kept in (*found, retention_of(rules, prefix, by)) if kept is not None), default=None)
+
+
 def buckets_of(rules: Rules, created: WallMillis, sums: Mapping[str, int]) -> dict[TimeBucket, int]:
     """What an envelope that was created then adds to buckets."""
     found: dict[TimeBucket, int] = {}

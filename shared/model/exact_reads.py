@@ -80,6 +80,13 @@ def counts(base: Base, entry: Entry) -> bool:
     return not entry.keyed or entry.delta != 0 or any(key not in base.settled for key, _ in entry.keyed)
 
 
+def exists(base: Base, view: View, more: int) -> bool:
+    """Whether the counter exists, if so much is pending: it was counted, and not deleted since."""
+    total = base.total
+    there = total.shards > 0 or bool(total.dead) or any(counts(base, entry) for entry in view.entries)
+    return there and not (total.guard.deleted and total.value + more == 0)
+
+
 def doubtful(base: Base) -> bool:
     """Whether an id in a dead receipt may have been counted under a receipt that has expired."""
     if not base.total.sure_until or base.now <= base.total.sure_until:

@@ -9,10 +9,12 @@ from typing import Any, Final, NamedTuple
 
 import orjson
 
+from shared.model import spans
 from shared.model.errors import NewerError, UnreadableError
 from shared.model.instants import written_at
 from shared.model.ranges import Range
 from shared.model.receipts import DAY, HOUR, key_of_visit
+from shared.model.spans import Span
 from shared.model.times import NEVER, Millis, StoreMillis, WallMillis
 from shared.model.words import MAX_NAME_BYTES, flaw_of_size
 
@@ -67,15 +69,18 @@ class Job(NamedTuple):
     """When a process started it."""
     expires: StoreMillis = NEVER
     """When the job is deleted. All its receipts have expired then, so its id can be reused."""
+    span: Span | None = None
+    """The counts by time that an export has; None if it has totals alone."""
 
-    def asks(self, kind: str, prefix: str, number: int) -> bool:
+    def asks(self, kind: str, prefix: str, number: int, span: Span | None = None) -> bool:
         """Whether the job is exactly this."""
-        return (self.kind, self.prefix, self.number) == (kind, prefix, number)
+        return (self.kind, self.prefix, self.number, self.span) == (kind, prefix, number, span)
 
     def taken(self) -> str:
         """The message if another job was asked for under this id."""
         number = f" with {NUMBERS[self.kind]} {self.number}" if self.kind in NUMBERS else ""
-        return f"the id {self.id!r} belongs to another job: {self.kind} under the prefix {self.prefix!r}{number}"
+        by = "".join(f", {name} {its}" for name, its in spans.said(self.span).items() if its is not None)
+        return f"the id {self.id!r} belongs to another job: {self.kind} under the prefix {self.prefix!r}{number}{by}"
 
     def receipt_of(self, counter: str) -> str:
         """The receipt key of its change to this counter."""
@@ -230,18 +235,22 @@ def said(standing: JobState, *, sees_pending: bool) -> dict[str, Any]:
     answer: dict[str, Any] = {"id": job.id, "kind": job.kind, "prefix": job.prefix}
     if job.kind in NUMBERS:
         answer[NUMBERS[job.kind]] = job.number
-    return answer | {
-        "state": standing.state,
-        "visited": progress.visited,
-        "changed": progress.changed,
-        "failed": progress.failed,
-        "examples": [{"counter": counter, "reason": reason} for counter, reason in progress.examples],
-        "tasks": progress.tasks,
-        "open": standing.open,
-        "depth": progress.depth,
-        "share": 1.0 if standing.state == DONE else progress.share / ALL,
-        "started": written_at(job.created / 1000),
-        "finished": written_at(standing.finished / 1000) if standing.finished else None,
-        "reason": standing.why or None,
-        "sees_pending": sees_pending,
-    }
+    return (
+        answer
+        | spans.said(job.span)
+        | {
+            "state": standing.state,
+            "visited": progress.visited,
+            "changed": progress.changed,
+            "failed": progress.failed,
+            "examples": [{"counter": counter, "reason": reason} for counter, reason in progress.examples],
+            "tasks": progress.tasks,
+            "open": standing.open,
+            "depth": progress.depth,
+            "share": 1.0 if standing.state == DONE else progress.share / ALL,
+            "started": written_at(job.created / 1000),
+            "finished": written_at(standing.finished / 1000) if standing.finished else None,
+            "reason": standing.why or None,
+            "sees_pending": sees_pending,
+        }
+    )

@@ -191,6 +191,8 @@ class Balance(NamedTuple):
     """Increments in messages that are not buried."""
     drift: int
     """Accepted - applied - deduplicated - dead-lettered - pending: 0 at rest, less between a commit and its ack."""
+    dead: int = 0
+    """Increments in dead letters."""
 
 
 class Guard(NamedTuple):

@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import NamedTuple, Protocol
 
+from shared.model.buckets import Followed, TimeBucket
 from shared.model.times import Instant, WallSeconds
 from shared.model.words import Receipt
 from shared.ports.commits import StoreClock
@@ -41,6 +42,15 @@ class Shard(NamedTuple):
     """Why its count is unknown."""
 
 
+class BucketShard(NamedTuple):
+    """One shard of a count by time."""
+
+    bucket: TimeBucket
+    held: int
+    flaw: str = ""
+    """Why its count is unknown."""
+
+
 class AuditData(Protocol):
     """All that a store holds at one instant, in pages, so that it need not fit into memory."""
 
@@ -57,6 +67,14 @@ class AuditData(Protocol):
 
     def shards(self) -> AsyncIterator[Sequence[Shard]]:
         """All shards, in an order of the store."""
+        ...
+
+    def buckets(self) -> AsyncIterator[Sequence[BucketShard]]:
+        """All shards of counts by time, in an order of the store. Those that have expired may be among them."""
+        ...
+
+    async def followed(self) -> Sequence[Followed]:
+        """See `Counts`."""
         ...
 
 

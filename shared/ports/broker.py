@@ -99,6 +99,12 @@ class DeadLetters(Protocol):
         """
         ...
 
+    def continue_after(self, token: str) -> None:
+        """Leave out the letter with this token, of an earlier pass, and those before it. Call it before the first pull.
+        It has an effect only if passes are `complete`: there, letters have an order, and their tokens do not change.
+        """
+        ...
+
     async def ack(self, tokens: Sequence[str], floor: Instant) -> None:
         """Forget these letters for good. Safe to do twice. `floor` means what it does for a `Subscription`."""
         ...

@@ -172,10 +172,16 @@ class Histogram(Instrument):
     width = 2 + len(BUCKETS)
 
     def observe(self, seconds: float) -> None:
-        """Call it in the thread of the event loop only. Each request pays for it, so it takes no lock."""
-        cells, start = self._cells, self._start
-        cells[start] += seconds
-        cells[start + 1 + bisect_left(BUCKETS, seconds)] += 1
+        self.observe_since((0.0,), seconds)
+
+    def observe_since(self, begun: Sequence[float], now: float) -> None:
+        """Observe how long ago these were. Call it in the thread of the event loop only: it takes no lock, since each
+        request pays for it.
+        """
+        cells, first = self._cells, self._start + 1
+        cells[self._start] += max(now * len(begun) - sum(begun), 0)
+        for one in begun:
+            cells[first + bisect_left(BUCKETS, now - one)] += 1
 
     def add_sample(self, to: Metric, labels: dict[str, str], numbers: Sequence[float]) -> None:
         total, *counts = numbers

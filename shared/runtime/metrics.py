@@ -100,7 +100,7 @@ NEWER = _counter(
 )
 DEAD_INCREMENTS = _counter(
     "countersink_dead_lettered_increments",
-    "Increments in dead letters, if they can be read. NOT counted until they are replayed.",
+    "Increments in dead letters, if they can be read. NOT counted until they are replayed, which does not lower this.",
 )
 FLUSHES = _counter("countersink_flushes", "Commits to the store.")
 FLUSH_RETRIES = _counter("countersink_flush_retries", "Commits that were tried again.", ["why"])
@@ -157,6 +157,18 @@ JOB_COUNTERS = _counter(
 )
 SETS = _counter("countersink_sets", "Counters that this process set, reset or deleted.", ["how"])
 READS = _counter("countersink_reads", "Counters read.", ["how"])
+INEXACT = _counter(
+    "countersink_inexact_reads",
+    "Counters read that were not exact. With Redis, ALERT if it rises for long: its answers are not trusted.",
+)
+
+REQUEST_SECONDS = _histogram(
+    "countersink_request_seconds",
+    "Time from the head of a request to its answer, in seconds. Streams (watch) are not among them.",
+    ["route", "status"],
+)
+IN_FLIGHT = _gauge("countersink_requests_in_flight", "Requests that are being answered now, this one among them.")
+OPEN_STREAMS = _gauge("countersink_open_streams", "Streams (watch) that clients follow now.")
 
 CPU = _counter("process_cpu_seconds", "CPU time that the process took, in seconds.")
 RESIDENT = _gauge("process_resident_memory_bytes", "Memory of the process, in bytes.")
@@ -164,6 +176,15 @@ OPEN_FILES = _gauge("process_open_fds", "Files, sockets and pipes that the proce
 MAX_FILES = _gauge("process_max_fds", "Most files, sockets and pipes that the process may have open.")
 PROCESS_START = _gauge("process_start_time_seconds", "When the process was created, in seconds since 1970.")
 
+DEAD_NOW = _gauge(
+    "countersink_dead_increments",
+    "Increments in the dead letters of the SQLite file now. NOT counted until they are replayed. Alert on any.",
+)
+DISK_SPARE = _gauge(
+    "countersink_disk_spare_bytes",
+    "Free bytes of the disk with the SQLite file, or the spool, beyond those that are reserved. Increments are refused"
+    " when they are used up. Alert if it is below 1 GB.",
+)
 PENDING = _gauge(
     "countersink_pending_increments",
     "Accepted increments that are not applied, deduplicated or dead-lettered yet. Of a SQLite file: those of all"
@@ -180,5 +201,7 @@ DRIFT = _gauge(
     " between a commit and its acknowledgement. ALERT if it stays different from 0: increments were lost or counted"
     " twice.",
 )
-for _unknown in (PENDING, OLDEST_PENDING, DRIFT, RESIDENT, OPEN_FILES, MAX_FILES, PROCESS_START):
+OF_DATA: Final = (PENDING, OLDEST_PENDING, DRIFT, DEAD_NOW, DISK_SPARE)
+"""Gauges that a process reads from its data, and does not show if it can't."""
+for _unknown in (*OF_DATA, RESIDENT, OPEN_FILES, MAX_FILES, PROCESS_START):
     _unknown.clear()

@@ -8,10 +8,12 @@ from typing import Any, Final
 
 from shared.model import receipt_notes
 from shared.model.backlog import Backlog
+from shared.model.buckets import LENGTHS, Followed, TimeBucket
 from shared.model.times import StoreMillis
 from shared.model.words import Balance, Receipt
-from shared.ports.audit_data import Config, Shard, StoredReceipt
+from shared.ports.audit_data import BucketShard, Config, Shard, StoredReceipt
 from shared.runtime.clock import Clock
+from shared.sqlite import buckets
 from shared.sqlite.database import Database
 
 PAGE: Final = 500
@@ -19,7 +21,7 @@ MOST_READ: Final = 2**20
 """Bytes of notes after which a page ends. One note may have some hundred thousand."""
 MOST_CARRIED: Final = 2**20
 """Bytes of notes after which a sweep ends, since others wait for it: some hundredths of a second."""
-_BALANCE: Final = "SELECT increments, taken - applied - deduplicated - dead - increments FROM broker, store"
+_BALANCE: Final = "SELECT increments, taken - applied - deduplicated - dead - increments, dead FROM broker, store"
 _OLDEST: Final = (  # messages are leased in their order, so the oldest has a lease, or is the first that never had one
     "SELECT published FROM messages WHERE seq = coalesce((SELECT min(seq) FROM leases),"
     " (SELECT min(seq) FROM messages WHERE seq > (SELECT head FROM broker)))"
@@ -66,10 +68,27 @@ class SqliteAuditData:
         async for rows in self._pages("SELECT counter, shard, count, 0 FROM shards ORDER BY counter, shard"):
             yield [Shard(*row) for row in rows]
 
+    async def buckets(self) -> AsyncIterator[Sequence[BucketShard]]:
+        async for rows in self._pages("SELECT counter, period, begin, count FROM buckets"):
+            yield [_bucket_of(*row) for row in rows]
+
+    async def followed(self) -> Sequence[Followed]:
+        return buckets.followed(self._db)
+
     async def _pages(self, query: str) -> AsyncIterator[list[Any]]:
         cursor = self._db.execute(query)
         while rows := cursor.fetchmany(PAGE):
             yield rows
+
+
+def _bucket_of(counter: str, period: str, begin: int, count: Any) -> BucketShard:
+    """A row, which another program may have written."""
+    bucket = TimeBucket(counter, period, begin)
+    if type(count) is not int:
+        return BucketShard(bucket, 0, f"its count of the {period} from {begin} is no whole number of 64 bits")
+    if begin % LENGTHS.get(period, begin + 1):
+        return BucketShard(bucket, 0, f"it has a count of the {period} from {begin}, and no such {period} begins then")
+    return BucketShard(bucket, count)
 
 
 def balance_of(database: Database) -> Balance:

@@ -44,7 +44,7 @@ def add(db: sqlite3.Connection, by_time: ByTime, wall: WallMillis) -> None:
             full.add((bucket.counter, shard))
     if full:
         raise ShardFullError(full)
-    before = _followed(db)
+    before = followed(db)
     if (after := followed_after(before, by_time.rules, wall)) is not before:
         db.execute("UPDATE store SET followed = ?", (text_of(after),))
 
@@ -58,13 +58,14 @@ async def counts(db: sqlite3.Connection, counter: str, by: str, begin: WallMilli
             found[when] = found.get(when, 0) + count
         if len(some) == SLICE:
             await asyncio.sleep(0)
-    return Counts(found, _followed(db))
+    return Counts(found, followed(db))
 
 
 def sweep(db: sqlite3.Connection, now: StoreMillis, limit: int) -> int:
     return db.execute(_SWEEP, (now, max(limit, 0))).rowcount
 
 
-def _followed(db: sqlite3.Connection) -> list[Followed]:
+def followed(db: sqlite3.Connection) -> list[Followed]:
+    """See `Counts`."""
     (text,) = db.execute("SELECT followed FROM store").fetchone()
     return followed_of(text)

@@ -8,6 +8,7 @@ import orjson
 
 from shared.model.job_shares import bounds_of, check_running, owner_of
 from shared.model.jobs import EXPORT, FAILED, FORGOTTEN, RUNNING, Done, Job, JobState, Progress, noted, recalled
+from shared.model.spans import span_of, text_of
 from shared.model.times import StoreMillis, WallMillis
 from shared.sqlite.database import Database
 from shared.sqlite.export_limits import ExportRoom, delete_results
@@ -15,10 +16,10 @@ from shared.sqlite.reserve import Reserve
 
 _COLUMNS: Final = (
     "id, kind, prefix, delta, created, expires, open, tasks, visited, changed, failed, depth, share, examples, state,"
-    " finished, why"
+    " finished, why, span"
 )
 _CREATE: Final = (
-    "INSERT OR IGNORE INTO jobs (id, kind, prefix, delta, created, expires, open) VALUES (?, ?, ?, ?, ?, ?, 1)"
+    "INSERT OR IGNORE INTO jobs (id, kind, prefix, delta, created, expires, span, open) VALUES (?, ?, ?, ?, ?, ?, ?, 1)"
 )
 _RUNNING: Final = "SELECT count(*) FROM jobs WHERE state = ? AND id >= ? AND id < ?"
 _LATEST: Final = f"SELECT {_COLUMNS} FROM jobs WHERE id >= ? AND id < ? AND (instr(id, '/') > 0) = ? ORDER BY created DESC, id LIMIT ?"  # noqa: S608, E501 (constant)
@@ -52,7 +53,7 @@ class SqliteJobs:
                 check_running(owner, *db.execute(_RUNNING, (RUNNING, *bounds_of(owner))).fetchone())
             if self._room is not None and job.kind == EXPORT:
                 self._room.begin(db, job.id)
-            db.execute(_CREATE, job)
+            db.execute(_CREATE, (*job[:6], text_of(job.span)))
             return JobState(job, open=1), True
 
         return await self._database.write(work)
@@ -136,7 +137,7 @@ def _find(db: sqlite3.Connection, job: str) -> JobState | None:
 
 def _state(row: Sequence[Any]) -> JobState:
     progress = Progress._make((*row[7:13], tuple(map(tuple, orjson.loads(row[13])))))
-    return JobState(Job(*row[:6]), row[6], progress, *row[14:])
+    return JobState(Job(*row[:6])._replace(span=span_of(row[17])), row[6], progress, *row[14:17])
 
 
 def _recorded(db: sqlite3.Connection, job: str, begins: Collection[str]) -> dict[str, Done]:

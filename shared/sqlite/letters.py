@@ -39,6 +39,9 @@ class SqliteDeadLetters:
                 letters.append(Letter(Delivery(str(seq), message, str(seq), published), reason))
         return letters
 
+    def continue_after(self, token: str) -> None:
+        self._last = int(token)
+
     async def ack(self, tokens: Sequence[str], floor: Instant) -> None:
         """Delete the letters and their overlay entries in one transaction, like the ack of a pending message."""
         wanted = orjson.dumps([int(token) for token in tokens]).decode()

@@ -47,8 +47,7 @@ class Reserve:
             disk = self._look(self._file.parent)
         except OSError:
             return  # a write will report what is wrong
-        free = disk.f_bavail * disk.f_frsize
-        kept = min(self._least, disk.f_blocks * disk.f_frsize // SMALL_DISK)
+        free, kept = _free_and_kept(disk, self._least)
         needed = self._needed(db, pending, kept)
         if large and free < 2 * needed:
             raise StorageFullError(
@@ -60,6 +59,11 @@ class Reserve:
                 f"the disk of {self._file.name} is nearly full, {free >> 20} MiB are free: free some space; the rest is"
                 " kept for what was accepted before (COUNTERSINK_DISK_RESERVE)"
             )
+
+    def spare(self) -> int:
+        """Free bytes beyond those that are kept. Raises `OSError` if the disk can't be asked."""
+        free, kept = _free_and_kept(self._look(self._file.parent), self._least)
+        return free - kept
 
     def _needed(self, db: sqlite3.Connection, pending: int, kept: int) -> int:
         if not self._applied:
@@ -73,3 +77,7 @@ class Reserve:
             return max(int(pages) * int(size) - os.stat(self._file).st_size, 0)  # noqa: PTH116 (for each message)
         except OSError:
             return 0
+
+
+def _free_and_kept(disk: os.statvfs_result, least: int) -> tuple[int, int]:
+    return disk.f_bavail * disk.f_frsize, min(least, disk.f_blocks * disk.f_frsize // SMALL_DISK)

@@ -10,7 +10,7 @@ from shared.sqlite.buckets import TABLES
 APPLICATION_ID: Final = 0x434F554E
 """'COUN', in the file's header: tells our files from others."""
 
-VERSION: Final = 11
+VERSION: Final = 12
 """The version of the tables. Files of earlier versions were made before the first release, and are refused."""
 _TABLES: Final = """
     -- `since` is the file's time when a message was accepted. No receipt that lived then is swept while the message is
@@ -104,7 +104,8 @@ _TABLES: Final = """
         examples TEXT NOT NULL DEFAULT '[]',
         state TEXT NOT NULL DEFAULT 'running',
         finished INTEGER NOT NULL DEFAULT 0,
-        why TEXT NOT NULL DEFAULT ''
+        why TEXT NOT NULL DEFAULT '',
+        span TEXT NOT NULL DEFAULT ''
     );
     CREATE INDEX jobs_expires ON jobs (expires);
     CREATE TABLE done_tasks (

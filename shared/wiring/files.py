@@ -8,6 +8,7 @@ from shared.config import urls
 from shared.config.settings import Settings
 from shared.model.errors import SettingsError
 from shared.sqlite import volumes
+from shared.sqlite.backup import Copied, copy
 from shared.sqlite.file_names import real
 from shared.sqlite.witness import FileWitness, folder_elsewhere
 
@@ -41,6 +42,13 @@ def spool_path(settings: Settings) -> Path:
         return Path(settings.spool)
     broker = urls.pubsub(BROKER, settings.broker)
     return Path(".countersink", f"spool-{broker.project}-{broker.topic}.db").absolute()
+
+
+def backup(settings: Settings, target: Path) -> Copied:
+    """Copy the SQLite file while processes use it. It blocks."""
+    if urls.scheme_of(settings.broker) == "pubsub":
+        raise SettingsError(f"{BROKER} is Pub/Sub: back up Datastore as docs/google-cloud.md says")
+    return copy(only_file(settings), target)
 
 
 def only_file(settings: Settings) -> Path:

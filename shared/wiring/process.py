@@ -73,6 +73,8 @@ class Parts:
     """Takes envelopes while the broker is unavailable."""
     balance: Callable[[], Balance] | None = None
     """Reads the accounts, if broker and store are one file."""
+    spare: Callable[[], int] | None = None
+    """Free bytes of the disk with the data or the spool, beyond those that are reserved. It may raise `OSError`."""
     backlog: Callable[[], Backlog] | None = None
     """Reads what waits to be applied. With Pub/Sub: what this process published."""
     looks: FleetView | None = None
@@ -134,6 +136,7 @@ def _embedded(settings: Settings, opening: Callable[[Path], Database]) -> Parts:
         jobs=SqliteJobs(database, reserve, ExportRoom(settings.max_exports, settings.max_export_bytes)),
         tasks=SqliteTasks(database, clock, settings.lease),
         balance=partial(balance_of, database),
+        spare=reserve.spare,
         backlog=partial(backlog_of, database, clock),
         _files=[database],
         _ends=[database.close],
@@ -199,6 +202,7 @@ def _on_pubsub(settings: Settings, opening: Callable[[Path], Database], *, publi
         jobs=stored.jobs,
         tasks=tasks,
         spool=spool,
+        spare=spool.spare if spool is not None else None,
         backlog=of_fleet.backlog if of_fleet is not None and publishes else None,
         looks=looks,
         _files=[spool.file] if spool is not None else [],

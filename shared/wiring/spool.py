@@ -39,6 +39,8 @@ class Queue:
     """The permanent id of the file."""
     file: Database
     holders: SpoolHolders
+    spare: Callable[[], int]
+    """See `Parts.spare`."""
     _topic: str
 
     def hold(self, member: str) -> None:
@@ -78,15 +80,15 @@ def open_spool(settings: Settings, clock: Clock, topic: str, opening: Callable[[
         )
     with database.reading() as db:
         spool_id = sighting_of(db).id
+    reserve = Reserve(database.path, settings.disk_reserve, applied=False)
     return Queue(
-        SqlitePublisher(
-            database, clock, settings.spool_bytes, Reserve(database.path, settings.disk_reserve, applied=False)
-        ),
+        SqlitePublisher(database, clock, settings.spool_bytes, reserve),
         SqliteSubscription(database, clock, LEASE),
         keeps=flaw is None,
         id=spool_id,
         file=database,
         holders=SpoolHolders(database.path.parent, spool_id),
+        spare=reserve.spare,
         _topic=topic,
     )
 

@@ -1,23 +1,58 @@
 """A service for each test, and a page in each browser."""
 
+import asyncio
+import shutil
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from typing import Final
 
 import pytest
 
 from shared.config.windows import rules_of
+from shared.runtime import metrics
 from tests.browsers.chromium import Chromium
 from tests.browsers.firefox import Firefox
-from tests.browsers.process import Process
+from tests.browsers.process import Process, missing
 from tests.browsers.site import Site, site
 from tests.browsers.tab import Tab
 from tests.http.service import Service, running
+
+HERE: Final = Path(__file__).parent
+AXE: Final = HERE / "node_modules" / "axe-core" / "axe.min.js"
+
+
+@pytest.fixture
+async def axe() -> str:
+    if shutil.which("npm") is None:
+        missing("the tests of the console need npm")
+    if not AXE.exists():
+        command = ("npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund")
+        process = await asyncio.create_subprocess_exec(*command, cwd=HERE, stdout=asyncio.subprocess.DEVNULL)
+        if await process.wait():
+            pytest.skip("axe-core can't be installed")  # no network, perhaps
+    return AXE.read_text()
 
 
 @pytest.fixture
 async def service(tmp_path: Path) -> AsyncIterator[Service]:
     async with running(tmp_path, windows=rules_of("page:=hour/90d,day/1y")) as it:
         yield it
+
+
+@pytest.fixture
+def balanced(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The service's metrics have what its file says, as those of a process do."""
+
+    def drift() -> float:
+        assert service.parts.balance is not None
+        return service.parts.balance().drift
+
+    def pending() -> float:
+        assert service.parts.balance is not None
+        return service.parts.balance().pending
+
+    monkeypatch.setattr(metrics.DRIFT, "_function", drift)
+    monkeypatch.setattr(metrics.PENDING, "_function", pending)
 
 
 @pytest.fixture(scope="session")

@@ -82,3 +82,9 @@ class Tab(ABC):
 
     @abstractmethod
     def _flaws_of(self, event: str, params: Mapping[str, Any]) -> Iterator[str]: ...
+
+
+async def use_key(tab: Tab, url: str, key: str) -> None:
+    """Let the console of this service have a key from the start."""
+    await tab.show(f"{url}/console/uplot-LICENSE.txt", "MIT")
+    await tab.run(f"sessionStorage.setItem('countersink-key', {key!r})")

@@ -3,12 +3,11 @@
 from pathlib import Path
 from typing import Final
 
+from tests.browsers.judging import see
 from tests.browsers.tab import Tab
-from tests.browsers.test_console import axe, see
 from tests.http.keys import keys_file
 from tests.http.service import Service, running
 
-__all__ = ["axe"]
 SUBMIT: Final = "document.querySelector('dialog:not(#key-dialog) [type=submit]').click()"
 ASKS: Final = "document.querySelector('dialog:not(#key-dialog)')?.innerText.includes(%r)"
 CLOSED: Final = "!document.querySelector('dialog:not(#key-dialog)')"

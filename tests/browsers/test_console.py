@@ -1,29 +1,18 @@
 """The console in Chromium and Firefox: what it shows, that it is accessible, and that its policy is kept."""
 
-import asyncio
-import os
-import shutil
 from pathlib import Path
 from typing import Final
 
 import pytest
 
 from ingest.access.rules import CONSOLE_FILES
-from tests.browsers.process import missing
+from tests.browsers.judging import see
 from tests.browsers.tab import Tab
 from tests.browsers.waiting import until
-from tests.http import contract
 from tests.http.keys import keys_file
 from tests.http.service import Service, running
 from tests.meta.checkout import ROOT
 
-HERE: Final = Path(__file__).parent
-AXE: Final = HERE / "node_modules" / "axe-core" / "axe.min.js"
-LOOKS: Final = {"light": (1200, 800, "light"), "dark": (1200, 800, "dark"), "mobile": (390, 844, "light")}
-FOUND: Final = """
-axe.run(document, {runOnly: ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa"]}).then(found =>
-  found.violations.map(one => `${one.id}: ${one.nodes.map(node => node.html + node.failureSummary).join(" | ")}`))
-"""
 PAGES: Final = ("home", "pricing", "docs", "blog", "about")
 COUNTS: Final = {
     **{f"page:{name}": 12_480 // place for place, name in enumerate(PAGES, 1)},
@@ -32,29 +21,6 @@ COUNTS: Final = {
     "sold:<b>shoes</b>": 41,
     "huge": 2**53 - 1,
 }
-
-
-@pytest.fixture
-async def axe() -> str:
-    if shutil.which("npm") is None:
-        missing("the tests of the console need npm")
-    if not AXE.exists():
-        command = ("npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund")
-        process = await asyncio.create_subprocess_exec(*command, cwd=HERE, stdout=asyncio.subprocess.DEVNULL)
-        if await process.wait():
-            pytest.skip("axe-core can't be installed")  # no network, perhaps
-    return AXE.read_text()
-
-
-async def see(tab: Tab, axe: str, name: str, tmp_path: Path) -> None:
-    """Judge the page in each look, and keep pictures of it where COUNTERSINK_SCREENSHOTS says."""
-    folder = Path(os.environ.get("COUNTERSINK_SCREENSHOTS", tmp_path))
-    for look, how in LOOKS.items():
-        await tab.looks(*how)
-        await tab.picture(folder / f"{name}-{look}.png")
-        assert await tab.run("document.documentElement.scrollWidth <= innerWidth"), f"{name} is too wide: {look}"
-        assert await tab.run("typeof axe == 'object'") or await tab.run(f"{axe};true")
-        assert await tab.run(FOUND) == [], (name, look)
 
 
 async def test_it_shows_how_to_start_and_then_what_is_counted(
@@ -87,9 +53,6 @@ async def test_it_shows_how_to_start_and_then_what_is_counted(
     await tab.run("document.querySelector('[data-by=hour]').click()")
     assert await tab.run("document.querySelector('h1').textContent") == "page:home"
     await see(tab, axe, "counter", tmp_path)
-    await tab.show(f"{service.url}/#/pipeline", "Accepted now")
-    await tab.until("/\\d/.test(document.querySelector('dd').textContent)")
-    await see(tab, axe, "pipeline", tmp_path)
 
 
 NO_POLLS: Final = """
@@ -112,16 +75,6 @@ async def test_a_change_is_shown_when_the_stream_tells_it(service: Service, tab:
             value += 1
         await tab.until(f"document.querySelector('{cell}').textContent === '{value}'")
     assert await tab.run("document.body.innerText.includes('None are kept.')")
-
-
-async def test_the_page_of_the_api_shows_every_operation(service: Service, tab: Tab, axe: str, tmp_path: Path) -> None:
-    await tab.show(f"{service.url}/docs", "Send increments")
-    wanted = {
-        one["operationId"] for item in contract.DOCUMENT["paths"].values() for one in item.values() if "tags" in one
-    }
-    assert set(await tab.run("[...document.querySelectorAll('details')].map(one => one.id)")) == wanted
-    await tab.run("for (const one of document.querySelectorAll('details')) one.open = true")
-    await see(tab, axe, "docs", tmp_path)
 
 
 async def test_it_asks_for_a_key_and_says_which_scope_is_missing(tmp_path: Path, tab: Tab, axe: str) -> None:

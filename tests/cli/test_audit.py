@@ -132,6 +132,7 @@ def test_json_is_one_object_a_line(tmp_path: Path, db: Any) -> None:
         "receipts": 3,
         "pending": 0,
         "drift": 0,
+        "compared": 0,
     }
 
 

@@ -7,14 +7,14 @@ import sqlite3
 from argparse import Namespace
 from collections.abc import AsyncIterator, Sequence
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from countersink_server.commands.dead_letters import _Desk, _replay
+from countersink_server.commands.dead_letters import _replay
 from countersink_server.process.run import flusher_of
-from shared.config.settings import Settings
+from flusher.dead_letters.letter_pass import LetterPass
+from shared.config.settings import Settings, promise_of
 from shared.memory.overlay import ProcessOverlay
 from shared.model.envelope import Envelope
 from shared.model.receipts import key_of_envelope
@@ -203,7 +203,7 @@ async def test_what_is_dropped_leaves_an_overlay_that_is_apart_before_the_letter
     async with overlay.entered([POISON]):
         pass
     async with opened(folder) as parts:
-        desk = _Desk(Settings(), replace(parts, overlay=overlay), parts.letters())
+        desk = LetterPass(parts.letters(), parts.store, overlay, parts.topic, promise_of(Settings()))
         (letter, _) = await desk.pull()
         left: list[Entry] = []
         ack = desk.letters.ack

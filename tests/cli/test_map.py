@@ -18,13 +18,15 @@ from shared.model.jobs import JobState
 from shared.sqlite.jobs import SqliteJobs
 from tests.cli.running import COUNTERSINK, Done, environment, run
 
+WINDOWS = "by itself=hour/90d;by the service=hour/90d"
+
 
 class Place:
     """A service, and its file for who goes by the settings."""
 
     def __init__(self, url: str, file: Path) -> None:
         self.url = url
-        self.settings = {"COUNTERSINK_BROKER": f"sqlite:///{file}"}
+        self.settings = {"COUNTERSINK_BROKER": f"sqlite:///{file}", "COUNTERSINK_WINDOWS": WINDOWS}
 
     def __call__(self, *arguments: str) -> Done:
         return run(*arguments, cwd=None, **self.settings)
@@ -49,7 +51,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
     data = tmp_path_factory.mktemp("data")
     process = subprocess.Popen(
         [*COUNTERSINK, "up", "--port", "0", "--data", str(data)],
-        env=environment(COUNTERSINK_FLUSH_INTERVAL="0", COUNTERSINK_CACHE_TTL="0"),
+        env=environment(COUNTERSINK_FLUSH_INTERVAL="0", COUNTERSINK_CACHE_TTL="0", COUNTERSINK_WINDOWS=WINDOWS),
         stdout=subprocess.PIPE,
         text=True,
     )
@@ -117,6 +119,28 @@ def test_counters_are_compacted(place: Place, by: str) -> None:
 
 
 @pytest.mark.parametrize("by", ["itself", "the service"])
+def test_counts_by_time_are_exported(place: Place, by: str, tmp_path: Path) -> None:
+    prefix, file = f"by {by}", tmp_path / "export"
+    place.count(f"{prefix}:a", f"{prefix}:b")
+    how = ["--by", "hour", "--from", "2026-01-01T02:00:00+02:00", "--json"]
+    how += ["--url", place.url] if by == "the service" else []
+    done = place("map", "--prefix", prefix, "--export", str(file), *how)
+    assert (done.code, len(done.lines)) == (0, 1), done
+    told = json.loads(done.out)
+    assert (told["by"], told["from"], told["to"]) == ("hour", "2026-01-01T00:00:00.000Z", None)
+    lines = [json.loads(line) for line in file.read_text().splitlines()]
+    assert [(line["name"], line["value"], line["total"]) for line in lines] == [
+        (f"{prefix}:a", 1, 1),
+        (f"{prefix}:b", 1, 1),
+    ]
+    refused = place("map", "--prefix", "other", "--export", str(file), *how)
+    assert refused.code == 1
+    assert "counts by hour are not kept under the prefix 'other'" in refused.lines[-1]
+    totals = place("map", "--prefix", prefix, "--export", str(file), "--json", *how[5:])
+    assert not {"by", "from", "to"} & json.loads(totals.out).keys()
+
+
+@pytest.mark.parametrize("by", ["itself", "the service"])
 def test_a_file_that_can_not_be_written_is_said_before_anything_is_done(place: Place, by: str, tmp_path: Path) -> None:
     how = ["--url", place.url] if by == "the service" else []
     for file, why in ((tmp_path / "no" / "file", "No such file or directory"), (tmp_path, "Is a directory")):
@@ -145,6 +169,10 @@ def test_another_job_of_that_id_is_refused(place: Place, by: str) -> None:
         ["--prefix", "p", "--compact", "0"],
         ["--prefix", "p", "--export", "-", "--json"],
         ["--prefix", "p", "--add", "9007199254740992"],
+        ["--prefix", "p", "--add", "1", "--by", "hour"],
+        ["--prefix", "p", "--export", "f", "--by", "week"],
+        ["--prefix", "p", "--export", "f", "--to", "2026-01-01T00:00:00Z"],
+        ["--prefix", "p", "--export", "f", "--by", "hour", "--from", "yesterday"],
         ["--prefix", "p", "--add", "1", "--job", "a/b"],
         ["--prefix", "p", "--add", "1", "--concurrency", "0"],
         ["--prefix", "p", "--add", "1", "--concurrency", "2", "--url", "http://127.0.0.1:1"],

@@ -4,10 +4,12 @@ from collections.abc import AsyncIterator, Sequence
 from typing import TypeVar
 
 from shared.model import receipt_notes
+from shared.model.buckets import DAY, HOUR
 from shared.model.times import StoreMillis
 from shared.model.words import Commit, Receipt, ShardAdd, Tally
-from shared.ports.audit_data import Config, Shard, StoredReceipt
+from shared.ports.audit_data import BucketShard, Config, Shard, StoredReceipt
 from shared.ports.store import Store
+from tests.contracts.by_time import KEPT, adding
 from tests.contracts.store import LATER, commit
 
 T = TypeVar("T")
@@ -20,6 +22,11 @@ async def of(pages: AsyncIterator[Sequence[T]]) -> list[T]:
 async def data(store: Store) -> tuple[list[StoredReceipt], list[Config], list[Shard]]:
     async with store.audit_data() as opened:
         return await of(opened.receipts()), await of(opened.configs()), await of(opened.shards())
+
+
+async def buckets(store: Store) -> list[BucketShard]:
+    async with store.audit_data() as opened:
+        return await of(opened.buckets())
 
 
 def noted(counter: str, delta: int, key: str, expires: StoreMillis = LATER, shard: int = 0) -> Commit:
@@ -106,3 +113,35 @@ class AuditDataContract:
         await store.apply(Commit((), (), (Receipt("k1", LATER, "dead"), Receipt("k2", LATER, "applied", b"new"))))
         kept, _, _ = await data(store)
         assert [one.receipt.note for one in kept] == [b"dead", b"new"]
+
+    async def test_all_buckets_are_there(self, store: Store) -> None:
+        """More than fit into a page, and into an entity."""
+        async with store.audit_data() as opened:
+            assert await of(opened.buckets()) == []
+            assert not await opened.followed()
+        names = [f"a-{number}" for number in range(120)]
+        for name in names:
+            await store.apply(adding((1, 5), (2, -7), (24, 9), counter=name))
+        await store.apply(adding((1, 100), counter="a-1", shard=3))
+        await store.apply(adding((24, 2**62), counter="a-1", by="day"))
+        found = await buckets(store)
+        assert not [one for one in found if one.flaw]
+        held = sorted((*one.bucket, one.held) for one in found)
+        wanted = [(name, "hour", hour * HOUR, delta) for name in names for hour, delta in ((1, 5), (2, -7), (24, 9))]
+        assert held == sorted([*wanted, ("a-1", "hour", HOUR, 100), ("a-1", "day", DAY, 2**62)])
+
+    async def test_buckets_are_of_the_instant_too(self, store: Store) -> None:
+        await store.apply(adding((1, 1)))
+        async with store.audit_data() as opened:
+            await of(opened.receipts())
+            await store.apply(adding((1, 10), (2, 1)))
+            found = await of(opened.buckets())
+            if opened.exact:
+                assert [one.held for one in found] == [1]
+
+    async def test_it_knows_which_rules_were_followed(self, store: Store) -> None:
+        await store.apply(adding((1, 1)))
+        async with store.audit_data() as opened:
+            (one,) = await opened.followed()
+            assert one.rules == KEPT
+            assert one.until > await store.now()

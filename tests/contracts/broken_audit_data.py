@@ -3,12 +3,14 @@
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from itertools import islice
 
 from shared.memory.audit_data import MemoryAuditData
+from shared.memory.buckets import MemoryBuckets
 from shared.memory.store import MemoryStore
 from shared.model.times import Instant, StoreMillis
 from shared.model.words import Commit
-from shared.ports.audit_data import Config, Shard, StoredReceipt
+from shared.ports.audit_data import BucketShard, Config, Shard, StoredReceipt
 
 
 class ForgetsNotes(MemoryStore):
@@ -48,34 +50,59 @@ class _Changed(MemoryStore):
 
 class ShowsOnePage(_Changed):
     def change(self, data: MemoryAuditData) -> MemoryAuditData:
-        return MemoryAuditData(data._receipts[:500], data._configs, data._shards)
+        return MemoryAuditData(data._receipts[:500], data._configs, data._shards, data._buckets)
 
 
 class ShowsSomeTwice(_Changed):
     def change(self, data: MemoryAuditData) -> MemoryAuditData:
-        return MemoryAuditData([*data._receipts[:500], *data._receipts[499:]], data._configs, data._shards)
+        return MemoryAuditData(
+            [*data._receipts[:500], *data._receipts[499:]], data._configs, data._shards, data._buckets
+        )
 
 
 class ShowsReceiptsInAnyOrder(_Changed):
     def change(self, data: MemoryAuditData) -> MemoryAuditData:
-        return MemoryAuditData(data._receipts[::-1], data._configs, data._shards)
+        return MemoryAuditData(data._receipts[::-1], data._configs, data._shards, data._buckets)
 
 
 class HidesConfigsWithoutShards(_Changed):
     def change(self, data: MemoryAuditData) -> MemoryAuditData:
         there = {shard.counter for shard in data._shards}
         configs = [one for one in data._configs if one.counter in there]
-        return MemoryAuditData(data._receipts, configs, data._shards)
+        return MemoryAuditData(data._receipts, configs, data._shards, data._buckets)
 
 
 class HidesHighShards(_Changed):
     def change(self, data: MemoryAuditData) -> MemoryAuditData:
-        return MemoryAuditData(data._receipts, data._configs, [one for one in data._shards if one.number < 5])
+        return MemoryAuditData(
+            data._receipts, data._configs, [one for one in data._shards if one.number < 5], data._buckets
+        )
 
 
 class DatesReceiptsAlike(_Changed):
     def change(self, data: MemoryAuditData) -> MemoryAuditData:
-        return MemoryAuditData([one._replace(time=self._time) for one in data._receipts], data._configs, data._shards)
+        return MemoryAuditData(
+            [one._replace(time=self._time) for one in data._receipts], data._configs, data._shards, data._buckets
+        )
+
+
+class HidesSomeBuckets(_Changed):
+    def change(self, data: MemoryAuditData) -> MemoryAuditData:
+        some = dict(islice(data._buckets.shards.items(), 100))
+        return MemoryAuditData(data._receipts, data._configs, data._shards, MemoryBuckets(some, data._buckets.followed))
+
+
+class ShowsFirstShardsOfBuckets(_Changed):
+    def change(self, data: MemoryAuditData) -> MemoryAuditData:
+        first = {key: held for key, held in data._buckets.shards.items() if key[1] == 0}
+        return MemoryAuditData(
+            data._receipts, data._configs, data._shards, MemoryBuckets(first, data._buckets.followed)
+        )
+
+
+class ForgetsWhatWasFollowed(_Changed):
+    def change(self, data: MemoryAuditData) -> MemoryAuditData:
+        return MemoryAuditData(data._receipts, data._configs, data._shards, MemoryBuckets(data._buckets.shards))
 
 
 class TearsBooks(MemoryStore):
@@ -101,3 +128,8 @@ class _Torn(MemoryAuditData):
     async def shards(self) -> AsyncIterator[Sequence[Shard]]:
         async with MemoryStore.audit_data(self._store) as now:
             yield now._shards
+
+    async def buckets(self) -> AsyncIterator[Sequence[BucketShard]]:
+        async with MemoryStore.audit_data(self._store) as now:
+            async for page in now.buckets():
+                yield page

@@ -53,8 +53,8 @@ class NeverRenews(MemoryStore):
         before = self._buckets
         time = await super().apply(commit)
         now = self._buckets
-        kept = {key: (held[0], before._shards.get(key, held)[1]) for key, held in now._shards.items()}
-        self._buckets = MemoryBuckets(kept, now._followed)
+        kept = {key: (held[0], before.shards.get(key, held)[1]) for key, held in now.shards.items()}
+        self._buckets = MemoryBuckets(kept, now.followed)
         return time
 
 

@@ -123,3 +123,8 @@ class MakesUpIds(MemoryDeadLetters):
 class LosesReasons(MemoryDeadLetters):
     async def pull(self, limit: int, max_bytes: int) -> Sequence[Letter]:
         return [replace(one, reason="dead") for one in await super().pull(limit, max_bytes)]
+
+
+class BeginsAtTheLetterAgain(MemoryDeadLetters):
+    def continue_after(self, token: str) -> None:
+        super().continue_after(str(int(token) - 1))

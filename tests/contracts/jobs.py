@@ -6,8 +6,9 @@ import pytest
 
 from shared.model.errors import ShareError
 from shared.model.job_shares import MOST_RUNNING
-from shared.model.jobs import ADD, ALL, DONE, FAILED, RUNNING, Done, Job, JobState, Progress, Task, divided
+from shared.model.jobs import ADD, ALL, DONE, EXPORT, FAILED, RUNNING, Done, Job, JobState, Progress, Task, divided
 from shared.model.ranges import Range
+from shared.model.spans import Span
 from shared.model.times import StoreMillis
 from shared.ports.jobs import Jobs
 
@@ -90,9 +91,12 @@ class JobsContract:
         for job in (
             JOB._replace(id="a.-_", prefix="", number=-(2**53) + 1),
             JOB._replace(id="B", prefix="\U0010ffff' _"),
+            JOB._replace(id="C", kind=EXPORT, number=0, span=Span("hour")),
+            JOB._replace(id="D", kind=EXPORT, number=0, span=Span("day", -(2**45), 2**47)),
         ):
             await jobs.create(job)
             assert (await standing(jobs, job.id)).job == job
+            assert job in [one.job for one in await jobs.latest("", 10)]
 
     async def test_a_task_that_is_done_adds_to_the_job(self, jobs: Jobs) -> None:
         await jobs.create(JOB)

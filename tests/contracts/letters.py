@@ -90,6 +90,17 @@ class LettersContract:
         assert sum(sizes) == 5
         await letters.close()
 
+    async def test_a_pass_continues_after_a_letter_where_letters_have_an_order(self, buried: Buried) -> None:
+        await bury(buried, *(message(number) for number in range(6)))
+        first = buried.letters()
+        found = await through(first, limit=1)
+        await first.close()
+        second = buried.letters()
+        second.continue_after(found[2].delivery.token)
+        rest = data_of(await through(second))
+        assert rest == data_of(found[3:] if second.complete else found)
+        await second.close()
+
     async def test_what_is_forgotten_is_gone_and_nothing_else(self, buried: Buried) -> None:
         await bury(buried, *(message(number) for number in range(4)))
         letters = buried.letters()

@@ -1,17 +1,24 @@
 """An audit of the store in Datastore, on both emulators."""
 
+import asyncio
 import contextlib
+from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from countersink_server.commands.audit import AGREES, DIFFERS, UNKNOWN, judge, look
-from shared.google.datastore.keys import COUNT
+from shared.google.datastore.client import LAG_EMULATED
+from shared.google.datastore.keys import COUNT, name_of
+from shared.google.datastore.queries import KEY, query_of
 from shared.google.datastore.store import DatastoreStore
 from shared.model import receipt_notes
+from shared.model.buckets import HOUR, BucketAdd, ByTime, TimeBucket
 from shared.model.words import Commit, Guard, Receipt, ShardAdd
 from tests.contracts.audit_data import noted
 from tests.contracts.store import LATER, commit
 from tests.emulators.datastore_fixtures import Datastore
+from tests.world.series import ALL_KEPT
 
 
 async def verdicts(store: DatastoreStore, horizon: float = 1.0) -> dict[str, str]:
@@ -74,3 +81,47 @@ async def test_what_was_removed_and_counted_again_is_not_judged_but_may_agree(da
         request_.mutations.add().delete.CopyFrom(place.receipt(f"{name}-1"))
     await client.commit(request_)
     assert await verdicts(store) == {"back": UNKNOWN, "gone": UNKNOWN}
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("p0", {"integer_value": 8}, "sum to 7, and the day has 8"),
+        ("p0", {"string_value": "7"}, "is no whole number, but a string"),
+        ("p0", {"double_value": 1e300}, "is no whole number, but a double"),
+        ("note", {"integer_value": 1}, "is no day"),
+        ("p366", {"integer_value": 1}, "is no day"),
+    ],
+)
+async def test_a_damaged_count_by_time_differs(
+    datastore: Datastore, name: str, value: dict[str, Any], said: str
+) -> None:
+    store, client, place = await datastore.store(), datastore.client(), datastore.place
+    for counter in ("a", "b"):
+        adds = [
+            BucketAdd(TimeBucket(counter, by, begin), 0, delta, LATER)
+            for by, begin, delta in (("hour", HOUR, 3), ("hour", 5 * HOUR, 4), ("day", 0, 7))
+        ]
+        await store.apply(replace(noted(counter, 7, f"{counter}-1"), by_time=ByTime(tuple(adds), ALL_KEPT)))
+    assert await verdicts(store) == {"a": AGREES, "b": AGREES}
+    buckets = [
+        one
+        async for page in client.pages(place.partition, query_of(place.kinds.buckets, 9, order=KEY), read_time=None)
+        for one in page
+    ]
+    (day,) = [one.entity for one in buckets if name_of(one.entity.key)[1].startswith("a\x1fday")]
+    request = client.commit_request()
+    harmed = request.mutations.add().update
+    harmed.CopyFrom(day)
+    harmed.properties[name].Clear()
+    for kind, its in value.items():
+        setattr(harmed.properties[name], kind, its)
+    await client.commit(request)
+    await asyncio.sleep(2 * LAG_EMULATED)
+    ledger, exact = await look(store, (), 1.0)
+    with contextlib.closing(ledger):
+        found = {line.counter: judge(line, 1.0, exact=exact) for line in ledger.lines()}
+    flawed = "sum to" not in said
+    assert found["a"].mark == (DIFFERS if exact or flawed else UNKNOWN)
+    assert said in found["a"].said
+    assert found["b"].mark == AGREES

@@ -2,27 +2,35 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable
+from dataclasses import replace
 from typing import Any
 
+import orjson
 import pytest
 
 from flusher.jobs.add import Adding
+from flusher.jobs.export import Exporting
+from flusher.jobs.export_series import ExportingSeries
 from flusher.jobs.runner import Runner
 from flusher.jobs.visit import Visit
 from flusher.jobs.worker import Worker
 from shared.counters.all_names import AllNames
 from shared.counters.compaction import Compactor
 from shared.counters.reader import Reader
+from shared.counters.series import SeriesReader
 from shared.counters.start_job import JobStarter
 from shared.google.datastore.client import DatastoreClient, Found
 from shared.google.datastore.jobs import BOOKS, DatastoreJobs
 from shared.google.datastore.keys import name_of
 from shared.google.pubsub.client import TIMEOUT
 from shared.google.pubsub.tasks import PubsubTasks
+from shared.memory.jobs import MemoryTasks
 from shared.memory.overlay import ProcessOverlay
+from shared.model.buckets import HOUR, BucketAdd, ByTime, TimeBucket
 from shared.model.errors import ShareError
-from shared.model.jobs import ADD, DONE, EXPORT, RUNNING, Task
+from shared.model.jobs import ADD, DONE, EXPORT, KINDS, RUNNING, Job, Task
 from shared.model.receipts import DAY
+from shared.model.spans import Span
 from shared.model.times import Instant, Millis
 from shared.model.words import Commit, Receipt, ShardAdd
 from shared.runtime.clock import SystemClock
@@ -32,6 +40,7 @@ from tests.contracts.store import LATER
 from tests.contracts.tasks import TasksContract, Waiting
 from tests.emulators.datastore_fixtures import Datastore
 from tests.emulators.pubsub_fixtures import LEASE, Pubsub, WatchedClient
+from tests.world.series import ALL_KEPT
 
 PAGE = 30
 
@@ -162,6 +171,45 @@ class DatastoreContract(JobsContract):
         assert (await standing(jobs)).open == 1
         assert client.torn == 1
         assert (await standing(jobs)).open == 1
+
+    async def test_an_earlier_build_leaves_exports_by_time_to_newer_ones(self, datastore: Datastore) -> None:
+        """It does jobs whose kinds it knows, and it would export totals."""
+        jobs, client, place = await jobs_in(datastore), datastore.client(), datastore.place
+        export = JOB._replace(kind=EXPORT, number=0, expires=LATER)
+        for id_, span in (("totals", None), ("hours", Span("hour", 5))):
+            await jobs.create(export._replace(id=id_, span=span))
+            (found,) = (await client.look_up([place.key(place.kinds.job, id_)])).entities
+            assert (found.entity.properties["kind"].string_value in KINDS) is (span is None)
+            assert ("span" in found.entity.properties) is (span is not None)
+            assert (await standing(jobs, id_)).job == export._replace(id=id_, span=span)
+
+    async def test_counts_by_time_are_exported(self, datastore: Datastore) -> None:
+        store, jobs, clock = await datastore.store(), await jobs_in(datastore), SystemClock()
+        overlay, tasks = ProcessOverlay(clock, exact=True), MemoryTasks(clock)
+        hour = int(clock.now()) // 3_600 * HOUR
+        names = [f"p:{number:02}" for number in range(25)]
+        for number, name in enumerate(names):
+            adds = [BucketAdd(TimeBucket(name, "hour", when), 0, number, LATER) for when in (hour - DAY, hour)]
+            total = Commit((Receipt(f"k{name}", LATER),), (ShardAdd(name, 0, 2 * number, 1),))
+            await store.apply(replace(total, by_time=ByTime(tuple(adds), ALL_KEPT)))
+        reader = Reader(store, overlay, clock, 0)
+        exporting = Exporting(reader, ExportingSeries(SeriesReader(store, overlay, clock, ALL_KEPT)))
+        worker = Worker(tasks, jobs, store, AllNames(store, overlay), {EXPORT: exporting}, clock=clock, page=10)
+        begin, now = hour - 2 * DAY, int(clock.now() * 1_000)
+        job = Job("j", EXPORT, "p:", created=now, expires=LATER, span=Span("hour", begin))
+        await jobs.create(job)
+        await tasks.publish([Task("j")])
+        async with asyncio.timeout(60):
+            while leases := await tasks.pull(10, 0):
+                for lease in leases:
+                    await worker.work(lease.task)
+                await tasks.ack([lease.token for lease in leases])
+        assert (await standing(jobs)).state == DONE
+        lines = [orjson.loads(line) for _, chunk in await jobs.chunks("j", "", 100) for line in chunk.splitlines()]
+        assert [line["name"] for line in lines] == names
+        for number, line in enumerate(lines):
+            assert (line["value"], line["total"], line["exact"]) == (2 * number, 2 * number, True)
+            assert [point["count"] for point in line["points"]] == [number] * (2 if number else 0)
 
     async def test_each_counter_gets_it_once_though_workers_die(self, datastore: Datastore, pubsub: Pubsub) -> None:
         store, clock = await datastore.store(), SystemClock()

@@ -257,3 +257,32 @@ async def test_dlq_shows_replays_and_drops_what_a_spool_can_not_send(
     assert await applied(session, ingest.url) == 1
     with closing(sqlite3.connect(file)) as db:
         assert db.execute("SELECT count(*) FROM messages").fetchone() == (0,)
+
+
+async def test_an_ingest_shows_replays_and_drops_what_its_spool_can_not_send(
+    pubsub: Pubsub, started: Processes, session: aiohttp.ClientSession, tmp_path: Path
+) -> None:
+    """Over HTTP, while it has the same file open."""
+    await buried(tmp_path / "spool.db", pubsub.place.topic, envelopes("e-1", "e-2"), "it is too large to be sent")
+    ingest = await started.start("ingest", "--port", "0")
+
+    async def listed() -> list[Any]:
+        async with session.get(f"{ingest.url}/v1/dead-letters") as answer:
+            assert answer.status == 200, await answer.text()
+            page = await answer.json()
+        assert (page["next_page_token"], page["complete"]) == (None, False)
+        found: list[Any] = page["dead_letters"]
+        return found
+
+    async def change(what: str, id_: str) -> Any:
+        async with session.post(f"{ingest.url}/v1/dead-letters/{what}", json={"ids": [id_]}) as answer:
+            assert answer.status == 200, await answer.text()
+            return await answer.json()
+
+    one, other = await listed()
+    assert (one["reason"], one["counters"], one["state"]) == ("it is too large to be sent", {"c": 1}, "dead")
+    assert (await change("drop", one["id"]))["dropped"] == [{"id": one["id"], "increments": 1}]
+    assert (await change("replay", other["id"]))["counted"] == 1
+    assert await listed() == []
+    assert await applied(session, ingest.url) == 1
+    assert (await post(session, ingest.url, 1))[0] == 202

@@ -12,7 +12,7 @@ from urllib.parse import quote
 import aiohttp
 from yarl import URL
 
-from countersink_server.process.run import flusher_of
+from countersink_server.process.run import flusher_of, letter_desk_of
 from flusher.flush.flusher import Flusher
 from flusher.jobs.worker import Worker
 from flusher.service import make_worker
@@ -191,6 +191,7 @@ async def running(
         jobs=parts.jobs,
         tasks=parts.tasks,
         looks=looks,
+        letters=letter_desk_of(parts, settings),
         metered=parts.metered,
         version=contract.VERSION,
         short=short,

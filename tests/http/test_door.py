@@ -24,6 +24,8 @@ BODIES: Final = {
     "/v1/counters/c": b'{"value": 3}',
     "/v1/counters/c/shards": b'{"shards": 3}',
     "/v1/jobs": b'{"kind": "export", "prefix": ""}',
+    "/v1/dead-letters/replay": b'{"all": true}',
+    "/v1/dead-letters/drop": b'{"ids": ["1"]}',
 }
 DESCRIBED: Final = [
     (method.upper(), path.replace("{name}", "c").replace("{id}", "j"))

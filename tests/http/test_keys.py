@@ -178,6 +178,9 @@ async def test_who_did_what_with_the_scope_admin_is_logged_and_no_key_ever(
             ("POST", "/v1/jobs", job),
             ("DELETE", "/v1/jobs/j", None),
             ("GET", "/v1/jobs/j", None),
+            ("POST", "/v1/dead-letters/replay", b'{"all": true, "too_old": true}'),
+            ("POST", "/v1/dead-letters/drop", b'{"ids": ["a\\n"]}'),
+            ("GET", "/v1/dead-letters", None),
             ("POST", "/v1/counters/a", None),
             ("GET", "/v1/counters/a", None),
         ):
@@ -195,6 +198,8 @@ async def test_who_did_what_with_the_scope_admin_is_logged_and_no_key_ever(
         "key ops from 127.0.0.1: give 'a' 2 shards",
         "key ops from 127.0.0.1: start the job j: reset the counters under 'a\\n'",
         "key ops from 127.0.0.1: stop the job j",
+        "key ops from 127.0.0.1: replay all dead letters, also if they are too old to tell whether they were counted",
+        "key ops from 127.0.0.1: drop the dead letters ['a\\n']",
     ]
     for text in keys.values():
         assert text.rpartition("_")[2] not in caplog.text

@@ -46,7 +46,7 @@ EXAMPLES = {
     "prefix": "a",
 }
 EVENT = b'{"specversion": "1.0", "id": "1", "source": "s", "type": "t", "data": {"counter": "a"}}'
-EXAMPLES |= {"limit": "3", "page_token": "YQ==", "v": "1", "id": "x"}
+EXAMPLES |= {"limit": "3", "page_token": "cg==", "v": "1", "id": "x"}
 EXAMPLES |= {"label": "visits", "color": "f60", "style": "square"}
 
 
@@ -163,6 +163,8 @@ async def test_every_operation_and_parameter_in_it_is_answered(service: Service,
         ("/v1/counters/{name}/shards", "put"): b'{"shards": 2}',
         ("/v1/counters/{name}", "put"): b'{"value": 2}',
         ("/v1/jobs", "post"): b'{"kind": "add", "prefix": "a", "delta": 1}',
+        ("/v1/dead-letters/replay", "post"): b'{"all": true}',
+        ("/v1/dead-letters/drop", "post"): b'{"ids": ["1"]}',
     }
     body = bodies.get((path, method))
     headers = {"Content-Type": "application/cloudevents+json"} if body is EVENT else None
@@ -269,6 +271,13 @@ REQUESTS = {
         '{"kind": "add", "delta": 1}',
         '{"kind": "add", "prefix": 1, "delta": 1}',
         '{"kind": "add", "prefix": "a", "delta": 1, "x": 1}',
+        '{"kind": "add", "prefix": "a", "delta": 1, "by": "hour"}',
+        '{"kind": "reset", "prefix": "a", "to": "2026-01-01T00:00:00Z"}',
+        '{"kind": "export", "prefix": "a", "by": "week"}',
+        '{"kind": "export", "prefix": "a", "by": ["hour"]}',
+        '{"kind": "export", "prefix": "a", "by": null}',
+        '{"kind": "export", "prefix": "a", "from": "2026-01-01T00:00:00Z"}',
+        '{"kind": "export", "prefix": "a", "by": "hour", "from": 1}',
         "{}",
         "[]",
     ],

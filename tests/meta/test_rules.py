@@ -12,7 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from shared.runtime import metrics
 from tests.meta.checkout import ROOT
 
-TEXT: Final = (ROOT / "deploy" / "prometheus-rules.yml").read_text()
+TEXT: Final = (ROOT / "deploy" / "prometheus" / "rules.yml").read_text()
 NAME: Final = re.compile(r"(?<![\w:])countersink_\w+")
 REASON: Final = re.compile(r'metrics\.DEAD\.labels\("(.+?)"\)')
 

@@ -2,12 +2,15 @@
 
 from typing import Any
 
-from shared.model.buckets import ByTime, followed_of
+from shared.model.buckets import FOR_EVER, ByTime, followed_of
 from tests.mutations.mutation import mutation, returning
 
 SERIES = "tests/http/test_series.py"
 BUCKETS = "tests/unit/model/test_buckets.py"
 STORE = "tests/contracts/test_sqlite.py"
+AUDIT = "tests/unit/commands/test_audit_buckets.py"
+AUDIT_OF_FILE = "tests/cli/test_audit_buckets.py"
+EXPORTS = "tests/http/test_export_series.py"
 DATASTORE = "tests/emulators/test_datastore_by_time.py"
 FOLLOWED = "shared.google.datastore.followed_rules."
 
@@ -50,3 +53,18 @@ def _(_: Any) -> Any:
 @mutation("a snapshot lacks the buckets of the last entity", "shared.google.datastore.buckets.counted", DATASTORE)
 def _(counted: Any) -> Any:
     return lambda found, *asked: counted([*found][:-1], *asked)
+
+
+AUDITED = "countersink_server.commands.audit_buckets.whole_since"
+mutation("an audit compares periods that were not both kept", AUDITED, AUDIT, AUDIT_OF_FILE)(returning(0))
+mutation("an audit compares no periods", AUDITED, AUDIT, AUDIT_OF_FILE)(returning(FOR_EVER))
+
+
+@mutation("an export skips what does not fit into a chunk", "flusher.jobs.export_series.PageOutcome", EXPORTS)
+def _(outcome: Any) -> Any:
+    return lambda visited, chunk, left=0: outcome(visited, chunk=chunk)
+
+
+@mutation("an export has counts from before they were whole", "shared.counters.series.since_of", EXPORTS)
+def _(_: Any) -> Any:
+    return lambda *_: 0

@@ -4,7 +4,7 @@ from math import inf
 from typing import Any
 
 from tests.mutations.mutation import Instead, instead, mutation, returning, returning_later
-from tests.mutations.places import DEAD, FLUSH_AND_REPLAY, SEEDS, STORE
+from tests.mutations.places import DEAD, FLUSH_AND_REPLAY, LETTERS_OVER_HTTP, SEEDS, STORE
 
 
 @mutation("a dead letter is forgotten before the commit", "flusher.flush.commit_loop.Flush.run", *FLUSH_AND_REPLAY)
@@ -65,3 +65,13 @@ def _(in_place_of: Any) -> Any:
 mutation("a receipt that is revived goes on to call its increments dead", "shared.model.receipt_notes.SILENT", SEEDS)(
     instead(b"")
 )
+
+mutation(
+    "keys with prefixes may see, replay and drop dead letters", "ingest.routes.dead_letters._check", LETTERS_OVER_HTTP
+)(returning(None))
+
+mutation(
+    "a list of dead letters shows those twice that the store and the broker have",
+    "flusher.dead_letters.open_letter.OpenedLetter.is_in_store",
+    LETTERS_OVER_HTTP,
+)(returning(False))

@@ -39,6 +39,7 @@ JOBS: Final = "tests/interleavings/jobs/test_seeds.py"
 
 SET_OVER_HTTP: Final = "tests/http/test_set.py"
 JOBS_OVER_HTTP: Final = "tests/http/test_jobs.py"
+LETTERS_OVER_HTTP: Final = "tests/http/test_dead_letters.py"
 NEW_NAMES: Final = "tests/http/test_new_names.py"
 FUZZ: Final = "tests/http/fuzz/test_fuzz.py"
 POWER: Final = "tests/processes/test_power.py"

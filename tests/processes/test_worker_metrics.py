@@ -151,7 +151,7 @@ class Prometheus:
 async def prometheus(folder: Path, target: str) -> AsyncIterator[Prometheus]:
     """It scrapes five times a second, with our rules."""
     port = free_port()
-    shutil.copy(ROOT / "deploy" / "prometheus-rules.yml", folder / "rules.yml")
+    shutil.copy(ROOT / "deploy" / "prometheus" / "rules.yml", folder / "rules.yml")
     (folder / "prometheus.yml").write_text(
         "global: {scrape_interval: 200ms, scrape_timeout: 200ms, evaluation_interval: 1s}\n"
         "rule_files: [rules.yml]\n"

@@ -2,6 +2,7 @@
 
 const KEY = "countersink-key";
 const LONGEST_WAIT = 10_000;
+const LONGEST_CHANGE = 60_000;
 
 export class ApiError extends Error {
   constructor(status, message) {
@@ -21,11 +22,13 @@ const exact = (_, value, context) =>
     ? BigInt(context.source)
     : value;
 
-async function answerOf(path, options, read) {
-  const headers = { ...options.headers, ...(key.get() ? { Authorization: `Bearer ${key.get()}` } : {}) };
+export const authorization = () => (key.get() ? { Authorization: `Bearer ${key.get()}` } : {});
+
+async function answerOf(path, options, read, longest = LONGEST_WAIT) {
+  const headers = { ...options.headers, ...authorization() };
   let answer, body;
   try {
-    answer = await fetch(path, { ...options, headers, cache: "no-store", signal: AbortSignal.timeout(LONGEST_WAIT) });
+    answer = await fetch(path, { ...options, headers, cache: "no-store", signal: AbortSignal.timeout(longest) });
     body = await (answer.ok ? read(answer) : answer.text());
   } catch {
     throw new ApiError(0, "The service does not answer.");
@@ -65,5 +68,9 @@ export async function download(path) {
   } while (token);
   return new Blob(parts, { type: "application/x-ndjson" });
 }
+
+/** Sends a change as JSON, and waits longer for its answer. */
+export const send = async (path, asked) =>
+  JSON.parse((await answerOf(path, { method: "POST", body: JSON.stringify(asked) }, (answer) => answer.text(), LONGEST_CHANGE))[0], exact);
 
 export const counterPath = (name) => `/v1/counters/${encodeURIComponent(name)}`;

@@ -7,6 +7,7 @@ import { counters } from "./counters.js";
 import { docs } from "./docs.js";
 import { say } from "./dom.js";
 import { jobs } from "./jobs.js";
+import { deadLetters } from "./letters.js";
 import { follow } from "./live.js";
 import { pipeline } from "./pipeline.js";
 
@@ -24,6 +25,7 @@ function found() {
   if (location.pathname === "/docs") return ["docs", docs()];
   const [, page = "", name = ""] = location.hash.split("/");
   if (page === "counter" && name) return ["counters", counter(decoded(name))];
+  if (page === "dead-letters") return ["pipeline", deadLetters()];
   if (page === "pipeline") return ["pipeline", pipeline()];
   if (page === "jobs") return ["jobs", jobs()];
   return ["counters", counters()];
@@ -38,7 +40,6 @@ function decoded(name) {
 }
 
 function show() {
-  if (location.hash === "#main") return;
   const mine = ++turn;
   clearTimeout(timer);
   const [current, view] = found();
@@ -87,6 +88,10 @@ function ask(why) {
   if (!dialog.open) dialog.showModal();
 }
 
+document.querySelector(".skip").addEventListener("click", (event) => {
+  event.preventDefault(); // the part after # says which page is shown
+  main.focus();
+});
 document.getElementById("key-button").addEventListener("click", () => ask(""));
 document.getElementById("key-cancel").addEventListener("click", () => dialog.close());
 document.getElementById("key-form").addEventListener("submit", (event) => {

@@ -1,81 +1,35 @@
-// What an administrator does to one counter: set, reset, delete, and the number of its shards.
+// The last changes of one counter that this page has seen, newest first.
 
-import { change, counterPath, newId } from "./api.js";
-import { ask } from "./dialog.js";
-import { el, number } from "./dom.js";
+import { clock, el, number, say } from "./dom.js";
 
-const WHOLE = /^-?\d{1,16}$/;
+const SHOWN = 6;
 
-export function changes(name, done) {
-  const path = counterPath(name);
-  let known = null;
-  const button = (label, open) => el("button", { type: "button", disabled: true, onclick: open }, label);
-  const buttons = [button("Set…", set), button("Reset…", reset), button("Shards…", shards), button("Delete…", remove)];
-  const node = el("section", { class: "card" }, el("h2", {}, "Change this counter"),
-    el("div", { class: "choice" }, ...buttons),
-    el("p", { class: "hint" }, "You see what will happen before it does. It takes a key with the scope admin, if the service has keys."));
+/** Rows are made once and their texts move down, so that nothing on the page moves. */
+export function changes() {
+  const rows = Array.from({ length: SHOWN }, () => {
+    const cells = [el("td", {}), el("td", { class: "number" }), el("td", { class: "number" })];
+    return { cells, node: el("tr", {}, ...cells) };
+  });
+  const told = el("p", { class: "hint" }, "\u00a0");
+  const node = el("section", { class: "card panel" }, el("h2", {}, "Last changes"),
+    el("table", { class: "changes" },
+      el("thead", {}, el("tr", {}, el("th", { scope: "col" }, "Seen at"), el("th", { scope: "col", class: "number" }, "Change"), el("th", { scope: "col", class: "number" }, "Value"))),
+      el("tbody", {}, ...rows.map((row) => row.node))),
+    told);
+  const opened = clock(new Date());
+  const seen = [];
+  let last = null;
 
-  function now() {
-    const pending = known.pending ? `, of which ${number(known.pending)} are not stored yet` : "";
-    return `Its value is ${number(known.value)} now${pending}.`;
+  function add(value) {
+    if (last !== null && value !== last) {
+      const by = BigInt(value) - BigInt(last);
+      seen.unshift([clock(new Date()), `${by > 0 ? "+" : "−"}${number(by > 0 ? by : -by)}`, number(value)]);
+      seen.length = Math.min(seen.length, SHOWN);
+    }
+    last = value;
+    rows.forEach(({ cells }, place) => cells.forEach((cell, column) => say(cell, seen[place]?.[column] ?? "")));
+    say(told, seen.length ? "A change may be several increments." : `None since ${opened}.`);
   }
 
-  const say = (...texts) => texts.map((text) => el("p", {}, text));
-
-  function once(method, at, body = () => "") {
-    const id = newId();
-    return async () => {
-      await change(method, at, body(), id);
-      await done();
-    };
-  }
-
-  function set() {
-    const field = el("input", { id: "ask-value", inputmode: "numeric", required: true, pattern: "-?[0-9]{1,16}", value: String(known.value), autocomplete: "off" });
-    const body = () => `{"value": ${WHOLE.test(field.value.trim()) ? field.value.trim() : JSON.stringify(field.value)}}`;
-    ask({
-      title: `Set ${name}`,
-      parts: [...say(now(), "The new value takes the place of everything that was counted before. What is counted later adds to it. Counts by time stay as they are."),
-        el("label", { for: "ask-value" }, "New value"), field],
-      action: "Set", run: once("PUT", path, body),
-    });
-  }
-
-  function reset() {
-    ask({
-      title: `Reset ${name}`,
-      parts: say(now(), "It becomes 0. Increments that were accepted until then do not count any more; later ones do. Counts by time stay as they are. You can undo this only by setting the value again."),
-      action: "Reset to 0", run: once("POST", `${path}/reset`),
-    });
-  }
-
-  function shards() {
-    const field = el("input", { id: "ask-shards", type: "number", min: 1, required: true, value: String(known.shards || 1) });
-    ask({
-      title: `Shards of ${name}`,
-      parts: [...say(`It has ${number(known.shards)} now. The value does not change. With more shards, Datastore can be written more often; with fewer, reads cost less.`),
-        el("label", { for: "ask-shards" }, "Shards"), field],
-      action: "Change", run: async () => {
-        await change("PUT", `${path}/shards`, JSON.stringify({ shards: Number(field.value), compact: Number(field.value) < known.shards }));
-        await done();
-      },
-    });
-  }
-
-  function remove() {
-    ask({
-      title: `Delete ${name}`,
-      parts: say(now(), "It becomes 0 and leaves the lists, until it is counted again. Counts by time stay for as long as they are kept."),
-      action: "Delete", typed: name, run: once("DELETE", path),
-    });
-  }
-
-  return {
-    node,
-    know(found) {
-      known = found;
-      for (const one of buttons) one.disabled = !found.exists;
-      buttons[0].disabled = false; // a set makes a counter
-    },
-  };
+  return { node, add };
 }

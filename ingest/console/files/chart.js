@@ -1,72 +1,94 @@
-// Numbers over time, drawn by uPlot in the colours of the page: a line of the last minutes, or bars.
+// Numbers over time, drawn by uPlot in the colours of the page: lines of the last minutes, or bars.
 
-import { el } from "./dom.js";
+import { clock, el, moment, say } from "./dom.js";
 
 const MOST = 300;
-const HEIGHT = 220;
+const COLOURS = ["--accent", "--second"];
 
-export function chart(title) {
-  const box = el("div", { class: "chart" });
-  const told = el("p", { class: "hint" }, "The line begins with the second reading.");
-  const node = el("section", { class: "card" }, el("h2", {}, title), box, told);
+/** A title with the present numbers, and a line for each name. `write` makes text of a number. */
+export function panel(title, write, names, height = 130) {
+  const box = el("div", { class: "chart", role: "img", "aria-label": `${title}, as a chart` });
+  box.style.height = `${height}px`;
+  const at = el("span", { class: "at" });
+  const numbers = names.map(() => el("span", { class: "now" }, "–"));
+  const keys = names.map((name, place) => el("span", { class: `key${place}` }, name && `${name} `, numbers[place]));
+  const node = el("section", { class: "card panel" }, el("h2", {}, title), el("p", { class: "keys" }, at, ...keys), box);
   const times = [];
-  const values = [];
-  const show = plotIn(box, (colour) => ({ stroke: colour("--accent"), fill: colour("--wash"), width: 2 }));
+  const values = names.map(() => []);
+  const show = plotIn(box, height, {
+    lines: (colour) => COLOURS.slice(0, names.length).map((one, place) => ({
+      stroke: colour(one), width: 1.5, points: { show: false }, ...(place ? {} : { fill: colour("--wash") }),
+    })),
+    write,
+    pick: tell,
+  });
+
+  function tell(index) {
+    const picked = index ?? times.length - 1;
+    say(at, index == null ? "" : clock(new Date(times[picked] * 1000)));
+    names.forEach((_, place) => say(numbers[place], write(values[place][picked] ?? null)));
+  }
 
   return {
     node,
-    add(value) {
-      if (value === null) return;
+    /** Adds a number for each name, null where it is not known. */
+    add(...now) {
       times.push(Date.now() / 1000);
-      values.push(value);
-      if (times.length > MOST) {
-        times.shift();
-        values.shift();
-      }
-      if (times.length < 2) return;
-      told.textContent = `Now ${value.toFixed(1)}, at most ${Math.max(...values).toFixed(1)} per second.`;
+      now.forEach((value, place) => values[place].push(value ?? null));
+      if (times.length > MOST) [times, ...values].forEach((list) => list.shift());
       show(times, values);
     },
   };
 }
 
-export function bars() {
-  const box = el("div", { class: "chart" });
+/** Bars, one for each period. `pick` is called with the place of the bar under the pointer, or null. */
+export function bars(height, write, pick) {
+  const box = el("div", { class: "chart", role: "img", "aria-label": "Counts by time, as bars" });
+  box.style.height = `${height}px`;
   const paths = uPlot.paths.bars({ size: [0.8, 40], align: 1 });
   let length = 0; // of a bar, so that there is room for the last one
-  const show = plotIn(box, (colour) => ({ stroke: colour("--accent"), fill: colour("--accent"), width: 0, paths }), () => length);
+  const lines = (colour) => [{ stroke: colour("--accent"), fill: colour("--accent"), width: 0, points: { show: false }, paths }];
+  const show = plotIn(box, height, { lines, write, pick, after: () => length });
   return {
     node: box,
     show(times, values) {
       length = times.length < 2 ? 0 : times[1] - times[0];
-      show(times, values);
+      show(times, [values]);
     },
   };
 }
 
-/** Returns a function that shows times and values. `line` says how they are drawn, and `after` how much time follows. */
-function plotIn(box, line, after = () => 0) {
+function plotIn(box, height, { lines, write, pick, after = () => 0 }) {
   let plot = null;
   const colour = (name) => () => getComputedStyle(box).getPropertyValue(name).trim();
-  const axis = { stroke: colour("--soft"), grid: { stroke: colour("--line"), width: 1 }, ticks: { show: false } };
+  const axis = {
+    stroke: colour("--soft"), grid: { stroke: colour("--line"), width: 1 }, ticks: { show: false },
+    font: "12px system-ui, sans-serif",
+  };
   const options = () => ({
     width: box.clientWidth,
-    height: HEIGHT,
+    height,
     legend: { show: false },
-    cursor: { y: false },
+    cursor: { y: false, points: { show: false }, drag: { setScale: false, x: false, y: false } },
+    padding: [8, 26, 0, 0],
     scales: {
-      x: { range: (_, first, last) => [first, last + after()] },
-      y: { range: (_, low, high) => [Math.min(0, low), Math.max(1, high * 1.1)] },
+      x: { range: (_, first, last) => [first, last === first ? first + 1 : last + after()] },
+      y: { range: (_, low, high) => [Math.min(0, low), high > 0 ? high * 1.1 : 1] },
     },
-    axes: [axis, { ...axis, size: 64 }],
-    series: [{}, { points: { show: false }, ...line(colour) }],
+    axes: [
+      { ...axis, size: 28, gap: 9, space: 80, grid: { show: false }, values: (_, at, __, ___, step) => at.map((one) => moment(one, step)) },
+      { ...axis, size: 64, space: 32, values: (_, at) => at.map(write).map((text, place, all) => (text === all[place - 1] ? "" : text)) },
+    ],
+    series: [{}, ...lines(colour)],
+    hooks: { setCursor: [(it) => pick(it.cursor.idx ?? null)] },
   });
   new ResizeObserver(() => {
-    if (plot && box.clientWidth) plot.setSize({ width: box.clientWidth, height: HEIGHT });
+    if (plot && box.clientWidth) plot.setSize({ width: box.clientWidth, height });
   }).observe(box);
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => plot?.redraw());
   return (times, values) => {
-    if (plot) plot.setData([times, values]);
-    else plot = new uPlot(options(), [times, values], box);
+    if (plot) plot.setData([times, ...values]);
+    else plot = new uPlot(options(), [times, ...values], box);
+    pick(plot.cursor.idx ?? null);
   };
 }

@@ -1,9 +1,10 @@
 // The page of one counter: its value, its parts, and how fast it has changed since the page was opened.
 
+import { administer } from "./administer.js";
 import { counterPath, json } from "./api.js";
 import { changes } from "./changes.js";
-import { chart } from "./chart.js";
-import { el, fact, number, rate, say } from "./dom.js";
+import { panel } from "./chart.js";
+import { clock, el, fact, number, rate, say } from "./dom.js";
 import { Rates } from "./rates.js";
 import { series } from "./series.js";
 
@@ -15,15 +16,16 @@ export function counter(name) {
   const [pendingNode, pending] = fact("Pending", "accepted, not stored yet");
   const [rateNode, speed] = fact("Rate", "last 10 seconds");
   const [shardsNode, shards] = fact("Shards", "added when needed");
-  const line = chart("Change per second since you opened this page");
+  const line = panel("Change per second", rate, [""], 220);
+  const last = changes();
   const byTime = series(name);
-  const admin = changes(name, () => update());
+  const admin = administer(name, () => update());
   const node = el("div", {},
     el("p", { class: "back" }, el("a", { href: "#/" }, "All counters")),
     el("h1", {}, name),
     value, told,
     el("section", { class: "card", "aria-label": "Parts of the value" }, el("dl", { class: "facts" }, appliedNode, pendingNode, rateNode, shardsNode)),
-    byTime.node, line.node, admin.node);
+    el("div", { class: "panels uneven" }, line.node, last.node), byTime.node, admin.node);
 
   async function update() {
     const found = await json(counterPath(name));
@@ -33,9 +35,10 @@ export function counter(name) {
     say(pending, number(found.pending));
     say(speed, rate(now));
     say(shards, number(found.shards));
-    const at = new Date(found.as_of).toLocaleTimeString();
+    const at = clock(new Date(found.as_of));
     say(told, found.exists ? `${found.exact ? "Exact" : "Not exact now"}, as of ${at}` : "This counter has never been counted, or it was deleted.");
     line.add(now);
+    last.add(found.value);
     admin.know(found);
     await byTime.update();
   }

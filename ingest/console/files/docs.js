@@ -2,6 +2,8 @@
 
 import { json } from "./api.js";
 import { el } from "./dom.js";
+import { resolved } from "./example.js";
+import { trial } from "./try.js";
 
 const METHODS = ["get", "post", "put", "delete"];
 
@@ -33,9 +35,12 @@ function operation(document, path, method, item) {
   const it = item[method];
   const parameters = [...(item.parameters ?? []), ...(it.parameters ?? [])].map((one) => resolved(document, one));
   const scopes = (it.security ?? []).flatMap((one) => one.key ?? []);
+  const form = el("details", { class: "trial" }, el("summary", {}, "Try it"));
+  form.addEventListener("toggle", () => form.append(trial(document, path, method, it, parameters)), { once: true });
   return el("details", { id: it.operationId },
-    el("summary", {}, el("code", {}, el("b", {}, method.toUpperCase()), ` ${path}`), el("span", {}, it.summary)),
+    el("summary", {}, el("code", {}, el("b", { class: method }, method.toUpperCase()), ` ${path}`), el("span", {}, it.summary)),
     el("p", { class: "hint" }, scopes.length ? `Where there are keys: a key with the scope ${scopes.join(" or ")}.` : "No key is needed."),
+    form,
     ...(parameters.length ? [part("Parameters", parameters.map((one) => [`${one.name} (${one.in})`, one.description]))] : []),
     ...(it.requestBody ? [bodies(document, it.requestBody)] : []),
     part("Answers", Object.entries(it.responses).map(([status, one]) => [status, resolved(document, one).description])));
@@ -55,9 +60,3 @@ function bodies(document, body) {
 
 /** Text in which `this` is code. */
 const marked = (text) => text.split("`").map((one, index) => (index % 2 ? el("code", {}, one) : one));
-
-/** What it is, or what its $ref stands for. */
-function resolved(document, node) {
-  while (node.$ref) node = node.$ref.slice(2).split("/").reduce((at, step) => at[step], document);
-  return node;
-}

@@ -21,11 +21,30 @@ const few = new Intl.NumberFormat("en", { maximumFractionDigits: 1 });
 
 export const number = (value) => whole.format(value);
 
-export const rate = (value) =>
-  value === null ? "–" : `${Math.abs(value) < 100 ? few.format(value) : whole.format(value)}/s`;
+const brief = (value) => (Math.abs(value) < 100 ? few : whole).format(value);
+
+export const rate = (value) => (value === null ? "–" : `${brief(value)}/s`);
 
 export const seconds = (value) =>
-  value < 1 ? `${whole.format(value * 1000)} ms` : `${few.format(value)} s`;
+  value === null ? "–" : value && value < 1 ? `${brief(value * 1000)} ms` : `${few.format(value)} s`;
+
+const inEnglish = (options) => {
+  const format = new Intl.DateTimeFormat("en-GB", options);
+  return (when) => format.format(when);
+};
+export const clock = inEnglish({ timeStyle: "medium" });
+const minutes = inEnglish({ timeStyle: "short" });
+const day = inEnglish({ day: "numeric", month: "short" });
+
+/** A time for the scale of a chart, whose marks are `step` seconds apart. `at`: seconds since 1970. */
+export function moment(at, step) {
+  const when = new Date(at * 1000);
+  if (step < 60) return clock(when);
+  return step < 86_400 && (when.getHours() || when.getMinutes()) ? minutes(when) : day(when);
+}
+
+/** When a period began, for people. `length`: of the period, in milliseconds. */
+export const period = (when, length) => (length < 86_400_000 ? `${day(when)}, ${minutes(when)}` : day(when));
 
 /** A term and its value in a list of facts; returns the element and the node of the value. */
 export function fact(label, hint = "") {
@@ -33,4 +52,19 @@ export function fact(label, hint = "") {
   const dd = el("dd", {}, value);
   if (hint) dd.append(el("small", {}, hint));
   return [el("div", {}, el("dt", {}, label), dd), value];
+}
+
+/** A button that copies what a node says. */
+export function copied(node, label) {
+  const button = el("button", { type: "button", "aria-label": label }, "Copy");
+  button.addEventListener("click", async () => {
+    try {
+      await navigator.clipboard.writeText(node.textContent);
+      button.textContent = "Copied";
+      setTimeout(() => (button.textContent = "Copy"), 2000);
+    } catch {
+      getSelection().selectAllChildren(node); // browsers give the clipboard to pages over TLS or of this machine only
+    }
+  });
+  return button;
 }

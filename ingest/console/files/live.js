@@ -1,6 +1,6 @@
 // Calls back when a counter changes, as the service tells it. Where it can't, the page asks by itself now and then.
 
-import { key } from "./api.js";
+import { authorization } from "./api.js";
 
 const AT_MOST = 300; // milliseconds between two calls
 const AGAIN = 5_000;
@@ -9,8 +9,7 @@ const AGAIN = 5_000;
 export async function follow(path, changed, signal) {
   while (!signal.aborted) {
     try {
-      const headers = key.get() ? { Authorization: `Bearer ${key.get()}` } : {};
-      const answer = await fetch(path, { headers, cache: "no-store", signal });
+      const answer = await fetch(path, { headers: authorization(), cache: "no-store", signal });
       if (answer.ok) await read(answer.body.getReader(), changed);
     } catch {
       // The page has gone on, or the service is away.

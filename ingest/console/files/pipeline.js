@@ -1,82 +1,89 @@
 // The way of increments through this process at a glance, read from /metrics.
 
 import { ApiError, text } from "./api.js";
+import { panel } from "./chart.js";
+import { checks } from "./checks.js";
 import { el, fact, number, rate, say, seconds } from "./dom.js";
+import { fleet } from "./fleet.js";
+import { Metrics, START } from "./metrics.js";
 import { Rates } from "./rates.js";
 
-const TOTALS = {
-  accepted: "countersink_accepted_increments_total",
-  applied: "countersink_applied_increments_total",
-  rejected: "countersink_rejected_increments_total",
-  deduplicated: "countersink_deduplicated_increments_total",
-  dead: "countersink_dead_lettered_increments_total",
-  drift: "countersink_drift_increments",
-  pending: "countersink_pending_increments",
-  spooled: "countersink_spooled_envelopes_total",
-  retries: "countersink_flush_retries_total",
-  oldest: "countersink_oldest_held_seconds",
-  flushes: "countersink_flush_seconds_count",
-  flushTime: "countersink_flush_seconds_sum",
+const FACTS = {
+  accepted: ["Accepted", "accepted_increments_total", "safe on disk"],
+  pending: ["Pending", "pending_increments", "accepted, not stored yet"],
+  applied: ["Applied", "applied_increments_total", "in the store"],
+  deduplicated: ["Deduplicated", "deduplicated_increments_total", "second uses of an id"],
+  rejected: ["Rejected", "rejected_increments_total", "invalid, never accepted"],
+  limited: ["Limited", "limited_requests_total", "requests answered 429"],
+  overloaded: ["Overloaded", "overloaded_requests_total", "requests answered 503, 507"],
 };
+const whole = (value) => (value == null ? "–" : number(value));
+const SUMS = [
+  "accepted_increments_total", "applied_increments_total", "spooled_envelopes_total", "forwarded_envelopes_total",
+  "flush_seconds_count", "flush_seconds_sum", "publish_seconds_count", "publish_seconds_sum",
+];
 
-/** Sums of all samples by name, without their labels. */
-export function parse(exposition) {
-  const sums = new Map();
-  for (const line of exposition.split("\n")) {
-    const found = /^([a-z_]+)(?:\{.*\})? (\S+)$/.exec(line);
-    if (found) sums.set(found[1], (sums.get(found[1]) ?? 0) + Number(found[2]));
-  }
-  return sums;
-}
+/** What each chart shows of the metrics and of their changes per second. */
+const PANELS = {
+  speed: [["Increments per second", rate, ["accepted", "applied"]], (_, now) => [now.accepted_increments_total, now.applied_increments_total]],
+  pending: [["Pending increments", whole, [""]], (of) => [of("pending_increments")]],
+  waiting: [["Waiting to be published", whole, [""]], (of) => [of("waiting_increments")]],
+  commit: [["Time of a commit", seconds, [""]], (_, now) => [mean(now, "flush_seconds")]],
+  publish: [["Time of a publish", seconds, [""]], (_, now) => [mean(now, "publish_seconds")]],
+  oldest: [["Oldest message held", seconds, [""]], (of) => [of("oldest_held_seconds")]],
+  spool: [["Envelopes of the spool", rate, ["taken", "sent"]], (_, now) => [now.spooled_envelopes_total, now.forwarded_envelopes_total]],
+};
+const mean = (now, name) => (now[`${name}_count`] ? now[`${name}_sum`] / now[`${name}_count`] : null);
 
 export function pipeline() {
-  const rates = new Rates();
-  const facts = {
-    accepted: fact("Accepted", "safe on disk"),
-    pending: fact("Pending", "accepted, not stored yet"),
-    applied: fact("Applied", "in the store"),
-    acceptRate: fact("Accepted now"),
-    applyRate: fact("Applied now"),
-    flush: fact("Time of a flush", "mean since the start"),
-    oldest: fact("Oldest held", "by this flusher"),
-    retries: fact("Flush retries"),
-    deduplicated: fact("Deduplicated", "second uses of an id"),
-    rejected: fact("Rejected", "never accepted"),
-    dead: fact("Dead letters", "can be replayed"),
-    spooled: fact("Spooled", "while the broker was away"),
-    drift: fact("Drift", "has to be 0 at rest"),
-  };
+  const rates = new Map(); // by the start of the process, since several may answer in turn
+  const facts = Object.fromEntries(Object.entries(FACTS).map(([name, [label, , hint]]) => [name, fact(label, hint)]));
   const part = (...names) => names.map((name) => facts[name][0]);
+  const panels = Object.fromEntries(Object.entries(PANELS).map(([name, [how]]) => [name, panel(...how)]));
+  const health = checks();
+  const processes = fleet();
   const missing = el("p", { class: "card", hidden: true },
     "This listener does not serve metrics. If the service runs with --admin-port, open the console there.");
-  const body = el("div", {},
+  const body = el("div", { hidden: true },
     el("section", { class: "card", "aria-label": "From accepted to applied" }, el("dl", { class: "facts flow" }, ...part("accepted", "pending", "applied"))),
-    el("section", { class: "card" }, el("h2", {}, "Speed"), el("dl", { class: "facts" }, ...part("acceptRate", "applyRate", "flush", "oldest", "retries"))),
-    el("section", { class: "card" }, el("h2", {}, "Everything else"), el("dl", { class: "facts" }, ...part("deduplicated", "rejected", "dead", "spooled", "drift"))));
+    el("div", { class: "panels" }, ...Object.values(panels).map((one) => one.node)),
+    health.node,
+    el("section", { class: "card" }, el("h2", {}, "Refused and repeated"),
+      el("dl", { class: "facts" }, ...part("deduplicated", "rejected", "limited", "overloaded"))),
+    processes.node);
   const node = el("div", {},
     el("h1", {}, "Pipeline"),
-    el("p", { class: "lead" }, "Since this process started. A dash means that this process does not measure it."),
+    el("p", { class: "lead" }, "What this process has done since it started. A dash means that it does not measure it."),
     missing, body);
 
   async function update() {
-    let sums;
+    let metrics;
     try {
-      sums = parse(await text("/metrics"));
+      metrics = new Metrics(await text("/metrics"));
     } catch (error) {
       if (!(error instanceof ApiError) || error.status !== 404) throw error;
       missing.hidden = false;
       body.hidden = true;
       return;
     }
-    const of = (name) => sums.get(TOTALS[name]);
-    const put = (name, value, write = number) => say(facts[name][1], value === undefined ? "–" : write(value));
-    for (const name of ["accepted", "pending", "applied", "deduplicated", "rejected", "dead", "spooled", "drift"]) put(name, of(name));
-    put("retries", of("retries") ?? 0); // it has labels, and no sample before the first retry
-    put("oldest", of("oldest"), seconds);
-    put("flush", of("flushes") ? of("flushTime") / of("flushes") : undefined, seconds);
-    const speed = rates.add([["accepted", of("accepted") ?? 0], ["applied", of("applied") ?? 0]]);
-    put("acceptRate", speed.get("accepted"), rate);
-    put("applyRate", speed.get("applied"), rate);
+    show(metrics);
+    await processes.update(metrics, rates.size);
+  }
+
+  function show(metrics) {
+    body.hidden = false;
+    const of = (name) => metrics.sum(name);
+    const flushes = metrics.broker !== "pubsub" || of("pulled_messages_total") > 0;
+    const about = new Set(["speed", of("pending_increments") === undefined ? "waiting" : "pending", ...(flushes ? ["commit", "oldest"] : ["publish", "spool"])]);
+    for (const [name, [, metric]] of Object.entries(FACTS)) say(facts[name][1], name === "applied" && !flushes ? "–" : whole(of(metric)));
+    if (!rates.has(of(START))) rates.set(of(START), new Rates());
+    const now = Object.fromEntries(rates.get(of(START)).add(SUMS.map((name) => [name, of(name) ?? 0])));
+    if (!flushes) now.applied_increments_total = null;
+    for (const [name, [, values]] of Object.entries(PANELS)) {
+      panels[name].node.hidden = !about.has(name);
+      if (about.has(name)) panels[name].add(...values(of, now));
+    }
+    health.show(metrics);
   }
 
   return { title: "Pipeline", node, update };

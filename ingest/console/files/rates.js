@@ -1,6 +1,7 @@
 // Knows how fast numbers have changed in the last seconds.
 
 const SPAN = 10_000;
+const LEAST = 900; // milliseconds: over less than that, a rate is chance
 
 export class Rates {
   #seen = new Map();
@@ -14,7 +15,7 @@ export class Rates {
       points.push([now, Number(value)]);
       next.set(name, points);
       const [first, last] = [points[0], points[points.length - 1]];
-      rates.set(name, points.length < 2 ? null : ((last[1] - first[1]) * 1000) / (last[0] - first[0]));
+      rates.set(name, last[0] - first[0] < LEAST ? null : ((last[1] - first[1]) * 1000) / (last[0] - first[0]));
     }
     this.#seen = next;
     return rates;

@@ -2,7 +2,7 @@
 
 import { ApiError, counterPath, json } from "./api.js";
 import { bars } from "./chart.js";
-import { el, number, say } from "./dom.js";
+import { el, number, period, say } from "./dom.js";
 
 const KINDS = {
   minute: { length: 60_000, points: 60, label: "Last hour" },
@@ -14,7 +14,8 @@ const EVERY = 10_000;
 export function series(name) {
   const choice = el("div", { class: "choice", role: "group", "aria-label": "Length of a bar" });
   const told = el("p", { class: "hint" }, "\u00a0");
-  const plot = bars();
+  const plot = bars(220, number, (index) => tell(index));
+  let drawn = { times: [], counts: [], whole: "\u00a0" };
   const kept = el("div", { hidden: true }, choice, plot.node, told);
   const none = el("p", { class: "hint" }, "\u00a0");
   const node = el("section", { class: "card" }, el("h2", {}, "Counts by time"), kept, none);
@@ -65,8 +66,15 @@ export function series(name) {
     const counts = new Map(found.points.map((one) => [Date.parse(one.from), Number(one.count)]));
     const times = [];
     for (let at = Date.parse(found.from); at < Date.parse(found.to); at += length) times.push(at);
-    plot.show(times.map((at) => at / 1000), times.map((at) => counts.get(at) ?? 0));
-    say(told, `${number(found.total)} in all${found.exact ? "" : "; some of it may be missing"}. Times are those of this device.`);
+    const whole = `${number(found.total)} in all${found.exact ? "" : "; some of it may be missing"}. Times are those of this device.`;
+    drawn = { times, counts: times.map((at) => counts.get(at) ?? 0), whole, length };
+    plot.show(times.map((at) => at / 1000), drawn.counts);
+  }
+
+  /** Says what the bar under the pointer counts, or all of them together. */
+  function tell(index) {
+    const at = drawn.times[index ?? -1];
+    say(told, at === undefined ? drawn.whole : `${number(drawn.counts[index])} from ${period(new Date(at), drawn.length)}.`);
   }
 
   function read(by) {

@@ -1,7 +1,7 @@
 // What is shown while nothing has been counted: commands to copy, with the address of this service.
 
 import { key } from "./api.js";
-import { el } from "./dom.js";
+import { copied, el } from "./dom.js";
 
 export function start() {
   const header = key.get() ? ' -H "Authorization: Bearer $COUNTERSINK_KEY"' : "";
@@ -17,15 +17,5 @@ export function start() {
 
 function step(title, command) {
   const code = el("code", {}, command);
-  const button = el("button", { type: "button", "aria-label": `Copy: ${title}` }, "Copy");
-  button.addEventListener("click", async () => {
-    try {
-      await navigator.clipboard.writeText(command);
-      button.textContent = "Copied";
-      setTimeout(() => (button.textContent = "Copy"), 2000);
-    } catch {
-      getSelection().selectAllChildren(code); // browsers give the clipboard to pages over TLS or of this machine only
-    }
-  });
-  return el("section", { class: "card" }, el("h2", {}, title), el("div", { class: "step" }, el("pre", {}, code), button));
+  return el("section", { class: "card" }, el("h2", {}, title), el("div", { class: "step" }, el("pre", {}, code), copied(code, `Copy: ${title}`)));
 }

@@ -3,7 +3,9 @@
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from typing import Any, Final
 
+from shared.google.datastore import buckets
 from shared.google.datastore.client import DatastoreClient
+from shared.google.datastore.followed_rules import followed_at
 from shared.google.datastore.keys import (
     COUNT,
     LAST,
@@ -19,10 +21,13 @@ from shared.google.datastore.keys import (
 from shared.google.datastore.older_emulator.versions import written_at
 from shared.google.datastore.queries import KEY, query_of
 from shared.google.datastore.time import micros
+from shared.model.buckets import Followed
 from shared.model.times import Instant, WallSeconds
-from shared.ports.audit_data import Config, Shard, StoredReceipt
+from shared.ports.audit_data import BucketShard, Config, Shard, StoredReceipt
 
 PAGE: Final = 500
+PAGE_OF_BUCKETS: Final = 50
+"""Entities that may each have 366 counts."""
 
 
 class DatastoreAuditData:
@@ -72,12 +77,19 @@ class DatastoreAuditData:
                 if shard is not None
             ]
 
+    async def buckets(self) -> AsyncIterator[Sequence[BucketShard]]:
+        async for results in self._pages(self._place.kinds.buckets, PAGE_OF_BUCKETS):
+            yield [bucket for one in results for bucket in buckets.shards_in(one.entity)]
+
+    async def followed(self) -> Sequence[Followed]:
+        return await followed_at(self._client, self._place, self._time)
+
     async def _look(self, keys: Iterable[Key]) -> Mapping[str, Any]:
         found = (await self._client.look_up(keys, read_time=self._time)).entities
         return {name_of(one.entity.key)[1]: one for one in found}
 
-    async def _pages(self, kind: str) -> AsyncIterator[Sequence[Any]]:
-        query = query_of(kind, PAGE, order=KEY)
+    async def _pages(self, kind: str, size: int = PAGE) -> AsyncIterator[Sequence[Any]]:
+        query = query_of(kind, size, order=KEY)
         partition = self._place.partition
         async for results in self._client.pages(partition, query, read_time=self._time):
             yield [one for one in results if name_of(one.entity.key)[1]]

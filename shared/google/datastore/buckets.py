@@ -5,19 +5,21 @@ different days. An entity expires with its last bucket. All processes say so ali
 decides.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from shared.google.datastore.client import DatastoreClient
-from shared.google.datastore.keys import EXPIRES, DatastorePlace, Key, flaw_of, inexact, integer, name_of, whole
+from shared.google.datastore.keys import EXPIRES, DatastorePlace, Key, flaw_of, inexact, integer, name_of, said, whole
 from shared.google.datastore.mutations import by_name, only_over, write
 from shared.google.datastore.queries import KEY, Operator, query_of, where
 from shared.google.datastore.shards import FULL_FOR_BIG, Shard, is_big
-from shared.model.buckets import LENGTHS, ByTime
+from shared.model.buckets import LENGTHS, ByTime, TimeBucket
 from shared.model.errors import ShardFullError
 from shared.model.times import Instant, StoreMillis, WallMillis
 from shared.model.words import SHARD_FULL
+from shared.ports.audit_data import BucketShard
 
 IN_ENTITY: Final[Mapping[str, int]] = {"minute": 60, "hour": 24, "day": 366}
 """Buckets of one entity."""
@@ -29,6 +31,8 @@ _DIGITS: Final = 9
 """Of numbers in names, so that names are in the order of time."""
 _PAGE: Final = 200
 """Entities in one answer."""
+_NAME: Final = re.compile(rf"(.+){_APART}({'|'.join(LENGTHS)}){_APART}(\d{{{_DIGITS},}}){_APART}\d+", re.ASCII)
+_PLACE: Final = re.compile(r"p(0|[1-9]\d{0,2})", re.ASCII)
 
 
 @dataclass(slots=True)
@@ -144,6 +148,19 @@ def counted(found: Iterable[Any], by: str, begin: WallMillis, end: WallMillis) -
                 if begin <= when < end:
                     counts[when] = counts.get(when, 0) + integer(one.entity, name)
     return counts
+
+
+def shards_in(entity: Any) -> Iterator[BucketShard]:
+    """All counts in an entity, which another application may have changed; none if it is not one of ours."""
+    if (ours := _NAME.fullmatch(name_of(entity.key)[1])) is None:
+        return
+    counter, by, number = ours[1], ours[2], int(ours[3])
+    for name in entity.properties:
+        if name != EXPIRES:
+            inside = int(name[1:]) if _PLACE.fullmatch(name) else IN_ENTITY[by]
+            bucket = TimeBucket(counter, by, (number * IN_ENTITY[by] + inside) * LENGTHS[by])
+            flaw = flaw_of(entity, name) if inside < IN_ENTITY[by] else f"{name} of {said(entity.key)} is no {by}"
+            yield BucketShard(bucket, integer(entity, name), flaw)
 
 
 def _entity_adds(place: DatastorePlace, by_time: ByTime | None) -> Collection[EntityAdd]:

@@ -18,6 +18,7 @@ from shared.google.datastore.store import DatastoreStore
 from shared.model.errors import AlreadyAppliedError, ContendedError, TransientError
 from shared.model.job_shares import MOST_RUNNING, check_exports, check_running, owner_of, share_of
 from shared.model.jobs import DONE, EXPORT, FAILED, FORGOTTEN, RUNNING, Done, Job, JobState, Progress, noted, recalled
+from shared.model.spans import span_of, text_of
 from shared.model.times import StoreMillis, WallMillis
 from shared.runtime.backoff import Backoff, insist, tries
 
@@ -34,6 +35,9 @@ _KEPT: Final = "kept"
 """Its owner, in an export that has not failed."""
 MOST_READ: Final = 1_000
 """Exports that are read to find out when the first of them expires."""
+_SPAN: Final = "span"
+_EXPORT_BY_TIME: Final = "export by time"
+"""The kind of an export with a span. Processes that know no spans leave jobs of unknown kinds to others."""
 _NOTE: Final = "note"
 _CHUNK: Final = "chunk"
 T = TypeVar("T")
@@ -237,8 +241,11 @@ class DatastoreJobs:
 
     def _entity(self, job: Job) -> Any:
         entity = self._place.entity(self._place.key(self._place.kinds.job, job.id))
-        for name, text in (("kind", job.kind), ("prefix", job.prefix), (_STATE, RUNNING), ("why", "")):
+        kind = _EXPORT_BY_TIME if job.span is not None else job.kind
+        for name, text in (("kind", kind), ("prefix", job.prefix), (_STATE, RUNNING), ("why", "")):
             unindexed(entity, name).string_value = text
+        if job.span is not None:
+            unindexed(entity, _SPAN).string_value = text_of(job.span)
         for name, number in (("delta", job.number), ("created", job.created), ("finished", 0)):
             unindexed(entity, name).integer_value = number
         entity.properties[EXPIRES].timestamp_value.FromMilliseconds(job.expires)
@@ -259,13 +266,15 @@ async def _insist(step: Callable[[], Awaitable[T]], job: str) -> T:
 
 def _job(entity: Any) -> Job:
     properties = entity.properties
+    kind = properties["kind"].string_value
     return Job(
         name_of(entity.key)[1],
-        properties["kind"].string_value,
+        EXPORT if kind == _EXPORT_BY_TIME else kind,
         properties["prefix"].string_value,
         integer(entity, "delta"),
         integer(entity, "created"),
         StoreMillis(properties[EXPIRES].timestamp_value.ToMilliseconds()),
+        span_of(properties[_SPAN].string_value) if _SPAN in properties else None,
     )
 
 

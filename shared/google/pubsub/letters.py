@@ -71,6 +71,9 @@ class PubsubDeadLetters:
             letters.append(self._pulled.popleft())
         return letters
 
+    def continue_after(self, token: str) -> None:
+        """Do nothing: Pub/Sub has no order of letters."""
+
     async def ack(self, tokens: Sequence[str], floor: Instant) -> None:  # noqa: ARG002 (no overlay lives here)
         await self._leases.ack(tokens)
         gone = {*tokens}

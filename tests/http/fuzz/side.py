@@ -7,15 +7,19 @@ import json
 import re
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from flusher.dead_letters.letter_desk import OneAtATime
+from flusher.service import make_tools
 from ingest.access.keys import Key, written
 from ingest.server.server import listen
 from ingest.service import Ingest
-from shared.config.settings import Settings
+from shared.config.settings import Settings, promise_of
 from shared.memory.broker import MemoryBroker, MemoryOverlay
 from shared.memory.jobs import MemoryJobs, MemoryTasks
+from shared.memory.letters import MemoryDeadLetters
 from shared.memory.store import MemoryStore
 from shared.model.errors import StorageFullError
 from shared.model.words import Message
@@ -95,6 +99,10 @@ class _SlowBroker(MemoryBroker):
         await super().publish(messages, check)
 
 
+async def _none(_: bool) -> Sequence[str]:
+    return ()
+
+
 class Side:
     """One of the servers that are compared. `short`: with the fast path."""
 
@@ -113,6 +121,14 @@ class Side:
             settings,
             jobs=MemoryJobs(),
             tasks=MemoryTasks(clock),
+            letters=OneAtATime(
+                make_tools(self._broker, store, overlay, clock, settings),
+                partial(MemoryDeadLetters, self._broker),
+                topic="t",
+                ages=False,
+                promise=promise_of(settings),
+                obstacles=_none,
+            ),
             metered=False,
             version="0",
             short=short,

@@ -12,6 +12,7 @@ from flusher.flush.when_to_flush import FlushPolicy
 from flusher.jobs.add import Adding
 from flusher.jobs.compact import Compacting
 from flusher.jobs.export import Exporting
+from flusher.jobs.export_series import ExportingSeries
 from flusher.jobs.reset import Resetting
 from flusher.jobs.runner import Runner
 from flusher.jobs.visit import Visit
@@ -19,6 +20,7 @@ from flusher.jobs.worker import Worker
 from shared.counters.all_names import AllNames
 from shared.counters.compaction import Compactor
 from shared.counters.reader import Reader
+from shared.counters.series import SeriesReader
 from shared.counters.setter import Setter
 from shared.memory.broker import MemoryBroker, MemoryOverlay
 from shared.memory.jobs import MemoryJobs, MemoryTasks
@@ -305,7 +307,7 @@ class World:
             ADD: Adding(store, reader, exact=True, pick=self.random.randrange),
             RESET: resetting,
             DELETE: resetting,
-            EXPORT: Exporting(reader),
+            EXPORT: Exporting(reader, ExportingSeries(SeriesReader(store, overlay, self.clock, ()))),
             COMPACT: Compacting(store, reader, Compactor(store, self.clock, Millis(7 * DAY))),
         }
         worker = Worker(tasks, jobs, store, AllNames(store, overlay), visits, clock=self.clock, page=self.page)

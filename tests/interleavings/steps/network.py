@@ -134,6 +134,9 @@ class RemoteDeadLetters:
             if new or not found:
                 return new
 
+    def continue_after(self, token: str) -> None:
+        self._letters.continue_after(token)
+
     async def ack(self, tokens: Sequence[str], floor: Instant) -> None:
         await self._network.call(self._owner, "forget", lambda: self._letters.ack(tokens, floor))
 

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
@@ -202,6 +202,16 @@ async def test_other_bad_arguments_are_refused_before_they_are_sent() -> None:
         ):
             with pytest.raises(RejectedError):
                 await ask
+
+
+async def test_an_export_of_counts_by_time_is_asked_for(client: AsyncClient) -> None:
+    begin = datetime(2026, 1, 31, 12, tzinfo=timezone(timedelta(hours=2)))
+    with pytest.raises(RejectedError, match="COUNTERSINK_WINDOWS") as refused:
+        await client.start_job("export", "p:", by="hour", begin=begin, end=begin)
+    assert (refused.value.status, refused.value.field) == (422, "by")
+    with pytest.raises(RejectedError, match="the begin must have a time zone") as naive:
+        await client.start_job("export", "p:", by="hour", begin=datetime(2026, 1, 31))  # noqa: DTZ001 (that is the fault)
+    assert naive.value.field == "begin"
 
 
 async def test_jobs_are_started_looked_at_and_read(client: AsyncClient, service: Service) -> None:

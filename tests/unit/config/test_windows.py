@@ -6,7 +6,6 @@ from shared.config.settings import Settings
 from shared.model.buckets import DAY, HOUR, Rule
 from shared.model.errors import SettingsError
 from shared.model.times import Millis
-from shared.wiring.process import connect
 
 
 def test_rules_are_read_in_any_order() -> None:
@@ -41,12 +40,3 @@ def test_a_wrong_one_is_one_line_that_names_the_variable(text: str) -> None:
     with pytest.raises(SettingsError, match=r"^COUNTERSINK_WINDOWS") as wrong:
         Settings.read({"COUNTERSINK_WINDOWS": text})
     assert "\n" not in str(wrong.value)
-
-
-async def test_datastore_refuses_it() -> None:
-    broker = {
-        "COUNTERSINK_BROKER": "pubsub://project/topic?subscription=subscription",
-        "COUNTERSINK_STORE": "datastore://project",
-    }
-    with pytest.raises(SettingsError, match=r"^COUNTERSINK_WINDOWS"):
-        connect(Settings.read({**broker, "COUNTERSINK_WINDOWS": "=hour/1d"}))

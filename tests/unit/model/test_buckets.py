@@ -15,6 +15,7 @@ from shared.model.buckets import (
     by_time_of,
     followed_after,
     followed_of,
+    longest_under,
     retention_of,
     since_of,
     text_of,
@@ -31,6 +32,16 @@ def test_the_longest_prefix_decides() -> None:
     assert retention_of(RULES, "page:xy", "day") is None
     assert retention_of(RULES, "other", "day") == LONG
     assert retention_of((), "other", "day") is None
+
+
+def test_under_a_prefix_the_longest_retention_is_that_of_any_name() -> None:
+    assert longest_under(RULES, "page:", "hour") == LONG
+    assert longest_under(RULES, "page:a", "hour") == SHORT
+    assert longest_under(RULES, "", "hour") == LONG
+    assert longest_under(RULES, "p", "day") == LONG
+    assert longest_under(RULES, "page:xy", "day") is None
+    assert longest_under(RULES, "other", "hour") is None
+    assert longest_under((), "", "day") is None
 
 
 def test_a_sum_is_added_to_each_period_that_is_kept_and_zero_to_none() -> None:

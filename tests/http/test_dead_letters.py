@@ -1,0 +1,315 @@
+"""Dead letters over HTTP: each is shown with its reason, counts once when it is replayed, and is gone when dropped."""
+
+import asyncio
+import logging
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+from flusher.dead_letters import letter_desk
+from shared.model.dead_letters import MOST_COUNTERS
+from shared.model.envelope import Envelope
+from shared.model.errors import TransientError
+from shared.model.words import Increment, Message
+from shared.runtime import metrics
+from shared.sqlite.letters import SqliteDeadLetters
+from shared.sqlite.store import SqliteStore
+from shared.wire.codec import encode
+from tests.http.answer import Answer
+from tests.http.keys import keys_file
+from tests.http.service import Service, running
+
+RULE = (
+    "CREATE TRIGGER rule BEFORE INSERT ON shards WHEN NEW.counter LIKE 'poison%'"
+    " BEGIN SELECT RAISE(ABORT, 'no poison'); END"
+)
+NONSENSE = b"\xff\x1b[31m<b>" + b"x" * 500
+
+
+def execute(folder: Path, statement: str) -> None:
+    with closing(sqlite3.connect(folder / "countersink.db", isolation_level=None)) as db:
+        db.execute(statement)
+
+
+async def bury(service: Service, folder: Path, *messages: Message, end: bool = True) -> None:
+    """Have these messages refused, and some that can't be read."""
+    execute(folder, RULE)
+    await service.parts.publisher.publish(messages)
+    logger = logging.getLogger("flusher")
+    logger.setLevel(logging.CRITICAL)  # these errors are expected, and any other one fails the test
+    await service.apply()
+    logger.setLevel(logging.NOTSET)
+    if end:
+        execute(folder, "DROP TRIGGER rule")
+
+
+def poison(number: int, delta: int = 1) -> Message:
+    return encode(Envelope(f"p-{number}", {f"poison:{number}": delta}))
+
+
+async def letters(service: Service, limit: int = 100) -> list[Any]:
+    """All pages of the list."""
+    found: list[Any] = []
+    token, pages = "", 0
+    while True:
+        answer = await service.get(f"/v1/dead-letters?limit={limit}&page_token={token}")
+        assert answer.status == 200, answer
+        assert len(answer.json["dead_letters"]) <= limit
+        found += answer.json["dead_letters"]
+        token, pages = answer.json["next_page_token"], pages + 1
+        assert answer.json["complete"] == (token is None)
+        assert pages < 100
+        if token is None:
+            return found
+
+
+async def replay(service: Service, **asked: Any) -> Any:
+    answer = await service.post("/v1/dead-letters/replay", orjson.dumps(asked))
+    assert answer.status == 200, answer
+    return answer.json
+
+
+async def drop(service: Service, *ids: str) -> Any:
+    answer = await service.post("/v1/dead-letters/drop", orjson.dumps({"ids": ids}))
+    assert answer.status == 200, answer
+    return answer.json
+
+
+async def test_the_list_says_what_each_is_and_why_and_changes_nothing(service: Service, tmp_path: Path) -> None:
+    mixed = Envelope("p", {"poison": 5, "a": 2}, {"poison": 3}, (Increment("a", 10, "an id"),), 1)
+    await bury(service, tmp_path, encode(mixed), Message(NONSENSE))
+    before = await service.totals()
+    for _ in range(2):
+        refused, unreadable = await letters(service)
+        assert "no poison" in refused["reason"]
+        assert {name: refused[name] for name in ("state", "flaw", "increments", "counters", "more_counters")} == {
+            "state": "dead",
+            "flaw": None,
+            "increments": 5,
+            "counters": {"poison": 5, "a": 12},
+            "more_counters": 0,
+        }
+        assert (refused["size"], refused["start"]) == (None, None)
+        assert (unreadable["state"], unreadable["counters"], unreadable["increments"]) == ("unreadable", {}, 0)
+        assert unreadable["size"] == len(NONSENSE)
+        assert unreadable["start"].startswith("\\xff\x1b[31m<b>xxx")
+        assert len(unreadable["start"]) < 210
+        assert unreadable["flaw"]
+        assert refused["published"] <= unreadable["published"]
+    assert await service.totals() == before == {"poison": 5, "a": 12}
+
+
+@pytest.mark.parametrize("limit", [1, 3, 4, 100])
+async def test_pages_show_each_letter_once_and_are_bounded(
+    service: Service, tmp_path: Path, limit: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also if most of the broker's letters are in the store."""
+    monkeypatch.setattr(letter_desk, "MOST_LOOKED_AT", 2)
+    many = encode(Envelope("many", {f"poison:{number}": 1 for number in range(MOST_COUNTERS + 7)}))
+    nonsense = [Message(b"nonsense %d" % number) for number in range(3)]
+    await bury(service, tmp_path, *map(poison, range(5)), *nonsense, many)
+    found = await letters(service, limit)
+    assert len({one["id"] for one in found}) == len(found) == 9
+    (large,) = [one for one in found if one["increments"] > 1]
+    assert (len(large["counters"]), large["more_counters"]) == (MOST_COUNTERS, 7)
+    assert sorted(one["start"] for one in found if one["start"]) == [f"nonsense {number}" for number in range(3)]
+
+
+async def test_one_letter_counts_once_however_often_it_is_replayed(service: Service, tmp_path: Path) -> None:
+    await bury(service, tmp_path, poison(1, 5), poison(2, 7))
+    assert await service.totals() == {"poison:1": 5, "poison:2": 7}
+    (one,) = [letter for letter in await letters(service) if "poison:1" in letter["counters"]]
+    applied = metrics.APPLIED.get()
+    done = await replay(service, ids=[one["id"]])
+    assert (done["counted"], done["letters"], done["letters_left"], done["not_found"]) == (1, 1, 0, [])
+    assert done["more"] is False
+    again = await replay(service, ids=[one["id"]])
+    assert (again["counted"], again["letters"], again["not_found"]) == (0, 0, [one["id"]])
+    assert [letter["counters"] for letter in await letters(service)] == [{"poison:2": 7}]
+    assert (await service.read("poison:1"))["applied"] == 5
+    assert (await service.read("poison:2"))["pending"] == 7
+    assert metrics.APPLIED.get() == applied  # they stay among the dead letters there
+    assert service.parts.balance is not None
+    assert service.parts.balance().drift == 0
+
+
+async def test_all_are_replayed_and_those_that_can_not_be_counted_stay_with_the_reason(
+    service: Service, tmp_path: Path
+) -> None:
+    await bury(service, tmp_path, *map(poison, range(250)), Message(b"nonsense"), end=False)
+    refused = await replay(service, all=True)
+    assert (refused["counted"], refused["left"], refused["letters_left"]) == (0, 250, 251)
+    assert len(refused["reasons"]) == 100
+    assert "no poison" in refused["reasons"][0]["why"]
+    execute(tmp_path, "DROP TRIGGER rule")
+    done = await replay(service, all=True)
+    assert (done["counted"], done["left"], done["letters_left"], done["more"]) == (250, 0, 1, False)
+    (left,) = done["reasons"]
+    (unreadable,) = await letters(service)
+    assert unreadable["id"] == left["id"]
+    assert "not valid JSON" in left["why"]
+    gone = await drop(service, left["id"], "nothing")
+    assert gone == {"dropped": [{"id": left["id"], "increments": 0}], "not_found": ["nothing"], "more": False}
+    assert await letters(service) == []
+    assert await service.totals() == {f"poison:{number}": 1 for number in range(250)}
+
+
+async def test_many_administrators_at_once_count_each_letter_once(service: Service, tmp_path: Path) -> None:
+    await bury(service, tmp_path, *map(poison, range(30)))
+    ids = [one["id"] for one in await letters(service)]
+    done = await asyncio.gather(
+        *(replay(service, all=True) for _ in range(3)), *(replay(service, ids=ids) for _ in range(3))
+    )
+    assert sum(one["counted"] for one in done) == 30
+    assert await service.totals() == {f"poison:{number}": 1 for number in range(30)}
+    assert [*await asyncio.gather(*(letters(service) for _ in range(3)))] == [[], [], []]
+
+
+async def test_a_replay_that_was_cut_off_after_its_commit_counts_nothing_twice(
+    service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await bury(service, tmp_path, poison(1, 5))
+
+    async def cut_off(*_: object) -> None:
+        raise TransientError("cut off")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(SqliteDeadLetters, "ack", cut_off)
+        assert (await replay(service, all=True))["counted"] == 1
+    (letter,) = await letters(service)
+    assert (letter["state"], letter["counters"]) == ("applied", {"poison:1": 5})
+    assert await service.value("poison:1") == 5
+    again = await replay(service, ids=[letter["id"]])
+    assert (again["counted"], again["already"], again["letters_left"]) == (0, 1, 0)
+    assert await letters(service) == []
+    assert await service.value("poison:1") == 5
+
+
+async def test_what_is_dropped_is_in_no_total_any_more(service: Service, tmp_path: Path) -> None:
+    await bury(service, tmp_path, poison(1, 5), poison(2, 7))
+    (one,) = [letter for letter in await letters(service) if "poison:1" in letter["counters"]]
+    gone = await drop(service, one["id"])
+    assert gone["dropped"] == [{"id": one["id"], "increments": 1}]
+    assert await service.value("poison:1") == 0
+    assert (await replay(service, all=True))["counted"] == 1
+    assert await service.value("poison:1") == 0
+
+
+async def test_a_replay_ends_in_time_and_says_that_there_is_more(
+    service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await bury(service, tmp_path, *map(poison, range(250)))
+    monkeypatch.setattr(letter_desk, "LONGEST", 0.0)
+    counted = [(await replay(service, all=True))["counted"] for _ in range(3)]
+    assert counted == [100, 100, 50]
+    assert (await replay(service, all=True))["more"] is False
+
+
+async def test_a_store_that_is_away_is_503_and_nothing_is_lost(
+    service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await bury(service, tmp_path, poison(1, 5))
+
+    async def away(*_: object) -> None:
+        raise TransientError("the store is away")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(letter_desk, "PATIENCE", 0.0)
+        patch.setattr(SqliteStore, "apply", away)
+        answer = await service.post("/v1/dead-letters/replay", b'{"all": true}')
+        assert (answer.status, answer.json["detail"]) == (503, "the store is away")
+    assert len(await letters(service)) == 1
+    assert (await replay(service, all=True))["counted"] == 1
+
+
+@pytest.mark.parametrize("method", ["GET", "POST"])
+async def test_a_broker_that_does_not_answer_is_503(
+    service: Service, monkeypatch: pytest.MonkeyPatch, method: str
+) -> None:
+    async def hang(*_: object) -> list[object]:
+        await asyncio.Event().wait()
+        return []
+
+    target, body = ("", None) if method == "GET" else ("/replay", b'{"all": true}')
+    with monkeypatch.context() as patch:
+        patch.setattr(letter_desk, "LONGEST_CALL", 0.05)
+        patch.setattr(SqliteDeadLetters, "pull", hang)
+        assert (await service.ask(method, f"/v1/dead-letters{target}", body)).status == 503
+    assert await letters(service) == []
+
+
+async def test_too_many_at_once_are_told_to_come_later(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(letter_desk, "MOST_WAITING", 0)
+    held = asyncio.Event()
+    begun = asyncio.Event()
+
+    async def hold(*_: object) -> list[object]:
+        begun.set()
+        await held.wait()
+        return []
+
+    monkeypatch.setattr(SqliteStore, "dead", hold)
+    first = asyncio.create_task(service.get("/v1/dead-letters"))
+    await begun.wait()
+    refused = await service.get("/v1/dead-letters")
+    held.set()
+    assert (await first).status == 200
+    assert refused.status == 503
+    assert int(refused.headers["Retry-After"]) >= 1
+
+
+@pytest.mark.parametrize(
+    ("target", "body", "status"),
+    [
+        ("replay", b"{}", 422),
+        ("replay", b'{"all": false}', 422),
+        ("replay", b'{"all": true, "ids": ["a"]}', 422),
+        ("replay", b'{"ids": []}', 422),
+        ("replay", b'{"ids": [1]}', 422),
+        ("replay", b'{"ids": [""]}', 422),
+        ("replay", b'{"ids": "a"}', 422),
+        ("replay", b'{"ids": null}', 422),
+        ("replay", b'{"ids": ["\\ud800"]}', 400),
+        ("replay", b'{"all": 1}', 422),
+        ("replay", b'{"all": true, "too_old": "yes"}', 422),
+        ("replay", b'{"all": true, "more": 1}', 422),
+        ("replay", b"", 422),
+        ("drop", b'{"all": true}', 422),
+        ("drop", b"{}", 422),
+        ("drop", orjson.dumps({"ids": ["a"] * 101}), 422),
+    ],
+)
+async def test_a_wrong_body_is_refused(service: Service, target: str, body: bytes, status: int) -> None:
+    assert (await service.post(f"/v1/dead-letters/{target}", body)).status == status
+
+
+@pytest.mark.parametrize("query", ["limit=0", "limit=101", "limit=x", "page_token=x", "page_token=YQ==", "more=1"])
+async def test_a_wrong_query_is_refused(service: Service, query: str) -> None:
+    assert (await service.get(f"/v1/dead-letters?{query}")).status == 422
+
+
+@pytest.mark.parametrize(("method", "target"), [("GET", "/replay"), ("POST", ""), ("DELETE", ""), ("GET", "/drop")])
+async def test_a_wrong_method_is_refused(service: Service, method: str, target: str) -> None:
+    assert (await service.ask(method, f"/v1/dead-letters{target}")).status == 405
+
+
+async def test_a_key_with_prefixes_sees_no_dead_letters_and_can_do_nothing_to_them(tmp_path: Path) -> None:
+    """A letter may hold counters of others, and it is replayed or dropped whole."""
+    file, keys = keys_file(tmp_path, ops={}, some={"prefixes": ["poison"]})
+    async with running(tmp_path, keys_file=str(file)) as service:
+        await bury(service, tmp_path, poison(1))
+
+        async def ask(who: str, method: str, target: str, body: bytes | None = None) -> Answer:
+            named = {"Authorization": f"Bearer {keys[who]}"}
+            return await service.ask(method, f"/v1/dead-letters{target}", body, named)
+
+        (letter,) = (await ask("ops", "GET", "")).json["dead_letters"]
+        body = orjson.dumps({"ids": [letter["id"]]})
+        for target, sent in (("", None), ("/replay", body), ("/replay", b'{"all": true}'), ("/drop", body)):
+            refused = await ask("some", "GET" if sent is None else "POST", target, sent)
+            assert (refused.status, "poison" in refused.json["detail"]) == (403, False)
+        assert (await ask("ops", "POST", "/replay", body)).json["counted"] == 1

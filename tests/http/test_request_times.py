@@ -1,0 +1,122 @@
+"""Metrics of requests: how long they took by route and status, whichever way they go through the server."""
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from ingest import openapi
+from ingest.access import rules
+from ingest.server.request_times import POST, UNDER_WAY
+from shared.model.errors import OverloadedError
+from tests.http.both_ways import poll
+from tests.http.service import Service, running
+from tests.http.test_watch import stream
+from tests.world.scraping import Scrape
+
+SECONDS = "countersink_request_seconds"
+
+
+async def counted(service: Service) -> dict[tuple[str, str], float]:
+    """How many requests there were, by route and status."""
+    found = Scrape((await service.get("/metrics")).body.decode())
+    return {(labels["route"], labels["status"]): number for labels, number in found.all(f"{SECONDS}_count")}
+
+
+async def added(service: Service, ask: Callable[[], Awaitable[object]]) -> dict[tuple[str, str], float]:
+    """What was counted meanwhile, but for scrapes."""
+    before = await counted(service)
+    await ask()
+    after = {route: number - before.get(route, 0) for route, number in (await counted(service)).items()}
+    return {route: number for route, number in after.items() if number and route[0] != "GET /metrics"}
+
+
+@pytest.mark.parametrize("short", [True, False])
+async def test_each_way_through_the_server_counts_the_same(tmp_path: Path, short: bool) -> None:
+    async with running(tmp_path, short=short) as service:
+        for target, body, status in (
+            ("/v1/counters/a", b"", "2xx"),
+            ("/v1/counters/a?by=2", b"", "2xx"),
+            ("/v1/counters/a", b'{"delta": "x"}', "4xx"),
+            ("/v1/counters/a", b"{", "4xx"),
+            ("/v1/counters/..", b"", "4xx"),
+        ):
+            assert await added(service, partial(service.post, target, body)) == {(POST, status): 1}, target
+        for method, target, route, status in (
+            ("GET", "/v1/counters/a", "GET /v1/counters/{name}", "2xx"),
+            ("HEAD", "/v1/counters/b", "GET /v1/counters/{name}", "2xx"),
+            ("PUT", "/v1/counters/a/shards", "PUT /v1/counters/{name}/shards", "4xx"),
+            ("GET", "/v1/receipts/x", "GET /v1/receipts/{id}", "2xx"),
+            ("GET", "/healthz", "GET /healthz", "2xx"),
+            ("GET", "/console/app.js", "GET /console", "2xx"),
+            ("GET", "/v1/nothing", "other", "4xx"),
+            ("GET", "/v1/counters/a/nothing", "other", "4xx"),
+            ("PATCH", "/v1/counters/a", "other", "4xx"),
+        ):
+            assert await added(service, partial(service.ask, method, target)) == {(route, status): 1}, target
+
+
+async def test_what_is_refused_for_overload_is_counted_as_5xx(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def full(*_: object) -> None:
+        raise OverloadedError("there is no room for it")
+
+    monkeypatch.setattr(service.parts.publisher, "publish", full)
+    found = await added(service, lambda: service.incr("a"))
+    assert found == {(POST, "5xx"): 1}
+
+
+async def test_names_and_paths_of_clients_make_no_series(service: Service) -> None:
+    await service.incr("a")
+    before = await counted(service)
+    for number in range(50):
+        await service.incr(f"name-{number}")
+        await service.get(f"/path-{number}")
+        await service.ask("POST", f"/v1/counters/a/part-{number}")
+    assert (await counted(service)).keys() - before.keys() <= {("other", "4xx")}
+
+
+@pytest.mark.parametrize("query", ["", "?timeout=10"])
+async def test_requests_that_wait_are_under_way(service: Service, monkeypatch: pytest.MonkeyPatch, query: str) -> None:
+    """The first one takes the fast path, the other one does not."""
+    gate, publish = asyncio.Event(), service.parts.publisher.publish
+
+    async def wait(*arguments: object) -> None:
+        await gate.wait()
+        await publish(*arguments)  # type: ignore[arg-type] # as they came
+
+    monkeypatch.setattr(service.parts.publisher, "publish", wait)
+    waiting = [asyncio.create_task(service.incr("a", None, query)) for _ in range(3)]
+    await poll(lambda: UNDER_WAY.requests() == 3)
+    found = Scrape((await service.get("/metrics")).body.decode())
+    assert found.sum("countersink_requests_in_flight") == 4  # with the scrape
+    gate.set()
+    assert {(await one).status for one in waiting} <= {202, 422}
+    assert UNDER_WAY.requests() == 0
+
+
+async def test_streams_are_counted_apart_and_have_no_duration(service: Service) -> None:
+    await service.incr("a")
+    before = await counted(service)
+    async with stream(service, "/v1/counters/a/watch") as it, stream(service, "/v1/watch?name=a"):
+        assert await it.value() == 1
+        assert (UNDER_WAY.streams, UNDER_WAY.requests()) == (2, 0)
+        found = Scrape((await service.get("/metrics")).body.decode())
+        assert found.sum("countersink_open_streams") == 2
+    async with asyncio.timeout(20):
+        while UNDER_WAY.streams:  # that a client is gone is noticed with the next event
+            await service.incr("a")
+    assert {route for route, _ in (await counted(service)).keys() - before.keys()} <= {POST, "GET /metrics"}
+
+
+def test_every_operation_has_a_route_of_its_own() -> None:
+    paths = json.loads(openapi.document("1"))["paths"]
+    operations = [(method.upper(), path) for path, methods in paths.items() for method in methods]
+    assert len(operations) > 20
+    for method, path in operations:
+        if method != "PARAMETERS":
+            assert rules.route_of(method, path.replace("{", "").replace("}", "")) == f"{method} {path}"
