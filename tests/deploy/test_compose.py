@@ -65,4 +65,4 @@ def test_prometheus_asks_our_processes(compose: dict[str, Any]) -> None:
     (found,) = job["dns_sd_configs"]
     assert found["names"] == ["ingest", "flusher"]
     assert found["port"] == 8080
-    assert Path(compose["configs"]["rules"]["file"]) == ROOT / "deploy" / "prometheus-rules.yml"
+    assert Path(compose["configs"]["rules"]["file"]) == ROOT / "deploy" / "prometheus" / "rules.yml"
