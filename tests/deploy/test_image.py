@@ -1,0 +1,224 @@
+"""The image is built from the Dockerfile, and counts as a user without rights on a read-only root."""
+
+import json
+import os
+import re
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import pytest
+import yaml
+
+from countersink_server.cli import parser_of_all
+from tests.deploy.programs import MOST_SECONDS, missing, program, run
+from tests.meta.checkout import ROOT
+
+DOCKERFILE: Final = ROOT / "deploy" / "Dockerfile"
+USER: Final = "65532"
+DATA: Final = "/var/lib/countersink"
+CACHE: Final = "/var/cache/countersink"
+LOCKS: Final = ("requirements.txt", "requirements-google.txt", "requirements-redis.txt")
+BASE_PYTHON: Final = "3.11"
+"""The Python of Debian 12, of which the base is made."""
+START_UP: Final = 60.0
+
+
+class Image(NamedTuple):
+    root: Path
+    config: dict[str, Any]
+
+
+def without_markers(lock: str) -> str:
+    """Packages that this Python does not need, and that of the base may."""
+    return re.sub(r" ; [^\\\n]*", "", lock)
+
+
+def wheels(folder: Path) -> Path:
+    """All wheels of the image, with the hashes of the locks. Returns a configuration for pip that knows only them."""
+    lock = folder / "lock.txt"
+    lock.write_text("".join(without_markers((ROOT / name).read_text()) for name in LOCKS))
+    download = (sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:")
+    run(
+        *download,
+        "--python-version",
+        BASE_PYTHON,
+        "--require-hashes",
+        "--dest",
+        folder / "wheels",
+        "--requirement",
+        lock,
+    )
+    configuration = folder / "pip.conf"
+    configuration.write_text("[global]\nno-index = true\nfind-links = /wheels\n")
+    return configuration
+
+
+@pytest.fixture(scope="module")
+def image(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Image]:
+    """Built by buildah on a base of Debian's packages. No registry of images is needed."""
+    if os.geteuid() != 0:
+        missing("only root can mount an image")
+    tools = {name: program(name) for name in ("buildah", "mmdebstrap", "bwrap", "setpriv")}
+    folder = tmp_path_factory.mktemp("image")
+    buildah = (tools["buildah"], "--storage-driver", "vfs", "--root", folder / "store", "--runroot", folder / "run")
+    chroot = {"BUILDAH_ISOLATION": "chroot"}
+    packages = "--include=python3,python3-venv,ca-certificates"
+    run(tools["mmdebstrap"], "--quiet", "--variant=minbase", packages, "bookworm", folder / "base.tar")
+    base = run(*buildah, "from", "scratch", more=chroot).strip()
+    run(*buildah, "add", "--quiet", base, folder / "base.tar", "/", more=chroot)
+    run(*buildah, "commit", "--quiet", "--rm", base, "localhost/base", more=chroot)
+    (folder / "base.tar").unlink()
+    volumes = ("--volume", f"{wheels(folder)}:/etc/pip.conf:ro", "--volume", f"{folder / 'wheels'}:/wheels:ro")
+    arguments = ("--format", "docker", "--layers=false", "--pull-never", "--build-arg", "BASE=localhost/base", *volumes)
+    run(*buildah, "build", *arguments, "--file", DOCKERFILE, "--tag", "localhost/countersink", ROOT, more=chroot)
+    said = json.loads(run(*buildah, "inspect", "--type", "image", "localhost/countersink"))
+    container = run(*buildah, "from", "--pull-never", "localhost/countersink", more=chroot).strip()
+    root = Path(run(*buildah, "mount", container).strip())
+    for above in root.parents:  # the user of the image has to get there
+        if above == Path("/"):
+            break
+        above.chmod(above.stat().st_mode | 0o111)
+    try:
+        yield Image(root, said["Docker"]["config"])
+    finally:
+        run(*buildah, "umount", container)
+        run(*buildah, "rm", "--all")
+        run(*buildah, "rmi", "--all", "--force")
+
+
+def within(image: Image, folders: Path, *, owner: int = int(USER), mode: int = 0o700) -> list[str]:
+    """The command that runs another one in the image, as a container with a read-only root would. `owner` and `mode`
+    are those of the volumes; their group is that of the image.
+    """
+    for folder in (folders / "data", folders / "cache"):
+        folder.mkdir()
+        os.chown(folder, owner, int(USER))
+        folder.chmod(mode)
+    for above in (folders, *folders.parents[:-1]):
+        above.chmod(above.stat().st_mode | 0o111)
+    command = [program("setpriv"), "--reuid", USER, "--regid", USER, "--clear-groups"]
+    command += [program("bwrap"), "--unshare-all", "--share-net", "--die-with-parent", "--clearenv"]
+    command += ["--ro-bind", str(image.root), "/", "--proc", "/proc", "--dev", "/dev"]
+    command += ["--bind", str(folders / "data"), DATA, "--bind", str(folders / "cache"), CACHE]
+    command += ["--chdir", image.config["WorkingDir"]]
+    for variable in image.config["Env"]:
+        command += ["--setenv", *variable.split("=", 1)]
+    return command
+
+
+def ask(url: str | urllib.request.Request, data: bytes | None = None) -> dict[str, Any]:
+    """The answer, as soon as there is one."""
+    end = time.monotonic() + START_UP
+    while True:
+        try:
+            with urllib.request.urlopen(url, data, timeout=5) as answer:
+                return dict(json.load(answer))
+        except (urllib.error.URLError, ConnectionError) as error:
+            if time.monotonic() > end:
+                raise TimeoutError(str(url)) from error
+            time.sleep(0.05)  # between two polls
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as sock:
+        return int(sock.getsockname()[1])
+
+
+@pytest.fixture(scope="module")
+def config(image: Image) -> dict[str, Any]:
+    return image.config
+
+
+def test_hadolint_finds_nothing(tmp_path: Path) -> None:
+    hadolint = program("hadolint")
+    run(hadolint, DOCKERFILE)
+    bad = tmp_path / "Dockerfile"
+    bad.write_text("FROM debian\nRUN cd /x && sudo ls\n")
+    assert subprocess.run([hadolint, str(bad)], capture_output=True, check=False).returncode != 0
+
+
+def test_the_image_says_how_it_runs(config: dict[str, Any]) -> None:
+    assert config["User"] == f"{USER}:{USER}"
+    assert config["Entrypoint"] == ["countersink"]
+    assert parser_of_all().parse_args(config["Cmd"]).data == DATA
+    assert "8080/tcp" in config["ExposedPorts"]
+    assert config["Healthcheck"]["Test"][:2] == ["CMD", "python3"]
+
+
+@pytest.mark.timeout(MOST_SECONDS * 2)
+def test_it_counts_without_rights_on_a_read_only_root(image: Image, tmp_path: Path) -> None:
+    port = free_port()
+    base = within(image, tmp_path)
+    up = [*image.config["Entrypoint"], "up", "--host", "0.0.0.0", "--data", DATA, "--port", str(port)]
+    refused = subprocess.run([*base, *up], capture_output=True, text=True, timeout=START_UP, check=False)
+    assert refused.returncode == 1
+    assert "insecure" in refused.stderr  # nobody is to run it for everybody by accident
+    log = tmp_path / "log"
+    with log.open("wb") as out:
+        process = subprocess.Popen([*base, *up, "--insecure"], stdout=out, stderr=out)
+    try:
+        url = f"http://127.0.0.1:{port}"
+        assert ask(f"{url}/readyz") == {"status": "ready"}
+        assert ask(f"{url}/v1/counters/a?by=3", b"")["accepted"] == 1
+        assert ask(f"{url}/v1/counters/a")["value"] == 3
+        health = [word.replace("8080", str(port)) for word in image.config["Healthcheck"]["Test"][1:]]
+        run(*base, *health)
+        written = subprocess.run([*base, "touch", "/opt/x"], capture_output=True, text=True, check=False)
+        assert "Read-only file system" in written.stderr
+        user = run(*base, "id", "--user").strip()
+        assert user == USER
+        assert (tmp_path / "data" / "countersink.db").stat().st_uid == int(USER)
+    finally:
+        process.terminate()
+        code = process.wait(START_UP)
+    assert code in (0, -15, 143), log.read_text()
+    after = subprocess.run([*base, *health], capture_output=True, check=False)
+    assert after.returncode != 0  # the health check can fail
+
+
+def test_it_runs_by_the_manifests_with_sqlite(image: Image, tmp_path: Path) -> None:
+    """The commands and settings are those of the overlay; the volume belongs to root, and its group is `fsGroup`."""
+    built = run(program("kubectl"), "kustomize", ROOT / "deploy" / "kubernetes" / "overlays" / "sqlite")
+    objects = [one for one in yaml.safe_load_all(built) if one]
+    (settings,) = [one["data"] for one in objects if one["kind"] == "ConfigMap"]
+    workloads = {
+        one["metadata"]["name"]: one["spec"]["template"] for one in objects if "template" in one.get("spec", {})
+    }
+    arguments = {name: one["spec"]["containers"][0]["args"] for name, one in workloads.items()}
+    base = within(image, tmp_path, owner=0, mode=0o2775)
+    for name, value in settings.items():
+        base += ["--setenv", name, value]
+    (tmp_path / "keys").mkdir()
+    with_keys = [*base, "--tmpfs", "/etc", "--bind", str(tmp_path / "keys"), "/etc/countersink"]
+    os.chown(tmp_path / "keys", int(USER), int(USER))
+    key = run(*with_keys, "countersink", "keys", "new", "test", "--scope", "write,read").strip()
+    port = str(free_port())
+    up = [port if word == "8080" else word for word in arguments["ingest"]]
+    too_early = [*with_keys, "countersink", *up]
+    refused = subprocess.run(too_early, capture_output=True, text=True, timeout=START_UP, check=False)
+    assert refused.returncode == 1
+    assert "COUNTERSINK_EXISTING" in refused.stderr
+    run(*base, "countersink", *arguments["provision"])  # the Job has no keys
+    process = subprocess.Popen([*with_keys, "countersink", *up])
+    try:
+        url = f"http://127.0.0.1:{port}"
+        assert ask(f"{url}/readyz") == {"status": "ready"}
+        counted = urllib.request.Request(f"{url}/v1/counters/a", b"", {"Authorization": f"Bearer {key}"})
+        assert ask(counted)["accepted"] == 1
+    finally:
+        process.terminate()
+        process.wait(START_UP)
+
+
+def test_neither_pip_nor_what_builds_is_in_the_image(image: Image) -> None:
+    (packages,) = (image.root / "opt" / "countersink" / "lib").glob("python3*/site-packages")
+    names = {path.name.partition("-")[0] for path in packages.glob("*.dist-info")}
+    assert {"countersink", "countersink_server", "aiohttp", "google_cloud_pubsub", "redis"} <= names
+    assert not names & {"pip", "hatchling", "editables", "pytest"}

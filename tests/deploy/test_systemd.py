@@ -1,0 +1,52 @@
+"""systemd reads the unit without a complaint, and finds it well confined."""
+
+import re
+import subprocess
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from tests.deploy.programs import program
+from tests.meta.checkout import ROOT
+
+UNIT: Final = ROOT / "deploy" / "countersink.service"
+MOST_EXPOSED: Final = 3.0
+
+
+def analyze(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [program("systemd-analyze"), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+
+@pytest.fixture
+def unit(tmp_path: Path) -> Path:
+    """The unit with a program that this machine has."""
+    file = tmp_path / UNIT.name
+    file.write_text(re.sub(r"(?m)^ExecStart=\S+", "ExecStart=/bin/sleep", UNIT.read_text()))
+    return file
+
+
+def test_systemd_understands_each_line(unit: Path) -> None:
+    done = analyze("verify", str(unit))
+    assert (done.returncode, done.stderr) == (0, "")
+    unit.write_text(unit.read_text().replace("LimitNOFILE=16384", "LimitNOFILES=16384"))
+    assert "LimitNOFILES" in analyze("verify", str(unit)).stderr
+
+
+def exposure(unit: Path) -> float:
+    said = analyze("security", "--offline=true", "--no-pager", str(unit)).stdout
+    (found,) = re.findall(r"exposure level for \S+: ([\d.]+)", said)
+    return float(found)
+
+
+def test_the_process_is_confined(unit: Path) -> None:
+    assert exposure(unit) < MOST_EXPOSED
+    unit.write_text("[Service]\nExecStart=/bin/sleep 1\n")
+    assert exposure(unit) > MOST_EXPOSED
+
+
+def test_a_unit_that_cannot_start_is_not_tried_for_ever() -> None:
+    lines = UNIT.read_text().splitlines()
+    assert "StartLimitIntervalSec=60" in lines
+    assert "StartLimitBurst=10" in lines
