@@ -15,7 +15,7 @@ from shared.model.buckets import LENGTHS
 from shared.model.instants import written_at
 from shared.model.times import WallMillis
 
-_INSTANT: Final = re.compile(r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(\.\d{1,6})?([Zz]|[+-]\d\d:\d\d)", re.ASCII)
+_INSTANT: Final = re.compile(r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(?:\.\d{1,6}(\d*))?(?:[Zz]|[+-]\d\d:\d\d)", re.ASCII)
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLI: Final = timedelta(milliseconds=1)
 
@@ -68,9 +68,10 @@ def _instant(query: Query, name: str) -> WallMillis | None:
     if text is None:
         return None
     try:
-        if not _INSTANT.fullmatch(text):
+        if not (match := _INSTANT.fullmatch(text)):
             raise ValueError
-        return -((_EPOCH - datetime.fromisoformat(text.upper())) // _MILLI)
+        finer = timedelta(microseconds=1 if (match[1] or "").strip("0") else 0)  # Python cuts it off
+        return -((_EPOCH - datetime.fromisoformat(text.upper()) - finer) // _MILLI)
     except (ValueError, OverflowError):
         form = "must be an instant as in RFC 3339, such as 2026-01-31T12:00:00Z"
         raise Problem(422, f"'{name}' {form}; in a URL, write a '+' as %2B", field=name) from None
