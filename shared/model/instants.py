@@ -6,7 +6,7 @@ from typing import Final
 
 from shared.model.times import WallMillis
 
-_INSTANT: Final = re.compile(r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(\.\d{1,6})?([Zz]|[+-]\d\d:\d\d)", re.ASCII)
+_INSTANT: Final = re.compile(r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(?:\.\d{1,6}(\d*))?(?:[Zz]|[+-]\d\d:\d\d)", re.ASCII)
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLI: Final = timedelta(milliseconds=1)
 _FIRST: Final = (datetime.min.replace(tzinfo=UTC) - _EPOCH) // _MILLI
@@ -41,9 +41,10 @@ def millis_of(text: str) -> WallMillis:
     `ValueError` if the text is no instant of RFC 3339.
     """
     try:
-        if not _INSTANT.fullmatch(text):
+        if not (found := _INSTANT.fullmatch(text)):
             raise ValueError
-        when = -((_EPOCH - datetime.fromisoformat(text.upper())) // _MILLI)
+        finer = timedelta(microseconds=1 if (found[1] or "").strip("0") else 0)  # Python drops it
+        when = -((_EPOCH - datetime.fromisoformat(text.upper()) - finer) // _MILLI)
     except (ValueError, OverflowError):
         raise ValueError("must be an instant as in RFC 3339, such as 2026-01-31T12:00:00Z") from None
     return min(max(when, _FIRST), _LAST)

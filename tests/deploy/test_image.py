@@ -60,7 +60,7 @@ def wheels(folder: Path) -> Path:
     return configuration
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def image(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Image]:
     """Built by buildah on a base of Debian's packages. No registry of images is needed."""
     if os.geteuid() != 0:
@@ -131,11 +131,6 @@ def free_port() -> int:
         return int(sock.getsockname()[1])
 
 
-@pytest.fixture(scope="module")
-def config(image: Image) -> dict[str, Any]:
-    return image.config
-
-
 def test_hadolint_finds_nothing(tmp_path: Path) -> None:
     hadolint = program("hadolint")
     run(hadolint, DOCKERFILE)
@@ -144,7 +139,7 @@ def test_hadolint_finds_nothing(tmp_path: Path) -> None:
     assert subprocess.run([hadolint, str(bad)], capture_output=True, check=False).returncode != 0
 
 
-def test_the_image_says_how_it_runs(config: dict[str, Any]) -> None:
+def the_image_says_how_it_runs(config: dict[str, Any]) -> None:
     assert config["User"] == f"{USER}:{USER}"
     assert config["Entrypoint"] == ["countersink"]
     assert parser_of_all().parse_args(config["Cmd"]).data == DATA
@@ -152,8 +147,7 @@ def test_the_image_says_how_it_runs(config: dict[str, Any]) -> None:
     assert config["Healthcheck"]["Test"][:2] == ["CMD", "python3"]
 
 
-@pytest.mark.timeout(MOST_SECONDS * 2)
-def test_it_counts_without_rights_on_a_read_only_root(image: Image, tmp_path: Path) -> None:
+def it_counts_without_rights_on_a_read_only_root(image: Image, tmp_path: Path) -> None:
     port = free_port()
     base = within(image, tmp_path)
     up = [*image.config["Entrypoint"], "up", "--host", "0.0.0.0", "--data", DATA, "--port", str(port)]
@@ -183,7 +177,7 @@ def test_it_counts_without_rights_on_a_read_only_root(image: Image, tmp_path: Pa
     assert after.returncode != 0  # the health check can fail
 
 
-def test_it_runs_by_the_manifests_with_sqlite(image: Image, tmp_path: Path) -> None:
+def it_runs_by_the_manifests_with_sqlite(image: Image, tmp_path: Path) -> None:
     """The commands and settings are those of the overlay; the volume belongs to root, and its group is `fsGroup`."""
     built = run(program("kubectl"), "kustomize", ROOT / "deploy" / "kubernetes" / "overlays" / "sqlite")
     objects = [one for one in yaml.safe_load_all(built) if one]
@@ -217,8 +211,21 @@ def test_it_runs_by_the_manifests_with_sqlite(image: Image, tmp_path: Path) -> N
         process.wait(START_UP)
 
 
-def test_neither_pip_nor_what_builds_is_in_the_image(image: Image) -> None:
+def neither_pip_nor_what_builds_is_in_the_image(image: Image) -> None:
     (packages,) = (image.root / "opt" / "countersink" / "lib").glob("python3*/site-packages")
     names = {path.name.partition("-")[0] for path in packages.glob("*.dist-info")}
     assert {"countersink", "countersink_server", "aiohttp", "google_cloud_pubsub", "redis"} <= names
     assert not names & {"pip", "hatchling", "editables", "pytest"}
+
+
+@pytest.mark.timeout(MOST_SECONDS * 2)
+def test_the_image_is_built_and_runs(image: Image, tmp_path: Path) -> None:
+    """One test, since each worker that has one of them would build an image."""
+    the_image_says_how_it_runs(image.config)
+    neither_pip_nor_what_builds_is_in_the_image(image)
+    for number, check in enumerate(
+        (it_counts_without_rights_on_a_read_only_root, it_runs_by_the_manifests_with_sqlite)
+    ):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        check(image, folder)

@@ -153,6 +153,14 @@ async def test_far_instants_are_fine(keeping: Service, when: str) -> None:
         assert answer.status in {200, 422}, answer
 
 
+@pytest.mark.parametrize(
+    ("fraction", "first"), [("000000000", "02"), ("000000001", "03"), ("0000010", "03"), ("9999999999", "03")]
+)
+async def test_an_instant_may_have_any_fraction(keeping: Service, fraction: str, first: str) -> None:
+    query = f"?by=hour&from=2100-01-01T02:00:00.{fraction}Z&to=2100-01-01T05:00:00.{fraction}Z"
+    assert (await series(keeping, "page:x", query))["from"] == f"2100-01-01T{first}:00:00Z"
+
+
 async def test_a_part_of_a_period_begins_with_the_next(keeping: Service) -> None:
     ago = datetime.now(UTC).replace(minute=0, second=0, microsecond=0) - timedelta(hours=5)
     for number in range(3):
