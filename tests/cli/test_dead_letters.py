@@ -19,7 +19,7 @@ from shared.memory.overlay import ProcessOverlay
 from shared.model.envelope import Envelope
 from shared.model.receipts import key_of_envelope
 from shared.model.times import Instant, StoreMillis
-from shared.model.words import Balance, Commit, Entry, Increment, Message, Receipt
+from shared.model.words import Commit, Entry, Increment, Message, Receipt
 from shared.runtime.clock import SystemClock
 from shared.runtime.supervise import Stop
 from shared.sqlite.letters import SqliteDeadLetters
@@ -189,7 +189,7 @@ async def test_what_is_dropped_is_given_up_for_good(folder: Path) -> None:
         views = await parts.overlay.view(["poison", "a"])
         assert [view.entries for view in views.values()] == [(), ()]
         assert parts.balance
-        assert parts.balance() == Balance(pending=0, drift=0)
+        assert parts.balance()[:2] == (0, 0)
         kept = await parts.store.receipts([key_of_envelope("p-1")])
         assert [receipt.state for receipt in kept.found.values()] == ["dropped"]
         assert await parts.store.dead("", 10) == []

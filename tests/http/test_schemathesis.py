@@ -38,7 +38,8 @@ async def _ask(url: str, document: str, folder: Path, *more: str) -> tuple[int, 
 
 async def test_the_service_is_as_it_is_described(tmp_path: Path) -> None:
     file, keys = keys_file(tmp_path, all={})
-    async with processes(tmp_path, tmp_path / "log", COUNTERSINK_KEYS_FILE=str(file)) as started:
+    settings = {"COUNTERSINK_KEYS_FILE": str(file), "COUNTERSINK_WINDOWS": "=minute/1d,hour/90d,day/2y"}
+    async with processes(tmp_path, tmp_path / "log", **settings) as started:
         url = (await started.start("up", "--port", "0")).url
         left_out = [word for name in STREAMS for word in ("--exclude-operation-id", name)]
         code, said = await _ask(

@@ -16,7 +16,7 @@ from shared.config.settings import Settings
 from shared.model.envelope import PART_ENTRIES
 from shared.model.errors import TransientError
 from shared.model.times import Instant
-from shared.model.words import Balance, Message
+from shared.model.words import Message
 from shared.runtime import metrics
 from shared.wire.codec import TYPE
 from tests.http.service import Service, running
@@ -168,13 +168,13 @@ async def test_at_rest_nothing_is_missing_and_nothing_too_much(tmp_path: Path, s
             if life < 2:
                 continue  # on a backlog
             await service.apply()
-            assert service.parts.balance() == Balance(0, 0)
+            assert service.parts.balance()[:2] == (0, 0)
             said = await audited(service)
             now = {name: value - before[name] for name, value in counted().items()}
             assert said["dead"] == now["dead"] - replayed - traffic.garbled > 0
             replayed += said["dead"]
             await traffic.replay(service)  # what came first, and what came second under its id, in any order
-            assert service.parts.balance() == Balance(0, 0)
+            assert service.parts.balance()[:2] == (0, 0)
             now = {name: value - before[name] for name, value in counted().items()}
             assert min(now.values()) > 0, "all kinds have come"
             assert now["accepted"] + now["foreign"] == now["applied"] + now["deduplicated"] + now["dead"]

@@ -79,10 +79,9 @@ async def test_increments_with_ids_are_sent_as_items(server: Scripted) -> None:
         client.incr("a", 2, id="x")
         client.incr("a", id="y")
         assert await client.flush(10)
-    (asked,) = server.asked
     items = [{"counter": "a", "delta": 2, "id": "x"}, {"counter": "a", "delta": 1, "id": "y"}]
-    assert asked.body == items
-    assert "Idempotency-Key" not in asked.headers
+    assert [item for asked in server.asked for item in asked.body] == items  # a busy machine may send them one by one
+    assert all("Idempotency-Key" not in asked.headers for asked in server.asked)
 
 
 async def test_a_batch_has_a_thousand_names(server: Scripted) -> None:
