@@ -6,8 +6,9 @@ from typing import Final
 
 from shared.model.times import WallMillis
 
-_INSTANT: Final = re.compile(r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(\.\d{1,6})?([Zz]|[+-]\d\d:\d\d)", re.ASCII)
+_INSTANT: Final = re.compile(r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(?:\.\d{1,6}(\d*))?(?:[Zz]|[+-]\d\d:\d\d)", re.ASCII)
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MICRO: Final = timedelta(microseconds=1)
 _MILLI: Final = timedelta(milliseconds=1)
 _FIRST: Final = (datetime.min.replace(tzinfo=UTC) - _EPOCH) // _MILLI
 _LAST: Final = (datetime.max.replace(tzinfo=UTC) - _EPOCH) // _MILLI
@@ -41,9 +42,10 @@ def millis_of(text: str) -> WallMillis:
     `ValueError` if the text is no instant of RFC 3339.
     """
     try:
-        if not _INSTANT.fullmatch(text):
+        if (found := _INSTANT.fullmatch(text)) is None:
             raise ValueError
-        when = -((_EPOCH - datetime.fromisoformat(text.upper())) // _MILLI)
+        more = _MICRO if (found[1] or "").strip("0") else 0 * _MICRO  # datetime cuts off what is finer
+        when = -((_EPOCH - datetime.fromisoformat(text.upper()) - more) // _MILLI)
     except (ValueError, OverflowError):
         raise ValueError("must be an instant as in RFC 3339, such as 2026-01-31T12:00:00Z") from None
     return min(max(when, _FIRST), _LAST)
