@@ -3,6 +3,8 @@
 import base64
 import math
 import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Final, Protocol, cast
 from urllib.parse import parse_qsl, unquote
 
@@ -85,11 +87,29 @@ class ClientEnd(Protocol):
     def has_gone(self, *, probe: bool) -> bool:
         """Whether the client has hung up. `probe`: an interim answer may be written to find out."""
 
+    def tell(self, leaves: Callable[[], None]) -> None:
+        """Call `leaves` when the client has closed its sending side, and when the connection is lost."""
+
 
 def has_gone(request: web.BaseRequest) -> bool:
     """Whether the client of a request that is not answered yet has hung up."""
     connection = cast("ClientEnd | None", request.protocol)
     return connection is None or connection.has_gone(probe=request.version >= HttpVersion11)
+
+
+@contextmanager
+def told_when_it_leaves(request: web.BaseRequest, tell: Callable[[], None]) -> Iterator[None]:
+    """In this context, `tell` is called when the client seems to hang up. Only what is written to it then can tell."""
+    connection = cast("ClientEnd", request.protocol)
+    connection.tell(tell)
+    try:
+        yield
+    finally:
+        connection.tell(nobody)
+
+
+def nobody() -> None:
+    """Whom to tell where nobody wants to know."""
 
 
 def page_token(last: str) -> str:

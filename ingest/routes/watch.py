@@ -10,7 +10,7 @@ from aiohttp.abc import AbstractStreamWriter
 from ingest.access.caller import CALLER
 from ingest.access.keys import Key
 from ingest.http.problems import Problem
-from ingest.http.requests import Query
+from ingest.http.requests import Query, told_when_it_leaves
 from ingest.http.responses import SECURE
 from ingest.routes.watches import LEAST, MOST_NAMES, Shown, Watch, Watches
 from shared.model.jobs import flaw_of_prefix
@@ -19,6 +19,8 @@ from shared.runtime.clock import Clock
 
 HEARTBEAT: Final = 10.0
 """Seconds after which a comment is written if nothing has changed: proxies see life, and we see who has gone."""
+LEAVING: Final = 1.0
+"""The same for a client that has closed its sending side: it reads no more, as a rule."""
 _HEADERS: Final = {
     "Content-Type": "text/event-stream",
     "Cache-Control": "no-cache, no-transform",
@@ -64,7 +66,11 @@ class WatchRoutes:
             if request.method == "HEAD":
                 return web.Response(headers=_HEADERS)
             response = web.StreamResponse(headers=_HEADERS)
-            with self._watches.open(watch), suppress(ConnectionError):  # the client has gone
+            with (
+                self._watches.open(watch),
+                told_when_it_leaves(request, watch.leave),
+                suppress(ConnectionError),  # the client has gone
+            ):
                 await self._write(await response.prepare(request), watch, last, request[CALLER].key)
             return response
 
@@ -75,7 +81,7 @@ class WatchRoutes:
         assert writer is not None  # noqa: S101 (a response is prepared once)
         begin = b"retry: 1000\n\n"  # milliseconds after which a browser connects again
         while not watch.ended and (key is None or key.expires is None or self._clock.now() < key.ends):
-            news = await watch.news(HEARTBEAT)
+            news = await watch.news(LEAVING if watch.leaves else HEARTBEAT)
             events = b"".join([_event(shown, numbered=last is not None) for shown in news if _id(shown) != last])
             await writer.write(begin + events or b":\n\n")
             await writer.drain()  # until the client has read all of it

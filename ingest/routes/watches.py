@@ -56,6 +56,8 @@ class Watch:
         self.problem: Problem | None = None
         """Why it has ended, unless the service stops."""
         self.ended = False
+        self.leaves = False
+        """Whether its client seems to hang up."""
         self._last: dict[str, Shown] = {}
         self._fresh: dict[str, Shown] = {}
         self._news = asyncio.Event()
@@ -80,6 +82,11 @@ class Watch:
     def end(self, problem: Problem | None = None) -> None:
         self.problem = problem
         self.ended = True
+        self._news.set()
+
+    def leave(self) -> None:
+        """Have something written soon, which shows whether the client still reads."""
+        self.leaves = True
         self._news.set()
 
     async def news(self, seconds: float) -> Sequence[Shown]:

@@ -2,12 +2,14 @@
 
 import asyncio
 import socket
+from collections.abc import Callable
 from typing import Final, cast
 
 from aiohttp import StreamReader, web
 
 from ingest.access.tenants import LOCAL
 from ingest.http.problems import Problem
+from ingest.http.requests import nobody
 from ingest.server.aiohttp_connection import AiohttpConnection
 from ingest.server.connection_limit import ConnectionLimit
 from ingest.server.held_bytes import FREE
@@ -23,13 +25,15 @@ class TimedConnection(AiohttpConnection):
     """aiohttp's connection, with an end to each wait for the client."""
 
     __slots__ = (
-        *("_begun", "_connection_limit", "_counted", "_half_closed", "_head", "_head_timeout", "_kept", "_payload"),
-        *("_probed", "_socket", "_unread", "_unsent", "tenant"),
+        *("_begun", "_connection_limit", "_counted", "_half_closed", "_head", "_head_timeout", "_kept", "_leaves"),
+        *("_payload", "_probed", "_socket", "_unread", "_unsent", "tenant"),
     )
 
     tenant: str
     """Whose answer is written, as far as that is known."""
 
+    _leaves: Callable[[], None]
+    """Called when the client hangs up, or may have."""
     _connection_limit: ConnectionLimit | None
     _head_timeout: float
     _begun: float
@@ -62,6 +66,7 @@ class TimedConnection(AiohttpConnection):
         self._payload = None
         self._half_closed = self._probed = False
         self._socket = None
+        self._leaves = nobody
         self.tenant = LOCAL
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -81,6 +86,7 @@ class TimedConnection(AiohttpConnection):
             self._connection_limit.leave(self)
             self._connection_limit.held.leave(self)
         super().connection_lost(exc)
+        self._leaves()
         if self._payload is not None and not self._payload.is_eof() and self._payload.exception() is None:
             self._payload.feed_eof()  # aiohttp may still wait for what the client would have sent
 
@@ -113,6 +119,12 @@ class TimedConnection(AiohttpConnection):
     def half_closed(self) -> None:
         """Called when the client has said that it sends nothing more."""
         self._half_closed = True
+        self._leaves()
+
+    def tell(self, leaves: Callable[[], None]) -> None:
+        self._leaves = leaves
+        if self._half_closed or self._socket is None:
+            leaves()
 
     def has_gone(self, *, probe: bool) -> bool:
         """Whether the client has hung up while it waits for an answer. One that has closed its connection looks like

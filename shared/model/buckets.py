@@ -111,16 +111,16 @@ def by_time_of(
     now: StoreMillis,
 ) -> ByTime:
     """What a commit adds to buckets: each to the shard that its counter's total is added to (`ShardAdd`). `wall` and
-    `now` are the same instant by two clocks. What no reading will show any more is left out.
+    `now` are the same instant by two clocks. A wall clock that is ahead for a while must not shorten what is kept, so
+    a bucket that seems to be past is kept as long as one that ends now.
     """
     shards = {counter: shard for counter, shard, *_ in of_totals} if sums else {}
     adds = []
     for bucket, delta in sums.items():
-        left = bucket.begin + LENGTHS[bucket.by] + (retention_of(rules, *bucket[:2]) or 0) + SPARE - wall
-        if left > 0:
-            # In whole hours, so that not every add changes it, and the index of a store with it.
-            expires = StoreMillis(-(-(now + left) // HOUR) * HOUR)
-            adds.append(BucketAdd(bucket, shards[bucket.counter], delta, expires))
+        left = max(bucket.begin + LENGTHS[bucket.by] - wall, 0) + (retention_of(rules, *bucket[:2]) or 0) + SPARE
+        # In whole hours, so that not every add changes it, and the index of a store with it.
+        expires = StoreMillis(-(-(now + left) // HOUR) * HOUR)
+        adds.append(BucketAdd(bucket, shards[bucket.counter], delta, expires))
     return ByTime(tuple(adds), rules)
 
 

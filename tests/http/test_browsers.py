@@ -137,6 +137,12 @@ async def test_pages_of_allowed_origins_may_count_and_see_the_answer(service: Se
     assert await service.totals() == {"there": 7, "a": 2}
 
 
+async def test_pages_may_send_events_in_binary_mode(service: Service) -> None:
+    asked = await ask(service, "OPTIONS", "/v1/events", GOOD + b"Access-Control-Request-Method: POST\r\n")
+    allowed = asked.headers["Access-Control-Allow-Headers"].split(", ")
+    assert {"ce-specversion", "ce-id", "ce-source", "ce-type", "ce-time", "ce-counter", "ce-delta"} <= {*allowed}
+
+
 async def test_and_are_shown_no_total(service: Service) -> None:
     async with connected(service) as client:
         client.writer.write(request("POST", "/v1/counters/there?wait=applied&by=0", GOOD))

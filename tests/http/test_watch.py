@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import socket
+import struct
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -213,6 +214,40 @@ async def test_a_quiet_stream_has_a_heartbeat_and_a_client_that_has_gone_is_noti
     await poll(lambda: not service.ingest.watches.places.held)
     assert service.ingest.watches._task is None
     assert not service.ingest.watches._shown
+
+
+@pytest.mark.parametrize("reset", [False, True])
+async def test_who_opens_and_drops_streams_takes_no_places(service: Service, reset: bool) -> None:
+    """Long before the next heartbeat, so that a page that is loaded again and again is never refused."""
+    held = service.ingest.watches.places
+    for _ in range(3):
+        connection = socket.create_connection((URL(service.url).host, URL(service.url).port))
+        connection.setblocking(False)
+        await asyncio.get_running_loop().sock_sendall(
+            connection, b"GET /v1/watch?prefix=a HTTP/1.1\r\nHost: localhost\r\n\r\n"
+        )
+        await poll(lambda: held.held == watches.MOST_NAMES)
+        if reset:
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        connection.close()
+        async with asyncio.timeout(watch.HEARTBEAT / 2):
+            await poll(lambda: not held.held)
+
+
+async def test_a_client_that_sends_no_more_but_reads_keeps_its_stream(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watch, "LEAVING", 0.02)
+    reader, writer = await asyncio.open_connection(URL(service.url).host, URL(service.url).port)
+    writer.write(b"GET /v1/counters/a/watch HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    writer.write_eof()
+    async with asyncio.timeout(10):
+        for _ in range(5):
+            await reader.readuntil(b":\n\n")
+        await service.incr("a", query="?by=7")
+        await reader.readuntil(b'"value":7,')
+    writer.close()
+    await poll(lambda: not service.ingest.watches.places.held)
 
 
 async def test_all_watches_of_a_counter_share_one_look(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -121,6 +121,25 @@ async def test_a_flusher_that_stood_still_for_longer_than_receipts_live_adds_not
         assert await value(service.url) == (9, True)
 
 
+async def test_counts_by_time_keep_what_a_flusher_applied_while_its_clock_was_days_ahead(
+    tmp_path: Path, clocks: MakeClocks
+) -> None:
+    wrong = clocks()
+    windows = "=minute/2h,hour/3d,day/90d"
+    async with processes(tmp_path, tmp_path / "log", COUNTERSINK_WINDOWS=windows) as started:
+        service = await started.start("ingest", "--port", "0")
+        await started.start("flusher", COUNTERSINK_FLUSH_INTERVAL="0.1", **wrong.environment)
+        async with AsyncClient(service.url) as client, aiohttp.ClientSession() as session:
+            wrong.move(real=5 * DAY)
+            await client.increment("a", 2, wait=20)
+            wrong.move(real=-5 * DAY)
+            await client.increment("a", 1, wait=20)
+            for by in ("minute", "hour", "day"):
+                async with session.get(f"{service.url}/v1/counters/a/series?by={by}") as response:
+                    found = await response.json()
+                assert (found["total"], found["exact"]) == (3, True), found
+
+
 async def test_a_set_by_a_process_whose_clock_is_days_behind_happens_once(tmp_path: Path, clocks: MakeClocks) -> None:
     behind = clocks()
     behind.move(real=-17 * DAY)
