@@ -9,7 +9,7 @@ from typing import Any, Final
 from shared.runtime.request_context import REQUEST
 
 FORMAT: Final = "%(asctime)s %(levelname)s %(name)s: %(message)s"
-_SECRET: Final = re.compile(r"\b(c[sp]k_[A-Za-z0-9._-]{1,100}_)[0-9a-f]{8,}|(?<=://)[^/@\s]*@")
+_SECRET: Final = re.compile(r"(c[sp]k_[A-Za-z0-9._-]{1,100}_)[0-9a-f]{8,}|(?<=://)[^/@\s]*@")
 """The secret of a key, and the user and password in a URL."""
 _CLOUD: Final = "logging.googleapis.com"
 
@@ -45,7 +45,7 @@ class JsonLines(logging.Formatter):
             "pid": record.process,
         }
         if (request := REQUEST.get()) is not None:
-            fields["request_id"] = request.id
+            fields["request_id"] = without_secrets(request.id)
             if (trace := request.trace) is not None:
                 place = f"projects/{self._project}/traces/" if self._project else ""
                 fields[f"{_CLOUD}/trace"] = place + trace.trace

@@ -8,8 +8,8 @@ from functools import cached_property
 from typing import Final, NamedTuple
 
 _ID: Final = re.compile(r"[\w.:/+=-]{1,128}", re.ASCII)
-_TRACEPARENT: Final = re.compile(r"00-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})")
-_CLOUD: Final = re.compile(r"([0-9a-f]{32})(?:/([0-9]{1,20}))?(?:;o=([01]))?")
+_TRACEPARENT: Final = re.compile(r"00-(?!0{32})([0-9a-f]{32})-(?!0{16})([0-9a-f]{16})-([0-9a-f]{2})")
+_CLOUD: Final = re.compile(r"(?!0{32})([0-9a-f]{32})(?:/([0-9]{1,20}))?(?:;o=([01]))?")
 
 
 class Trace(NamedTuple):

@@ -71,6 +71,18 @@ def test_an_id_or_a_trace_that_is_none_is_not_taken(bad: str) -> None:
     assert f"{CLOUD}/trace" not in said
 
 
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"traceparent": f"00-{'0' * 32}-{SPAN}-01"},
+        {"traceparent": f"00-{TRACE}-{'0' * 16}-01"},
+        {"X-Cloud-Trace-Context": "0" * 32},
+    ],
+)
+def test_zeros_name_no_trace(headers: Mapping[str, str]) -> None:
+    assert f"{CLOUD}/trace" not in as_json(record("no"), headers)
+
+
 def test_a_traceback_is_a_field() -> None:
     try:
         raise ValueError("what")
@@ -84,12 +96,21 @@ def test_a_traceback_is_a_field() -> None:
 def test_no_line_has_the_secret_of_a_key(kind: str, id_: str) -> None:
     secret = "0123456789abcdef" * 4
     key = f"{kind}_{id_}_{secret}"
-    for text in (key, f"Bearer {key}", f"/v1/counters/a?key={key}&by=1", f"('{key}',)"):
+    for text in (
+        key,
+        f"Bearer {key}",
+        f"/v1/counters/a?key={key}&by=1",
+        f"('{key}',)",
+        f"/a%2F{key}",
+        f"Bearer%20{key}",
+        f"_{key}",
+    ):
         assert secret not in without_secrets(text)
         assert id_ in without_secrets(text)
         one = record("failed: %s", text, http={"requestUrl": text, "status": 500})
         assert secret not in json.dumps(as_json(one))
         assert secret not in TextLines().format(one)
+    assert secret not in json.dumps(as_json(record("no"), {"X-Request-Id": key}))
 
 
 def test_no_line_has_the_password_of_a_url() -> None:
