@@ -53,7 +53,7 @@ export function pipeline() {
     processes.node);
   const node = el("div", {},
     el("h1", {}, "Pipeline"),
-    el("p", { class: "lead" }, "What this process has done since it started. A dash means that it does not measure it."),
+    el("p", { class: "lead" }, "What this service has done since it started, with all its workers. A dash means that it does not measure it."),
     missing, body);
 
   async function update() {
