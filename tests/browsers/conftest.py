@@ -40,7 +40,7 @@ async def service(tmp_path: Path) -> AsyncIterator[Service]:
 
 
 @pytest.fixture
-def balanced(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+def balanced(service: Service) -> Iterator[None]:
     """The service's metrics have what its file says, as those of a process do."""
 
     def drift() -> float:
@@ -51,8 +51,11 @@ def balanced(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
         assert service.parts.balance is not None
         return service.parts.balance().pending
 
-    monkeypatch.setattr(metrics.DRIFT, "_function", drift)
-    monkeypatch.setattr(metrics.PENDING, "_function", pending)
+    metrics.DRIFT.set_function(drift)
+    metrics.PENDING.set_function(pending)
+    yield
+    metrics.DRIFT.clear()
+    metrics.PENDING.clear()
 
 
 @pytest.fixture(scope="session")
