@@ -1,4 +1,4 @@
-"""Makes `google_provider.json` anew: the arguments and attributes of the resources in deploy/terraform, taken from a
+"""Makes `google_provider.json` anew: the arguments and attributes of the resources in deploy, taken from a
 package of bindings for Terraform's provider. `python -m tests.deploy.google_provider`, after a new resource or version.
 """
 
@@ -20,7 +20,7 @@ _OF_TERRAFORM: Final = {"connection", "count", "depends_on", "for_each", "lifecy
 
 
 def main() -> None:
-    used = sorted({name for file in ROOT.glob("deploy/terraform/*.tf") for name in _RESOURCE.findall(file.read_text())})
+    used = sorted({name for file in ROOT.glob("deploy/**/*.tf") for name in _RESOURCE.findall(file.read_text())})
     with tempfile.TemporaryDirectory() as downloads:
         command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--require-hashes"]
         subprocess.run([*command, "--dest", downloads, "--requirement", str(LOCK)], check=True)

@@ -1,4 +1,4 @@
-"""Terraform's files name only what its provider has, and make what `countersink provision` makes."""
+"""Terraform's files name only what its provider has, and make what `countersink provision` and Cloud Run need."""
 
 import json
 import re
@@ -8,10 +8,12 @@ from typing import Any, Final
 
 import pytest
 import yaml
+from google.cloud import run_v2
 from google.cloud.monitoring_dashboard_v1 import Dashboard
 from google.cloud.monitoring_v3 import AlertPolicy
 from google.protobuf.json_format import ParseDict, ParseError
 
+from countersink_server.cli import parser_of_all
 from shared.config.settings import Settings
 from shared.google.pubsub.provision import provision
 from tests.deploy.programs import program, run
@@ -19,12 +21,16 @@ from tests.emulators.pubsub_fixtures import Pubsub
 from tests.meta.checkout import ROOT
 
 FOLDER: Final = ROOT / "deploy" / "terraform"
+CLOUD_RUN: Final = ROOT / "deploy" / "cloudrun"
 KNOWN: Final[dict[str, dict[str, Any]]] = json.loads(Path(__file__).with_name("google_provider.json").read_text())
 RULES: Final = [
     rule
     for group in yaml.safe_load((ROOT / "deploy" / "prometheus" / "rules.yml").read_text())["groups"]
     for rule in group["rules"]
 ]
+KILLED_AFTER: Final = 10.0
+"""Seconds that Cloud Run leaves a process to end."""
+TOP: Final = {"Service", "WorkerPool", "Job"}
 OF_ALL: Final = {"count", "depends_on", "for_each", "lifecycle", "provider"}
 REFERENCE: Final = re.compile(r"\b(google_\w+)\.(\w+)(?:\[[^]]*\])?(?:\.(\w+))?")
 Block = dict[str, Any]
@@ -47,15 +53,26 @@ def files(node_packages: Path) -> Block:
     return read(FOLDER, node_packages)
 
 
+@pytest.fixture(scope="module")
+def cloud_run(node_packages: Path) -> Block:
+    return read(CLOUD_RUN, node_packages)
+
+
 def resources(files: Block) -> Iterator[tuple[str, str, Block]]:
     for kind, named in files["resource"].items():
         for name, (block,) in named.items():
             yield kind, name, block
 
 
+def static(block: Block) -> Block:
+    """The block with one of each of its dynamic blocks."""
+    dynamic = {name: one["content"] for name, (one,) in block.get("dynamic", {}).items()}
+    return {name: value for name, value in block.items() if name != "dynamic"} | dynamic
+
+
 def flaws(block: Block, known: Block, where: str) -> Iterator[str]:
     """What the provider would say of the arguments of a resource, or of a block in it."""
-    for argument, value in block.items():
+    for argument, value in static(block).items():
         if argument not in known:
             yield f"{where} has no {argument}"
         elif "block" in known[argument]:
@@ -64,7 +81,7 @@ def flaws(block: Block, known: Block, where: str) -> Iterator[str]:
         elif isinstance(value, list) and value and isinstance(value[0], dict):
             yield f"{where}.{argument} is no block"
     for argument, said in known.items():
-        if said["required"] and argument not in block:
+        if said["required"] and argument not in static(block):
             yield f"{where} needs {argument}"
 
 
@@ -88,8 +105,73 @@ def all_flaws(files: Block) -> list[str]:
     return found
 
 
-def test_the_provider_has_each_argument_and_attribute(files: Block) -> None:
+def test_the_provider_has_each_argument_and_attribute(files: Block, cloud_run: Block) -> None:
     assert not all_flaws(files)
+    assert not all_flaws(cloud_run)
+
+
+def test_cloud_run_uses_the_other_files(files: Block, cloud_run: Block) -> None:
+    (module,) = cloud_run["module"]["countersink"]
+    assert (CLOUD_RUN / module.pop("source")).resolve() == FOLDER
+    required = {name for name, (said,) in files["variable"].items() if "default" not in said}
+    assert required <= module.keys() <= files["variable"].keys()
+    used = set(re.findall(r"module\.countersink\.(\w+)", json.dumps(cloud_run)))
+    assert used == {*files["output"]}
+
+
+def filled(value: Any, files: Block, message: Any) -> Any:
+    """A block as the message of Google's API that the provider makes of it: there, what is no list has one value."""
+    if isinstance(value, str) and (found := re.fullmatch(r"\$\{var\.(\w+)\}", value)):
+        return files["variable"][found[1]][0].get("default", "something")
+    if message is None or not isinstance(value, dict):
+        return value
+    fields = message.fields_by_name
+    made = {}
+    for name, one in static(value).items():
+        if name in OF_ALL | {"name", "location"} and message.name in TOP:
+            continue
+        field = fields[name]
+        inner = field.message_type
+        entries = inner is not None and inner.GetOptions().map_entry
+        many = [filled(each, files, None if entries else inner) for each in (one if isinstance(one, list) else [one])]
+        made[name] = many if field.is_repeated and not entries else many[0]
+    return made
+
+
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        ("service", run_v2.Service),
+        ("worker_pool", run_v2.WorkerPool),
+        ("job", run_v2.Job),
+    ],
+)
+def test_cloud_run_takes_each_object(kind: str, message: Any, cloud_run: Block) -> None:
+    (block,) = [one for name, _, one in resources(cloud_run) if name == f"google_cloud_run_v2_{kind}"]
+    made = filled(block, cloud_run, message.pb().DESCRIPTOR)
+    ParseDict(made, message.pb()())
+    template = made["template"].get("template", made["template"])
+    (container,) = template["containers"]
+    parser_of_all().parse_args(container["args"])
+    with pytest.raises(ParseError):
+        ParseDict(made | {"template": {"conatiners": []}}, message.pb()())
+
+
+def test_cloud_run_has_time_to_drain_and_no_spool(cloud_run: Block) -> None:
+    local = {name: said for block in cloud_run["locals"] for name, said in block.items()}
+    settings = Settings.read(local["own"])
+    assert settings.drain_timeout + 3 < KILLED_AFTER
+    assert settings.spool == "off"
+
+
+def test_crema_scales_the_flushers_and_never_to_none(files: Block, cloud_run: Block) -> None:
+    scaled = yaml.safe_load((CLOUD_RUN / "crema.yaml").read_text())["spec"]["scaledObjects"][0]["spec"]
+    pool = cloud_run["resource"]["google_cloud_run_v2_worker_pool"]["flusher"][0]
+    assert scaled["scaleTargetRef"]["name"].endswith(f"/workerpools/{pool['name']}")
+    assert scaled["minReplicaCount"] >= 1
+    counts = files["resource"]["google_pubsub_subscription"]["counts"][0]
+    (trigger,) = scaled["triggers"]
+    assert trigger["metadata"]["subscriptionName"].endswith("/" + resolved(files, counts["name"]))
 
 
 @pytest.mark.parametrize(
