@@ -16,6 +16,7 @@ from shared.runtime.traces import Trace
 from tests.http.keys import keys_file
 from tests.processes.collector import Collector, Seen, collecting
 from tests.processes.harness import Processes, processes
+from tests.world.scraping import Scrape
 
 ENDPOINT = "OTEL_EXPORTER_OTLP_ENDPOINT"
 CLIENT = Trace("4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7", sampled=True)
@@ -133,6 +134,36 @@ async def test_what_the_door_refuses_has_no_span(started: Processes, collector: 
     assert await post(running.url, **SAMPLED, Authorization=f"Bearer {keys['all']}") == 202
     assert await running.end(signal.SIGTERM) == 0
     assert [one.attributes["http.response.status_code"] for one in collector.named("POST /v1/counters/{name}")] == [202]
+
+
+async def test_what_could_not_be_published_says_so(started: Processes, collector: Collector) -> None:
+    """Nothing is applied, and there is little room."""
+    settings = collector.settings | {"COUNTERSINK_MAX_PENDING_BYTES": "1024"}
+    running = await started.start("ingest", "--port", "0", **settings)
+    async with asyncio.timeout(20):
+        while await post(running.url, **SAMPLED) == 202:
+            pass
+    assert await running.end(signal.SIGTERM) == 0
+    assert [one.failed for one in collector.spans if one.failed] == [True, True]
+    request, envelope = _requests(collector)[-1], collector.named("publish envelope")[-1]
+    assert (request.attributes["http.response.status_code"], request.attributes["error.type"]) == (503, "503")
+    assert envelope.attributes["error.type"] == "OverloadedError"
+
+
+async def test_each_worker_exports(started: Processes, collector: Collector) -> None:
+    running = await started.start("ingest", "--workers", "2", "--port", "0", **collector.settings)
+    workers: set[str] = set()
+    async with asyncio.timeout(30):
+        while workers != {"0", "1"}:  # each connection goes to either of them
+            async with aiohttp.ClientSession(headers=SAMPLED) as session:
+                async with session.post(f"{running.url}/v1/counters/a") as response:
+                    assert response.status == 202
+                async with session.get(f"{running.url}/metrics", headers={"traceparent": ""}) as response:
+                    shown = Scrape(await response.text()).all("countersink_accepted_increments_total")
+            workers = {labels["worker"] for labels, value in shown if value}
+    assert await running.end(signal.SIGTERM) == 0
+    accepted = len(_requests(collector))
+    assert sum(len(one.links) for one in collector.named("publish envelope")) == accepted >= 2
 
 
 async def test_the_sampler_of_the_process_decides(started: Processes, collector: Collector) -> None:
