@@ -31,7 +31,7 @@ from shared.runtime import metrics
 from shared.runtime.clock import Clock
 from shared.runtime.ids import mint
 from shared.runtime.standstill import StandstillWatch, deadline
-from shared.runtime.traces import Traces
+from shared.runtime.traces import BegunSpan, Traces
 from shared.wire.codec import encode
 
 _log = logging.getLogger(__name__)
@@ -221,12 +221,13 @@ class Publishing:
     async def _publish(self, drafts: list[Batch]) -> None:
         created = int(self._clock.now() * 1000)
         since = self._clock.monotonic()
-        spans = begun(self._traces, drafts)
+        spans: list[BegunSpan] = []
         check = deadline(LONGEST_PUBLISH, self._clock)
         failure: BaseException | None = None
         published = False
         try:
             self.awake.check()
+            spans = begun(self._traces, drafts)
             envelopes = [draft.close(created) for draft in drafts]
             messages = [encode(envelope) for envelope in envelopes]
             async with self._overlay.entered(envelopes):
@@ -247,12 +248,12 @@ class Publishing:
             self._note(drafts, messages)
         finally:
             metrics.WAITING.set(self._coalescer.waiting)
-            for span in spans:
-                span.end(failure)
             for draft in drafts:
                 for waiter in self._waiters.pop(draft.id, ()):
                     if not waiter.done():
                         _end(waiter, failure)
+            for span in spans:
+                span.end(failure)
 
     def _note(self, drafts: list[Batch], messages: list[Message]) -> None:
         """Count what has been published, and remember whose it is."""

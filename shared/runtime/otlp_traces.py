@@ -26,6 +26,8 @@ LAST_EXPORT: Final = 2.0
 """Seconds at the end of the process for what has not been exported."""
 FIRST_ERROR: Final = 500
 """The first status code that is our fault."""
+METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS"})
+"""Other methods are answered 405. They may be long."""
 
 
 class OtlpSpan:
@@ -61,7 +63,8 @@ class OtlpTraces:
         self._tracer = self._provider.get_tracer("countersink", version)
 
     def request(self, parent: Trace, method: str, route: str) -> OtlpSpan:
-        attributes = {"http.request.method": method, "http.route": route.rpartition(" ")[2]}
+        known = method if method in METHODS else "_OTHER"
+        attributes = {"http.request.method": known, "http.route": route.rpartition(" ")[2]}
         return self._begin(route, SpanKind.SERVER, parent, SpanLinks(), attributes)
 
     def envelope(self, links: SpanLinks, increments: int) -> OtlpSpan:

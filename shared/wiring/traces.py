@@ -21,7 +21,8 @@ def traces_of(version: str) -> Traces | None:
     """
     endpoint, variable = _variable("ENDPOINT")
     off = os.environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true"
-    if not endpoint or off or os.environ.get("OTEL_TRACES_EXPORTER", "otlp").strip() not in {"", "otlp"}:
+    exporters = os.environ.get("OTEL_TRACES_EXPORTER") or "otlp"
+    if not endpoint or off or "otlp" not in exporters.replace(" ", "").split(","):
         return None
     if urlsplit(endpoint).scheme not in {"http", "https"}:
         raise SettingsError(f"{variable}={endpoint!r} must be a URL that begins with http:// or https://")
