@@ -60,8 +60,10 @@ def serve(data: Path, how: str, **settings: str) -> tuple[int, str, str, int]:
     with subprocess.Popen(arguments, env=kept | settings, stdout=pipe, stderr=pipe, text=True) as process:
         assert process.stdout
         line = process.stdout.readline()
-        status = asyncio.run(post(line.split()[4].rstrip(","), **SAMPLED)) if line else 0
-        process.send_signal(signal.SIGTERM)
+        status = 0
+        if line:  # else it ends by itself
+            status = asyncio.run(post(line.split()[4].rstrip(","), **SAMPLED))
+            process.send_signal(signal.SIGTERM)
         output, log = process.communicate(timeout=30)
     return process.returncode, output, log, status
 
