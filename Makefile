@@ -20,7 +20,7 @@ PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 INSTALL_OURS := for project in ./countersink .; do \
     $(PIP) install --no-deps --no-build-isolation --editable "$$project" || exit 1; done
 
-.PHONY: help up up-emulators install dev test mutations seeds reliability lint format bench dist lock clean
+.PHONY: help up up-emulators install dev test mutations seeds reliability lint format bench dist lock sbom clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' Makefile | while IFS=: read -r name rest; do printf '  make %-12s %s\n' "$$name" "$${rest#*## }"; done
@@ -76,6 +76,9 @@ lock: ## renew requirements*.txt (ARGS=--upgrade for newer versions); needs uv
 	    { echo '# Every package with its hashes, for pip --require-hashes. Made by `make lock`: do not edit.'; sed '/^$$/,$$d' "$$file"; } >"$$file.new" \
 	    && mv "$$file.new" "$$file" || exit 1; \
 	done
+
+sbom: $(VENV)/.installed-dev ## renew deploy/sbom.json, the packages of the image
+	$(BIN)/python -m deploy.sbom
 
 clean: ## remove what was made here, but no data
 	rm -rf $(VENV) build dist tests/emulators/node/node_modules .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

@@ -71,6 +71,8 @@ class Kept:
             self.process.wait(self._patience + END)
         except subprocess.TimeoutExpired:
             print(f"{self.name} did not end", file=sys.stderr)
+        assert self.process.stdout is not None
+        self.process.stdout.close()
 
 
 class Emulator(Kept):

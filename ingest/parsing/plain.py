@@ -1,75 +1,123 @@
-"""Reads batches as most clients send them. They are checked as a whole, since a loop over the items would take longer
-than reading the JSON. All other batches are left to `parse`, which can say what is wrong with them. Pure.
+"""Reads batches as most clients send them. They are read by schema and checked as a whole, since a loop over the items
+would take longer than reading the JSON. All other batches are left to `parse`, which can say what is wrong with them.
+Pure.
 """
 
 from collections import Counter
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
-import orjson
+from msgspec import DecodeError, Meta, Struct
+from msgspec.json import Decoder
 
 from ingest.publishing.batch import Batch
-from shared.model.words import MAX_DELTA, MAX_NAME_BYTES, MAX_SUM
+from shared.model.words import MAX_DELTA, MAX_ID_BYTES, MAX_NAME_BYTES, MAX_SUM, Increment
 
-_HEAD: Final = 400
-"""Bytes at the beginning of a batch that show whether its items have ids."""
+Name = Annotated[str, Meta(min_length=1, max_length=MAX_NAME_BYTES)]
+Delta = Annotated[int, Meta(ge=-MAX_DELTA, le=MAX_DELTA)]
+Id = Annotated[str, Meta(min_length=1, max_length=MAX_ID_BYTES)]
+
+
+class _Event(Struct, forbid_unknown_fields=True, gc=False):
+    counter: Name
+
+
+class _Sum(Struct, forbid_unknown_fields=True, gc=False):
+    counter: Name
+    delta: Delta
+
+
+class _EventOnce(Struct, forbid_unknown_fields=True, gc=False):
+    counter: Name
+    id: Id
+
+
+class _SumOnce(Struct, forbid_unknown_fields=True, gc=False):
+    counter: Name
+    delta: Delta
+    id: Id
+
+
+class _Map(Struct, forbid_unknown_fields=True, gc=False):
+    counters: dict[Name, Delta]
+
+
+_ITEMS: Final[dict[tuple[bool, bool], tuple[Decoder[Any], Decoder[Any], int]]] = {
+    (False, False): (Decoder(list[_Event]), Decoder(_Event), 2),
+    (True, False): (Decoder(list[_Sum]), Decoder(_Sum), 3),
+    (False, True): (Decoder(list[_EventOnce]), Decoder(_EventOnce), 4),
+    (True, True): (Decoder(list[_SumOnce]), Decoder(_SumOnce), 5),
+}
+"""By whether items have a delta, and an id: what reads an array and what reads lines; and the strings of an item."""
+_MAP: Final = Decoder(_Map)
 
 
 def batch(text: bytes, most: int) -> Batch | None:
-    """The batch in an array of up to `most` items with a counter and a delta, or in a map. None if it is anything else.
-
-    Without escapes each quote begins or ends a string, so as many quotes as the strings that survived parsing need
-    mean that no name stood twice in an object. ASCII without DEL holds no controls, as JSON allows no others.
+    """The batch in an array or in lines of up to `most` items that have the same fields, or in a map. None if it is
+    anything else. ASCII without DEL holds no controls, as JSON allows no others.
     """
-    if not text.isascii() or b"\\" in text or b"\x7f" in text or b"__" in text or b'"id"' in text[:_HEAD]:
+    if not text.isascii() or b"\\" in text or b"\x7f" in text or (b"_" in text and b'"__' in text):
         return None
+    first = text[: text.find(b"}") + 1]
     try:
-        value = orjson.loads(text)
-    except orjson.JSONDecodeError:
+        if first.startswith(b"{") and b'"counters"' in first:
+            found, strings = _map(text)
+        else:
+            found, strings = _items(text, b'"delta"' in first, b'"id"' in first)
+    except DecodeError:
         return None
-    strings, odd = divmod(text.count(b'"'), 2)
-    if type(value) is list and strings == 3 * len(value) and not odd:
-        found = _items(value)
-    elif type(value) is dict and type(value.get("counters")) is dict and strings == 1 + len(value["counters"]):
-        found = _map(value)
+    if not 0 < found.increments <= most or not _surely_unique(text, strings):
+        return None
+    names = found.sums or {item.counter for item in found.keyed}
+    return None if "." in names or ".." in names else found
+
+
+def _map(text: bytes) -> tuple[Batch, int]:
+    sums = _MAP.decode(text).counters
+    return Batch(sums, {}, [], len(sums)), 1 + len(sums)
+
+
+def _items(text: bytes, delta: bool, once: bool) -> tuple[Batch, int]:
+    array, line, strings = _ITEMS[delta, once]
+    if text[:1] == b"[":
+        items = array.decode(text)
     else:
-        return None
-    if found is None or not 0 < found.increments <= most:
-        return None
-    names = found.sums
-    if "" in names or "." in names or ".." in names or max(map(len, names)) > MAX_NAME_BYTES:
-        return None
-    return found
+        items = line.decode_lines(text)
+        if not _are_lines(text, len(items)):
+            raise DecodeError
+    names = [item.counter for item in items]
+    deltas = [item.delta for item in items] if delta else [1] * len(items)
+    if once:
+        keyed = list(map(Increment, names, deltas, [item.id for item in items]))
+        return Batch(keyed=keyed, increments=len(items)), strings * len(items)
+    return _summed(names, deltas), strings * len(items)
 
 
-def _items(items: list[Any]) -> Batch | None:
-    """Each item with a counter that is a string has three strings at least, so with three on average it has no more."""
-    try:
-        names = [item["counter"] for item in items]
-        deltas = [item["delta"] for item in items]
-    except (KeyError, TypeError):
-        return None
-    if {*map(type, names)} != {str} or {*map(type, deltas)} != {int}:
-        return None
-    equal = deltas.count(deltas[0]) == len(deltas)
-    least, most = (deltas[0], deltas[0]) if equal else (min(deltas), max(deltas))
-    weight = max(most, -least)
-    if weight > MAX_DELTA or weight * len(items) > MAX_SUM:
-        return None
+def _surely_unique(text: bytes, strings: int) -> bool:
+    """Whether no name stands twice in an object. The parser would keep the last value without a word. In a text without
+    escapes, each quote begins or ends a string, so it has no more strings than the values that were read.
+    """
+    return text.count(b'"') == 2 * strings
+
+
+def _are_lines(text: bytes, items: int) -> bool:
+    """Whether each item has a line of its own. The parser also reads items that share a line, or have several."""
+    return text.count(b"\n") == text.count(b"}\n{") == items - 1
+
+
+def _summed(names: list[str], deltas: list[int]) -> Batch:
+    sums = dict(zip(names, deltas, strict=True))
+    if len(sums) == len(names):
+        return Batch(sums, {}, [], len(names))
+    one = deltas[0]
     counts = Counter(names)
-    if len(counts) == len(items):
-        return Batch(dict(zip(names, deltas, strict=True)), {}, [], len(items))
-    if equal:
-        sums = {name: n * most for name, n in counts.items()}
+    if deltas.count(one) == len(deltas):
+        for name, number in counts.items():
+            sums[name] = number * one
     else:
         sums = dict.fromkeys(counts, 0)
         for name, delta in zip(names, deltas, strict=True):
             sums[name] += delta
-    return Batch(sums, {name: n for name, n in counts.items() if n > 1}, [], len(items))
-
-
-def _map(value: dict[str, Any]) -> Batch | None:
-    sums = value["counters"]
-    deltas = sums.values()
-    if len(value) != 1 or {*map(type, deltas)} != {int} or min(deltas) < -MAX_DELTA or max(deltas) > MAX_DELTA:
-        return None
-    return Batch(sums, {}, [], len(sums))
+    largest, least = max(deltas), min(deltas)
+    if max(largest, -least) * len(deltas) > MAX_SUM:
+        raise DecodeError
+    return Batch(sums, {name: number for name, number in counts.items() if number > 1}, [], len(names))

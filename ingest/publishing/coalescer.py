@@ -3,8 +3,8 @@
 Pure: the publishing loop decides when to `take`.
 """
 
-from collections import deque
-from collections.abc import Callable, Iterator
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
 from typing import Final
 
@@ -110,10 +110,13 @@ class Coalescer:
         self.waiting += batch.increments
         if draft is None or not batch.sums.keys() <= draft.sums.keys() or not _fit(draft, batch):
             return self._next(batch)
-        sums, counts = draft.sums, draft.counts
+        sums = draft.sums
         for name, total in batch.sums.items():
             sums[name] += total
-            counts[name] = counts.get(name, 1) + 1
+        counts = draft.counts
+        if not isinstance(counts, Counter) or len(counts) < len(sums):
+            counts = draft.counts = Counter(dict.fromkeys(sums, 1) | counts)
+        counts.update(batch.sums.keys())  # counts each by one, without a loop in Python
         for name, count in batch.counts.items():
             counts[name] += count - 1
         draft.increments += batch.increments
@@ -142,4 +145,9 @@ class Coalescer:
 
 def _fit(one: Batch, other: Batch) -> bool:
     """Whether all sums of both together stay within the limit."""
-    return max(map(abs, one.sums.values())) + max(map(abs, other.sums.values())) <= MAX_SUM
+    return _largest(one.sums) + _largest(other.sums) <= MAX_SUM
+
+
+def _largest(sums: Mapping[str, int]) -> int:
+    most, least = max(sums.values()), min(sums.values())
+    return max(most, -least)

@@ -2,7 +2,6 @@
 
 import json
 import re
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -19,7 +18,6 @@ from tests.meta.checkout import ROOT
 from tests.meta.test_rules import shown
 
 OVERLAYS: Final = ROOT / "deploy" / "kubernetes" / "overlays"
-NODE: Final = Path(__file__).parent / "node"
 NAMES: Final = ("gke", "sqlite")
 Object = dict[str, Any]
 WITH_SCHEMAS: Final = ("keda.sh/v1alpha1", "monitoring.googleapis.com/v1")
@@ -182,20 +180,17 @@ def test_autoscalers_ask_for_metrics_that_there_are(overlay: list[Object]) -> No
         assert (scaled["metadata"]["name"] in names) == ("replicas" not in scaled["spec"])
 
 
-def test_keda_takes_its_object(tmp_path: Path) -> None:
+def test_keda_takes_its_object(node_packages: Path) -> None:
     """The schema is that of a package for node; it does not notice fields that are too much."""
     documents = yaml.safe_load_all(run(program("kubectl"), "kustomize", OVERLAYS / "gke"))
     (scaled,) = [one for one in documents if one["kind"] == "ScaledObject"]
-    for name in ("package.json", "package-lock.json"):
-        shutil.copy(NODE / name, tmp_path)
-    run(program("npm"), "ci", "--ignore-scripts", "--no-audit", "--no-fund", cwd=tmp_path)
-    script = tmp_path / "check.js"
+    script = node_packages / "check.js"
     script.write_text(
         "const { ScaledObject } = require('@kubernetes-models/keda/keda.sh/v1alpha1');"
         " new ScaledObject(JSON.parse(require('fs').readFileSync(0, 'utf8'))).validate();"
     )
     node = program("node")
-    run(node, script, cwd=tmp_path, told=json.dumps(scaled))
+    run(node, script, cwd=node_packages, told=json.dumps(scaled))
     del scaled["spec"]["scaleTargetRef"]
     refused = subprocess.run([node, script], input=json.dumps(scaled), text=True, capture_output=True, check=False)
     assert refused.returncode != 0

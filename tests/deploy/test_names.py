@@ -1,9 +1,11 @@
 """Settings and metrics that the files of `deploy`, and its page, name exist in the code."""
 
+import json
 import re
 from collections.abc import Iterator
 from typing import Final
 
+from ingest import openapi
 from shared.config.settings import table
 from tests.deploy.programs import program, run
 from tests.meta.checkout import ROOT, tracked
@@ -11,6 +13,7 @@ from tests.meta.test_rules import shown
 
 SETTING: Final = re.compile(r"\bCOUNTERSINK_[A-Z_]+\b")
 METRIC: Final = re.compile(r"(?<![\w:./-])countersink_[a-z_]+\b(?!\.)")
+PATH: Final = re.compile(r"/(?:v1/[\w/{}-]+|healthz|readyz|metrics)\b")
 PACKAGES: Final = {"countersink_server"}
 NOT_OURS: Final = {"COUNTERSINK_URL", "COUNTERSINK_KEY"}
 """The commands read these, not the services."""
@@ -34,6 +37,13 @@ def test_each_name_exists() -> None:
     assert {"deploy/Dockerfile", "docs/deploy.md", "deploy/countersink.service"} <= found.keys()
     assert {name: unknown(text) for name, text in found.items()} == {name: set() for name in found}
     assert unknown("COUNTERSINK_NO=1 countersink_no_total") == {"COUNTERSINK_NO", "countersink_no_total"}
+
+
+def test_each_path_exists() -> None:
+    paths = [re.sub(r"\{\w+\}", "[^/]+", path) for path in json.loads(openapi.document(""))["paths"]]
+    named = {path for _, text in texts() for path in PATH.findall(text)}
+    assert {"/v1/counters/visits", "/readyz", "/metrics"} <= named
+    assert not [path for path in named if not any(re.fullmatch(known, path) for known in paths)]
 
 
 def test_no_manifest_is_forgotten() -> None:

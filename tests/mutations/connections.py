@@ -3,7 +3,7 @@
 from typing import Any, Final
 
 from tests.mutations.mutation import Instead, calling, mutation, returning
-from tests.mutations.places import FUZZ
+from tests.mutations.places import FUZZ, PLAIN
 
 _SERVER: Final = "ingest.server"
 
@@ -50,7 +50,9 @@ def _(there: Any) -> Any:
 
 
 mutation("names that stand twice are not looked for", "shared.wire.strict_json._surely_unique", FUZZ)(returning(True))
-mutation("deltas of a plain batch have no bound", "ingest.parsing.plain._items", FUZZ)(calling(MAX_DELTA=2**62))
+mutation("names that stand twice in a plain batch", "ingest.parsing.plain._surely_unique", FUZZ)(returning(True))
+mutation("items of a plain batch that share a line", "ingest.parsing.plain._are_lines", FUZZ)(returning(True))
+mutation("sums of a plain batch have no bound", "ingest.parsing.plain._summed", PLAIN)(calling(MAX_SUM=2**70))
 
 
 @mutation("a body with a broken end is taken", "ingest.http.bodies.Bodies._receive", FUZZ)

@@ -3,6 +3,7 @@
 import importlib
 import sys
 from collections.abc import Callable
+from dis import get_instructions
 from types import CodeType, FunctionType, ModuleType
 from typing import Any, Final, NamedTuple
 
@@ -124,8 +125,9 @@ def calling(**names: Any) -> Make:
 
 
 def _names_in(code: CodeType) -> set[str]:
+    """The global names that it uses; `co_names` has those of attributes, too."""
     nested = [_names_in(one) for one in code.co_consts if isinstance(one, CodeType)]
-    return {*code.co_names}.union(*nested)
+    return {str(one.argval) for one in get_instructions(code) if one.opname == "LOAD_GLOBAL"}.union(*nested)
 
 
 def text(old: str, new: str) -> Make:

@@ -29,6 +29,9 @@ from tests.http.fuzz.side import MAX_BODY
 _PATH: Final = FastPath(None, MAX_BODY)  # type: ignore[arg-type] # it only looks
 _NAMES: Final = ("c", "d", "page:1", "a b", "x" * 400, "__x__", "", ".")
 _DELTAS: Final = (1, 1, 2, -3, 2**53 - 1, -(2**53) + 1, 2**53)
+_IDS: Final = ("one", "two", "i" * 1_000, "", "i" * 1_001)
+_KINDS: Final = ("counter", "counter delta", "counter delta", "counter id", "delta counter id", "counter delta delta")
+"""The fields of an item."""
 Answers = tuple[Any, Any]
 """What the fast parser says, and the slow one."""
 
@@ -168,13 +171,22 @@ def _slow_decode(delivery: Delivery, topic: str) -> Any:
 
 
 def _plain_batch(chance: Random) -> bytes:
-    """A batch of the form for which there is a parser of its own, or nearly so."""
+    """A batch of a form for which there is a parser of its own, or nearly so."""
     names = [chance.choice(_NAMES[: chance.choice((4, 4, len(_NAMES)))]) for _ in range(4)]
     deltas = [chance.choice(_DELTAS[: chance.choice((2, 4, len(_DELTAS)))]) for _ in names]
-    if chance.random() < 0.3:
+    if chance.random() < 0.2:
         return bodies.perhaps_damaged(chance, json.dumps({"counters": dict(zip(names, deltas, strict=True))}).encode())
-    items = [{"counter": name, "delta": delta} for name, delta in zip(names, deltas, strict=True)]
-    return bodies.perhaps_damaged(chance, json.dumps(items, separators=(",", ":")).encode())
+    ids = [chance.choice(_IDS[: chance.choice((3, len(_IDS)))]) for _ in names]
+    kinds = [chance.choice(_KINDS)] * 4 if chance.random() < 0.7 else chance.choices(_KINDS, k=4)
+    items = []
+    for kind, name, delta, client_id in zip(kinds, names, deltas, ids, strict=True):
+        fields = {"counter": name, "delta": delta, "id": client_id}
+        members = ",".join(f"{json.dumps(field)}:{json.dumps(fields[field])}" for field in kind.split())
+        items.append(f"{{{members}}}")
+    if chance.random() < 0.5:
+        return bodies.perhaps_damaged(chance, b"[%b]" % ",".join(items).encode())
+    between = [chance.choice(("\n", "\n", "\n", "\n\n", " ", "", "\r\n", ",\n")) for _ in items]
+    return bodies.perhaps_damaged(chance, "".join(map("".join, zip(items, between, strict=True))).encode())
 
 
 def _own_message(chance: Random) -> bytes:

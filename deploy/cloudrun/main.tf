@@ -1,0 +1,192 @@
+# Countersink on Cloud Run: ingest as a service, flushers as a worker pool, and a job that provisions. It also makes all
+# that is in ../terraform.
+module "countersink" {
+  source = "../terraform"
+
+  project               = var.project
+  region                = var.region
+  network               = var.network
+  notification_channels = var.notification_channels
+}
+
+locals {
+  own = {
+    COUNTERSINK_DRAIN_TIMEOUT = "6" # Cloud Run kills a process 10 seconds after it was told to stop
+    COUNTERSINK_LOG_FORMAT    = "json"
+    COUNTERSINK_SPOOL         = "off" # the disk does not outlive an instance
+  }
+  settings = merge(module.countersink.settings, local.own)
+}
+
+resource "google_project_service" "run" {
+  service            = "run.googleapis.com"
+  disable_on_destroy = false
+}
+
+# The keys file, which `countersink keys new` makes, is in this secret.
+resource "google_secret_manager_secret_iam_member" "ingest_reads_keys" {
+  secret_id = var.keys_secret
+  role      = "roles/secretmanager.secretAccessor"
+  member    = "serviceAccount:${module.countersink.accounts["ingest"]}"
+}
+
+resource "google_cloud_run_v2_service" "ingest" {
+  name                 = "countersink-ingest"
+  location             = var.region
+  ingress              = "INGRESS_TRAFFIC_ALL"
+  invoker_iam_disabled = true # Countersink checks its own keys
+
+  template {
+    service_account                  = module.countersink.accounts["ingest"]
+    timeout                          = "310s" # the longest ?wait=applied, and a little more
+    max_instance_request_concurrency = 1000
+
+    scaling {
+      min_instance_count = 1
+      max_instance_count = 20
+    }
+
+    vpc_access {
+      egress = "PRIVATE_RANGES_ONLY"
+
+      network_interfaces {
+        network    = var.network
+        subnetwork = var.subnetwork
+      }
+    }
+
+    containers {
+      image = var.image
+      args  = ["ingest", "--host", "0.0.0.0", "--port", "8080"]
+
+      ports {
+        container_port = 8080
+      }
+
+      resources {
+        limits   = { cpu = "1", memory = "512Mi" }
+        cpu_idle = false # it publishes between requests, too
+      }
+
+      dynamic "env" {
+        for_each = merge(local.settings, { COUNTERSINK_KEYS_FILE = "/keys/keys.json" })
+        content {
+          name  = env.key
+          value = env.value
+        }
+      }
+
+      volume_mounts {
+        name       = "keys"
+        mount_path = "/keys"
+      }
+
+      startup_probe {
+        period_seconds    = 2
+        timeout_seconds   = 2
+        failure_threshold = 60
+
+        http_get {
+          path = "/readyz"
+          port = 8080
+        }
+      }
+
+      liveness_probe {
+        period_seconds    = 10
+        timeout_seconds   = 5
+        failure_threshold = 6
+
+        http_get {
+          path = "/healthz"
+          port = 8080
+        }
+      }
+    }
+
+    volumes {
+      name = "keys"
+
+      secret {
+        secret       = var.keys_secret
+        default_mode = 256 # only its owner may read it: 0400
+
+        items {
+          version = "latest"
+          path    = "keys.json"
+        }
+      }
+    }
+  }
+
+  depends_on = [google_project_service.run, google_secret_manager_secret_iam_member.ingest_reads_keys]
+}
+
+# It answers no requests, so nothing scales it by itself. crema.yaml does, as a preview of Google's.
+resource "google_cloud_run_v2_worker_pool" "flusher" {
+  name     = "countersink-flusher"
+  location = var.region
+
+  scaling {
+    manual_instance_count = var.flushers
+  }
+
+  template {
+    service_account = module.countersink.accounts["flusher"]
+
+    vpc_access {
+      egress = "PRIVATE_RANGES_ONLY"
+
+      network_interfaces {
+        network    = var.network
+        subnetwork = var.subnetwork
+      }
+    }
+
+    containers {
+      image = var.image
+      args  = ["flusher"]
+
+      resources {
+        limits = { cpu = "1", memory = "1Gi" }
+      }
+
+      dynamic "env" {
+        for_each = local.settings
+        content {
+          name  = env.key
+          value = env.value
+        }
+      }
+    }
+  }
+
+  depends_on = [google_project_service.run]
+}
+
+resource "google_cloud_run_v2_job" "provision" {
+  name     = "countersink-provision"
+  location = var.region
+
+  template {
+    template {
+      service_account = module.countersink.accounts["provision"]
+      max_retries     = 1
+
+      containers {
+        image = var.image
+        args  = ["provision"]
+
+        dynamic "env" {
+          for_each = local.settings
+          content {
+            name  = env.key
+            value = env.value
+          }
+        }
+      }
+    }
+  }
+
+  depends_on = [google_project_service.run]
+}
