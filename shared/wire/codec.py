@@ -21,6 +21,8 @@ TYPE: Final = "countersink.envelope.v1"
 OURS: Final = "countersink."
 """All our types begin with it, in every version. Other publishers must not use it, or our source."""
 ATTEMPT: Final = "ce-attempt"
+TRACEPARENT: Final = "ce-traceparent"
+"""It also stands in messages of other publishers: it is an extension of CloudEvents."""
 MOST_INCREMENTS: Final = 2**40
 """Increments in one envelope. The tally of a commit with many such envelopes still fits into int64."""
 LAST_DATE: Final = 253_402_300_799_999
@@ -44,6 +46,8 @@ def encode(envelope: Envelope) -> Message:
     }
     if envelope.attempt:
         attributes[ATTEMPT] = envelope.attempt
+    if envelope.traceparent:
+        attributes[TRACEPARENT] = envelope.traceparent
     once = envelope.id if envelope.retried else None
     return Message(orjson.dumps(data), attributes, once, envelope.increments)
 
@@ -81,6 +85,7 @@ def decode(delivery: Delivery, topic: str) -> tuple[Envelope, ...]:
         retried=retried,
         attempt=attempt if retried else "",
         foreign=not ours,
+        traceparent=message.attributes.get(TRACEPARENT, ""),
     )
     return divided(whole)
 

@@ -10,10 +10,10 @@ _SERVER: Final = "ingest.server"
 
 @mutation("the fast path takes the last of two idempotency keys", "ingest.server.fast_path._head", FUZZ)
 def _(head: Any) -> Any:
-    def mutant(block: bytes) -> Any:
+    def mutant(block: bytes, *, traced: bool) -> Any:
         lines = block.split(b"\r\n")
         keys = [line for line in lines if line.lower().startswith(b"idempotency-key:")]
-        return head(b"\r\n".join([line for line in lines if line not in keys[:-1]]))
+        return head(b"\r\n".join([line for line in lines if line not in keys[:-1]]), traced=traced)
 
     return mutant
 
