@@ -15,6 +15,8 @@ from shared.model.words import (
     flaw_of_id,
 )
 from shared.wire import content
+from shared.wire.content import Content
+from shared.wire.own_data import OwnData, own_data
 
 SOURCE: Final = "countersink"
 TYPE: Final = "countersink.envelope.v1"
@@ -66,11 +68,9 @@ def decode(delivery: Delivery, topic: str) -> tuple[Envelope, ...]:
             f"it is of another version of Countersink (ce-type {type_!r}, here {TYPE!r}): run that version, too"
         )
     if ours:
-        data = content.object_of(message)
-        envelope_id, retried = _own_id(message), data.get("retried") is True
-        attempt = _own_attempt(message)
-        sums, _, keyed = content.of_object(data, MAX_SUM)
-        counts, created = _counts(data.get("counts", {}), sums), data.get("created", delivery.published)
+        envelope_id, attempt = _own_id(message), _own_attempt(message)
+        (sums, counts, keyed), created, retried = own_data(message.data) or _other_own_data(message, delivery)
+        counts = _counts(counts, sums)
     else:
         envelope_id, retried = _foreign_id(delivery, topic)
         attempt = f"{delivery.message_id}:{delivery.published}"
@@ -88,6 +88,14 @@ def decode(delivery: Delivery, topic: str) -> tuple[Envelope, ...]:
         traceparent=message.attributes.get(TRACEPARENT, ""),
     )
     return divided(whole)
+
+
+def _other_own_data(message: Message, delivery: Delivery) -> OwnData:
+    """As `own_data`, in all forms."""
+    data = content.object_of(message)
+    sums, _, keyed = content.of_object(data, MAX_SUM)
+    found = Content(sums, data.get("counts", {}), keyed)
+    return OwnData(found, data.get("created", delivery.published), data.get("retried") is True)
 
 
 def increments_of(message: Message) -> int:

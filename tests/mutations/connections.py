@@ -50,7 +50,7 @@ def _(there: Any) -> Any:
 
 
 mutation("names that stand twice are not looked for", "shared.wire.strict_json._surely_unique", FUZZ)(returning(True))
-mutation("names that stand twice in a plain batch", "ingest.parsing.plain._surely_unique", FUZZ)(returning(True))
+mutation("names that stand twice in a plain batch", "shared.wire.plain.surely_unique", FUZZ)(returning(True))
 mutation("items of a plain batch that share a line", "ingest.parsing.plain._are_lines", FUZZ)(returning(True))
 mutation("sums of a plain batch have no bound", "ingest.parsing.plain._summed", PLAIN)(calling(MAX_SUM=2**70))
 
