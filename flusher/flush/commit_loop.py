@@ -8,7 +8,8 @@ from typing import Final
 
 from flusher.flush.apply import apply
 from flusher.flush.flush_parts import FlushParts
-from flusher.flush.window import TOO_OLD, Held, Plan, Window, notes_of
+from flusher.flush.plan import Held, Plan, notes_of
+from flusher.flush.window import TOO_OLD, Window
 from shared.model import dead_receipt_bodies, receipt_notes
 from shared.model.buckets import by_time_of
 from shared.model.envelope import Envelope

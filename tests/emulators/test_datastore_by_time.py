@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from flusher.flush.window import MOST_IN_COMMIT
+from flusher.flush.plan import MOST_IN_COMMIT
 from shared.google.datastore import followed_rules
 from shared.google.datastore.client import LAG_EMULATED
 from shared.google.datastore.keys import COUNT

@@ -6,8 +6,9 @@ from itertools import count
 import pytest
 
 from flusher.flush.flusher import Flusher
+from flusher.flush.plan import Plan
 from flusher.flush.promise_keeper import PromiseKeeper
-from flusher.flush.window import TOO_OLD, Plan, Window
+from flusher.flush.window import TOO_OLD, Window
 from shared.memory.store import MemoryStore
 from shared.model.buckets import Rules
 from shared.model.envelope import Envelope
