@@ -31,7 +31,7 @@ up: install ## start everything in one process on http://127.0.0.1:8080 (ARGS='-
 up-emulators: $(VENV)/.installed-dev ## the same on Google's emulators, as many processes (ARGS=--older for the older one)
 	@exec $(BIN)/python -m deploy.emulators $(ARGS)
 
-install: $(VENV)/.installed $(EXTRAS:%=$(VENV)/.installed-%) ## make .venv with the countersink command (EXTRAS='google redis' for these, too)
+install: $(VENV)/.installed $(EXTRAS:%=$(VENV)/.installed-%) ## make .venv with the countersink command (EXTRAS='google redis otel' for these, too)
 
 dev: $(VENV)/.installed-dev $(BIN)/kubectl ## install what the tests and linters need, too
 
@@ -68,8 +68,8 @@ dist: $(VENV)/.installed ## build wheels and sources of the client and the serve
 lock: ## renew requirements*.txt (ARGS=--upgrade for newer versions); needs uv
 	@command -v '$(UV)' >/dev/null || { echo 'make lock needs uv, see its documentation, or name it: make lock UV=...' >&2; exit 1; }
 	$(LOCK) pyproject.toml --group build $(ARGS) --output-file requirements.txt
-	$(LOCK) pyproject.toml --extra google --extra redis --group build --group dev --constraints requirements.txt $(ARGS) --output-file requirements-dev.txt
-	for extra in google redis; do \
+	$(LOCK) pyproject.toml --extra google --extra redis --extra otel --group build --group dev --constraints requirements.txt $(ARGS) --output-file requirements-dev.txt
+	for extra in google redis otel; do \
 	    $(LOCK) pyproject.toml --extra $$extra --constraints requirements-dev.txt $(ARGS) --output-file requirements-$$extra.txt || exit 1; \
 	done
 	@for file in requirements*.txt; do \

@@ -31,6 +31,7 @@ from shared.ports.overlay import Overlay
 from shared.ports.store import Store
 from shared.runtime.backoff import Backoff
 from shared.runtime.clock import Clock
+from shared.runtime.traces import Traces
 
 MOST_COUNTERS = 20_000
 """Counters in one window."""
@@ -44,6 +45,7 @@ def make_tools(
     settings: Settings,
     *,
     together: bool = False,
+    traces: Traces | None = None,
 ) -> FlushParts:
     """`together`: whether broker and store are one file."""
     return FlushParts(
@@ -57,6 +59,7 @@ def make_tools(
         together=together,
         rules=settings.windows,
         growth=Growth(settings.shard_writes, settings.max_shards) if store.parallel else None,
+        traces=traces,
     )
 
 

@@ -32,6 +32,7 @@ from ingest.routes.watch import WatchRoutes
 from ingest.routes.watches import Watches
 from ingest.server.fast_path import FastPath
 from ingest.server.request_log import LOG
+from ingest.server.request_spans import traced
 from ingest.server.router import Routes
 from ingest.server.server import serve
 from ingest.statsd.statsd import Statsd, StatsdSockets
@@ -50,6 +51,7 @@ from shared.ports.overlay import Overlay
 from shared.ports.store import Store
 from shared.runtime.clock import Clock
 from shared.runtime.supervise import forever
+from shared.runtime.traces import Traces
 
 _log = logging.getLogger(__name__)
 
@@ -76,8 +78,10 @@ class Ingest:
         metered: bool,
         version: str,
         short: bool = True,
+        traces: Traces | None = None,
     ) -> None:
         """Without `short` there is no fast path. The answers are the same; tests and benchmarks compare the two."""
+        self._traces = traces
         self._settings = settings
         self._publisher = publisher = publisher if spool is None else spool
         self._spool = spool
@@ -91,6 +95,7 @@ class Ingest:
             clock,
             pace=Pace(settings.linger_ms / 1000, metered=metered),
             max_waiting=settings.max_waiting,
+            traces=traces,
         )
         self.reader = Reader(store, overlay, clock, settings.cache_ttl)
         self.bodies = bodies = Bodies(settings.max_body_bytes, settings.body_timeout)
@@ -107,7 +112,8 @@ class Ingest:
         self.door, self._admin_door = self._doors.add(), self._doors.add()
         new_names = NewNames(store, store, overlay, settings.max_counters, clock) if settings.max_counters else None
         self.statsd = Statsd(self._doors.add(), self.publishing, new_names, settings)
-        self._fast_path = FastPath(self.publishing, settings.max_body_bytes, new_names) if short else None
+        fast_path = FastPath(self.publishing, settings.max_body_bytes, new_names, traced=traces is not None)
+        self._fast_path = fast_path if short else None
         writes = IncrementRoutes(self.publishing, self.waits, Totals(self.reader), bodies, new_names)
         self.routes = Routes(
             writes,
@@ -138,17 +144,17 @@ class Ingest:
         answered only there. With `statsd`, count the lines that come there.
         """
         await self._overlay.view(())
-        settings = self._settings
+        settings, traces = self._settings, self._traces
         LOG.start(settings.log_requests)
         if admin is not None:
             few = replace(settings, max_connections=min(settings.max_connections, ADMINS))
             self._admin_door.checks_host = is_local(admin)
-            self._admin_runner = await serve(self._admin_door, self.routes, None, admin, few)
+            self._admin_runner = await serve(self._admin_door, traced(self.routes, traces), None, admin, few)
         routes = self.routes if admin is None else self.routes.public
         self.door.checks_host = is_local(sock)
         if statsd is not None:
             await self.statsd.start(statsd)
-        self._runner = await serve(self.door, routes, self._fast_path, sock, settings)
+        self._runner = await serve(self.door, traced(routes, traces), self._fast_path, sock, settings)
 
     async def tend(self) -> None:
         """Do the background work until cancelled. Raises the error after which the service can't go on, such as damaged

@@ -46,7 +46,7 @@ class JsonLines(logging.Formatter):
         }
         if (request := REQUEST.get()) is not None:
             fields["request_id"] = without_secrets(request.id)
-            if (trace := request.trace) is not None:
+            if (trace := request.span or request.trace) is not None:
                 place = f"projects/{self._project}/traces/" if self._project else ""
                 fields[f"{_CLOUD}/trace"] = place + trace.trace
                 fields[f"{_CLOUD}/spanId"] = trace.span

@@ -5,6 +5,7 @@ import contextlib
 import logging
 import signal
 from collections.abc import AsyncIterator, Callable, Coroutine
+from dataclasses import replace
 from functools import partial
 from math import nan
 
@@ -31,6 +32,7 @@ from shared.ports.broker import DeadLetters
 from shared.runtime import metrics, process_metrics
 from shared.runtime.supervise import Stop, forever
 from shared.wiring.process import Parts, connect
+from shared.wiring.traces import traces_of
 
 Say = Callable[[str], None]
 
@@ -143,6 +145,7 @@ def ingest_of(parts: Parts, settings: Settings) -> Ingest:
         looks=parts.looks,
         letters=letter_desk_of(parts, settings),
         metered=parts.metered,
+        traces=parts.traces,
         version=__version__,
     )
 
@@ -189,13 +192,22 @@ def letter_desk_of(parts: Parts, settings: Settings) -> OneAtATime:
 
 
 def _tools(parts: Parts, settings: Settings) -> FlushParts:
-    return make_tools(parts.subscription, parts.store, parts.overlay, parts.clock, settings, together=not parts.ages)
+    return make_tools(
+        parts.subscription,
+        parts.store,
+        parts.overlay,
+        parts.clock,
+        settings,
+        together=not parts.ages,
+        traces=parts.traces,
+    )
 
 
 @contextlib.asynccontextmanager
 async def _running(settings: Settings, *, publishes: bool = False) -> AsyncIterator[tuple[Parts, Stop]]:
     stop = stopping()
-    parts = connect(settings, publishes=publishes, makes=True)
+    traces = traces_of(__version__)
+    parts = replace(connect(settings, publishes=publishes, makes=True), traces=traces)
     try:
         await parts.open()
         process_metrics.watch()
@@ -208,6 +220,8 @@ async def _running(settings: Settings, *, publishes: bool = False) -> AsyncItera
         for gauge in (metrics.START, metrics.MEMBERS, *metrics.OF_DATA):
             gauge.clear()
         await parts.close()
+        if traces is not None:
+            traces.close()
 
 
 def show_in_metrics(parts: Parts, settings: Settings) -> None:

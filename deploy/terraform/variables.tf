@@ -32,7 +32,7 @@ variable "retention" {
 }
 
 variable "redis_gb" {
-  description = "Memory of Redis. It holds the increments of some seconds, about 200 bytes for each counter in each of them."
+  description = "Memory of Redis. It holds increments until they are applied, so some seconds of traffic."
   type        = number
   default     = 1
 }

@@ -6,6 +6,7 @@ from collections.abc import Collection, Sequence
 from math import inf
 from typing import Final
 
+from flusher.flush.apply import apply
 from flusher.flush.flush_parts import FlushParts
 from flusher.flush.window import TOO_OLD, Held, Plan, Window, notes_of
 from shared.model import dead_receipt_bodies, receipt_notes
@@ -14,7 +15,6 @@ from shared.model.envelope import Envelope
 from shared.model.errors import (
     BROKEN,
     AlreadyAppliedError,
-    ContendedError,
     GoneError,
     LateError,
     RefusedError,
@@ -23,7 +23,7 @@ from shared.model.errors import (
     TransientError,
     said_of_bug,
 )
-from shared.model.times import BEGINNING, NEVER, Instant, StoreMillis
+from shared.model.times import BEGINNING, NEVER, StoreMillis
 from shared.model.words import APPLIED, DEAD, Bounds, Commit, Receipt, Receipts, Tally
 from shared.ports.broker import DeadLetters
 from shared.runtime import metrics
@@ -117,7 +117,8 @@ class Flush:
             bounds = self._bounds(plan.until, plan.messages)
             wall = int(tools.clock.now() * 1_000)
             by_time = by_time_of(plan.rules, plan.buckets, adds, wall, self._now)
-            time = await self._apply(Commit(new, adds, revived, plan.tally, bounds=bounds, by_time=by_time))
+            commit = Commit(new, adds, revived, plan.tally, bounds=bounds, by_time=by_time)
+            time = await apply(commit, plan.envelopes, tools)
         except AlreadyAppliedError:
             metrics.FLUSH_RETRIES.labels("receipts exist").inc()
             await self._look_up(plan.receipts, {envelope.key for envelope in plan.envelopes})
@@ -138,23 +139,6 @@ class Flush:
                 self.counted.update(plan.receipts)
             self._count(plan.tally)
             self._most *= 2
-
-    async def _apply(self, commit: Commit) -> Instant:
-        """Apply the commit, and tell `growth` how long it took and whether it collided."""
-        store, growth, clock = self._tools.store, self._tools.growth, self._tools.clock
-        if growth is None:
-            return await store.apply(commit)
-        begun = clock.monotonic()
-        growth.tries(commit.adds)
-        try:
-            time = await store.apply(commit)
-        except ContendedError:
-            ended = clock.monotonic()
-            growth.contended(commit.adds, ended - begun, ended)
-            raise
-        ended = clock.monotonic()
-        growth.wrote(commit.adds, ended - begun, ended)
-        return time
 
     def _expires(self, *, of_client: bool) -> StoreMillis:
         """When a receipt made now expires: by the store's clock or the broker's, whichever is later."""

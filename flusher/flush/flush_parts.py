@@ -12,6 +12,7 @@ from shared.ports.overlay import Overlay
 from shared.ports.store import Store
 from shared.runtime.backoff import Backoff
 from shared.runtime.clock import Clock
+from shared.runtime.traces import Traces
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,3 +32,4 @@ class FlushParts:
     """None where more shards do not take more writes."""
     rules: Rules = ()
     """Which counts by time are kept."""
+    traces: Traces | None = None

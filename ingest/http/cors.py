@@ -13,6 +13,7 @@ PREFLIGHT: Final = "OPTIONS"
 _MAY: Final = {
     "Access-Control-Allow-Methods": "POST",
     "Access-Control-Allow-Headers": "Authorization, Content-Type, Content-Encoding, Idempotency-Key, "
+    "traceparent, tracestate, "
     "ce-specversion, ce-id, ce-source, ce-type, ce-time, ce-subject, ce-dataschema, ce-counter, ce-delta",
     "Access-Control-Max-Age": "600",
     **SECURE,

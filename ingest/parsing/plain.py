@@ -4,17 +4,14 @@ Pure.
 """
 
 from collections import Counter
-from typing import Annotated, Any, Final
+from typing import Any, Final
 
-from msgspec import DecodeError, Meta, Struct
+from msgspec import DecodeError, Struct
 from msgspec.json import Decoder
 
 from ingest.publishing.batch import Batch
-from shared.model.words import MAX_DELTA, MAX_ID_BYTES, MAX_NAME_BYTES, MAX_SUM, Increment
-
-Name = Annotated[str, Meta(min_length=1, max_length=MAX_NAME_BYTES)]
-Delta = Annotated[int, Meta(ge=-MAX_DELTA, le=MAX_DELTA)]
-Id = Annotated[str, Meta(min_length=1, max_length=MAX_ID_BYTES)]
+from shared.model.words import MAX_SUM, Increment
+from shared.wire.plain import RESERVED, Delta, Id, Name, SumOnce, is_plain, surely_unique
 
 
 class _Event(Struct, forbid_unknown_fields=True, gc=False):
@@ -31,12 +28,6 @@ class _EventOnce(Struct, forbid_unknown_fields=True, gc=False):
     id: Id
 
 
-class _SumOnce(Struct, forbid_unknown_fields=True, gc=False):
-    counter: Name
-    delta: Delta
-    id: Id
-
-
 class _Map(Struct, forbid_unknown_fields=True, gc=False):
     counters: dict[Name, Delta]
 
@@ -45,7 +36,7 @@ _ITEMS: Final[dict[tuple[bool, bool], tuple[Decoder[Any], Decoder[Any], int]]] =
     (False, False): (Decoder(list[_Event]), Decoder(_Event), 2),
     (True, False): (Decoder(list[_Sum]), Decoder(_Sum), 3),
     (False, True): (Decoder(list[_EventOnce]), Decoder(_EventOnce), 4),
-    (True, True): (Decoder(list[_SumOnce]), Decoder(_SumOnce), 5),
+    (True, True): (Decoder(list[SumOnce]), Decoder(SumOnce), 5),
 }
 """By whether items have a delta, and an id: what reads an array and what reads lines; and the strings of an item."""
 _MAP: Final = Decoder(_Map)
@@ -53,9 +44,9 @@ _MAP: Final = Decoder(_Map)
 
 def batch(text: bytes, most: int) -> Batch | None:
     """The batch in an array or in lines of up to `most` items that have the same fields, or in a map. None if it is
-    anything else. ASCII without DEL holds no controls, as JSON allows no others.
+    anything else.
     """
-    if not text.isascii() or b"\\" in text or b"\x7f" in text or (b"_" in text and b'"__' in text):
+    if not is_plain(text):
         return None
     first = text[: text.find(b"}") + 1]
     try:
@@ -65,10 +56,10 @@ def batch(text: bytes, most: int) -> Batch | None:
             found, strings = _items(text, b'"delta"' in first, b'"id"' in first)
     except DecodeError:
         return None
-    if not 0 < found.increments <= most or not _surely_unique(text, strings):
+    if not 0 < found.increments <= most or not surely_unique(text, strings):
         return None
-    names = found.sums or {item.counter for item in found.keyed}
-    return None if "." in names or ".." in names else found
+    names = found.sums.keys() or {item.counter for item in found.keyed}
+    return found if names.isdisjoint(RESERVED) else None
 
 
 def _map(text: bytes) -> tuple[Batch, int]:
@@ -90,13 +81,6 @@ def _items(text: bytes, delta: bool, once: bool) -> tuple[Batch, int]:
         keyed = list(map(Increment, names, deltas, [item.id for item in items]))
         return Batch(keyed=keyed, increments=len(items)), strings * len(items)
     return _summed(names, deltas), strings * len(items)
-
-
-def _surely_unique(text: bytes, strings: int) -> bool:
-    """Whether no name stands twice in an object. The parser would keep the last value without a word. In a text without
-    escapes, each quote begins or ends a string, so it has no more strings than the values that were read.
-    """
-    return text.count(b'"') == 2 * strings
 
 
 def _are_lines(text: bytes, items: int) -> bool:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from shared.model.envelope import Envelope
 from shared.model.times import WallMillis
 from shared.model.words import Increment
+from shared.runtime.traces import SpanLinks
 
 
 @dataclass(slots=True)
@@ -32,6 +33,10 @@ class Batch:
     """By tenant: how much of the room it holds until this draft is published."""
     begun: list[float] = field(default_factory=list)
     """Of a draft: when its requests of the fast path began, as long as none of them is answered."""
+    links: SpanLinks | None = None
+    """Of a draft: the spans of the requests in it. None if no request has one."""
+    traceparent: str = ""
+    """Of a draft with a span: that span."""
 
     def entries(self) -> int:
         """The number of its entries in an envelope."""
@@ -63,7 +68,17 @@ class Batch:
 
     def close(self, created: WallMillis) -> Envelope:
         keyed, retried = tuple(self.keyed), bool(self.attempt)
-        return Envelope(self.id, self.sums, self.counts, keyed, created, self.increments, retried, self.attempt)
+        return Envelope(
+            self.id,
+            self.sums,
+            self.counts,
+            keyed,
+            created,
+            increments=self.increments,
+            retried=retried,
+            attempt=self.attempt,
+            traceparent=self.traceparent,
+        )
 
 
 def gathered(batches: Iterable[Batch]) -> Batch:

@@ -10,6 +10,7 @@ from ingest.access.tenants import LOCAL
 from ingest.publishing.admission import BYTES, OWN, Admission
 from ingest.publishing.batch import Batch, gathered
 from ingest.publishing.coalescer import Coalescer
+from ingest.publishing.envelope_spans import begun
 from ingest.publishing.known_ids import KnownIds
 from ingest.publishing.linger import Pace
 from ingest.publishing.pending_shares import PER_SUM, PendingShares, weight_of, weight_of_id
@@ -30,6 +31,7 @@ from shared.runtime import metrics
 from shared.runtime.clock import Clock
 from shared.runtime.ids import mint
 from shared.runtime.standstill import StandstillWatch, deadline
+from shared.runtime.traces import BegunSpan, Traces
 from shared.wire.codec import encode
 
 _log = logging.getLogger(__name__)
@@ -58,12 +60,14 @@ class Publishing:
         pace: Pace,
         max_waiting: int,
         mint: Callable[[], str] = mint,
+        traces: Traces | None = None,
     ) -> None:
         self._publisher = publisher
         self._overlay = overlay
         self._clock = clock
         self.awake = StandstillWatch(clock)
         self._pace = pace
+        self._traces = traces
         self._coalescer = Coalescer(mint)
         self._known_ids = KnownIds()
         self.admission = Admission(max_waiting, self._drafts)
@@ -216,12 +220,14 @@ class Publishing:
 
     async def _publish(self, drafts: list[Batch]) -> None:
         created = int(self._clock.now() * 1000)
-        begun = self._clock.monotonic()
+        since = self._clock.monotonic()
+        spans: list[BegunSpan] = []
         check = deadline(LONGEST_PUBLISH, self._clock)
         failure: BaseException | None = None
         published = False
         try:
             self.awake.check()
+            spans = begun(self._traces, drafts)
             envelopes = [draft.close(created) for draft in drafts]
             messages = [encode(envelope) for envelope in envelopes]
             async with self._overlay.entered(envelopes):
@@ -238,7 +244,7 @@ class Publishing:
             if not isinstance(failure, _NOT_TAKEN):
                 metrics.DOUBTFUL.inc(sum(draft.increments for draft in drafts))
         else:
-            metrics.PUBLISH_SECONDS.observe(self._clock.monotonic() - begun)
+            metrics.PUBLISH_SECONDS.observe(self._clock.monotonic() - since)
             self._note(drafts, messages)
         finally:
             metrics.WAITING.set(self._coalescer.waiting)
@@ -246,6 +252,8 @@ class Publishing:
                 for waiter in self._waiters.pop(draft.id, ()):
                     if not waiter.done():
                         _end(waiter, failure)
+            for span in spans:
+                span.end(failure)
 
     def _note(self, drafts: list[Batch], messages: list[Message]) -> None:
         """Count what has been published, and remember whose it is."""

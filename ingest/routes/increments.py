@@ -18,6 +18,7 @@ from ingest.parsing.json_object import BodyError
 from ingest.publishing.admission import weight_of
 from ingest.publishing.batch import Batch
 from ingest.publishing.coalescer import MAX_ENTRIES
+from ingest.publishing.envelope_spans import link_request
 from ingest.publishing.new_names import NewNames, refusal
 from ingest.publishing.publishing import Publishing
 from ingest.publishing.uses import Uses
@@ -59,8 +60,7 @@ class IncrementRoutes:
 
     async def one(self, request: web.BaseRequest, name: str, query: Query) -> web.Response:
         """POST /v1/counters/{name}"""
-        by = query.one("by")
-        timing = AnswerTiming(query)
+        by, timing = query.one("by"), AnswerTiming(query)
         caller = request[CALLER]
         timing.check(caller)
         key = idempotency_key_of(request)
@@ -91,15 +91,15 @@ class IncrementRoutes:
         with self.trial() as taken:
             if self._new_names is not None:
                 await self._new_names.check(name, taken)
-            return add(self._publishing, name, delta, client_id, caller)
+            draft = add(self._publishing, name, delta, client_id, caller)
+            link_request(draft)
+            return draft
 
     async def many(self, request: web.BaseRequest, query: Query) -> web.Response:
         """POST /v1/increments"""
-        timing = AnswerTiming(query)
-        caller = request[CALLER]
+        timing, caller = AnswerTiming(query), request[CALLER]
         timing.check(caller)
-        key = idempotency_key_of(request)
-        tenant = caller.tenant
+        key, tenant = idempotency_key_of(request), caller.tenant
         parsed, size = await self.read(
             request, partial(_checked, caller, timing, parse.batch), partial(_checked, caller, timing, parse.quick)
         )
@@ -155,6 +155,7 @@ class IncrementRoutes:
     ) -> web.Response:
         """The answer to a batch that is in these drafts, when the client wants it. `names`: whose totals it shows."""
         accepted = parsed.batch.increments
+        link_request(*drafts)
         ids = dict.fromkeys([draft.id for draft in drafts])
         answer = _answer_of_batch(parsed, request[CALLER].receipt(".".join(ids)))
         if timing.undurable:

@@ -7,7 +7,7 @@ are taken. All others are left to aiohttp and the routes; the answers are the sa
 
 import asyncio
 import re
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Final, NamedTuple
 from urllib.parse import unquote
 
@@ -27,6 +27,7 @@ from ingest.routes.increments import ACCEPTED, add, answer_of
 from ingest.server.request_times import POST, answered
 from shared.model.words import flaw_of_id
 from shared.runtime import metrics
+from shared.runtime.traces import sampled_in
 
 LARGEST: Final = 4_096
 """Most bytes of a request on the fast path. It is below each limit of aiohttp, so no limit is missed."""
@@ -71,9 +72,15 @@ Post = tuple[str, Head, bytes]
 class FastPath:
     """Takes a request in three steps: `recognise` it, `begin` to count it, `end` with the answer when it is durable."""
 
-    def __init__(self, publishing: Publishing, max_body_bytes: int, new_names: NewNames | None = None) -> None:
-        """With `new_names`, requests with a name that it does not know are left to the routes, which can wait."""
+    def __init__(
+        self, publishing: Publishing, max_body_bytes: int, new_names: NewNames | None = None, *, traced: bool = False
+    ) -> None:
+        """With `new_names`, requests with a name that it does not know are left to the routes, which can wait. If
+        `traced`, so are requests of a trace that is recorded.
+        """
         self._publishing = publishing
+        self._head = lru_cache(maxsize=512)(partial(_head, traced=traced))
+        """It is cached, as clients send the same headers every time."""
         self._new_names = new_names
         self._max_body_bytes = max_body_bytes
 
@@ -83,7 +90,7 @@ class FastPath:
             return None
         start = line.end()
         end = data.find(b"\r\n\r\n", start)
-        if end < 0 or (head := _head(data[start:end])) is None:
+        if end < 0 or (head := self._head(data[start:end])) is None:
             return None
         body = data[end + 4 :]
         if len(body) != head.length or head.length > self._max_body_bytes:
@@ -132,9 +139,8 @@ def _single(body: bytes) -> tuple[int, str | None]:
     return parse.single(body, None)
 
 
-@lru_cache(maxsize=512)
-def _head(block: bytes) -> Head | None:
-    """What the headers say; None if they are not plain. It is cached, as clients send the same headers every time."""
+def _head(block: bytes, *, traced: bool = False) -> Head | None:
+    """What the headers say; None if they are not plain."""
     lines = block.split(b"\r\n")
     if len(lines) > _MOST_HEADERS:
         return None
@@ -151,5 +157,7 @@ def _head(block: bytes) -> Head | None:
         return None
     length, key = headers.get("content-length", "0"), headers.get("idempotency-key")
     if not _LENGTH.fullmatch(length) or (key is not None and flaw_of_id(key)):
+        return None
+    if traced and sampled_in(headers.get("traceparent", "")):
         return None
     return Head(int(length), key, credentials_in(CIMultiDictProxy(headers)))

@@ -41,6 +41,8 @@ class Envelope:
     """See `key`. Given where the id alone does not say it."""
     second: bool = False
     """It only says that its id was used again."""
+    traceparent: str = field(default="", compare=False)
+    """The span in which it was published, as its message says. It may be malformed."""
 
     def __post_init__(self) -> None:
         if self.increments < 0:
@@ -66,7 +68,15 @@ class Envelope:
     def as_second_use(self) -> "Envelope":
         """What is committed of it where its id was used before, by another attempt."""
         key = key_of_second_use(self.key, self.attempt)
-        return Envelope(self.id, {}, foreign=self.foreign, receipt=key, increments=self.increments, second=True)
+        return Envelope(
+            self.id,
+            {},
+            foreign=self.foreign,
+            receipt=key,
+            increments=self.increments,
+            second=True,
+            traceparent=self.traceparent,
+        )
 
     def in_place_of(self, attempt: str, increments: int) -> "Envelope":
         """What is committed of it where a dead receipt becomes `applied`, which stood for that use of the id, and so

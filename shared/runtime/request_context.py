@@ -5,19 +5,12 @@ import secrets
 from collections.abc import Mapping
 from contextvars import ContextVar
 from functools import cached_property
-from typing import Final, NamedTuple
+from typing import Final
+
+from shared.runtime.traces import Trace, trace_of
 
 _ID: Final = re.compile(r"[\w.:/+=-]{1,128}", re.ASCII)
-_TRACEPARENT: Final = re.compile(r"00-(?!0{32})([0-9a-f]{32})-(?!0{16})([0-9a-f]{16})-([0-9a-f]{2})")
 _CLOUD: Final = re.compile(r"(?!0{32})([0-9a-f]{32})(?:/([0-9]{1,20}))?(?:;o=([01]))?")
-
-
-class Trace(NamedTuple):
-    """Where a request belongs in a trace, as W3C and Google write it."""
-
-    trace: str
-    span: str
-    sampled: bool
 
 
 class RequestContext:
@@ -25,6 +18,8 @@ class RequestContext:
 
     def __init__(self, headers: Mapping[str, str]) -> None:
         self._headers = headers
+        self.span: Trace | None = None
+        """Its own span, if it has one."""
 
     @cached_property
     def id(self) -> str:
@@ -34,8 +29,9 @@ class RequestContext:
 
     @cached_property
     def trace(self) -> Trace | None:
-        if found := _TRACEPARENT.fullmatch(self._headers.get("traceparent", "")):
-            return Trace(found[1], found[2], bool(int(found[3], 16) & 1))
+        """The span of the client that it belongs to."""
+        if (trace := trace_of(self._headers.get("traceparent", ""))) is not None:
+            return trace
         if found := _CLOUD.fullmatch(self._headers.get("X-Cloud-Trace-Context", "")):
             return Trace(found[1], f"{int(found[2] or 0) % 2**64:016x}", found[3] == "1")
         return None

@@ -15,12 +15,16 @@ from shared.model.words import (
     flaw_of_id,
 )
 from shared.wire import content
+from shared.wire.content import Content
+from shared.wire.own_data import OwnData, own_data
 
 SOURCE: Final = "countersink"
 TYPE: Final = "countersink.envelope.v1"
 OURS: Final = "countersink."
 """All our types begin with it, in every version. Other publishers must not use it, or our source."""
 ATTEMPT: Final = "ce-attempt"
+TRACEPARENT: Final = "ce-traceparent"
+"""It also stands in messages of other publishers: it is an extension of CloudEvents."""
 MOST_INCREMENTS: Final = 2**40
 """Increments in one envelope. The tally of a commit with many such envelopes still fits into int64."""
 LAST_DATE: Final = 253_402_300_799_999
@@ -44,6 +48,8 @@ def encode(envelope: Envelope) -> Message:
     }
     if envelope.attempt:
         attributes[ATTEMPT] = envelope.attempt
+    if envelope.traceparent:
+        attributes[TRACEPARENT] = envelope.traceparent
     once = envelope.id if envelope.retried else None
     return Message(orjson.dumps(data), attributes, once, envelope.increments)
 
@@ -62,11 +68,9 @@ def decode(delivery: Delivery, topic: str) -> tuple[Envelope, ...]:
             f"it is of another version of Countersink (ce-type {type_!r}, here {TYPE!r}): run that version, too"
         )
     if ours:
-        data = content.object_of(message)
-        envelope_id, retried = _own_id(message), data.get("retried") is True
-        attempt = _own_attempt(message)
-        sums, _, keyed = content.of_object(data, MAX_SUM)
-        counts, created = _counts(data.get("counts", {}), sums), data.get("created", delivery.published)
+        envelope_id, attempt = _own_id(message), _own_attempt(message)
+        (sums, counts, keyed), created, retried = own_data(message.data) or _other_own_data(message, delivery)
+        counts = _counts(counts, sums)
     else:
         envelope_id, retried = _foreign_id(delivery, topic)
         attempt = f"{delivery.message_id}:{delivery.published}"
@@ -81,8 +85,17 @@ def decode(delivery: Delivery, topic: str) -> tuple[Envelope, ...]:
         retried=retried,
         attempt=attempt if retried else "",
         foreign=not ours,
+        traceparent=message.attributes.get(TRACEPARENT, ""),
     )
     return divided(whole)
+
+
+def _other_own_data(message: Message, delivery: Delivery) -> OwnData:
+    """As `own_data`, in all forms."""
+    data = content.object_of(message)
+    sums, _, keyed = content.of_object(data, MAX_SUM)
+    found = Content(sums, data.get("counts", {}), keyed)
+    return OwnData(found, data.get("created", delivery.published), data.get("retried") is True)
 
 
 def increments_of(message: Message) -> int:

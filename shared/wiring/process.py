@@ -23,6 +23,7 @@ from shared.ports.jobs import Jobs, Tasks
 from shared.ports.overlay import Overlay
 from shared.ports.store import Store
 from shared.runtime.clock import Clock, SystemClock
+from shared.runtime.traces import Traces
 from shared.sqlite.audit_data import backlog_of, balance_of
 from shared.sqlite.broker import SqlitePublisher, SqliteSubscription, topic_of
 from shared.sqlite.database import Database
@@ -79,6 +80,8 @@ class Parts:
     """Reads what waits to be applied. With Pub/Sub: what this process published."""
     looks: FleetView | None = None
     """Looks at the fleet, if there may be publishers that the broker cannot list."""
+    traces: Traces | None = None
+    """Makes spans, if this process is configured to."""
     _files: Sequence[Database] = ()
     _begins: list[Callable[[], Awaitable[None]]] = field(default_factory=list)
     _ends: list[Callable[[], Awaitable[None]]] = field(default_factory=list)

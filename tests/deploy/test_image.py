@@ -24,7 +24,7 @@ DOCKERFILE: Final = ROOT / "deploy" / "Dockerfile"
 USER: Final = "65532"
 DATA: Final = "/var/lib/countersink"
 CACHE: Final = "/var/cache/countersink"
-LOCKS: Final = ("requirements.txt", "requirements-google.txt", "requirements-redis.txt")
+LOCKS: Final = ("requirements.txt", "requirements-google.txt", "requirements-redis.txt", "requirements-otel.txt")
 BASE_PYTHON: Final = "3.11"
 """The Python of Debian 12, of which the base is made."""
 START_UP: Final = 60.0

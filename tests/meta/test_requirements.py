@@ -11,7 +11,10 @@ from packaging.version import Version
 
 from tests.meta.checkout import ROOT, pyproject, tracked
 
-FILES: Final = ("requirements.txt", "requirements-google.txt", "requirements-redis.txt", "requirements-dev.txt")
+FILES: Final = (
+    *("requirements.txt", "requirements-google.txt", "requirements-redis.txt", "requirements-otel.txt"),
+    "requirements-dev.txt",
+)
 LINE: Final = re.compile(r"^([a-zA-Z0-9._-]+)==([^\s;]+)(?: ; [^\\]+)? \\$")
 HASH: Final = re.compile(r"^    --hash=sha256:[0-9a-f]{64}(?: \\)?$")
 COMMENT: Final = re.compile(r"^ *# [^/]*$")
@@ -76,13 +79,14 @@ def test_the_lock_gives_what_pyproject_asks_for() -> None:
     groups = project["dependency-groups"]
     needed = [line for line in project["project"]["dependencies"] if not line.startswith("countersink==")]  # ours
     wanted = [*needed, *project["build-system"]["requires"], *groups["build"]]
-    runtime, google, redis, both = [pins((ROOT / name).read_text()) for name in FILES]
+    runtime, google, redis, otel, both = [pins((ROOT / name).read_text()) for name in FILES]
     extras = project["project"]["optional-dependencies"]
     assert not unmet(runtime, wanted)
     assert not unmet(google, [*needed, *extras["google"]])
     assert not unmet(redis, [*needed, *extras["redis"]])
+    assert not unmet(otel, [*needed, *extras["otel"]])
     assert not unmet(both, [*wanted, *groups["dev"]])
-    for shipped in (runtime, google, redis):
+    for shipped in (runtime, google, redis, otel):
         assert shipped.items() <= both.items(), "tests must run on the versions that are shipped"
     assert unmet(runtime, ["aiohttp<1"])
     assert unmet(runtime, ["surely-not-there"])

@@ -168,23 +168,19 @@ def _(learn: Any) -> Any:
     return mutant
 
 
-@mutation(
-    "a replay's receipt is flipped outside of the commit", "flusher.flush.commit_loop.Flush._apply", *FLUSH_AND_REPLAY
-)
+@mutation("a replay's receipt is flipped outside of the commit", "flusher.flush.apply.apply", *FLUSH_AND_REPLAY)
 def _(apply: Any) -> Any:
-    async def mutant(self: Any, commit: Any) -> Any:
+    async def mutant(commit: Any, envelopes: Any, parts: Any) -> Any:
         if commit.revived:
-            await self._tools.store.apply(replace(commit, receipts=(), adds=()))
-        return await apply(self, replace(commit, revived=()))
+            await parts.store.apply(replace(commit, receipts=(), adds=()))
+        return await apply(replace(commit, revived=()), envelopes, parts)
 
     return mutant
 
 
-@mutation(
-    "a replay does not say that the receipt must be dead", "flusher.flush.commit_loop.Flush._apply", *FLUSH_AND_REPLAY
-)
+@mutation("a replay does not say that the receipt must be dead", "flusher.flush.apply.apply", *FLUSH_AND_REPLAY)
 def _(apply: Any) -> Any:
-    async def mutant(self: Any, commit: Any) -> Any:
-        return await apply(self, replace(commit, revived=()))
+    async def mutant(commit: Any, envelopes: Any, parts: Any) -> Any:
+        return await apply(replace(commit, revived=()), envelopes, parts)
 
     return mutant

@@ -10,10 +10,10 @@ _SERVER: Final = "ingest.server"
 
 @mutation("the fast path takes the last of two idempotency keys", "ingest.server.fast_path._head", FUZZ)
 def _(head: Any) -> Any:
-    def mutant(block: bytes) -> Any:
+    def mutant(block: bytes, *, traced: bool) -> Any:
         lines = block.split(b"\r\n")
         keys = [line for line in lines if line.lower().startswith(b"idempotency-key:")]
-        return head(b"\r\n".join([line for line in lines if line not in keys[:-1]]))
+        return head(b"\r\n".join([line for line in lines if line not in keys[:-1]]), traced=traced)
 
     return mutant
 
@@ -50,7 +50,7 @@ def _(there: Any) -> Any:
 
 
 mutation("names that stand twice are not looked for", "shared.wire.strict_json._surely_unique", FUZZ)(returning(True))
-mutation("names that stand twice in a plain batch", "ingest.parsing.plain._surely_unique", FUZZ)(returning(True))
+mutation("names that stand twice in a plain batch", "shared.wire.plain.surely_unique", FUZZ)(returning(True))
 mutation("items of a plain batch that share a line", "ingest.parsing.plain._are_lines", FUZZ)(returning(True))
 mutation("sums of a plain batch have no bound", "ingest.parsing.plain._summed", PLAIN)(calling(MAX_SUM=2**70))
 

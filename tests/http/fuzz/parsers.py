@@ -164,9 +164,9 @@ def _slow_loads(text: bytes) -> Any:
 
 
 def _slow_decode(delivery: Delivery, topic: str) -> Any:
-    """`codec.decode` with the standard library's parser."""
+    """`codec.decode` with the standard library's parser, and without the parser of what we write."""
     slow = SimpleNamespace(**{**vars(strict_json), "loads": _slow_loads})
-    with patch.object(content, "strict_json", slow):
+    with patch.object(content, "strict_json", slow), patch.object(codec, "own_data", lambda _: None):
         return codec.decode(delivery, topic)
 
 
@@ -190,15 +190,32 @@ def _plain_batch(chance: Random) -> bytes:
 
 
 def _own_message(chance: Random) -> bytes:
-    sums = {f"c{number}": chance.randint(-9, 9) for number in range(chance.randint(0, 3))}
-    data: dict[str, Any] = {"counters": sums, "created": chance.choice((0, 1, 10**12, -1, 1.5))}
+    """What we write, or nearly so: members may be missing, unknown, of another kind, or there twice."""
+    names = [chance.choice(_NAMES[: chance.choice((4, 4, len(_NAMES)))]) for _ in range(chance.randint(0, 3))]
+    sums = [(name, chance.choice((-9, 1, 1, 7, 2**61, -(2**61) - 1))) for name in names]
+    members: list[tuple[str, Any]] = [("counters", sums), ("created", chance.choice((0, 1, 10**12, 10**12, -1, 1.5)))]
     if chance.random() < 0.5:
-        data["counts"] = dict.fromkeys(sums, chance.choice((0, 1, 2, 2**40, -1)))
+        members.append(("counts", [(name, chance.choice((0, 1, 2, 2, 2, 2**40, -1))) for name in names]))
     if chance.random() < 0.5:
-        data["keyed"] = [{"id": chance.choice("ab"), "counter": "k", "delta": chance.randint(-2, 2)}]
+        item = {"id": chance.choice(_IDS), "counter": chance.choice(_NAMES[:6]), "delta": chance.choice(_DELTAS)}
+        fields = [field for field in item.items() if chance.random() < 0.95]
+        members.append(("keyed", [dict(fields)]))
     if chance.random() < 0.3:
-        data["retried"] = True
-    return bodies.perhaps_damaged(chance, json.dumps(data).encode())
+        members.append(("retried", chance.choice((True, True, False, 1, None))))
+    if chance.random() < 0.1:
+        members.append(chance.choice([*members, ("other", 1)]))
+    if chance.random() < 0.05:
+        members.remove(chance.choice(members))
+    return bodies.perhaps_damaged(chance, _object(members).encode())
+
+
+def _object(members: list[tuple[str, Any]]) -> str:
+    """JSON of an object in which names may stand twice, as they may in the objects in it."""
+    written = [
+        f"{json.dumps(name)}:{_object(value) if name in {'counters', 'counts'} else json.dumps(value)}"
+        for name, value in members
+    ]
+    return f"{{{','.join(written)}}}"
 
 
 def _request(chance: Random) -> bytes:

@@ -33,6 +33,29 @@ def test_what_is_encoded_is_decoded(envelope: Envelope) -> None:
     assert all(isinstance(value, str) for value in message.attributes.values())
 
 
+@pytest.mark.parametrize("traceparent", ["", "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"])
+def test_the_span_of_an_envelope_is_an_attribute_and_nothing_else(traceparent: str) -> None:
+    plain, traced = (encode(Envelope("e", {"a": 1}, created=7, traceparent=one)) for one in ("", traceparent))
+    assert "ce-traceparent" not in plain.attributes
+    assert traced.data == plain.data
+    assert traced.attributes == {**plain.attributes, **({"ce-traceparent": traceparent} if traceparent else {})}
+    (envelope,) = decode(Delivery("token", traced, "1", BrokerMillis(5)), "t")
+    assert (envelope.traceparent, envelope.as_second_use().traceparent) == (traceparent, traceparent)
+    assert envelope.key == plain_key(plain)
+
+
+def plain_key(message: Message) -> str:
+    (envelope,) = decode(Delivery("token", message, "1", BrokerMillis(5)), "t")
+    return envelope.key
+
+
+def test_each_envelope_of_a_large_foreign_message_has_its_span() -> None:
+    data = json.dumps({"counters": {f"n{number}": 1 for number in range(2_500)}}).encode()
+    message = Message(data, {"ce-traceparent": "of-theirs"})
+    found = decode(Delivery("token", message, "1", BrokerMillis(5)), "t")
+    assert [one.traceparent for one in found] == ["of-theirs"] * 3
+
+
 @pytest.mark.parametrize(
     ("data", "sums", "keyed"),
     [

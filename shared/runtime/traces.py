@@ -1,0 +1,80 @@
+"""Owns what a trace is to us: how a request names its place in one, and what makes spans."""
+
+import re
+from typing import Final, NamedTuple, Protocol
+
+MOST_LINKS: Final = 128
+"""SpanLinks of one span. It is also the default limit of OpenTelemetry."""
+_TRACEPARENT: Final = re.compile(r"00-(?!0{32})([0-9a-f]{32})-(?!0{16})([0-9a-f]{16})-([0-9a-f]{2})")
+
+
+class Trace(NamedTuple):
+    """A span in a trace, as W3C and Google write it."""
+
+    trace: str
+    span: str
+    sampled: bool
+
+    def traceparent(self) -> str:
+        return f"00-{self.trace}-{self.span}-{self.sampled:02x}"
+
+
+def trace_of(traceparent: str) -> Trace | None:
+    """What a `traceparent` says; None if it is malformed."""
+    found = _TRACEPARENT.fullmatch(traceparent)
+    return None if found is None else Trace(found[1], found[2], bool(int(found[3], 16) & 1))
+
+
+def sampled_in(traceparent: str) -> Trace | None:
+    """As `trace_of`, but only if somebody records the trace."""
+    trace = trace_of(traceparent) if traceparent else None
+    return trace if trace is not None and trace.sampled else None
+
+
+class SpanLinks:
+    """The spans that an envelope or a commit was made from: the first ones, and how many more there were."""
+
+    __slots__ = ("left_out", "spans")
+
+    def __init__(self) -> None:
+        self.spans: dict[Trace, None] = {}
+        self.left_out = 0
+
+    def add(self, span: Trace) -> None:
+        if span in self.spans:
+            return
+        if len(self.spans) < MOST_LINKS:
+            self.spans[span] = None
+        else:
+            self.left_out += 1
+
+
+class BegunSpan(Protocol):
+    """Something that has begun."""
+
+    trace: Trace
+    """Where it is. It is not sampled if the sampler of this process decided so."""
+
+    def end(self, error: BaseException | None = None, status: int = 0) -> None:
+        """`status`: the status code that a request is answered with."""
+        ...
+
+
+class Traces(Protocol):
+    """Begins spans. Those that have ended are exported in the background; if too many wait, some are dropped."""
+
+    def request(self, parent: Trace, method: str, route: str) -> BegunSpan:
+        """A request. `parent`: the client's span."""
+        ...
+
+    def envelope(self, links: SpanLinks, increments: int) -> BegunSpan:
+        """The publish of an envelope. `links`: the spans of requests in it, at least one."""
+        ...
+
+    def commit(self, links: SpanLinks, envelopes: int) -> BegunSpan:
+        """A commit of a flusher. `links`: the spans of envelopes in it, at least one."""
+        ...
+
+    def close(self) -> None:
+        """Export what has ended, for a short time at most."""
+        ...

@@ -1,0 +1,51 @@
+"""The page on sizing has queries that Prometheus reads, and limits that the code has."""
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Final
+
+import yaml
+
+from ingest.publishing.coalescer import MAX_ENTRIES
+from shared.config.settings import Settings
+from shared.model.words import MAX_DELTA, MAX_ID_BYTES, MAX_NAME_BYTES
+from shared.wire.content import MAX_ITEMS
+from tests.emulators.datastore_fixtures import missing
+from tests.meta.checkout import ROOT
+from tests.meta.test_rules import NAME, shown
+
+PAGE: Final = (ROOT / "docs" / "sizing.md").read_text()
+LIMITS: Final = dict(re.findall(r"^\| ([^|]+) \| ([^|]+) \| [^|]*\|$", PAGE.partition("## Limits")[2], re.MULTILINE))
+
+
+def test_limits_are_those_of_the_code() -> None:
+    defaults = Settings()
+    assert {
+        "name of a counter": f"{MAX_NAME_BYTES} bytes",
+        "id of an increment, `Idempotency-Key`": f"{MAX_ID_BYTES:,} bytes",
+        "increments in one request or message": f"{MAX_ITEMS:,}",
+        "counters in a batch under an `Idempotency-Key`": f"{MAX_ENTRIES:,}",
+        "body of a request": f"{defaults.max_body_bytes >> 20} MiB",
+        "increments that wait in one ingest": f"{defaults.max_waiting:,}",
+        "pending increments of a SQLite file": f"{defaults.max_pending_bytes >> 20} MiB",
+        "connections of one ingest": f"{defaults.max_connections:,}",
+    }.items() <= LIMITS.items()
+    assert MAX_DELTA == 2**53 - 1
+
+
+def test_prometheus_reads_the_queries_of_the_goals(tmp_path: Path) -> None:
+    queries = re.findall(r"^\| [^|]+ \| `([^`]*countersink_[^`]*)` \|$", PAGE, re.MULTILINE)
+    assert len(queries) == 3
+    assert {name.removesuffix("_count") for query in queries for name in NAME.findall(query)} <= {
+        name.removesuffix("_count") for name in shown()
+    }
+    promtool = shutil.which("promtool")
+    if promtool is None:
+        missing("there is no promtool")
+    rules = [{"record": f"query:{number}", "expr": query} for number, query in enumerate(queries)]
+    file = tmp_path / "rules.yml"
+    file.write_text(yaml.safe_dump({"groups": [{"name": "goals", "rules": rules}]}))
+    done = subprocess.run([promtool, "check", "rules", str(file)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr

@@ -1,0 +1,141 @@
+"""A rolling upgrade, and a rollback: both versions run side by side, and every increment counts once."""
+
+import asyncio
+import itertools
+import random
+import sys
+from asyncio.subprocess import PIPE
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from tests.processes.fleet import version_before
+from tests.processes.fleet.calls import Calls, Request
+from tests.processes.fleet.pairs import Embedded, Pair
+from tests.processes.fleet.slots import DRAIN, Slot
+from tests.processes.harness import Processes, Running, processes
+
+WITHIN = 60.0
+LAST = 3
+"""The number of the last process that is replaced."""
+BETWEEN = 15
+"""Increments between two processes that are replaced."""
+
+
+@pytest.fixture(scope="session")
+def before(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return version_before.unpack(tmp_path_factory.mktemp("before").resolve())
+
+
+@pytest.fixture
+async def started(pair: Pair, request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Processes]:
+    settings = pair.settings | {"COUNTERSINK_FLUSH_INTERVAL": "0.05", "COUNTERSINK_DRAIN_TIMEOUT": str(DRAIN)}
+    if not isinstance(pair, Embedded):
+        settings["COUNTERSINK_OVERLAY"] = request.getfixturevalue("redis").url
+    async with processes(tmp_path, tmp_path / "log", **settings) as all_of_them:
+        yield all_of_them
+
+
+def started_in(running: Running) -> Path:
+    return Path(f"/proc/{running.process.pid}/cwd").resolve()
+
+
+class Fleet:
+    """Two ingests and two flushers, each of one version or the other, and a client."""
+
+    def __init__(self, started: Processes, before: Path, calls: Calls, session: aiohttp.ClientSession) -> None:
+        self._before = before
+        self._calls = calls
+        self._session = session
+        self._numbers = itertools.count()
+        self._chance = random.Random(1)
+        self.ingests = [Slot(started, ("ingest", "--port", "0")) for _ in range(2)]
+        self._slots = [*self.ingests, *(Slot(started, ("flusher",)) for _ in range(2))]
+
+    async def start(self, slot: Slot, *, older: bool) -> None:
+        slot.within = ("env", "-C", str(self._before)) if older else ()
+        slot.settings = {"PYTHONPATH": str(self._before)} if older else {}
+        await slot.start()
+        assert slot.running
+        assert (started_in(slot.running) == self._before) == older  # Python looks first where it is started
+
+    async def start_all(self) -> None:
+        for slot in self._slots:
+            await self.start(slot, older=True)
+
+    async def count(self, most: int) -> None:
+        """Each increment is sent until it is accepted, and some are sent once more, to whoever is there."""
+        for number in itertools.islice(self._numbers, most):
+            counter, bit, delta = self._calls.truths.next(number)
+            body = {"delta": delta, "id": f"id-{number}"}
+            request = Request(f"/v1/counters/{counter}", body, {}, [(counter, bit, delta)])
+            async with asyncio.timeout(WITHIN):
+                while not self._calls.truths.of(counter).answered & bit:
+                    await self._calls.post(self._any(), request)
+            if number % 5 == 0:
+                await self._calls.post(self._any(), request)
+            if number % 7 == 0:
+                await self._calls.read(self._any(), fresh=True)
+
+    def _any(self) -> Any:
+        return self._chance.choice([slot for slot in self.ingests if slot.up()]).process()
+
+    async def replace_all(self, *, older: bool) -> None:
+        """One after the other, while increments come."""
+        for number, slot in enumerate(self._slots):
+            counting = asyncio.create_task(self.count(BETWEEN))
+            slot.busy = True
+            await slot.terminate()
+            await self.start(slot, older=older)
+            slot.busy = False
+            await self.set(number)
+            await counting
+
+    async def set(self, value: int) -> None:
+        """A counter, by whoever is there, until it says that it did it."""
+        async with asyncio.timeout(WITHIN):
+            while True:
+                url, key = f"{self._any().url}/v1/counters/set", {"Idempotency-Key": f"set-{next(self._numbers)}"}
+                async with self._session.put(url, json={"value": value}, headers=key) as response:
+                    if response.status == 200:
+                        return
+                await asyncio.sleep(0.1)
+
+    async def value_of_set(self) -> int:
+        async with self._session.get(f"{self._any().url}/v1/counters/set?max_age=0") as response:
+            return int((await response.json())["value"])
+
+    async def settled(self) -> None:
+        async with asyncio.timeout(WITHIN):
+            while not all([await self._calls.read(slot.process(), fresh=True) for slot in self.ingests]):
+                await asyncio.sleep(0.1)
+
+    async def end(self) -> None:
+        for slot in self._slots:
+            await slot.terminate()
+
+
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize("pair", ["sqlite", "blind"], indirect=True)
+async def test_every_increment_counts_once_through_an_upgrade_and_back(
+    pair: Pair, started: Processes, before: Path
+) -> None:
+    async with aiohttp.ClientSession() as session:
+        calls = Calls(pair, session)
+        fleet = Fleet(started, before, calls, session)
+        await fleet.start_all()
+        await fleet.count(BETWEEN)
+        for older in (False, True):
+            await fleet.replace_all(older=older)
+            await fleet.settled()
+            assert await fleet.value_of_set() == LAST
+        await fleet.end()
+        await calls.nothing_is_left()
+    audit = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "countersink", "audit", env=started.environment, stdout=PIPE, stderr=PIPE
+    )
+    said = b"".join(await audit.communicate()).decode()
+    assert audit.returncode == 0, said

@@ -1,0 +1,217 @@
+"""When there are traces, and what happens where they can't be exported."""
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from shared.runtime.traces import Trace
+from tests.http.keys import keys_file
+from tests.processes.collector import Collector, Seen, collecting
+from tests.processes.harness import Processes, processes
+from tests.world.scraping import Scrape
+
+ENDPOINT = "OTEL_EXPORTER_OTLP_ENDPOINT"
+CLIENT = Trace("4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7", sampled=True)
+SAMPLED = {"traceparent": CLIENT.traceparent()}
+NOWHERE = "http://127.0.0.1:9"
+SERVES = """
+import sys
+from countersink_server.cli import main
+if sys.argv.pop(1) == "without":
+    sys.modules["opentelemetry.exporter"] = None
+try:
+    main()
+finally:
+    print([name for name in sys.modules if name.startswith("opentelemetry")], flush=True)
+"""
+"""A service that prints at its end what it imported of OpenTelemetry. `without`: as if that were not installed."""
+
+
+@pytest.fixture
+async def collector() -> AsyncIterator[Collector]:
+    async with collecting() as one:
+        yield one
+
+
+@pytest.fixture
+async def started(tmp_path: Path) -> AsyncIterator[Processes]:
+    async with processes(tmp_path, tmp_path / "log", OTEL_BSP_SCHEDULE_DELAY="50") as it:
+        yield it
+
+
+async def post(url: str, **headers: str) -> int:
+    async with aiohttp.ClientSession(headers=headers) as session, session.post(f"{url}/v1/counters/a") as response:
+        return response.status
+
+
+def serve(data: Path, how: str, **settings: str) -> tuple[int, str, str, int]:
+    """The exit code of a service that answered one traced request, its output, its log, and the answer."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("COUNTERSINK_", "OTEL_"))}
+    arguments = [sys.executable, "-c", SERVES, how, "up", "--port", "0", "--data", str(data)]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(arguments, env=kept | settings, stdout=pipe, stderr=pipe, text=True) as process:
+        assert process.stdout
+        line = process.stdout.readline()
+        status = 0
+        if line:  # else it ends by itself
+            status = asyncio.run(post(line.split()[4].rstrip(","), **SAMPLED))
+            process.send_signal(signal.SIGTERM)
+        output, log = process.communicate(timeout=30)
+    return process.returncode, output, log, status
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {ENDPOINT: ""},
+        {ENDPOINT: NOWHERE, "OTEL_SDK_DISABLED": "true"},
+        {ENDPOINT: NOWHERE, "OTEL_TRACES_EXPORTER": "none"},
+    ],
+)
+def test_without_an_endpoint_nothing_of_opentelemetry_is_imported(tmp_path: Path, settings: dict[str, str]) -> None:
+    code, output, log, status = serve(tmp_path, "with", **settings)
+    assert (code, status, log) == (0, 202, "")
+    assert output.splitlines()[-1] == "[]"
+
+
+def test_with_an_endpoint_it_is_imported(tmp_path: Path) -> None:
+    code, output, _, status = serve(tmp_path, "with", **{ENDPOINT: NOWHERE})
+    assert (code, status) == (0, 202)
+    assert "opentelemetry.sdk.trace" in output.splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    ("how", "settings", "said"),
+    [
+        ("without", {}, "install Countersink with its extra 'otel' (in a checkout: make install EXTRAS=otel)"),
+        ("with", {"OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}, "OTEL_EXPORTER_OTLP_PROTOCOL is grpc"),
+    ],
+)
+def test_it_counts_where_spans_cannot_be_exported(
+    tmp_path: Path, how: str, settings: dict[str, str], said: str
+) -> None:
+    code, output, log, status = serve(tmp_path, how, **{ENDPOINT: NOWHERE, **settings})
+    assert (code, status) == (0, 202)
+    assert "opentelemetry.sdk" not in output.splitlines()[-1]
+    (line,) = log.splitlines()
+    assert said in line
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{ENDPOINT: "127.0.0.1:4318"}, {ENDPOINT: NOWHERE, "OTEL_BSP_MAX_QUEUE_SIZE": "0"}],
+)
+def test_a_wrong_variable_ends_the_start(tmp_path: Path, settings: dict[str, str]) -> None:
+    code, _, log, _ = serve(tmp_path, "with", **settings)
+    assert code == 1
+    (line,) = log.splitlines()
+    assert "OTEL_" in line
+
+
+async def test_a_collector_that_is_away_holds_nothing_up(started: Processes, tmp_path: Path) -> None:
+    running = await started.start("up", "--port", "0", **{ENDPOINT: NOWHERE})
+    assert await post(running.url, **SAMPLED) == 202
+    async with asyncio.timeout(20):
+        while "exporting spans" not in (tmp_path / "log").read_text():
+            await asyncio.sleep(0.05)
+    begun = asyncio.get_running_loop().time()
+    assert await running.end(signal.SIGTERM) == 0
+    assert asyncio.get_running_loop().time() - begun < 10
+
+
+async def test_what_the_door_refuses_has_no_span(started: Processes, collector: Collector, tmp_path: Path) -> None:
+    _, keys = keys_file(tmp_path, all={})
+    settings = collector.settings | {"COUNTERSINK_KEYS_FILE": str(tmp_path / "keys.json")}
+    running = await started.start("up", "--port", "0", **settings)
+    assert await post(running.url, **SAMPLED) == 401
+    assert await post(running.url, **SAMPLED, Authorization=f"Bearer {keys['all']}") == 202
+    assert await running.end(signal.SIGTERM) == 0
+    assert [one.attributes["http.response.status_code"] for one in collector.named("POST /v1/counters/{name}")] == [202]
+
+
+async def test_what_could_not_be_published_says_so(started: Processes, collector: Collector) -> None:
+    """Nothing is applied, and there is little room."""
+    settings = collector.settings | {"COUNTERSINK_MAX_PENDING_BYTES": "1024"}
+    running = await started.start("ingest", "--port", "0", **settings)
+    async with asyncio.timeout(20):
+        while await post(running.url, **SAMPLED) == 202:
+            pass
+    assert await running.end(signal.SIGTERM) == 0
+    assert [one.failed for one in collector.spans if one.failed] == [True, True]
+    request, envelope = _requests(collector)[-1], collector.named("publish envelope")[-1]
+    assert (request.attributes["http.response.status_code"], request.attributes["error.type"]) == (503, "503")
+    assert envelope.attributes["error.type"] == "OverloadedError"
+
+
+async def test_each_worker_exports(started: Processes, collector: Collector) -> None:
+    running = await started.start("ingest", "--workers", "2", "--port", "0", **collector.settings)
+    workers: set[str] = set()
+    async with asyncio.timeout(30):
+        while workers != {"0", "1"}:  # each connection goes to either of them
+            async with aiohttp.ClientSession(headers=SAMPLED) as session:
+                async with session.post(f"{running.url}/v1/counters/a") as response:
+                    assert response.status == 202
+                async with session.get(f"{running.url}/metrics", headers={"traceparent": ""}) as response:
+                    shown = Scrape(await response.text()).all("countersink_accepted_increments_total")
+            workers = {labels["worker"] for labels, value in shown if value}
+    assert await running.end(signal.SIGTERM) == 0
+    accepted = len(_requests(collector))
+    assert sum(len(one.links) for one in collector.named("publish envelope")) == accepted >= 2
+
+
+async def test_the_sampler_of_the_process_decides(started: Processes, collector: Collector) -> None:
+    running = await started.start("up", "--port", "0", **collector.settings, OTEL_TRACES_SAMPLER="always_off")
+    assert await post(running.url, **SAMPLED) == 202
+    assert await running.end(signal.SIGTERM) == 0
+    assert collector.spans == []
+
+
+async def test_every_way_to_count_links_its_request(started: Processes, collector: Collector) -> None:
+    """A request whose increments go into several envelopes is linked from each of them."""
+    settings = collector.settings | {"COUNTERSINK_PIXELS": "mail:"}
+    running = await started.start("up", "--port", "0", **settings)
+    many = json.dumps({"counters": {f"n{number}": 1 for number in range(2_500)}})
+    event = {"specversion": "1.0", "id": "1", "source": "/s", "type": "t", "data": {"counter": "a"}}
+    ways = [
+        ("POST", "/v1/counters/a", json.dumps({"id": "1"}), 1),
+        ("POST", "/v1/counters/a?ack=none", "", 1),
+        ("POST", "/v1/increments", many, 3),
+        ("POST", "/v1/events", json.dumps(event), 1),
+        ("GET", "/v1/counters/mail:a/pixel.gif", "", 1),
+        ("GET", "/v1/counters/a", "", 0),
+    ]
+    types = {"/v1/events": {"Content-Type": "application/cloudevents+json"}}
+    async with aiohttp.ClientSession(headers=SAMPLED) as session:
+        for method, target, body, _ in ways:
+            async with session.request(
+                method, running.url + target, data=body or None, headers=types.get(target)
+            ) as response:
+                assert response.status in {200, 202}, await response.text()
+    assert await running.end(signal.SIGTERM) == 0
+    for request, (_, target, _, envelopes) in zip(_requests(collector), ways, strict=True):
+        linked = [one for one in collector.named("publish envelope") if request.own in one.links]
+        assert len(linked) == envelopes, target
+
+
+def _requests(collector: Collector) -> list[Seen]:
+    return [one for one in collector.spans if one.kind == "SERVER"]
+
+
+async def test_log_lines_of_a_request_name_its_span(started: Processes, collector: Collector, tmp_path: Path) -> None:
+    settings = {"COUNTERSINK_LOG_FORMAT": "json", "COUNTERSINK_LOG_REQUESTS": "10"}
+    running = await started.start("up", "--port", "0", **collector.settings, **settings)
+    assert await post(running.url, **SAMPLED) == 202
+    assert await running.end(signal.SIGTERM) == 0
+    (line,) = [json.loads(line) for line in (tmp_path / "log").read_text().splitlines()]
+    (request,) = _requests(collector)
+    assert line["logging.googleapis.com/trace"] == CLIENT.trace
+    assert line["logging.googleapis.com/spanId"] == request.own.span
