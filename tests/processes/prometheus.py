@@ -33,10 +33,12 @@ class Prometheus:
     def __init__(self, url: str) -> None:
         self._url = url
 
-    async def query(self, expression: str) -> list[dict[str, Any]]:
+    async def query(self, expression: str, at: float | None = None) -> list[dict[str, Any]]:
+        """Now, or at an instant, in seconds since 1970."""
+        params = {"query": expression} | ({} if at is None else {"time": f"{at:.3f}"})
         async with (
             aiohttp.ClientSession() as session,
-            session.get(f"{self._url}/api/v1/query", params={"query": expression}) as response,
+            session.get(f"{self._url}/api/v1/query", params=params) as response,
         ):
             found = await response.json()
             assert found["status"] == "success", found
@@ -45,19 +47,22 @@ class Prometheus:
     async def firing(self) -> set[str]:
         return {one["metric"]["alertname"] for one in await self.query('ALERTS{alertstate="firing"}')}
 
-    async def number(self, expression: str) -> float | None:
+    async def number(self, expression: str, at: float | None = None) -> float | None:
         """The value, if there is one."""
-        found = await self.query(expression)
+        found = await self.query(expression, at)
         return float(found[0]["value"][1]) if found else None
 
 
 @contextlib.asynccontextmanager
-async def prometheus(folder: Path, *targets: str, rules: str = RULES) -> AsyncIterator[Prometheus]:
-    """It scrapes five times a second."""
+async def prometheus(
+    folder: Path, *targets: str, rules: str = RULES, every: float = 0.2, up: int | None = None
+) -> AsyncIterator[Prometheus]:
+    """It scrapes `every` so many seconds. At first, `up` of the targets are there, or all."""
     port = free_port()
     (folder / "rules.yml").write_text(rules)
     (folder / "prometheus.yml").write_text(
-        "global: {scrape_interval: 200ms, scrape_timeout: 200ms, evaluation_interval: 500ms}\n"
+        f"global: {{scrape_interval: {every * 1_000:.0f}ms, scrape_timeout: {every * 1_000:.0f}ms,"
+        " evaluation_interval: 500ms}\n"
         "rule_files: [rules.yml]\n"
         f"scrape_configs: [{{job_name: countersink, static_configs: [{{targets: {[*targets]!r}}}]}}]\n"
     )
@@ -70,13 +75,13 @@ async def prometheus(folder: Path, *targets: str, rules: str = RULES) -> AsyncIt
     )
     it = Prometheus(f"http://127.0.0.1:{port}")
 
-    async def up() -> bool:
+    async def ready() -> bool:
         with contextlib.suppress(aiohttp.ClientError):
-            return await it.number("sum(up)") == len(targets)
+            return await it.number("sum(up)") == (len(targets) if up is None else up)
         return False
 
     try:
-        await until(up)
+        await until(ready)
         yield it
     finally:
         process.kill()

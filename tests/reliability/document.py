@@ -77,6 +77,9 @@ Made on {machine}. Clients, processes and emulators all ran on this machine.
   acknowledged, and sometimes SIGTERM does too (60 increments of 30,384 in one run). So we cut it off, and kill it
   when it has written everything. Earlier, reads were refused in such runs, because the store was older than what was
   known to be applied: Countersink notices what a store loses, but cannot restore it.
+- **`autoscaling`** runs no Kubernetes and no KEDA. A program follows their rules with what the ScaledObject in
+  `deploy/kubernetes` says, except that one flusher may be enough and there are 8 at most. It asks a real Prometheus.
+  All times of the manifest are divided by ten. Windows of 1 KiB and a slower store give few messages much to do.
 - **Everything runs on one machine.** No process's clock is ahead of another's, and processes are killed, not
   machines. `make test` tries power failures without a disk: it cuts the file back to what was synced, at every
   moment."""

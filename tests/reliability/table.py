@@ -3,6 +3,7 @@
 from typing import Final
 
 from tests.reliability import (
+    autoscaling,
     clock,
     descriptors,
     disk,
@@ -31,4 +32,5 @@ ROWS: Final[tuple[Row, ...]] = (
     *disk.ROWS,
     *descriptors.ROWS,
     *clock.ROWS,
+    *autoscaling.ROWS,
 )
