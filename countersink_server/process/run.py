@@ -239,6 +239,9 @@ def _show_backlog(parts: Parts) -> None:
     with contextlib.suppress(CountersinkError, OSError):  # the other metrics are shown anyway
         if parts.spare is not None:
             metrics.DISK_SPARE.set_for_all(parts.spare())
+        if parts.spool is not None:
+            held, most = parts.spool.publisher.pending()
+            metrics.SPOOL_USED.set_for_all(held / most)
         backlog = parts.backlog() if parts.backlog else None
         if parts.balance is None:
             if backlog is not None:

@@ -52,6 +52,11 @@ SPOOL_BURIED = _gauge(
     "Envelopes in the spool that are too large to be sent. NOT counted until they are replayed. Alert on any.",
 )
 SPOOLING = _gauge("countersink_spooling", "1 while the broker is unavailable and the spool takes increments.")
+SPOOL_USED = _gauge(
+    "countersink_spool_used_ratio",
+    "How much of COUNTERSINK_SPOOL_BYTES the spool holds, from 0 to 1. At 1, requests get 503. Alert if it is above"
+    " 0.5.",
+)
 UNKEPT = _gauge(
     "countersink_subscription_missing",
     "1 while the subscription is missing, is detached, or belongs to another topic. Nothing is published"
@@ -201,7 +206,7 @@ DRIFT = _gauge(
     " between a commit and its acknowledgement. ALERT if it stays different from 0: increments were lost or counted"
     " twice.",
 )
-OF_DATA: Final = (PENDING, OLDEST_PENDING, DRIFT, DEAD_NOW, DISK_SPARE)
+OF_DATA: Final = (PENDING, OLDEST_PENDING, DRIFT, DEAD_NOW, DISK_SPARE, SPOOL_USED)
 """Gauges that a process reads from its data, and does not show if it can't."""
 for _unknown in (*OF_DATA, RESIDENT, OPEN_FILES, MAX_FILES, PROCESS_START):
     _unknown.clear()

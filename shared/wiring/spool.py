@@ -9,7 +9,7 @@ from typing import Final
 from shared.config.settings import Settings
 from shared.counters.dead_letters import BothDeadLetters
 from shared.fleet.spool_holders import SpoolHolders
-from shared.ports.broker import DeadLetters, Publisher, Subscription
+from shared.ports.broker import DeadLetters, Subscription
 from shared.runtime import metrics
 from shared.runtime.clock import Clock
 from shared.sqlite.broker import SqlitePublisher, SqliteSubscription, claim
@@ -31,7 +31,7 @@ LEASE: Final = 5.0
 class Queue:
     """A durable broker of this machine."""
 
-    publisher: Publisher
+    publisher: SqlitePublisher
     subscription: Subscription
     keeps: bool
     """Whether its disk outlives the process. If not, what it holds is sent, and nothing is added."""

@@ -12,6 +12,7 @@ from tests.emulators.redis_fixtures import RedisServer
 from tests.processes.fleet.pairs import Emulated
 from tests.processes.fleet.test_redis import reading_of, until_exact
 from tests.processes.harness import processes
+from tests.world.scraping import scrape, until
 
 NUMBER = 5
 WITHIN = 60.0
@@ -42,6 +43,11 @@ async def test_spooled_increments_stay_pending_over_restarts(
             for _ in range(NUMBER):
                 async with session.post(f"{ingest.url}/v1/counters/shared") as response:
                     assert response.status == 202, await response.text()
+
+            async def some_of_the_spool_is_used() -> bool:
+                return 0 < (await scrape(ingest.url)).sum("countersink_spool_used_ratio") < 1
+
+            await until(some_of_the_spool_is_used)
             await ingest.end(signal.SIGKILL)
             ingest = await started.start("ingest", "--port", "0")
             await pending_and_exact(session, ingest.url)
