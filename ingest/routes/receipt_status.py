@@ -56,9 +56,9 @@ class Tracking:
 
     async def ends(self, keys: Sequence[str]) -> dict[str, Note | None]:
         """Which of these receipts exist while the overlay no longer holds their envelopes: their notes, or None for
-        those that are not applied.
+        those that are not applied. An overlay that is not shared holds them for longer, as no flusher settles it.
         """
-        held = await self._overlay.holds(keys)
+        held = await self._overlay.holds(keys) if self._overlay.shared else ()
         gone = [key for key in keys if key not in held]
         found = (await self._store.receipts(gone)).found if gone else {}
         return {key: receipt_notes.read(one.note) if one.state == APPLIED else None for key, one in found.items()}

@@ -4,7 +4,7 @@ import re
 import shutil
 import subprocess
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import yaml
 
@@ -49,3 +49,41 @@ def test_prometheus_reads_the_queries_of_the_goals(tmp_path: Path) -> None:
     file.write_text(yaml.safe_dump({"groups": [{"name": "goals", "rules": rules}]}))
     done = subprocess.run([promtool, "check", "rules", str(file)], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
+    tests = tmp_path / "tests.yml"
+    tests.write_text(yaml.safe_dump({"rule_files": [], "tests": [_healthy(queries), _ill(queries)]}))
+    done = subprocess.run([promtool, "test", "rules", str(tests)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def _healthy(queries: list[str]) -> dict[str, Any]:
+    """No request has ever failed, so there is no series of failures."""
+    series = {
+        'countersink_request_seconds_count{status="202"}': "0+10x120",
+        "countersink_oldest_pending_seconds": "1x120",
+        "countersink_dead_lettered_increments_total": "0x120",
+        "countersink_accepted_increments_total": "0+10x120",
+    }
+    return _case(series, dict.fromkeys(queries, 1.0))
+
+
+def _ill(queries: list[str]) -> dict[str, Any]:
+    """Half of all requests fail, increments wait for half an hour, and half of them become dead letters."""
+    series = {
+        'countersink_request_seconds_count{status="202"}': "0+10x120",
+        'countersink_request_seconds_count{status="503"}': "0+10x120",
+        "countersink_oldest_pending_seconds": "1800x120",
+        "countersink_dead_lettered_increments_total": "0+5x120",
+        "countersink_accepted_increments_total": "0+10x120",
+    }
+    return _case(series, dict(zip(queries, (0.5, 0.0, 0.5), strict=True)))
+
+
+def _case(series: dict[str, str], expected: dict[str, float]) -> dict[str, Any]:
+    return {
+        "interval": "1m",
+        "input_series": [{"series": name, "values": values} for name, values in series.items()],
+        "promql_expr_test": [
+            {"expr": query, "eval_time": "2h", "exp_samples": [{"labels": "{}", "value": value}]}
+            for query, value in expected.items()
+        ],
+    }

@@ -91,5 +91,5 @@ async def deletion(ttl: Ttl) -> Finding:
         return Finding(OK, "receipts", f"a TTL policy of {kind} deletes those that have expired")
     if state:
         return Finding(WARN, "receipts", f"the TTL policy of {kind} is {state}: look again later")
-    said = f"{kind} has no TTL policy, so that flushers have to delete what expires, at a cost: countersink provision"
+    said = f"{kind} has no TTL policy, so flushers alone delete what has expired: run countersink provision"
     return Finding(WARN, "receipts", said)
