@@ -1,7 +1,7 @@
 """Rows of Datastore operations per million increments, at a steady rate: by the original, and with counts by time."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Final
 
@@ -10,9 +10,13 @@ from bench.deployment import Deployment, Operations, deployed
 from bench.emulators import FIRESTORE
 from bench.figures import Figure, Row
 from bench.plan import Plan
-from bench.shapes import COUNTER, NAMES, Shape, counter_path
+from bench.shapes import BATCH, COUNTER, NAMES, Shape, counter_path
 
 RATE: Final = 5_000
+BUSY: Final = 1_000
+"""Increments per second above which a short window has enough of them."""
+WITH_IDS: Final = 1_000
+NOTHING: Final[Mapping[str, str]] = {}
 MOST: Final = 10_000
 """Operations per million increments of one hot counter."""
 ORIGINAL: Final = 3_000_000
@@ -29,7 +33,7 @@ def _operations(plan: Plan, number: int) -> Row:
     what = "one hot counter" if number == 1 else f"{number:,} counters"
     name = "cloud-operations" if number == 1 else "cloud-operations-names"
     row = Row(name, f"Datastore operations per million POSTs at {RATE:,}/s, {what}", "operations")
-    windows, seen, counted, gets = _measured(plan, number)
+    windows, seen, counted, gets = _measured(plan, _shape(plan, number))
     row.ours = Figure.of([window.per_million for window in windows])
     theirs = [_theirs(plan, number) for _ in windows]
     row.reference = Figure.of(theirs)
@@ -54,20 +58,27 @@ def _operations(plan: Plan, number: int) -> Row:
     return row
 
 
-def _measured(plan: Plan, number: int, **settings: str) -> "tuple[list[_Window], load.Load, int, float]":
-    """What was done in each round, what the generator saw, what was counted, and the reads of a GET."""
-    shape = Shape(counter_path(), body=plan.bodies["one"])
-    if number > 1:
-        shape = Shape(counter_path(f"{COUNTER}:"), mode="names", body=plan.bodies["one"])
-    length = plan.seconds * 5
+def _shape(plan: Plan, number: int) -> Shape:
+    if number == 1:
+        return Shape(counter_path(), body=plan.bodies["one"])
+    return Shape(counter_path(f"{COUNTER}:"), mode="names", body=plan.bodies["one"])
+
+
+def _measured(
+    plan: Plan, shape: Shape, rate: float = RATE, each: int = 1, settings: Mapping[str, str] = NOTHING
+) -> "tuple[list[_Window], load.Load, int, float]":
+    """What was done in each round, what the generator saw, what was counted, and the reads of a GET. `each`: increments
+    of a request.
+    """
+    length = plan.seconds * (5 if rate * each >= BUSY else 15)
     with deployed(plan.emulators, FIRESTORE, 1, **settings) as deployment:
-        with load.paced(deployment.ingests[0], shape, RATE, WARM_UP + length * plan.cloud_rounds + 1) as generator:
+        with load.paced(deployment.ingests[0], shape, rate, WARM_UP + length * plan.cloud_rounds + 1) as generator:
             time.sleep(WARM_UP)
             windows = [_window(deployment, length) for _ in range(plan.cloud_rounds)]
             seen = generator()
         counted, _ = deployment.applied()
-        if counted != seen.good:
-            raise RuntimeError(f"{seen.good} were answered 2xx, {counted} were counted")
+        if counted != seen.good * each:
+            raise RuntimeError(f"{seen.good * each} were answered 2xx, {counted} were counted")
         return windows, seen, counted, _gets(deployment)
 
 
@@ -77,7 +88,7 @@ def _by_time(plan: Plan, number: int) -> Row:
     name = "cloud-operations-by-time" if number == 1 else "cloud-operations-by-time-names"
     row = Row(name, f"the same with counts by the hour, {what}", "operations")
     without, hours, both = (
-        [one.per_million for one in _measured(plan, number, **settings)[0]]
+        [one.per_million for one in _measured(plan, _shape(plan, number), settings=settings)[0]]
         for settings in (
             {},
             {"COUNTERSINK_WINDOWS": "=hour/90d"},
@@ -90,6 +101,39 @@ def _by_time(plan: Plan, number: int) -> Row:
     row.notes.append(
         f"with hours and days {row.more['hours_and_days'].median:,.0f}, without either {row.reference.median:,.0f}:"
         " one write more for each flush, counter and period; the ratio is with hours against without"
+    )
+    return row
+
+
+def _at_rate(plan: Plan, rate: int) -> Row:
+    """One counter that is counted now and then: the fewer increments share a message, the more each one costs."""
+    row = Row(f"cloud-operations-{rate}", f"the same at {rate}/s, one counter", "operations", target=None)
+    return _plain_row(row, _measured(plan, _shape(plan, 1), rate)[0])
+
+
+def _ids(plan: Plan) -> Row:
+    """An id of each increment is a receipt of its own."""
+    row = Row("cloud-operations-ids", f"the same at {WITH_IDS:,}/s, an id for each increment", "operations")
+    return _plain_row(row, _measured(plan, Shape(counter_path(), mode="ids"), WITH_IDS)[0])
+
+
+def _key(plan: Plan) -> Row:
+    """One key for a batch is one receipt for all of it."""
+    row = Row("cloud-operations-key", f"the same at {WITH_IDS:,}/s, one key for each batch of {BATCH:,}", "operations")
+    shape = Shape("/v1/increments", mode="keys", body=plan.bodies["array1"])
+    return _plain_row(row, _measured(plan, shape, WITH_IDS / BATCH, BATCH)[0])
+
+
+def _plain_row(row: Row, windows: "list[_Window]") -> Row:
+    row.ours = Figure.of([window.per_million for window in windows])
+    row.reference = Figure.of([ORIGINAL for _ in windows])
+    row.ratio = Figure.of([ORIGINAL / window.per_million for window in windows])
+    middle = sorted(windows, key=lambda window: window.per_million)[len(windows) // 2]
+    shown = middle.document()
+    row.more |= shown | {"rate": Figure.of([window.rate for window in windows])}
+    row.notes.append(
+        f"{shown['reads']:,.0f} reads, {shown['writes']:,.0f} writes, {shown['deletes']:,.0f} deletes of receipts that"
+        f" are to come; {middle.rate:,.1f}/s applied; the ratio is how many times fewer than one transaction for each"
     )
     return row
 
@@ -139,6 +183,10 @@ def _gets(deployment: Deployment) -> float:
 ROWS: Final[dict[str, Callable[[Plan], Row]]] = {
     "cloud-operations": partial(_operations, number=1),
     "cloud-operations-names": partial(_operations, number=NAMES),
+    "cloud-operations-1": partial(_at_rate, rate=1),
+    "cloud-operations-100": partial(_at_rate, rate=100),
+    "cloud-operations-ids": _ids,
+    "cloud-operations-key": _key,
     "cloud-operations-by-time": partial(_by_time, number=1),
     "cloud-operations-by-time-names": partial(_by_time, number=NAMES),
 }

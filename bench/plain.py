@@ -16,8 +16,8 @@ from bench.shapes import NAMES
 LONGEST_ANSWER = 30.0
 
 
-def request(method: str, path: str, body: bytes) -> bytes:
-    head = f"{method} {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n\r\n"
+def request(method: str, path: str, body: bytes, more: str = "") -> bytes:
+    head = f"{method} {path} HTTP/1.1\r\nHost: localhost\r\n{more}Content-Length: {len(body)}\r\n\r\n"
     return head.encode() + body
 
 
@@ -29,6 +29,8 @@ def maker(mode: str, method: str, path: str, file: str, prefix: str) -> Callable
         return lambda _: made
     if mode == "ids":
         return lambda number: request(method, path, b'{"id":"%b%d"}' % (prefix.encode(), number))
+    if mode == "keys":
+        return lambda number: request(method, path, body, f"Idempotency-Key: {prefix}{number}\r\n")
     posts = [request(method, f"{path}{name}", body) for name in range(NAMES)]
     if mode == "names":
         return lambda number: posts[number % NAMES]

@@ -16,8 +16,9 @@ _numbers = count()
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """`fixed` sends one request for ever; `ids` gives each body a new id; `names` and `mixed` go through
-    `NAMES` counters, whose number is put behind the path, the latter with every other request a GET.
+    """`fixed` sends one request for ever; `ids` gives each body a new id; `names` and `mixed` go through `NAMES`
+    counters, whose number is put behind the path, the latter with every other request a GET. `keys`, which only the
+    bundled generator knows, gives each request a new Idempotency-Key.
     """
 
     path: str
