@@ -15,8 +15,7 @@ from shared.model.times import Millis, WallMillis
 
 if TYPE_CHECKING:
     from countersink_server.commands.audit_ledger import Ledger, Line
-    from shared.model.words import Balance
-    from shared.ports.audit_data import Accounts
+    from shared.ports.audit_data import Accounts, Balance
     from shared.wiring.process import Parts
 
 T = TypeVar("T")

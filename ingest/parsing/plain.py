@@ -134,6 +134,7 @@ def _multiplied(names: list[str], deltas: list[int], times: Counter[bytes]) -> B
 
 
 def _bounded(sums: dict[str, int], counts: dict[str, int], deltas: list[int], increments: int) -> Batch:
-    if max(max(deltas), -min(deltas)) * increments > MAX_SUM:
+    largest, least = max(deltas), min(deltas)
+    if max(largest, -least) * increments > MAX_SUM:
         raise DecodeError
     return Batch(sums, {name: number for name, number in counts.items() if number > 1}, [], increments)

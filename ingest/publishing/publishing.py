@@ -29,7 +29,7 @@ from shared.ports.broker import LimitedPublisher, Publisher
 from shared.ports.overlay import Overlay
 from shared.runtime import metrics
 from shared.runtime.clock import Clock
-from shared.runtime.ids import mint
+from shared.runtime.ids import EnvelopeIds
 from shared.runtime.standstill import StandstillWatch, deadline
 from shared.runtime.traces import BegunSpan, Traces
 from shared.wire.codec import encode
@@ -59,7 +59,7 @@ class Publishing:
         *,
         pace: Pace,
         max_waiting: int,
-        mint: Callable[[], str] = mint,
+        mint: Callable[[], str] | None = None,
         traces: Traces | None = None,
     ) -> None:
         self._publisher = publisher
@@ -68,7 +68,7 @@ class Publishing:
         self.awake = StandstillWatch(clock)
         self._pace = pace
         self._traces = traces
-        self._coalescer = Coalescer(mint)
+        self._coalescer = Coalescer(mint or EnvelopeIds())
         self._known_ids = KnownIds()
         self.admission = Admission(max_waiting, self._drafts)
         self._shares: PendingShares | None = None

@@ -56,6 +56,11 @@ class Envelope:
             object.__setattr__(self, "receipt", key_of_envelope(self.id))
         return self.receipt
 
+    @property
+    def is_minted(self) -> bool:
+        """Whether an ingest made its id, and for it alone."""
+        return not (self.retried or self.foreign or self.second)
+
     def receipt_keys(self) -> Iterator[str]:
         """Of its receipt, and of those of the ids in it."""
         yield self.key

@@ -20,6 +20,14 @@ def _(run: Any) -> Any:
     return mutant
 
 
+mutation("receipts name no envelopes", "shared.model.envelope.Envelope.is_minted", *FLUSHER)(
+    lambda _: property(lambda self: False)
+)
+mutation("receipts name the envelopes of clients, too", "shared.model.envelope.Envelope.is_minted", *FLUSHER)(
+    lambda _: property(lambda self: True)
+)
+
+
 @mutation("ALREADY_EXISTS taken as success", "flusher.flush.commit_loop.Flush._look_up", *FLUSHER, SEEDS)
 def _(_: Any) -> Any:
     async def mutant(self: Any, keys: Any, _: Any) -> None:
