@@ -155,6 +155,8 @@ class Flusher:
     async def flush_once(self) -> None:
         """Close the window and settle all of it."""
         self._flushing, self._window = self._window, Window()
+        self._policy.closed(self._flushing)
+        metrics.PATIENCE.set(self._policy.patience)
         self._flush_begun = self._tools.clock.monotonic()
         await Flush(self._flushing, self._tools).run()
         self._flushed_for, self._flushing = self.busy(), None

@@ -17,7 +17,7 @@ _log = logging.getLogger(__name__)
 
 MOST_ENTRIES: Final = 200_000
 """With more entries, the oldest are dropped. Readings miss these until they are applied, and are not exact anyway."""
-PATIENCE: Final = 10.0
+PATIENCE: Final = 20.0
 """Seconds for readers or flushers to settle an entry before `unsettled` names it."""
 
 

@@ -43,6 +43,8 @@ class Envelope:
     """It only says that its id was used again."""
     traceparent: str = field(default="", compare=False)
     """The span in which it was published, as its message says. It may be malformed."""
+    patient: bool = field(default=False, compare=False)
+    """Nobody waits until it is applied, or has read its counters lately. See `FlushPolicy`."""
 
     def __post_init__(self) -> None:
         if self.increments < 0:

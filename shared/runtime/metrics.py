@@ -113,6 +113,10 @@ BUSY = _counter(
     "countersink_flusher_busy_seconds",
     "How long this flusher was flushing: committing, trying again, and acknowledging. It flushes one window at a time.",
 )
+PATIENCE = _gauge(
+    "countersink_flush_patience_seconds",
+    "How long this flusher collects increments before it writes them. It grows while nobody waits for them.",
+)
 FLUSH_SECONDS = _histogram("countersink_flush_seconds", "Duration of a commit to the store.")
 RAISES = _counter("countersink_shard_raises", "Counters that got more shards because they are written often.", ["why"])
 COMPACTIONS = _counter("countersink_compactions", "Counters that this process reduced to fewer shards.", ["why"])
