@@ -187,8 +187,8 @@ DEAD_NOW = _gauge(
 )
 DISK_SPARE = _gauge(
     "countersink_disk_spare_bytes",
-    "Free bytes on the disk of the SQLite file or the spool, beyond the reserve. At 0, increments are refused. Alert if it"
-    " is below 1 GB.",
+    "Free bytes on the disk of the SQLite file or the spool, beyond the reserve. At 0, increments are refused. Alert if"
+    " it is below 1 GB.",
 )
 PENDING = _gauge(
     "countersink_pending_increments",
