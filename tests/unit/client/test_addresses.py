@@ -104,7 +104,7 @@ async def test_a_path_that_is_too_much_is_named() -> None:
     [("127.0.0.1:8080", "http://127.0.0.1:8080"), ("counts.example.com", "http://counts.example.com")],
 )
 def test_a_url_without_a_scheme_is_completed(wrong: str, right: str) -> None:
-    with pytest.raises(ValueError, match=f"is no URL of a service: write it as {right}$"):
+    with pytest.raises(ValueError, match=f"is not the URL of a service: write it as {right}$"):
         Client(wrong)
 
 
