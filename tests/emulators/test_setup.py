@@ -111,7 +111,7 @@ async def test_provision_fails_on_what_it_can_not_mend(ready: Cloud) -> None:
     done = await ready.run("provision", COUNTERSINK_BROKER=other)
     assert done.code == 1
     assert f"{place.subscription}: WRONG: it is one of {place.topic}" in done.out
-    assert "could not be made" in done.lines[0]
+    assert "could not be created" in done.lines[0]
 
 
 async def test_provision_without_a_server_says_what_to_look_at_and_goes_on(cloud: Cloud) -> None:
