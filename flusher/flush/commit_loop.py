@@ -252,7 +252,7 @@ class Flush:
                     await self._letters.bury(held.delivery, why)
                 return
             metrics.DEAD.labels("refused").inc()
-            _log.error("message %s is among the dead letters: %s", held.delivery.message_id, why)
+            _log.error("message %s is now a dead letter: %s", held.delivery.message_id, why)
             await self._tools.subscription.bury(held.delivery, why)
         except TransientError as error:
             _log.warning("burying failed; the message will come again: %s", error)

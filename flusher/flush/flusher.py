@@ -122,7 +122,7 @@ class Flusher:
         """Bury an unreadable message. Several run at once, so that much rubbish does not delay the next pull."""
         await self._tools.subscription.bury(delivery, why)
         metrics.DEAD.labels("unreadable").inc()
-        _log.error("message %s is among the dead letters: %s", delivery.message_id, why)
+        _log.error("message %s is now a dead letter: %s", delivery.message_id, why)
 
     def _take(self, delivery: Delivery) -> str | None:
         """Put a message into the window, or aside if it is newer. Returns why it can't be read, if it can't."""
