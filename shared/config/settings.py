@@ -82,8 +82,7 @@ class Settings:
     linger_ms: int = _setting(
         20,
         _whole(0, 10_000),
-        "longest time that an increment waits to be sent together with others, ms; on Pub/Sub, five times as "
-        "long under steady traffic",
+        "longest time that an increment waits for others, ms; five times as long on Pub/Sub under steady traffic",
     )
     flush_interval: float = _setting(
         1.0, _number(0.0, 60.0), "longest time that a flusher collects increments before it writes them, seconds"
@@ -95,8 +94,7 @@ class Settings:
     look: float = _setting(
         1.0,
         _number(0.0, LONGEST_LOOK),
-        "longest time that reads use what the store last said about the other processes, seconds; 0: ask for "
-        "every read",
+        "longest time that reads use what the store last said about the other processes, seconds; 0: always ask",
     )
     shards: int = _setting(1, _whole(1, MOST_SHARDS), "number of shards of a new counter")
     max_shards: int = _setting(100, _whole(1, MOST_SHARDS), "maximum number of shards of a counter")
