@@ -5,6 +5,7 @@ import contextlib
 import math
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from countersink_server.commands.arguments import seconds, sentence, whole
@@ -25,12 +26,19 @@ DIGITS: Final = 100
 MOST_PROCESSES: Final = 1_000
 _HELP: Final = "say how many processes a traffic needs, and what it costs on Google Cloud"
 _KINDS: Final = ("write", "read", "delete")
-_WAYS: Final = {"countersink": "Countersink", "original": "Google's example", "redis": "Redis alone"}
+READ: Final = "while_read"
+UNREAD: Final = "while_unread"
+_WAYS: Final = {READ: "while read", UNREAD: "while unread", "original": "Google's example", "redis": "Redis alone"}
 _ROWS: Final = {
     "writes_per_second": "writes per second",
     "reads_per_second": "reads per second",
     "deletes_per_second": "deletes per second",
     "operations_per_million": "operations per million increments",
+}
+_TIMES: Final = {
+    "interval": "flushed every",
+    "applied_within_seconds": "applied within",
+    "others_see_within_seconds": "seen by other processes within",
 }
 
 
@@ -60,7 +68,11 @@ def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
         "--flushers", type=whole(1, MOST_PROCESSES), metavar="N", help="[as many as needed, at least 2]"
     )
     parser.add_argument(
-        "--interval", type=_interval, metavar="S", help="seconds between two flushes [COUNTERSINK_FLUSH_INTERVAL]"
+        "--interval",
+        type=_interval,
+        metavar="S",
+        help="seconds between two flushes, read or not [COUNTERSINK_FLUSH_INTERVAL while counters are read,"
+        " COUNTERSINK_MAX_FLUSH_INTERVAL while they are not]",
     )
     parser.add_argument(
         "--overlay", choices=("memory", "redis"), help="where reads find what is not applied [COUNTERSINK_OVERLAY]"
@@ -86,16 +98,18 @@ def _plan(options: argparse.Namespace) -> None:
         options.refuse("argument --batch: only with --ids batch, where each batch has an id")
     settings = Settings.read(os.environ)
     redis = settings.overlay != "memory://" if options.overlay is None else options.overlay == "redis"
+    short = settings.flush_interval if options.interval is None else options.interval
+    long = max(short, settings.max_flush_interval) if options.interval is None else short
     plan = planned(
         Traffic(options.rate, options.counters, options.ids, options.batch or 1_000),
         ingests=options.ingests,
         flushers=options.flushers,
-        interval=settings.flush_interval if options.interval is None else options.interval,
+        interval=short,
         linger=settings.linger_ms / 1_000,
         in_redis=redis,
     )
     prices = Prices(*(getattr(options, f"price_{kind}") for kind in _KINDS))
-    found = document(plan, settings, prices)
+    found = document(plan, replace(plan, interval=long), settings, prices)
     if options.json:
         tell(json_of(found))
     else:
@@ -103,69 +117,79 @@ def _plan(options: argparse.Namespace) -> None:
             tell(line)
 
 
-def document(plan: "TrafficPlan", settings: Settings, prices: "Prices") -> dict[str, Any]:
-    """What --json prints."""
+def document(read: "TrafficPlan", unread: "TrafficPlan", settings: Settings, prices: "Prices") -> dict[str, Any]:
+    """What --json prints. `read`: while somebody reads the counters; `unread`: while nobody does."""
     from countersink_server.planning.costs import Operations, of_original  # noqa: PLC0415 (as above)
     from countersink_server.planning.measured import ORIGINAL_SHARD_WRITES  # noqa: PLC0415 (as above)
-    from ingest.publishing.linger import STRETCH  # noqa: PLC0415 (as above)
 
-    traffic = plan.traffic
-    rate, applied = traffic.rate, plan.interval + STRETCH * plan.linger
+    traffic = read.traffic
     return {
-        "rate": rate,
+        "rate": traffic.rate,
         "counters": traffic.counters,
         "ids": traffic.ids,
-        "ingests": plan.ingests,
-        "flushers": plan.flushers,
+        "ingests": read.ingests,
+        "flushers": read.flushers,
+        "overlay": "redis" if read.in_redis else "memory",
+        "envelopes_per_second": round(read.envelopes, 3),
+        "too_few": read.too_few(),
+        READ: _ours(read, settings, prices),
+        UNREAD: _ours(unread, settings, prices),
+        "original": _way(of_original(traffic.rate), traffic.rate, prices)
+        | {"shards": math.ceil(traffic.rate / traffic.counters / ORIGINAL_SHARD_WRITES)},
+        "redis": _way(Operations(0, 0, 0), traffic.rate, prices),
+    }
+
+
+def _ours(plan: "TrafficPlan", settings: Settings, prices: "Prices") -> dict[str, Any]:
+    from ingest.publishing.linger import STRETCH  # noqa: PLC0415 (as above)
+
+    applied = plan.interval + STRETCH * plan.linger
+    return _way(plan.operations, plan.traffic.rate, prices) | {
+        "shards": plan.shards(settings.shards, settings.max_shards, settings.shard_writes),
         "interval": plan.interval,
-        "overlay": "redis" if plan.in_redis else "memory",
-        "envelopes_per_second": round(plan.envelopes, 3),
         "commits_per_second": round(plan.commits, 3),
         "applied_within_seconds": round(applied, 3),
         "others_see_within_seconds": 0 if plan.in_redis else round(applied + settings.cache_ttl, 3),
-        "too_few": plan.too_few(),
-        "countersink": _way(plan.operations, rate, prices)
-        | {"shards": plan.shards(settings.shards, settings.max_shards, settings.shard_writes)},
-        "original": _way(of_original(rate), rate, prices)
-        | {"shards": math.ceil(rate / traffic.counters / ORIGINAL_SHARD_WRITES)},
-        "redis": _way(Operations(0, 0, 0), rate, prices) | {"shards": None},
     }
 
 
 def _way(operations: "Operations", rate: float, prices: "Prices") -> dict[str, Any]:
     each = {f"{name}_per_second": round(number, 3) for name, number in operations._asdict().items()}
     dollars = [round(number, 2) for number in operations.a_month(prices)]
-    return each | {"operations_per_million": round(operations.all / rate * 1_000_000), "dollars_a_month": dollars}
+    each |= {"operations_per_million": round(operations.all / rate * 1_000_000), "dollars_a_month": dollars}
+    return each | {"shards": None}
 
 
 def lines(found: dict[str, Any]) -> Iterator[str]:
     """The table, and what it does not say."""
     ids = {"none": "no ids", "batch": "an id for each batch", "each": "an id for each increment"}[found["ids"]]
     yield f"traffic: {_said(found['rate'])} increments/s, counters: {found['counters']:,}, {ids}"
-    yield f"ingests: {found['ingests']}, flushers: {found['flushers']}, a flush every {found['interval']:g} s"
-    yield f"envelopes/s: {_said(found['envelopes_per_second'])}, commits/s: {_said(found['commits_per_second'])}"
+    envelopes = _said(found["envelopes_per_second"])
+    yield f"ingests: {found['ingests']}, flushers: {found['flushers']}, envelopes/s: {envelopes}"
     yield ""
     yield from _table(found)
     yield ""
-    yield f"applied: within {found['applied_within_seconds']:g} s, plus a publish and a commit"
-    yield "reads of the ingest that accepted it: at once"
-    seen = found["others_see_within_seconds"]
-    yield f"reads of other processes: {f'within {seen:g} s, plus a publish and a commit' if seen else 'at once'}"
+    yield "Countersink flushes less often while nobody reads the counters or waits. The ingest that accepted an"
+    yield "increment shows it at once. A publish and a commit add to these times."
     yield f"Redis alone: when it dies, the last second may be lost, {_said(found['rate'])} increments, even with"
     yield "appendfsync everysec. An increment that is sent again may count twice, there and in Google's example."
     yield ""
     yield from found["too_few"]
     yield "Measured: what an ingest takes, and the operations of Google's example. Assumed: a publish takes 15 ms,"
     yield "and a flusher writes 5,000 entities a second. The rest is arithmetic. Not in it: Pub/Sub, machines, Redis,"
-    yield "network, storage, reads by clients, the first minute of new counters, and transactions that are repeated."
+    yield "network, storage, reads by clients, the first minutes of new counters, and transactions that are repeated."
 
 
 def _table(found: dict[str, Any]) -> Iterator[str]:
-    ways = [found[way] for way in _WAYS]
-    rows = [["", *_WAYS.values()]]
+    same = found[READ] == found[UNREAD]
+    titles = {way: "Countersink" if same and way == READ else _WAYS[way] for way in _WAYS if not same or way != UNREAD}
+    ways = [found[way] for way in titles]
+    rows = [["", *titles.values()]]
     rows += [[title, *(_said(way[name]) for way in ways)] for name, title in _ROWS.items()]
     rows.append(["dollars a month", *(_dollars(*way["dollars_a_month"]) for way in ways)])
     rows.append(["shards of a counter", *("-" if way["shards"] is None else f"{way['shards']:,}" for way in ways)])
+    for name, title in _TIMES.items():
+        rows.append([title, *("-" if name not in way else f"{way[name]:g} s" for way in ways)])
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for first, *others in rows:
         cells = [cell.rjust(width) for cell, width in zip(others, widths[1:], strict=True)]

@@ -1,7 +1,7 @@
 """Estimates what a traffic needs and costs: processes, shards, freshness, and operations of Datastore. Pure arithmetic.
 
-It assumes that all counters are counted equally often, at random, and that nobody waits for what is applied. Reads by
-clients are not in it. The first minute of new counters costs more: their configs and shards are looked at.
+It assumes that all counters are counted equally often and at random. Reads by clients are not in it. The first minutes
+of new counters cost more: flushers look at their shards.
 """
 
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ from ingest.publishing.overlay_cleanup import INTERVAL, MOST
 LEAST: Final = 2
 """Processes of each kind, so that one may end at any time."""
 MOST_PROCESSES: Final = 1_000
-SETTLES_AT: Final = 11.0
+SETTLES_AT: Final = 21.0
 """Seconds after which an ingest without Redis asks for an envelope, on average: `PATIENCE` of the overlay and half a
 round. What is applied later is asked for once more, by itself.
 """

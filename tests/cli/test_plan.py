@@ -1,11 +1,13 @@
 """countersink plan: a table for people, an object for programs, and advice for wrong arguments."""
 
 import json
+import re
 from typing import Any
 
 import pytest
 
 from tests.cli.running import Done, run
+from tests.meta.checkout import ROOT
 
 
 def plan(*arguments: str, **settings: str) -> Done:
@@ -24,23 +26,36 @@ def test_people_get_a_table_that_says_what_was_measured() -> None:
     assert (done.code, done.lines) == (0, [])
     lines = done.out.splitlines()
     assert lines[0] == "traffic: 5,000 increments/s, counters: 1,000, no ids"
-    assert lines[1] == "ingests: 2, flushers: 2, a flush every 1 s"
+    assert lines[1] == "ingests: 2, flushers: 2, envelopes/s: 20"
+    assert lines[3].split() == ["while", "read", "while", "unread", "Google's", "example", "Redis", "alone"]
     (operations,) = [line.split() for line in lines if line.startswith("operations per million")]
     assert operations[-2:] == ["3,000,000", "0"]
     assert "15,552 - 38,880" in done.out
     for words in ("Measured:", "Assumed:", "arithmetic", "Not in it:", "Redis alone: when it dies"):
         assert words in done.out
     assert max(map(len, lines)) <= 110
+    assert "while unread" not in plan("--rate", "5000", "--interval", "2").out
+
+
+def test_the_page_on_sizing_shows_what_the_command_says() -> None:
+    page = (ROOT / "docs" / "sizing.md").read_text()
+    (arguments,) = re.findall(r"^\.venv/bin/countersink plan (.*)$", page, re.MULTILINE)
+    (shown,) = re.findall(r"^```text\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    assert plan(*arguments.split()).out.startswith(shown)
 
 
 def test_programs_get_an_object() -> None:
     found = said("--rate", "5000", "--ingests", "1", "--flushers", "1")
-    assert (found["rate"], found["ingests"], found["interval"], found["overlay"]) == (5000, 1, 1.0, "memory")
-    assert found["countersink"]["operations_per_million"] == pytest.approx(4_400, rel=0.02)
+    assert (found["rate"], found["ingests"], found["flushers"], found["overlay"]) == (5000, 1, 1, "memory")
+    read, unread = found["while_read"], found["while_unread"]
+    assert (read["interval"], unread["interval"]) == (1, 10)
+    assert read["operations_per_million"] == pytest.approx(4_400, rel=0.02)
+    assert unread["operations_per_million"] == pytest.approx(4_250, rel=0.02)
     assert found["original"]["dollars_a_month"] == [15_552, 38_880]
     assert found["redis"]["operations_per_million"] == 0
-    assert [found[way]["shards"] for way in ("countersink", "original", "redis")] == [1, 5_000, None]
-    assert (found["applied_within_seconds"], found["others_see_within_seconds"]) == (1.1, 2.1)
+    assert [found[way]["shards"] for way in ("while_read", "original", "redis")] == [1, 5_000, None]
+    assert (read["applied_within_seconds"], read["others_see_within_seconds"]) == (1.1, 2.1)
+    assert (unread["applied_within_seconds"], unread["others_see_within_seconds"]) == (10.1, 11.1)
     assert found["too_few"] == []
 
 
@@ -48,16 +63,17 @@ def test_settings_prices_and_options_count() -> None:
     arguments = ("--rate", "5000", "--counters", "1000")
     first = said(*arguments)
     assert said(*arguments, "--interval", "10") == said(*arguments, COUNTERSINK_FLUSH_INTERVAL="10")
+    assert said(*arguments)["while_unread"] == said(*arguments, "--interval", "10")["while_read"]
     assert said(*arguments, "--overlay", "redis") == said(*arguments, COUNTERSINK_OVERLAY="redis://localhost")
-    assert said(*arguments, "--overlay", "redis")["others_see_within_seconds"] == 0
-    ids = said(*arguments, "--ids", "each")["countersink"]
-    assert ids["deletes_per_second"] - first["countersink"]["deletes_per_second"] == pytest.approx(5_000)
+    assert said(*arguments, "--overlay", "redis")["while_read"]["others_see_within_seconds"] == 0
+    ids = said(*arguments, "--ids", "each")["while_read"]
+    assert ids["deletes_per_second"] - first["while_read"]["deletes_per_second"] == pytest.approx(5_000)
     batches = said(*arguments, "--ids", "batch", "--batch", "100")
     assert batches["envelopes_per_second"] == 50
     free = ("--price-write", "0", "--price-read", "0", "--price-delete", "0.5")
-    deletes = first["countersink"]["deletes_per_second"]
+    deletes = first["while_read"]["deletes_per_second"]
     dollars = pytest.approx(deletes * 2_592_000 / 100_000 * 0.5, abs=0.01)
-    assert said(*arguments, *free)["countersink"]["dollars_a_month"] == [dollars, dollars]
+    assert said(*arguments, *free)["while_read"]["dollars_a_month"] == [dollars, dollars]
 
 
 def test_too_few_processes_are_named() -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import random
 from collections.abc import Sequence
+from typing import Final
 
 from countersink_server.planning.costs import Operations
 from countersink_server.planning.traffic_plan import TrafficPlan
@@ -19,6 +20,9 @@ from shared.ports.broker import Check, at_any_time
 from shared.runtime.clock import ManualClock
 from shared.wire.codec import decode
 from tests.interleavings.simulation.loop import VirtualLoop
+
+SHORT: Final = 1.0
+"""Seconds of a window while it has not grown."""
 
 
 class SlowBroker(MemoryBroker):
@@ -56,7 +60,9 @@ def published(plan: TrafficPlan, seconds: float, random_: random.Random) -> list
         loop = asyncio.get_running_loop()
         clock = ManualClock()
         pace = Pace(plan.linger, metered=True)
-        publishing = Publishing(broker, ProcessOverlay(clock), clock, pace=pace, max_waiting=10**9)
+        publishing = Publishing(
+            broker, ProcessOverlay(clock), clock, pace=pace, max_waiting=10**9, read_lately=lambda _: False
+        )
         until = loop.time() + seconds
 
         def come() -> None:
@@ -77,18 +83,24 @@ def published(plan: TrafficPlan, seconds: float, random_: random.Random) -> list
 
 
 def flushed(came: Sequence[tuple[float, Message]], interval: float) -> tuple[float, float]:
-    """Receipts and shards that one flusher writes per second, in all windows that ended. Its commits take no time."""
-    policy = FlushPolicy(interval, MOST_COUNTERS, 10**9)
+    """Receipts and shards that one flusher writes per second, in all windows that ended, once they have grown to the
+    interval. Its commits take no time.
+    """
+    policy = FlushPolicy(min(SHORT, interval), MOST_COUNTERS, 10**9, longest=interval)
     window, begun, receipts, shards = Window(), 0.0, 0, 0
+    since: float | None = None
     for number, (now, message) in enumerate(came):
         if policy.due(window, begun, now, urgent=False):
-            while (plan := window.plan(10**9)).envelopes:
+            policy.closed(window)
+            while since is not None and (plan := window.plan(10**9)).envelopes:
                 window.learn(plan.receipts, APPLIED)
                 receipts, shards = receipts + len(plan.receipts), shards + len(plan.sums)
             window = Window()
         if not window:
             begun = now
+            if since is None and policy.patience == interval:
+                since = now
         delivery = Delivery(str(number), message, str(number), BrokerMillis(0))
         window.add(delivery, decode(delivery, "t"))
-    seconds = begun - came[0][0]
-    return receipts / seconds, shards / seconds
+    assert since is not None, "the windows did not grow"
+    return receipts / (begun - since), shards / (begun - since)
