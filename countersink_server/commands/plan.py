@@ -25,7 +25,8 @@ DIGITS: Final = 100
 """Smaller numbers are shown with three digits."""
 MOST_PROCESSES: Final = 1_000
 _HELP: Final = "say how many processes a traffic needs, and what it costs on Google Cloud"
-_KINDS: Final = ("write", "read", "delete")
+_PRICES: Final = {"write": "0.06-0.18", "read": "0.03-0.06", "delete": "0.01-0.02"}
+"""Dollars for 100,000 operations: the lowest and the highest, since regions differ."""
 READ: Final = "while_read"
 UNREAD: Final = "while_unread"
 _WAYS: Final = {READ: "while read", UNREAD: "while unread", "original": "Google's example", "redis": "Redis alone"}
@@ -63,9 +64,14 @@ def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
     parser.add_argument(
         "--batch", type=whole(1, 1_000), metavar="N", help="with --ids batch: increments in a batch [1000]"
     )
-    parser.add_argument("--ingests", type=whole(1, MOST_PROCESSES), metavar="N", help="[as many as needed, at least 2]")
     parser.add_argument(
-        "--flushers", type=whole(1, MOST_PROCESSES), metavar="N", help="[as many as needed, at least 2]"
+        "--ingests", type=whole(1, MOST_PROCESSES), metavar="N", help="how many ingests [as many as needed, at least 2]"
+    )
+    parser.add_argument(
+        "--flushers",
+        type=whole(1, MOST_PROCESSES),
+        metavar="N",
+        help="how many flushers [as many as needed, at least 2]",
     )
     parser.add_argument(
         "--interval",
@@ -77,7 +83,7 @@ def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
     parser.add_argument(
         "--overlay", choices=("memory", "redis"), help="where reads find what is not applied [COUNTERSINK_OVERLAY]"
     )
-    for kind, default in zip(_KINDS, ("0.06-0.18", "0.03-0.06", "0.01-0.02"), strict=True):
+    for kind, default in _PRICES.items():
         parser.add_argument(
             f"--price-{kind}",
             type=_price,
@@ -108,7 +114,7 @@ def _plan(options: argparse.Namespace) -> None:
         linger=settings.linger_ms / 1_000,
         in_redis=redis,
     )
-    prices = Prices(*(getattr(options, f"price_{kind}") for kind in _KINDS))
+    prices = Prices(*(getattr(options, f"price_{kind}") for kind in _PRICES))
     found = document(plan, replace(plan, interval=long), settings, prices)
     if options.json:
         tell(json_of(found))

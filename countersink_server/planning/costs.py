@@ -13,9 +13,9 @@ PRICED: Final = 100_000
 class Prices(NamedTuple):
     """The lowest and the highest price of `PRICED` operations, in dollars: regions differ."""
 
-    write: tuple[float, float] = (0.06, 0.18)
-    read: tuple[float, float] = (0.03, 0.06)
-    delete: tuple[float, float] = (0.01, 0.02)
+    write: tuple[float, float]
+    read: tuple[float, float]
+    delete: tuple[float, float]
 
 
 class Operations(NamedTuple):

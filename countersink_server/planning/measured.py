@@ -7,7 +7,7 @@ SINGLES: Final = 20_000
 `post-ids` in bench/results.json, on one core.
 """
 BATCHED: Final = 1_000_000
-"""Increments per second of one ingest, in batches of 1,000. Measured: less than half of `array1000-apart`."""
+"""Increments per second of one ingest, in batches of 1,000. Measured: less than `array1000-apart`, without keys."""
 COMMITTED: Final = 5_000
 """Entities per second that one flusher writes. Assumed: one full commit a second. Nobody has measured it on Google
 Cloud; on the emulators, the row `cloud-operations-ids` wrote a fifth of it.

@@ -2,7 +2,7 @@
 
 Increments come at random, independently of each other. A publish of `STREAM` requests or more begins a stream: the next
 one waits until nothing comes for `GAP`, or until the longest wait is over. Otherwise, what came during a publish goes
-with the next one, as soon as that has ended.
+with the next one, as soon as that has ended, or the linger is over.
 """
 
 from math import ceil, exp, expm1, inf, log1p
@@ -10,23 +10,26 @@ from typing import Final
 
 from ingest.publishing.coalescer import MAX_ENTRIES
 from ingest.publishing.linger import GAP, STREAM, STRETCH
+from ingest.publishing.publishing import SIDE_BY_SIDE
 
 _NEVER: Final = 1e-12
 """A probability that makes no difference."""
 
 
 def publishes(rate: float, linger: float, publish: float) -> float:
-    """Publishes per second of an ingest that gets `rate` requests per second. A publish takes less than the linger."""
-    apart = publish + exp(-rate * publish) / rate
+    """Publishes per second of an ingest that gets `rate` requests per second."""
+    waits = min(linger, publish)
+    early = exp(-rate * (publish - waits))  # the chance that no linger ends before the publish does
+    apart = max(waits + (1 - early + exp(-rate * publish)) / rate, publish / SIDE_BY_SIDE)
     if not linger:
         return 1 / apart
-    begins = 1 - _fewer(STREAM, rate * publish)
+    begins = 1 - (1 - early) * _fewer(STREAM - 1, rate * waits) - early * _fewer(STREAM, rate * waits)
     empty = exp(-rate * GAP)
     ends = empty * sum(_few_in_gaps(gaps, STREAM - 2, rate * GAP) for gaps in range(STREAM - 1))
     gaps = max(STRETCH * linger - 1 / rate, 0) / GAP
-    waits = gaps if empty < _NEVER else -expm1(gaps * log1p(-empty)) / empty
+    waited = gaps if empty < _NEVER else -expm1(gaps * log1p(-empty)) / empty
     streaming = begins / (begins + ends)
-    return 1 / (streaming * (1 / rate + GAP * waits) + (1 - streaming) * apart)
+    return 1 / (streaming * (1 / rate + GAP * waited) + (1 - streaming) * apart)
 
 
 def drafts(increments: float, counters: int, *, keyed: bool) -> int:
