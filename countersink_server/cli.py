@@ -20,6 +20,7 @@ from countersink_server.commands import (
     keys,
     map,  # noqa: A004 (the name of a command)
     output,
+    plan,
     serve,
     setup,
     status,
@@ -76,7 +77,22 @@ def parser_of_all() -> CommandParser:
     )
     parser.add_argument("--version", action="version", version=f"countersink {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for family in (serve, counters, watch, status, keys, setup, dead_letters, map, audit, backup, import_, completion):
+    families = (
+        serve,
+        counters,
+        watch,
+        status,
+        keys,
+        setup,
+        plan,
+        dead_letters,
+        map,
+        audit,
+        backup,
+        import_,
+        completion,
+    )
+    for family in families:
         family.add_commands(commands)
     return parser
 

@@ -1,0 +1,1 @@
+"""How many processes a traffic needs, and what it costs on Google Cloud."""

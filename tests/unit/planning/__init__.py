@@ -1,0 +1,1 @@
+"""Plans of traffic: against the benchmarks, and against a simulation."""
