@@ -1,7 +1,6 @@
 """The row of streams: what 2,000 of them cost while counters change, and how late their events are."""
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -46,7 +45,7 @@ def watch(plan: Plan) -> Row:
 def _round(plan: Plan, row: Row, number: int, seconds: float, streams: int) -> Any:
     with servers.up(plan.folder / f"{row.name}{number}-{streams}") as server:
         server.settled()
-        before = _cpu(server.pid)
+        before = machine.cpu(server.pid)
         command = [
             sys.executable,
             "-m",
@@ -61,13 +60,7 @@ def _round(plan: Plan, row: Row, number: int, seconds: float, streams: int) -> A
             done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
             raise RuntimeError(done.stderr)
-        return json.loads(done.stdout) | {"cpu": _cpu(server.pid) - before, "memory": _memory(server.pid)}
-
-
-def _cpu(pid: int) -> float:
-    """Seconds of processor time that the process has used."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        return json.loads(done.stdout) | {"cpu": machine.cpu(server.pid) - before, "memory": _memory(server.pid)}
 
 
 def _memory(pid: int) -> int:
