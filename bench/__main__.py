@@ -23,6 +23,7 @@ from bench import (
     machine,
     memory,
     operations,
+    page,
     quick,
     shapes,
     singles,
@@ -59,7 +60,11 @@ ROWS: dict[str, Callable[[Plan], Row | list[Row]]] = {
     **jobs.ROWS,
     **contention.ROWS,
 }
-RESULTS = Path(__file__).with_name("results.json")
+LONG = tuple(
+    key for key in ROWS if key.startswith(("map-", "contention-", "space-", "cloud-", "post-plain", "post-without-"))
+    and key not in {"cloud-firestore-post", "cloud-operations"}
+)  # fmt: skip
+"""These only run if they are named: with the others, `make bench` takes ten minutes."""
 
 
 def arguments() -> argparse.Namespace:
@@ -73,18 +78,22 @@ def arguments() -> argparse.Namespace:
         "--keep", type=int, metavar="N", help=f"run the quick check N times, and keep its ratios in {quick.KEPT.name}"
     )
     parser.add_argument(
-        "--only", action="extend", type=_rows, metavar="NAME", help=f"of {', '.join(ROWS)}; or how several begin"
+        "--only",
+        action="extend",
+        type=_rows,
+        metavar="NAME",
+        help=f"a row, or how several begin: {', '.join(ROWS)}. Only if named: {', '.join(LONG)}",
     )
     parser.add_argument("--seconds", type=float, help="of the memory row (60)")
     parser.add_argument("--rounds", type=int, help="of each comparison (5; 3 on emulators)")
     parser.add_argument("--data", type=Path, default=_folder(), help="where data goes; a disk, not tmpfs (%(default)s)")
     parser.add_argument("--counters", type=int, help="of the map rows (100,000)")
-    parser.add_argument("--out", type=Path, help=f"where these rows take the place of earlier ones ({RESULTS}); with"
-                        " --quick none")  # fmt: skip
+    parser.add_argument("--out", type=Path, help=f"the results: of a whole run, or with --only in the"
+                        f" place of those of the same rows ({page.RESULTS}); none with --quick")  # fmt: skip
     asked = parser.parse_args()
     asked.quick = asked.quick or asked.keep is not None
     if asked.out is None and not asked.quick:
-        asked.out = RESULTS
+        asked.out = page.RESULTS
     return asked
 
 
@@ -135,7 +144,7 @@ def main() -> None:
             return
         against = quick.kept(asked.against) if asked.quick else {}
         rows: list[Row] = []
-        for key in asked.only or (quick.ROWS if asked.quick else ROWS):
+        for key in asked.only or (quick.ROWS if asked.quick else [key for key in ROWS if key not in LONG]):
             measured = _measure(key, plan)
             if any(quick.fell(row, against) for row in measured):
                 print("  it fell: once more", flush=True)
@@ -144,7 +153,9 @@ def main() -> None:
     fallen = [row.name for row in rows if quick.fell(row, against)]
     print(f"\n{table(rows)}\n\n{time.monotonic() - begun:.0f} s")
     if asked.out is not None:
-        _save(asked.out, about, [row.document() | _how(plan, about) for row in rows])
+        _save(asked.out, about, [row.document() | _how(plan, about) for row in rows], whole=not asked.only)
+        if asked.out == page.RESULTS:
+            page.write()
     if against:
         print("\nProcessor time for each request or event, the reference's divided by ours:")
         print("\n".join(quick.told(row, against) for row in rows if row.name in against))
@@ -173,11 +184,11 @@ def _how(plan: Plan, about: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _save(file: Path, about: dict[str, Any], rows: list[dict[str, Any]]) -> None:
-    """In place of those of the same names, so that a part of the rows can be measured anew."""
-    earlier = orjson.loads(file.read_bytes())["rows"] if file.exists() else []
-    by_name = {row["name"]: row for row in [*earlier, *rows]}
-    document = {**about, "rows": [*by_name.values()]}
+def _save(file: Path, about: dict[str, Any], rows: list[dict[str, Any]], *, whole: bool) -> None:
+    """A whole run takes the place of the earlier one, a part of the rows only that of the same rows."""
+    earlier = orjson.loads(file.read_bytes()) if file.exists() and not whole else {**about, "rows": []}
+    by_name = {row["name"]: row for row in [*earlier["rows"], *rows]}
+    document = {**earlier, "rows": [*by_name.values()]}
     file.write_bytes(orjson.dumps(document, option=orjson.OPT_INDENT_2) + b"\n")
 
 
