@@ -160,7 +160,7 @@ def main() -> None:
         print("\nProcessor time for each request or event, the reference's divided by ours:")
         print("\n".join(quick.told(row, against) for row in rows if row.name in against))
     if fallen:
-        sys.exit(f"slower than {asked.against} says, beyond noise: {', '.join(fallen)}")
+        sys.exit(f"slower than {asked.against.name} says, beyond noise, or not measured: {', '.join(fallen)}")
 
 
 def _tell(about: dict[str, Any], plan: Plan) -> None:
