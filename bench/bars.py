@@ -8,9 +8,9 @@ from typing import Final, NamedTuple
 from bench.plot import STYLE
 
 WIDTH: Final = 900
-NAMES: Final = 300
+NAMES: Final = 260
 """The width of what stands before the bars."""
-SHOWN: Final = 74
+SHOWN: Final = 64
 """The width of the number behind a bar."""
 BAR: Final = 13
 GAP: Final = 10
@@ -25,8 +25,8 @@ class Bars(NamedTuple):
     name: str
     kind: str
     """Of `KINDS`."""
-    values: Sequence[float]
-    """One in each panel; none where it was not measured."""
+    values: Sequence[float | None]
+    """One for each panel: None where it was not measured. With no values at all, the name is a heading."""
 
 
 def draw(title: str, panels: Sequence[str], bars: Sequence[Bars], legend: Sequence[str]) -> str:
@@ -41,15 +41,15 @@ def draw(title: str, panels: Sequence[str], bars: Sequence[Bars], legend: Sequen
     ]
     for number, panel in enumerate(panels):
         parts.append(f'<text class="title" x="{NAMES + room * number:.0f}" y="{TOP - 20}">{escape(panel)}</text>')
-    most = [
-        max((one.values[number] for one in bars if len(one.values) > number), default=1)
-        for number in range(len(panels))
-    ]
     for line, one in enumerate(bars):
         y = TOP + line * (BAR + GAP)
-        parts.append(f'<text x="{NAMES - 10}" y="{y + BAR - 3}" text-anchor="end">{escape(one.name)}</text>')
+        style = 'text-anchor="end"' if one.values else 'text-anchor="end" class="title"'
+        parts.append(f'<text x="{NAMES - 10}" y="{y + BAR - 3}" {style}>{escape(one.name)}</text>')
         for number, value in enumerate(one.values):
-            x, length = NAMES + room * number, max((room - SHOWN) * value / most[number], 1)
+            if value is None:
+                continue
+            most = max(other.values[number] or 0 for other in bars if other.values)
+            x, length = NAMES + room * number, max((room - SHOWN) * value / most, 1)
             parts.append(f'<rect class="{one.kind}" x="{x:.0f}" y="{y}" width="{length:.1f}" height="{BAR}" rx="2"/>')
             parts.append(f'<text x="{x + length + 5:.1f}" y="{y + BAR - 3}">{_short(value)}</text>')
     places = [20.0]

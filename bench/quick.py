@@ -16,7 +16,7 @@ from bench.figures import Figure, Row
 ROWS: Final = ("post", "get", "array100-up")
 """What is checked: together they take less than a minute."""
 KEPT: Final = Path(__file__).with_name("quick.json")
-NOISE: Final = 2.5
+NOISE: Final = 2.0
 """Standard deviations of the kept ratios, below their median, that are still noise."""
 LEAST: Final = 0.1
 """The share of the median that is noise in any case."""
