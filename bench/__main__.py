@@ -84,8 +84,8 @@ def arguments() -> argparse.Namespace:
         metavar="NAME",
         help=f"a row, or how several begin: {', '.join(ROWS)}. Only if named: {', '.join(LONG)}",
     )
-    parser.add_argument("--seconds", type=float, help="of the memory row (40)")
-    parser.add_argument("--rounds", type=int, help="of each comparison (5; 3 on emulators)")
+    parser.add_argument("--seconds", type=float, help="of the memory row (30)")
+    parser.add_argument("--rounds", type=int, help="of each comparison (4; 5 with --quick; 2 on emulators)")
     parser.add_argument("--data", type=Path, default=_folder(), help="where data goes; a disk, not tmpfs (%(default)s)")
     parser.add_argument("--counters", type=int, help="of the map rows (100,000)")
     parser.add_argument("--out", type=Path, help=f"the results: of a whole run, or with --only in the"
@@ -123,17 +123,17 @@ def main() -> None:
             folder=folder,
             data=folder.parent,
             bodies=shapes.bodies(folder),
-            rounds=asked.rounds or 5,
-            cloud_rounds=asked.rounds or (2 if asked.quick else 3),
+            rounds=asked.rounds or (5 if asked.quick else 4),
+            cloud_rounds=asked.rounds or 2,
             seconds=1 if asked.quick else 2,
             names=10**6 if asked.quick else 10**8,
             counters=asked.counters or (5_000 if asked.quick else 100_000),
-            sustained=asked.seconds or (10 if asked.quick else 40),
+            sustained=asked.seconds or (10 if asked.quick else 30),
             emulators=emulators,
             rivals=rivals,
         )
         about = {
-            "date": datetime.now(UTC).isoformat(timespec="seconds"),
+            "date": _now(),
             "commit": machine.commit(),
             "machine": machine.describe(folder),
             "generator": load.generator(),
@@ -168,6 +168,7 @@ def _tell(about: dict[str, Any], plan: Plan) -> None:
     where = about["machine"]
     print(f"{where['processors']} x {where['processor']}, Python {where['python']}; {where['pinning']}")
     print(f"data on {where['file_system']}, a sync takes {where['sync_ms']} ms; generator: {about['generator']}")
+    print(f"load average {where['load']}{': others are at work' if where['load'] > page.BUSY else ''}")
     print(
         f"commit {about['commit']}; medians (min - max) of {plan.rounds} rounds ({plan.cloud_rounds} on emulators) of"
         f" {plan.seconds} s, each with its reference\n",
@@ -177,7 +178,6 @@ def _tell(about: dict[str, Any], plan: Plan) -> None:
 
 def _how(plan: Plan, about: dict[str, Any]) -> dict[str, Any]:
     return {
-        "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "commit": about["commit"],
         "rounds": plan.rounds,
         "cloud_rounds": plan.cloud_rounds,
@@ -209,14 +209,23 @@ def _ratios(plan: Plan, times: int) -> dict[str, list[float]]:
 
 def _measure(key: str, plan: Plan) -> list[Row]:
     """A row that fails is missed, and the others are still measured."""
-    print(f"{key} …", flush=True)
+    print(f"{key} …", end=" ", flush=True)
+    begun, date = time.monotonic(), _now()
     try:
         found = ROWS[key](replace(plan, folder=Path(tempfile.mkdtemp(dir=plan.folder))))
     except MissingError as missing:
-        return [Row(key, key, notes=[f"skipped: {missing}"])]
+        found = Row(key, key, notes=[f"skipped: {missing}"])
     except (RuntimeError, OSError, subprocess.SubprocessError) as error:
-        return [Row(key, key, met=False, notes=[f"failed: {error}"])]
-    return found if isinstance(found, list) else [found]
+        found = Row(key, key, met=False, notes=[f"failed: {error}"])
+    rows = found if isinstance(found, list) else [found]
+    for row in rows:
+        row.date = date
+    print(f"{time.monotonic() - begun:.0f} s", flush=True)
+    return rows
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 if __name__ == "__main__":

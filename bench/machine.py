@@ -53,6 +53,7 @@ def describe(folder: Path) -> dict[str, Any]:
         "packages": {name: version(name) for name in ("aiohttp", "uvloop", "orjson")},
         "file_system": _file_system(folder),
         "sync_ms": round(_sync(folder), 3),
+        "load": round(os.getloadavg()[0], 2),
     }
 
 

@@ -22,6 +22,8 @@ _BLOCK: Final = re.compile(r"(?<=<!-- figures: )(\w+)( -->\n).*?(?=<!-- end of f
 Kept = Mapping[str, Mapping[str, Any]]
 """Rows by name."""
 
+BUSY: Final = 0.5
+"""A load average above which a run is not one of an idle machine."""
 EMPTY: Final = "empty aiohttp handler"
 BARE: Final = "parsing and adding alone"
 AGAINST: Final[Mapping[str, Mapping[str, tuple[str, str, str]]]] = {
@@ -64,6 +66,11 @@ def _run(document: Mapping[str, Any]) -> str:
         f" ({where['processor']}), {where['system']}, Python {where['python']}, SQLite {where['sqlite']}, data on"
         f" {where['file_system']}, where a sync takes {where['sync_ms']:.1f} ms. Load: `{document['generator']}`.\n"
     )
+    if where["load"] > BUSY:
+        said += (
+            f"**Other programs were at work on the machine** (load average {where['load']:.1f} before the run), so"
+            " rates are lower and times longer than it can do.\n"
+        )
     apart = [
         f"`{row['name']}` on {_day(row['date'])} at `{row['commit']}`"
         for row in document["rows"]

@@ -27,7 +27,7 @@ SETTINGS: Final = {
     "shared_buffers": "128MB",
     "max_wal_size": "4GB",
 }
-CONNECTED: Final = 64
+CONNECTED: Final = 128
 """Connections for which pgbench gets a second more: it connects within its time, and leaves that out of its rate."""
 _ADD: Final = "INSERT INTO counters VALUES ({}, 1) ON CONFLICT (name) DO UPDATE SET value = counters.value + 1;\n"
 ONE: Final = _ADD.format("'views'")
