@@ -60,7 +60,7 @@ ROWS: dict[str, Callable[[Plan], Row | list[Row]]] = {
     **jobs.ROWS,
     **contention.ROWS,
 }
-_LONG = ("map-", "contention-", "space-", "cloud-", "post-empty", "post-plain", "post-without-")
+_LONG = ("map-", "contention-", "space-", "cloud-", "peers-names-64", "post-empty", "post-plain", "post-without-")
 LONG = tuple(
     key for key in ROWS if key.startswith(_LONG) and key not in {"cloud-firestore-post", "cloud-operations"}
 )  # fmt: skip
@@ -85,7 +85,7 @@ def arguments() -> argparse.Namespace:
         help=f"a row, or how several begin: {', '.join(ROWS)}. Only if named: {', '.join(LONG)}",
     )
     parser.add_argument("--seconds", type=float, help="of the memory row (30)")
-    parser.add_argument("--rounds", type=int, help="of each comparison (4; 5 with --quick; 2 on emulators)")
+    parser.add_argument("--rounds", type=int, help="of each comparison (3; 5 with --quick; 2 on emulators)")
     parser.add_argument("--data", type=Path, default=_folder(), help="where data goes; a disk, not tmpfs (%(default)s)")
     parser.add_argument("--counters", type=int, help="of the map rows (100,000)")
     parser.add_argument("--out", type=Path, help=f"the results: of a whole run, or with --only in the"
@@ -123,7 +123,7 @@ def main() -> None:
             folder=folder,
             data=folder.parent,
             bodies=shapes.bodies(folder),
-            rounds=asked.rounds or (5 if asked.quick else 4),
+            rounds=asked.rounds or (5 if asked.quick else 3),
             cloud_rounds=asked.rounds or 2,
             seconds=1 if asked.quick else 2,
             names=10**6 if asked.quick else 10**8,
@@ -186,10 +186,11 @@ def _how(plan: Plan, about: dict[str, Any]) -> dict[str, Any]:
 
 
 def _save(file: Path, about: dict[str, Any], rows: list[dict[str, Any]], *, whole: bool) -> None:
-    """A whole run takes the place of the earlier one, a part of the rows only that of the same rows."""
-    earlier = orjson.loads(file.read_bytes()) if file.exists() and not whole else {**about, "rows": []}
-    by_name = {row["name"]: row for row in [*earlier["rows"], *rows]}
-    document = {**earlier, "rows": [*by_name.values()]}
+    """In place of those of the same names. Of earlier runs, a whole run keeps only rows that it does not have."""
+    earlier = orjson.loads(file.read_bytes()) if file.exists() else {**about, "rows": []}
+    kept = [row for row in earlier["rows"] if not whole or (row["name"] in LONG and row.get("commit"))]
+    by_name = {row["name"]: row for row in [*kept, *rows]}
+    document = {**(about if whole else earlier), "rows": [*by_name.values()]}
     file.write_bytes(orjson.dumps(document, option=orjson.OPT_INDENT_2) + b"\n")
 
 

@@ -19,10 +19,16 @@ WITH_IDS: Final = 1_000
 NOTHING: Final[Mapping[str, str]] = {}
 MOST: Final = 10_000
 """Operations per million increments of one hot counter."""
+MOST_STEADY: Final = 60_000
+"""The same of many counters that nobody reads."""
 ORIGINAL: Final = 3_000_000
 """Of the original algorithm, without those of transactions that were not committed."""
-WARM_UP: Final = 14.0
-"""Seconds until what is done some seconds after an increment, the settling, is done at the same rate, too."""
+WARM_UP: Final = 45.0
+"""Seconds until windows have grown, and what is done some seconds after an increment, the settling, has its rate."""
+LENGTH: Final = 20.0
+"""Seconds of a measurement, at least: a window takes up to 10."""
+STEADY: Final = 3_000
+"""Increments per second of many counters."""
 SWEPT: Final = 2_000
 """Receipts that one query of a sweep finds."""
 GETS: Final = 20
@@ -70,7 +76,7 @@ def _measured(
     """What was done in each round, what the generator saw, what was counted, and the reads of a GET. `each`: increments
     of a request.
     """
-    length = plan.seconds * (5 if rate * each >= BUSY else 15)
+    length = max(plan.seconds * (5 if rate * each >= BUSY else 15), LENGTH)
     with deployed(plan.emulators, FIRESTORE, 1, **settings) as deployment:
         with load.paced(deployment.ingests[0], shape, rate, WARM_UP + length * plan.cloud_rounds + 1) as generator:
             time.sleep(WARM_UP)
@@ -122,6 +128,19 @@ def _key(plan: Plan) -> Row:
     row = Row("cloud-operations-key", f"the same at {WITH_IDS:,}/s, one key for each batch of {BATCH:,}", "operations")
     shape = Shape("/v1/increments", mode="keys", body=plan.bodies["array1"])
     return _plain_row(row, _measured(plan, shape, WITH_IDS / BATCH, BATCH)[0])
+
+
+def _steady(plan: Plan) -> Row:
+    """Windows that grow while nobody waits, against windows of a second."""
+    row = Row("cloud-operations-steady", f"the same at {STEADY:,}/s, {NAMES:,} counters", "operations")
+    windows, _, _, _ = _measured(plan, _shape(plan, NAMES), STEADY)
+    short, _, _, _ = _measured(plan, _shape(plan, NAMES), STEADY, settings={"COUNTERSINK_MAX_FLUSH_INTERVAL": "0"})
+    _plain_row(row, windows)
+    row.reference = Figure.of([window.per_million for window in short])
+    row.ratio = Figure.of([one.per_million / other.per_million for one, other in zip(short, windows, strict=True)])
+    row.met = sorted(window.per_million for window in windows)[len(windows) // 2] <= MOST_STEADY
+    row.notes.append("the reference flushes each second, as while somebody reads")
+    return row
 
 
 def _plain_row(row: Row, windows: "list[_Window]") -> Row:
@@ -183,6 +202,7 @@ def _gets(deployment: Deployment) -> float:
 ROWS: Final[dict[str, Callable[[Plan], Row]]] = {
     "cloud-operations": partial(_operations, number=1),
     "cloud-operations-names": partial(_operations, number=NAMES),
+    "cloud-operations-steady": _steady,
     "cloud-operations-1": partial(_at_rate, rate=1),
     "cloud-operations-100": partial(_at_rate, rate=100),
     "cloud-operations-ids": _ids,

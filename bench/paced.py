@@ -7,13 +7,16 @@ import json
 import sys
 import time
 from collections import deque
+from math import ceil
 from typing import Final, cast
 
 import uvloop
 
 from bench.plain import LONGEST_ANSWER, maker
 
-CONNECTIONS: Final = 1_000
+MOST_CONNECTIONS: Final = 1_000
+IDLE: Final = 10.0
+"""Seconds in which each connection is used, at least: a service closes those that it has not heard of for long."""
 TICK: Final = 0.001
 
 
@@ -25,13 +28,13 @@ class Pace:
         self._rate = rate
         self._most = round(rate * seconds)
         self._due: deque[float] = deque()
-        self._idle: list[Connection] = []
+        self._idle: deque[Connection] = deque()
         self._made = self._sent = self._answered = self._refused = self._broken = 0
         self._latencies: list[float] = []
 
     async def run(self, host: str, port: int) -> None:
         loop = asyncio.get_running_loop()
-        for _ in range(CONNECTIONS):
+        for _ in range(min(MOST_CONNECTIONS, ceil(self._rate * IDLE))):
             await loop.create_connection(lambda: Connection(self), host, port)
         self._begun = begun = time.perf_counter()
         while self._made < self._most:
@@ -54,7 +57,6 @@ class Pace:
         self._latencies.append(time.perf_counter() - due)
 
     def lost(self, connection: "Connection", *, asked: bool) -> None:
-        """A service closes connections that it has not heard of for long. Some are never used."""
         self._broken += asked
         if not asked:
             self._idle.remove(connection)
@@ -62,7 +64,7 @@ class Pace:
     def _send(self) -> None:
         while self._due and self._idle:
             self._sent += 1
-            self._idle.pop().send(self._make(self._sent), self._due.popleft())
+            self._idle.popleft().send(self._make(self._sent), self._due.popleft())
 
     def report(self) -> str:
         times = sorted(self._latencies) or [0.0]

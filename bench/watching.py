@@ -13,7 +13,7 @@ from bench.plan import Plan
 STREAMS: Final = 1_000
 """Of one counter, and as many of different ones."""
 RATE: Final = 5_000
-ROUNDS: Final = 3
+ROUNDS: Final = 2
 MOST_DELAY: Final = 1.5
 """Flush intervals from a 202 to the event, for 99 of 100 increments."""
 

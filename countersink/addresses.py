@@ -29,7 +29,7 @@ def parts_of(url: str) -> tuple[Any, str]:
     except ValueError:
         pass
     form = f"http://{url}" if _WITHOUT_SCHEME.fullmatch(url) else "http://HOST:PORT"
-    raise ValueError(f"{url!r} is no URL of a service: write it as {form}")
+    raise ValueError(f"{url!r} is not the URL of a service: write it as {form}")
 
 
 def flaw_of_scheme(shown: str, error: Exception) -> str | None:

@@ -242,7 +242,7 @@ def _transport(url: str, key: str | None, headers: Mapping[str, str], tls: ssl.S
     if not url.startswith("pubsub:"):
         return Transport(url, {**calls.header_of_caller(key), **headers}, tls)
     if key is not None:
-        raise ValueError("a topic takes no key: Pub/Sub wants Google's credentials")
+        raise ValueError("a topic takes no key: Pub/Sub uses Google's credentials")
     from countersink.pubsub import Topic  # noqa: PLC0415 (it needs packages that others need not install)
 
     return Topic(url, headers, tls)

@@ -44,7 +44,7 @@ class Topic(Transport):
     def __init__(self, url: str, headers: Mapping[str, str], tls: ssl.SSLContext | None) -> None:
         parts = _URL.fullmatch(url)
         if parts is None:
-            raise ValueError(f"{url!r} is no URL of a topic: write it as pubsub://PROJECT/TOPIC")
+            raise ValueError(f"{url!r} is not the URL of a topic: write it as pubsub://PROJECT/TOPIC")
         emulator = os.environ.get("PUBSUB_EMULATOR_HOST")
         super().__init__(f"http://{emulator}" if emulator else GOOGLE, headers, tls)
         self.shown = url
@@ -92,7 +92,7 @@ class Topic(Transport):
             said = f"no credentials for {self.shown}: {error}"
             if not self._warned:
                 self._warned = True
-                _log.warning("countersink goes on trying: %s", said)
+                _log.warning("countersink keeps trying: %s", said)
             raise UnavailableError(said) from error
         return headers
 

@@ -169,7 +169,7 @@ class Transport:
         if detail is None:
             detail = f"{self.shown} answered {status} {response.reason}, not as {self.name} does: is the URL right?"
         if self._path and detail.startswith(_NO_PATH):
-            detail = f"{_NO_PATH} at {self.shown}: leave {self._path} out of the URL, unless a proxy takes it away"
+            detail = f"{_NO_PATH} at {self.shown}: leave {self._path} out of the URL, unless a proxy removes it"
         if status in self.again:
             retry_after = _seconds(_headers_of(response).get("retry-after"))
             raise UnavailableError(detail, status=status, retry_after=retry_after)

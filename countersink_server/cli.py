@@ -70,7 +70,7 @@ def parser_of_all() -> CommandParser:
     """The parser of all commands."""
     parser = CommandParser(
         prog="countersink",
-        description="Counts exactly once what happens more often than a database can write one row.",
+        description="A counter service: every accepted increment counts exactly once.",
         epilog=_settings(),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

@@ -73,7 +73,12 @@ def make_flusher(
     waiters: Waiters | None = None,
 ) -> Flusher:
     """`looks`: how to look at the fleet, if there is one. `waiters`: who waits in this process."""
-    policy = FlushPolicy(settings.flush_interval, MOST_COUNTERS, settings.max_window_bytes)
+    policy = FlushPolicy(
+        settings.flush_interval,
+        MOST_COUNTERS,
+        settings.max_window_bytes,
+        longest=settings.max_flush_interval if tools.store.parallel else 0.0,
+    )
     return Flusher(
         tools,
         policy,

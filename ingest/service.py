@@ -89,6 +89,7 @@ class Ingest:
         self._settling = OverlayCleanup(store, overlay)
         self._runner: web.ServerRunner | None = None
         self._admin_runner: web.ServerRunner | None = None
+        self.reader = Reader(store, overlay, clock, settings.cache_ttl)
         self.publishing = Publishing(
             publisher,
             overlay,
@@ -96,8 +97,8 @@ class Ingest:
             pace=Pace(settings.linger_ms / 1000, metered=metered),
             max_waiting=settings.max_waiting,
             traces=traces,
+            read_lately=self.reader.read_lately if metered else None,
         )
-        self.reader = Reader(store, overlay, clock, settings.cache_ttl)
         self.bodies = bodies = Bodies(settings.max_body_bytes, settings.body_timeout)
         tracking = Tracking(store, overlay)
         self.waits = AppliedWaits(tracking, clock)

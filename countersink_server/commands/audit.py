@@ -15,8 +15,7 @@ from shared.model.times import Millis, WallMillis
 
 if TYPE_CHECKING:
     from countersink_server.commands.audit_ledger import Ledger, Line
-    from shared.model.words import Balance
-    from shared.ports.audit_data import Accounts
+    from shared.ports.audit_data import Accounts, Balance
     from shared.wiring.process import Parts
 
 T = TypeVar("T")
@@ -44,14 +43,14 @@ def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
         "audit",
         _audit,
         "compare the sums of all receipts with the shards; exit with 1 if something differs",
-        more="Where counts by time are kept of two periods, it also compares the sums of the shorter ones with the"
-        " longer ones. It reads the whole store, which Datastore charges for. It changes nothing, and you can run it at"
-        " any time.",
+        more="If COUNTERSINK_WINDOWS keeps two kinds of periods, it also compares the sums of the shorter ones with"
+        " the longer ones. It reads the whole store, which Datastore charges for. It changes nothing, and you can run"
+        " it at any time.",
     )
     parser.add_argument(
         "names", nargs="*", metavar="NAME", help="only these counters; put a name that starts with - after --"
     )
-    parser.add_argument("--all", action="store_true", help="also show counters that agree [without NAME, only others]")
+    parser.add_argument("--all", action="store_true", help="also show counters that agree")
 
 
 class Verdict(NamedTuple):

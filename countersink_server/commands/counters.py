@@ -36,8 +36,8 @@ def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
         "Add to a counter. If there is no answer, the command repeats the request, and it counts once all the same.",
     )
     incr.add_argument("name", **_NAME)
-    incr.add_argument("--by", type=int, default=1, metavar="N", help="the delta; may be negative [1]")
-    incr.add_argument("--id", help="its id; a command that you repeat with the same id counts once [a new id]")
+    incr.add_argument("--by", type=int, default=1, metavar="N", help="the number to add; may be negative [1]")
+    incr.add_argument("--id", help="id of the increment, which counts once however often you send it [a new id]")
 
     incr.add_argument(
         "--wait",
@@ -99,8 +99,8 @@ def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
         "shards",
         _shards,
         "change the number of a counter's shards",
-        "Change the number of a counter's shards. More shards take more writes a second; fewer are read faster."
-        " Flushers add shards by themselves, so this is rarely needed.",
+        "Change the number of a counter's shards. With more shards, it takes more writes a second; with fewer,"
+        " it is read faster. Flushers add shards automatically, so you rarely need this.",
     )
     shards.add_argument("name", **_NAME)
     number = shards.add_mutually_exclusive_group(required=True)
@@ -111,7 +111,7 @@ def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
 def _add_change(commands: "argparse._SubParsersAction[Any]", name: str, help_: str, description: str) -> Any:
     parser = _add(commands, name, _change, help_, description)
     parser.add_argument("name", **_NAME)
-    parser.add_argument("--key", help="its key; a command that you repeat with the same key happens once [a new key]")
+    parser.add_argument("--key", help="key of the change, which happens once however often you send it [a new key]")
     parser.set_defaults(change=name)
     return parser
 
@@ -187,7 +187,7 @@ async def _change(client: "AsyncClient", options: argparse.Namespace) -> None:
     try:
         changed = await change(options.name, *values, key=options.key)
     except UnavailableError as error:
-        raise CountersinkError(f"{error} Sent again with --key {error.id} it happens once") from error
+        raise CountersinkError(f"{error} Repeat the command with --key {error.id}: it happens once") from error
     if options.json:
         tell(json_of({name: getattr(changed, name) for name in changed.__slots__}))
     else:

@@ -52,7 +52,8 @@ def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
     replay.add_argument(
         "--too-old",
         action="store_true",
-        help="also those that are too old to tell whether they were counted; use it if you know that they were not",
+        help="also letters so old that nobody can tell whether they were counted; use it only if you know that they"
+        " were not",
     )
 
     drop = add(
@@ -120,7 +121,7 @@ async def _show(options: argparse.Namespace) -> None:
 
 async def _replay(options: argparse.Namespace) -> None:
     if bool(options.ids) == options.all:
-        options.refuse("name the letters, or say --all")
+        options.refuse("name the letters, or use --all")
     from countersink_server.process.run import ready, replay_of  # noqa: PLC0415 (as above)
     from flusher.dead_letters.letter_filter import LetterFilter  # noqa: PLC0415 (as above)
 
@@ -193,4 +194,4 @@ def _tell_missed(wanted: "LetterFilter", *, complete: bool) -> None:
     flush()  # an error would discard the buffer
     if missed := wanted.missed():
         said = f"{', '.join(missed)}: not found: already replayed or dropped, or never a dead letter"
-        raise CountersinkError(said if complete else f"{said}, or held by somebody else at this moment")
+        raise CountersinkError(said if complete else f"{said}, or another process holds it at this moment")

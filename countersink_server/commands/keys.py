@@ -26,13 +26,13 @@ def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
     keys = commands.add_parser(
         "keys",
         help="make, list and revoke keys",
-        description="Make, list and revoke the keys that a service asks for. They are in the file that"
+        description="Make, list and revoke the keys of a service. They are in the file that"
         " COUNTERSINK_KEYS_FILE names. Services read it again within a second after it has changed.",
     )
     actions = keys.add_subparsers(title="actions", metavar="ACTION", required=True)
     new = actions.add_parser(
         "new",
-        help="add a key, and print it: it is shown only now",
+        help="add a key, and print it; it is shown only once",
         description="Add a key to the file, which is made if there is none, and print the key on standard output."
         " The file holds only its SHA-256, so the key can't be shown again.",
     )
@@ -41,7 +41,7 @@ def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
         "--scope",
         type=_words,
         metavar="SCOPES",
-        help="what it may do, some of write,read,admin with commas between them; admin is set, reset, delete,"
+        help="what the key may do: write, read, admin, or several of them with commas; admin is set, reset, delete,"
         " shards, jobs and dead letters [write, for a publishable key]",
     )
     new.add_argument(
@@ -160,9 +160,7 @@ def _revoke(options: argparse.Namespace) -> None:
 def _file() -> Path:
     settings = Settings.read(os.environ)
     if not settings.keys_file:
-        raise SettingsError(
-            "COUNTERSINK_KEYS_FILE does not name a file: set it to the file that has the keys, or shall have them"
-        )
+        raise SettingsError("COUNTERSINK_KEYS_FILE does not name a file: set it to the file for the keys")
     return Path(settings.keys_file)
 
 

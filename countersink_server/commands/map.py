@@ -96,20 +96,24 @@ def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
         "--export", metavar="FILE", help="write a line of JSON for each counter, in order; - is standard output"
     )
     parser.add_argument(
-        "--by", choices=[*LENGTHS], help="with --export: also write what was counted in each period of UTC"
+        "--by", choices=[*LENGTHS], help="with --export: also write the counts of each minute, hour or day (UTC)"
     )
     parser.add_argument(
         "--from",
         dest="begin",
         type=instant,
         metavar="WHEN",
-        help="with --by: where the periods begin, as in 2026-01-31T12:00:00Z [as much as is kept, and fits]",
+        help="with --by: start of the first period, such as 2026-01-31T12:00:00Z [as early as possible]",
     )
     parser.add_argument(
-        "--to", dest="end", type=instant, metavar="WHEN", help="with --by: where they end [with the present one]"
+        "--to",
+        dest="end",
+        type=instant,
+        metavar="WHEN",
+        help="with --by: end of the last period [with the present one]",
     )
     parser.add_argument(
-        "--job", metavar="ID", help="id of the job; repeat a command with the same id, and it happens once [a new id]"
+        "--job", metavar="ID", help="id of the job, which happens once however often you run it [a new id]"
     )
     add_either(parser, "let the service at URL do the work; COUNTERSINK_URL is not used here")
     parser.add_argument(
@@ -257,7 +261,7 @@ async def _by_itself(wish: JobRequest, options: argparse.Namespace) -> AsyncIter
             with contextlib.suppress(TransientError):  # tasks are retried meanwhile as well
                 found = await parts.jobs.get(wish.id)
                 if found is None:
-                    raise CountersinkError("the job is gone: it had expired")
+                    raise CountersinkError("the job has expired")
                 standing = found
             return JobStatus.of(said(standing, sees_pending=starter.sees_pending))
 

@@ -76,7 +76,7 @@ def _add_access(parser: argparse.ArgumentParser, what: str) -> None:
     parser.add_argument(
         "--insecure",
         action="store_true",
-        help="without keys (COUNTERSINK_KEYS_FILE), let other machines connect, too: all of them may do everything",
+        help="without keys (COUNTERSINK_KEYS_FILE), let other machines connect: anyone who can may do everything",
     )
 
 
@@ -87,7 +87,7 @@ def _add_statsd(parser: argparse.ArgumentParser) -> None:
         dest="statsd_port",
         type=whole(0, 65_535),
         metavar="P",
-        help="count StatsD lines that come to this port over UDP and TCP [none]",
+        help="port for StatsD lines, over UDP and TCP [none]",
     )
     parser.add_argument("--statsd-host", metavar="H", help=f"address for --statsd [{HOST}]")
 

@@ -68,7 +68,7 @@ class Differences:
 
 async def _watch(options: argparse.Namespace) -> None:
     if bool(options.names) == (options.prefix is not None):
-        options.refuse("say what to watch: NAMEs, or --prefix P")
+        options.refuse("name what to watch: NAMEs, or --prefix P")
     me = asyncio.current_task()
     assert me is not None  # noqa: S101 (this is a task)
     for number in (signal.SIGINT, signal.SIGTERM):

@@ -51,7 +51,7 @@ def _remove_stale(path: Path) -> None:
     except FileNotFoundError:
         return
     if not stat.S_ISSOCK(there.st_mode):
-        raise SettingsError(f"{path} is there, and is no socket: choose another path, or move it away")
+        raise SettingsError(f"{path} exists and is not a socket: choose another path, or move it away")
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         probe.setblocking(False)  # if its queue is full, the other process is alive, too
         try:

@@ -11,9 +11,10 @@ module "countersink" {
 
 locals {
   own = {
-    COUNTERSINK_DRAIN_TIMEOUT = "6" # Cloud Run kills a process 10 seconds after it was told to stop
-    COUNTERSINK_LOG_FORMAT    = "json"
-    COUNTERSINK_SPOOL         = "off" # the disk does not outlive an instance
+    COUNTERSINK_DRAIN_TIMEOUT   = "6" # Cloud Run kills a process 10 seconds after it was told to stop
+    COUNTERSINK_LOG_FORMAT      = "json"
+    COUNTERSINK_MAX_CONNECTIONS = "1100" # requests and probes; with the default, ingest could take more than its memory
+    COUNTERSINK_SPOOL           = "off"  # the disk does not outlive an instance
   }
   settings = merge(module.countersink.settings, local.own)
 }
@@ -64,8 +65,8 @@ resource "google_cloud_run_v2_service" "ingest" {
       }
 
       resources {
-        limits   = { cpu = "1", memory = "512Mi" }
-        cpu_idle = false # it publishes between requests, too
+        limits   = { cpu = "1", memory = "1Gi" } # docs/operations.md says how the settings bound the memory
+        cpu_idle = false                         # it publishes between requests, too
       }
 
       dynamic "env" {

@@ -107,8 +107,9 @@ class Flush:
         tools = self._tools
         begun = tools.clock.monotonic()
         adds = await tools.book.adds(plan.sums)
+        ids = {one.key: one.id for one in plan.envelopes if one.is_minted}
         receipts = [
-            Receipt(key, self._expires(of_client=of_client), APPLIED, note)
+            Receipt(key, self._expires(of_client=of_client), APPLIED, note, envelope=ids.get(key, ""))
             for (key, of_client), note in zip(plan.receipts.items(), notes_of(plan, self._id), strict=True)
         ]
         new = tuple([one for one in receipts if one.key not in self.window.dead])
@@ -251,7 +252,7 @@ class Flush:
                     await self._letters.bury(held.delivery, why)
                 return
             metrics.DEAD.labels("refused").inc()
-            _log.error("message %s is among the dead letters: %s", held.delivery.message_id, why)
+            _log.error("message %s is now a dead letter: %s", held.delivery.message_id, why)
             await self._tools.subscription.bury(held.delivery, why)
         except TransientError as error:
             _log.warning("burying failed; the message will come again: %s", error)

@@ -122,7 +122,7 @@ class Flusher:
         """Bury an unreadable message. Several run at once, so that much rubbish does not delay the next pull."""
         await self._tools.subscription.bury(delivery, why)
         metrics.DEAD.labels("unreadable").inc()
-        _log.error("message %s is among the dead letters: %s", delivery.message_id, why)
+        _log.error("message %s is now a dead letter: %s", delivery.message_id, why)
 
     def _take(self, delivery: Delivery) -> str | None:
         """Put a message into the window, or aside if it is newer. Returns why it can't be read, if it can't."""
@@ -155,6 +155,8 @@ class Flusher:
     async def flush_once(self) -> None:
         """Close the window and settle all of it."""
         self._flushing, self._window = self._window, Window()
+        self._policy.closed(self._flushing)
+        metrics.PATIENCE.set(self._policy.patience)
         self._flush_begun = self._tools.clock.monotonic()
         await Flush(self._flushing, self._tools).run()
         self._flushed_for, self._flushing = self.busy(), None

@@ -38,6 +38,8 @@ class Window:
         """For known receipts of clients' ids: which use of the id they stand for."""
         self.counters: set[str] = set()
         self.bytes = 0
+        self.patient = True
+        """Whether nobody waits for what is in it."""
         self.oldest: BrokerMillis | None = None
         """When the oldest message was published."""
         self.newest = BrokerMillis(0)
@@ -51,6 +53,7 @@ class Window:
         self.held.append(Held(delivery, envelopes, aged))
         for envelope in envelopes:
             self.counters |= envelope.counters()
+            self.patient &= envelope.patient
         self.bytes += len(delivery.message.data)
         self.newest = max(self.newest, delivery.published)
         self.oldest = delivery.published if self.oldest is None else min(self.oldest, delivery.published)

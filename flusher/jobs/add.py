@@ -74,7 +74,7 @@ class Adding:
         keys = {name: job.receipt_of(name) for name in left}
         found = (await self._store.receipts(keys.values())).found
         if not found:
-            raise TransientError("a receipt that was there is not found") from error
+            raise TransientError("a receipt is missing that was there before") from error
         return {name: shards for name, shards in left.items() if keys[name] not in found}
 
     def _commit(self, job: Job, left: Shards, full: Mapping[str, frozenset[int]]) -> Commit:

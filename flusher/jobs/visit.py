@@ -49,7 +49,7 @@ async def existing(store: Store, reader: Reader, names: Sequence[str], *, exact:
         return there
     readings = {reading.name: reading for reading in await reader.read(doubtful, 0)}
     if exact and not all(reading.exact for reading in readings.values()):
-        raise InexactError("it can't be read exactly now which of these counters exist")
+        raise InexactError("can't find out exactly now which of these counters exist")
     return {
         name: readings[name].shards if name in readings else there[name]
         for name in names

@@ -82,7 +82,7 @@ class KeyRing:
 def _content(file: Path) -> bytes:
     try:
         if file.exists() and not file.is_file():  # to open a FIFO would wait for whoever writes to it
-            raise SettingsError(f"the keys file {file} is no file: check COUNTERSINK_KEYS_FILE")
+            raise SettingsError(f"the keys file {file} is not a file: check COUNTERSINK_KEYS_FILE")
         return file.read_bytes()
     except OSError as error:
         raise SettingsError(

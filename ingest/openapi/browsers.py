@@ -34,7 +34,7 @@ def _badge(operation: str, summary: str, content: dict[str, Any], *parameters: d
                 _query(
                     "color",
                     {"type": "string", "pattern": f"^(#?([0-9a-fA-F]{{3}}|[0-9a-fA-F]{{6}})|{'|'.join(COLORS)})$"},
-                    "Of the total: a name or hexadecimal digits.",
+                    "The color of the total: a name, or 3 or 6 hexadecimal digits.",
                 ),
                 *parameters,
             ],
@@ -81,7 +81,7 @@ PATHS: Final[dict[str, Any]] = {
         "get": {
             "operationId": "getPixel",
             "tags": ["count"],
-            "summary": "A picture of one transparent pixel, which counts one",
+            "summary": "Count one, and return a picture of one transparent pixel",
             "description": "For pages and mails that can't run scripts. Counters that are not under a prefix in"
             " COUNTERSINK_PIXELS have none: 404. `HEAD` does not count.",
             "parameters": [_query("id", ref("Id"), "It counts once, however often the picture is shown.")],

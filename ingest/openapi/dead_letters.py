@@ -14,7 +14,7 @@ _STATE: Final = {
     "description": "`dead`: not counted. `unreadable`: nothing in it can be counted. `applied`, `dropped`: that was"
     " done with it before, and a replay or a drop only removes it.",
 }
-_MORE: Final = {**BOOLEAN, "description": "Whether the time was over first. Then send the same request again."}
+_MORE: Final = {**BOOLEAN, "description": "Whether there is more to do. Then send the same request again."}
 _NOT_FOUND: Final = {
     "type": "array",
     "items": TEXT,
@@ -83,8 +83,8 @@ SCHEMAS: Final[Part] = {
             _object({"ids": _IDS, "all": {"const": False}, "too_old": BOOLEAN}, required=["ids"]),
             _object({"all": {"const": True, "description": "All dead letters."}, "too_old": BOOLEAN}, required=["all"]),
         ],
-        "description": "With `too_old`, letters count, too, that are too old to tell whether they were counted. Send it"
-        " if you know that they were not.",
+        "description": "`too_old` also counts letters so old that nobody can tell whether they were counted. Send it"
+        " only if you know that they were not.",
     },
     "LettersReplayed": _object(
         {
@@ -159,6 +159,6 @@ PATHS: Final[Part] = {
         "Give dead letters up for good. Reads exclude them at once",
         "DropLetters",
         "LettersDropped",
-        "These letters are gone.",
+        "The letters that were dropped.",
     ),
 }

@@ -85,7 +85,7 @@ PATHS: Final[dict[str, Any]] = {
         "post": {
             **_BATCH_OF_INCREMENTS,
             "operationId": "countEvents",
-            "summary": "Count what CloudEvents say. An event counts once, however often it is sent",
+            "summary": "Count CloudEvents. Each event counts once, however often it is sent",
             "parameters": [one for one in _BATCH_OF_INCREMENTS["parameters"] if one["in"] == "query"],
             "requestBody": {
                 "required": True,

@@ -18,12 +18,12 @@ def _object(**properties: Any) -> dict[str, Any]:
 
 _STRUCK: Final = {
     "anyOf": [INSTANT, {"type": "null"}],
-    "description": "When the others took it for dead. It is forgotten when nothing of it can be pending any more.",
+    "description": "When other processes took it for dead. It is removed when none of its increments can be pending.",
 }
 _INGEST: Final = _object(
     id={
         **TEXT,
-        "description": "Of one run of a process. All processes with memory:// on one spool or topic share one.",
+        "description": "The id of one run of a process. All processes with memory:// on one spool or topic share one.",
     },
     topic={**TEXT, "description": "Where it publishes."},
     state={

@@ -65,7 +65,7 @@ def _plain(operation: str, summary: str, content: Part, *problems: int) -> Part:
 
 
 _NAME: Final = _path("name", ref("Name"), "Percent-encoded, `/` as `%2F`.")
-_JOB: Final = _path("id", ref("JobId"), "Of the job.")
+_JOB: Final = _path("id", ref("JobId"), "The id of the job.")
 _KEY: Final = _key(
     "Makes it safe to send the request again. For a single increment without an id it is the id. For a batch it covers"
     " the items without an id of their own, and the first body wins. An item with an id counts once by that id,"
@@ -77,8 +77,8 @@ _HOW: Final = [
         "wait",
         {"enum": ["applied"]},
         "Answer 200 when the increments are in the store, or 202 after the timeout. Cannot be combined with `ack`."
-        f" At most {MOST_WAITS} requests wait at once, and of one client as many as are still free: others are 503 or"
-        " 429.",
+        f" At most {MOST_WAITS} requests may wait at once, and one client may take as many places as are still free:"
+        " others get 503 or 429.",
     ),
     _query(
         "timeout",
@@ -211,7 +211,7 @@ PATHS: Final[Part] = {
             | answer(
                 202,
                 "Job",
-                "The job has begun. Flushers will visit each counter that is in the store now once. They may also"
+                "The job has begun. Flushers will visit each counter that was counted before, once. They may also"
                 " visit counters that are created meanwhile.",
                 _LOCATION,
             )

@@ -16,11 +16,11 @@ def _response(description: str, media_type: str, schema: Schema, headers: dict[s
 
 _WORDS: Final = {
     "400": "The request can't be read, or holds no valid increment. Nothing was counted.",
-    "401": "There is no key, or it is not valid or has expired. Nothing was counted. Not where a service has no keys.",
+    "401": "There is no key, or it is not valid or has expired. Nothing was counted.  Only if the service has keys.",
     "403": "This key may not do this, or not to this counter; or the web page that made a browser send the request may"
     " not. Nothing was counted.",
-    "404": "There is no such job or receipt, or it has been forgotten. This counter has no such picture, or no such"
-    " counts by time are kept of it.",
+    "404": "There is no such job or receipt, or it has been forgotten. Or this counter has no such picture or"
+    " counts by time.",
     "405": "The path does not have this method. `Allow` lists those that it has.",
     "408": "The body did not arrive in time. Nothing was counted.",
     "409": "For a job: another job has this id, or the job is not done. For shards: fewer shards can't hold the value,"

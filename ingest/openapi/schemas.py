@@ -156,9 +156,9 @@ SCHEMAS: Final[Schema] = {
     "BatchAccepted": _object(
         {
             "accepted": {"type": "integer", "minimum": 1},
-            "rejected": _is(_list(ref("Rejected")), "The first of those that do not count.", maxItems=MOST_REJECTIONS),
+            "rejected": _is(_list(ref("Rejected")), "Items that do not count, at most 100.", maxItems=MOST_REJECTIONS),
             "rejected_count": _is(
-                COUNT, "How many do not count, if that is more than are listed.", minimum=MOST_REJECTIONS + 1
+                COUNT, "How many items do not count, if more than are listed.", minimum=MOST_REJECTIONS + 1
             ),
             "receipt": RECEIPT,
             "duplicate": _is({"const": True}, "All that was accepted is known to have counted before."),
@@ -230,7 +230,7 @@ SCHEMAS: Final[Schema] = {
                     "kind": {"const": EXPORT},
                     "prefix": PREFIX,
                     "by": _is(BY, "The length of the periods of which each line has the counts, in UTC."),
-                    "from": _is(WHEN, "Where the range begins. Without it: at all that is kept, as far as it fits."),
+                    "from": _is(WHEN, "The start of the range. Without it, the range begins as early as possible."),
                     "to": _is(WHEN, "Where the range ends. Without it: with the period in which the job starts."),
                     "id": NEW_ID,
                 },
@@ -246,7 +246,7 @@ SCHEMAS: Final[Schema] = {
             "prefix": PREFIX,
             "delta": ref("Delta"),
             "shards": SHARDS,
-            "by": _is(BY, "Of an export with counts by time: the length of the periods."),
+            "by": _is(BY, "For an export with counts by time: the length of the periods."),
             "from": _is(_or_null(INSTANT), "Where its range begins, if the request said so."),
             "to": _is(_or_null(INSTANT), "Where its range ends, if the request said so."),
             "state": {"enum": [RUNNING, DONE, FAILED]},

@@ -16,8 +16,8 @@ _POINT: Final[dict[str, Any]] = {
 _SERIES: Final[dict[str, Any]] = {
     "name": ref("Name"),
     "by": BY,
-    "from": {**_BEGIN, "description": "Where the points begin: at your `from`, or where they are kept from."},
-    "to": {**_BEGIN, "description": "Where they end. A period that begins then is not among them."},
+    "from": {**_BEGIN, "description": "The start of the range: your `from`, or later if older periods are not kept."},
+    "to": {**_BEGIN, "description": "The end of the range, which is not part of it."},
     "points": {
         "type": "array",
         "items": _POINT,
@@ -62,7 +62,7 @@ PATHS: Final[dict[str, Any]] = {
             | failures(400, 404, 422, 503, 507),
             "parameters": [
                 _query("by", BY, "The length of a period. Periods are those of UTC.") | {"required": True},
-                _query("from", WHEN, "Where the range begins. Without it: at all that is kept, as far as it fits."),
+                _query("from", WHEN, "The start of the range. Without it, the range begins as early as possible."),
                 _query("to", WHEN, f"The end of the range, which has at most {MOST_POINTS} periods. Without it: now."),
             ],
         },

@@ -76,7 +76,7 @@ def reader_of(headers: Headers) -> Callable[[bytes], Events]:
     if not headers.getall(f"ce-{SPEC}", ()):
         raise BodyError(
             400,
-            f"this is no CloudEvent: the header ce-{SPEC} is missing, or Content-Type {ONE} or {BATCH}",
+            f"this is not a CloudEvent: the header ce-{SPEC} is missing, or Content-Type {ONE} or {BATCH}",
             f"ce-{SPEC}",
         )
     attributes = {name: _header(headers, f"ce-{name}") for name in (*_REQUIRED, *_COUNTS)}

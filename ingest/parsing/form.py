@@ -26,10 +26,10 @@ def fields(body: bytes) -> dict[str, Any]:
         text = body.rstrip(b"\r\n").decode()
         pairs = parse_qsl(text, keep_blank_values=True, strict_parsing=True, errors="strict", max_num_fields=8)
     except ValueError:
-        raise BodyError(400, f"the body is no form of at most {LONGEST} bytes in percent-encoded UTF-8") from None
+        raise BodyError(400, f"the body is not a form of at most {LONGEST} bytes in percent-encoded UTF-8") from None
     found: dict[str, Any] = dict(pairs)
     if len(found) < len(pairs):
-        raise BodyError(400, "a field stands twice in the form")
+        raise BodyError(400, "a field is there twice in the form")
     if _WHOLE.fullmatch(found.get("delta", "")):
         found["delta"] = int(found["delta"])
     return found

@@ -33,6 +33,8 @@ class Batch:
     """By tenant: how much of the room it holds until this draft is published."""
     begun: list[float] = field(default_factory=list)
     """Of a draft: when its requests of the fast path began, as long as none of them is answered."""
+    awaited: bool = False
+    """Of a draft: somebody waits until it is applied."""
     links: SpanLinks | None = None
     """Of a draft: the spans of the requests in it. None if no request has one."""
     traceparent: str = ""
@@ -66,7 +68,7 @@ class Batch:
         self.increments -= dropped.total()
         return dropped
 
-    def close(self, created: WallMillis) -> Envelope:
+    def close(self, created: WallMillis, *, patient: bool = False) -> Envelope:
         keyed, retried = tuple(self.keyed), bool(self.attempt)
         return Envelope(
             self.id,
@@ -78,6 +80,7 @@ class Batch:
             retried=retried,
             attempt=self.attempt,
             traceparent=self.traceparent,
+            patient=patient,
         )
 
 

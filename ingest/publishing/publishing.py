@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Final, NoReturn
 
 from ingest.access.tenants import LOCAL
@@ -29,7 +29,7 @@ from shared.ports.broker import LimitedPublisher, Publisher
 from shared.ports.overlay import Overlay
 from shared.runtime import metrics
 from shared.runtime.clock import Clock
-from shared.runtime.ids import mint
+from shared.runtime.ids import EnvelopeIds
 from shared.runtime.standstill import StandstillWatch, deadline
 from shared.runtime.traces import BegunSpan, Traces
 from shared.wire.codec import encode
@@ -59,16 +59,19 @@ class Publishing:
         *,
         pace: Pace,
         max_waiting: int,
-        mint: Callable[[], str] = mint,
+        mint: Callable[[], str] | None = None,
         traces: Traces | None = None,
+        read_lately: Callable[[Collection[str]], bool] | None = None,
     ) -> None:
+        """`read_lately`: whether any of these counters was read lately. None where flushers always hurry."""
         self._publisher = publisher
         self._overlay = overlay
         self._clock = clock
         self.awake = StandstillWatch(clock)
         self._pace = pace
         self._traces = traces
-        self._coalescer = Coalescer(mint)
+        self._read_lately = read_lately
+        self._coalescer = Coalescer(mint or EnvelopeIds())
         self._known_ids = KnownIds()
         self.admission = Admission(max_waiting, self._drafts)
         self._shares: PendingShares | None = None
@@ -139,8 +142,11 @@ class Publishing:
     def fits(self, batch: Batch) -> bool:
         return self._coalescer.fits(batch)
 
-    def durable(self, draft: Batch) -> asyncio.Future[None]:
-        """A future that ends when the draft is durable. It has the error of the publish if that is not certain."""
+    def durable(self, draft: Batch, *, awaited: bool = False) -> asyncio.Future[None]:
+        """A future that ends when the draft is durable. It has the error of the publish if that is not certain.
+        `awaited`: see `Batch`.
+        """
+        draft.awaited |= awaited
         future: asyncio.Future[None] = self._loop.create_future()
         self._waiters.setdefault(draft.id, []).append(future)
         return future
@@ -228,7 +234,7 @@ class Publishing:
         try:
             self.awake.check()
             spans = begun(self._traces, drafts)
-            envelopes = [draft.close(created) for draft in drafts]
+            envelopes = [draft.close(created, patient=self._is_patient(draft)) for draft in drafts]
             messages = [encode(envelope) for envelope in envelopes]
             async with self._overlay.entered(envelopes):
                 await self._publisher.publish(messages, check)
@@ -254,6 +260,12 @@ class Publishing:
                         _end(waiter, failure)
             for span in spans:
                 span.end(failure)
+
+    def _is_patient(self, draft: Batch) -> bool:
+        """Whether nobody waits for what is in it, so that flushers may take their time."""
+        if self._read_lately is None or draft.awaited:
+            return False
+        return not self._read_lately(draft.sums.keys() | {item.counter for item in draft.keyed})
 
     def _note(self, drafts: list[Batch], messages: list[Message]) -> None:
         """Count what has been published, and remember whose it is."""

@@ -31,10 +31,10 @@ class FleetRoute:
         """GET /v1/fleet"""
         query.done()
         if self._looks is None:
-            raise Problem(404, "this service keeps everything in one file, which has no list of its processes")
+            raise Problem(404, "this service uses a SQLite file, which has no list of its processes")
         look = await self._looks.get()
         if look is None:
-            raise TransientError("the store does not answer, so nobody knows who is in the fleet")
+            raise TransientError("the store does not answer, so its list of processes can't be read")
         return web.Response(body=orjson.dumps(_said(look.fleet, look.now)), headers=JSON)
 
 

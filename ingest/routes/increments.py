@@ -77,7 +77,7 @@ class IncrementRoutes:
             if timing.undurable:
                 metrics.UNDURABLE.inc()
                 return _accepted(b'{"accepted":1,"durable":false,"receipt":"%b"}' % caller.receipt(draft.id).encode())
-            await self._publishing.durable(draft)
+            await self._publishing.durable(draft, awaited=timing.wait is not None)
             notes = await self._applied(request, [draft], timing)
             total = b""
             if timing.value or (notes is not None and caller.may_read):
@@ -161,7 +161,7 @@ class IncrementRoutes:
         if timing.undurable:
             metrics.UNDURABLE.inc(accepted)
             return _accepted(orjson.dumps(answer | {"durable": False}))
-        durable = [self._publishing.durable(draft) for draft in drafts]
+        durable = [self._publishing.durable(draft, awaited=timing.wait is not None) for draft in drafts]
         await (durable[0] if len(durable) == 1 else all_of(durable))
         notes = await self._applied(request, drafts, timing)
         if second := uses.second(notes):

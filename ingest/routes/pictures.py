@@ -65,4 +65,4 @@ class PictureRoutes:
 
 def _check(name: str, prefixes: tuple[str, ...], setting: str) -> None:
     if not prefixes or not name.startswith(prefixes):
-        raise Problem(404, f"this counter has none: {setting} lists the prefixes of counters that have")
+        raise Problem(404, f"pictures of this counter are off: {setting} lists the prefixes of counters that have them")

@@ -26,7 +26,7 @@ class SeriesRoutes:
         if by is None:
             raise Problem(422, f"'by' is missing: it must be {' or '.join(map(repr, LENGTHS))}", field="by")
         if self._reader is None or not self._reader.keeps(name, by):
-            raise Problem(404, f"counts by {by} are not kept of this counter: see COUNTERSINK_WINDOWS")
+            raise Problem(404, f"this counter has no counts by {by}: see COUNTERSINK_WINDOWS")
         if begin is not None and end is not None and begin > end:
             raise Problem(422, "'from' must not be later than 'to'", field="from")
         asked = self._reader.range(name, by, begin, end)

@@ -92,7 +92,7 @@ class WatchRoutes:
 
 def _check(names: Sequence[str]) -> None:
     if not names:
-        raise Problem(422, "say what to watch: 'name', once for each counter, or 'prefix'", field="name")
+        raise Problem(422, "name what to watch: 'name', once for each counter, or 'prefix'", field="name")
     if len(names) > MOST_NAMES:
         raise Problem(422, f"at most {MOST_NAMES:,} names in one request", field="name")
     for name in names:

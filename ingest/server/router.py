@@ -187,4 +187,4 @@ def _says(body: bytes) -> Handler:
 def _allow(method: str, *methods: str) -> None:
     if method not in methods:
         allowed = ", ".join(methods).replace("GET", "GET, HEAD")
-        raise Problem(405, f"use {' or '.join(methods)} here", headers={"Allow": allowed})
+        raise Problem(405, f"this path takes {', '.join(methods)}", headers={"Allow": allowed})

@@ -43,7 +43,7 @@ def name_limits(text: str) -> tuple[NameLimit, ...]:
     """Limits such as `page:=100000,=1000000`. A prefix may hold `=`, but no comma. The empty one is for all names."""
     limits = _each(text, _name_limit)
     if len({limit.prefix for limit in limits}) < len(limits):
-        raise ValueError("each prefix may stand once")
+        raise ValueError("a prefix is there twice")
     return limits
 
 

@@ -52,19 +52,19 @@ class Settings:
     overlay: str = _setting(
         "memory://",
         _text,
-        "with Pub/Sub, the Redis or Valkey server that makes reads exact: redis://HOST[:PORT][/N]",
+        "with Pub/Sub, the Redis or Valkey server that makes reads exact: redis[s]://[:PASSWORD@]HOST[:PORT][/N]",
     )
     spool: str = _setting(
         "",
         _text,
-        "file that takes increments while Pub/Sub is unavailable; off: answer 503 instead",
+        "file that takes increments while Pub/Sub is unavailable; off: requests get 503 instead",
         ".countersink/spool-PROJECT-TOPIC.db",
     )
     spool_disk: str = _setting(
         "auto",
         _choice("auto", "durable", "ephemeral"),
         "whether the spool's disk outlives the container: durable, ephemeral, or auto to detect it; on an "
-        "ephemeral disk the spool is off",
+        "ephemeral disk, the spool is off",
     )
     spool_bytes: int = _setting(
         1_073_741_824, _whole(1_024, 2**50), "maximum size of the spool, bytes; when it is full, requests get 503"
@@ -77,23 +77,24 @@ class Settings:
     existing: str = _setting(
         "no",
         _choice("no", "yes"),
-        "yes: never create a SQLite file at start; countersink provision creates it",
+        "yes: no start creates a SQLite file, only countersink provision does",
     )
     linger_ms: int = _setting(
         20,
         _whole(0, 10_000),
-        "longest time that an increment waits to be sent together with others, ms; five times that on Pub/Sub "
-        "under steady traffic",
+        "longest time that an increment waits for others, ms; five times as long on Pub/Sub under steady traffic",
     )
     flush_interval: float = _setting(
         1.0, _number(0.0, 60.0), "longest time that a flusher collects increments before it writes them, seconds"
     )
-    cache_ttl: float = _setting(1.0, _number(0.0, 60.0), "longest age of the cached part of a read, seconds")
+    max_flush_interval: float = _setting(
+        10.0, _number(0.0, 60.0), "the same in Datastore, while nobody reads or waits for the increments, seconds"
+    )
+    cache_ttl: float = _setting(1.0, _number(0.0, 60.0), "longest age of the cached part of a total, seconds")
     look: float = _setting(
         1.0,
         _number(0.0, LONGEST_LOOK),
-        "longest time that reads rely on what the store last said about the other processes, seconds; 0: ask for "
-        "every read",
+        "longest time that reads use what the store last said about the other processes, seconds; 0: always ask",
     )
     shards: int = _setting(1, _whole(1, MOST_SHARDS), "number of shards of a new counter")
     max_shards: int = _setting(100, _whole(1, MOST_SHARDS), "maximum number of shards of a counter")
@@ -115,25 +116,26 @@ class Settings:
     lease: float = _setting(
         60.0,
         _number(1.0, 600.0),
-        "seconds after which the messages of a flusher that has stopped responding go to another one",
+        "seconds after which another flusher takes over the messages of one that does not respond",
     )
     max_pending_bytes: int = _setting(
         33_554_432,
         _whole(1_024, 2**50),
-        "maximum weight of the pending increments in a SQLite broker: their bytes, and 24 for each string in them; "
-        "beyond it, requests get 503; they take up to 8 times as many bytes of memory",
+        "maximum size of the pending increments in a SQLite broker, bytes, where each string counts 24 more; "
+        "beyond it, requests get 503; in memory, they take up to 8 times as much",
     )
     disk_reserve: int = _setting(
         67_108_864,
         _whole(0, 2**40),
-        "bytes to keep free on the disk of a SQLite file, at most a tenth of the disk; if less is free, or too little "
-        "to apply the pending increments, requests get 507",
+        "bytes to keep free on the disk of a SQLite file, but at most a tenth of the disk; if less is free, "
+        "or too little to apply the pending increments, requests get 507",
     )
     max_waiting: int = _setting(
         200_000,
         _whole(1, 10_000_000),
-        "maximum number of increments that one ingest process holds in memory; beyond it, requests get 503, and a "
-        "client that holds too many of them gets 429; 256 bytes of a body count as one increment",
+        "maximum number of increments that one ingest process holds before they are safe on disk, where 256 "
+        "bytes of a body count as one; beyond it, requests get 503, and a client that holds too many of them "
+        "gets 429",
     )
     max_body_bytes: int = _setting(8_388_608, _whole(1_024, 2**30), "largest request body, bytes")
     body_timeout: float = _setting(10.0, _number(0.1, 600.0), "seconds that a client may take to send a body")
@@ -154,15 +156,15 @@ class Settings:
     max_counters: tuple[NameLimit, ...] = _setting(
         (),
         lists.name_limits,
-        "maximum number of counters under a prefix, with commas between them: page:=100000,=1000000; =1000000 is for "
+        "maximum number of counters under each prefix, such as page:=100000,=1000000, where =1000000 is for "
         "all names; beyond it, requests with new names get 429",
         "none",
     )
     windows: tuple[Rule, ...] = _setting(
         (),
         rules_of,
-        "counts by time that are kept, and for how long: page:=hour/90d,day/2y;=day/1y; periods are minute, hour and"
-        " day, and the longest prefix decides; the same in all processes",
+        "which counts by time are kept, and for how long, such as page:=hour/90d,day/2y;=day/1y; periods are "
+        "minute, hour and day, and the longest prefix decides",
         "none",
     )
     job_tasks: int = _setting(
@@ -171,65 +173,67 @@ class Settings:
     max_exports: int = _setting(
         1_000,
         _whole(1, 1_000_000),
-        "maximum number of exports that are kept, of which an owner of keys may have a quarter; beyond it, new ones "
-        "get 429",
+        "maximum number of exports that are kept, at most a quarter for each owner of keys; beyond it, new "
+        "ones get 429",
     )
     max_export_bytes: int = _setting(
         1_073_741_824,
         _whole(1_024, 2**50),
-        "maximum size of all exports that a SQLite file keeps, bytes, of which an owner of keys may have a quarter; "
+        "maximum size of all exports that a SQLite file keeps, bytes, at most a quarter for each owner of keys; "
         "beyond it, new ones get 429, and running ones fail",
     )
     keys_file: str = _setting(
-        "", _text, "file with the keys that requests need, and what each may do; countersink keys makes it", "none"
+        "", _text, "file with the keys that requests need, and what each may do; countersink keys changes it", "none"
     )
     trusted_proxies: tuple[Network, ...] = _setting(
         (),
         lists.networks,
-        "networks of proxies, with commas between them: the client is the last address in their X-Forwarded-For that "
-        "is in none of these networks",
+        "networks of your proxies, such as 10.0.0.0/8,192.168.1.1/32; the client is then the last address in "
+        "X-Forwarded-For that is in none of them",
         "none",
     )
     origins: tuple[str, ...] = _setting(
         (),
         lists.origins,
-        "origins of web pages that may count from a browser, with commas between them: https://www.example.com",
+        "origins of web pages that may count from a browser, such as https://www.example.com,https://example.org",
         "none",
     )
     hosts: tuple[str, ...] = _setting(
         (),
         lists.hosts,
-        "without keys, names in the header Host that are accepted on loopback beside those of loopback, with commas "
-        "between them",
+        "without keys, names that a service on loopback accepts in the header Host, besides those of "
+        "loopback, such as counts.example.com",
         "none",
     )
     pixels: tuple[str, ...] = _setting(
         (),
         lists.prefixes,
-        "prefixes of counters that a picture in a page or a mail may count, by GET, with commas between them: mail:",
+        "prefixes of counters that may be counted by a picture in a page or a mail, such as mail:,ad:",
         "none",
     )
     badges: tuple[str, ...] = _setting(
         (),
         lists.prefixes,
-        "prefixes of counters that everybody may see as a badge, without a key, with commas between them: stars:",
+        "prefixes of counters whose totals everybody may see as a badge, without a key, such as stars:",
         "none",
     )
-    statsd_key: str = _setting("", _text, "key under which StatsD lines count; required where there are keys", "none")
-    statsd_name: str = _setting("{name}", template_text, "counter of a StatsD line, made of {name} and {tag.TAG}")
+    statsd_key: str = _setting(
+        "", _text, "key under which StatsD lines count; required if the service has keys", "none"
+    )
+    statsd_name: str = _setting(
+        "{name}", template_text, "name of the counter of a StatsD line, made of {name} and {tag.TAG}"
+    )
     ndb_writers: str = _setting(
         "no",
         _choice("no", "yes"),
-        "yes: an ndb application writes to the same counters, so shards are never compacted or removed",
+        "yes: an ndb application writes to the same counters, so shards are never removed",
     )
     kind_config: str = _setting(
         "GeneralCounterShardConfig",
         _text,
-        "Datastore kind of counter configurations; the same in all processes, for ever",
+        "Datastore kind of counter configurations; never change it",
     )
-    kind_shard: str = _setting(
-        "GeneralCounterShard", _text, "Datastore kind of shards; the same in all processes, for ever"
-    )
+    kind_shard: str = _setting("GeneralCounterShard", _text, "Datastore kind of shards; never change it")
     log_level: str = _setting(
         "WARNING",
         _choice("DEBUG", "INFO", "WARNING", "ERROR"),
@@ -239,7 +243,7 @@ class Settings:
         "text", _choice("text", "json"), "text: lines for people; json: lines for Cloud Logging and other programs"
     )
     log_requests: int = _setting(
-        0, _whole(0, 100_000), "maximum number of requests per second that one ingest process logs"
+        0, _whole(0, 100_000), "maximum number of requests per second that one ingest process logs; 0: none"
     )
 
     @classmethod

@@ -16,7 +16,7 @@ def rules_of(text: str) -> Rules:
     """A prefix may hold `=`, but no semicolon. The empty one is for all names."""
     rules = tuple(sorted(_rule(word.strip()) for word in text.split(";"))) if text else ()
     if len({rule.prefix for rule in rules}) < len(rules):
-        raise ValueError("each prefix may stand once")
+        raise ValueError("a prefix is there twice")
     return rules
 
 
@@ -28,7 +28,7 @@ def _rule(word: str) -> Rule:
         raise ValueError(f"the prefix of {word!r} {flaw}")
     periods = [_kept(one.strip()) for one in kept.split(",")]
     if len(dict(periods)) < len(periods):
-        raise ValueError(f"in {word!r} each period may stand once")
+        raise ValueError(f"in {word!r} a period is there twice")
     return Rule(prefix, tuple(sorted(periods)))
 
 

@@ -272,5 +272,5 @@ class KeptByBroker:
     async def settle(self, settled: Collection[str], time: Instant) -> None:
         """Do nothing: the ack settles them."""
 
-    async def unsettled(self, limit: int) -> Collection[str]:  # noqa: ARG002
-        return ()
+    async def unsettled(self, limit: int) -> Mapping[str, str]:  # noqa: ARG002
+        return {}

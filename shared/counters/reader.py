@@ -85,6 +85,11 @@ class Reader:
             metrics.INEXACT.inc(inexact)
         return readings
 
+    def read_lately(self, counters: Collection[str]) -> bool:
+        """Whether any of them was looked up in the last minute. Of very many, the earliest are forgotten."""
+        since = self._clock.monotonic() - LONGEST_AGE
+        return any(self._answers[name].base.born >= since for name in self._answers.keys() & counters)
+
     async def look(self, counter: str, receipt: str) -> FreshRead:
         """Read one counter from the store, with its guard and whether that receipt is settled, all at one instant.
 

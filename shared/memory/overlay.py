@@ -17,7 +17,7 @@ _log = logging.getLogger(__name__)
 
 MOST_ENTRIES: Final = 200_000
 """With more entries, the oldest are dropped. Readings miss these until they are applied, and are not exact anyway."""
-PATIENCE: Final = 10.0
+PATIENCE: Final = 20.0
 """Seconds for readers or flushers to settle an entry before `unsettled` names it."""
 
 
@@ -35,6 +35,8 @@ class ProcessOverlay:
         self._numbers: dict[str, set[int]] = {}
         self._there: dict[int, tuple[str, int, float, int]] = {}
         """Receipt key, number of entries, time of creation and increments of each envelope, oldest first."""
+        self._ids: dict[int, str] = {}
+        """Of those that `unsettled` has not named."""
         self._entries = self._increments = 0
         self._due: list[tuple[float, int]] = []
         self._full = False
@@ -88,14 +90,14 @@ class ProcessOverlay:
     async def raise_floor(self, counter: str, time: Instant) -> None:
         self._pending.raise_floor(counter, time)
 
-    async def unsettled(self, limit: int) -> Collection[str]:
+    async def unsettled(self, limit: int) -> Mapping[str, str]:
         now = self._clock.monotonic()
-        keys: list[str] = []
+        keys: dict[str, str] = {}
         while self._due and self._due[0][0] <= now and len(keys) < limit:
             _, number = heapq.heappop(self._due)
             if number in self._there:
                 key, _, born, _ = self._there[number]
-                keys.append(key)
+                keys[key] = self._ids.pop(number, "")
                 heapq.heappush(self._due, (now + max(now - born, PATIENCE), number))
         return keys
 
@@ -114,6 +116,8 @@ class ProcessOverlay:
         self._there[number] = (envelope.key, entries, now, envelope.increments)
         self._entries += entries
         self._increments += envelope.increments
+        if envelope.is_minted:
+            self._ids[number] = envelope.id
         self._numbers.setdefault(envelope.key, set()).add(number)
         heapq.heappush(self._due, (now + PATIENCE, number))
         self._drop_oldest()
@@ -132,6 +136,7 @@ class ProcessOverlay:
 
     def _unlist(self, number: int) -> None:
         key, entries, _, increments = self._there.pop(number)
+        self._ids.pop(number, None)
         self._entries -= entries
         self._increments -= increments
         if self._full and self._entries < self._most_entries // 2:

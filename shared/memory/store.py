@@ -159,6 +159,12 @@ class MemoryStore:
     async def receipts(self, keys: Collection[str]) -> Receipts:
         return Receipts(self._time, {key: self._receipts[key] for key in keys if key in self._receipts})
 
+    async def applied(self, first: str, last: str, limit: int) -> tuple[Instant, Collection[str]]:
+        found = sorted(
+            (one.envelope, key) for key, one in self._receipts.items() if one.envelope and first <= one.envelope <= last
+        )
+        return self._time, [key for _, key in found[:limit]]
+
     async def dead(self, after: str, limit: int) -> Sequence[Receipt]:
         return [self._bodies[key] for key in sorted(self._bodies) if key > after][:limit]
 

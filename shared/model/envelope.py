@@ -43,6 +43,8 @@ class Envelope:
     """It only says that its id was used again."""
     traceparent: str = field(default="", compare=False)
     """The span in which it was published, as its message says. It may be malformed."""
+    patient: bool = field(default=False, compare=False)
+    """Nobody waits until it is applied, or has read its counters lately. See `FlushPolicy`."""
 
     def __post_init__(self) -> None:
         if self.increments < 0:
@@ -55,6 +57,11 @@ class Envelope:
         if not self.receipt:
             object.__setattr__(self, "receipt", key_of_envelope(self.id))
         return self.receipt
+
+    @property
+    def is_minted(self) -> bool:
+        """Whether an ingest made its id, and for it alone."""
+        return not (self.retried or self.foreign or self.second)
 
     def receipt_keys(self) -> Iterator[str]:
         """Of its receipt, and of those of the ids in it."""

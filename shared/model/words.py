@@ -140,6 +140,8 @@ class Receipt(NamedTuple):
     """The counters of a dead receipt with a body. Stores find it by each of them."""
     body: bytes = b""
     """The content of a dead receipt, see `bodies`. Without a body only the dead letter has the content."""
+    envelope: str = ""
+    """The id of an applied envelope, where an ingest may look for it by `AppliedEnvelopes`."""
 
     @property
     def settled(self) -> bool:
@@ -182,17 +184,6 @@ class Tally(NamedTuple):
     dead: int = 0
     foreign: int = 0
     """How many of these came in messages of other publishers."""
-
-
-class Balance(NamedTuple):
-    """The balance of a broker and a store in one file, since it was made."""
-
-    pending: int
-    """Increments in messages that are not buried."""
-    drift: int
-    """Accepted - applied - deduplicated - dead-lettered - pending: 0 at rest, less between a commit and its ack."""
-    dead: int = 0
-    """Increments in dead letters."""
 
 
 class Guard(NamedTuple):

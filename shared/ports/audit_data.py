@@ -10,6 +10,17 @@ from shared.model.words import Receipt
 from shared.ports.commits import StoreClock
 
 
+class Balance(NamedTuple):
+    """The balance of a broker and a store in one file, since it was made."""
+
+    pending: int
+    """Increments in messages that are not buried."""
+    drift: int
+    """Accepted - applied - deduplicated - dead-lettered - pending: 0 at rest, less between a commit and its ack."""
+    dead: int = 0
+    """Increments in dead letters."""
+
+
 class StoredReceipt(NamedTuple):
     """A receipt as a store keeps it, and the instant of the commit that wrote it."""
 

@@ -1,7 +1,7 @@
 """The roles of a store that writes depend on: its clock, receipts, promises and commits."""
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from shared.model.promises import Promise
 from shared.model.times import Instant, StoreMillis
@@ -28,6 +28,17 @@ class ReceiptBook(Protocol):
 
         The page starts behind the key `after` and has at most `limit` receipts, or fewer if they are large. An empty
         page means that there are no more.
+        """
+        ...
+
+
+@runtime_checkable
+class AppliedEnvelopes(Protocol):
+    """Finds out which envelopes of an ingest are applied, with less work than reading the receipt of each."""
+
+    async def applied(self, first: str, last: str, limit: int) -> tuple[Instant, Collection[str]]:
+        """The keys of receipts whose `envelope` is between these ids. It may leave some out. None of them was
+        committed after the instant.
         """
         ...
 

@@ -62,6 +62,8 @@ class Overlay(Protocol):
         """
         ...
 
-    async def unsettled(self, limit: int) -> Collection[str]:
-        """Receipt keys of entries that have waited for long. Each is named again after an interval that doubles."""
+    async def unsettled(self, limit: int) -> Mapping[str, str]:
+        """Receipt keys of entries that have waited for long. Each is named again after an interval that doubles. With
+        each, the first time, the id of its envelope if this process made that; else nothing.
+        """
         ...

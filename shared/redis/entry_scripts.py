@@ -21,7 +21,7 @@ from shared.redis.links import Script
 
 FLOORS_KEPT: Final = 180_000
 """Milliseconds that a floor outlives the last entry of its counter. Then the floor of all counters takes its place."""
-PATIENCE: Final = 10_000
+PATIENCE: Final = 20_000
 """Milliseconds for readers or flushers to settle an entry before `UNSETTLED` names it."""
 UNCONFIRMED_KEPT: Final = 600_000
 """Milliseconds that an unconfirmed entry lives. It adds to no value, and confirming it later would make it again."""

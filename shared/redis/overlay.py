@@ -238,14 +238,14 @@ class RedisOverlay:
         if overlay.epoch and (await self._server.ask(entry_scripts.RAISE, overlay, time, counter))[0] != b"ok":
             raise AwayError("Redis is not the overlay of the fleet")
 
-    async def unsettled(self, limit: int) -> Collection[str]:
+    async def unsettled(self, limit: int) -> Mapping[str, str]:
         overlay = self._named()
         if self._server.up and overlay.epoch:
             with contextlib.suppress(AwayError):
                 reply = await self._server.ask(entry_scripts.UNSETTLED, overlay, limit)
                 if reply[0] == b"ok":
-                    return [key.decode() for key in reply[1]]
-        return [one.envelope.key for one in self._copy.due(self._clock.monotonic(), limit)]
+                    return {key.decode(): "" for key in reply[1]}
+        return {one.envelope.key: "" for one in self._copy.due(self._clock.monotonic(), limit)}
 
     def backlog(self) -> Backlog:
         return self._copy.backlog(self._clock.monotonic())

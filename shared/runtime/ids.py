@@ -1,18 +1,42 @@
-"""Makes the ids of envelopes: safe in a URL, without dots."""
+"""Makes ids: safe in a URL, without dots."""
 
 import os
 import time
 from hashlib import sha256
+from itertools import count
+from typing import Final
 
-_DIGITS = "0123456789abcdefghjkmnpqrstvwxyz"
+_DIGITS: Final = "0123456789abcdefghjkmnpqrstvwxyz"
+_LIFE: Final = 12
+_PART: Final = 7
+"""Digits of 5 bits: of a process, and of each of the two other parts. Ids have as many as those of `mint`."""
 
 
 def mint() -> str:
     """A unique id. Ids sort by time: 48 bits of milliseconds come before 80 random ones."""
     number = time.time_ns() // 1_000_000 << 80 | int.from_bytes(os.urandom(10))
-    return "".join([_DIGITS[number >> shift & 31] for shift in range(125, -5, -5)])
+    return _written(number, 26)
+
+
+class EnvelopeIds:
+    """Makes the ids of a process's envelopes. They begin alike and rise, so the store can look up many as one range.
+    Their end is random: nobody can guess one.
+    """
+
+    def __init__(self) -> None:
+        self._life = _written(int.from_bytes(os.urandom(8)), _LIFE)
+        self._numbers = count()
+
+    def __call__(self) -> str:
+        end = int.from_bytes(os.urandom(5))
+        return f"{self._life}{_written(next(self._numbers), _PART)}{_written(end, _PART)}"
 
 
 def of_key(idempotency_key: str) -> str:
     """The id of a batch with this Idempotency-Key. No minted id looks like it."""
     return "key-" + sha256(idempotency_key.encode()).hexdigest()
+
+
+def _written(number: int, digits: int) -> str:
+    """The last digits of a number."""
+    return "".join([_DIGITS[number >> shift & 31] for shift in range(5 * digits - 5, -5, -5)])

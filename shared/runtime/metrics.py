@@ -49,7 +49,8 @@ SPOOL_REFUSED = _counter(
 )
 SPOOL_BURIED = _gauge(
     "countersink_spool_buried_envelopes",
-    "Envelopes in the spool that are too large to be sent. NOT counted until they are replayed. Alert on any.",
+    "Envelopes in the spool that are too large or too old to be sent. NOT counted until they are replayed. Alert on"
+    " any.",
 )
 SPOOLING = _gauge("countersink_spooling", "1 while the broker is unavailable and the spool takes increments.")
 SPOOL_USED = _gauge(
@@ -111,7 +112,11 @@ FLUSHES = _counter("countersink_flushes", "Commits to the store.")
 FLUSH_RETRIES = _counter("countersink_flush_retries", "Commits that were tried again.", ["why"])
 BUSY = _counter(
     "countersink_flusher_busy_seconds",
-    "How long this flusher was flushing: committing, trying again, and acknowledging. It flushes one window at a time.",
+    "How long this flusher was busy: committing, trying again, and acknowledging.",
+)
+PATIENCE = _gauge(
+    "countersink_flush_patience_seconds",
+    "How long this flusher collects increments before it writes them. It grows while nobody waits for them.",
 )
 FLUSH_SECONDS = _histogram("countersink_flush_seconds", "Duration of a commit to the store.")
 RAISES = _counter("countersink_shard_raises", "Counters that got more shards because they are written often.", ["why"])
@@ -149,8 +154,7 @@ START = _gauge(
 )
 MEMBERS = _gauge(
     "countersink_fleet_members",
-    "Processes that the store knows as members of the fleet, with Pub/Sub. Those that were killed are among them for a"
-    " while.",
+    "Processes that the store knows, with Pub/Sub. A process that was killed is among them for a while.",
     ["role"],
 )
 
@@ -164,7 +168,7 @@ SETS = _counter("countersink_sets", "Counters that this process set, reset or de
 READS = _counter("countersink_reads", "Counters read.", ["how"])
 INEXACT = _counter(
     "countersink_inexact_reads",
-    "Counters read that were not exact. With Redis, ALERT if it rises for long: its answers are not trusted.",
+    "Counters read that were not exact. With Redis, ALERT if it rises for long.",
 )
 
 REQUEST_SECONDS = _histogram(
@@ -173,7 +177,7 @@ REQUEST_SECONDS = _histogram(
     ["route", "status"],
 )
 IN_FLIGHT = _gauge("countersink_requests_in_flight", "Requests that are being answered now, this one among them.")
-OPEN_STREAMS = _gauge("countersink_open_streams", "Streams (watch) that clients follow now.")
+OPEN_STREAMS = _gauge("countersink_open_streams", "Streams (watch) that are open now.")
 
 CPU = _counter("process_cpu_seconds", "CPU time that the process took, in seconds.")
 RESIDENT = _gauge("process_resident_memory_bytes", "Memory of the process, in bytes.")
@@ -187,8 +191,8 @@ DEAD_NOW = _gauge(
 )
 DISK_SPARE = _gauge(
     "countersink_disk_spare_bytes",
-    "Free bytes of the disk with the SQLite file, or the spool, beyond those that are reserved. Increments are refused"
-    " when they are used up. Alert if it is below 1 GB.",
+    "Free bytes on the disk of the SQLite file or the spool, beyond the reserve. At 0, increments are refused. Alert if"
+    " it is below 1 GB.",
 )
 PENDING = _gauge(
     "countersink_pending_increments",
@@ -197,8 +201,8 @@ PENDING = _gauge(
 )
 OLDEST_PENDING = _gauge(
     "countersink_oldest_pending_seconds",
-    "For how long the oldest of them has been waiting; 0 if there is none. If no flusher runs, it grows. Alert if it is"
-    " above 600.",
+    "Age of the oldest pending increment; 0 if there is none. It grows while no flusher runs. Alert if it is above"
+    " 600.",
 )
 DRIFT = _gauge(
     "countersink_drift_increments",

@@ -10,8 +10,8 @@ from shared.model import receipt_notes
 from shared.model.backlog import Backlog
 from shared.model.buckets import LENGTHS, Followed, TimeBucket
 from shared.model.times import StoreMillis
-from shared.model.words import Balance, Receipt
-from shared.ports.audit_data import BucketShard, Config, Shard, StoredReceipt
+from shared.model.words import Receipt
+from shared.ports.audit_data import Balance, BucketShard, Config, Shard, StoredReceipt
 from shared.runtime.clock import Clock
 from shared.sqlite import buckets
 from shared.sqlite.database import Database

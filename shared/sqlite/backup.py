@@ -29,7 +29,7 @@ def copy(source: Path, target: Path) -> Copied:
     if not target.parent.is_dir():
         raise SettingsError(f"the folder {target.parent} does not exist: make it first, or choose another one")
     if target.exists():
-        raise SettingsError(f"{target} exists: a backup replaces no file, choose another name")
+        raise SettingsError(f"{target} already exists: choose another name")
     unfinished = target.with_name(f"{target.name}.unfinished-{os.getpid()}")
     try:
         make_file(unfinished)

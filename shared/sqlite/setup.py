@@ -109,12 +109,12 @@ def of_file_system(folder: Path, table: str) -> Finding:
     if kind in NETWORK:
         return Finding(FAIL, "disk", f"{folder}: a network file system ({kind}): choose another folder, {_LOCAL}")
     if kind in SHARED:
-        said = f"{folder}: a file system that may be shared with other machines ({kind}): mind that {_LOCAL}"
+        said = f"{folder}: a file system that may be shared with other machines ({kind}): note that {_LOCAL}"
         return Finding(WARN, "disk", said)
     if kind in MEMORY:
         return Finding(WARN, "disk", f"{folder}: in memory ({kind}), lost at the next boot: choose one on a disk")
     if not kind:
-        return Finding(WARN, "disk", f"{folder}: can't find out which file system it is: mind that {_LOCAL}")
+        return Finding(WARN, "disk", f"{folder}: can't find out which file system it is: note that {_LOCAL}")
     return Finding(OK, "disk", f"{folder}: a local file system ({kind})")
 
 

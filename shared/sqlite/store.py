@@ -238,7 +238,7 @@ def _gone(db: sqlite3.Connection, messages: Sequence[str]) -> set[str]:
 def _apply(db: sqlite3.Connection, commit: Commit, now: StoreMillis, wall: WallMillis) -> Instant:
     (time,) = db.execute(_COUNT, (*commit.tally[:3], now)).fetchone()
     if commit.repeats():
-        raise AlreadyAppliedError("a receipt stands twice in this commit")
+        raise AlreadyAppliedError("a receipt is there twice in this commit")
     receipts.insert(db, commit.receipts, time)
     receipts.revive(db, commit.revived, time)
     if commit.guard is not None:

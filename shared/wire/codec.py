@@ -25,6 +25,8 @@ OURS: Final = "countersink."
 ATTEMPT: Final = "ce-attempt"
 TRACEPARENT: Final = "ce-traceparent"
 """It also stands in messages of other publishers: it is an extension of CloudEvents."""
+PATIENT: Final = "ce-patient"
+"""Its value is `1`, or it is left out. Publishers of others may send it, too."""
 MOST_INCREMENTS: Final = 2**40
 """Increments in one envelope. The tally of a commit with many such envelopes still fits into int64."""
 LAST_DATE: Final = 253_402_300_799_999
@@ -50,6 +52,8 @@ def encode(envelope: Envelope) -> Message:
         attributes[ATTEMPT] = envelope.attempt
     if envelope.traceparent:
         attributes[TRACEPARENT] = envelope.traceparent
+    if envelope.patient:
+        attributes[PATIENT] = "1"
     once = envelope.id if envelope.retried else None
     return Message(orjson.dumps(data), attributes, once, envelope.increments)
 
@@ -86,6 +90,7 @@ def decode(delivery: Delivery, topic: str) -> tuple[Envelope, ...]:
         attempt=attempt if retried else "",
         foreign=not ours,
         traceparent=message.attributes.get(TRACEPARENT, ""),
+        patient=message.attributes.get(PATIENT) == "1",
     )
     return divided(whole)
 

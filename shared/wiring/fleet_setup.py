@@ -32,9 +32,9 @@ class FleetSetup:
         try:
             fleet = (await self._book.look()).fleet
         except TransientError as error:
-            return [Finding(WARN, _PART, f"whether reads are exact is not known: {error}")]
+            return [Finding(WARN, _PART, f"can't find out whether reads are exact: {error}")]
         if not fleet.overlay.epoch:
-            return [Finding(OK, _PART, "no process uses an overlay that all share, so no read is exact")]
+            return [Finding(OK, _PART, "no process uses a shared overlay (COUNTERSINK_OVERLAY), so no read is exact")]
         found = [
             Finding(WARN, _PART, f"{_described(name, record)}: no read is exact until {_end(record)}")
             for name, record in fleet.apart().items()

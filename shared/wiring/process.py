@@ -17,7 +17,7 @@ from shared.memory.jobs import MemoryTasks
 from shared.memory.member import MemberOverlay
 from shared.memory.overlay import ProcessOverlay
 from shared.model.backlog import Backlog
-from shared.model.words import Balance
+from shared.ports.audit_data import Balance
 from shared.ports.broker import DeadLetters, Publisher, Subscription
 from shared.ports.jobs import Jobs, Tasks
 from shared.ports.overlay import Overlay

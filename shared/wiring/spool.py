@@ -73,8 +73,7 @@ def open_spool(settings: Settings, clock: Clock, topic: str, opening: Callable[[
     metrics.SPOOL_BURIED.set(buried)
     if buried:
         _log.error(
-            "%s: %d envelopes can never be sent, and are NOT counted: see countersink dlq list, then replay or drop"
-            " them",
+            "%s: %d envelopes can't be sent, and are NOT counted: see countersink dlq list, then replay or drop them",
             file,
             buried,
         )

@@ -28,7 +28,7 @@ def traces_of(version: str) -> Traces | None:
         raise SettingsError(f"{variable}={endpoint!r} must be a URL that begins with http:// or https://")
     protocol, variable = _variable("PROTOCOL")
     if protocol not in {"", PROTOCOL}:
-        _log.warning("no spans are exported: %s is %s, and Countersink knows %s alone", variable, protocol, PROTOCOL)
+        _log.warning("no spans are exported: %s is %s, and Countersink knows only %s", variable, protocol, PROTOCOL)
         return None
     try:
         from shared.runtime.otlp_traces import OtlpTraces  # noqa: PLC0415 (the extra may be missing)

@@ -19,8 +19,8 @@ from shared.memory.store import MemoryStore
 from shared.model import receipt_notes
 from shared.model.receipts import DAY, HOUR, lifetime
 from shared.model.times import NEVER, Instant, Millis, StoreMillis, WallSeconds
-from shared.model.words import Balance, Commit, Receipt, Tally
-from shared.ports.audit_data import Config, Shard, StoredReceipt
+from shared.model.words import Commit, Receipt, Tally
+from shared.ports.audit_data import Balance, Config, Shard, StoredReceipt
 from shared.runtime.clock import ManualClock
 from tests.cli.running import Done, make_file, run
 

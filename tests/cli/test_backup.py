@@ -105,7 +105,7 @@ def test_a_backup_replaces_no_file_and_leaves_none_unfinished(tmp_path: Path) ->
     there.write_text("precious")
     done = run("backup", str(there), cwd=tmp_path)
     assert done.code == 1
-    assert "a backup replaces no file" in done.lines[-1]
+    assert "already exists" in done.lines[-1]
     assert there.read_text() == "precious"
     folder = run("backup", str(tmp_path / "no" / "copy.db"), cwd=tmp_path)
     assert folder.code == 1

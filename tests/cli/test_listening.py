@@ -126,7 +126,7 @@ async def test_a_socket_that_another_process_made_meanwhile_is_not_removed(start
 
 
 @pytest.mark.parametrize(
-    ("name", "said"), [("there", "is no socket"), ("no/folder", "No such file"), ("x" * 200, "too long")]
+    ("name", "said"), [("there", "is not a socket"), ("no/folder", "No such file"), ("x" * 200, "too long")]
 )
 def test_a_path_that_can_not_be_listened_on_is_one_line(tmp_path: Path, name: str, said: str) -> None:
     (tmp_path / "there").write_text("mine")

@@ -98,7 +98,7 @@ def test_what_the_service_refuses_ends_it(tmp_path: Path) -> None:
 def test_it_watches_names_or_a_prefix(arguments: list[str]) -> None:
     done = run("watch", *arguments, cwd=None)
     assert done.code == 2
-    assert "say what to watch" in done.lines[-1]
+    assert "name what to watch" in done.lines[-1]
 
 
 def test_data_are_watched_without_a_service(tmp_path: Path) -> None:

@@ -281,13 +281,13 @@ class SettlesTheFirst(ProcessOverlay):
 
 
 class AlwaysUnsettled(ProcessOverlay):
-    async def unsettled(self, limit: int) -> Collection[str]:
-        return [*self._numbers][:limit]
+    async def unsettled(self, limit: int) -> Mapping[str, str]:
+        return dict.fromkeys([*self._numbers][:limit], "")
 
 
 class NeverUnsettled(ProcessOverlay):
-    async def unsettled(self, limit: int) -> Collection[str]:
-        return ()
+    async def unsettled(self, limit: int) -> Mapping[str, str]:
+        return {}
 
 
 class RoundsFloors(ProcessOverlay):

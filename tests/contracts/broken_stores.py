@@ -68,6 +68,23 @@ class StandsStill(MemoryStore):
         return Receipts(BEGINNING, (await super().receipts(keys)).found)
 
 
+class TellsAnEarlierInstant(MemoryStore):
+    async def applied(self, first: str, last: str, limit: int) -> tuple[Instant, Collection[str]]:
+        time = self._time
+        await asyncio.sleep(0)
+        return time, (await super().applied(first, last, limit))[1]
+
+
+class FindsNeighbours(MemoryStore):
+    async def applied(self, first: str, last: str, limit: int) -> tuple[Instant, Collection[str]]:
+        return await super().applied(first, last + "~", limit)
+
+
+class FindsNoEnvelopes(MemoryStore):
+    async def applied(self, first: str, last: str, limit: int) -> tuple[Instant, Collection[str]]:
+        return (await super().applied(first, last, limit))[0], ()
+
+
 class Tears(MemoryStore):
     """Each counter as it is when it is its turn."""
 

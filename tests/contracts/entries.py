@@ -13,7 +13,7 @@ from shared.model.times import Instant
 from shared.model.words import MAX_SUM, Entry, Increment, View
 from shared.ports.overlay import Overlay
 
-PATIENCE = 10.0
+PATIENCE = 20.0
 
 
 @dataclass

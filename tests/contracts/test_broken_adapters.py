@@ -27,6 +27,7 @@ from tests.contracts import (
     broken_revivals,
     broken_stores,
 )
+from tests.contracts.applied import AppliedContract
 from tests.contracts.audit_data import AuditDataContract
 from tests.contracts.broker import BrokerContract
 from tests.contracts.by_time import ByTimeContract
@@ -66,6 +67,7 @@ class OfLetters(LettersContract, LettersOfOverlayContract):
 
 class OfStores(
     StoreContract,
+    AppliedContract,
     SnapshotContract,
     AuditDataContract,
     GuardContract,

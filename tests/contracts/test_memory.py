@@ -11,6 +11,7 @@ from shared.model.words import Message
 from shared.ports.broker import Check, at_any_time
 from shared.ports.overlay import Overlay
 from shared.runtime.clock import ManualClock
+from tests.contracts.applied import AppliedContract
 from tests.contracts.audit_data import AuditDataContract
 from tests.contracts.broker import Broker, BrokerContract
 from tests.contracts.by_time import ByTimeContract
@@ -78,6 +79,7 @@ class TestMemoryDeadLetters(LettersContract, LettersOfOverlayContract):
 
 class TestMemoryStore(
     StoreContract,
+    AppliedContract,
     SnapshotContract,
     AuditDataContract,
     GuardContract,

@@ -160,7 +160,8 @@ def test_the_configuration_has_a_hash_in_its_name(overlay: list[Object]) -> None
     name = configuration["metadata"]["name"]
     assert re.fullmatch(r"settings-\w{10}", name)
     for _, _, spec in templates(overlay):
-        assert spec["containers"][0]["envFrom"] == [{"configMapRef": {"name": name}}]
+        secret = {"name": "countersink-settings", "optional": True}
+        assert spec["containers"][0]["envFrom"] == [{"configMapRef": {"name": name}}, {"secretRef": secret}]
 
 
 def test_autoscalers_ask_for_metrics_that_there_are(overlay: list[Object]) -> None:

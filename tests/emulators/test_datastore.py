@@ -10,6 +10,7 @@ from shared.google.datastore.store import DatastoreStore
 from shared.model.errors import AlreadyAppliedError, RefusedError, ShardFullError, TransientError
 from shared.model.times import Instant, StoreMillis
 from shared.model.words import MAX_SUM, SHARD_FULL, Commit, Receipt, ShardAdd
+from tests.contracts.applied import AppliedContract
 from tests.contracts.audit_data import AuditDataContract
 from tests.contracts.by_time import ByTimeContract
 from tests.contracts.compactions import CompactionContract
@@ -35,6 +36,7 @@ class InTurn:
 
 class TestBlind(
     StoreContract,
+    AppliedContract,
     SnapshotContract,
     ByTimeContract,
     AuditDataContract,
@@ -67,6 +69,7 @@ class TestBlindOfTwoProcesses(
 
 class TestVersioned(
     StoreContract,
+    AppliedContract,
     SnapshotContract,
     ByTimeContract,
     AuditDataContract,

@@ -111,7 +111,7 @@ async def test_provision_fails_on_what_it_can_not_mend(ready: Cloud) -> None:
     done = await ready.run("provision", COUNTERSINK_BROKER=other)
     assert done.code == 1
     assert f"{place.subscription}: WRONG: it is one of {place.topic}" in done.out
-    assert "could not be made" in done.lines[0]
+    assert "could not be created" in done.lines[0]
 
 
 async def test_provision_without_a_server_says_what_to_look_at_and_goes_on(cloud: Cloud) -> None:
@@ -121,7 +121,7 @@ async def test_provision_without_a_server_says_what_to_look_at_and_goes_on(cloud
     assert "UNAVAILABLE" in away
     assert away.endswith("look at PUBSUB_EMULATOR_HOST=127.0.0.1:1")
     assert "an emulator has no TTL policies" in store
-    assert line.startswith("countersink: 1 of these could not be made, or mended: do what their lines say (")
+    assert line.startswith("countersink: 1 of these could not be created or repaired: do what their lines say (")
 
 
 async def test_doctor_finds_a_healthy_set_up_healthy(ready: Cloud) -> None:

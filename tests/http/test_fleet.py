@@ -16,7 +16,7 @@ from tests.http.service import Service, running
 
 async def test_a_file_has_no_list(service: Service) -> None:
     answer = await service.get("/v1/fleet")
-    assert (answer.status, answer.json["detail"].split(",")[0]) == (404, "this service keeps everything in one file")
+    assert (answer.status, answer.json["detail"].split(",")[0]) == (404, "this service uses a SQLite file")
 
 
 async def test_each_process_has_its_state(tmp_path: Path) -> None:

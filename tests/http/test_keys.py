@@ -74,7 +74,7 @@ async def test_a_broken_file_keeps_the_old_keys_and_says_so_once(
 async def test_a_fifo_is_no_keys_file(tmp_path: Path) -> None:
     """To open it would wait for ever."""
     os.mkfifo(tmp_path / "keys.json")
-    with pytest.raises(SettingsError, match="is no file"):
+    with pytest.raises(SettingsError, match="is not a file"):
         KeyRing(tmp_path / "keys.json", ManualClock())
 
 

@@ -1,8 +1,12 @@
 """When a write is answered, and where it is: ?wait=applied, ?ack=none, receipts."""
 
+from collections.abc import Sequence
+
 import pytest
 
 from shared.model.words import Message
+from shared.ports.broker import Check, at_any_time
+from shared.wire.codec import PATIENT
 from tests.http.service import Service
 
 BATCH = b'[{"counter": "c", "delta": 2}, {"counter": "c", "delta": 3, "id": "x"}, {"counter": "d"}, 5]'
@@ -31,6 +35,23 @@ async def test_wait_applied_of_a_batch_answers_200(service: Service) -> None:
         assert answer.status == 200
     reading = await service.read("c")
     assert (reading["applied"], reading["pending"]) == (7, 0)
+
+
+async def test_messages_say_whether_somebody_waits(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    publishing = service.ingest.publishing
+    publisher, published = publishing._publisher, list[Message]()
+    publish = publisher.publish
+
+    async def seen(messages: Sequence[Message], check: Check = at_any_time) -> None:
+        published.extend(messages)
+        await publish(messages, check)
+
+    monkeypatch.setattr(publisher, "publish", seen)
+    monkeypatch.setattr(publishing, "_read_lately", lambda _: False)
+    for query in ("", "?wait=applied&timeout=0"):
+        await service.incr("c", None, query)
+        await service.post(f"/v1/increments{query}", b'[{"counter": "c"}]')
+    assert [message.attributes.get(PATIENT) for message in published] == ["1", "1", None, None]
 
 
 @pytest.mark.parametrize("timeout", ["0", "0.05", "1e-3"])

@@ -8,7 +8,7 @@ from typing import Any
 from flusher.flush.window import TOO_OLD
 from shared.model.words import APPLIED, DEAD, DROPPED
 from tests.mutations.mutation import LOOPS, mutation, returning, returning_later
-from tests.mutations.places import ACCOUNTS, FLUSH_AND_REPLAY, FLUSHER, REPLAY, SEEDS
+from tests.mutations.places import ACCOUNTS, FLUSH_AND_REPLAY, FLUSHER, PUBLISHING, REPLAY, SEEDS
 
 
 @mutation("ack before commit", "flusher.flush.commit_loop.Flush.run", *FLUSH_AND_REPLAY, SEEDS)
@@ -18,6 +18,16 @@ def _(run: Any) -> Any:
         await run(self, longest)
 
     return mutant
+
+
+mutation("windows never grow", "flusher.flush.when_to_flush.FlushPolicy.closed", *FLUSHER)(returning(None))
+mutation("nobody ever waits", "ingest.publishing.publishing.Publishing._is_patient", PUBLISHING)(returning(True))
+mutation("receipts name no envelopes", "shared.model.envelope.Envelope.is_minted", *FLUSHER)(
+    lambda _: property(lambda self: False)
+)
+mutation("receipts name the envelopes of clients, too", "shared.model.envelope.Envelope.is_minted", *FLUSHER)(
+    lambda _: property(lambda self: True)
+)
 
 
 @mutation("ALREADY_EXISTS taken as success", "flusher.flush.commit_loop.Flush._look_up", *FLUSHER, SEEDS)

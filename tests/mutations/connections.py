@@ -52,7 +52,7 @@ def _(there: Any) -> Any:
 mutation("names that stand twice are not looked for", "shared.wire.strict_json._surely_unique", FUZZ)(returning(True))
 mutation("names that stand twice in a plain batch", "shared.wire.plain.surely_unique", FUZZ)(returning(True))
 mutation("items of a plain batch that share a line", "ingest.parsing.plain._are_lines", FUZZ)(returning(True))
-mutation("sums of a plain batch have no bound", "ingest.parsing.plain._summed", PLAIN)(calling(MAX_SUM=2**70))
+mutation("sums of a plain batch have no bound", "ingest.parsing.plain._bounded", PLAIN)(calling(MAX_SUM=2**70))
 
 
 @mutation("a body with a broken end is taken", "ingest.http.bodies.Bodies._receive", FUZZ)

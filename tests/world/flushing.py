@@ -59,7 +59,10 @@ def tools_of(
 class Bench:
     """A flusher on fakes, and a clock to turn."""
 
-    def __init__(self, store: Callable[[ManualClock], MemoryStore] = MemoryStore, *, ages: bool = False) -> None:
+    def __init__(
+        self, store: Callable[[ManualClock], MemoryStore] = MemoryStore, *, ages: bool = False, longest: float = 0.0
+    ) -> None:
+        """`longest`: see `FlushPolicy`."""
         self.clock = ManualClock()
         self.broker = MemoryBroker(self.clock)
         self.store = store(self.clock)
@@ -77,7 +80,7 @@ class Bench:
             backoff=lambda: Backoff(sleep=pause, jitter=lambda: 1.0),
             together=ages,
         )
-        self.flusher = Flusher(tools, FlushPolicy(1.0, 100, 10_000), topic="t", lease=60.0, ages=ages)
+        self.flusher = Flusher(tools, FlushPolicy(1.0, 100, 10_000, longest), topic="t", lease=60.0, ages=ages)
 
     async def publish(self, *envelopes: Envelope) -> None:
         await self.broker.publish([encode(envelope) for envelope in envelopes])

@@ -170,8 +170,8 @@ class DatastoreClient:
                 request.mutations.add().delete.CopyFrom(key)
             await self.commit(request)
 
-    async def query(self, partition: Any, query: Any) -> list[Any]:
-        """All results, or `limit` of them; strongly consistent."""
+    async def query(self, partition: Any, query: Any, *, read_time: Instant | None = None) -> list[Any]:
+        """All results, or `limit` of them: strongly consistent, or at a `read_time` (microseconds)."""
         results: list[Any] = []
         limit = query.limit.value
         while True:
@@ -179,6 +179,7 @@ class DatastoreClient:
             request.partition_id.CopyFrom(partition)
             request.query.CopyFrom(query)
             request.query.limit.value = limit - len(results)
+            await self._read_at(request, read_time)
             batch = (await self._call("RunQuery", request)).batch
             results += batch.entity_results
             _READS.inc(1)  # nearly all queries here are for keys alone
@@ -199,14 +200,11 @@ class DatastoreClient:
 
     async def pages(self, partition: Any, query: Any, *, read_time: Instant | None) -> AsyncIterator[Sequence[Any]]:
         """All results, as pages of `query.limit` whole entities; at the instant `read_time` (micros), if given."""
-        if read_time is not None and (wait := self.time.wait(read_time, self._clock.monotonic())):
-            await asyncio.sleep(wait)
         while True:
             request = self.request("RunQuery")
             request.partition_id.CopyFrom(partition)
             request.query.CopyFrom(query)
-            if read_time is not None:
-                request.read_options.read_time.FromMicroseconds(read_time)
+            await self._read_at(request, read_time)
             # A scan takes many calls, so one that fails must not end it.
             call = partial(self._call, "RunQuery", request)
             batch = (await insist(call, TransientError, tries(TRIES), Backoff())).batch
@@ -218,6 +216,13 @@ class DatastoreClient:
             if batch.more_results == _NO_MORE:
                 return
             query.start_cursor = batch.end_cursor
+
+    async def _read_at(self, request: Any, read_time: Instant | None) -> None:
+        if read_time is None:
+            return
+        if wait := self.time.wait(read_time, self._clock.monotonic()):
+            await asyncio.sleep(wait)
+        request.read_options.read_time.FromMicroseconds(read_time)
 
     async def _call(self, method: str, request: Any, **of_commit: bool) -> Any:
         with translated(**of_commit):

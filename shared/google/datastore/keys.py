@@ -19,6 +19,7 @@ NUM_SHARDS: Final = "num_shards"
 EXPIRES: Final = "expires"
 STATE: Final = "state"
 NOTE: Final = "note"
+ENVELOPE: Final = "envelope"
 DELETED: Final = "deleted"
 LAST: Final = "last"
 _END: Final = 2.0**63
@@ -117,6 +118,8 @@ class DatastorePlace:
         unindexed(entity, STATE).string_value = receipt.state
         if receipt.note:
             unindexed(entity, NOTE).blob_value = receipt.note
+        if receipt.envelope:
+            entity.properties[ENVELOPE].string_value = receipt.envelope
         if receipt.body:
             entity.properties[DEAD].boolean_value = True
             unindexed(entity, BODY).blob_value = receipt.body
@@ -198,6 +201,6 @@ def receipt_of(entity: Any) -> Receipt:
     note = properties[NOTE].blob_value if NOTE in properties else b""
     counters = [one.string_value for one in properties[COUNTERS].array_value.values] if COUNTERS in properties else ()
     body = properties[BODY].blob_value if BODY in properties else b""
-    return Receipt(
-        name_of(entity.key)[1], StoreMillis(expires), properties[STATE].string_value, note, tuple(counters), body
-    )
+    envelope = properties[ENVELOPE].string_value if ENVELOPE in properties else ""
+    state = properties[STATE].string_value
+    return Receipt(name_of(entity.key)[1], StoreMillis(expires), state, note, tuple(counters), body, envelope)

@@ -86,7 +86,7 @@ async def deletion(ttl: Ttl) -> Finding:
     try:
         state = await ttl.state()
     except CountersinkError as error:
-        return Finding(WARN, "receipts", f"whether {kind} has a TTL policy is not known: {error}")
+        return Finding(WARN, "receipts", f"can't find out whether {kind} has a TTL policy: {error}")
     if state == "ACTIVE":
         return Finding(OK, "receipts", f"a TTL policy of {kind} deletes those that have expired")
     if state:

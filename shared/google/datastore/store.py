@@ -16,6 +16,7 @@ from shared.google.datastore.import_marks import find
 from shared.google.datastore.keys import (
     DEAD,
     DELETED,
+    ENVELOPE,
     NUM_SHARDS,
     DatastorePlace,
     integer,
@@ -122,6 +123,18 @@ class DatastoreStore:
         found = await self._client.look_up(map(self._place.receipt, keys), read_time=server.instant(time))
         receipts = [receipt_of(one.entity) for one in found.entities]
         return Receipts(max(time, found.time), {receipt.key: receipt for receipt in receipts})
+
+    async def applied(self, first: str, last: str, limit: int) -> tuple[Instant, Collection[str]]:
+        query = query_of(self._place.kinds.receipt, limit, order=ENVELOPE, keys_only=True)
+        where(query, ENVELOPE, Operator.GREATER_THAN_OR_EQUAL, string_value=first)
+        where(query, ENVELOPE, Operator.LESS_THAN_OR_EQUAL, string_value=last)
+        server = await self.server()
+        time = await server.ask_time()
+        read_time = server.instant(time)
+        results = await self._client.query(self._place.partition, query, read_time=read_time)
+        if read_time is None:
+            time = await server.ask_time()  # the query may have seen later commits
+        return time, [name_of(one.entity.key)[1] for one in results]
 
     async def dead(self, after: str, limit: int) -> Sequence[Receipt]:
         kind = self._place.kinds.receipt

@@ -50,6 +50,8 @@ SECONDS = 5.0
 """Virtual ones, in which there are faults."""
 LONGEST = 300.0
 """Virtual seconds after the last fault in which all must have been applied."""
+READ_LATELY = 0.5
+"""How often a counter of an envelope was read lately, so that flushers hurry."""
 RETENTIONS = (HOUR // 6, DAY, 7 * DAY)
 SPOOL_AGES = (HOUR, DAY, 9 * DAY)
 """Milliseconds, as people set them: each flusher has the settings of the time when it was started."""
@@ -198,6 +200,7 @@ class System:
                 pace=Pace(0.02, metered=self.written),
                 max_waiting=1_000,
                 mint=lambda: next(self.minted),
+                read_lately=lambda _: self.random.random() < READ_LATELY,
             )
             reader = Reader(store, overlay, clock, cache_ttl=0.5)
             setter = Setter(reader, store, overlay, clock, Millis(7 * DAY))
@@ -208,7 +211,7 @@ class System:
 
     def start_flusher(self) -> None:
         owner, clock = next(self.names), self.new_clock()
-        policy = FlushPolicy(0.3, 100, 10**6)
+        policy = FlushPolicy(0.3, 100, 10**6, longest=self.random.choice([0.3, 6.0]))
         self.flushers[owner] = clock
         with self.acting(owner):
             tools, witness = self._tools(owner, clock), self._witness_of(owner, clock)

@@ -192,7 +192,7 @@ class RemoteWrittenOverlay(RemoteOverlay):
     async def settle(self, settled: Collection[str], time: Instant) -> None:
         await self._network.call(self._owner, "settle", lambda: self._overlay.settle(settled, time))
 
-    async def unsettled(self, limit: int) -> Collection[str]:
+    async def unsettled(self, limit: int) -> Mapping[str, str]:
         return await self._overlay.unsettled(limit)
 
     async def _call(self, name: str, effect: Callable[[], Any]) -> Any:
@@ -251,6 +251,12 @@ class RemoteStore:
 
     async def receipts(self, keys: Collection[str]) -> Receipts:
         found: Receipts = await self._network.call(self._owner, "receipts", lambda: self._store.receipts(keys))
+        return found
+
+    async def applied(self, first: str, last: str, limit: int) -> tuple[Instant, Collection[str]]:
+        found: tuple[Instant, Collection[str]] = await self._network.call(
+            self._owner, "applied", lambda: self._store.applied(first, last, limit)
+        )
         return found
 
     async def dead(self, after: str, limit: int) -> Sequence[Receipt]:

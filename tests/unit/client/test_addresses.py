@@ -96,7 +96,7 @@ def test_what_does_not_speak_http_is_shown() -> None:
 async def test_a_path_that_is_too_much_is_named() -> None:
     async with scripted(problem(404, "there is no such path; /openapi.json lists all paths")) as server:
         said = await asyncio.to_thread(said_by, f"{server.url}/v1/")
-    assert said == f"there is no such path at {server.url}/v1: leave /v1 out of the URL, unless a proxy takes it away"
+    assert said == f"there is no such path at {server.url}/v1: leave /v1 out of the URL, unless a proxy removes it"
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ async def test_a_path_that_is_too_much_is_named() -> None:
     [("127.0.0.1:8080", "http://127.0.0.1:8080"), ("counts.example.com", "http://counts.example.com")],
 )
 def test_a_url_without_a_scheme_is_completed(wrong: str, right: str) -> None:
-    with pytest.raises(ValueError, match=f"is no URL of a service: write it as {right}$"):
+    with pytest.raises(ValueError, match=f"is not the URL of a service: write it as {right}$"):
         Client(wrong)
 
 

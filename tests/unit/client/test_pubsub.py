@@ -151,7 +151,7 @@ async def test_without_credentials_it_goes_on_trying_and_says_so_once(
     assert not await asyncio.to_thread(client.flush, 0.5)
     assert client.dropped == 0
     said = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
-    assert said == [f"countersink goes on trying: no credentials for {TOPIC}: there are none"]
+    assert said == [f"countersink keeps trying: no credentials for {TOPIC}: there are none"]
     assert not await asyncio.to_thread(client.close, 0.1)
     assert client.dropped == 1
 

@@ -144,7 +144,7 @@ async def test_a_server_that_is_not_countersink_is_an_error_at_once(answer: obje
     "url", ["", "127.0.0.1:8080", "localhost", "ftp://a", "http://", "http://a:x", "http://a:99999", "http://a?b"]
 )
 def test_what_is_no_url_is_said_at_once(url: str) -> None:
-    with pytest.raises(ValueError, match="is no URL of a service"):
+    with pytest.raises(ValueError, match="is not the URL of a service"):
         AsyncClient(url)
 
 

@@ -49,6 +49,19 @@ async def test_a_view_from_before_the_base_is_looked_at_again() -> None:
     assert [reading.value for reading in await late] == [5]
 
 
+async def test_a_counter_was_read_lately_for_a_minute_after_it_was_looked_up() -> None:
+    clock = ManualClock()
+    reader = Reader(MemoryStore(clock), MemoryOverlay(MemoryBroker(clock)), clock, 1.0)
+    assert not reader.read_lately({"a", "b"})
+    await reader.read(["a"])
+    assert reader.read_lately({"a", "b"})
+    assert not reader.read_lately({"b"})
+    clock.turn(60)
+    assert reader.read_lately({"a"})
+    clock.turn(1)
+    assert not reader.read_lately({"a"})
+
+
 def buried(name: str, sums: dict[str, int], *keyed: Increment, until: StoreMillis = NEVER) -> Receipt:
     envelope = Envelope(name, sums, {}, keyed)
     return dead_receipt_bodies.with_body(

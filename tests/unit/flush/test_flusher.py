@@ -32,6 +32,36 @@ async def test_a_window_is_flushed_when_it_is_due_and_acknowledged_after_that() 
     assert bench.broker.unburied() == 0
 
 
+async def test_a_message_that_somebody_waits_for_ends_a_long_window() -> None:
+    bench = Bench(longest=10.0)
+    for number in range(9):
+        await bench.publish(Envelope(f"calm{number}", {"a": 1}, patient=True))
+        await bench.flusher.pull_once(0)
+        bench.clock.turn(10)
+        await bench.flusher.flush_once()
+    await bench.publish(Envelope("calm", {"a": 1}, patient=True))
+    await bench.flusher.pull_once(0)
+    bench.clock.turn(5)
+    assert not bench.flusher.due()
+    await bench.publish(Envelope("awaited", {"a": 1}))
+    await bench.flusher.pull_once(0)
+    assert bench.flusher.due()
+    await bench.flusher.flush_once()
+    assert await bench.total() == 11
+
+
+async def test_receipts_name_the_envelopes_that_ingests_made() -> None:
+    """Ingests find out by that which of theirs are applied. The id of a client does not say when it was used."""
+    bench = Bench()
+    await bench.publish(Envelope("e1", {"a": 1}, {}), Envelope("e2", {"a": 1}, retried=True, attempt="1"))
+    await bench.broker.publish([Message(b'{"counters":{"a":1}}')])
+    await bench.flusher.pull_once(0)
+    await bench.flusher.flush_once()
+    assert await bench.total() == 3
+    _, found = await bench.store.applied("", "~", 10)
+    assert [*found] == [key_of_envelope("e1")]
+
+
 async def test_what_can_not_be_read_is_buried_and_blocks_nobody() -> None:
     bench = Bench()
     await bench.broker.publish([Message(b"rubbish")])

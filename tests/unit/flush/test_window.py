@@ -132,6 +132,50 @@ def test_a_window_for_which_somebody_waits_is_due_soon() -> None:
     assert not policy.due(Window(), 0.0, 99.0, urgent=True)
 
 
+def patient(number: int, size: int = 0) -> tuple[Delivery, tuple[Envelope, ...]]:
+    return delivery(number, size=size), (Envelope(f"e{number}", {"a": 1}, patient=True),)
+
+
+def test_windows_grow_while_nobody_waits_and_are_short_again_at_the_first_who_does() -> None:
+    policy = FlushPolicy(max_age=1.0, max_counters=3, max_bytes=1_000, longest=10.0)
+    calm, awaited = Window(), Window()
+    calm.add(*patient(1))
+    awaited.add(*patient(1))
+    awaited.add(delivery(2), (Envelope("e2", {"a": 1}),))
+    ages = []
+    for _ in range(8):
+        ages.append(policy.patience)
+        assert not policy.due(calm, 0.0, policy.patience - 0.01, urgent=False)
+        assert policy.due(calm, 0.0, policy.patience, urgent=False)
+        policy.closed(calm)
+    assert ages == [1.0, 1.5, 2.25, 3.375, 5.0625, 7.59375, 10.0, 10.0]
+    assert not policy.due(awaited, 0.0, 0.99, urgent=False)
+    assert policy.due(awaited, 0.0, 1.0, urgent=False)
+    assert policy.due(calm, 0.0, 0.02, urgent=True)
+    policy.closed(awaited)
+    assert policy.due(calm, 0.0, 1.0, urgent=False)
+
+
+def test_a_long_window_is_flushed_with_a_quarter_of_the_bytes() -> None:
+    policy = FlushPolicy(max_age=1.0, max_counters=3, max_bytes=1_000, longest=10.0)
+    window = Window()
+    window.add(*patient(1, size=240))
+    for _ in range(9):
+        policy.closed(window)
+    assert not policy.due(window, 0.0, 5.0, urgent=False)
+    window.add(*patient(2, size=10))
+    assert not policy.due(window, 0.0, 0.9, urgent=False)
+    assert policy.due(window, 0.0, 1.0, urgent=False)
+
+
+def test_windows_do_not_grow_where_that_saves_nothing() -> None:
+    policy = FlushPolicy(max_age=1.0, max_counters=3, max_bytes=1_000)
+    window = Window()
+    window.add(*patient(1))
+    policy.closed(window)
+    assert policy.due(window, 0.0, 1.0, urgent=False)
+
+
 def test_a_plan_says_which_increments_with_ids_are_second_uses() -> None:
     x, y, z = [Increment("a", 1, id_) for id_ in "xyz"]
     made = window(Envelope("e1", {}, {}, (x, y, x)), Envelope("e2", {"a": 1}, {}, (z, y)), Envelope("e3", {}, {}, (z,)))

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from shared.model.sharding import choose, number_for, shard_key
 from shared.model.words import ShardAdd
-from shared.runtime.ids import mint, of_key
+from shared.runtime.ids import EnvelopeIds, mint, of_key
 
 
 @given(st.integers(1, 40), st.sets(st.integers(0, 45)), st.integers(0, 10**6))
@@ -38,6 +38,15 @@ def test_minted_ids_are_unique_in_order_of_time_and_safe_in_a_url() -> None:
     assert len(set(ids)) == len(ids)
     assert [one[:9] for one in ids] == sorted(one[:9] for one in ids)
     assert all(len(one) == 26 and one.isascii() and one.isalnum() and one == one.lower() for one in ids)
+
+
+def test_ids_of_envelopes_of_a_process_rise_and_look_like_others() -> None:
+    ids, others = EnvelopeIds(), EnvelopeIds()
+    made = [ids() for _ in range(2_000)]
+    assert made == sorted(set(made))
+    assert len({one[-7:] for one in made}) > 1_990
+    assert all(len(one) == 26 and one.isascii() and one.isalnum() and one == one.lower() for one in made)
+    assert not made[0] <= others() <= made[-1]
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"]), min_size=1), st.text(min_size=1, max_size=3))

@@ -1,24 +1,67 @@
 """Ingests settle overlay entries of counters that nobody reads."""
 
+from collections.abc import Collection
+
 from ingest.publishing.overlay_cleanup import MOST, OverlayCleanup
 from shared.memory.overlay import PATIENCE, ProcessOverlay
 from shared.memory.store import MemoryStore
 from shared.model.envelope import Envelope
 from shared.model.receipts import key_of_envelope
-from shared.model.times import StoreMillis
-from shared.model.words import Commit, Receipt
+from shared.model.times import Instant, StoreMillis
+from shared.model.words import Commit, Receipt, Receipts
 from shared.runtime.clock import ManualClock
+from shared.runtime.ids import EnvelopeIds
+
+LATER = StoreMillis(1 << 60)
 
 
 async def test_all_that_is_due_is_settled_however_much_it_is() -> None:
     """Else more than so many envelopes in each interval would pile up, though flushers keep up."""
     clock = ManualClock()
     overlay, store = ProcessOverlay(clock), MemoryStore(clock)
-    names = [f"e{number}" for number in range(2 * MOST + 1)]
+    names = [f"e{number:04}" for number in range(2 * MOST + 1)]
     async with overlay.entered([Envelope(name, {"a": 1}) for name in names]):
         pass
-    await store.apply(Commit(tuple(Receipt(key_of_envelope(name), StoreMillis(1 << 60)) for name in names[1:]), ()))
+    await store.apply(Commit(tuple(Receipt(key_of_envelope(name), LATER, envelope=name) for name in names[1:]), ()))
     clock.turn(PATIENCE)
     await OverlayCleanup(store, overlay).settle_once()
     (entry,) = (await overlay.view(["a"]))["a"].entries
     assert entry.key == key_of_envelope(names[0])
+
+
+class CountingStore(MemoryStore):
+    looked_up = asked = 0
+
+    async def receipts(self, keys: Collection[str]) -> Receipts:
+        self.looked_up += len(keys)
+        return await super().receipts(keys)
+
+    async def applied(self, first: str, last: str, limit: int) -> tuple[Instant, Collection[str]]:
+        self.asked += 1
+        return await super().applied(first, last, limit)
+
+
+async def test_envelopes_are_asked_for_together_and_those_that_are_missing_one_by_one_later() -> None:
+    """A receipt that an older flusher wrote does not say its envelope."""
+    clock, ids = ManualClock(), EnvelopeIds()
+    overlay, store = ProcessOverlay(clock), CountingStore(clock)
+    cleanup = OverlayCleanup(store, overlay)
+    names = [ids() for _ in range(100)]
+    async with overlay.entered(
+        [*(Envelope(name, {"a": 1}) for name in names), Envelope("key-1", {"a": 1}, retried=True)]
+    ):
+        pass
+    late, older = names[30], names[60]
+    found = [Receipt(key_of_envelope(name), LATER, envelope=name) for name in names if name not in {late, older}]
+    await store.apply(Commit((*found, Receipt(key_of_envelope(older), LATER)), ()))
+    clock.turn(PATIENCE)
+    await cleanup.settle_once()
+    assert (store.asked, store.looked_up) == (1, 1)
+    entries = (await overlay.view(["a"]))["a"].entries
+    assert {entry.key for entry in entries} == {key_of_envelope(name) for name in (late, older, "key-1")}
+    await store.apply(Commit((Receipt(key_of_envelope(late), LATER, envelope=late),), ()))
+    clock.turn(PATIENCE)
+    await cleanup.settle_once()
+    assert (store.asked, store.looked_up) == (1, 4)
+    (entry,) = (await overlay.view(["a"]))["a"].entries
+    assert entry.key == key_of_envelope("key-1")

@@ -25,6 +25,7 @@ from shared.ports.broker import Check, at_any_time
 from shared.runtime import metrics
 from shared.runtime.clock import ManualClock
 from shared.runtime.standstill import LONGEST
+from shared.wire.codec import decode
 
 LIMITS = [
     OverloadedError("too much", 2.5),
@@ -134,3 +135,24 @@ async def test_who_stood_still_while_he_published_does_not_publish_late() -> Non
     with pytest.raises(StoodStillError, match="send it again"):
         await publishing.durable(publishing.add("c", 1))
     assert broker.unburied() == 0
+
+
+async def test_a_message_says_whether_nobody_waits_for_it_or_reads_its_counters() -> None:
+    clock, read = ManualClock(), {"read"}
+    broker = MemoryBroker(clock)
+    publishing = Publishing(
+        broker,
+        ProcessOverlay(clock),
+        clock,
+        pace=Pace(0, metered=True),
+        max_waiting=10,
+        read_lately=lambda names: not read.isdisjoint(names),
+    )
+    await publishing.durable(publishing.add("calm", 1))
+    await publishing.durable(publishing.add("awaited", 1), awaited=True)
+    await publishing.durable(publishing.add("read", 1))
+    await publishing.durable(publishing.add_keyed(Increment("read", 1, "an id")))
+    await publishing.durable(publishing.add_keyed(Increment("calm", 1, "another")))
+    messages = await broker.pull(10, 10_000, 0)
+    envelopes = [envelope for one in messages for envelope in decode(one, "t")]
+    assert [envelope.patient for envelope in envelopes] == [True, False, False, False, True]
