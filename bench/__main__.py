@@ -60,7 +60,17 @@ ROWS: dict[str, Callable[[Plan], Row | list[Row]]] = {
     **jobs.ROWS,
     **contention.ROWS,
 }
-_LONG = ("map-", "contention-", "space-", "cloud-", "peers-names-64", "post-empty", "post-plain", "post-without-")
+_LONG = (
+    "map-",
+    "contention-",
+    "space-",
+    "cloud-",
+    "memory-bounded",
+    "peers-names-64",
+    "post-empty",
+    "post-plain",
+    "post-without-",
+)
 LONG = tuple(
     key for key in ROWS if key.startswith(_LONG) and key not in {"cloud-firestore-post", "cloud-operations"}
 )  # fmt: skip
