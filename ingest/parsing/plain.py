@@ -96,9 +96,11 @@ def _alike(text: bytes, is_array: bool) -> Counter[bytes] | None:
     """How often each text of an item is there, if many are alike: then it is read once. The last brace of an item in an
     array is left out.
     """
-    text, between = (text[1:-2], b"},") if is_array and text.endswith(b"}]") else (text, b"\n")
+    if is_array and not text.endswith(b"}]"):
+        return None
+    text, between = (text[1:-2], b"},") if is_array else (text, b"\n")
     some = text.split(between, _SAMPLE)[:_SAMPLE]
-    if len(set(some)) > len(some) - len(some) // 8:
+    if len(set(some)) >= len(some) - len(some) // 8:
         return None
     return Counter(text.split(between))
 

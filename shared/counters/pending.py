@@ -7,6 +7,7 @@ from itertools import count
 from typing import Final, NamedTuple
 
 from shared.counters.name_index import NameIndex, in_blocks
+from shared.model.entry_log import EntryLog
 from shared.model.envelope import Envelope
 from shared.model.errors import InexactError
 from shared.model.times import BEGINNING, Instant, WallMillis
@@ -96,7 +97,7 @@ class Pending:
                 there[number] = None
             else:
                 self._where[counter] = {there: None, number: None}  # type: ignore[dict-item] # it is a number
-            self._views.pop(counter, None)
+            self._grow(counter, number)
 
     def add_unknown(self, number: int) -> None:
         """Add a message whose increments this process can't read."""
@@ -105,9 +106,11 @@ class Pending:
 
     def confirm(self, number: int) -> None:
         """Count the entries of a message that is known to be published."""
+        if number not in self._unconfirmed:
+            return
         self._unconfirmed.discard(number)
         for counter in self._counters(number):
-            self._views.pop(counter, None)
+            self._grow(counter, number)
 
     def settle(self, numbers: Sequence[int], floor: Instant) -> int:
         """Remove messages that are known to be settled, and raise the floors of their counters to `floor`. A message
@@ -160,12 +163,33 @@ class Pending:
             there, floor = self._where.get(counter), self._floors.get(counter)
             if there is None and floor is None:
                 return self._empty
-            entries = tuple(self._entries(counter, there))
+            confirmed, unconfirmed = list[Entry](), list[Entry]()
+            for entry in self._entries(counter, there):
+                (confirmed if entry.confirmed else unconfirmed).append(entry)
+            entries = EntryLog(confirmed, unconfirmed)
             view = View(entries, self._floor if floor is None else floor, next(_VERSIONS), self.exact)
             if len(self._views) >= MOST_VIEWS:
                 self._views.clear()
             self._views[counter] = view
         return view
+
+    def _grow(self, counter: str, number: int) -> None:
+        """Let the view of a counter follow a message that was added or confirmed. Most only add to a sum, so they need
+        not be compared with others.
+        """
+        view = self._views.pop(counter, None)
+        if view is None or not isinstance(view.entries, EntryLog):
+            return
+        entries = [*self._marked(number, self._of(number, counter))]
+        if any(entry.late or entry.keyed or self._keys[entry.key] > 1 for entry in entries):
+            return
+        keys = {entry.key for entry in entries}
+        others = [entry for entry in view.entries.unconfirmed if entry.key not in keys]
+        if number in self._unconfirmed:
+            log = view.entries.grown((), [*others, *entries])
+        else:
+            log = view.entries.grown(entries, others)
+        self._views[counter] = replace(view, entries=log, version=next(_VERSIONS))
 
     def names(self, prefix: str, after: str = "", limit: int | None = None, *, exact: bool = False) -> list[str]:
         """Counters with entries whose names begin with the prefix and come behind `after`: so many, in order. With

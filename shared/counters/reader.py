@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from shared.model.errors import OverloadedError, TransientError
-from shared.model.exact_reads import Base, doubtful, exists, ids_of, keys_of, pending
+from shared.model.exact_reads import Base, doubtful, exists, ids_of, keys_of, pending, pending_since
 from shared.model.times import Instant
 from shared.model.words import Guard, Reading, Total, View
 from shared.ports.overlay import Overlay
@@ -39,10 +39,10 @@ def _keys_of_all(views: Mapping[str, View]) -> dict[str, frozenset[str]]:
 
 
 class _Answer(NamedTuple):
-    """A reading, with the base and the version of the view that it was made from."""
+    """A reading, with the base and the view that it was made from."""
 
     base: Base
-    version: int
+    view: View
     reading: Reading
 
 
@@ -122,8 +122,11 @@ class Reader:
         """A reading from the cached base and the view; None if the base will not do."""
         if self._clock.monotonic() - answer.base.born > age:
             return None
-        if answer.version == view.version:
+        if answer.view.version == view.version:
             return answer.reading
+        more = pending_since(answer.base, answer.reading.pending, answer.view, view)
+        if more is not None:
+            return self._combine(name, answer.base, view, more)
         if is_large(view):
             more = await asyncio.to_thread(pending, answer.base, view)
             return self._combine(name, answer.base, view, more, keep=self._answers.get(name) is answer)
@@ -147,7 +150,7 @@ class Reader:
         )
         if not keep:
             return reading
-        self._answers[name] = _Answer(base, view.version, reading)
+        self._answers[name] = _Answer(base, view, reading)
         self._answers.move_to_end(name)
         if len(self._answers) > MOST_BASES:
             self._answers.popitem(last=False)

@@ -1,7 +1,7 @@
 """The words of the domain, and their allowed values."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -262,7 +262,7 @@ class Entry:
 class View:
     """The overlay of one counter at one instant."""
 
-    entries: tuple[Entry, ...] = ()
+    entries: Sequence[Entry] = ()
     floor: Instant = BEGINNING
     """Bases and snapshots from before this instant are void: an entry that they need may be gone."""
     version: int = 0

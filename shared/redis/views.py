@@ -27,7 +27,7 @@ def both(one: View, other: View) -> View:
     """Join two views of a counter. An entry that both have counts once, by its receipt key. The result is not exact."""
     return replace(
         one,
-        entries=one.entries + other.entries,
+        entries=(*one.entries, *other.entries),
         floor=max(one.floor, other.floor),
         version=next(_VERSIONS),
         exact=False,

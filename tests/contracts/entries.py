@@ -1,7 +1,7 @@
 """The contract of an Overlay whose entries are written by those who publish, not kept by a broker."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 import pytest
@@ -42,7 +42,7 @@ async def view(overlay: Overlay, counter: str) -> View:
     return (await overlay.view([counter]))[counter]
 
 
-async def entries(overlay: Overlay, counter: str) -> tuple[Entry, ...]:
+async def entries(overlay: Overlay, counter: str) -> Sequence[Entry]:
     return (await view(overlay, counter)).entries
 
 

@@ -1,7 +1,7 @@
 """The contract of an Overlay that a broker keeps: its pending messages."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 from shared.model.envelope import Envelope, divided
@@ -31,7 +31,7 @@ KEYED = Envelope("keyed", {"a": 1}, {}, (Increment("a", 5, "x"), Increment("c", 
 WHOLE = Envelope("key-1", {"a": 9}, {}, (), 1, retried=True)
 
 
-async def entries(overlay: Overlay, counter: str) -> tuple[Entry, ...]:
+async def entries(overlay: Overlay, counter: str) -> Sequence[Entry]:
     return (await view(overlay, counter)).entries
 
 

@@ -12,6 +12,7 @@ ACCOUNTS: Final = "tests/unit/flush/test_accounts.py"
 REPLAY: Final = "tests/unit/dead_letters/test_replay.py"
 FLUSH_AND_REPLAY: Final = (*FLUSHER, REPLAY)
 SETTER: Final = "tests/unit/counters/test_setter.py"
+PENDING_SINCE: Final = "tests/unit/counters/test_pending_since.py"
 GROWTH: Final = "tests/unit/shards/test_shards_needed.py"
 IMPORTER: Final = "tests/unit/commands/test_importer.py"
 PUBLISHING: Final = "tests/unit/publishing/test_publishing.py"

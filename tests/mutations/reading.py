@@ -4,11 +4,31 @@ from dataclasses import replace
 from typing import Any
 
 from tests.mutations.mutation import calling, mutation
-from tests.mutations.places import DEAD, MEMORY, NEWER, PROCESS_OVERLAY, RACES, SEEDS
+from tests.mutations.places import DEAD, MEMORY, NEWER, PENDING_SINCE, PROCESS_OVERLAY, RACES, SEEDS
 
 
 def _each_entry(view: Any, **fields: Any) -> Any:
     return replace(view, entries=tuple(replace(entry, **fields) for entry in view.entries))
+
+
+@mutation("what came since is not known to be applied", "shared.model.exact_reads.pending_since", PENDING_SINCE)
+def _(since: Any) -> Any:
+    return lambda base, *rest: since(base._replace(settled=()), *rest)
+
+
+@mutation("what came since may be pending twice", "shared.model.exact_reads.pending_since", PENDING_SINCE)
+def _(since: Any) -> Any:
+    return lambda base, *rest: since(base._replace(total=replace(base.total, dead=())), *rest)
+
+
+@mutation("an entry that is confirmed twice counts twice", "shared.counters.pending.Pending.confirm", PENDING_SINCE)
+def _(_: Any) -> Any:
+    def mutant(self: Any, number: int) -> None:
+        self._unconfirmed.discard(number)
+        for counter in self._counters(number):
+            self._grow(counter, number)
+
+    return mutant
 
 
 @mutation(
