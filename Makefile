@@ -20,7 +20,7 @@ PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 INSTALL_OURS := for project in ./countersink .; do \
     $(PIP) install --no-deps --no-build-isolation --editable "$$project" || exit 1; done
 
-.PHONY: help up up-emulators install dev test mutations seeds reliability lint format bench dist lock sbom clean
+.PHONY: help up up-emulators install dev test mutations seeds reliability lint format bench bench-quick dist lock sbom clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' Makefile | while IFS=: read -r name rest; do printf '  make %-12s %s\n' "$$name" "$${rest#*## }"; done
@@ -58,8 +58,11 @@ format: $(VENV)/.installed-dev ## have ruff mend what it can
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: $(VENV)/.installed-dev ## measure (ARGS are passed on)
+bench: $(VENV)/.installed-dev ## measure for ten minutes; writes bench/results.json and docs/benchmarks.md (ARGS='--only ROW')
 	$(BIN)/python -m bench $(ARGS)
+
+bench-quick: $(VENV)/.installed-dev ## fail if the service became slower than noise explains, in a minute
+	$(BIN)/python -m bench --quick
 
 dist: $(VENV)/.installed ## build wheels and sources of the client and the server in dist/
 	@rm -rf dist

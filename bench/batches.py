@@ -41,6 +41,7 @@ def _batches(plan: Plan, name: str, what: str, serve: Serve, target: float | Non
     shape = Shape("/v1/increments", body=body)
     with serve(plan.folder / row.name) as server:
         loads: list[Load] = []
+        bare: list[float] = []
         drained = load.run_plain(server, shape, 0.5, CONNECTIONS)
         before = server.settled()
         if before != drained.good * BATCH:
@@ -56,7 +57,7 @@ def _batches(plan: Plan, name: str, what: str, serve: Serve, target: float | Non
             before = after
             return loads[-1].rate * BATCH / 1e6
 
-        row.ours, row.reference, row.ratio = compare(plan.rounds, measure, _bare(plan, str(body)))
+        row.ours, row.reference, row.ratio = compare(plan.rounds, measure, _bare(plan, str(body), bare))
     p50, p99 = Figure.of([one.p50 for one in loads]), Figure.of([one.p99 for one in loads])
     refused = sum(one.refused for one in loads)
     row.more |= {
@@ -65,6 +66,7 @@ def _batches(plan: Plan, name: str, what: str, serve: Serve, target: float | Non
         "connections": CONNECTIONS,
         "refused": refused,
         "counted": before,
+        "cpu_ratio": Figure.of([1 / one.cost * BATCH / other for one, other in zip(loads, bare, strict=True)]),
     }
     row.notes.append(
         f"{CONNECTIONS} connections, latency p50 {p50.show(1)} ms, p99 {p99.show(1)} ms; {before:,} counted ="
@@ -74,13 +76,15 @@ def _batches(plan: Plan, name: str, what: str, serve: Serve, target: float | Non
     return row
 
 
-def _bare(plan: Plan, body: str) -> Callable[[], float]:
+def _bare(plan: Plan, body: str, by_cpu: list[float]) -> Callable[[], float]:
     def measure() -> float:
         with machine.on(machine.SERVER):
             ended = subprocess.run(
                 [sys.executable, "-m", "bench.bare", body, str(plan.seconds)],
                 check=True, capture_output=True, text=True,
             )  # fmt: skip
-        return float(ended.stdout) / 1e6
+        rate, rate_of_cpu = map(float, ended.stdout.split())
+        by_cpu.append(rate_of_cpu)
+        return rate / 1e6
 
     return measure

@@ -36,6 +36,8 @@ class Row:
     met: bool | None = None
     notes: list[str] = field(default_factory=list)
     more: dict[str, Any] = field(default_factory=dict)
+    date: str = ""
+    """When it was measured."""
 
     @property
     def verdict(self) -> str:

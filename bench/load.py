@@ -8,7 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -32,6 +32,8 @@ class Load:
     p50: float
     p99: float
     """Milliseconds."""
+    cpu: float = 0.0
+    """Seconds of processor time that the server used, if one process was it."""
 
     @property
     def good(self) -> int:
@@ -41,6 +43,11 @@ class Load:
     def rate(self) -> float:
         """2xx per second."""
         return self.good / self.seconds
+
+    @property
+    def cost(self) -> float:
+        """Seconds of the server's processor time for each answer."""
+        return self.cpu / self.answered
 
 
 def generator() -> str:
@@ -68,7 +75,7 @@ def run(
         "-s",
         str(_SCRIPT),
     ]
-    return _read([wrk, *options, server.url, "--", *shape.arguments()], where)
+    return _read([wrk, *options, server.url, "--", *shape.arguments()], where, server.pid)
 
 
 def run_all(servers: Sequence[Server], shape: Shape, seconds: float, connections: int) -> Load:
@@ -96,7 +103,7 @@ def run_plain(
 ) -> Load:
     """Ours: every request that was sent has its answer at the end, or is broken."""
     what = [server.host, str(server.port), str(connections), str(seconds)]
-    return _read([sys.executable, "-m", "bench.plain", *what, *shape.arguments()], where)
+    return _read([sys.executable, "-m", "bench.plain", *what, *shape.arguments()], where, server.pid)
 
 
 @contextlib.contextmanager
@@ -111,12 +118,13 @@ def paced(server: Server, shape: Shape, rate: float, seconds: float) -> Iterator
             process.terminate()
 
 
-def _read(command: list[str], where: int | None) -> Load:
+def _read(command: list[str], where: int | None, pid: int) -> Load:
+    before = machine.cpu(pid)
     with machine.on(where):
         ended = subprocess.run(command, check=False, capture_output=True, text=True)
     if ended.returncode:
         raise RuntimeError(f"the generator failed: {ended.stdout}{ended.stderr}")
-    return _seen(ended.stdout, ended.stderr)
+    return replace(_seen(ended.stdout, ended.stderr), cpu=machine.cpu(pid) - before)
 
 
 def _seen(said: str, complaints: str) -> Load:

@@ -5,6 +5,7 @@ import os
 import platform
 import sqlite3
 import statistics
+import subprocess
 import time
 from collections.abc import Iterator
 from importlib.metadata import version
@@ -52,6 +53,7 @@ def describe(folder: Path) -> dict[str, Any]:
         "packages": {name: version(name) for name in ("aiohttp", "uvloop", "orjson")},
         "file_system": _file_system(folder),
         "sync_ms": round(_sync(folder), 3),
+        "load": round(os.getloadavg()[0], 2),
     }
 
 
@@ -86,6 +88,24 @@ def _sync(folder: Path) -> float:
             times.append(time.perf_counter() - begun)
     path.unlink()
     return statistics.median(times) * 1000
+
+
+def cpu(pid: int) -> float:
+    """Seconds of processor time that a process has used."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def commit() -> str | None:
+    """The commit of this checkout, with a + if its code has changed since; None outside of a checkout."""
+    here = Path(__file__).parent
+    git = ("git", "-c", "safe.directory=*", "-C", str(here))
+    try:
+        head = subprocess.run([*git, "rev-parse", "--short=12", "HEAD"], check=True, capture_output=True, text=True)
+        changed = subprocess.run([*git, "diff", "--quiet", "HEAD", "--", ":/*.py"], check=False).returncode
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return head.stdout.strip() + ("+" if changed else "")
 
 
 def resident(pid: int) -> float:

@@ -51,7 +51,9 @@ def flat(plan: Plan) -> Row:
 
 
 def bounded(plan: Plan) -> Row:
-    """Ingest alone takes what its bound allows, then says so; a flusher started later counts all of it."""
+    """Ingest alone takes what its bound allows, then says so: with 429 if only this client must wait, and 503 if all of
+    them must. A flusher started later counts all of it.
+    """
     row = Row("memory-bounded", "memory while nothing is applied, at the bound", "MiB")
     data = plan.folder / row.name
     settings = {
@@ -78,7 +80,7 @@ def bounded(plan: Plan) -> Row:
             counted = server.settled()
         after = machine.resident(server.pid)
     row.ours = Figure.of(samples)
-    row.met = refused > 0 and status == 503 and retry_after is not None and counted == accepted * BATCH
+    row.met = refused > 0 and status in {429, 503} and retry_after is not None and counted == accepted * BATCH
     row.more |= {
         "start_mib": start, "after_mib": after, "accepted": accepted * BATCH, "counted": counted,
         "refused_requests": refused, "status": status, "retry_after": retry_after,

@@ -12,7 +12,9 @@ class Plan:
     """Of one run."""
 
     folder: Path
-    """For data and bodies."""
+    """For data and bodies, ours alone."""
+    data: Path
+    """The folder that it is in, where servers that run as another user may have folders of their own."""
     bodies: dict[str, Path]
     rounds: int
     """Of rows with a target; three do for the others."""

@@ -1,4 +1,4 @@
-"""Draws the contention experiment as SVG: by hand, as it is a few lines."""
+"""Draws the contention experiment as SVG: by hand, as it is a few lines. Owns the style of all plots."""
 
 from collections.abc import Callable, Sequence
 from html import escape
@@ -16,13 +16,19 @@ BOTTOM: Final = 58
 SAID: Final = 230
 """The width of a line of the legend."""
 TICKS: Final = (1, 2, 5, 10, 20, 50, 100)
-RATE: Final = "#1f6feb"
-ABORTED: Final = "#d1242f"
-ITSELF: Final = "#1a7f37"
-_STYLE: Final = (
-    "text{font:11px sans-serif}.title{font-size:12px;font-weight:bold}"
-    ".axis{stroke:#57606a}.grid{stroke:#d0d7de;stroke-width:.5}"
+RATE: Final = "var(--ours)"
+ABORTED: Final = "var(--bad)"
+ITSELF: Final = "var(--same)"
+STYLE: Final = (
+    ":root{--ground:#ffffff;--text:#1f2328;--line:#57606a;--grid:#d0d7de;--ours:#0969da;--same:#1a7f37;--less:#9aa4af;"
+    "--bad:#d1242f}"
+    "@media(prefers-color-scheme:dark){:root{--ground:#0d1117;--text:#e6edf3;--line:#9198a1;--grid:#30363d;"
+    "--ours:#4493f8;--same:#3fb950;--less:#6e7681;--bad:#f85149}}"
+    "text{font:11px sans-serif;fill:var(--text)}.title{font-size:12px;font-weight:bold}"
+    ".ground{fill:var(--ground)}.axis{stroke:var(--line)}.grid{stroke:var(--grid);stroke-width:.5}"
+    ".ours{fill:var(--ours)}.same{fill:var(--same)}.less{fill:var(--less)}"
 )
+"""Colours are light or dark as the reader's screen is, ground and text included, on whatever page the plot stands."""
 
 
 class Panel(NamedTuple):
@@ -42,8 +48,8 @@ def draw(panels: Sequence[Panel]) -> str:
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" role="img">',
         "<title>Commits a second, and the share of aborted tries, by number of shards</title>",
-        f"<style>{_STYLE}</style>",
-        f'<rect width="{width}" height="{height}" fill="#ffffff"/>',
+        f"<style>{STYLE}</style>",
+        f'<rect class="ground" width="{width}" height="{height}"/>',
     ]
     for number, panel in enumerate(panels):
         parts.append(f'<g transform="translate({WIDTH * number} 0)">{"".join(_panel(panel))}</g>')
@@ -54,7 +60,7 @@ def draw(panels: Sequence[Panel]) -> str:
     )
     for number, (colour, said) in enumerate(legend):
         x = LEFT + SAID * number
-        parts.append(f'<circle cx="{x}" cy="{HEIGHT + 8}" r="4" fill="{colour}"/>')
+        parts.append(f'<circle cx="{x}" cy="{HEIGHT + 8}" r="4" style="fill:{colour}"/>')
         parts.append(f'<text x="{x + 10}" y="{HEIGHT + 12}">{said}</text>')
     return "\n".join([*parts, "</svg>"]) + "\n"
 
@@ -76,18 +82,18 @@ def _panel(panel: Panel) -> list[str]:
         at = y(top * part / 4)
         parts.append(f'<line class="grid" x1="{LEFT}" y1="{at:.1f}" x2="{right}" y2="{at:.1f}"/>')
         parts.append(f'<text x="{LEFT - 6}" y="{at + 4:.1f}" text-anchor="end">{top * part / 4:,.6g}</text>')
-        parts.append(f'<text x="{right + 6}" y="{at + 4:.1f}" fill="{ABORTED}">{25 * part} %</text>')
+        parts.append(f'<text x="{right + 6}" y="{at + 4:.1f}" style="fill:{ABORTED}">{25 * part} %</text>')
     parts += [f'<text x="{x(tick):.1f}" y="{bottom + 16}" text-anchor="middle">{tick}</text>' for tick in TICKS]
     parts.append(f'<line class="axis" x1="{LEFT}" y1="{bottom}" x2="{right}" y2="{bottom}"/>')
     parts.append(f'<text x="{(LEFT + right) / 2}" y="{bottom + 34}" text-anchor="middle">shards</text>')
     parts += _line(panel.aborted, x, share, ABORTED, "4 3")
     parts += _line(panel.rates, x, y, RATE, "")
-    mark = f'cx="{x(shards):.1f}" stroke="{ITSELF}" stroke-width="2" fill="none" r="6"'
+    mark = f'cx="{x(shards):.1f}" style="stroke:{ITSELF};stroke-width:2;fill:none" r="6"'
     parts.append(
         f'<circle {mark} cy="{y(rate):.1f}"/><circle {mark} cy="{share(aborted):.1f}" stroke-dasharray="2 2"/>'
     )
     parts.append(
-        f'<text x="{x(shards):.1f}" y="{y(rate) - 12:.1f}" text-anchor="middle" fill="{ITSELF}">{shards:g}</text>'
+        f'<text x="{x(shards):.1f}" y="{y(rate) - 12:.1f}" text-anchor="middle" style="fill:{ITSELF}">{shards:g}</text>'
     )
     return parts
 
@@ -96,8 +102,8 @@ def _line(
     points: Sequence[Point], x: Callable[[float], float], y: Callable[[float], float], colour: str, dashes: str
 ) -> list[str]:
     path = " ".join(f"{x(count):.1f},{y(value):.1f}" for count, value in points)
-    line = f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="2" stroke-dasharray="{dashes}"/>'
-    return [line, *(f'<circle cx="{x(c):.1f}" cy="{y(v):.1f}" r="3" fill="{colour}"/>' for c, v in points)]
+    line = f'<polyline points="{path}" style="fill:none;stroke:{colour};stroke-width:2" stroke-dasharray="{dashes}"/>'
+    return [line, *(f'<circle cx="{x(c):.1f}" cy="{y(v):.1f}" r="3" style="fill:{colour}"/>' for c, v in points)]
 
 
 def _round_up(value: float) -> float:

@@ -50,6 +50,7 @@ def get(plan: Plan) -> Row:
         load.run_plain(server, Shape(counter_path(), body=plan.bodies["one"]), 0.5)
         expected = server.settled()
         loads: list[Load] = []
+        others: list[Load] = []
         ours = Shape(counter_path(), method="GET")
 
         def measure() -> float:
@@ -59,7 +60,9 @@ def get(plan: Plan) -> Row:
                 raise RuntimeError(f"the value is {body!r}, and must be {expected}")
             return loads[-1].rate
 
-        row.ours, row.reference, row.ratio = compare(plan.rounds, measure, _rate(plan, empty, Shape("/", method="GET")))
+        reference = _rate(plan, empty, Shape("/", method="GET"), others)
+        row.ours, row.reference, row.ratio = compare(plan.rounds, measure, reference)
+    row.more["cpu_ratio"] = _cpu_ratio(loads, others)
     row.notes.append(f"{_latency(row, loads)}; the value was {expected} as it must be after each round")
     return _judge(row, loads)
 
@@ -75,6 +78,7 @@ def _posts(
     row.unit = "requests/s"
     with servers.up(plan.folder / row.name, countersink) as server, servers.empty() as empty:
         loads: list[Load] = []
+        others: list[Load] = []
         drained = load.run_plain(server, ours, 0.5)
         if server.settled() != drained.good:
             raise RuntimeError(f"{drained.good} were answered 2xx, {server.settled()} were counted")
@@ -89,9 +93,10 @@ def _posts(
             return loads[-1].rate
 
         rounds = plan.rounds if row.target else min(3, plan.rounds)
-        row.ours, row.reference, row.ratio = compare(rounds, measure, _rate(plan, empty, reference))
+        row.ours, row.reference, row.ratio = compare(rounds, measure, _rate(plan, empty, reference, others))
     good = sum(one.good for one in loads)
     row.more |= {"answered_2xx": drained.good + good, "counted": before}
+    row.more["cpu_ratio"] = _cpu_ratio(loads, others)
     row.notes.append(_latency(row, loads))
     row.notes.append(
         f"counted {before:,} = accepted by the server; 2xx seen {drained.good + good:,}, of the rest the"
@@ -106,8 +111,19 @@ def _check(seen: Load, more: int) -> None:
         raise RuntimeError(f"{seen.good} were answered 2xx, {more} were counted")
 
 
-def _rate(plan: Plan, server: Server, shape: Shape) -> Callable[[], float]:
-    return lambda: load.run(server, shape, plan.seconds).rate
+def _rate(plan: Plan, server: Server, shape: Shape, loads: list[Load]) -> Callable[[], float]:
+    def measure() -> float:
+        loads.append(load.run(server, shape, plan.seconds))
+        return loads[-1].rate
+
+    return measure
+
+
+def _cpu_ratio(loads: list[Load], others: list[Load]) -> Figure:
+    """The reference's processor time for each request, divided by ours: as the ratio of rates, but no other program
+    that takes turns on the processor is in it.
+    """
+    return Figure.of([other.cost / one.cost for one, other in zip(loads, others, strict=True)])
 
 
 def _latency(row: Row, loads: list[Load]) -> str:

@@ -1,0 +1,1 @@
+"""Other ways to count, run on this machine beside Countersink."""

@@ -1,0 +1,67 @@
+"""The page of benchmarks has the figures of the results, and each of these has its date and its commit."""
+
+import re
+from copy import deepcopy
+from datetime import datetime
+from typing import Any, Final
+from xml.etree import ElementTree as ET
+
+import orjson
+import pytest
+
+from bench.__main__ import LONG, ROWS
+from bench.page import AGAINST, BLOCKS, PAGE, PLOTS, RESULTS, filled
+
+DOCUMENT: Final[dict[str, Any]] = orjson.loads(RESULTS.read_bytes())
+
+
+def test_each_row_has_its_date_and_its_commit() -> None:
+    assert datetime.fromisoformat(DOCUMENT["date"])
+    assert re.fullmatch(r"[0-9a-f]{12}", DOCUMENT["commit"]), "the code had changes that are in no commit"
+    for row in DOCUMENT["rows"]:
+        assert datetime.fromisoformat(row["date"]), row["name"]
+        assert re.fullmatch(r"[0-9a-f]{12}", row["commit"]), row["name"]
+
+
+def test_the_page_has_the_figures_of_the_results() -> None:
+    page = PAGE.read_text()
+    assert filled(page, DOCUMENT) == page
+    assert sorted(re.findall(r"<!-- figures: (\w+) -->", page)) == sorted([*BLOCKS, "run"])
+
+
+def test_other_results_give_another_page() -> None:
+    page = PAGE.read_text()
+    for name in ("post", "peers-256-redis-always", "peers-statsd", "watch", "memory-flat", "client-incr"):
+        changed = deepcopy(DOCUMENT)
+        (row,) = (row for row in changed["rows"] if row["name"] == name)
+        row["ours"]["median"] *= 7
+        assert filled(page, changed) != page, name
+    assert filled(page, {**DOCUMENT, "commit": "0" * 12}) != page
+
+
+def test_a_row_that_was_not_measured_is_said_to_be_missing() -> None:
+    skipped = deepcopy(DOCUMENT)
+    for row in skipped["rows"]:
+        row["ours"], row["notes"] = None, ["skipped: webdis is not installed"]
+    page = filled(PAGE.read_text(), skipped)
+    assert "not measured: webdis is not installed" in page
+    assert "not measured" in filled(page, {**DOCUMENT, "rows": []})
+
+
+@pytest.mark.parametrize("name", PLOTS)
+def test_the_plots_are_drawn_of_the_results(name: str) -> None:
+    drawn = PAGE.with_name(name).read_text()
+    assert drawn == PLOTS[name](DOCUMENT)
+    ET.fromstring(drawn)
+    assert f"({name})" in PAGE.read_text()
+    changed = deepcopy(DOCUMENT)
+    for row in changed["rows"]:
+        if row["reference"]:
+            row["reference"]["median"] *= 7
+    assert drawn != PLOTS[name](changed)
+
+
+def test_the_rows_of_the_page_are_rows_of_the_usual_run() -> None:
+    usual = {key for key in ROWS if key not in LONG}
+    on_page = {name.removesuffix("-apart") for rows in AGAINST.values() for name in rows}
+    assert on_page <= usual

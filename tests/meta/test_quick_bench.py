@@ -1,0 +1,73 @@
+"""The quick check of the benchmarks fails if Countersink has become slower, and only then."""
+
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from bench import quick, shapes, singles
+from bench.__main__ import ROWS
+from bench.emulators import Emulators
+from bench.figures import Figure, Row
+from bench.plan import Plan
+from bench.rivals import Rivals
+from tests.meta.checkout import ROOT
+
+TEN = [0.95, 1.05, 1.0, 0.98, 1.02, 0.99, 1.01, 1.0, 0.97, 1.03]
+
+
+def row(ratio: float | None, name: str = "get") -> Row:
+    return Row(name, name, more={} if ratio is None else {"cpu_ratio": Figure.of([ratio])})
+
+
+@pytest.mark.parametrize(("ratio", "fell"), [(1.0, False), (0.91, False), (0.89, True), (2.0, False), (None, True)])
+def test_a_ratio_below_noise_fell(ratio: float | None, fell: bool) -> None:
+    assert quick.fell(row(ratio), {"get": TEN}) is fell
+    assert not quick.fell(row(ratio, "other"), {"get": TEN})
+
+
+def test_more_noise_lets_a_ratio_fall_lower() -> None:
+    assert quick.floor([0.5 + one for one in TEN]) > quick.floor([0.5 + 3 * (one - 1) + 1 for one in TEN])
+
+
+def test_what_is_kept_has_each_row_that_is_checked() -> None:
+    kept = quick.kept()
+    assert set(kept) == set(quick.ROWS) <= set(ROWS)
+    for name, ratios in kept.items():
+        assert len(ratios) >= 10
+        assert quick.floor(ratios) > 0.5 * min(ratios), name
+
+
+def test_a_service_without_its_fast_path_is_slower_than_what_is_kept(tmp_path: Path) -> None:
+    """The slow-down is real: another process, which really counts."""
+    with Emulators(tmp_path) as emulators, Rivals(emulators) as rivals:
+        plan = Plan(tmp_path, tmp_path, shapes.bodies(tmp_path), 3, 1, 1, 1, 1, 1, emulators, rivals)
+        slow = singles.post_without_fast_path(plan)
+    slow.name = "post"
+    assert quick.fell(slow, quick.kept()), quick.told(slow, quick.kept())
+
+
+@pytest.mark.parametrize(("factor", "code"), [(0.1, 0), (10.0, 1)])
+def test_the_command_fails_by_its_exit_code(factor: float, code: int) -> None:
+    """Against ratios that are a tenth of those that were kept, and ten times as high."""
+    with tempfile.TemporaryDirectory() as name:
+        against = Path(name) / "quick.json"
+        quick.keep(against, {}, {key: [one * factor for one in ratios] for key, ratios in quick.kept().items()})
+        command = [
+            sys.executable,
+            "-m",
+            "bench",
+            "--quick",
+            "--only",
+            "get",
+            "--rounds",
+            "1",
+            "--against",
+            str(against),
+        ]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == code, done.stdout + done.stderr
+    assert ("slower than" in done.stderr) is bool(code)
+    assert done.stdout.count("it fell: once more") == code
