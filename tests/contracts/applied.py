@@ -37,20 +37,17 @@ class AppliedContract:
     async def test_what_is_found_was_applied_until_the_instant(self, store: Findable) -> None:
         """Else readers that began before would miss it in the store, and no longer find it pending."""
         times: dict[str, Instant] = {}
-        done = False
 
         async def apply() -> None:
-            while not done:
-                id_ = f"e{100 + len(times)}"
-                times[f"key of {id_}"] = await store.apply(receipts(id_))
+            for number in range(200):
+                times[f"key of e{number}"] = await store.apply(receipts(f"e{number}"))
                 await asyncio.sleep(0)
 
         applying = asyncio.create_task(apply())
-        for _ in range(20):
+        while not applying.done():
             time, found = await store.applied("e", "f", 1_000)
             await asyncio.sleep(0)
             assert all(times[key] <= time for key in found if key in times)
-        done = True
         await applying
         time, found = await store.applied("e", "f", 1_000)
         assert set(found) == set(times)
