@@ -1,5 +1,6 @@
 """Receipt keys, and how long receipts live."""
 
+import re
 from hashlib import sha256
 from typing import Final
 
@@ -10,6 +11,7 @@ DAY: Final = Millis(24 * HOUR)
 DAY_SECONDS: Final = DAY // 1_000
 CLIENT_IDS_REMEMBERED: Final = Millis(8 * DAY)
 """A client's id counts once for at least this long after its first use."""
+_KEY_OF_ID: Final = re.compile("i[0-9a-f]{64}")
 
 
 def key_of_envelope(envelope_id: str) -> str:
@@ -29,6 +31,16 @@ def key_of_second_use(key: str, attempt: str) -> str:
 def key_of_increment(counter: str, client_id: str) -> str:
     """The key of an increment with an id. The counter's length keeps ('a', 'bc') and ('ab', 'c') apart."""
     return "i" + sha256(f"{len(counter)}:{counter}{client_id}".encode()).hexdigest()
+
+
+def half_of_id(key: str) -> bytes | None:
+    """Half of the hash in the key of an increment, 16 bytes; None if the key is of something else."""
+    return bytes.fromhex(key[1:33]) if _KEY_OF_ID.fullmatch(key) else None
+
+
+def key_of_half(half: bytes) -> str:
+    """What is known of a key if only `half_of_id` was kept."""
+    return "i" + half.hex()
 
 
 def key_of_set(counter: str, kind: str, idempotency_key: str) -> str:

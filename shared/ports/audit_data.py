@@ -22,7 +22,10 @@ class Balance(NamedTuple):
 
 
 class StoredReceipt(NamedTuple):
-    """A receipt as a store keeps it, and the instant of the commit that wrote it."""
+    """A receipt as a store keeps it, and the instant of the commit that wrote it.
+
+    A store may keep neither the whole key nor the instant (then `BEGINNING`) of an id without a note.
+    """
 
     receipt: Receipt
     time: Instant

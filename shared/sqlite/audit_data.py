@@ -4,6 +4,8 @@ whether the store accounts for all that the broker accepted.
 
 import sqlite3
 from collections.abc import AsyncIterator, Mapping, Sequence
+from heapq import merge
+from operator import itemgetter
 from typing import Any, Final
 
 from shared.model import receipt_notes
@@ -13,7 +15,7 @@ from shared.model.times import StoreMillis
 from shared.model.words import Receipt
 from shared.ports.audit_data import Balance, BucketShard, Config, Shard, StoredReceipt
 from shared.runtime.clock import Clock
-from shared.sqlite import buckets
+from shared.sqlite import buckets, ids
 from shared.sqlite.database import Database
 
 PAGE: Final = 500
@@ -45,7 +47,8 @@ class SqliteAuditData:
     async def receipts(self) -> AsyncIterator[Sequence[StoredReceipt]]:
         page: list[StoredReceipt] = []
         size = 0
-        for *receipt, time in self._db.execute("SELECT key, expires, state, note, time FROM receipts ORDER BY key"):
+        others = self._db.execute("SELECT key, expires, state, note, time FROM receipts ORDER BY key")
+        for *receipt, time in merge(others, *ids.rows(self._db), key=itemgetter(0)):
             kept = StoredReceipt(Receipt(*receipt), time)
             page.append(kept)
             size += len(kept.receipt.note)

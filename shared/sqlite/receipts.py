@@ -1,4 +1,6 @@
-"""The receipts in a SQLite file. Dead receipts can be found by their counters, too."""
+"""The receipts in a SQLite file: those in the table of this name, and `ids`. Dead receipts can be found by their
+counters, too.
+"""
 
 import asyncio
 import sqlite3
@@ -11,12 +13,14 @@ import orjson
 from shared.model.errors import AlreadyAppliedError
 from shared.model.times import Instant, StoreMillis
 from shared.model.words import Receipt
+from shared.sqlite import ids
 
 MOST_BYTES: Final = 2**22
 """Bytes of bodies in one page of dead receipts. One body may have some hundred thousand."""
 SLICE: Final = 1_000
 """Receipts to look up before other tasks get a turn."""
 _INSERT: Final = "INSERT INTO receipts (key, expires, state, note, time) VALUES (?, ?, ?, ?, ?)"
+_EXISTS: Final = "SELECT 1 FROM receipts WHERE key IN (SELECT value FROM json_each(?)) LIMIT 1"
 _WRITE: Final = "UPDATE receipts SET expires = ?, state = ?, note = ?, time = ? WHERE key = ?"
 _DEAD: Final = (
     "SELECT key, expires, state, note, coalesce(body, x'') FROM receipts LEFT JOIN bodies USING (key)"
@@ -30,8 +34,15 @@ _FIND: Final = (
 
 def insert(db: sqlite3.Connection, receipts: Sequence[Receipt], time: Instant) -> None:
     """Insert the receipts. Raises `AlreadyAppliedError` if one exists."""
+    small: list[Receipt] = []
+    rest: list[Receipt] = []
+    for receipt in receipts:
+        (small if ids.takes(receipt) else rest).append(receipt)
     try:
-        db.executemany(_INSERT, [(one.key, one.expires, one.state, one.note, time) for one in receipts])
+        if ids.find(db, [one.key for one in receipts]) or _exists(db, small):
+            raise AlreadyAppliedError("the receipt of an id in this commit exists")
+        ids.insert(db, small)
+        db.executemany(_INSERT, [(one.key, one.expires, one.state, one.note, time) for one in rest])
     except sqlite3.IntegrityError:
         raise AlreadyAppliedError("a receipt of this commit exists") from None
     for receipt in receipts:
@@ -57,7 +68,8 @@ def find(db: sqlite3.Connection, keys: Collection[str]) -> dict[str, Receipt]:
     """The receipts that exist, by key."""
     if not keys:
         return {}
-    return {row[0]: _receipt(db, row) for row in db.execute(_FIND, (orjson.dumps(list(keys)).decode(),)).fetchall()}
+    rows = db.execute(_FIND, (_json(keys),)).fetchall()
+    return ids.find(db, keys) | {row[0]: _receipt(db, row) for row in rows}
 
 
 async def settled_among(db: sqlite3.Connection, keys: Collection[str]) -> set[str]:
@@ -88,6 +100,16 @@ def dead(db: sqlite3.Connection, after: str, limit: int) -> Sequence[Receipt]:
             break
         found += find(db, [key]).values()
     return found
+
+
+def _exists(db: sqlite3.Connection, receipts: Sequence[Receipt]) -> bool:
+    """Whether the table has one of them, for example as dead, or with a note."""
+    keys = [one.key for one in receipts]
+    return bool(keys) and db.execute(_EXISTS, (_json(keys),)).fetchone() is not None
+
+
+def _json(keys: Collection[str]) -> str:
+    return orjson.dumps(list(keys)).decode()
 
 
 def _keep(db: sqlite3.Connection, receipt: Receipt) -> None:

@@ -10,7 +10,7 @@ from shared.sqlite.buckets import TABLES
 APPLICATION_ID: Final = 0x434F554E
 """'COUN', in the file's header: tells our files from others."""
 
-VERSION: Final = 12
+VERSION: Final = 13
 """The version of the tables. Files of earlier versions were made before the first release, and are refused."""
 _TABLES: Final = """
     -- `since` is the file's time when a message was accepted. No receipt that lived then is swept while the message is
@@ -64,6 +64,10 @@ _TABLES: Final = """
         note BLOB NOT NULL DEFAULT x''
     ) WITHOUT ROWID;
     CREATE INDEX receipts_expires ON receipts (expires);
+    -- Other receipts: ids that were applied, as half of the hash in their key, in two generations. See `ids`.
+    CREATE TABLE ids (generation INTEGER NOT NULL, half BLOB NOT NULL, PRIMARY KEY (generation, half)) WITHOUT ROWID;
+    CREATE TABLE generations (number INTEGER PRIMARY KEY, expires INTEGER NOT NULL);
+    INSERT INTO generations VALUES (0, 0), (1, 0);
     -- `time` counts commits; `now` is the file's own time in milliseconds, see `time`.
     CREATE TABLE store (
         only INTEGER PRIMARY KEY CHECK (only = 1),

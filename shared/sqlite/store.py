@@ -18,7 +18,7 @@ from shared.model.sharding import number_for, was_compacted
 from shared.model.times import Instant, StoreMillis, WallMillis, WallSeconds
 from shared.model.words import SHARD_FULL, Commit, Guard, Receipt, Receipts, ShardAdd, Total
 from shared.runtime.clock import Clock
-from shared.sqlite import buckets, receipts
+from shared.sqlite import buckets, ids, receipts
 from shared.sqlite.audit_data import PAGE, SqliteAuditData, sweep
 from shared.sqlite.compaction import compact, number_of
 from shared.sqlite.database import Database, translate
@@ -287,5 +287,7 @@ def _sweep(db: sqlite3.Connection, now: StoreMillis, limit: int) -> int:
     ids in them. No receipt is deleted that lived when the oldest message in the file was accepted.
     """
     oldest = db.execute(_OLDEST).fetchone()
-    swept = sweep(db, now if oldest is None else min(now, *oldest), limit)
+    before = now if oldest is None else min(now, *oldest)
+    swept = sweep(db, before, limit)
+    swept += ids.sweep(db, before, limit - swept)
     return swept + buckets.sweep(db, now, limit - swept)

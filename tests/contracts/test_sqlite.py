@@ -8,10 +8,11 @@ import pytest
 
 from shared.model.envelope import Envelope
 from shared.model.errors import GoneError, LateError, RefusedError
-from shared.model.receipts import key_of_envelope
+from shared.model.receipts import key_of_envelope, key_of_increment
 from shared.model.times import NEVER, Instant, StoreMillis
 from shared.model.words import Bounds, Commit, Message, Receipt
 from shared.ports.overlay import Overlay
+from shared.ports.store import Store
 from shared.runtime.clock import ManualClock
 from shared.sqlite import overlay as sqlite_overlay
 from shared.sqlite import pending_rows
@@ -45,6 +46,16 @@ def counted(database: Database) -> tuple[int, int]:
     (weight,) = database.reader().execute("SELECT bytes FROM broker").fetchone()
     there = database.reader().execute("SELECT data, attributes FROM messages").fetchall()
     return weight, sum(weight_of(*one) for one in there)
+
+
+async def swept(store: Store, now: StoreMillis) -> int:
+    """Sweep until nothing is left to do, and return how much it was."""
+    number = 0
+    for _ in range(4):  # the generations may turn once without a deletion
+        while some := await store.sweep(now, 10):
+            assert some <= 10
+            number += some
+    return number
 
 
 class TestSqliteBroker(BrokerContract, LeaseContract, OnceContract):
@@ -156,6 +167,26 @@ class TestSqliteStore(
         letters = SqliteDeadLetters(database)
         await letters.ack([letter.delivery.token for letter in await letters.pull(1, 10**6)], floor=Instant(1))
         assert await store.sweep(StoreMillis(late), 10) == 1
+
+    async def test_a_sweep_spares_ids_that_messages_may_hold(self, store: SqliteStore, database: Database) -> None:
+        """Like other receipts, however old the oldest message becomes."""
+        clock, late = ManualClock(), StoreMillis(10**9)
+        publisher, subscription = SqlitePublisher(database, clock, ROOM), SqliteSubscription(database, clock, 60)
+        one, two, three = [key_of_increment("a", id_) for id_ in "123"]
+        await store.apply(Commit((Receipt(one, StoreMillis(800_000)),), ()))
+        clock.turn(700)
+        await publisher.publish([encode(KEYED)])
+        clock.turn(10_000)
+        await swept(store, late)
+        assert set((await store.receipts([one])).found) == {one}
+        await store.apply(Commit((Receipt(two, StoreMillis(810_000)),), ()))
+        await swept(store, late)
+        assert set((await store.receipts([one, two])).found) == {one, two}
+        await subscription.ack(tokens(await pull_all(subscription, 1)), floor=Instant(1))
+        await swept(store, late)
+        await store.apply(Commit((Receipt(three, StoreMillis(2 * 10**9)),), ()))
+        await swept(store, late)
+        assert set((await store.receipts([one, two, three])).found) == {three}
 
     async def test_the_time_of_a_file_passes_while_a_process_watches_and_never_by_a_wall_clock(
         self, database: Database, another: Database
