@@ -24,6 +24,7 @@ from shared.model.errors import (
     TransientError,
     said_of_bug,
 )
+from shared.model.receipts import CLIENT_IDS_REMEMBERED
 from shared.model.times import BEGINNING, NEVER, StoreMillis
 from shared.model.words import APPLIED, DEAD, Bounds, Commit, Receipt, Receipts, Tally
 from shared.ports.broker import DeadLetters
@@ -143,9 +144,15 @@ class Flush:
             self._most *= 2
 
     def _expires(self, *, of_client: bool) -> StoreMillis:
-        """When a receipt made now expires: by the store's clock or the broker's, whichever is later."""
-        made = self._now if self._tools.together else StoreMillis(max(self._now, self.window.newest))
-        return self._tools.promise_keeper.expires(made, of_client=of_client)
+        """When a receipt made now expires: by the store's clock or the broker's, whichever is later.
+
+        A message in the file keeps the receipts of the ids in it, however long it waits. So these need not live longer.
+        """
+        expires = self._tools.promise_keeper.expires
+        if not self._tools.together:
+            return expires(StoreMillis(max(self._now, self.window.newest)), of_client=of_client)
+        remembered = self._now + CLIENT_IDS_REMEMBERED if of_client else NEVER
+        return StoreMillis(max(expires(self._now, of_client=False), remembered))
 
     def _bounds(self, until: StoreMillis | None, messages: Sequence[str]) -> Bounds:
         return Bounds(until, tuple(messages) if self._tools.together else ())

@@ -25,9 +25,10 @@ BETWEEN = 15
 """Increments between two processes that are replaced."""
 
 
-@pytest.fixture(scope="session")
-def before(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return version_before.unpack(tmp_path_factory.mktemp("before").resolve())
+@pytest.fixture
+def before(pair: Pair, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    commit = version_before.FILES if isinstance(pair, Embedded) else version_before.COMMIT
+    return version_before.unpack(tmp_path_factory.mktemp("before").resolve(), commit)
 
 
 @pytest.fixture
