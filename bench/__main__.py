@@ -18,6 +18,7 @@ from bench import (
     client,
     cloud,
     contention,
+    ids,
     jobs,
     load,
     machine,
@@ -57,6 +58,7 @@ ROWS: dict[str, Callable[[Plan], Row | list[Row]]] = {
     **cloud.ROWS,
     **operations.ROWS,
     **space.ROWS,
+    "ids-in-a-file": ids.in_a_file,
     **jobs.ROWS,
     **contention.ROWS,
 }
@@ -64,6 +66,7 @@ _LONG = (
     "map-",
     "contention-",
     "space-",
+    "ids-",
     "cloud-",
     "memory-bounded",
     "peers-names-64",

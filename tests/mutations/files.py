@@ -6,7 +6,7 @@ from typing import Any
 from shared.google.datastore.keys import DEAD as MARK
 from shared.sqlite.audit_data import sweep
 from tests.mutations.mutation import Instead, calling, instead, mutation, returning, text
-from tests.mutations.places import CONSERVATION, DEAD_IN_DATASTORE, POWER, SEEDS, STORE
+from tests.mutations.places import CONSERVATION, DEAD_IN_DATASTORE, IDS, POWER, SEEDS, STORE
 
 mutation("receipt outside the commit", "shared.sqlite.receipts._INSERT", STORE)(
     text("INSERT INTO", "INSERT OR IGNORE INTO")
@@ -34,6 +34,37 @@ mutation("a file applies messages that somebody else has settled", "shared.sqlit
     returning(frozenset())
 )
 mutation("receipts of messages that are still there are swept", "shared.sqlite.store._sweep", STORE)(instead(sweep))
+mutation("ids of the elder generation are not found", "shared.sqlite.ids._FIND", *IDS)(
+    text("generation = number", "generation = number AND number = (SELECT max(number) FROM generations)")
+)
+mutation("a generation expires with the first of its ids", "shared.sqlite.ids._EXPIRE", *IDS)(
+    text("max(expires, ?)", "iif(expires, expires, ?)")
+)
+mutation("an id is taken for new though its receipt has a note", "shared.sqlite.receipts._exists", *IDS)(
+    returning(False)
+)
+mutation("ids live no longer than receipts of envelopes", "flusher.flush.commit_loop.Flush._expires", *IDS)(
+    calling(CLIENT_IDS_REMEMBERED=0)
+)
+
+
+@mutation("ids of messages that are still there are swept", "shared.sqlite.ids.sweep", *IDS, STORE)
+def _(sweep: Any) -> Any:
+    return lambda db, before, limit: sweep(db, max(before, 10**9), limit)
+
+
+@mutation("the generations turn while something is left of the elder", "shared.sqlite.ids.sweep", *IDS)
+def _(sweep: Any) -> Any:
+    def mutant(db: Any, before: int, limit: int) -> Any:
+        (elder, _), (younger, _) = db.execute("SELECT number, expires FROM generations ORDER BY number").fetchall()
+        if swept := sweep(db, before, limit):
+            db.execute("DELETE FROM generations WHERE number = ?", (elder,))
+            db.execute("INSERT OR IGNORE INTO generations VALUES (?, 0)", (younger + 1,))
+        return swept
+
+    return mutant
+
+
 mutation("a start builds on a log that may be on no disk", "shared.sqlite.write_ahead_log.Log.inherit", POWER)(
     returning(None)
 )
