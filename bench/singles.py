@@ -11,7 +11,7 @@ from bench.servers import Server
 from bench.shapes import COUNTER, Shape, counter_path
 
 POST_TARGET = 0.5
-GET_TARGET = 0.8
+GET_TARGET = 0.9
 
 
 def post(plan: Plan) -> Row:

@@ -113,13 +113,14 @@ class Ingest:
         self.door, self._admin_door = self._doors.add(), self._doors.add()
         new_names = NewNames(store, store, overlay, settings.max_counters, clock) if settings.max_counters else None
         self.statsd = Statsd(self._doors.add(), self.publishing, new_names, settings)
-        fast_path = FastPath(self.publishing, settings.max_body_bytes, new_names, traced=traces is not None)
+        reads = ReadRoutes(self.reader, tracking, store, overlay)
+        fast_path = FastPath(self.publishing, reads, settings.max_body_bytes, new_names, traced=traces is not None)
         self._fast_path = fast_path if short else None
         writes = IncrementRoutes(self.publishing, self.waits, Totals(self.reader), bodies, new_names)
         self.routes = Routes(
             writes,
             EventRoutes(writes, self.publishing, bodies, new_names),
-            ReadRoutes(self.reader, tracking, store, overlay),
+            reads,
             shards=ShardRoutes(store, compactor, bodies, settings.max_shards, new_names),
             sets=SetRoutes(
                 Setter(self.reader, store, overlay, clock, lives, new_counter=settings.shards), bodies, new_names

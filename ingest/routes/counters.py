@@ -36,8 +36,12 @@ class ReadRoutes:
         """GET /v1/counters/{name}"""
         max_age = query.seconds("max_age", LONGEST_AGE)
         query.done()
+        return Answer(await self.read_one(name, max_age))
+
+    async def read_one(self, name: str, max_age: float | None = None) -> bytes:
+        """The JSON of a counter."""
         (reading,) = await self._reader.read((name,), max_age)
-        return Answer(self._render(reading))
+        return self._render(reading)
 
     async def several(self, request: web.BaseRequest, query: Query) -> web.Response:
         """GET /v1/counters"""

@@ -9,21 +9,21 @@ from aiohttp import StreamReader, web
 from aiohttp.http import RawRequestMessage
 from aiohttp.http_exceptions import LineTooLong
 
-from ingest.access.caller import CALLER, Caller
+from ingest.access.caller import CALLER
 from ingest.access.credentials import NONE, credentials_in
 from ingest.access.door import Door
+from ingest.access.rules import route_of
 from ingest.access.tenants import peer_of
 from ingest.http.cors import shared
 from ingest.http.problems import Problem, problem_of
 from ingest.http.requests import target_of
-from ingest.publishing.batch import Batch
 from ingest.server import heads
 from ingest.server.aiohttp_connection import Handler
 from ingest.server.chunked_body import ChunkedBody
 from ingest.server.connection_limit import ConnectionLimit
 from ingest.server.fast_path import FastPath
 from ingest.server.request_log import LOG
-from ingest.server.request_times import POST, answered, timed
+from ingest.server.request_times import answered, timed
 from ingest.server.slow_clients import TimedConnection
 
 MOST_HELD: Final = 16_384
@@ -40,7 +40,7 @@ class Connection(TimedConnection):
     """
 
     __slots__ = (
-        *("_door", "_draft", "_drains", "_ended", "_ends", "_fast_path", "_flaw", "_held"),
+        *("_answering", "_door", "_drains", "_ended", "_ends", "_fast_path", "_flaw", "_held"),
         *("_last", "_owed", "_peer", "_read", "_whole"),
     )
 
@@ -56,8 +56,8 @@ class Connection(TimedConnection):
     """aiohttp has got the whole request, and does not wait for another one yet."""
     _flaw: Problem | None
     """Why the current request is refused, though the parser takes it."""
-    _draft: Batch | None
-    """The draft with the request that is on the fast path."""
+    _answering: bool
+    """Whether a request is on the fast path."""
     _drains: bool
     """The answer to a request of the fast path is written, but the client does not read it."""
     _held: bytes
@@ -77,8 +77,8 @@ class Connection(TimedConnection):
         self._owed = 0
         self._last = None
         self._read = bytearray()
-        self._whole = self._drains = self._ends = False
-        self._draft = self._ended = self._flaw = None
+        self._answering = self._whole = self._drains = self._ends = False
+        self._ended = self._flaw = None
         self._held = b""
         self._peer = ""
         return self
@@ -90,7 +90,7 @@ class Connection(TimedConnection):
     def data_received(self, data: bytes) -> None:
         if not data:
             super().data_received(data)  # aiohttp calls it so to go on with what its parser has
-        elif self._draft is not None or self._drains or self._whole:
+        elif self._answering or self._drains or self._whole:
             self._hold(data)
         elif self._owed or self._read or self._last or not self._begin(data):
             self._pass_on(data)
@@ -98,20 +98,22 @@ class Connection(TimedConnection):
     def _begin(self, data: bytes) -> bool:
         if self._fast_path is None or LOG.left or not self.waits_alone() or self.writing_paused:
             return False
-        post = self._fast_path.recognise(data)
-        if post is None:
+        request = self._fast_path.recognise(data)
+        if request is None:
             return False
         self._begun, begun = 0.0, perf_counter()
+        method, path, head, _ = request
         try:
-            caller = self._door.enter("POST", post[0], "", post[1].said, self._peer)
+            caller = self._door.enter(method, path, "", head.said, self._peer)
             self.tenant = caller.tenant
-            self._draft, place, durable = self._fast_path.begin(post, caller, begun)
+            done, end = self._fast_path.begin(request, caller, begun)
         except Exception as error:
             problem = problem_of(error)
             self._refuse(problem)
-            answered(POST, problem.status, begun)
+            answered(route_of(method, path), problem.status, begun)
         else:
-            durable.add_done_callback(lambda done: self._answer(place, caller, done))
+            self._answering = True
+            done.add_done_callback(lambda done: self._answer(end(done)))
         return True
 
     def _refuse(self, problem: Problem) -> None:
@@ -138,10 +140,7 @@ class Connection(TimedConnection):
             handler = problem.answer
         return timed(shared(handler, page) if page else handler, request.method, path)
 
-    def _answer(self, place: int, caller: Caller, durable: "asyncio.Future[None]") -> None:
-        assert self._draft is not None  # noqa: S101
-        assert self._fast_path is not None  # noqa: S101
-        answer = self._fast_path.end(self._draft, place, caller, durable)
+    def _answer(self, answer: bytes | None) -> None:
         transport = self.transport
         if answer is None:
             self.force_close()
@@ -153,8 +152,7 @@ class Connection(TimedConnection):
         self._go_on()
 
     def _go_on(self) -> None:
-        self._draft = None
-        self._drains = False
+        self._answering = self._drains = False
         if self._ended is not None and not self._ended.done():
             self._ended.set_result(None)
         if self.is_ending():  # aiohttp's task is gone, so nobody else would close it
@@ -239,7 +237,7 @@ class Connection(TimedConnection):
     def waits_again(self) -> None:
         if self.waits_alone():  # uvloop may have read the next request meanwhile
             self._whole = False
-            if self._draft is None:
+            if not self._answering:
                 self._release()
 
     def _release(self) -> None:
@@ -248,20 +246,20 @@ class Connection(TimedConnection):
         if held and self.transport is not None and not self.transport.is_closing():
             self.transport.resume_reading()
             self.data_received(held)
-        answering = self._whole or self._draft is not None or (self._last is not None and self._last.body.is_eof())
+        answering = self._whole or self._answering or (self._last is not None and self._last.body.is_eof())
         if self._ends and not self._held and not answering:
             self.force_close()
 
     def eof_received(self) -> bool:  # type: ignore[override] # aiohttp returns None, which closes
         self.half_closed()
-        self._ends = self._draft is not None or bool(self._held)
+        self._ends = self._answering or bool(self._held)
         return self._ends or super().eof_received()
 
     def refuse_all(self) -> None:
         self._fast_path = None
 
     def is_idle(self) -> bool:
-        return self._draft is None and super().is_idle()
+        return not self._answering and super().is_idle()
 
     def resume_writing(self) -> None:
         super().resume_writing()
@@ -275,10 +273,10 @@ class Connection(TimedConnection):
             self._go_on()
 
     def is_busy(self) -> bool:
-        return self._draft is not None
+        return self._answering
 
     async def shutdown(self, timeout: float | None = 15.0) -> None:
-        if self._draft is not None:
+        if self._answering:
             self.close()
             self._ended = asyncio.get_running_loop().create_future()
             with contextlib.suppress(TimeoutError):

@@ -1,4 +1,5 @@
-"""Owns the fast path of the commonest request, a POST of one increment: what it looks like, and its answer.
+"""Owns the fast path of the commonest requests, a POST of one increment and a GET of one counter: what they look like,
+and their answers.
 
 aiohttp's objects for a request and its response cost more than all the rest. Without the fast path a POST reaches 0.4
 times the rate of an empty aiohttp handler, with it 0.9 (`python -m bench --only post`). Only requests of a plain form
@@ -7,15 +8,16 @@ are taken. All others are left to aiohttp and the routes; the answers are the sa
 
 import asyncio
 import re
+from collections.abc import Callable
 from functools import lru_cache, partial
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 from urllib.parse import unquote
 
 from multidict import CIMultiDict, CIMultiDictProxy
 
 from ingest.access.caller import Caller
 from ingest.access.credentials import Credentials, credentials_in
-from ingest.http.problems import problem_of
+from ingest.http.problems import Problem, problem_of
 from ingest.http.requests import name_of
 from ingest.http.responses import written
 from ingest.parsing import parse
@@ -23,16 +25,18 @@ from ingest.parsing.json_object import BodyError
 from ingest.publishing.batch import Batch
 from ingest.publishing.new_names import NewNames
 from ingest.publishing.publishing import Publishing
+from ingest.routes.counters import ReadRoutes
 from ingest.routes.increments import ACCEPTED, add, answer_of
-from ingest.server.request_times import POST, answered
+from ingest.server.request_times import GET, POST, answered
 from shared.model.words import flaw_of_id
 from shared.runtime import metrics
+from shared.runtime.request_context import REQUEST, RequestContext
 from shared.runtime.traces import sampled_in
 
 LARGEST: Final = 4_096
 """Most bytes of a request on the fast path. It is below each limit of aiohttp, so no limit is missed."""
 _MOST_HEADERS: Final = 64
-_LINE: Final = re.compile(rb"POST (/v1/counters/[A-Za-z0-9._~!$&'()*+,;=:@%-]+) HTTP/1\.1\r\n")
+_LINE: Final = re.compile(rb"(POST|GET) (/v1/counters/[A-Za-z0-9._~!$&'()*+,;=:@%-]+) HTTP/1\.1\r\n")
 _PREFIX: Final = len("/v1/counters/")
 _HEADER: Final = re.compile(rb"([A-Za-z0-9_-]++): *+([ -~]*+)")
 _TINY: Final = 16
@@ -60,32 +64,42 @@ left to aiohttp.
 class Head(NamedTuple):
     """The headers of a plain request, and what the fast path needs of them."""
 
+    headers: CIMultiDictProxy[str]
     length: int
     key: str | None
     said: Credentials
 
 
-Post = tuple[str, Head, bytes]
-"""Path, headers and body of a whole request. It is made for each request, and a named tuple would cost more."""
+Plain = tuple[str, str, Head, bytes]
+"""Method, path, headers and body of a whole request. It is made for each request; a named tuple would cost more."""
+End = Callable[[asyncio.Future[Any]], bytes | None]
+"""The bytes of the answer, of what is waited for. None if it was cancelled, which leaves nothing to answer."""
 
 
 class FastPath:
-    """Takes a request in three steps: `recognise` it, `begin` to count it, `end` with the answer when it is durable."""
+    """Takes a request in three steps: `recognise` it, `begin` it, and answer when what it waits for is done."""
 
     def __init__(
-        self, publishing: Publishing, max_body_bytes: int, new_names: NewNames | None = None, *, traced: bool = False
+        self,
+        publishing: Publishing,
+        reads: ReadRoutes,
+        max_body_bytes: int,
+        new_names: NewNames | None = None,
+        *,
+        traced: bool = False,
     ) -> None:
         """With `new_names`, requests with a name that it does not know are left to the routes, which can wait. If
         `traced`, so are requests of a trace that is recorded.
         """
         self._publishing = publishing
+        self._reads = reads
         self._head = lru_cache(maxsize=512)(partial(_head, traced=traced))
         """It is cached, as clients send the same headers every time."""
         self._new_names = new_names
         self._max_body_bytes = max_body_bytes
 
-    def recognise(self, data: bytes) -> Post | None:
-        """The request, if the data is one whole request of this kind and nothing else. What it says may be wrong."""
+    def recognise(self, data: bytes) -> Plain | None:
+        """The request, if the data is one whole request of such a kind and nothing else. What it says may be wrong."""
         if len(data) > LARGEST or (line := _LINE.match(data)) is None:
             return None
         start = line.end()
@@ -95,17 +109,24 @@ class FastPath:
         body = data[end + 4 :]
         if len(body) != head.length or head.length > self._max_body_bytes:
             return None
-        path = line[1].decode()
+        path = line[2].decode()
+        if line[1] == b"GET":
+            return None if body else ("GET", path, head, body)
         if self._new_names is not None and not self._new_names.knows(unquote(path[_PREFIX:])):
             return None
-        return path, head, body
+        return "POST", path, head, body
 
-    def begin(self, post: Post, caller: Caller, begun: float) -> tuple[Batch, int, asyncio.Future[None]]:
-        """Count the request, which began then. Raises what the handler of its route would; then nothing was counted.
-        Returns the draft that it is in, and its place among those with ids, or -1.
+    def begin(self, request: Plain, caller: Caller, begun: float) -> tuple[asyncio.Future[Any], End]:
+        """Begin a request that came then. Returns what it waits for, and what makes the answer of that. Raises what the
+        handler of its route would; then nothing was counted.
         """
-        path, head, body = post
+        method, path, head, body = request
         name = name_of(path[_PREFIX:])
+        if method == "GET":
+            token = REQUEST.set(RequestContext(head.headers))
+            reading = asyncio.get_running_loop().create_task(self._reads.read_one(name))
+            REQUEST.reset(token)
+            return reading, partial(_read, begun)
         try:
             delta, client_id = _single(body) if len(body) <= _TINY else parse.single(body, None)
         except BodyError:
@@ -117,21 +138,35 @@ class FastPath:
         draft = add(self._publishing, name, delta, client_id, caller)
         place = -1 if client_id is None else len(draft.keyed) - 1
         draft.begun.append(begun)
-        return draft, place, self._publishing.durable(draft)
+        return self._publishing.durable(draft), partial(_counted, draft, place, caller)
 
-    def end(self, draft: Batch, place: int, caller: Caller, durable: asyncio.Future[None]) -> bytes | None:
-        """The bytes of the answer; None if the publish was cancelled, which leaves nothing to answer."""
-        if durable.cancelled():
-            return None
-        error = durable.exception()
-        assert error is None or isinstance(error, Exception), "a future holds no other kind of error"  # noqa: S101
-        problem = None if error is None else problem_of(error)
-        if draft.begun:  # the first of its requests: all are answered in this turn of the event loop
-            answered(POST, ACCEPTED if problem is None else problem.status, *draft.begun)
-            draft.begun = []
-        if problem is not None:
-            return problem.written()
-        return written(ACCEPTED, answer_of(draft, caller, is_second=place in draft.second_uses))
+
+def _read(begun: float, reading: asyncio.Future[bytes]) -> bytes | None:
+    """The answer to a GET."""
+    if reading.cancelled():
+        return None
+    problem = _problem_of(reading)
+    answered(GET, 200 if problem is None else problem.status, begun)
+    return written(200, reading.result()) if problem is None else problem.written()
+
+
+def _counted(draft: Batch, place: int, caller: Caller, durable: asyncio.Future[None]) -> bytes | None:
+    """The answer to a POST whose increment is in the draft, at this place among those with ids, or -1."""
+    if durable.cancelled():
+        return None
+    problem = _problem_of(durable)
+    if draft.begun:  # the first of its requests: all are answered in this turn of the event loop
+        answered(POST, ACCEPTED if problem is None else problem.status, *draft.begun)
+        draft.begun = []
+    if problem is not None:
+        return problem.written()
+    return written(ACCEPTED, answer_of(draft, caller, is_second=place in draft.second_uses))
+
+
+def _problem_of(done: asyncio.Future[Any]) -> Problem | None:
+    error = done.exception()
+    assert error is None or isinstance(error, Exception), "a future holds no other kind of error"  # noqa: S101
+    return None if error is None else problem_of(error)
 
 
 @lru_cache(maxsize=512)
@@ -160,4 +195,5 @@ def _head(block: bytes, *, traced: bool = False) -> Head | None:
         return None
     if traced and sampled_in(headers.get("traceparent", "")):
         return None
-    return Head(int(length), key, credentials_in(CIMultiDictProxy(headers)))
+    proxy = CIMultiDictProxy(headers)
+    return Head(proxy, int(length), key, credentials_in(proxy))

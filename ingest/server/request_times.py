@@ -14,6 +14,7 @@ from shared.runtime import metrics
 from shared.runtime.request_context import REQUEST, RequestContext
 
 POST: Final = "POST /v1/counters/{name}"
+GET: Final = "GET /v1/counters/{name}"
 
 
 class _UnderWay:

@@ -193,7 +193,7 @@ class Database:
 
     def check(self) -> None:
         """Raise `DamagedError` if the file is not the one that was opened. Reads need this check, too."""
-        self._opened.check()
+        self._opened.check_often()
 
 
 @contextmanager

@@ -11,6 +11,8 @@ from shared.model.errors import CountersinkError, DamagedError
 from shared.sqlite.witness import IN_USE, FileWitness, Sighting, sighting_of
 from shared.sqlite.write_ahead_log import Log
 
+BETWEEN_CHECKS: Final = 0.01
+"""Seconds between two looks at the files by readers."""
 REMEMBER: Final = 10.0
 """Seconds between two notes of how far the file has got."""
 
@@ -26,7 +28,7 @@ class OpenedFile:
             self._files.append((file, (there.st_dev, there.st_ino)))
         IN_USE[self._files[0][1]] += 1
         self._noted: Sighting | None = None
-        self._next = 0.0
+        self._next = self._next_check = 0.0
 
     def check(self) -> None:
         """Raise `DamagedError` if they are not those that were opened. SQLite goes on with deleted files: what is
@@ -42,6 +44,13 @@ class OpenedFile:
                     f"{file} was removed or replaced while it was in use: put it back and restart. If it is another"
                     " file, the start says what to do"
                 )
+
+    def check_often(self) -> None:
+        """The same for reads, most of which take less time than a look at the files."""
+        now = time.monotonic()
+        if now >= self._next_check:
+            self.check()
+            self._next_check = now + BETWEEN_CHECKS
 
     def note(self, db: sqlite3.Connection, log: Log, *, now: bool = False) -> None:
         """Remember how far the file has got without its log, every few seconds or `now`. The writer calls it between

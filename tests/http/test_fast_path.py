@@ -36,6 +36,7 @@ SHORT: Final = (
     post(name=b"d%41%2F%C3%A9"),
     post(name=b"a.b~c!$&'()*+,;=:@-_"),
     post(name=b"x" * 400),
+    *(post(name=name).replace(b"POST", b"GET") for name in (b"c", b"d%41%2F%C3%A9", b"never")),
 )
 """What must go the short way."""
 
@@ -54,6 +55,9 @@ LONG: Final = (
     GET,
     BATCH,
     CHUNKED,
+    *(post(name=name).replace(b"POST", b"GET") for name in _ODD_NAMES),
+    post(b"{}").replace(b"POST", b"GET"),
+    post(None, b"Range: bytes=0-3\r\nIf-None-Match: *\r\nAccept-Encoding: gzip\r\n").replace(b"POST", b"GET"),
     *(post(body) for body in (b"[]", b"{", b'{"delta": 1.5}', b'{"id": ""}', b'{"x": 1}', b'{"delta": 1, "delta": 2}')),
     *(post(body) for body in (b"\xff", b"\x0b", b'{"id": "' + b"i" * 1_001 + b'"}', b" " * 2_000, b" " * 2_001)),
     *(post(b" " * size) for size in (3_900, 5_000, 70_000)),
@@ -103,8 +107,10 @@ async def services(tmp_path: Path) -> AsyncIterator[tuple[Service, Service]]:
 
 async def test_what_is_plain_goes_the_short_way_and_is_answered_the_same(services: tuple[Service, Service]) -> None:
     for request in SHORT:
-        assert (await check(services, [request, END], patient=True)).startswith(b"HTTP/1.1 202 Accepted\r\n")
-    assert (await check(services, [*SHORT, END], patient=True)).count(b"HTTP/1.1 202 ") == len(SHORT)
+        status = b"HTTP/1.1 202 Accepted\r\n" if request.startswith(b"POST") else b"HTTP/1.1 200 OK\r\n"
+        assert (await check(services, [request, END], patient=True)).startswith(status)
+    answers = await check(services, [*SHORT, END], patient=True)
+    assert answers.count(b"HTTP/1.1 20") == len(SHORT) + 1
     assert [by_aiohttp(service) for service in services] == [len(SHORT) + 1, 3 * len(SHORT) + 1]
 
 
@@ -229,6 +235,20 @@ async def test_a_publish_that_failed_is_said_in_the_same_words(
         assert refused()[1] - before[1] == 4
     assert [by_aiohttp(service) for service in services] == [1, 3]
     assert (await check(services, [post(), END], patient=True)).startswith(b"HTTP/1.1 202 ")
+
+
+async def test_a_read_that_failed_is_said_in_the_same_words(
+    services: tuple[Service, Service], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fail(*_: object) -> None:
+        raise TransientError("the store does not answer")
+
+    with monkeypatch.context() as patch:
+        for service in services:
+            patch.setattr(service.ingest.reader, "read", fail)
+        answers = await check(services, [post().replace(b"POST", b"GET"), END], patient=True)
+        assert answers.startswith(b"HTTP/1.1 503 ")
+    assert [by_aiohttp(service) for service in services] == [1, 2]
 
 
 async def test_however_a_request_is_mutilated(services: tuple[Service, Service]) -> None:

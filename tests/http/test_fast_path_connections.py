@@ -47,7 +47,7 @@ async def waiting(
         client.writer.write(post(b'{"delta": 1}', name=b"first"))
         await gate.reached.wait()
         (connection,) = connections(service)
-        assert connection._draft is not None
+        assert connection._answering
         yield service, client, connection, gate
     gate.open.set()
     await poll(lambda: connection not in connections(service))
@@ -66,7 +66,7 @@ async def test_what_comes_behind_is_answered_in_order_on_either_way(waiting: Wai
     assert by_aiohttp(service) == 0
     gate.open.clear()
     client.writer.write(post(b'{"delta": 3}'))
-    await poll(lambda: connection._draft is not None)
+    await poll(lambda: connection._answering)
     read = b"GET /v1/counters/c?max_age=0 HTTP/1.1\r\nHost: h\r\n"
     client.writer.write(read + b"\r\n" + post(b"[]") + post(b'{"delta": 4}') + read + CLOSE + b"\r\n")
     gate.open.set()
@@ -101,7 +101,7 @@ async def test_a_client_that_goes_away_leaves_nothing_behind(waiting: Waiting, f
         client.writer.close()
     await poll(lambda: connection._ends)
     gate.open.set()
-    await poll(lambda: connection._draft is None)
+    await poll(lambda: not connection._answering)
     await poll(lambda: not connections(service))
     gc.collect()  # an exception that nobody asked for would be logged
     await asyncio.sleep(0)

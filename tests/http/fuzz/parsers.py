@@ -16,7 +16,7 @@ from yarl import URL
 from ingest.access.credentials import credentials_in
 from ingest.parsing import parse
 from ingest.parsing.json_object import BodyError
-from ingest.server.fast_path import FastPath, Post
+from ingest.server.fast_path import FastPath, Plain
 from shared.model.errors import NewerError, UnreadableError
 from shared.model.times import BrokerMillis
 from shared.model.words import Delivery, Message
@@ -26,7 +26,7 @@ from tests.http.fuzz import bodies
 from tests.http.fuzz.requests import request
 from tests.http.fuzz.side import MAX_BODY
 
-_PATH: Final = FastPath(None, MAX_BODY)  # type: ignore[arg-type] # it only looks
+_PATH: Final = FastPath(None, None, MAX_BODY)  # type: ignore[arg-type] # it only looks
 _NAMES: Final = ("c", "d", "page:1", "a b", "x" * 400, "__x__", "", ".")
 _DELTAS: Final = (1, 1, 2, -3, 2**53 - 1, -(2**53) + 1, 2**53)
 _IDS: Final = ("one", "two", "i" * 1_000, "", "i" * 1_001)
@@ -224,19 +224,19 @@ def _request(chance: Random) -> bytes:
 
 def _head(data: bytes) -> Answers:
     """What the fast path takes, aiohttp reads as the same request."""
-    post = _PATH.recognise(data)
-    if post is None:
+    found = _PATH.recognise(data)
+    if found is None:
         return None, None
     loop = asyncio.new_event_loop()
     try:
-        return _meaning(post), _by_aiohttp(data, loop)
+        return _meaning(found), _by_aiohttp(data, loop)
     finally:
         loop.close()
 
 
-def _meaning(post: Post) -> tuple[Any, ...]:
-    path, head, body = post
-    return path, head.said, head.key, body
+def _meaning(request: Plain) -> tuple[Any, ...]:
+    method, path, head, body = request
+    return method, path, head.said, head.key, body
 
 
 def _by_aiohttp(data: bytes, loop: asyncio.AbstractEventLoop) -> Any:
@@ -249,13 +249,19 @@ def _by_aiohttp(data: bytes, loop: asyncio.AbstractEventLoop) -> Any:
     if len(messages) != 1 or upgraded or rest:
         return f"{len(messages)} requests, {upgraded}, {rest!r}"
     ((message, content),) = messages
-    if message.should_close or message.chunked or message.compression or message.method != "POST":
+    if message.should_close or message.chunked or message.compression or message.method not in {"POST", "GET"}:
         return message
     if not content.is_eof():
         return "the body is not complete"
     keys = message.headers.getall("Idempotency-Key", [None])
     path = message.path if URL(message.path, encoded=True).raw_query_string == "" else "has a query"
-    return path, credentials_in(message.headers), keys[0] if len(keys) == 1 else keys, content.read_nowait(-1)
+    return (
+        message.method,
+        path,
+        credentials_in(message.headers),
+        keys[0] if len(keys) == 1 else keys,
+        content.read_nowait(-1),
+    )
 
 
 async def _nobody(_: web.BaseRequest) -> web.StreamResponse:

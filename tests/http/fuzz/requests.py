@@ -25,7 +25,7 @@ def request(chance: Random, *, undurable: bool) -> Request:
     if kind < 0.76:
         return _of(chance, b"POST", b"/v1/increments" + _query(chance, 0.2), bodies.batch(chance))
     if kind < 0.85:
-        target = b"/v1/counters/%b?max_age=0" % _name(chance)
+        target = b"/v1/counters/" + _name(chance) + chance.choice((b"", b"?max_age=0"))
         return _of(chance, chance.choice((b"GET", b"GET", b"HEAD")), target, None)
     if kind < 0.91:
         paths = (b"/version", b"/healthz", b"/v1/receipts/r", b"/v1/counters?max_age=0&name=c&name=page:1", b"/no")

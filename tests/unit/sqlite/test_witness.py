@@ -182,12 +182,22 @@ async def test_a_process_that_must_not_make_the_file_does_not(tmp_path: Path) ->
     assert content(tmp_path / "data") is None
 
 
+async def look_on(overlay: SqliteOverlay) -> None:
+    """It looks at the files every few milliseconds."""
+    async with asyncio.timeout(5):
+        while True:
+            await overlay.view(["a"])
+            await asyncio.sleep(0)
+
+
 async def test_a_look_at_what_is_pending_notices_that_the_file_is_gone(tmp_path: Path) -> None:
     """A process that only reads it looks at that for each answer."""
     database = Database(tmp_path / "file.db")
     overlay = SqliteOverlay(database, topic_of(database))
     assert (await overlay.view(["a"]))["a"].exact
     shutil.move(tmp_path / "file.db", tmp_path / "away")
+    with pytest.raises(DamagedError, match="was removed or replaced"):
+        await look_on(overlay)
     with pytest.raises(DamagedError, match="was removed or replaced"):
         await overlay.view(["a"])
     await database.close()
