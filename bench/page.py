@@ -151,10 +151,24 @@ def _watch(rows: Kept) -> str:
     )
 
 
+def _ids(rows: Kept) -> str:
+    row = rows.get("ids-in-a-file")
+    if row is None or row["ours"] is None:
+        return f"{_why_not(row)}\n"
+    more = row["more"]
+    return (
+        f"| | {more['ids']:,} ids |\n|---|---|\n"
+        f"| room | {row['ours']['median']:.1f} bytes each |\n"
+        f"| written | {more['rate']:,.0f}/s |\n"
+        f"| deleted | in {more['sweep_seconds']:.1f} s, in steps of at most {more['longest_step_ms']:.1f} ms |\n"
+    )
+
+
 BLOCKS: Final[Mapping[str, Callable[[Kept], str]]] = {
     "peers": _peers,
     "statsd": _statsd,
     "watch": _watch,
+    "ids": _ids,
     **{name: lambda rows, name=name: _against(rows, name) for name in AGAINST},  # type: ignore[misc]
 }
 
