@@ -78,6 +78,7 @@ def _measured(
     rate: float = RATE,
     each: int = 1,
     settings: Mapping[str, str] = NOTHING,
+    *,
     warm_up: float = WARM_UP,
 ) -> "tuple[list[_Window], load.Load, int, float]":
     """What was done in each round, what the generator saw, what was counted, and the reads of a GET. `each`: increments
