@@ -13,6 +13,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
+from shared.sqlite.open_file import BETWEEN_CHECKS
 from tests.cli.running import run
 from tests.processes.harness import Processes, Running, processes
 
@@ -209,6 +210,7 @@ async def test_a_process_that_only_reads_notices_it_and_ends(
     if how == "replaced":
         shutil.copy(folder / "away", file)
     if part == "ingest":
+        await asyncio.sleep(BETWEEN_CHECKS)  # reads look so often
         async with aiohttp.ClientSession() as session:
             try:
                 async with session.get(f"{running.url}/v1/counters/a") as response:
