@@ -22,7 +22,7 @@ def row(ratio: float | None, name: str = "get") -> Row:
     return Row(name, name, more={} if ratio is None else {"cpu_ratio": Figure.of([ratio])})
 
 
-@pytest.mark.parametrize(("ratio", "fell"), [(1.0, False), (0.81, False), (0.79, True), (2.0, False), (None, True)])
+@pytest.mark.parametrize(("ratio", "fell"), [(1.0, False), (0.71, False), (0.69, True), (2.0, False), (None, True)])
 def test_a_ratio_below_noise_fell(ratio: float | None, fell: bool) -> None:
     assert quick.fell(row(ratio), {"get": TEN}) is fell
     assert not quick.fell(row(ratio, "other"), {"get": TEN})
