@@ -29,7 +29,7 @@ def test_a_ratio_below_noise_fell(ratio: float | None, fell: bool) -> None:
 
 
 def test_more_noise_lets_a_ratio_fall_lower() -> None:
-    assert quick.floor([0.5 + one for one in TEN]) > quick.floor([1.5 + 5 * (one - 1) for one in TEN])
+    assert quick.floor([0.5 + one for one in TEN]) > quick.floor([1.5 + 10 * (one - 1) for one in TEN])
 
 
 def test_what_is_kept_has_each_row_that_is_checked() -> None:
