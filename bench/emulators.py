@@ -3,7 +3,6 @@
 import fcntl
 import os
 import shutil
-import socket
 import subprocess
 import sys
 import time
@@ -12,6 +11,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Final, Self
 
+from deploy.free_ports import free_port
 from tests.emulators import keeper
 
 PROJECT: Final = "countersink-bench"
@@ -61,9 +61,7 @@ class Emulators:
         lock, log = self._folder / f"{name}.lock", self._folder / f"{name}.log"
         held = self._ends.enter_context(lock.open("a"))
         fcntl.flock(held, fcntl.LOCK_SH)
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            host = f"127.0.0.1:{free.getsockname()[1]}"
+        host = f"127.0.0.1:{free_port()}"
         kept = [sys.executable, keeper.__file__, str(lock), str(self._folder / f"{name}.address")]
         environment = os.environ | {
             "CLOUDSDK_CONFIG": str(self._folder / f"{name}.gcloud"),

@@ -16,6 +16,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final, NoReturn, TypeVar
 
+from deploy.free_ports import free_port
+
 PROJECT: Final = "countersink-local"
 TOPIC: Final = "counts"
 SUBSCRIPTION: Final = "counts-flushers"
@@ -125,12 +127,6 @@ def gcloud_environment(config: Path) -> dict[str, str]:
     """For gcloud, which runs on a Python of its own and must not import what this one is told to."""
     ours = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     return ours | {"CLOUDSDK_CONFIG": str(config), "CLOUDSDK_CORE_DISABLE_PROMPTS": "1"}
-
-
-def free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return int(free.getsockname()[1])
 
 
 def give_up(why: str) -> NoReturn:

@@ -50,12 +50,6 @@ def tool(name: str, *places: str) -> str:
     return found
 
 
-def free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return int(free.getsockname()[1])
-
-
 @contextlib.contextmanager
 def started(
     command: Sequence[str], log: Path, ready: Callable[[], bool], user: str | None = None

@@ -18,8 +18,9 @@ from typing import Final
 from bench import machine, servers
 from bench.emulators import MissingError
 from bench.figures import Figure, Row, compare
-from bench.peers.peer import free_port, listens, started, tool
+from bench.peers.peer import listens, started, tool
 from bench.plan import Plan
+from deploy.free_ports import free_port
 
 NAME: Final = "views"
 _PACKAGES: Final = Path(__file__).with_name("statsd")

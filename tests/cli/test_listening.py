@@ -11,6 +11,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
+from deploy.free_ports import free_port
 from tests.cli.running import run
 from tests.cli.test_serving import in_the_file
 from tests.processes.harness import Processes, processes
@@ -22,11 +23,6 @@ EVERYWHERE = "0.0.0.0"
 async def started(tmp_path: Path) -> AsyncIterator[Processes]:
     async with processes(tmp_path / "data", tmp_path / "log") as it:
         yield it
-
-
-def free_port() -> str:
-    with socket.create_server(("127.0.0.1", 0)) as sock:
-        return str(sock.getsockname()[1])
 
 
 @pytest.mark.parametrize(

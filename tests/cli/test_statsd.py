@@ -10,8 +10,9 @@ from pathlib import Path
 import aiohttp
 import pytest
 
+from deploy.free_ports import free_port
 from tests.cli.running import run
-from tests.cli.test_listening import EVERYWHERE, free_port
+from tests.cli.test_listening import EVERYWHERE
 from tests.cli.test_serving import in_the_file
 from tests.http.keys import keys_file
 from tests.processes.harness import Processes, Running, processes
@@ -115,10 +116,10 @@ def test_without_keys_nothing_comes_from_other_machines(tmp_path: Path) -> None:
 def test_a_port_that_is_taken_is_named(tmp_path: Path, kind: socket.SocketKind) -> None:
     port = free_port()
     with socket.socket(socket.AF_INET, kind) as sock:
-        sock.bind(("127.0.0.1", int(port)))
+        sock.bind(("127.0.0.1", port))
         if kind == socket.SOCK_STREAM:
             sock.listen()
-        code, _, (line,) = run("up", "--port", "0", "--statsd", port, cwd=tmp_path)
+        code, _, (line,) = run("up", "--port", "0", "--statsd", str(port), cwd=tmp_path)
     assert code == 1
     assert f"port {port} of 127.0.0.1" in line
     assert "choose another with --statsd-port" in line

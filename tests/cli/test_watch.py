@@ -15,6 +15,7 @@ import pytest
 from countersink import Counter
 from countersink_server.commands.watch import CounterChange, Differences, line_of
 from countersink_server.commands.watch_table import WatchTable, sparkline
+from deploy.free_ports import free_port
 from tests.cli.running import COUNTERSINK, environment, run
 from tests.cli.services import service
 
@@ -56,8 +57,9 @@ def watching(*arguments: str) -> Iterator["subprocess.Popen[str]"]:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_it_goes_on_when_the_service_is_back_and_ends_with_0(tmp_path: Path, number: signal.Signals) -> None:
-    with service(tmp_path) as first:
-        url, port = first.url, first.url.rpartition(":")[2]
+    port = str(free_port())
+    with service(tmp_path, port) as first:
+        url = first.url
         with watching("w", "--json", "--url", url) as watch:
             assert watch.stdout is not None
             assert watch.stderr is not None

@@ -15,6 +15,7 @@ import pytest
 
 from countersink_server.process import workers
 from countersink_server.process.worker_metrics import WorkerMetrics
+from deploy.free_ports import free_port
 from shared.model.errors import CountersinkError
 from shared.runtime.supervise import Stop
 from tests.cli.test_serving import in_the_file
@@ -29,7 +30,7 @@ async def started(tmp_path: Path) -> AsyncIterator[Processes]:
 
 @asynccontextmanager
 async def two_workers(started: Processes) -> AsyncIterator[tuple[Running, list[int]]]:
-    running = await started.start("ingest", "--port", "0", "--workers", "2")
+    running = await started.start("ingest", "--port", str(free_port()), "--workers", "2")
     children = running.children()
     assert len(children) == 2  # it says that it is up when they are
     yield running, children

@@ -15,7 +15,8 @@ from typing import Any, Final
 import pytest
 import yaml
 
-from deploy.emulators import DRAIN, END, Kept, free_port, gcloud_environment
+from deploy.emulators import DRAIN, END, Kept, gcloud_environment
+from deploy.free_ports import free_port
 from tests.deploy.programs import program
 from tests.deploy.test_compose import compose
 from tests.meta.checkout import ROOT

@@ -3,7 +3,6 @@
 import json
 import os
 import re
-import socket
 import subprocess
 import sys
 import time
@@ -17,6 +16,7 @@ import pytest
 import yaml
 
 from countersink_server.cli import parser_of_all
+from deploy.free_ports import free_port
 from tests.deploy.programs import MOST_SECONDS, missing, program, run
 from tests.meta.checkout import ROOT
 
@@ -124,11 +124,6 @@ def ask(url: str | urllib.request.Request, data: bytes | None = None) -> dict[st
             if time.monotonic() > end:
                 raise TimeoutError(str(url)) from error
             time.sleep(0.05)  # between two polls
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as sock:
-        return int(sock.getsockname()[1])
 
 
 def test_hadolint_finds_nothing(tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 import fcntl
 import os
 import shutil
-import socket
 import subprocess
 import sys
 import time
@@ -18,6 +17,7 @@ from uuid import uuid4
 import pytest
 
 from deploy.emulators import gcloud_environment
+from deploy.free_ports import free_port
 from shared.google.datastore.client import DatastoreClient
 from shared.google.datastore.keys import DatastorePlace
 from shared.google.datastore.store import DatastoreStore
@@ -61,9 +61,7 @@ def shared_emulator(base: Path, name: str, arguments: tuple[str, ...]) -> Iterat
 def _start(base: Path, name: str, arguments: tuple[str, ...], lock: Path, address: Path) -> str:
     log = base / f"{name}.log"
     for _ in range(TRIES):
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            host = f"127.0.0.1:{free.getsockname()[1]}"
+        host = f"127.0.0.1:{free_port()}"
         command = [
             sys.executable,
             keeper.__file__,

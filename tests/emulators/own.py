@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Final
 
 from deploy.emulators import gcloud_environment
+from deploy.free_ports import free_port
 from tests.emulators.datastore_fixtures import LONGEST_START, missing
-from tests.processes.fleet.slots import port_to_keep
 
 ROOT: Final = Path(__file__).parents[2]
 PATIENCE: Final = 60.0
@@ -26,7 +26,7 @@ class OwnEmulator:
 
     def __init__(self, name: str, arguments: Sequence[str], folder: Path) -> None:
         self.name = name
-        self.port = port_to_keep()
+        self.port = free_port()
         self.host = f"127.0.0.1:{self.port}"
         self._arguments = arguments
         self._folder = folder

@@ -15,6 +15,7 @@ from typing import Any, Final
 
 import pytest
 
+from deploy.free_ports import free_port
 from shared.fleet.fleet_view import FleetView
 from shared.fleet.publisher_record import Membership, new_member
 from shared.memory.fleet import MemoryFleetBook
@@ -31,14 +32,7 @@ LONGEST_START: Final = 10.0
 SHORT: Final = {"every": 0.1, "look_every": 0.2, "patience": 0.3, "silent": 0.6}
 """Seconds, in tests."""
 # The shell ends Redis when its own standard input ends, so when the test run is gone.
-KEPT: Final = 'redis-server "$@" >/dev/null 2>&1 & echo $!; read _; kill -9 $! 2>/dev/null'
-
-
-def free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port: int = free.getsockname()[1]
-        return port
+KEPT: Final = 'redis-server "$@" >>redis.log 2>&1 & echo $!; read _; kill -9 $! 2>/dev/null'
 
 
 class RedisServer:
@@ -60,12 +54,13 @@ class RedisServer:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
+            cwd=self._folder,
         )
         assert self._shell.stdout is not None
         self.pid = int(self._shell.stdout.readline())
         until = time.monotonic() + LONGEST_START
         while self._ping() != b"+PONG":
-            assert time.monotonic() < until, "Redis does not start"
+            assert time.monotonic() < until, f"Redis does not start: {(self._folder / 'redis.log').read_text()}"
             time.sleep(0.01)
 
     def _ping(self) -> bytes:

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from deploy.free_ports import free_port
 from shared.model.errors import OverloadedError, TransientError
 from shared.model.fleet import NamedOverlay
 from shared.model.times import Instant
@@ -20,7 +21,6 @@ from tests.emulators.redis_fixtures import (
     Start,
     accept,
     exact,
-    free_port,
     keys,
     names_in,
     until,

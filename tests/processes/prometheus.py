@@ -9,8 +9,9 @@ from typing import Any, Final
 
 import aiohttp
 
+from deploy.free_ports import free_port
 from tests.meta.checkout import ROOT
-from tests.processes.test_proxies import free_port, tool
+from tests.processes.test_proxies import tool
 from tests.world.scraping import until
 
 RULES: Final = (ROOT / "deploy" / "prometheus" / "rules.yml").read_text()

@@ -13,6 +13,7 @@ from typing import Final
 import aiohttp
 import pytest
 
+from deploy.free_ports import free_port
 from tests.cli.running import run
 from tests.processes.harness import Processes, processes
 from tests.processes.prometheus import RULES, Prometheus, faster, prometheus
@@ -63,7 +64,7 @@ async def test_alerts_fire_when_something_is_broken_and_end_when_it_is_mended(
     started: Processes, tmp_path: Path
 ) -> None:
     ingest = await started.start("ingest", "--port", "0")
-    flusher = await started.start("flusher", "--port", "0")
+    flusher = await started.start("flusher", "--port", str(free_port()))
     targets = [f"127.0.0.1:{one.port}" for one in (ingest, flusher)]
     async with prometheus(tmp_path, *targets, rules=faster(RULES, TIMES)) as it:
         assert await it.number("count(up)") == 2

@@ -5,7 +5,6 @@ import contextlib
 import os
 import re
 import shutil
-import socket
 import ssl
 import subprocess
 from asyncio.subprocess import DEVNULL
@@ -17,6 +16,7 @@ import aiohttp
 import pytest
 
 from countersink import AsyncClient, RejectedError
+from deploy.free_ports import free_port
 from tests.meta.checkout import ROOT
 from tests.processes.harness import Processes, processes
 
@@ -94,11 +94,6 @@ CHECKED: Final[Mapping[Callable[[Path, Path, int, str], list[str]], list[str]]] 
 async def started(tmp_path: Path) -> AsyncIterator[Processes]:
     async with processes(tmp_path / "data", COUNTERSINK_FLUSH_INTERVAL="0.05") as it:
         yield it
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as sock:
-        return int(sock.getsockname()[1])
 
 
 @contextlib.asynccontextmanager

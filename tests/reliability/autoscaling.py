@@ -9,8 +9,9 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Final
 
+from deploy.free_ports import free_port
 from tests.processes.fleet.pairs import message
-from tests.processes.fleet.slots import Slot, port_to_keep
+from tests.processes.fleet.slots import Slot
 from tests.processes.prometheus import Prometheus, faster, prometheus
 from tests.reliability.rows import BLIND, Clients, Row
 from tests.reliability.scaler import FILE, Rule, Scaler, rule
@@ -46,7 +47,7 @@ class Fleet:
 
     def __init__(self, scene: Scene) -> None:
         self._scene = scene
-        self.ports = [port_to_keep() for _ in range(MOST)]
+        self.ports = [free_port() for _ in range(MOST)]
         self._slots = [Slot(scene.started, ("flusher", "--port", str(port))) for port in self.ports]
         scene.flushers += self._slots
         self.number = 0

@@ -11,11 +11,12 @@ from typing import Protocol
 
 import aiohttp
 
+from deploy.free_ports import free_port
 from tests.emulators.own import OwnEmulator
 from tests.emulators.proxy import Proxy, proxy
 from tests.emulators.redis_fixtures import RedisServer
 from tests.processes.fleet.pairs import Emulated, Pair
-from tests.processes.fleet.slots import DRAIN, Slot, port_to_keep
+from tests.processes.fleet.slots import DRAIN, Slot
 from tests.processes.fleet.truth import Truths
 from tests.processes.harness import Processes, processes
 from tests.reliability.calls import Calls
@@ -134,7 +135,7 @@ async def scene(row: Row, name: str, ground: Ground, seed: int = 1) -> AsyncIter
         one.started = await stack.enter_async_context(processes(ground.folder, log, **settings))
         within = row.within(one) if row.within else ()
         for number in range(row.ingests):
-            command = tuple(str(port_to_keep()) if word == "0" else word for word in row.ingest)
+            command = tuple(str(free_port()) if word == "0" else word for word in row.ingest)
             file = str(ground.folder / f"spool-{number}.db")
             spool = {"COUNTERSINK_SPOOL": file, "COUNTERSINK_SPOOL_DISK": "durable"} if emulated else {}
             one.ingests.append(Slot(one.started, command, {**of_ingests, **spool, **row.ingest_settings}, within))

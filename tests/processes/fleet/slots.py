@@ -2,9 +2,7 @@
 
 import asyncio
 import os
-import random
 import signal
-import socket
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -85,15 +83,3 @@ class Slot:
     def _signal(self, number: int) -> None:
         assert self.running
         os.kill(self.running.process.pid, number)
-
-
-def port_to_keep() -> int:
-    """Free now, and nobody who asks for any port gets it while its process is down: it is below those."""
-    while True:
-        port = random.SystemRandom().randrange(12_000, 32_000)
-        with socket.socket() as one:
-            try:
-                one.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-        return port
