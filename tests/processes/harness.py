@@ -49,7 +49,8 @@ class Running:
     async def end(self, number: int) -> int:
         with contextlib.suppress(ProcessLookupError):
             self.process.send_signal(number)
-        code = await asyncio.wait_for(self.process.wait(), START_UP)
+        async with asyncio.timeout(START_UP):  # Python 3.11's wait_for may ignore that its task is cancelled
+            code = await self.process.wait()
         await self._reading
         return code
 
