@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import gc
 import logging
 import signal
 from collections.abc import AsyncIterator, Callable, Coroutine
@@ -280,4 +281,5 @@ def _follow(parent: int, stop: Stop) -> None:
 
 
 def run(main: Coroutine[object, object, None]) -> None:
+    gc.freeze()  # no later collection looks through the modules, which stay
     uvloop.run(main)

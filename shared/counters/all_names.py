@@ -26,5 +26,5 @@ class AllNames:
         pending = await self._overlay.names(prefix, after, limit, exact=exact)
         dead = await self._store.dead_names(prefix, after, limit)
         stored = await self._store.names(prefix, after, limit, until)
-        names = sorted({*pending, *dead, *stored})
+        names = sorted({*pending, *dead, *stored}) if pending or dead else stored
         return [name for name in names if until is None or name <= until][:limit]

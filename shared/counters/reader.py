@@ -25,17 +25,20 @@ MOST_NAMES: Final = 100_000
 """Counters being looked up or waiting for it. Beyond that, reads are refused and may be retried."""
 LARGE: Final = 5_000
 """Entries, or ids in them. More are added up in a thread."""
+_NO_KEYS: Final[frozenset[str]] = frozenset()
 _LOOKED_UP = metrics.READS.labels("looked up")
 _CACHED = metrics.READS.labels("cached")
 
 
 def is_large(view: View) -> bool:
     """Whether to add up its entries would keep the event loop busy for too long."""
-    return len(view.entries) > LARGE or sum([len(entry.keyed) for entry in view.entries]) > LARGE
+    entries = view.entries
+    return bool(entries) and (len(entries) > LARGE or sum([len(entry.keyed) for entry in entries]) > LARGE)
 
 
 def _keys_of_all(views: Mapping[str, View]) -> dict[str, frozenset[str]]:
-    return {name: frozenset(keys_of(view)) for name, view in views.items()}
+    """The receipts of their entries. Most of many views have none, and are left out."""
+    return {name: frozenset(keys_of(view)) for name, view in views.items() if view.entries}
 
 
 class _Answer(NamedTuple):
@@ -206,6 +209,7 @@ class Reader:
                 views = await self._overlay.view(names)
                 self._viewed = viewed = self._viewed + 1
                 if any(snapshot.time < view.floor for view in views.values()):
+                    await asyncio.sleep(0)  # others may run before the next try
                     continue
                 large = {name for name, view in views.items() if is_large(view)}
                 if large:
@@ -215,7 +219,7 @@ class Reader:
                 totals, settled = await snapshot.read(names, frozenset(also).union(*asked.values()))
                 found = {}
                 for name, view in views.items():
-                    its = asked[name]
+                    its = asked.get(name, _NO_KEYS)
                     if totals[name].dead:
                         its = its.union(ids_of(totals[name].dead))
                     base = Base(

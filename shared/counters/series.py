@@ -93,6 +93,7 @@ class SeriesReader:
                         view = (await self._overlay.view((asked.counter,)))[asked.counter]
                         if snapshot.time >= view.floor:
                             return await self._of(snapshot, view, asked, only_whole=only_whole)
+                    await asyncio.sleep(0)  # others may run before the next try
         finally:
             self._waiting -= 1
         raise TransientError("the store is older than what the broker knows to be applied")

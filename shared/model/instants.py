@@ -2,6 +2,7 @@
 
 import re
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from typing import Final
 
 from shared.model.times import WallMillis
@@ -17,8 +18,9 @@ def written(when: datetime) -> str:
     return when.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
+@lru_cache
 def written_at(seconds: float) -> str:
-    """`seconds`: since 1970."""
+    """`seconds`: since 1970. Many counters of a list are of one instant."""
     return written(datetime.fromtimestamp(seconds, UTC))
 
 

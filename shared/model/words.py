@@ -226,14 +226,13 @@ class Commit:
         return len(set(keys)) < len(keys)
 
 
-@dataclass(frozen=True, slots=True)
-class Total:
+class Total(NamedTuple):
     """One counter in a snapshot of the store."""
 
     value: int
     shards: int
     """Its `num_shards`; 0 if there is no config."""
-    guard: Guard = field(default_factory=Guard)
+    guard: Guard = Guard()
     dead: "tuple[Entry, ...]" = ()
     """Its dead receipts as entries: accepted and not applied, so pending until they are replayed."""
     sure_until: StoreMillis = NEVER
@@ -273,8 +272,7 @@ class View:
     """It changes when entries or floors may have been lost. Bases of another epoch are void."""
 
 
-@dataclass(frozen=True, slots=True)
-class Reading:
+class Reading(NamedTuple):
     """The answer to a read. `value` = `applied` + `pending`."""
 
     name: str

@@ -26,6 +26,7 @@ _DEAD: Final = (
     "SELECT key, expires, state, note, coalesce(body, x'') FROM receipts LEFT JOIN bodies USING (key)"
     " WHERE key = ? AND state = 'dead'"
 )
+_DEAD_OF: Final = "SELECT counter, dead.key FROM json_each(?) CROSS JOIN dead ON counter = value"
 _FIND: Final = (
     "SELECT key, expires, state, note, coalesce(body, x'') FROM receipts LEFT JOIN bodies USING (key)"
     " WHERE key IN (SELECT value FROM json_each(?))"
@@ -83,10 +84,12 @@ async def settled_among(db: sqlite3.Connection, keys: Collection[str]) -> set[st
     return settled
 
 
-def dead_of(db: sqlite3.Connection, counter: str) -> list[Receipt]:
-    """The dead receipts whose body holds this counter."""
-    keys = [key for (key,) in db.execute("SELECT key FROM dead WHERE counter = ?", (counter,))]
-    return [*find(db, keys).values()]
+def dead_of(db: sqlite3.Connection, counters: str) -> dict[str, list[Receipt]]:
+    """The dead receipts whose bodies hold these counters, which are a JSON array. Most counters have none."""
+    dead: dict[str, list[Receipt]] = {}
+    for counter, key in db.execute(_DEAD_OF, (counters,)).fetchall():
+        dead.setdefault(counter, []).extend(find(db, [key]).values())
+    return dead
 
 
 def dead(db: sqlite3.Connection, after: str, limit: int) -> Sequence[Receipt]:

@@ -8,15 +8,12 @@ from typing import Any, Final
 
 import orjson
 
-from shared.model import dead_receipt_bodies
-from shared.model.buckets import Counts
 from shared.model.errors import AlreadyAppliedError, GoneError, LateError, RefusedError, ShardFullError, ShrunkError
-from shared.model.exact_reads import ids_of
 from shared.model.names_as_numbers import last
 from shared.model.promises import Promise
 from shared.model.sharding import number_for, was_compacted
-from shared.model.times import Instant, StoreMillis, WallMillis, WallSeconds
-from shared.model.words import SHARD_FULL, Commit, Guard, Receipt, Receipts, ShardAdd, Total
+from shared.model.times import Instant, StoreMillis, WallMillis
+from shared.model.words import SHARD_FULL, Commit, Receipt, Receipts, ShardAdd
 from shared.runtime.clock import Clock
 from shared.sqlite import buckets, ids, receipts
 from shared.sqlite.audit_data import PAGE, SqliteAuditData, sweep
@@ -25,29 +22,20 @@ from shared.sqlite.database import Database, translate
 from shared.sqlite.guards import change, remove
 from shared.sqlite.import_marks import FIND, move
 from shared.sqlite.reserve import Reserve
+from shared.sqlite.snapshot import SqliteSnapshot
 from shared.sqlite.time import FileTime
 
 _COUNT: Final = (
     "UPDATE store SET time = time + 1, applied = applied + ?, deduplicated = deduplicated + ?, dead = dead + ?,"
     " now = ? RETURNING time"
 )
-_HEAD: Final = (
-    "SELECT coalesce((SELECT num_shards FROM configs WHERE counter = :counter), 0), version, deleted"
-    " FROM (SELECT 1) LEFT JOIN guards ON counter = :counter"
-)
-_NAMES: Final = (
-    "SELECT counter FROM configs WHERE counter >= ? AND counter > ? AND counter <= ? ORDER BY counter LIMIT ?"
-)
-_DEAD_NAMES: Final = (
-    "SELECT DISTINCT counter FROM dead WHERE counter >= ? AND counter > ? AND counter <= ? ORDER BY counter LIMIT ?"
-)
+_NAMES: Final = "SELECT counter FROM configs WHERE counter >= ? AND counter <= ? ORDER BY counter LIMIT ?"
+_DEAD_NAMES: Final = "SELECT DISTINCT counter FROM dead WHERE counter >= ? AND counter <= ? ORDER BY counter LIMIT ?"
 _COUNT_PAGE: Final = f"SELECT count(*), max(counter) FROM ({_NAMES})"  # noqa: S608 (a constant)
 _PROMISE: Final = (
     "INSERT INTO promises VALUES (?, ?, ?) ON CONFLICT (reach, life) DO UPDATE SET seen = max(seen, excluded.seen)"
 )
 _OLDEST: Final = "SELECT since FROM messages ORDER BY seq LIMIT 1"
-SLICE: Final = 100
-"""Counters to read before other tasks get a turn."""
 COUNTED: Final = 10_000
 """Names to count before other tasks get a turn."""
 
@@ -87,7 +75,7 @@ class SqliteStore:
         return await self.database.write(work)
 
     @asynccontextmanager
-    async def snapshot(self) -> AsyncIterator["SqliteSnapshot"]:
+    async def snapshot(self) -> AsyncIterator[SqliteSnapshot]:
         db = self._idle.pop() if self._idle else self.database.reader()
         try:
             db.execute("BEGIN")
@@ -162,13 +150,13 @@ class SqliteStore:
         return await self.database.write(lambda db: remove(db, counter))
 
     async def names(self, prefix: str, after: str, limit: int, until: str | None = None) -> Sequence[str]:
-        return self._counters(_NAMES, prefix, after, last(prefix, until), limit)
+        return self._counters(_NAMES, _first(prefix, after), last(prefix, until), limit)
 
     async def count(self, prefix: str, most: int) -> int:
         counted, after, end = 0, "", last(prefix, None)
         while counted < most:
             page = min(most - counted, COUNTED)
-            ((more, after),) = self._read(_COUNT_PAGE, prefix, after, end, page)
+            ((more, after),) = self._read(_COUNT_PAGE, _first(prefix, after), end, page)
             counted += more
             if more < page:
                 break
@@ -176,7 +164,7 @@ class SqliteStore:
         return counted
 
     async def dead_names(self, prefix: str, after: str, limit: int) -> Sequence[str]:
-        return self._counters(_DEAD_NAMES, prefix, after, last(prefix, None), limit)
+        return self._counters(_DEAD_NAMES, _first(prefix, after), last(prefix, None), limit)
 
     async def sweep(self, now: StoreMillis, limit: int) -> int:
         def work(db: sqlite3.Connection) -> int:
@@ -197,33 +185,9 @@ class SqliteStore:
             return db.execute(query, values).fetchall()
 
 
-class SqliteSnapshot:
-    """A read transaction. In WAL mode it sees one instant."""
-
-    exact = True
-
-    def __init__(self, db: sqlite3.Connection, time: Instant, as_of: WallSeconds, now: StoreMillis) -> None:
-        self.db = db
-        self.time = time
-        self.as_of = as_of
-        self.now = now
-
-    async def read(self, counters: Sequence[str], keys: Collection[str]) -> tuple[Mapping[str, Total], Collection[str]]:
-        totals = {}
-        for number, counter in enumerate(counters):
-            if number and not number % SLICE:
-                await asyncio.sleep(0)
-            num_shards, version, deleted = self.db.execute(_HEAD, {"counter": counter}).fetchone()
-            counts = self.db.execute("SELECT count FROM shards WHERE counter = ? AND shard < ?", (counter, num_shards))
-            # Summed in Python: sum() in SQL fails beyond int64, which a total may exceed though no shard does.
-            guard = Guard(version, bool(deleted)) if version else Guard()
-            dead = dead_receipt_bodies.entries(receipts.dead_of(self.db, counter), counter)
-            totals[counter] = Total(sum(count for (count,) in counts), num_shards, guard, *dead)
-        ids = [key for total in totals.values() for key in ids_of(total.dead)]
-        return totals, await receipts.settled_among(self.db, keys if not ids else {*keys, *ids})
-
-    async def counts(self, counter: str, by: str, begin: WallMillis, end: WallMillis) -> Counts:
-        return await buckets.counts(self.db, counter, by, begin, end)
+def _first(prefix: str, after: str) -> str:
+    """The lowest name with this prefix behind `after`. SQLite uses only one lower bound to find its place."""
+    return prefix if after < prefix else f"{after}\0"
 
 
 def _gone(db: sqlite3.Connection, messages: Sequence[str]) -> set[str]:

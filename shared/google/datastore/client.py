@@ -132,10 +132,12 @@ class DatastoreClient:
         if read_time is not None and (wait := self.time.wait(read_time, self._clock.monotonic())):
             await asyncio.sleep(wait)
         ids = [*keys]
+        if len(ids) <= MOST_KEYS:
+            return await self._look_up(ids, read_time)
         chunks = [ids[begin : begin + MOST_KEYS] for begin in range(0, len(ids), MOST_KEYS)]
         parts = await asyncio.gather(*(self._look_up(chunk, read_time) for chunk in chunks))
         entities = [entity for part in parts for entity in part.entities]
-        return Found(entities, max((part.time for part in parts), default=BEGINNING))
+        return Found(entities, max(part.time for part in parts))
 
     async def _look_up(self, keys: Sequence[Key], read_time: Instant | None) -> Found:
         entities: list[Any] = []

@@ -1,6 +1,5 @@
 """Owns what depends on the kind of server: how commits are applied, what an instant is, and how names are listed."""
 
-import asyncio
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final
 
@@ -59,7 +58,6 @@ class DatastoreServer:
         time = self._client.time
         if time.age(self._clock.monotonic()) > STALE:
             await self.ask_time()
-        await asyncio.sleep(0)  # lets others run: a caller that waits for a floor to pass calls again and again
         return PastSnapshot(self._client, self._place, numbers, time.bound(self._clock.monotonic()), time.doubt)
 
     async def ages(self, shards: Collection[tuple[str, int]]) -> Mapping[tuple[str, int], float]:

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Final
 
 from shared.google.datastore import buckets
@@ -27,6 +27,7 @@ from shared.model import dead_receipt_bodies
 from shared.model.buckets import Counts
 from shared.model.errors import TransientError
 from shared.model.exact_reads import ids_of
+from shared.model.sharding import shard_key
 from shared.model.times import Instant, WallMillis, WallSeconds
 from shared.model.words import Guard, Receipt, Total
 
@@ -54,7 +55,8 @@ class LastShardNumbers:
         return True
 
     def get(self, counter: str) -> int:
-        return self._numbers.get(counter, 0)
+        """1 where it is not known: most counters have one shard, and it costs no second Lookup then."""
+        return self._numbers.get(counter, 1)
 
     def note(self, counter: str, number: int) -> None:
         self._numbers[counter] = number
@@ -113,11 +115,12 @@ class SnapshotQuestion:
     def answer(self) -> tuple[Mapping[str, Total], Collection[str]]:
         totals = {}
         for counter in self._asked:
+            shards = self._shards(counter)
+            value = sum([integer(shard, COUNT) for shard in shards])
             entries, sure_until = dead_receipt_bodies.entries(self._dead.get(counter, ()), counter)
             guard = self._guards.get(counter, Guard())
-            totals[counter] = Total(
-                self._sum(counter), self._number(counter), guard, entries, sure_until, self._flaw(counter)
-            )
+            flaw = self._flaw(counter, shards)
+            totals[counter] = Total(value, self._number(counter), guard, entries, sure_until, flaw)
         receipts = [one for (kind, _), one in self._found.items() if kind == self._place.kinds.receipt]
         return totals, {one.key for one in map(receipt_of, receipts) if one.settled}
 
@@ -125,19 +128,16 @@ class SnapshotQuestion:
         config = self._found.get((self._place.kinds.config, counter))
         return integer(config, NUM_SHARDS) if config is not None else 0
 
-    def _sum(self, counter: str) -> int:
-        return sum(integer(shard, COUNT) for shard in self._shards(counter))
+    def _shards(self, counter: str) -> Sequence[Any]:
+        kind = self._place.kinds.shard
+        found = [self._found.get((kind, shard_key(counter, index))) for index in range(self._number(counter))]
+        return [shard for shard in found if shard is not None]
 
-    def _shards(self, counter: str) -> Iterator[Any]:
-        for key in self._place.shards(counter, 0, self._number(counter)):
-            if (shard := self._found.get(name_of(key))) is not None:
-                yield shard
-
-    def _flaw(self, counter: str) -> str:
+    def _flaw(self, counter: str, shards: Sequence[Any]) -> str:
         """Why a counter cannot be read exactly, by its first unreadable entity; empty if it can. Logs new ones."""
         config = self._found.get((self._place.kinds.config, counter))
         flaws = [flaw_of(config, NUM_SHARDS)] if config is not None else []
-        flaws += [flaw_of(shard, COUNT) for shard in self._shards(counter)]
+        flaws += [flaw_of(shard, COUNT) for shard in shards]
         flaw = next(filter(None, flaws), "")
         if flaw and self._numbers.is_news(flaw):
             _log.error("counter %r can't be read exactly: %s. Its application has to correct it", counter, flaw)
