@@ -126,6 +126,7 @@ class Flush:
             metrics.FLUSH_RETRIES.labels("receipts exist").inc()
             await self._look_up(plan.receipts, {envelope.key for envelope in plan.envelopes})
         except ShardFullError as error:
+            metrics.FLUSH_RETRIES.labels("shards are full").inc()
             tools.book.full(error.shards)
         except ShrunkError as error:
             metrics.FLUSH_RETRIES.labels("compacted").inc()

@@ -3,6 +3,7 @@
 import random
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
+from math import inf
 from typing import Final
 
 from shared.model.sharding import add_to
@@ -43,9 +44,11 @@ class ShardBook:
         return adds
 
     def full(self, shards: Iterable[tuple[str, int]]) -> None:
-        """These shards are full."""
+        """These shards are full. Look at the numbers again: others may have made new shards, and filled them, too."""
         for name, index in shards:
             self._full[name] = self._full.get(name, frozenset()) | {index}
+            number, _ = self._numbers.get(name, (0, 0.0))
+            self._numbers[name] = (number, -inf)
 
     def done(self, adds: Iterable[ShardAdd]) -> None:
         """These adds were applied, so their counters have a config now."""

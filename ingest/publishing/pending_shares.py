@@ -69,7 +69,8 @@ class PendingShares:
         if held and held + weight > free:
             raise ShareError(
                 f"increments of this client ({tenant}) that wait to be applied take {held} bytes, and {weight} more"
-                f" would be beyond its share of the {most} that COUNTERSINK_MAX_PENDING_BYTES allows: send less at once"
+                f" would be beyond its share of the {most} that COUNTERSINK_MAX_PENDING_BYTES allows: send less at"
+                " once, or see that a flusher is running"
             )
         self._waiting[tenant] += weight
 

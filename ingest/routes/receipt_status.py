@@ -67,14 +67,13 @@ class Tracking:
 class _WaitForApplied:
     """One request that waits for its envelopes."""
 
-    __slots__ = ("end", "gone", "keys", "notes", "until")
+    __slots__ = ("end", "gone", "keys", "notes")
 
-    def __init__(self, keys: set[str], until: float, gone: Callable[[], bool]) -> None:
+    def __init__(self, keys: set[str], gone: Callable[[], bool]) -> None:
         self.keys = keys
         """The receipts that have not been found yet."""
         self.notes: dict[str, Note] = {}
         """Of the receipts that have been found."""
-        self.until = until
         self.gone = gone
         self.end: asyncio.Future[dict[str, Note] | None] = asyncio.get_running_loop().create_future()
 
@@ -98,12 +97,15 @@ class AppliedWaits:
         longer than `timeout` seconds or can't happen, or if the client is `gone`.
         """
         keys = {key_of_envelope(envelope_id) for envelope_id in envelope_ids}
-        wait = _WaitForApplied(keys, self._clock.monotonic() + timeout, gone)
+        wait = _WaitForApplied(keys, gone)
         self._waits[wait] = None
         if self._watcher is None:
             self._watcher = asyncio.create_task(self._watch(), name="watch for what is applied")
         try:
-            return await wait.end
+            async with asyncio.timeout(timeout):  # a look may take longer, if the store does not answer
+                return await wait.end
+        except TimeoutError:
+            return None
         finally:
             self._waits.pop(wait, None)
             if not self._waits and self._watcher is not None:
@@ -148,7 +150,7 @@ class AppliedWaits:
                     await self._applied.wait()
 
     async def _look(self) -> None:
-        """Look once for everything that the present waits need, then end those that are over."""
+        """Look once for everything that the present waits need, then end those that have it or whose client is gone."""
         waits = list(self._waits)
         keys = iter({key for wait in waits for key in wait.keys})
         ends: dict[str, Note | None] = {}
@@ -160,10 +162,8 @@ class AppliedWaits:
             await self._end(waits, ends)
 
     async def _end(self, waits: Sequence[_WaitForApplied], ends: Mapping[str, Note | None]) -> None:
-        now = self._clock.monotonic()
         woken = 0
         for wait in waits:
-            over = now >= wait.until or wait.gone()
             failed = False
             for key in wait.keys & ends.keys() if ends else ():
                 wait.keys.discard(key)
@@ -172,7 +172,7 @@ class AppliedWaits:
                     failed = True
                 else:
                     wait.notes[key] = note
-            if (failed or over or not wait.keys) and not wait.end.done():
+            if (failed or not wait.keys or wait.gone()) and not wait.end.done():
                 wait.end.set_result(None if failed or wait.keys else wait.notes)
                 woken += 1
                 if woken % WOKEN == 0:

@@ -1,6 +1,7 @@
 """Chooses the shard for a sum, and names shards."""
 
 from collections.abc import Callable, Sequence
+from itertools import count
 
 from shared.model.words import SHARD_FULL, ShardAdd
 
@@ -11,11 +12,11 @@ def shard_key(counter: str, index: int) -> str:
 
 
 def choose(num_shards: int, full: frozenset[int], pick: Callable[[int], int]) -> int:
-    """A random shard that is not full. If all are full it is `num_shards`, the next new one."""
+    """A random shard that is not full. If all are full it is the first behind them: others may have filled new ones."""
     if not full:
         return pick(num_shards)
     free = [index for index in range(num_shards) if index not in full]
-    return free[pick(len(free))] if free else num_shards
+    return free[pick(len(free))] if free else next(index for index in count(num_shards) if index not in full)
 
 
 def add_to(
