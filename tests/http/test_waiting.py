@@ -1,5 +1,6 @@
 """When a write is answered, and where it is: ?wait=applied, ?ack=none, receipts."""
 
+import asyncio
 from collections.abc import Sequence
 
 import pytest
@@ -60,6 +61,23 @@ async def test_after_the_timeout_it_is_202_and_counts_all_the_same(service: Serv
     assert (answer.status, answer.json.keys()) == (202, {"accepted", "receipt"})
     assert (await service.post(f"/v1/increments?timeout={timeout}&wait=applied", BATCH)).status == 202
     assert await service.totals() == {"c": 6, "d": 1}
+
+
+async def test_a_store_that_does_not_answer_does_not_hold_up_the_timeout(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked = asyncio.Event()
+
+    async def stuck(_: object) -> None:
+        looked.set()
+        await asyncio.get_running_loop().create_future()
+
+    monkeypatch.setattr(service.ingest.waits._tracking, "ends", stuck)
+    async with asyncio.timeout(10):
+        first = asyncio.create_task(service.incr("c", None, "?wait=applied&timeout=0.5"))
+        await looked.wait()
+        for waits in (service.incr("c", None, "?wait=applied&timeout=0.1"), first):  # one came during a look
+            assert (await waits).status == 202
 
 
 async def test_ack_none_answers_at_once_and_says_that_it_is_no_promise(service: Service) -> None:
