@@ -90,6 +90,8 @@ class Ingest:
         self._runner: web.ServerRunner | None = None
         self._admin_runner: web.ServerRunner | None = None
         self.reader = Reader(store, overlay, clock, settings.cache_ttl)
+        series = SeriesReader(store, overlay, clock, settings.windows) if settings.windows else None
+        readers = (self.reader, series) if series else (self.reader,)
         self.publishing = Publishing(
             publisher,
             overlay,
@@ -97,7 +99,7 @@ class Ingest:
             pace=Pace(settings.linger_ms / 1000, metered=metered),
             max_waiting=settings.max_waiting,
             traces=traces,
-            read_lately=self.reader.read_lately if metered else None,
+            read_lately=(lambda names: any(one.read_lately(names) for one in readers)) if metered else None,
         )
         self.bodies = bodies = Bodies(settings.max_body_bytes, settings.body_timeout)
         tracking = Tracking(store, overlay)
@@ -108,7 +110,6 @@ class Ingest:
         starter = JobStarter(
             jobs, tasks, overlay, compactor, clock, store=store, receipts_live=lives, rules=settings.windows
         )
-        series = SeriesReader(store, overlay, clock, settings.windows) if settings.windows else None
         self._doors = Doors(settings, clock, self.watches.end_all)
         self.door, self._admin_door = self._doors.add(), self._doors.add()
         new_names = NewNames(store, store, overlay, settings.max_counters, clock) if settings.max_counters else None

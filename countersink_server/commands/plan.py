@@ -4,6 +4,7 @@ import argparse
 import contextlib
 import math
 import os
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
@@ -24,6 +25,9 @@ LONGEST_INTERVAL: Final = 60
 DIGITS: Final = 100
 """Smaller numbers are shown with three digits."""
 MOST_PROCESSES: Final = 1_000
+MOST_PRICE: Final = 1_000
+_DASH: Final = re.compile("(?<![eE])-")
+"""That between two prices, and not the sign of an exponent."""
 _HELP: Final = "say how many processes a traffic needs, and what it costs on Google Cloud"
 _PRICES: Final = {"write": "0.06-0.18", "read": "0.03-0.06", "delete": "0.01-0.02"}
 """Dollars for 100,000 operations: the lowest and the highest, since regions differ."""
@@ -105,7 +109,8 @@ def _plan(options: argparse.Namespace) -> None:
     settings = Settings.read(os.environ)
     redis = settings.overlay != "memory://" if options.overlay is None else options.overlay == "redis"
     short = settings.flush_interval if options.interval is None else options.interval
-    long = max(short, settings.max_flush_interval) if options.interval is None else short
+    grows = options.interval is None and short > 0
+    long = max(short, settings.max_flush_interval) if grows else short
     plan = planned(
         Traffic(options.rate, options.counters, options.ids, options.batch or 1_000),
         ingests=options.ingests,
@@ -137,7 +142,7 @@ def document(read: "TrafficPlan", unread: "TrafficPlan", settings: Settings, pri
         "flushers": read.flushers,
         "overlay": "redis" if read.in_redis else "memory",
         "envelopes_per_second": round(read.envelopes, 3),
-        "too_few": read.too_few(),
+        "too_few": read.too_few() + read.too_few_shards(settings.max_shards, settings.shard_writes),
         READ: _ours(read, settings, prices),
         UNREAD: _ours(unread, settings, prices),
         "original": _way(of_original(traffic.rate), traffic.rate, prices)
@@ -175,8 +180,8 @@ def lines(found: dict[str, Any]) -> Iterator[str]:
     yield ""
     yield from _table(found)
     yield ""
-    yield "Countersink flushes less often while nobody reads the counters or waits. The ingest that accepted an"
-    yield "increment shows it at once. A publish and a commit add to these times."
+    yield "Countersink flushes less often while nobody reads the counters through all ingests, or waits. The process"
+    yield "that accepted an increment shows it at once. A publish and a commit add to these times."
     yield f"Redis alone: when it dies, the last second may be lost, {_said(found['rate'])} increments, even with"
     yield "appendfsync everysec. An increment that is sent again may count twice, there and in Google's example."
     yield ""
@@ -227,9 +232,11 @@ def _interval(text: str) -> float:
 
 
 def _price(text: str) -> tuple[float, float]:
-    low, dash, high = text.partition("-")
     with contextlib.suppress(ValueError):
-        pair = float(low), float(high if dash else low)
-        if 0 <= pair[0] <= pair[1] < math.inf:
-            return pair
-    raise argparse.ArgumentTypeError(f"must be dollars, such as 0.06 or, lowest first, 0.06-0.18, is {text!r}")
+        low, *others = [float(part) for part in _DASH.split(text, maxsplit=1)]
+        high = others[0] if others else low
+        if 0 <= low <= high <= MOST_PRICE:
+            return low, high
+    raise argparse.ArgumentTypeError(
+        f"must be dollars up to {MOST_PRICE}, such as 0.06 or, lowest first, 0.06-0.18, is {text!r}"
+    )

@@ -98,8 +98,22 @@ class TrafficPlan:
 
     def shards(self, first: int, most: int, writes: float) -> int:
         """Of a counter. `first`: of a new one; `writes`: per second that one shard takes."""
-        hottest = min(self.commits, self.traffic.rate / self.traffic.counters)
-        return max(first, min(ceil(hottest / writes - 1e-9), most)) if hottest > ENOUGH * writes * first else first
+        return max(first, min(self._shards(writes), most)) if self._hottest > ENOUGH * writes * first else first
+
+    def too_few_shards(self, most: int, writes: float) -> list[str]:
+        """What `most` shards of a counter can't do. Empty if they are enough."""
+        if (needed := self._shards(writes)) <= most:
+            return []
+        times = f"a counter is written {self._hottest:,.0f} times a second, and needs {needed:,}"
+        return [f"Too few shards: {times}. COUNTERSINK_MAX_SHARDS allows {most:,}."]
+
+    @property
+    def _hottest(self) -> float:
+        """How often a counter is written per second."""
+        return min(self.commits, self.traffic.rate / self.traffic.counters)
+
+    def _shards(self, writes: float) -> int:
+        return ceil(self._hottest / writes - 1e-9)
 
     @property
     def operations(self) -> Operations:

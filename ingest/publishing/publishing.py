@@ -262,8 +262,8 @@ class Publishing:
                 span.end(failure)
 
     def _is_patient(self, draft: Batch) -> bool:
-        """Whether nobody waits for what is in it, so that flushers may take their time."""
-        if self._read_lately is None or draft.awaited:
+        """Whether nobody waits for what is in it, and the overlay has room, so that flushers may take their time."""
+        if self._read_lately is None or draft.awaited or self._overlay.crowded:
             return False
         return not self._read_lately(draft.sums.keys() | {item.counter for item in draft.keyed})
 

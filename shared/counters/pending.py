@@ -1,7 +1,6 @@
 """Owns the entries of accepted envelopes that are not acknowledged, per counter, in memory. Pure."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import replace
 from itertools import count
 from typing import Final, NamedTuple
@@ -280,21 +279,3 @@ def _kept(envelope: Envelope) -> _Kept:
 
 
 _NONE: Final[Mapping[str, tuple[tuple[str, int], ...]]] = {}
-
-
-class KeptByBroker:
-    """The writing side of an overlay whose entries are a broker's messages: publishes add them, acks settle them."""
-
-    shared: Final = True
-
-    def entered(self, envelopes: Sequence[Envelope]) -> AbstractAsyncContextManager[None]:  # noqa: ARG002
-        return nullcontext()
-
-    def check(self) -> None:
-        """Do nothing: the broker's own check is enough."""
-
-    async def settle(self, settled: Collection[str], time: Instant) -> None:
-        """Do nothing: the ack settles them."""
-
-    async def unsettled(self, limit: int) -> Mapping[str, str]:  # noqa: ARG002
-        return {}

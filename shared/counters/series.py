@@ -1,9 +1,11 @@
 """Reads counts by time exactly: what is applied at one instant, and what is pending, by when it was made."""
 
 import asyncio
+from collections import OrderedDict
+from collections.abc import Collection
 from typing import Final, NamedTuple
 
-from shared.counters.reader import MOST_TRIES, is_large
+from shared.counters.reader import LONGEST_AGE, MOST_BASES, MOST_TRIES, is_large
 from shared.model.buckets import LENGTHS, Rules, begin_of, longest_under, retention_of, since_of
 from shared.model.errors import CountersinkError, OverloadedError, TransientError
 from shared.model.exact_reads import Base, doubtful, exists, keys_of, pending
@@ -66,6 +68,13 @@ class SeriesReader:
         self._rules = rules
         self._slots = asyncio.Semaphore(MOST_READ_AT_ONCE)
         self._waiting = 0
+        self._read: OrderedDict[str, float] = OrderedDict()
+        """When the series of a counter was read last, the latest last."""
+
+    def read_lately(self, counters: Collection[str]) -> bool:
+        """See `Reader`."""
+        since = self._clock.monotonic() - LONGEST_AGE
+        return any(self._read[name] >= since for name in self._read.keys() & counters)
 
     def keeps(self, counter: str, by: str) -> bool:
         return retention_of(self._rules, counter, by) is not None
@@ -86,6 +95,10 @@ class SeriesReader:
         if self._waiting >= MOST_WAITING:
             raise OverloadedError(f"{self._waiting} series wait to be read: read fewer at once")
         self._waiting += 1
+        self._read[asked.counter] = self._clock.monotonic()
+        self._read.move_to_end(asked.counter)
+        if len(self._read) > MOST_BASES:
+            self._read.popitem(last=False)
         try:
             async with self._slots:
                 for _ in range(MOST_TRIES):

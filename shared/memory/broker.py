@@ -4,7 +4,8 @@ import asyncio
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from shared.counters.pending import KeptByBroker, Pending
+from shared.counters.kept_by_broker import KeptByBroker
+from shared.counters.pending import Pending
 from shared.model.errors import NewerError, OverloadedError, UnreadableError
 from shared.model.times import BrokerMillis, Instant
 from shared.model.words import Delivery, Letter, Message, View

@@ -17,8 +17,12 @@ _log = logging.getLogger(__name__)
 
 MOST_ENTRIES: Final = 200_000
 """With more entries, the oldest are dropped. Readings miss these until they are applied, and are not exact anyway."""
+CROWDED: Final = 4
+"""With more than 1/4 of these it is crowded."""
 PATIENCE: Final = 20.0
 """Seconds for readers or flushers to settle an entry before `unsettled` names it."""
+SOON: Final = 3.0
+"""The same while it is crowded: most flushers are not patient then."""
 
 
 class ProcessOverlay:
@@ -40,6 +44,10 @@ class ProcessOverlay:
         self._entries = self._increments = 0
         self._due: list[tuple[float, int]] = []
         self._full = False
+
+    @property
+    def crowded(self) -> bool:
+        return self._entries > self._most_entries // CROWDED
 
     async def view(self, counters: Sequence[str]) -> Mapping[str, View]:
         return {counter: self._pending.view(counter) for counter in counters}
@@ -119,14 +127,17 @@ class ProcessOverlay:
         if envelope.is_minted:
             self._ids[number] = envelope.id
         self._numbers.setdefault(envelope.key, set()).add(number)
-        heapq.heappush(self._due, (now + PATIENCE, number))
+        heapq.heappush(self._due, (now + (SOON if self.crowded else PATIENCE), number))
         self._drop_oldest()
         return number
 
     def _drop_oldest(self) -> None:
         if self._entries > self._most_entries and not self._full:
             self._full = True
-            _log.warning("too many increments wait to be applied, and reads miss the oldest: do the flushers keep up?")
+            _log.warning(
+                "so much is accepted that reads may miss the oldest of what is not applied: use Redis as the overlay,"
+                " or more ingests, and see whether the flushers keep up"
+            )
         while self._entries > self._most_entries and len(self._there) > 1:
             self._forget(next(iter(self._there)))
 

@@ -17,6 +17,11 @@ class Overlay(Protocol):
         """Whether it is meant to have the entries of all processes. If not, no view is exact."""
         ...
 
+    @property
+    def crowded(self) -> bool:
+        """Whether it holds so much that flushers should not take their time."""
+        ...
+
     async def view(self, counters: Sequence[str]) -> Mapping[str, View]:
         """The entries and the floor of each counter, all at one instant within the call."""
         ...

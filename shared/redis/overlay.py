@@ -153,7 +153,7 @@ class RedisOverlay:
                 return _Told(question, Instant(int(reply[1])), unsure, reply[3:])
             if reply[0] != b"old":
                 raise AwayError("Redis is not the overlay of the fleet")
-            await self._forget(overlay)
+            await self._server.ask(entry_scripts.FORGET, overlay, (ages or NO_AGE_LIMIT).over)
 
     def _named(self) -> NamedOverlay:
         return self._looks.last.fleet.overlay if self._looks.last is not None else NamedOverlay()
@@ -250,12 +250,13 @@ class RedisOverlay:
     def backlog(self) -> Backlog:
         return self._copy.backlog(self._clock.monotonic())
 
+    @property
+    def crowded(self) -> bool:
+        return self._copy.crowded
+
     def check(self) -> None:
         if self._member is not None:
             self._member.membership.check()
-
-    async def _forget(self, overlay: NamedOverlay) -> None:
-        await self._server.ask(entry_scripts.FORGET, overlay, (self._known.ages() or NO_AGE_LIMIT).over)
 
     async def _run(self) -> None:
         while True:
@@ -289,7 +290,7 @@ class RedisOverlay:
             return
         await self._flush_withdrawn()
         await member.remove_settled()
-        await self._forget(overlay)
+        await self._server.ask(entry_scripts.FORGET, overlay, (self._known.ages() or NO_AGE_LIMIT).over)
         reply = await self._server.ask(HEARD, overlay, member.membership.id)
         if reply[0] == b"ok":
             self._server.found()

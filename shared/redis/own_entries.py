@@ -19,6 +19,8 @@ from shared.model.words import View
 from shared.redis.entries import PublishTry
 
 MOST_ENTRIES: Final = 300_000
+CROWDED: Final = 4
+"""With more than 1/4 of these it is crowded."""
 FIRST_LOOK: Final = 2.0
 """Seconds until Redis is asked whether another process has settled a try. They double with each look."""
 LOCAL: Final = "local"
@@ -55,6 +57,10 @@ class Copy:
             self._pending.add(number, envelope, confirmed=False)
             tries.append(publish_try)
         return tries
+
+    @property
+    def crowded(self) -> bool:
+        return self.entries > self._most_entries // CROWDED
 
     def confirm(self, publish_try: PublishTry, *, late: bool = False) -> None:
         """Count the try. It is added again, as late, if it is gone. Pass `late` if Redis may not have it."""

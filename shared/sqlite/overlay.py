@@ -6,7 +6,8 @@ from typing import Final
 
 import orjson
 
-from shared.counters.pending import KeptByBroker, Pending
+from shared.counters.kept_by_broker import KeptByBroker
+from shared.counters.pending import Pending
 from shared.model.errors import NewerError, UnreadableError
 from shared.model.times import BrokerMillis, Instant
 from shared.model.words import Delivery, Message, View

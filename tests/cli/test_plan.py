@@ -96,7 +96,7 @@ def test_too_few_processes_are_named() -> None:
         (("--rate", "1", "--interval", "61"), "--interval: must be at most 60 seconds, is '61'"),
         (
             ("--rate", "1", "--price-read", "0.2-0.1"),
-            "--price-read: must be dollars, such as 0.06 or, lowest first, 0.06-0.18, is '0.2-0.1'",
+            "--price-read: must be dollars up to 1000, such as 0.06 or, lowest first, 0.06-0.18, is '0.2-0.1'",
         ),
         (("--rate", "1", "--data", "d"), "--data: this command only calculates: it needs no service and no data"),
     ],

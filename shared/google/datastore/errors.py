@@ -10,13 +10,15 @@ from google.auth.exceptions import GoogleAuthError
 
 from shared.model.errors import AlreadyAppliedError, ContendedError, CountersinkError, RefusedError, TransientError
 
-_CLOSED: Final = {  # until somebody changes the permissions, the quota, or the database
+_MEANS: Final = {  # but for the last two, until somebody changes the permissions, the quota, or the database
     grpc.StatusCode.PERMISSION_DENIED: "this account may not use the database: grant it the role roles/datastore.user",
     grpc.StatusCode.UNAUTHENTICATED: "no valid credentials",
     grpc.StatusCode.RESOURCE_EXHAUSTED: "a quota is used up",
     grpc.StatusCode.NOT_FOUND: "the project or the database does not exist",
     grpc.StatusCode.FAILED_PRECONDITION: "the database or an index of it is not ready for this",
     grpc.StatusCode.UNIMPLEMENTED: "this server does not know the request",
+    grpc.StatusCode.DEADLINE_EXCEEDED: "the server did not answer in time, so try again later",
+    grpc.StatusCode.UNAVAILABLE: "the server can't be reached, so try again later",
 }
 _INVALID: Final = {grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.OUT_OF_RANGE}
 _FUTURE: Final = re.compile(r"read_time.*future", re.IGNORECASE)
@@ -53,8 +55,8 @@ def translate(
         return TooEarlyError(said)
     if code is grpc.StatusCode.ABORTED:
         return ContendedError(said)
-    if code in _CLOSED:
-        return TransientError(f"{_CLOSED[code]}: {said}")
+    if code in _MEANS:
+        return TransientError(f"{_MEANS[code]}: {said}")
     return TransientError(said)
 
 

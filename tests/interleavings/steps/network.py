@@ -7,7 +7,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from shared.counters.pending import KeptByBroker
+from shared.counters.kept_by_broker import KeptByBroker
 from shared.memory.broker import MemoryBroker, MemoryOverlay
 from shared.memory.letters import MemoryDeadLetters
 from shared.memory.overlay import ProcessOverlay

@@ -3,7 +3,9 @@
 import asyncio
 from collections.abc import Mapping, Sequence
 
+from shared.config.windows import rules_of
 from shared.counters.reader import Reader
+from shared.counters.series import SeriesReader
 from shared.memory.broker import MemoryBroker, MemoryOverlay
 from shared.memory.overlay import ProcessOverlay
 from shared.memory.store import MemoryStore
@@ -60,6 +62,17 @@ async def test_a_counter_was_read_lately_for_a_minute_after_it_was_looked_up() -
     assert reader.read_lately({"a"})
     clock.turn(1)
     assert not reader.read_lately({"a"})
+
+
+async def test_so_was_one_whose_series_was_read() -> None:
+    clock = ManualClock()
+    series = SeriesReader(MemoryStore(clock), MemoryOverlay(MemoryBroker(clock)), clock, rules_of("=day/30d"))
+    assert not series.read_lately({"a"})
+    await series.read(series.range("a", "day", None, None))
+    assert series.read_lately({"a", "b"})
+    assert not series.read_lately({"b"})
+    clock.turn(61)
+    assert not series.read_lately({"a"})
 
 
 def buried(name: str, sums: dict[str, int], *keyed: Increment, until: StoreMillis = NEVER) -> Receipt:

@@ -29,6 +29,21 @@ async def test_all_that_is_due_is_settled_however_much_it_is() -> None:
     assert entry.key == key_of_envelope(names[0])
 
 
+async def test_a_crowded_overlay_says_so_and_asks_soon_for_what_comes() -> None:
+    """So flushers hurry, and what they applied goes before anything is dropped that they have not applied."""
+    clock = ManualClock()
+    overlay, store = ProcessOverlay(clock, 400), MemoryStore(clock)
+    cleanup = OverlayCleanup(store, overlay)
+    for number in range(100):
+        async with overlay.entered([Envelope(f"e{number:03}", {f"a{number}-{one}": 1 for one in range(40)})]):
+            assert overlay.crowded == (number >= 2)
+        assert overlay.backlog().increments <= 400
+        await store.apply(Commit((Receipt(key_of_envelope(f"e{number:03}"), LATER, envelope=f"e{number:03}"),), ()))
+        clock.turn(1)
+        await cleanup.settle_once()
+    assert not overlay._full, "it dropped some"
+
+
 class CountingStore(MemoryStore):
     looked_up = asked = 0
 

@@ -1,0 +1,27 @@
+"""Owns the writing side of an overlay whose entries are a broker's messages."""
+
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
+from typing import Final
+
+from shared.model.envelope import Envelope
+from shared.model.times import Instant
+
+
+class KeptByBroker:
+    """Does nothing: publishes add the entries, and acks settle them."""
+
+    shared: Final = True
+    crowded: Final = False
+
+    def entered(self, envelopes: Sequence[Envelope]) -> AbstractAsyncContextManager[None]:  # noqa: ARG002
+        return nullcontext()
+
+    def check(self) -> None:
+        """Do nothing: the broker's own check is enough."""
+
+    async def settle(self, settled: Collection[str], time: Instant) -> None:
+        """Do nothing: the ack settles them."""
+
+    async def unsettled(self, limit: int) -> Mapping[str, str]:  # noqa: ARG002
+        return {}
