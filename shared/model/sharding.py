@@ -14,7 +14,7 @@ def shard_key(counter: str, index: int) -> str:
 def choose(num_shards: int, full: frozenset[int], pick: Callable[[int], int]) -> int:
     """A random shard that is not full. If all are full it is the first behind them: others may have filled new ones."""
     if not full:
-        return pick(num_shards)
+        return pick(num_shards) if num_shards > 1 else 0
     free = [index for index in range(num_shards) if index not in full]
     return free[pick(len(free))] if free else next(index for index in count(num_shards) if index not in full)
 

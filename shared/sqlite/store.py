@@ -8,14 +8,13 @@ from typing import Any, Final
 
 import orjson
 
-from shared.model.errors import AlreadyAppliedError, GoneError, LateError, RefusedError, ShardFullError, ShrunkError
+from shared.model.errors import AlreadyAppliedError, GoneError, LateError, RefusedError
 from shared.model.names_as_numbers import last
 from shared.model.promises import Promise
-from shared.model.sharding import number_for, was_compacted
 from shared.model.times import Instant, StoreMillis, WallMillis
-from shared.model.words import SHARD_FULL, Commit, Receipt, Receipts, ShardAdd
+from shared.model.words import Commit, Receipt, Receipts
 from shared.runtime.clock import Clock
-from shared.sqlite import buckets, ids, receipts
+from shared.sqlite import buckets, ids, receipts, shards
 from shared.sqlite.audit_data import PAGE, SqliteAuditData, sweep
 from shared.sqlite.compaction import compact, number_of
 from shared.sqlite.database import Database, translate
@@ -102,12 +101,8 @@ class SqliteStore:
             return receipts.dead(snapshot.db, after, limit)
 
     async def shards(self, counters: Sequence[str]) -> Mapping[str, int]:
-        return dict(
-            self._read(
-                "SELECT counter, num_shards FROM configs WHERE counter IN (SELECT value FROM json_each(?))",
-                orjson.dumps(counters).decode(),
-            )
-        )
+        with self.database.reading() as db:
+            return shards.numbers_of(db, counters)
 
     async def marks(self, source: str, counters: Sequence[str]) -> Mapping[str, int]:
         return dict(self._read(FIND, source, orjson.dumps(counters).decode()))
@@ -116,7 +111,7 @@ class SqliteStore:
         def work(db: sqlite3.Connection) -> int:
             self._check_room(db)
             if make or number_of(db, counter):
-                _raise_shards(db, counter, num_shards)
+                shards.raise_shards(db, [(counter, num_shards)])
             return number_of(db, counter)
 
         return await self.database.write(work)
@@ -209,41 +204,12 @@ def _apply(db: sqlite3.Connection, commit: Commit, now: StoreMillis, wall: WallM
         change(db, *commit.guard, time)
     move(db, commit.marks)
     try:
-        _add(db, commit.adds)
+        shards.add(db, commit.adds)
         if commit.by_time is not None:
             buckets.add(db, commit.by_time, wall)
     except sqlite3.IntegrityError as error:  # our own CHECK, or a rule that somebody added to these tables
         raise RefusedError(f"the file takes no such sum: {error}") from error
     return Instant(time)
-
-
-def _add(db: sqlite3.Connection, adds: Sequence[ShardAdd]) -> None:
-    full = set()
-    shrunk = set()
-    for add in adds:
-        counter, shard, delta, *_ = add
-        there = db.execute("SELECT count FROM shards WHERE counter = ? AND shard = ?", (counter, shard)).fetchone()
-        if there is None and was_compacted(add, number := number_of(db, counter)):
-            shrunk.add(counter)
-        elif there is None:
-            db.execute("INSERT INTO shards (counter, shard, count) VALUES (?, ?, ?)", (counter, shard, delta))
-            _raise_shards(db, counter, number_for(add, number))
-        elif not -SHARD_FULL <= there[0] <= SHARD_FULL:
-            full.add((counter, shard))
-        else:
-            db.execute("UPDATE shards SET count = count + ? WHERE counter = ? AND shard = ?", (delta, counter, shard))
-    if shrunk:
-        raise ShrunkError(shrunk)
-    if full:
-        raise ShardFullError(full)
-
-
-def _raise_shards(db: sqlite3.Connection, counter: str, num_shards: int) -> None:
-    db.execute(
-        "INSERT INTO configs (counter, num_shards) VALUES (?, ?)"
-        " ON CONFLICT (counter) DO UPDATE SET num_shards = max(num_shards, excluded.num_shards)",
-        (counter, num_shards),
-    )
 
 
 def _sweep(db: sqlite3.Connection, now: StoreMillis, limit: int) -> int:

@@ -20,8 +20,8 @@ mutation("the guard of a set is not checked", "shared.sqlite.guards._CHANGE", ST
 mutation("the mark of an import is not checked", "shared.sqlite.import_marks._MOVE", STORE)(
     text(" WHERE :seen = coalesce", " WHERE 0 <= abs(:seen) + coalesce")
 )
-mutation("a shard is made without telling readers of it", "shared.sqlite.store._add", STORE)(
-    calling(_raise_shards=lambda *_: None)
+mutation("a shard is made without telling readers of it", "shared.sqlite.shards.add", STORE)(
+    calling(raise_shards=lambda *_: None)
 )
 
 
