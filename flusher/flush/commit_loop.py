@@ -109,8 +109,9 @@ class Flush:
         begun = tools.clock.monotonic()
         adds = await tools.book.adds(plan.sums)
         ids = {one.key: one.id for one in plan.envelopes if one.is_minted}
+        expires = {of_client: self._expires(of_client=of_client) for of_client in {*plan.receipts.values()}}
         receipts = [
-            Receipt(key, self._expires(of_client=of_client), APPLIED, note, envelope=ids.get(key, ""))
+            Receipt(key, expires[of_client], APPLIED, note, envelope=ids.get(key, ""))
             for (key, of_client), note in zip(plan.receipts.items(), notes_of(plan, self._id), strict=True)
         ]
         new = tuple([one for one in receipts if one.key not in self.window.dead])
