@@ -35,6 +35,8 @@ from shared.runtime.traces import Traces
 
 MOST_COUNTERS = 20_000
 """Counters in one window."""
+SHARE_OF_PENDING = 8
+"""A window of a SQLite file has at most 1/8 of what may be pending: it is flushed before clients are refused."""
 
 
 def make_tools(
@@ -73,12 +75,10 @@ def make_flusher(
     waiters: Waiters | None = None,
 ) -> Flusher:
     """`looks`: how to look at the fleet, if there is one. `waiters`: who waits in this process."""
-    policy = FlushPolicy(
-        settings.flush_interval,
-        MOST_COUNTERS,
-        settings.max_window_bytes,
-        longest=settings.max_flush_interval if tools.store.parallel else 0.0,
-    )
+    most_bytes, longest = settings.max_window_bytes, settings.max_flush_interval
+    if not tools.store.parallel:
+        most_bytes, longest = min(most_bytes, settings.max_pending_bytes // SHARE_OF_PENDING), 0.0
+    policy = FlushPolicy(settings.flush_interval, MOST_COUNTERS, most_bytes, longest=longest)
     return Flusher(
         tools,
         policy,

@@ -3,8 +3,8 @@
 Pure: the publishing loop decides when to `take`.
 """
 
-from collections import Counter, deque
-from collections.abc import Callable, Iterator, Mapping
+from collections import deque
+from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import Final
 
@@ -40,17 +40,15 @@ class Coalescer:
     def add(self, counter: str, total: int, count: int = 1) -> Batch:
         """Add `count` increments without an id that sum to `total`."""
         draft = self._open
-        if draft is None or draft.entries() >= self._max_entries:
+        weight = abs(total)
+        if draft is None or draft.entries() >= self._max_entries or draft.weight + weight > MAX_SUM:
             draft = self._next()
+        draft.weight += weight
         there = draft.sums.get(counter)
         if there is not None:
-            if -MAX_SUM <= there + total <= MAX_SUM:
-                draft.counts[counter] = draft.counts.get(counter, 1) + count
-                total += there
-            else:
-                draft = self._next()
-                there = None
-        if there is None and count != 1:
+            draft.counts[counter] = draft.counts.get(counter, 1) + count
+            total += there
+        elif count != 1:
             draft.counts[counter] = count
         draft.sums[counter] = total
         draft.increments += count
@@ -107,19 +105,11 @@ class Coalescer:
     def _join(self, batch: Batch) -> Batch:
         """Add a large batch to the open draft if that has all its counters, which saves names; else to a new one."""
         draft = self._open
+        weight = max(map(abs, {*batch.sums.values()}))
+        if draft is None or draft.weight + weight > MAX_SUM or not draft.join(batch):
+            draft = self._next(batch)
+        draft.weight += weight
         self.waiting += batch.increments
-        if draft is None or not batch.sums.keys() <= draft.sums.keys() or not _fit(draft, batch):
-            return self._next(batch)
-        sums = draft.sums
-        for name, total in batch.sums.items():
-            sums[name] += total
-        counts = draft.counts
-        if not isinstance(counts, Counter) or len(counts) < len(sums):
-            counts = draft.counts = Counter(dict.fromkeys(sums, 1) | counts)
-        counts.update(batch.sums.keys())  # counts each by one, without a loop in Python
-        for name, count in batch.counts.items():
-            counts[name] += count - 1
-        draft.increments += batch.increments
         return draft
 
     def _divide(self, batch: Batch) -> Iterator[Batch]:
@@ -141,13 +131,3 @@ class Coalescer:
         if self._open is not None:
             self._closed.append(self._open)
             self._open = None
-
-
-def _fit(one: Batch, other: Batch) -> bool:
-    """Whether all sums of both together stay within the limit."""
-    return _largest(one.sums) + _largest(other.sums) <= MAX_SUM
-
-
-def _largest(sums: Mapping[str, int]) -> int:
-    most, least = max(sums.values()), min(sums.values())
-    return max(most, -least)
