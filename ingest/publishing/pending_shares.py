@@ -21,8 +21,8 @@ PER_ID: Final = 160
 """The same of an increment with an id, beside the id and the counter's name."""
 _STEP: Final = 64
 """What was published is remembered in parts of 1/64 of the limit."""
-AGE: Final = 0.25
-"""Seconds for which an estimate of what waits is used. What comes meanwhile is added to it."""
+EFFORT: Final = 1 / 20
+"""The part of the time that estimating what waits may take. What comes until the next estimate is added to the last."""
 
 
 class PendingShares:
@@ -40,7 +40,7 @@ class PendingShares:
         self._sum = 0
         self._tenants: Counter[str] = Counter()
         self._waiting: Counter[str] = Counter()
-        self._estimated = float("-inf")
+        self._estimate_again = float("-inf")
         self._rest = _Rest()
         self.easy = True
         """Whether so little is pending that nobody need be judged."""
@@ -61,9 +61,11 @@ class PendingShares:
         if self.easy:
             return
         self._forget(pending)
-        if self._now() - self._estimated > AGE:
-            self._estimated = self._now()
+        begun = self._now()
+        if begun >= self._estimate_again:
             self._waiting = _estimate([*self._drafts()])
+            ended = self._now()
+            self._estimate_again = ended + (ended - begun) / EFFORT
         held = self._tenants[tenant] + self._waiting[tenant]
         free = most - pending - self._waiting.total() - weight
         if held and held + weight > free:

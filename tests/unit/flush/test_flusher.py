@@ -7,6 +7,9 @@ from dataclasses import replace
 import pytest
 
 from flusher.flush.window import TOO_OLD
+from flusher.service import make_flusher, make_tools
+from shared.config.settings import Settings
+from shared.memory.broker import MemoryBroker, MemoryOverlay
 from shared.memory.store import MemoryStore
 from shared.model.envelope import Envelope
 from shared.model.errors import GoneError, RefusedError, TransientError
@@ -15,6 +18,7 @@ from shared.model.times import Instant, StoreMillis
 from shared.model.words import MAX_SUM, Commit, Delivery, Message, Receipt
 from shared.runtime.clock import ManualClock
 from shared.runtime.supervise import Stop
+from shared.wire.codec import encode
 from tests.world.flushing import Bench
 
 NOBODY = 60.0
@@ -30,6 +34,21 @@ async def test_a_window_is_flushed_when_it_is_due_and_acknowledged_after_that() 
     await bench.flusher.flush_once()
     assert await bench.total() == 3
     assert bench.broker.unburied() == 0
+
+
+async def test_a_flusher_of_a_file_makes_room_before_clients_are_refused() -> None:
+    """Clients are judged from a quarter of what may be pending, by up to five times its bytes."""
+    clock = ManualClock()
+    broker, store = MemoryBroker(clock), MemoryStore(clock)
+    store.parallel = False  # as for a file
+    settings = Settings(max_pending_bytes=2**20)
+    tools = make_tools(broker, store, MemoryOverlay(broker), clock, settings)
+    flusher = make_flusher(tools, settings, topic="t", ages=False)
+    names = [f"{number:099}" for number in range(700)]
+    await broker.publish([encode(Envelope(f"e{number}", dict.fromkeys(names, 1))) for number in range(2)])
+    while not flusher.due():
+        assert await flusher.pull_once(0)
+    assert len(list(flusher._held())) == 1
 
 
 async def test_a_message_that_somebody_waits_for_ends_a_long_window() -> None:
