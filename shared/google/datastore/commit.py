@@ -166,7 +166,7 @@ class TransformWriter:
         self, request: Any, counters: Collection[str], sums: Sums, standings: Mapping[Shard, ShardState]
     ) -> None:
         for counter in counters:
-            there = max(standings[shard].number for shard in sums.shards if shard[0] == counter)
+            there = max(standings[shard].number for shard in sums.shards_of(counter))
             self._raise(request, counter, sums.number(counter, there))
 
     def _raise(self, request: Any, counter: str, num_shards: int, *, make: bool = True) -> None:

@@ -1,6 +1,6 @@
 """Adds up what a commit adds to each shard, because a request may contain each key only once. Pure."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from typing import Final
 
 from shared.google.datastore.shards import Shard
@@ -28,6 +28,10 @@ class Sums:
 
     def counters(self) -> Collection[str]:
         return self._adds.keys()
+
+    def shards_of(self, counter: str) -> Iterator[Shard]:
+        for add in self._adds[counter]:
+            yield add.counter, add.shard
 
     def number(self, counter: str, there: int) -> int:
         """How many shards a counter must have, if it has `there` now (0: no config) and one to add to is missing."""

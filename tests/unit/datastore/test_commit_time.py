@@ -1,0 +1,33 @@
+"""The time to make a commit grows with its counters, not with their square."""
+
+from time import process_time
+
+from google.cloud.datastore_v1.types import datastore
+
+from shared.google.datastore.client import DatastoreClient
+from shared.google.datastore.commit import TransformWriter
+from shared.google.datastore.keys import DatastorePlace
+from shared.google.datastore.shards import ShardState
+from shared.google.datastore.sums import Sums
+from shared.model.words import Commit, ShardAdd
+from shared.runtime.clock import SystemClock
+
+FEW, MANY = 250, 4_000
+
+
+def seconds(counters: int) -> float:
+    """To say how many shards so many new counters have."""
+    clock = SystemClock()
+    writer = TransformWriter(DatastoreClient("p", "", clock, "127.0.0.1:1"), DatastorePlace("p"), clock)
+    sums = Sums(Commit((), tuple(ShardAdd(f"c{number}", 0, 1, 1) for number in range(counters))))
+    standings = dict.fromkeys(sums.shards, ShardState())
+    request = datastore.CommitRequest.pb()()
+    begun = process_time()
+    writer._raise_all(request, sums.counters(), sums, standings)
+    assert len(request.mutations) == counters
+    return process_time() - begun
+
+
+def test_the_time_grows_with_the_number_of_new_counters() -> None:
+    few = min(seconds(FEW) for _ in range(3))
+    assert min(seconds(MANY) for _ in range(3)) < 4 * MANY / FEW * few
