@@ -14,12 +14,14 @@ from typing import Any
 import orjson
 
 from bench import (
+    backlog,
     batches,
     client,
     cloud,
     contention,
     ids,
     jobs,
+    listing,
     load,
     machine,
     memory,
@@ -59,6 +61,8 @@ ROWS: dict[str, Callable[[Plan], Row | list[Row]]] = {
     **operations.ROWS,
     **space.ROWS,
     "ids-in-a-file": ids.in_a_file,
+    "list": listing.of_all,
+    **backlog.ROWS,
     **jobs.ROWS,
     **contention.ROWS,
 }
@@ -67,6 +71,8 @@ _LONG = (
     "contention-",
     "space-",
     "ids-",
+    "list",
+    "backlog-",
     "cloud-",
     "memory-bounded",
     "peers-names-64",

@@ -39,6 +39,12 @@ AGAINST: Final[Mapping[str, Mapping[str, tuple[str, str, str]]]] = {
         "map1000-apart": ('`{"counters": {…}}`, 1,000 names', BARE, "{:,.2f} million/s"),
         "array100-up": ("an array of 1,000 increments, 100 names, all on one core", BARE, "{:,.2f} million/s"),
     },
+    "file": {
+        "backlog-same": ("applied, of 1,000 counters", "a bare loop", "{:,.0f}/s"),
+        "backlog-names": ("applied, each of a new counter", "a bare loop", "{:,.0f}/s"),
+        "backlog-ids": ("applied, each with an id", "a bare loop", "{:,.0f}/s"),
+        "list": ("counters listed, in pages of 1,000", "a bare loop", "{:,.0f}/s"),
+    },
     "memory": {
         "memory-flat": ("memory in the last third of the load", "memory in its first third", "{:,.1f} MiB"),
     },
