@@ -3,7 +3,6 @@
 from collections import Counter
 from collections.abc import Container, Iterable
 from dataclasses import dataclass, field
-from itertools import islice
 
 from shared.model.envelope import Envelope
 from shared.model.times import WallMillis
@@ -57,6 +56,8 @@ class Batch:
         batches of one client often do, is only kept until `close` adds it up in one go, which takes far less time.
         """
         if [*batch.sums] == [*self.sums]:
+            if self.more and len(self.more[0]) < len(batch.sums):  # other counters came in between
+                self._add_up()
             self.more.append([*batch.sums.values()])
             for name, count in batch.counts.items():
                 self.counts[name] = self.counts.get(name, 1) + count - 1
@@ -70,15 +71,12 @@ class Batch:
         return True
 
     def _add_up(self) -> None:
-        """Add what is in `more`."""
-        if self.more:
-            totals = [*map(sum, zip(self.sums.values(), *self.more, strict=False))]  # counters of others may follow
-            self.sums |= zip(self.sums, totals, strict=False)
-            again = dict.fromkeys(islice(self.sums, len(totals)), 1 + len(self.more))
-            for name, count in self.counts.items():
-                again[name] = again.get(name, 1) + count - 1
-            self.counts = again
-            self.more = []
+        """Add what is in `more`. All of it has the counters that come first in `sums`."""
+        times = len(self.more)
+        for name, total in zip([*self.sums], map(sum, zip(*self.more, strict=True)), strict=False):
+            self.sums[name] += total
+            self.counts[name] = self.counts.get(name, 1) + times
+        self.more = []
 
     def by_counter(self) -> dict[str, int]:
         """The number of increments of each counter."""

@@ -3,7 +3,7 @@
 from collections import Counter
 from itertools import count
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ingest.publishing.batch import Batch
@@ -74,6 +74,45 @@ def test_what_is_added_is_taken_once_in_order_and_within_the_caps(steps: list[tu
     minted = [envelope.id for envelope in envelopes if not envelope.retried]
     assert minted == sorted(minted)
     assert len(set(minted)) == len(minted)
+
+
+LARGE_STEPS = st.lists(
+    st.tuples(st.just("batch"), st.integers(LARGE, LARGE + 1), st.integers(1, 3), st.sampled_from([1, 1, 1, -1]))
+    | st.tuples(st.just("one"), st.integers(LARGE - 1, LARGE), st.integers(1, 3), st.just(1))
+    | st.tuples(st.sampled_from(["look", "take"]), st.just(0), st.just(0), st.just(0)),
+    max_size=12,
+)
+
+
+@given(LARGE_STEPS)
+@example([("batch", LARGE, 1, 1), ("batch", LARGE, 1, 1), ("one", LARGE, 1, 1), ("batch", LARGE + 1, 1, 1)])
+def test_large_batches_and_what_comes_between_them_are_added_up(steps: list[tuple[str, int, int, int]]) -> None:
+    """Whatever their order is, and if names are added to a draft that holds some."""
+    coalescer = Coalescer(lambda: "m", 2 * LARGE)
+    sums, counts = Counter[str](), Counter[str]()
+    taken: list[Batch] = []
+    for kind, number, times, order in steps:
+        if kind == "batch":
+            names = [f"n{one}" for one in range(number)][::order]
+            its = dict.fromkeys(names[:7], times) if times > 1 else {}
+            coalescer.add_batch(Batch(dict.fromkeys(names, 2), its, [], number + len(its) * (times - 1)))
+            sums.update(dict.fromkeys(names, 2))
+            counts.update(dict.fromkeys(names, 1) | its)
+        elif kind == "one":
+            coalescer.add(f"n{number}", 5, times)
+            sums[f"n{number}"] += 5
+            counts[f"n{number}"] += times
+        elif kind == "look":
+            assert sum(sum(draft.by_counter().values()) for draft in coalescer.drafts()) == coalescer.waiting
+        else:
+            taken += coalescer.take(9)
+    for envelope in [draft.close(1) for draft in [*taken, *coalescer.take(99)]]:
+        its = dict.fromkeys(envelope.sums, 1) | dict(envelope.counts)
+        assert sum(its.values()) == envelope.increments
+        sums.subtract(envelope.sums)
+        counts.subtract(its)
+    assert not any(sums.values())
+    assert not any(counts.values())
 
 
 def test_large_batches_of_the_same_counters_travel_as_one() -> None:
