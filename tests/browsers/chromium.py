@@ -8,8 +8,9 @@ from typing import Any, Final
 
 import aiohttp
 
-from tests.browsers.process import Process, program
+from tests.browsers.process import Process
 from tests.browsers.tab import REPORTS_VIOLATIONS, Tab
+from tests.needs import program
 
 FLAGS: Final = (
     *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync"),

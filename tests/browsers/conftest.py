@@ -1,7 +1,6 @@
 """A service for each test, and a page in each browser."""
 
 import asyncio
-import shutil
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Final
@@ -12,10 +11,11 @@ from shared.config.windows import rules_of
 from shared.runtime import metrics
 from tests.browsers.chromium import Chromium
 from tests.browsers.firefox import Firefox
-from tests.browsers.process import Process, missing
+from tests.browsers.process import Process
 from tests.browsers.site import Site, site
 from tests.browsers.tab import Tab
 from tests.http.service import Service, running
+from tests.needs import missing, program
 
 HERE: Final = Path(__file__).parent
 AXE: Final = HERE / "node_modules" / "axe-core" / "axe.min.js"
@@ -23,13 +23,11 @@ AXE: Final = HERE / "node_modules" / "axe-core" / "axe.min.js"
 
 @pytest.fixture
 async def axe() -> str:
-    if shutil.which("npm") is None:
-        missing("the tests of the console need npm")
     if not AXE.exists():
-        command = ("npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund")
+        command = (program("npm"), "ci", "--ignore-scripts", "--no-audit", "--no-fund")
         process = await asyncio.create_subprocess_exec(*command, cwd=HERE, stdout=asyncio.subprocess.DEVNULL)
         if await process.wait():
-            pytest.skip("axe-core can't be installed")  # no network, perhaps
+            missing("axe-core can't be installed; is there a network?")
     return AXE.read_text()
 
 

@@ -9,8 +9,9 @@ from typing import Any, Final
 
 import aiohttp
 
-from tests.browsers.process import OUTPUT, Process, program
+from tests.browsers.process import OUTPUT, Process
 from tests.browsers.tab import REPORTS_VIOLATIONS, Tab
+from tests.needs import program
 
 KEYS: Final = {"Tab": "\ue004", "Enter": "\ue007", "Escape": "\ue00c"}
 SHIFT: Final = "\ue008"

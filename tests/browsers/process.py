@@ -1,36 +1,18 @@
 """Owns the process of a browser, which the tests of one worker share. Each test gets a private window of it."""
 
 import os
-import shutil
 import signal
 import subprocess
 import time
 from abc import ABC, abstractmethod
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
-from typing import Final, NoReturn
-
-import pytest
+from typing import Final
 
 from tests.browsers.tab import PATIENCE, Tab
 
 OUTPUT: Final = "output.txt"
 """The file in the profile that has what the process prints."""
-
-
-def missing(reason: str) -> NoReturn:
-    """Skip the test, or fail it if nothing may be missing."""
-    if os.environ.get("COUNTERSINK_REQUIRE_ALL") == "1":
-        pytest.fail(reason)
-    pytest.skip(reason)
-
-
-def program(*names: str) -> str:
-    """The first of these programs that is there. Skips the test, or fails it, if none is."""
-    for name in names:
-        if (found := shutil.which(name)) is not None:
-            return found
-    missing(f"a browser is missing: install the package {names[0]}")
 
 
 class Process(ABC):

@@ -20,7 +20,7 @@ from shared.sqlite.tasks import SqliteTasks
 from tests.contracts import broken_jobs
 from tests.contracts.jobs import JOB, JobsContract, done, standing
 from tests.contracts.tasks import TASKS, TasksContract, Waiting
-from tests.contracts.test_broken_adapters import failures, kinds
+from tests.contracts.test_broken_adapters import LONGEST, first_failure, kinds
 
 
 def make_waiting(kind: type[MemoryTasks] = MemoryTasks) -> Waiting:
@@ -204,15 +204,15 @@ def tasks_of(kind: type[MemoryTasks]) -> Callable[[], Awaitable[object]]:
 
 @pytest.mark.parametrize("kind", kinds(broken_jobs, MemoryJobs))
 async def test_a_broken_keeper_of_jobs_fails(kind: type[MemoryJobs]) -> None:
-    assert await failures(JobsContract(), jobs_of(kind))
+    assert await first_failure(JobsContract(), jobs_of(kind))
 
 
 @pytest.mark.parametrize("kind", kinds(broken_jobs, MemoryTasks))
 async def test_a_broken_queue_of_tasks_fails(kind: type[MemoryTasks], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tests.contracts.tasks.LONG", 0.05)
-    assert await failures(TasksContract(), tasks_of(kind))
+    assert await first_failure(TasksContract(), tasks_of(kind))
 
 
 async def test_the_fakes_themselves_fail_nothing() -> None:
-    assert await failures(JobsContract(), jobs_of(MemoryJobs)) == []
-    assert await failures(TasksContract(), tasks_of(MemoryTasks)) == []
+    assert await first_failure(JobsContract(), jobs_of(MemoryJobs), LONGEST) is None
+    assert await first_failure(TasksContract(), tasks_of(MemoryTasks), LONGEST) is None

@@ -6,8 +6,9 @@ from typing import Final
 
 import pytest
 
-from tests.deploy.programs import program, run
+from tests.deploy.programs import run
 from tests.emulators.pubsub_fixtures import empty_pubsub, pubsub_host
+from tests.needs import program
 
 __all__ = ["empty_pubsub", "node_packages", "pubsub_host"]
 

@@ -1,31 +1,11 @@
-"""Finds the programs that check `deploy`, and runs them."""
+"""Runs the programs that check `deploy`."""
 
 import os
-import shutil
 import subprocess
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-import pytest
-
 MOST_SECONDS = 300
-
-
-def missing(said: str) -> None:
-    """Skip the test; fail where none may be skipped."""
-    if os.environ.get("COUNTERSINK_REQUIRE_ALL") == "1":
-        pytest.fail(said)
-    pytest.skip(said)
-
-
-def program(name: str) -> str:
-    """The path of a program that a package for Python, or the system, brings."""
-    folders = [str(Path(sys.executable).parent), os.environ["PATH"], "/usr/sbin"]
-    found = shutil.which(name, path=os.pathsep.join(folders))
-    if found is None:
-        missing(f"{name} is missing")
-    return str(found)
 
 
 def run(*command: str | Path, cwd: Path | None = None, more: Mapping[str, str] | None = None, told: str = "") -> str:

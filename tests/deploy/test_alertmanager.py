@@ -6,8 +6,9 @@ from typing import Any, Final
 
 import yaml
 
-from tests.deploy.programs import program, run
+from tests.deploy.programs import run
 from tests.meta.checkout import ROOT
+from tests.needs import program
 
 FILE: Final = ROOT / "deploy" / "prometheus" / "alertmanager.yml"
 RULES: Final = yaml.safe_load((FILE.parent / "rules.yml").read_text())

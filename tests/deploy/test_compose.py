@@ -11,8 +11,9 @@ import yaml
 from countersink_server.cli import parser_of_all
 from deploy import emulators
 from shared.config.settings import Settings
-from tests.deploy.programs import program, run
+from tests.deploy.programs import run
 from tests.meta.checkout import ROOT
+from tests.needs import program
 
 FILE: Final = ROOT / "deploy" / "compose.yaml"
 OURS: Final = ("provision", "ingest", "flusher")

@@ -17,9 +17,9 @@ import yaml
 
 from deploy.emulators import DRAIN, END, Kept, gcloud_environment
 from deploy.free_ports import free_port
-from tests.deploy.programs import program
 from tests.deploy.test_compose import compose
 from tests.meta.checkout import ROOT
+from tests.needs import program
 
 __all__ = ["compose"]
 

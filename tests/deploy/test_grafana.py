@@ -9,8 +9,8 @@ from typing import Any, Final
 
 import yaml
 
-from tests.deploy.programs import program
 from tests.meta.checkout import ROOT
+from tests.needs import program
 
 FILE: Final = ROOT / "deploy" / "grafana" / "countersink.json"
 DASHBOARD: Final[dict[str, Any]] = json.loads(FILE.read_text())

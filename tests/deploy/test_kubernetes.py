@@ -13,9 +13,10 @@ import yaml
 
 from countersink_server.cli import parser_of_all
 from shared.config.settings import table
-from tests.deploy.programs import program, run
+from tests.deploy.programs import run
 from tests.meta.checkout import ROOT
 from tests.meta.test_rules import shown
+from tests.needs import program
 
 OVERLAYS: Final = ROOT / "deploy" / "kubernetes" / "overlays"
 NAMES: Final = ("gke", "sqlite")

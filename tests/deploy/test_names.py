@@ -7,9 +7,10 @@ from typing import Final
 
 from ingest import openapi
 from shared.config.settings import table
-from tests.deploy.programs import program, run
+from tests.deploy.programs import run
 from tests.meta.checkout import ROOT, tracked
 from tests.meta.test_rules import shown
+from tests.needs import program
 
 SETTING: Final = re.compile(r"\bCOUNTERSINK_[A-Z_]+\b")
 METRIC: Final = re.compile(r"(?<![\w:./-])countersink_[a-z_]+\b(?!\.)")

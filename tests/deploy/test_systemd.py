@@ -7,8 +7,8 @@ from typing import Final
 
 import pytest
 
-from tests.deploy.programs import program
 from tests.meta.checkout import ROOT
+from tests.needs import program
 
 UNIT: Final = ROOT / "deploy" / "countersink.service"
 MOST_EXPOSED: Final = 3.0

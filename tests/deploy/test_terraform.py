@@ -16,9 +16,10 @@ from google.protobuf.json_format import ParseDict, ParseError
 from countersink_server.cli import parser_of_all
 from shared.config.settings import Settings
 from shared.google.pubsub.provision import provision
-from tests.deploy.programs import program, run
+from tests.deploy.programs import run
 from tests.emulators.pubsub_fixtures import Pubsub
 from tests.meta.checkout import ROOT
+from tests.needs import program
 
 FOLDER: Final = ROOT / "deploy" / "terraform"
 CLOUD_RUN: Final = ROOT / "deploy" / "cloudrun"

@@ -2,7 +2,6 @@
 
 import fcntl
 import os
-import shutil
 import subprocess
 import sys
 import time
@@ -11,7 +10,6 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NoReturn
 from uuid import uuid4
 
 import pytest
@@ -23,6 +21,7 @@ from shared.google.datastore.keys import DatastorePlace
 from shared.google.datastore.store import DatastoreStore
 from shared.runtime.clock import SystemClock
 from tests.emulators import keeper
+from tests.needs import program
 
 PROJECT = "countersink-test"
 LONGEST_START = 60.0
@@ -35,19 +34,11 @@ OLDER = (
 )
 
 
-def missing(what: str) -> NoReturn:
-    """A reason to skip on a developer's machine, and to fail where everything has to be there."""
-    if os.environ.get("COUNTERSINK_REQUIRE_ALL") == "1":
-        pytest.fail(what, pytrace=False)
-    pytest.skip(what)
-
-
 @contextmanager
 def shared_emulator(base: Path, name: str, arguments: tuple[str, ...]) -> Iterator[str]:
     """Its host and port. The first worker that needs it starts it; it ends after the last one."""
     for tool in ("gcloud", "java"):
-        if shutil.which(tool) is None:
-            missing(f"the emulator {name} needs {tool}")
+        program(tool)
     address, lock = base / f"{name}.address", base / f"{name}.lock"
     with lock.open("a") as held, (base / f"{name}.starting").open("a") as starting:
         fcntl.flock(held, fcntl.LOCK_SH)
@@ -85,7 +76,7 @@ def _start(base: Path, name: str, arguments: tuple[str, ...], lock: Path, addres
         if process.poll() is None:
             process.terminate()
             process.wait()
-    missing(f"the emulator {name} does not start: {log.read_text()[-1_000:]}")
+    raise AssertionError(f"the emulator {name} does not start: {log.read_text()[-1_000:]}")
 
 
 def _answers(host: str) -> bool:

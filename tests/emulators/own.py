@@ -1,7 +1,6 @@
 """Emulators of one's own, to be killed, frozen and started again on the same port: nobody else uses them."""
 
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -14,7 +13,8 @@ from typing import Final
 
 from deploy.emulators import gcloud_environment
 from deploy.free_ports import free_port
-from tests.emulators.datastore_fixtures import LONGEST_START, missing
+from tests.emulators.datastore_fixtures import LONGEST_START
+from tests.needs import program
 
 ROOT: Final = Path(__file__).parents[2]
 PATIENCE: Final = 60.0
@@ -34,8 +34,7 @@ class OwnEmulator:
 
     def start(self, *more: str) -> None:
         for tool in ("gcloud", "java"):
-            if shutil.which(tool) is None:
-                missing(f"the emulator {self.name} needs {tool}")
+            program(tool)
         log = self._folder / f"{self.name}.log"
         command = ["gcloud", *self._arguments, *more, f"--host-port={self.host}"]
         environment = gcloud_environment(self._folder / f"{self.name}.gcloud")
@@ -53,7 +52,7 @@ class OwnEmulator:
         while not self._answers():
             if self._keeper.poll() is not None or time.monotonic() > until:
                 self.end()
-                missing(f"the emulator {self.name} does not start: {log.read_text()[-1_000:]}")
+                raise AssertionError(f"the emulator {self.name} does not start: {log.read_text()[-1_000:]}")
             time.sleep(0.1)
 
     def _answers(self) -> bool:

@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import shutil
 import signal
 import socket
 import subprocess
@@ -26,7 +25,7 @@ from shared.model.receipts import key_of_envelope
 from shared.ports.fleet import SpoolFile
 from shared.redis.overlay import RedisOverlay
 from shared.runtime.clock import SystemClock
-from tests.emulators.datastore_fixtures import missing
+from tests.needs import program
 
 LONGEST_START: Final = 10.0
 SHORT: Final = {"every": 0.1, "look_every": 0.2, "patience": 0.3, "silent": 0.6}
@@ -136,8 +135,7 @@ def keys(*names: str) -> set[str]:
 @pytest.fixture
 def start_redis(tmp_path: Path) -> Iterator[Start]:
     """Call it for a server."""
-    if shutil.which("redis-server") is None:
-        missing("there is no redis-server")
+    program("redis-server")
     servers: list[RedisServer] = []
 
     def start(*options: str) -> RedisServer:

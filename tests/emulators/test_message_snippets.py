@@ -4,7 +4,6 @@ import asyncio
 import json
 import os
 import re
-import shutil
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -26,9 +25,9 @@ from shared.model.words import Message
 from shared.runtime.clock import SystemClock
 from shared.wire.codec import encode
 from tests.contracts.store import total
-from tests.emulators.datastore_fixtures import missing
 from tests.emulators.pubsub_fixtures import LEASE, Pubsub
 from tests.meta.checkout import ROOT
+from tests.needs import missing, program
 from tests.world.flushing import tools_of
 
 PAGE: Final = (ROOT / "docs" / "messages.md").read_text()
@@ -124,15 +123,14 @@ async def topic(empty_pubsub: Pubsub, tmp_path: Path) -> Topic:
 async def node() -> Path:
     """Node's packages, installed from the lock with its hashes where they are not."""
     for tool in ("node", "npm"):
-        if shutil.which(tool) is None:
-            missing(f"the snippet for Node needs {tool}")
+        program(tool)
     installed, lock = NODE / "node_modules" / ".package-lock.json", NODE / "package-lock.json"
     if not installed.exists() or installed.stat().st_mtime < lock.stat().st_mtime:
         command = ("npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund")
         try:
             await run(*command, environment=os.environ, cwd=NODE)
         except (AssertionError, TimeoutError) as error:
-            pytest.skip(f"the packages of the snippet for Node can't be installed: {error}")  # no network, perhaps
+            missing(f"the packages of the snippet for Node can't be installed; is there a network? {error}")
     return NODE / "node_modules"
 
 
@@ -161,8 +159,7 @@ async def test_the_node_snippet_counts_once(topic: Topic, node: Path) -> None:
 
 async def test_the_go_snippet_is_go_and_publishes_the_same(topic: Topic) -> None:
     """Its packages come from where tests can't fetch them, so it is not run."""
-    if shutil.which("gofmt") is None:
-        missing("the snippet for Go needs gofmt")
+    program("gofmt")
     text = snippet("go")
     assert (await run("gofmt", "-e", environment=os.environ, given=text.encode())).decode() == text
     (data,) = re.findall(r"\[\]byte\(`(.*)`\)", text)
@@ -191,8 +188,7 @@ async def transformed(code: str, name: str, message: Message) -> Any:
 
 async def test_log_entries_are_counted_and_nothing_else_is_changed(topic: Topic) -> None:
     """The emulator stores a transform and does not apply it: Node does."""
-    if shutil.which("node") is None:
-        missing("the transform of log entries needs node")
+    program("node")
     await topic.script("transform.yaml", snippet("yaml"))
     await topic.shell(snippet("console", "topics update"))
     stored = json.loads(await topic.shell(f"gcloud pubsub topics describe counts --project={PROJECT} --format=json"))

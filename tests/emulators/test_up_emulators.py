@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import os
 import re
-import shutil
 import signal
 import sys
 from asyncio.subprocess import PIPE, Process
@@ -17,7 +16,7 @@ import pytest
 
 from deploy.emulators import FLUSHERS, WORKERS
 from tests.cli.running import environment
-from tests.emulators.datastore_fixtures import missing
+from tests.needs import program
 
 LONGEST = 100.0
 
@@ -69,8 +68,7 @@ async def gone(pids: set[int]) -> None:
 @pytest.fixture
 async def up(request: pytest.FixtureRequest) -> AsyncIterator[Up]:
     for tool in ("gcloud", "java"):
-        if shutil.which(tool) is None:
-            missing(f"the emulators need {tool}")
+        program(tool)
     arguments = getattr(request, "param", ())
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "deploy.emulators", "--port", "0", *arguments),

@@ -5,7 +5,7 @@ from functools import cache
 from typing import Any
 
 import orjson
-from jsonschema import Draft202012Validator  # type: ignore[import-untyped] # its stubs are a package more
+from jsonschema_rs import Draft202012Validator, meta
 
 from ingest import openapi
 from ingest.access.rules import CONSOLE_FILES
@@ -49,12 +49,12 @@ def check_value(value: Any, schema: dict[str, Any]) -> None:
 
 
 def fits(value: Any, schema: dict[str, Any]) -> bool:
-    return bool(_validator(orjson.dumps(schema)).is_valid(value))
+    return _validator(orjson.dumps(schema)).is_valid(value)
 
 
 def check_schema(schema: dict[str, Any]) -> None:
     """Raise if it is no JSON Schema."""
-    Draft202012Validator.check_schema(schema)
+    meta.validate(schema)
 
 
 def check_problem(answer: Answer) -> None:

@@ -16,12 +16,13 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib import import_module
 from pathlib import Path
-from typing import Final
+from typing import Final, NoReturn
 
 _ROOT: Final = Path(__file__).parents[2]
 _LARGEST: Final = 200_000
@@ -187,6 +188,18 @@ def _become(message: bytes, descriptors: list[int]) -> list[str]:
     return list(json.loads(arguments))
 
 
+def _end(code: str | int | None) -> NoReturn:
+    """End as an interpreter does, but leave the modules as they are: to take them apart is most of a short process."""
+    if isinstance(code, str):
+        sys.stderr.write(f"{code}\n")
+        code = 1
+    threading._shutdown()  # type: ignore[attr-defined] # waits for threads
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code or 0)
+
+
 if __name__ == "__main__":
     for module in _IMPORTED:
         import_module(module)
@@ -194,4 +207,8 @@ if __name__ == "__main__":
     asked = _serve(socket.socket(fileno=int(sys.argv[1])))
     if asked is not None:
         sys.argv = ["countersink", *asked]
-        runpy.run_module("countersink", run_name="__main__", alter_sys=True)
+        try:
+            runpy.run_module("countersink", run_name="__main__", alter_sys=True)
+        except SystemExit as ended:
+            _end(ended.code)
+        _end(None)

@@ -10,7 +10,6 @@ Seconds are added to what the kernel says. A process that is told `clocks.enviro
 import contextlib
 import mmap
 import os
-import shutil
 import signal
 import struct
 import subprocess
@@ -21,28 +20,24 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
+from tests.needs import missing, program
+
 DAY: Final = 86_400.0
 _SOURCE: Final = Path(__file__).with_name("moved_clocks.c")
 _FORMAT: Final = struct.Struct("=qqq")
 _NANOS: Final = 1_000_000_000
 
 
-class NoCompilerError(Exception):
-    """The library can't be built on this machine; the message says what is missing."""
-
-
 def build(folder: Path) -> Path:
     """Compile the library into the folder; its path."""
     if sys.platform != "linux":
-        raise NoCompilerError("clocks can be moved on Linux alone")
-    compiler = shutil.which("cc") or shutil.which("gcc")
-    if compiler is None:
-        raise NoCompilerError("clocks can't be moved without a C compiler: install gcc and the C library's headers")
+        missing("clocks can be moved on Linux alone")
+    compiler = program("cc", "gcc")
     library = folder / "moved.so"
     command = [compiler, "-shared", "-fPIC", "-O2", "-Wall", "-Wextra", "-o", str(library), str(_SOURCE)]
     done = subprocess.run([*command, "-ldl", "-lpthread"], capture_output=True, text=True, check=False)
     if done.returncode:
-        raise NoCompilerError(f"{compiler} can't build {_SOURCE.name}: install gcc and libc6-dev. {done.stderr}")
+        missing(f"{compiler} can't build {_SOURCE.name}: install gcc and libc6-dev. {done.stderr}")
     return library
 
 

@@ -11,7 +11,7 @@ import aiohttp
 
 from deploy.free_ports import free_port
 from tests.meta.checkout import ROOT
-from tests.processes.test_proxies import tool
+from tests.needs import program
 from tests.world.scraping import until
 
 RULES: Final = (ROOT / "deploy" / "prometheus" / "rules.yml").read_text()
@@ -68,7 +68,7 @@ async def prometheus(
         f"scrape_configs: [{{job_name: countersink, static_configs: [{{targets: {[*targets]!r}}}]}}]\n"
     )
     process = await subprocess.create_subprocess_exec(
-        tool("prometheus"),
+        program("prometheus"),
         f"--config.file={folder / 'prometheus.yml'}",
         f"--storage.tsdb.path={folder / 'data'}",
         f"--web.listen-address=127.0.0.1:{port}",

@@ -4,13 +4,12 @@ loss of power.
 
 import random
 import re
-import shutil
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.emulators.datastore_fixtures import missing
+from tests.needs import missing, program
 
 CALLS = "openat,close,pwrite64,ftruncate,fdatasync,fsync,unlink,write"
 """All that changes a file, and what goes to sockets."""
@@ -23,8 +22,7 @@ _STRING = re.compile(rb'"((?:\\x[0-9a-f]{2})*)"')
 
 def strace_needed() -> None:
     """It must be there, and may trace: not every container lets it."""
-    if shutil.which("strace") is None:
-        missing("strace is not there")
+    program("strace")
     tried = subprocess.run(["strace", "-o", "/dev/null", "true"], capture_output=True, text=True, check=False)
     if tried.returncode:
         missing(f"strace may not trace here: {tried.stderr}")
