@@ -20,7 +20,7 @@ PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 INSTALL_OURS := for project in ./countersink .; do \
     $(PIP) install --no-deps --no-build-isolation --editable "$$project" || exit 1; done
 
-.PHONY: help up up-emulators install dev test mutations seeds reliability lint format bench bench-quick dist lock sbom clean
+.PHONY: help up up-emulators install dev test check durations mutations seeds reliability lint format bench bench-quick dist lock sbom clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' Makefile | while IFS=: read -r name rest; do printf '  make %-12s %s\n' "$$name" "$${rest#*## }"; done
@@ -35,8 +35,14 @@ install: $(VENV)/.installed $(EXTRAS:%=$(VENV)/.installed-%) ## make .venv with 
 
 dev: $(VENV)/.installed-dev $(BIN)/kubectl ## install what the tests and linters need, too
 
-test: $(VENV)/.installed-dev $(BIN)/kubectl ## run every test this machine can run (ARGS='-k name')
-	$(BIN)/pytest -n auto --dist worksteal $(ARGS)
+test: $(VENV)/.installed-dev ## run every test that needs nothing but Python, in four minutes (ARGS='-k name')
+	@$(BIN)/python -m tests $(ARGS)
+
+check: $(VENV)/.installed-dev $(BIN)/kubectl ## run everything else: emulators, Redis, browsers, the image, more Pythons, speed
+	@$(BIN)/python -m tests --check $(ARGS)
+
+durations: $(VENV)/.installed-dev ## run `make test` and keep how long it takes, in tests/durations.json
+	@$(BIN)/python -m tests --keep-durations
 
 mutations: $(VENV)/.installed-dev ## break the guarantee, one behaviour at a time; a test must notice each
 	$(BIN)/python -m tests.mutations $(ARGS)
@@ -68,14 +74,14 @@ dist: $(VENV)/.installed ## build wheels and sources of the client and the serve
 	@rm -rf dist
 	@for project in countersink .; do (cd "$$project" && "$(CURDIR)/$(BIN)/python" -m hatchling build --directory "$(CURDIR)/dist") || exit 1; done
 
-lock: ## renew requirements*.txt (ARGS=--upgrade for newer versions); needs uv
+lock: ## renew requirements/*.txt (ARGS=--upgrade for newer versions); needs uv
 	@command -v '$(UV)' >/dev/null || { echo 'make lock needs uv, see its documentation, or name it: make lock UV=...' >&2; exit 1; }
-	$(LOCK) pyproject.toml --group build $(ARGS) --output-file requirements.txt
-	$(LOCK) pyproject.toml --extra google --extra redis --extra otel --group build --group dev --constraints requirements.txt $(ARGS) --output-file requirements-dev.txt
+	$(LOCK) pyproject.toml --group build $(ARGS) --output-file requirements/server.txt
+	$(LOCK) pyproject.toml --extra google --extra redis --extra otel --group build --group dev --constraints requirements/server.txt $(ARGS) --output-file requirements/dev.txt
 	for extra in google redis otel; do \
-	    $(LOCK) pyproject.toml --extra $$extra --constraints requirements-dev.txt $(ARGS) --output-file requirements-$$extra.txt || exit 1; \
+	    $(LOCK) pyproject.toml --extra $$extra --constraints requirements/dev.txt $(ARGS) --output-file requirements/$$extra.txt || exit 1; \
 	done
-	@for file in requirements*.txt; do \
+	@for file in requirements/server.txt requirements/google.txt requirements/redis.txt requirements/otel.txt requirements/dev.txt; do \
 	    { echo '# Every package with its hashes, for pip --require-hashes. Made by `make lock`: do not edit.'; sed '/^$$/,$$d' "$$file"; } >"$$file.new" \
 	    && mv "$$file.new" "$$file" || exit 1; \
 	done
@@ -101,9 +107,9 @@ $(VENV)/.made:
 	"$$python" -m venv --clear $(VENV)
 	@touch $@
 
-$(VENV)/.installed: $(VENV)/.made requirements.txt pyproject.toml countersink/pyproject.toml
-	@echo 'installing the packages of requirements.txt'
-	@$(PIP) install --require-hashes --requirement requirements.txt
+$(VENV)/.installed: $(VENV)/.made requirements/server.txt pyproject.toml countersink/pyproject.toml
+	@echo 'installing the packages of requirements/server.txt'
+	@$(PIP) install --require-hashes --requirement requirements/server.txt
 	@$(INSTALL_OURS)
 	@touch $@
 
@@ -111,7 +117,7 @@ $(VENV)/.installed: $(VENV)/.made requirements.txt pyproject.toml countersink/py
 $(BIN)/kubectl: $(VENV)/.installed-dev tests/deploy/kubectl.txt
 	@$(BIN)/python -m tests.deploy.kubectl && touch $@ || echo 'kubectl could not be installed' >&2
 
-$(VENV)/.installed-%: $(VENV)/.installed requirements-%.txt
-	@echo 'installing the packages of requirements-$*.txt'
-	@$(PIP) install --require-hashes --requirement requirements-$*.txt
+$(VENV)/.installed-%: $(VENV)/.installed requirements/%.txt
+	@echo 'installing the packages of requirements/$*.txt'
+	@$(PIP) install --require-hashes --requirement requirements/$*.txt
 	@touch $@

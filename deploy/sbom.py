@@ -9,7 +9,7 @@ from typing import Any, Final
 
 ROOT: Final = Path(__file__).parents[1]
 FILE: Final = Path(__file__).with_name("sbom.json")
-LOCKS: Final = ("requirements.txt", "requirements-google.txt", "requirements-redis.txt", "requirements-otel.txt")
+LOCKS: Final = [f"requirements/{name}.txt" for name in ("server", "google", "redis", "otel")]
 _PINNED: Final = re.compile(r"^([\w.-]+==[\w.+!-]+)", re.MULTILINE)
 
 

@@ -1,19 +1,22 @@
-"""What holds for all tests: Hypothesis finds the same examples each time, and takes the time it needs."""
+"""What holds for all tests, and which of them `make test` runs."""
 
 import os
 import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Final
 
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.processes.moved_clocks import Clocks, NoCompilerError, build
+from tests.processes.moved_clocks import Clocks, build
+
+pytest_plugins = ("tests.spent",)
 
 settings.register_profile(
     "countersink",
-    derandomize=True,
+    derandomize=True,  # Hypothesis finds the same examples each time
     deadline=None,
     database=None,
     suppress_health_check=[HealthCheck.too_slow],
@@ -25,6 +28,40 @@ for name in ("PYTHONDONTWRITEBYTECODE", "PYTHONUNBUFFERED"):
 sys.dont_write_bytecode = False  # each process that a test starts would compile everything
 os.environ["JAVA_TOOL_OPTIONS"] = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"  # emulators live too short to be optimised
 os.environ["SSL_CERT_FILE"] = os.devnull  # aiohttp reads all certificates when it is imported; no test uses TLS
+
+CHECK_FOLDERS: Final = ("browsers", "deploy", "emulators", "reliability")
+"""`make check` alone runs these folders, and tests of other folders that are marked `check`."""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--part", choices=("test", "check"), help="only what `make test` runs, or only what `make check` adds"
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "check: needs more than Python, or takes long: `make check` alone runs it")
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    skipped = config.getoption("--part") == "test" and collection_path.name in CHECK_FOLDERS
+    return True if skipped and collection_path.parent == Path(__file__).parent else None
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    part = config.getoption("--part")
+    if part is None:
+        return
+    kept, left = [], []
+    for item in items:
+        in_check = _folder(item) in CHECK_FOLDERS or item.get_closest_marker("check") is not None
+        (kept if in_check == (part == "check") else left).append(item)
+    config.hook.pytest_deselected(items=left)
+    items[:] = kept
+
+
+def _folder(item: pytest.Item) -> str:
+    return item.path.relative_to(Path(__file__).parent).parts[0]
 
 
 def pytest_xdist_auto_num_workers() -> int:
@@ -41,12 +78,7 @@ def _state(tmp_path_factory: pytest.TempPathFactory) -> None:
 @pytest.fixture(scope="session")
 def clock_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Built once for each process that runs tests: it takes some tenths of a second."""
-    try:
-        return build(tmp_path_factory.mktemp("clocks"))
-    except NoCompilerError as error:
-        if os.environ.get("COUNTERSINK_REQUIRE_ALL") == "1":
-            pytest.fail(str(error))
-        pytest.skip(str(error))
+    return build(tmp_path_factory.mktemp("clocks"))
 
 
 @pytest.fixture

@@ -17,14 +17,15 @@ import yaml
 
 from countersink_server.cli import parser_of_all
 from deploy.free_ports import free_port
-from tests.deploy.programs import MOST_SECONDS, missing, program, run
+from deploy.sbom import LOCKS
+from tests.deploy.programs import MOST_SECONDS, run
 from tests.meta.checkout import ROOT
+from tests.needs import missing, program
 
 DOCKERFILE: Final = ROOT / "deploy" / "Dockerfile"
 USER: Final = "65532"
 DATA: Final = "/var/lib/countersink"
 CACHE: Final = "/var/cache/countersink"
-LOCKS: Final = ("requirements.txt", "requirements-google.txt", "requirements-redis.txt", "requirements-otel.txt")
 BASE_PYTHON: Final = "3.11"
 """The Python of Debian 12, of which the base is made."""
 START_UP: Final = 60.0

@@ -1,11 +1,15 @@
 """Names, paths, queries and methods that are wrong."""
 
+from collections.abc import AsyncIterator
 from typing import Final
 
 import pytest
+import pytest_asyncio
 
 from tests.http import contract
-from tests.http.service import Service, url_name
+from tests.http.service import Service, running, url_name
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 BAD_NAMES: Final = [
     "",
@@ -25,6 +29,21 @@ BAD_NAMES: Final = [
     "a\x85b",
     "\x9f",
 ]
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def one(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Service]:
+    async with running(tmp_path_factory.mktemp("service")) as it:
+        assert (await it.incr("there", b'{"delta": 7}')).status == 202
+        yield it
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def unharmed(one: Service) -> AsyncIterator[Service]:
+    """One service for all of these tests, as its start would take most of their time."""
+    yield one
+    await one.apply()
+    assert await one.totals() == {"there": 7}
 
 
 @pytest.mark.parametrize("name", BAD_NAMES)

@@ -18,7 +18,7 @@ from shared.model.words import Increment
 from shared.wire.codec import encode
 from tests.http.service import Service, running
 
-LIMIT: Final = 4_000_000
+LIMIT: Final = 2_000_000
 TIMES: Final = 8
 Kind = Callable[[int], Envelope]
 

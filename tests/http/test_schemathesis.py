@@ -6,11 +6,14 @@ import sys
 from pathlib import Path
 
 import orjson
+import pytest
 
 from tests.http.contract import DOCUMENT
 from tests.http.keys import keys_file
 from tests.meta.checkout import ROOT
 from tests.processes.harness import processes
+
+pytestmark = pytest.mark.check  # half a minute of generated requests
 
 STREAMS = ("watchCounter", "watchCounters")
 """Their answers do not end: see test_watch.py."""

@@ -11,6 +11,8 @@ import pytest
 
 from tests.meta.checkout import ROOT
 
+pytestmark = pytest.mark.check  # builds and installs wheels
+
 FOREIGN: Final = ("shared", "ingest", "flusher")
 PROGRAM: Final = """
 import sys

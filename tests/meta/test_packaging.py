@@ -17,6 +17,8 @@ import pytest
 import countersink
 from tests.meta.checkout import PACKAGES, ROOT, product, pyproject
 
+pytestmark = pytest.mark.check  # builds wheels
+
 CLIENT, *SERVER = PACKAGES
 IMPORT_ALL: Final = """
 import importlib, pkgutil, sys

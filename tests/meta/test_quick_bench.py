@@ -40,6 +40,7 @@ def test_what_is_kept_has_each_row_that_is_checked() -> None:
         assert quick.floor(ratios) > 0.5 * min(ratios), name
 
 
+@pytest.mark.check  # a C compiler and wrk
 def test_a_service_without_its_fast_path_is_slower_than_what_is_kept(tmp_path: Path) -> None:
     """The slow-down is real: another process, which really counts."""
     with Emulators(tmp_path) as emulators, Rivals(emulators) as rivals:
@@ -49,6 +50,7 @@ def test_a_service_without_its_fast_path_is_slower_than_what_is_kept(tmp_path: P
     assert quick.fell(slow, quick.kept()), quick.told(slow, quick.kept())
 
 
+@pytest.mark.check  # a C compiler and wrk
 @pytest.mark.parametrize(("factor", "code"), [(0.1, 0), (10.0, 1)])
 def test_the_command_fails_by_its_exit_code(factor: float, code: int) -> None:
     """Against ratios that are a tenth of those that were kept, and ten times as high."""

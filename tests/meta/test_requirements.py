@@ -9,15 +9,13 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
+from deploy.sbom import LOCKS
 from tests.meta.checkout import ROOT, pyproject, tracked
 
-FILES: Final = (
-    *("requirements.txt", "requirements-google.txt", "requirements-redis.txt", "requirements-otel.txt"),
-    "requirements-dev.txt",
-)
+FILES: Final = (*LOCKS, "requirements/dev.txt")
 LINE: Final = re.compile(r"^([a-zA-Z0-9._-]+)==([^\s;]+)(?: ; [^\\]+)? \\$")
 HASH: Final = re.compile(r"^    --hash=sha256:[0-9a-f]{64}(?: \\)?$")
-COMMENT: Final = re.compile(r"^ *# [^/]*$")
+COMMENT: Final = re.compile(r"^ *# (?:  -c requirements/(?:server|dev)\.txt|[^/]*)$")
 
 
 def flaws(text: str) -> list[str]:

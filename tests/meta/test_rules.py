@@ -1,18 +1,18 @@
 """The rules for Prometheus name metrics that there are, and alert on those that say so."""
 
 import re
-import shutil
 import subprocess
 import sys
 from functools import cache
 from typing import Final
 
+import pytest
 from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
 from shared.runtime import metrics
-from tests.emulators.datastore_fixtures import missing
 from tests.meta.checkout import ROOT
+from tests.needs import program
 
 FOLDER: Final = ROOT / "deploy" / "prometheus"
 TERRAFORM: Final = ROOT / "deploy" / "terraform" / "alerts.tf"
@@ -89,15 +89,14 @@ def test_each_alert_has_its_runbook_and_says_so() -> None:
     assert re.findall(r"summary: ", TEXT) == ["summary: "] * len(alerts)
 
 
+@pytest.mark.check  # Prometheus
 def test_each_alert_fires_on_what_it_is_for_and_not_otherwise() -> None:
     """By Prometheus itself, on made-up series."""
     tried = re.findall(r"name: (\w+) (fires|does not fire)$", (FOLDER / "rules.test.yml").read_text(), re.MULTILINE)
     assert sorted(tried) == sorted(
         (name, what) for name in re.findall(r"alert: (\w+)", TEXT) for what in ("fires", "does not fire")
     )
-    promtool = shutil.which("promtool")
-    if promtool is None:
-        missing("the rules need promtool (Debian's package prometheus)")
+    promtool = program("promtool")
     for command in (("check", "rules", "rules.yml"), ("test", "rules", "rules.test.yml")):
         done = subprocess.run([promtool, *command], cwd=FOLDER, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stdout + done.stderr

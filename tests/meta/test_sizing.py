@@ -1,20 +1,20 @@
 """The page on sizing has queries that Prometheus reads, and limits that the code has."""
 
 import re
-import shutil
 import subprocess
 from pathlib import Path
 from typing import Any, Final
 
+import pytest
 import yaml
 
 from ingest.publishing.coalescer import MAX_ENTRIES
 from shared.config.settings import Settings
 from shared.model.words import MAX_DELTA, MAX_ID_BYTES, MAX_NAME_BYTES
 from shared.wire.content import MAX_ITEMS
-from tests.emulators.datastore_fixtures import missing
 from tests.meta.checkout import ROOT
 from tests.meta.test_rules import NAME, shown
+from tests.needs import program
 
 PAGE: Final = (ROOT / "docs" / "sizing.md").read_text()
 LIMITS: Final = dict(re.findall(r"^\| ([^|]+) \| ([^|]+) \| [^|]*\|$", PAGE.partition("## Limits")[2], re.MULTILINE))
@@ -35,15 +35,14 @@ def test_limits_are_those_of_the_code() -> None:
     assert MAX_DELTA == 2**53 - 1
 
 
+@pytest.mark.check  # Prometheus
 def test_prometheus_reads_the_queries_of_the_goals(tmp_path: Path) -> None:
     queries = re.findall(r"^\| [^|]+ \| `([^`]*countersink_[^`]*)` \|$", PAGE, re.MULTILINE)
     assert len(queries) == 3
     assert {name.removesuffix("_count") for query in queries for name in NAME.findall(query)} <= {
         name.removesuffix("_count") for name in shown()
     }
-    promtool = shutil.which("promtool")
-    if promtool is None:
-        missing("there is no promtool")
+    promtool = program("promtool")
     rules = [{"record": f"query:{number}", "expr": query} for number, query in enumerate(queries)]
     file = tmp_path / "rules.yml"
     file.write_text(yaml.safe_dump({"groups": [{"name": "goals", "rules": rules}]}))

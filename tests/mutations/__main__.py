@@ -7,6 +7,9 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Final
+
+import pytest
 
 from tests.mutations.mutation import LOOPS, Mutation
 from tests.mutations.table import by_name
@@ -18,6 +21,8 @@ PATIENCE = 3_000
 _HUNG = ("TimeoutExpired", "Timeout (>")
 _SKIPPED = re.compile(r"^(?:\d+ \w+, )*\d+ skipped", re.MULTILINE)
 """In the last line of the tests. One that was skipped has not looked."""
+_COULD_RUN: Final = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.NO_TESTS_COLLECTED)
+"""The last one: all of the tests are in the other part."""
 
 
 def main(names: Sequence[str]) -> int:
@@ -27,7 +32,7 @@ def main(names: Sequence[str]) -> int:
     chosen = [one for one in known.values() if not names or one.name in names]
     missed = []
     for mutation in chosen:
-        by = catches(mutation)
+        by = catches(mutation, "test") or catches(mutation, "check")
         print(f"{'caught ' if by else 'MISSED '} {mutation.name} ({by or ', '.join(mutation.places)})", flush=True)
         if not by:
             missed.append(mutation.name)
@@ -35,12 +40,12 @@ def main(names: Sequence[str]) -> int:
     return 1 if missed else 0
 
 
-def catches(mutation: Mutation) -> str:
-    """The first test that fails under the mutation; nothing if all pass."""
+def catches(mutation: Mutation, part: str) -> str:
+    """The first test of `make test` or `make check` that fails under the mutation; nothing if all pass."""
     with tempfile.TemporaryDirectory() as folder:
         path = os.pathsep.join([str(STARTUP), str(ROOT)])
         environment = os.environ | {"TEST_MUTATION": mutation.name, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"}
-        options = ["-qx", "-rfEs", "-p", "no:cacheprovider", f"--basetemp={folder}/tests"]
+        options = ["-qx", "-rfEs", "-p", "no:cacheprovider", f"--basetemp={folder}/tests", "--part", part]
         done = subprocess.run(
             [sys.executable, "-m", "pytest", *options, *mutation.caught_by],
             cwd=ROOT,
@@ -52,13 +57,13 @@ def catches(mutation: Mutation) -> str:
         )
     hung = LOOPS not in mutation.caught_by and any(word in done.stdout for word in _HUNG)
     skipped = done.returncode == 0 and _SKIPPED.search(done.stdout)
-    if done.returncode not in {0, 1} or hung or skipped:
+    if done.returncode not in _COULD_RUN or hung or skipped:
         print(f"The tests of {mutation.name!r} could not run:\n{done.stdout[-2_000:]}{done.stderr[-2_000:]}")
         return ""
     failed = [
         line.split()[1] for line in done.stdout.splitlines() if line.startswith(("FAILED tests/", "ERROR tests/"))
     ]
-    return failed[0] if failed else ""
+    return f"make {part}: {failed[0]}" if failed else ""
 
 
 if __name__ == "__main__":

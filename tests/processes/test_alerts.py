@@ -19,6 +19,8 @@ from tests.processes.harness import Processes, processes
 from tests.processes.prometheus import RULES, Prometheus, faster, prometheus
 from tests.world.scraping import until
 
+pytestmark = pytest.mark.check  # Prometheus
+
 TIMES: Final = 150
 """Five minutes are two seconds."""
 REFUSE: Final = (

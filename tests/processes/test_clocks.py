@@ -15,6 +15,8 @@ from countersink import AsyncClient
 from tests.processes.harness import Running, processes
 from tests.processes.moved_clocks import DAY, Clocks
 
+pytestmark = pytest.mark.check  # a C compiler
+
 HOUR = 3_600.0
 MakeClocks = Callable[[], Clocks]
 

@@ -1,7 +1,6 @@
 """A disk that is full, and a folder that can't be written: 507 or a line that says what to do; nothing is lost."""
 
 import asyncio
-import shutil
 import signal
 import sys
 from pathlib import Path
@@ -9,7 +8,10 @@ from pathlib import Path
 import aiohttp
 import pytest
 
+from tests.needs import program
 from tests.processes.harness import Processes, Running, processes
+
+pytestmark = pytest.mark.check  # a mount
 
 SIZE = "3m"
 
@@ -17,7 +19,7 @@ SIZE = "3m"
 @pytest.fixture
 def mounts() -> None:
     """In a namespace of its own, a process may mount what it likes."""
-    assert shutil.which("unshare"), "util-linux is needed"
+    program("unshare")
 
 
 def on_small_disk(folder: Path, options: str = "") -> tuple[str, ...]:

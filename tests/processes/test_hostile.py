@@ -12,6 +12,8 @@ import pytest
 from tests.processes.attacks import AT_ONCE, ATTACKS, Victim, fill, memory, peak, post
 from tests.processes.harness import processes
 
+pytestmark = pytest.mark.check  # half a minute of attacks
+
 MIB: Final = 1_048_576
 MOST: Final = 4_000
 CROWD: Final = 5_000

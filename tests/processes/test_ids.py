@@ -15,6 +15,8 @@ from tests.processes.harness import Processes, Running, processes
 from tests.processes.moved_clocks import DAY, Clocks
 from tests.processes.test_clocks import until, value
 
+pytestmark = pytest.mark.check  # a C compiler
+
 AT_ONCE = 2_500
 """Ids in one request. A generation takes several slices of a sweep."""
 EACH = 3

@@ -21,6 +21,8 @@ from shared.model.receipts import key_of_envelope
 from tests.processes.harness import processes
 from tests.processes.trace import Disk, calls, strace_needed, traced
 
+pytestmark = pytest.mark.check  # strace
+
 CLIENTS = 6
 MOMENTS = 20
 """At which the power fails."""

@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import os
 import re
-import shutil
 import ssl
 import subprocess
 from asyncio.subprocess import DEVNULL
@@ -18,7 +17,10 @@ import pytest
 from countersink import AsyncClient, RejectedError
 from deploy.free_ports import free_port
 from tests.meta.checkout import ROOT
+from tests.needs import program
 from tests.processes.harness import Processes, processes
+
+pytestmark = pytest.mark.check  # nginx and HAProxy
 
 PAGE: Final = ROOT / "docs" / "proxies.md"
 UPSTREAM: Final = "127.0.0.1:8080"
@@ -48,21 +50,11 @@ def snippet(language: str) -> str:
     return str(found)
 
 
-def tool(name: str) -> str:
-    found = shutil.which(name, path=os.pathsep.join([os.environ["PATH"], "/usr/sbin"]))
-    if found is None:
-        said = f"{name} is missing"
-        if os.environ.get("COUNTERSINK_REQUIRE_ALL") == "1":
-            pytest.fail(said)
-        pytest.skip(said)
-    return found
-
-
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a certificate and its key, and a file with both."""
     folder = tmp_path_factory.mktemp("certificate")
-    command = [tool("openssl"), *("req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=localhost")]
+    command = [program("openssl"), *("req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=localhost")]
     command += ["-keyout", str(folder / "countersink.key"), "-out", str(folder / "countersink.crt")]
     subprocess.run(command, check=True, capture_output=True)
     both = [(folder / name).read_bytes() for name in ("countersink.crt", "countersink.key")]
@@ -76,14 +68,14 @@ def nginx(folder: Path, certificate: Path, port: int, upstream: str) -> list[str
     page = page.replace("/etc/ssl", str(certificate))
     user = "user root;" if os.geteuid() == 0 else ""
     (folder / "nginx.conf").write_text(NGINX.format(folder=folder, page=page, user=user))
-    return [tool("nginx"), "-p", str(folder), "-e", "stderr", "-c", str(folder / "nginx.conf")]
+    return [program("nginx"), "-p", str(folder), "-e", "stderr", "-c", str(folder / "nginx.conf")]
 
 
 def haproxy(folder: Path, certificate: Path, port: int, upstream: str) -> list[str]:
     page = snippet("haproxy").replace("bind :443", f"bind 127.0.0.1:{port}").replace("/etc/ssl", str(certificate))
     page = page.replace(UPSTREAM, upstream.replace("unix:", "unix@"))
     (folder / "haproxy.cfg").write_text(page)
-    return [tool("haproxy"), "-f", str(folder / "haproxy.cfg")]
+    return [program("haproxy"), "-f", str(folder / "haproxy.cfg")]
 
 
 CHECKED: Final[Mapping[Callable[[Path, Path, int, str], list[str]], list[str]]] = {nginx: ["-t"], haproxy: ["-c"]}

@@ -15,6 +15,8 @@ from tests.processes.harness import Processes, Running, processes
 from tests.processes.prometheus import prometheus
 from tests.world.scraping import Scrape, scrape, until
 
+pytestmark = pytest.mark.check  # Prometheus
+
 ACCEPTED = "countersink_accepted_increments_total"
 START = "countersink_start_time_seconds"
 RISING = '{__name__=~"(countersink|process)_.+_(total|count|sum|bucket)"}'

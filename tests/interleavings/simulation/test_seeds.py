@@ -2,14 +2,13 @@
 
 import pytest
 
-from tests.interleavings.seeds import HANGS, check_chunk, check_replay
-
-SEEDS = 50
+from tests.interleavings.seeds import HANGS, check_chunk, check_replay, chunks
 
 
 @pytest.mark.timeout(HANGS)
-def test_whatever_fails_each_increment_counts_once_and_each_read_is_exact() -> None:
-    check_chunk(0, SEEDS)
+@pytest.mark.parametrize("chunk", chunks(in_test=1, in_check=19))
+def test_whatever_fails_each_increment_counts_once_and_each_read_is_exact(chunk: int) -> None:
+    check_chunk(chunk)
 
 
 def test_a_seed_replays_exactly() -> None:

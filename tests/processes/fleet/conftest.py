@@ -12,7 +12,7 @@ from tests.processes.fleet.pairs import Embedded, Emulated, Pair, emulated
 
 __all__ = ["firestore_host", "older_host", "pubsub_host", "redis", "start_redis"]
 
-EMULATED = ("blind", "written back")
+EMULATED = [pytest.param(name, marks=pytest.mark.check) for name in ("blind", "written back")]
 
 
 async def _emulated(request: pytest.FixtureRequest, name: str) -> Emulated:

@@ -13,7 +13,7 @@ from tests.processes.fleet.pairs import Emulated
 from tests.processes.harness import Processes, Running, processes
 from tests.processes.test_series import send, series
 
-COUNTERS = 400
+COUNTERS = 160
 IN_A_BATCH = 40
 ROUNDS = 4
 NAMES = [f"page:{number:03}" for number in range(COUNTERS)]

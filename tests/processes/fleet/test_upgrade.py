@@ -119,6 +119,7 @@ class Fleet:
             await slot.terminate()
 
 
+@pytest.mark.check  # the history of git
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("pair", ["sqlite", "blind"], indirect=True)
 async def test_every_increment_counts_once_through_an_upgrade_and_back(

@@ -6,8 +6,8 @@ import tarfile
 from pathlib import Path
 from typing import Final
 
-from tests.emulators.datastore_fixtures import missing
 from tests.meta.checkout import ROOT
+from tests.needs import missing
 
 COMMIT: Final = "5d33cdfb564e"
 """Of the last version that others may run. Change it with each release, and whenever formats may no longer be mixed."""

@@ -1,0 +1,162 @@
+"""Runs the tests of `make test`, or with `--check` all that `make check` runs, and says what ran and what it took."""
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+ROOT: Final = Path(__file__).parents[1]
+DURATIONS: Final = Path(__file__).with_name("durations.json")
+"""The run of `make test` that others are compared with: cases and seconds of processor time of each file."""
+MOST_GROWTH: Final = 1.2
+ROOM: Final = 1 << 30
+"""Bytes that have to be free for the files of tests. A run of `make test` takes 50 MB, and the last three are kept."""
+PYTHONS: Final = {"3.12": ["unit", "contracts"], "3.13": ["unit", "contracts", "http", "cli"]}
+"""What runs on other versions of Python too: tests of our own code, and on the newest one also of the whole service."""
+
+TEST: Final = """
+make test ran the tests that need nothing but Python: the embedded service, the client, the commands, all pure code.
+It took {wall}, and {processor} of processor time.
+make check runs the rest: Google's emulators, Redis, browsers, proxies, Prometheus, the image and the manifests, npm,
+other versions of Python, thousands of simulated seeds, and a quick benchmark.
+"""
+CHECK: Final = """
+make check ran everything that make test does not run, in {wall} and {processor} of processor time.
+"""
+PART: Final = """
+A part of the tests ran, in {wall} and {processor} of processor time.
+"""
+
+
+class Run(NamedTuple):
+    """One run of pytest, or of another check if `told` is empty."""
+
+    code: int
+    wall: float
+    processor: float
+    told: Mapping[str, Any] = {}
+
+    def outcomes(self, outcome: str) -> list[str]:
+        found: list[str] = self.told.get("outcomes", {}).get(outcome, [])
+        return found
+
+
+def timed(command: list[str], **settings: str) -> Run:
+    begun, before = time.monotonic(), os.times()
+    code = subprocess.run(command, cwd=ROOT, env=os.environ | settings, check=False).returncode
+    after = os.times()
+    processor = after.children_user + after.children_system - before.children_user - before.children_system
+    return Run(code, time.monotonic() - begun, processor)
+
+
+def in_memory() -> dict[str, str]:
+    """Lets tests put their files into memory, if there is room: most would wait for a disk that they do not test."""
+    memory = Path("/dev/shm")
+    room = shutil.disk_usage(memory).free if os.access(memory, os.W_OK) else 0
+    return {"PYTEST_DEBUG_TEMPROOT": str(memory)} if room > ROOM else {}
+
+
+def pytest(part: str, *arguments: str, python: str = sys.executable) -> Run:
+    with tempfile.TemporaryDirectory() as folder:
+        spent = Path(folder) / "spent.json"
+        options = ("-n", "auto", "--dist", "worksteal", "--part", part, "--spent", str(spent))
+        settings = in_memory() if part == "test" else {}
+        done = timed([python, "-m", "pytest", *options, *arguments], **settings)
+        return done._replace(told=json.loads(spent.read_text()) if spent.exists() else {})
+
+
+def on_other_pythons() -> Iterator[Run]:
+    """On each other version that we claim and this machine has."""
+    for version, folders in PYTHONS.items():
+        found = shutil.which(f"python{version}") or next(map(str, _of_pyenv(version)), None)
+        if found is None or version == f"{sys.version_info.major}.{sys.version_info.minor}":
+            print(
+                f"\nPython {version}: {'make test ran on it' if found else 'not on this machine, so nothing ran on it'}"
+            )
+            continue
+        print(f"\nOn Python {version}:", flush=True)
+        venv = f".venv-{version}"
+        made = timed(["make", f"VENV={venv}", f"PYTHON={found}", f"{venv}/.installed-dev"])
+        yield made
+        if made.code == 0:
+            yield pytest("test", *(f"tests/{folder}" for folder in folders), python=f"{venv}/bin/python")
+
+
+def _of_pyenv(version: str) -> list[Path]:
+    root = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"))
+    return sorted(root.glob(f"versions/{version}.*/bin/python"))
+
+
+def check() -> list[Run]:
+    """All of `make check`. One part that fails does not keep the others from running."""
+    print("The quick benchmark:", flush=True)
+    return [timed([sys.executable, "-m", "bench", "--quick"]), pytest("check"), *on_other_pythons()]
+
+
+def minutes(seconds: float) -> str:
+    return f"{int(seconds) // 60} min {int(seconds) % 60:02} s"
+
+
+def say(text: str, runs: list[Run]) -> None:
+    """What ran and what it took. The last line has the sum of all runs of pytest."""
+    wall, processor = sum(one.wall for one in runs), sum(one.processor for one in runs)
+    print(text.format(wall=minutes(wall), processor=minutes(processor)))
+    if reruns := sorted({test for one in runs for test in one.outcomes("rerun")}):
+        print(f"ATTENTION: {len(reruns)} failed, and passed when they ran once more. Find out why, and mend them:")
+        print("".join(f"    {test}\n" for test in reruns))
+    passed, skipped = (sum(len(one.outcomes(outcome)) for one in runs) for outcome in ("passed", "skipped"))
+    failed = sum(len(one.outcomes(outcome)) for one in runs for outcome in ("failed", "error"))
+    print(f"{passed} passed, {failed} failed, {skipped} skipped")
+
+
+def has_grown(done: Run) -> bool:
+    """Whether it took much more processor time than the run that was kept, on a machine as fast as that one."""
+    kept = json.loads(DURATIONS.read_text())
+    speed = kept["yardstick"] / done.told["yardstick"]
+    factor = done.processor * speed / kept["processor"]
+    if factor <= MOST_GROWTH:
+        return False
+    now = {file: seconds * speed for file, (_, seconds) in done.told["files"].items()}
+    more = {file: seconds - kept["files"].get(file, (0, 0.0))[1] for file, seconds in now.items()}
+    print(f"make test took {factor:.2f} times the processor time of the run in tests/{DURATIONS.name}. Most grew:")
+    for file in sorted(more, key=lambda file: -more[file])[:10]:
+        print(f"    {file}: {now[file]:.1f} s, {more[file]:+.1f} s")
+    print("Make it faster. If it has to take longer, keep the new times: make durations")
+    return True
+
+
+def keep(done: Run) -> None:
+    head = {"processor": round(done.processor, 1), "yardstick": round(done.told["yardstick"], 4)}
+    files = ",\n".join(f"  {json.dumps(file)}: {json.dumps(row)}" for file, row in done.told["files"].items())
+    DURATIONS.write_text(f'{json.dumps(head)[:-1]}, "files": {{\n{files}\n}}}}\n')
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests", description=__doc__)
+    parser.add_argument("--check", action="store_true", help="what `make check` runs")
+    parser.add_argument("--keep-durations", action="store_true", help=f"write {DURATIONS.name} anew, if all passes")
+    asked, arguments = parser.parse_known_args()
+    in_ci = os.environ.get("COUNTERSINK_REQUIRE_ALL") == "1"
+    if asked.check:
+        runs = [pytest("check", *arguments)] if arguments else check()
+        say(PART if arguments else CHECK, runs)
+        return max(one.code for one in runs)
+    os.environ["COUNTERSINK_REQUIRE_ALL"] = "1"  # these tests need nothing, so none may be skipped
+    done = pytest("test", *arguments)
+    say(PART if arguments else TEST, [done])
+    if arguments or done.code:
+        return done.code
+    if asked.keep_durations:
+        keep(done)
+    return 1 if has_grown(done) and in_ci else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
