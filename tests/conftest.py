@@ -1,8 +1,9 @@
 """What holds for all tests, and which of them `make test` runs."""
 
+import asyncio
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -11,6 +12,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.processes.moved_clocks import Clocks, build
+from tests.world.patient_loop import PatientLoop
 
 pytest_plugins = ("tests.spent",)
 
@@ -58,6 +60,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         (kept if in_check == (part == "check") else left).append(item)
     config.hook.pytest_deselected(items=left)
     items[:] = kept
+
+
+def pytest_asyncio_loop_factories(item: pytest.Item) -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]] | None:
+    return None if _folder(item) in CHECK_FOLDERS else {"patient": PatientLoop}
 
 
 def _folder(item: pytest.Item) -> str:
