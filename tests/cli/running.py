@@ -10,7 +10,7 @@ from typing import NamedTuple
 from tests.processes.fork_server import can_fork, fork
 
 COUNTERSINK = (sys.executable, "-m", "countersink")
-LONGEST = 30.0
+LONGEST = 120.0
 
 
 class Done(NamedTuple):

@@ -43,7 +43,7 @@ async def test_up_flushes_at_once_what_a_request_waits_for(started: Processes) -
     up = await started.start("up", "--port", "0", COUNTERSINK_FLUSH_INTERVAL="60")
     async with aiohttp.ClientSession() as session:
         for value in range(1, 4):
-            async with asyncio.timeout(30), session.post(f"{up.url}/v1/counters/a?wait=applied") as response:
+            async with asyncio.timeout(60), session.post(f"{up.url}/v1/counters/a?wait=applied") as response:
                 assert (response.status, (await response.json())["value"]) == (200, value)
         async with session.post(f"{up.url}/v1/counters/a?wait=applied&timeout=0") as response:
             assert response.status == 202
@@ -100,7 +100,7 @@ async def test_what_is_accepted_while_it_drains_is_applied(started: Processes, t
             except (aiohttp.ClientError, ConnectionError):
                 return
 
-    async with aiohttp.ClientSession() as session, asyncio.timeout(30), asyncio.TaskGroup() as tasks:
+    async with aiohttp.ClientSession() as session, asyncio.timeout(60), asyncio.TaskGroup() as tasks:
         clients = [tasks.create_task(client(session)) for _ in range(20)]
         while accepted < 1_000:
             await asyncio.sleep(0.01)
@@ -131,7 +131,7 @@ async def test_a_flusher_shows_its_metrics(started: Processes) -> None:
         async with session.post(f"{ingest.url}/v1/counters/a") as response:
             assert response.status == 202
         lines: list[str] = []
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while "countersink_pulled_messages_total 1.0" not in lines:
                 async with session.get(f"{flusher.url}/metrics") as response:
                     lines = (await response.text()).splitlines()
@@ -180,7 +180,7 @@ async def test_up_outlives_whoever_read_its_start_up_line(tmp_path: Path) -> Non
         async with aiohttp.ClientSession() as session, session.post(f"{url}/v1/counters/a") as response:
             assert response.status == 202
         process.terminate()
-        _, said = await asyncio.wait_for(process.communicate(), 20)
+        _, said = await asyncio.wait_for(process.communicate(), 60)
     finally:
         if process.returncode is None:
             process.kill()
@@ -196,11 +196,11 @@ async def test_up_starts_with_no_standard_output_at_all(tmp_path: Path) -> None:
         stderr=asyncio.subprocess.PIPE,
     )
     try:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while not (tmp_path / "countersink.db-wal").exists():
                 await asyncio.sleep(0.01)
         process.terminate()
-        _, said = await asyncio.wait_for(process.communicate(), 20)
+        _, said = await asyncio.wait_for(process.communicate(), 60)
     finally:
         if process.returncode is None:
             process.kill()

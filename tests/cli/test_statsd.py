@@ -41,7 +41,7 @@ async def total(running: Running, key: str = "") -> int:
 
 
 async def until_total(running: Running, value: int, key: str = "") -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while await total(running, key) != value:
             await asyncio.sleep(0.01)
 
@@ -57,7 +57,7 @@ async def test_lines_are_counted_also_those_that_came_just_before_the_end(
     send(address_of(running), b"a:4|c")
     assert await running.end(signal.SIGTERM) == 0
     await started.start("up", "--port", "0")
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while in_the_file(tmp_path) != (7, 0):
             await asyncio.sleep(0.01)
 

@@ -185,7 +185,7 @@ class BrokerContract:
                 await subscription.ack(tokens(held[:keep]), floor=Instant(1))
                 done.extend(numbers(held[:keep]))
 
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             await asyncio.gather(
                 *(publish(begin) for begin in range(0, 200, 25)), hold(broker.subscription, 4), hold(broker.other, 9)
             )

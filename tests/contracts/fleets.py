@@ -49,7 +49,7 @@ class FleetContract:
         look = await shared.book.look()
         assert before.time < look.changed
         await shared.store.receipts(["e1"])
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             while True:
                 async with shared.store.snapshot() as after:
                     if after.time >= look.changed:

@@ -25,7 +25,7 @@ class Waiting:
 
 async def pull(tasks: Tasks, count: int) -> list[Lease]:
     found: list[Lease] = []
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while len(found) < count:
             found += await tasks.pull(count - len(found), LONG)
     return found

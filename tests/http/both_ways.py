@@ -39,7 +39,7 @@ def connections(service: Service) -> list[Any]:
 
 
 async def poll(condition: Any) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not condition():
             await asyncio.sleep(0.005)
 
@@ -67,7 +67,7 @@ class Client:
         self.closed = True
         self._more.set()
 
-    async def until(self, condition: Callable[[], bool], timeout: float = 20) -> None:
+    async def until(self, condition: Callable[[], bool], timeout: float = 60) -> None:
         async with asyncio.timeout(timeout):
             while not condition():
                 self._more.clear()

@@ -60,7 +60,7 @@ class Service:
             return self._session
         if number not in self._others:
             self._others[number] = aiohttp.ClientSession(
-                timeout=aiohttp.ClientTimeout(30),
+                timeout=aiohttp.ClientTimeout(120),
                 connector=aiohttp.TCPConnector(local_addr=(f"127.0.0.{1 + number}", 0)),
             )
         return self._others[number]
@@ -201,7 +201,7 @@ async def running(
     sock = listen("127.0.0.1", 0)
     await ingest.start(sock, listen("127.0.0.1", 0) if apart else None)
     try:
-        async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(30)) as session:
+        async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(120)) as session:
             service = Service(parts, flusher, worker, ingest=ingest, sock=sock, session=session)
             try:
                 yield service

@@ -12,7 +12,7 @@ from shared.model.errors import TransientError
 from tests.http.both_ways import END, check, check_totals, pair, post
 from tests.http.service import Service, running
 
-WAIT = "?wait=applied&timeout=30"
+WAIT = "?wait=applied&timeout=60"
 FORMS: dict[str, tuple[bytes | None, str, dict[str, str]]] = {
     "by": (None, "by=2", {"Idempotency-Key": "k"}),
     "by and an empty body": (b"", "by=2", {"Idempotency-Key": "k"}),

@@ -1,7 +1,6 @@
 """Floods, and a broker that is slow: whoever asks for little is served in time, and nothing is lost or left behind."""
 
 import asyncio
-import time
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Final
@@ -64,6 +63,7 @@ async def unread(service: Service, number: int, client: int) -> tuple[int, int]:
 async def test_a_client_that_floods_does_not_starve_another(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, flood: Flood, short: bool
 ) -> None:
+    loop = asyncio.get_running_loop()
     async with running(tmp_path, max_waiting=ROOM, short=short) as service:
         slow_down(service, monkeypatch)
         done = asyncio.Event()
@@ -82,13 +82,13 @@ async def test_a_client_that_floods_does_not_starve_another(
         async with asyncio.TaskGroup() as tasks:
             for first in range(80):
                 tasks.create_task(flooder(first))
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 while not any(status == 429 for status, _ in seen):
                     await asyncio.sleep(0.01)
             for _ in range(POLITE):
-                begun = time.monotonic()
+                begun = loop.time()
                 answer = await service.incr("polite")
-                waits.append(time.monotonic() - begun)
+                waits.append(loop.time() - begun)
                 assert answer.status == 202, answer
             done.set()
         assert max(waits) < PATIENCE, waits
@@ -158,7 +158,7 @@ async def test_uploads_that_never_end_leave_room_for_small_bodies(tmp_path: Path
         upload = start + b"Content-Length: %d\r\n\r\n[" % LIMIT
     else:
         upload = start + b"Transfer-Encoding: chunked\r\n\r\n%x\r\n" % LIMIT + b" " * (LIMIT - 1)
-    async with running(tmp_path, max_body_bytes=LIMIT) as service, asyncio.timeout(20):
+    async with running(tmp_path, max_body_bytes=LIMIT) as service, asyncio.timeout(60):
         bodies = service.ingest.bodies
         clients = [
             await asyncio.open_connection(*service.address, local_addr=(f"127.0.0.{2 + number}", 0))
@@ -203,7 +203,7 @@ async def test_a_flood_of_reads_does_not_starve_counting(tmp_path: Path) -> None
         async with asyncio.TaskGroup() as tasks:
             for first in range(40):
                 tasks.create_task(reader(first))
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(60):
                 for _ in range(POLITE):
                     assert (await service.incr("polite", client=1)).status == 202
             done.set()

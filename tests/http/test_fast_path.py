@@ -291,9 +291,9 @@ def test_the_time_to_read_a_header_grows_with_its_size_and_not_faster() -> None:
         block = b"Host: h\r\nX:" + b" " * spaces + b"\x01"
         taken = []
         for number in range(20):
-            begun = time.perf_counter()
+            begun = time.thread_time()
             assert fast_path._head(b"A%d: b\r\n%b" % (number, block)) is None
-            taken.append(time.perf_counter() - begun)
+            taken.append(time.thread_time() - begun)
         return min(taken)
 
     assert seconds(3_900) < 12 * max(seconds(1_000), 1e-5)

@@ -554,7 +554,7 @@ async def test_running_flushers_do_jobs(tmp_path: Path) -> None:
         stop = Stop()
         flushing = asyncio.create_task(_flush(service.parts, settings, stop))
         id_ = (await start(service)).json["id"]
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while (await job(service, id_))["state"] == RUNNING:
                 await asyncio.sleep(0.01)
         assert (await job(service, id_))["changed"] == 30

@@ -3,7 +3,6 @@
 import asyncio
 import resource
 import socket
-import time
 from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Final
@@ -49,12 +48,13 @@ async def _flood(service: Service, count: int) -> list[socket.socket]:
 
 async def _longest(service: Service, seconds: float) -> float:
     """The longest time that a client beside them has waited for an answer."""
-    longest, until = 0.0, time.monotonic() + seconds
+    loop = asyncio.get_running_loop()
+    longest, until = 0.0, loop.time() + seconds
     async with connected(service) as client:
-        while time.monotonic() < until:
-            begun = time.monotonic()
+        while loop.time() < until:
+            begun = loop.time()
             await client.ask(post(name=b"polite"))
-            longest = max(longest, time.monotonic() - begun)
+            longest = max(longest, loop.time() - begun)
             await asyncio.sleep(0.01)
     return longest
 
@@ -113,7 +113,7 @@ async def test_a_client_has_a_share_of_the_places_and_others_the_rest(service: S
     assert answer.status == 429
     async with asyncio.TaskGroup() as tasks:
         others = [
-            tasks.create_task(service.incr("d", None, "?wait=applied&timeout=20", client=1 + number))
+            tasks.create_task(service.incr("d", None, "?wait=applied&timeout=60", client=1 + number))
             for number in range(4)
         ]
         await poll(lambda: service.ingest.waits.places.held == 8)
@@ -142,7 +142,7 @@ async def test_while_the_store_cannot_be_asked_requests_wait_on(
 
     monkeypatch.setattr(store, "receipts", flaky)
     async with service.applying():
-        answer = await service.incr("c", None, "?wait=applied&timeout=20")
+        answer = await service.incr("c", None, "?wait=applied&timeout=60")
     assert (answer.status, answer.json["value"], away) == (200, 1, 0)
 
 
@@ -153,7 +153,7 @@ async def test_an_error_that_stays_reaches_those_that_wait(service: Service, mon
     with monkeypatch.context() as patch:
         patch.setattr(service.parts.store, "receipts", broken)
         async with service.applying():
-            answer = await service.incr("c", None, "?wait=applied&timeout=20")
+            answer = await service.incr("c", None, "?wait=applied&timeout=60")
             assert (answer.status, service.ingest.waits.places.held) == (503, 0)
     async with service.applying():
-        assert (await service.incr("c", None, "?wait=applied&timeout=20")).status == 200
+        assert (await service.incr("c", None, "?wait=applied&timeout=60")).status == 200

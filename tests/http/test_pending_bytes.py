@@ -2,7 +2,6 @@
 
 import asyncio
 import gc
-import time
 import tracemalloc
 from collections.abc import Callable
 from itertools import count
@@ -106,8 +105,8 @@ async def test_a_page_of_names_does_not_take_longer_for_all_that_is_pending(tmp_
         assert isinstance(routes, ReadRoutes)
         await fill(service, names)
         first, _ = await routes._page("", "", 1)
-        begun = time.monotonic()
+        begun = asyncio.get_running_loop().time()
         for _ in range(100):
             page, token = await routes._page("", first[-1], 1)
         assert (page, token is not None) == (["1"], True)
-        assert time.monotonic() - begun < 1.0
+        assert asyncio.get_running_loop().time() - begun < 1.0

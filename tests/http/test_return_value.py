@@ -59,9 +59,9 @@ async def test_totals_beyond_64_bits_are_whole(service: Service) -> None:
 
 async def test_beside_wait_applied(service: Service) -> None:
     async with service.applying():
-        answer = await service.incr("c", None, f"{ASKED}&wait=applied&timeout=30")
+        answer = await service.incr("c", None, f"{ASKED}&wait=applied&timeout=60")
         assert (answer.status, answer.json["value"], answer.json["exact"]) == (200, 1, True)
-        answer = await service.post(f"{BATCH}&wait=applied&timeout=30", b'{"counters": {"c": 1, "d": 1}}')
+        answer = await service.post(f"{BATCH}&wait=applied&timeout=60", b'{"counters": {"c": 1, "d": 1}}')
         assert (answer.status, answer.json["values"]) == (200, {"c": 2, "d": 1})
     answer = await service.incr("c", None, f"{ASKED}&wait=applied&timeout=0")
     assert (answer.status, answer.json["value"]) == (202, 3)
@@ -140,7 +140,7 @@ async def test_what_counts_is_accepted_though_it_cannot_be_read(
             assert told in answer.json["value_error"]
             assert not answer.json.keys() & {"value", "values", "exact"}
         async with service.applying():
-            answer = await service.incr("c", None, "?wait=applied&timeout=30")
+            answer = await service.incr("c", None, "?wait=applied&timeout=60")
             assert answer.status == 200
             assert told in answer.json["value_error"]
     assert await service.value("c") == 3

@@ -1,7 +1,6 @@
 """Requests that two servers could read in two ways, and what is not HTTP at all: refused, and the connection closed."""
 
 import asyncio
-import time
 from typing import Final
 
 import pytest
@@ -44,7 +43,7 @@ REFUSED: Final = {
 
 @pytest.mark.parametrize("data", REFUSED.values(), ids=REFUSED)
 async def test_what_could_be_read_in_two_ways_is_refused_whole(service: Service, data: bytes) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         seen = await service.send(data)
     found = answer.parse(seen)
     assert found.status == 400
@@ -66,9 +65,9 @@ async def test_thousands_in_one_write_are_answered_in_order_and_hold_up_nobody(s
         paths = [b"/v1/receipts/r%d" % number for number in range(many)]
         client.writer.write(b"".join(b"GET %b HTTP/1.1\r\nHost: h\r\n\r\n" % path for path in paths))
         for _ in range(5):
-            begun = time.perf_counter()
+            begun = asyncio.get_running_loop().time()
             await polite.ask(post())
-            assert time.perf_counter() - begun < 2
+                        assert asyncio.get_running_loop().time() - begun < 2
         assert client.answers() < many  # it was while they were being answered
         await client.until(lambda: client.answers() == many, 60)
     order = [int(part.partition(b'"')[0]) for part in client.seen.split(b'"receipt":"r')[1:]]

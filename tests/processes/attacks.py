@@ -253,7 +253,7 @@ async def measured(name: str, tree: Path) -> str:
             try:
                 while time.monotonic() < until:
                     try:
-                        async with asyncio.timeout(30):
+                        async with asyncio.timeout(60):
                             waited.append(await victim.ask_politely())
                     except (AssertionError, OSError, TimeoutError):
                         waited.append(math.inf)

@@ -15,7 +15,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 
 from shared.runtime.traces import Trace
 
-WITHIN: Final = 30.0
+WITHIN: Final = 120.0
 
 
 @dataclass(frozen=True)

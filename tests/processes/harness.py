@@ -13,7 +13,7 @@ from typing import IO
 
 from tests.processes.fork_server import Forked, can_fork, fork_in_loop
 
-START_UP = 20.0
+START_UP = 120.0
 _URL = re.compile(r"http://127\.0\.0\.1:(\d+)")
 
 

@@ -46,7 +46,7 @@ class File:
         self._path = folder / "countersink.db"
 
     def do(self, statement: str, *values: object) -> list[tuple[object, ...]]:
-        with closing(sqlite3.connect(self._path, isolation_level=None, timeout=20)) as db:
+        with closing(sqlite3.connect(self._path, isolation_level=None, timeout=60)) as db:
             return db.execute(statement, values).fetchall()
 
     async def swept(self, time: Clocks) -> None:
@@ -209,6 +209,6 @@ async def test_an_ingest_that_stood_still_for_weeks_counts_nothing_of_what_waite
         assert b" 202 " not in await _all_of(reader) + await _all_of(late)
         writer.close()
         its.close()
-        assert await asyncio.wait_for(sleeper.process.wait(), 20) == 1
+        assert await asyncio.wait_for(sleeper.process.wait(), 60) == 1
         assert "start it again" in (tmp_path / "log").read_text()
         assert await value(other.url) == (1, True)

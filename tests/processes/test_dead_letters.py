@@ -30,7 +30,7 @@ RULE = (
 
 
 def rows(file: Path, query: str) -> Any:
-    with closing(sqlite3.connect(file, timeout=10, isolation_level=None)) as db:
+    with closing(sqlite3.connect(file, timeout=60, isolation_level=None)) as db:
         return db.execute(query).fetchone()
 
 
@@ -77,7 +77,7 @@ async def test_each_increment_counts_once_though_its_replays_are_killed(tmp_path
         left, killed = LETTERS, 0
         for _ in range(LIVES):
             both = [asyncio.create_task(replay(service.url)) for _ in range(2)]
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(60):
                 while letters(file) == left:
                     await asyncio.sleep(0.001)
             await service.end(signal.SIGKILL)

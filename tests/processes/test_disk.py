@@ -59,7 +59,7 @@ async def fill_until_not_ready(session: aiohttp.ClientSession, url: str) -> int:
 
 async def accept_one(session: aiohttp.ClientSession, url: str) -> None:
     """The disk is looked at a few times a second."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while True:
             async with session.post(f"{url}/v1/counters/after") as response:
                 if response.status == 202:
@@ -119,7 +119,7 @@ async def first_error(started: Processes, *arguments: str, within: tuple[str, ..
         env=started.environment,
         stderr=asyncio.subprocess.PIPE,
     )
-    _, said = await asyncio.wait_for(process.communicate(), 20)
+    _, said = await asyncio.wait_for(process.communicate(), 60)
     assert process.returncode == 1
     lines = said.decode().splitlines()
     assert len(lines) == 1, lines

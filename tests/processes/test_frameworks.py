@@ -25,7 +25,7 @@ BLOCK: Final = re.compile(r"^```py\n(# (\w+\.py)\b.*?)^```$", re.MULTILINE | re.
 URL: Final = '"http://127.0.0.1:8080"'
 REQUESTS: Final = 40
 TASKS: Final = 6
-PATIENCE: Final = 20.0
+PATIENCE: Final = 120.0
 
 # The process that forks counts, too, and so does each worker when it begins.
 GUNICORN: Final = """

@@ -56,7 +56,7 @@ class Scene:
         return not self.number("SELECT count(*) FROM messages")
 
     def number(self, query: str) -> int:
-        with closing(sqlite3.connect(self._file, isolation_level=None, timeout=20)) as db:
+        with closing(sqlite3.connect(self._file, isolation_level=None, timeout=60)) as db:
             ((found,),) = db.execute(query).fetchall()
             return int(found)
 

@@ -26,7 +26,7 @@ async def test_a_job_is_done_once_whoever_is_killed(tmp_path: Path) -> None:
             await client.start_job("add", "account:", 10, id="mine")
             killed = 0
             while killed < LIVES and (now := await client.job("mine")).state == "running":
-                async with asyncio.timeout(30):
+                async with asyncio.timeout(60):
                     while (later := await client.job("mine")).tasks < now.tasks + 2 and later.state == "running":
                         await asyncio.sleep(0.002)
                 for flusher in flushers:
@@ -58,7 +58,7 @@ async def test_a_job_is_done_once_whoever_is_killed(tmp_path: Path) -> None:
 
 def done(file: Path) -> int:
     """Pages of the job."""
-    with closing(sqlite3.connect(file, timeout=10)) as db:
+    with closing(sqlite3.connect(file, timeout=60)) as db:
         (tasks,) = db.execute("SELECT coalesce(max(tasks), 0) FROM jobs").fetchone()
     return int(tasks)
 

@@ -47,7 +47,7 @@ async def without(started: Processes, file: Path) -> int:
     clients = asyncio.create_task(accepted_until_it_ends(running, take_away))
     await take_away.wait()
     await asyncio.to_thread(file.rename, f"{file}.away")
-    assert await asyncio.wait_for(running.process.wait(), 20) == 1
+    assert await asyncio.wait_for(running.process.wait(), 60) == 1
     return await clients
 
 

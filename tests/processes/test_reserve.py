@@ -100,7 +100,7 @@ class Client:
 
     async def until_ready(self, status: int) -> None:
         """Or until it is not, as the status says."""
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while True:
                 async with self._session.get(f"{self._url}/readyz") as response:
                     if response.status == status:
@@ -112,7 +112,7 @@ class Client:
             return any(counter["pending"] for counter in (await response.json())["counters"])
 
     async def until_applied(self) -> None:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while await self.pending():
                 await asyncio.sleep(0.3)
 

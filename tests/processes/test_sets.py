@@ -83,7 +83,7 @@ async def test_sets_and_increments_are_counted_once_whoever_is_killed(tmp_path: 
                 other = await started.start("ingest", "--port", "0")
             traffic.url = other.url
         await asyncio.gather(*clients)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while await metric(running, "countersink_pending_increments"):
                 await asyncio.sleep(0.02)
         async with AsyncClient(running.url) as client:

@@ -56,6 +56,6 @@ async def scrape(url: str) -> Scrape:
 
 
 async def until(condition: Callable[[], Awaitable[bool]]) -> None:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while not await condition():
             await asyncio.sleep(0.02)

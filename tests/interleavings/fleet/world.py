@@ -168,7 +168,7 @@ class World:
         loop = asyncio.get_running_loop()
         deaths = [time for slot in self.flushers for time in slot.deaths]
         lapsed = max(deaths, default=0.0) + LEASE + 1
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while loop.time() < lapsed or not await self._calls.read(self.ingests[0].process(), fresh=True):
                 await asyncio.sleep(0.05)
         await asyncio.gather(*(flusher.terminate() for flusher in self.flushers))

@@ -98,7 +98,7 @@ async def put_shards(session: aiohttp.ClientSession, url: str, name: str, shards
 
 async def at_rest(session: aiohttp.ClientSession, url: str, name: str, total: int) -> int:
     """Wait until all is applied; the number of shards."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while True:
             async with session.get(f"{url}/v1/counters/{name}?max_age=0") as response:
                 reading: dict[str, Any] = await response.json()

@@ -72,7 +72,7 @@ async def test_a_batch_is_one_message_that_a_flusher_reads(emulator: Any) -> Non
                 client.incr("a")
             client.incr("é", -2)
             client.incr("a", 3, id="x")
-            assert await client.flush(10)
+            assert await client.flush(60)
             assert client.dropped == 0
     assert {asked.path for asked in server.asked} == {"/v1/projects/project/topics/counts:publish"}
     assert len(server.asked) == 2
@@ -99,7 +99,7 @@ async def test_what_is_published_again_is_the_same_message(emulator: Any, step: 
         emulator(server)
         async with AsyncClient(TOPIC, interval=FAST) as client:
             client.incr("a", id=id_)
-            assert await client.flush(10)
+            assert await client.flush(60)
             assert client.dropped == 0
     assert len(server.asked) == 3
     assert len({asked.raw for asked in server.asked}) == 1
@@ -116,10 +116,10 @@ async def test_what_pubsub_refuses_is_dropped(
         emulator(server)
         async with AsyncClient(TOPIC) as client:
             client.incr("a")
-            assert await client.flush(10)
+            assert await client.flush(60)
             assert client.dropped == 1
             client.incr("b")
-            assert await client.flush(10)
+            assert await client.flush(60)
     assert f"{TOPIC}: {status[1]}: because" in caplog.text
     assert counted(server)["b"] == 1
 
@@ -131,7 +131,7 @@ async def test_a_token_that_has_expired_is_replaced(credentials: None, monkeypat
         async with AsyncClient(TOPIC, interval=FAST) as client:
             for _ in range(2):
                 client.incr("a")
-                assert await client.flush(10)
+                assert await client.flush(60)
             assert client.dropped == 0
     tokens = [{name.lower(): value for name, value in asked.headers.items()}["authorization"] for asked in server.asked]
     assert tokens == ["Bearer first", "Bearer first", "Bearer second"]

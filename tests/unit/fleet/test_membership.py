@@ -77,7 +77,7 @@ async def test_after_a_look_that_failed_it_looks_again_soon(book: Book, monkeypa
     one = overlay(book)
     await one.open()
     book.away = True
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while one._looks.answered:
             await asyncio.sleep(0.01)
         monkeypatch.setattr("shared.memory.member.LOOK_EVERY", 60.0)

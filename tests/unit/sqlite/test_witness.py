@@ -81,7 +81,7 @@ async def test_a_commit_is_noted_while_the_process_runs(tmp_path: Path, monkeypa
     database = Database(path, state)
     publisher = SqlitePublisher(database, SystemClock(), 10**6)
     await publisher.publish([MESSAGE])
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not state.exists() or not [*state.glob("*.json")]:
             await asyncio.sleep(0.01)
         before = known(state)
@@ -184,7 +184,7 @@ async def test_a_process_that_must_not_make_the_file_does_not(tmp_path: Path) ->
 
 async def look_on(overlay: SqliteOverlay) -> None:
     """It looks at the files every few milliseconds."""
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         while True:
             await overlay.view(["a"])
             await asyncio.sleep(0)
