@@ -54,7 +54,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     part = config.getoption("--part")
     if part is None:
         return
-    kept, left = [], []
+    kept: list[pytest.Item] = []
+    left: list[pytest.Item] = []
     for item in items:
         in_check = _folder(item) in CHECK_FOLDERS or item.get_closest_marker("check") is not None
         (kept if in_check == (part == "check") else left).append(item)

@@ -67,7 +67,7 @@ async def test_thousands_in_one_write_are_answered_in_order_and_hold_up_nobody(s
         for _ in range(5):
             begun = asyncio.get_running_loop().time()
             await polite.ask(post())
-                        assert asyncio.get_running_loop().time() - begun < 2
+            assert asyncio.get_running_loop().time() - begun < 2
         assert client.answers() < many  # it was while they were being answered
         await client.until(lambda: client.answers() == many, 60)
     order = [int(part.partition(b'"')[0]) for part in client.seen.split(b'"receipt":"r')[1:]]

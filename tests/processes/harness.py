@@ -14,6 +14,8 @@ from typing import IO
 from tests.processes.fork_server import Forked, can_fork, fork_in_loop
 
 START_UP = 120.0
+PATIENT = {f"COUNTERSINK_{name}_TIMEOUT": "60" for name in ("BODY", "DRAIN", "HEAD")}
+"""So that a machine that pauses changes nothing of what a process does."""
 _URL = re.compile(r"http://127\.0\.0\.1:(\d+)")
 
 
@@ -61,7 +63,7 @@ class Processes:
     def __init__(self, data: Path, settings: Mapping[str, str], log: Path | None = None) -> None:
         kept = {name: value for name, value in os.environ.items() if not name.startswith("COUNTERSINK_")}
         kept.setdefault("XDG_STATE_HOME", f"{data}-state")
-        self.environment = kept | {"COUNTERSINK_BROKER": f"sqlite:///{data}/countersink.db"} | dict(settings)
+        self.environment = kept | PATIENT | {"COUNTERSINK_BROKER": f"sqlite:///{data}/countersink.db"} | dict(settings)
         self.log = log
         """Takes what all of them write to standard error; without it whoever runs the tests sees it."""
         self._all: list[Running] = []

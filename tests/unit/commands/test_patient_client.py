@@ -28,11 +28,12 @@ def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(patient_client, "AGAIN", 0.3)
 
 
-async def test_a_quick_answer_needs_no_words() -> None:
+async def test_a_quick_answer_needs_no_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(patient_client, "SILENCE", 60.0)
     said: list[str] = []
     async with (
         scripted(problem(503, "busy"), says(200, COUNTER)) as server,
-        PatientClient(server.url, patience=5, shown="it", say=said.append) as client,
+        PatientClient(server.url, patience=60, shown="it", say=said.append) as client,
     ):
         assert (await client.get("a")).value == 1
     assert said == []
