@@ -183,7 +183,7 @@ async def test_however_it_is_cut_and_pipelined(services: tuple[Service, Service]
 
 def test_the_same_holds_on_uvloop(tmp_path: Path) -> None:
     async def run() -> None:
-        async with pair(tmp_path) as services:
+        async with pair(tmp_path, body_timeout=60.0, head_timeout=60.0) as services:  # real ones
             for request in (*SHORT, *LONG):
                 await check(services, [post(), request, post(), END], patient=True)
             await _check_mixtures(services, 99, 100)
