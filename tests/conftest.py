@@ -32,7 +32,9 @@ os.environ["JAVA_TOOL_OPTIONS"] = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"  # 
 os.environ["SSL_CERT_FILE"] = os.devnull  # aiohttp reads all certificates when it is imported; no test uses TLS
 
 CHECK_FOLDERS: Final = ("browsers", "deploy", "emulators", "reliability")
-"""`make check` alone runs these folders, and tests of other folders that are marked `check`."""
+"""`make check` alone runs these folders, and tests of other folders that are marked `check` or need an emulator."""
+EMULATORS: Final = frozenset(("on_emulators", "redis", "start_redis", "pubsub_host", "firestore_host", "older_host"))
+"""Fixtures that start one."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -57,10 +59,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     kept: list[pytest.Item] = []
     left: list[pytest.Item] = []
     for item in items:
-        in_check = _folder(item) in CHECK_FOLDERS or item.get_closest_marker("check") is not None
-        (kept if in_check == (part == "check") else left).append(item)
+        (kept if _in_check(item) == (part == "check") else left).append(item)
     config.hook.pytest_deselected(items=left)
     items[:] = kept
+
+
+def _in_check(item: pytest.Item) -> bool:
+    emulated = not EMULATORS.isdisjoint(getattr(item, "fixturenames", ()))
+    return emulated or _folder(item) in CHECK_FOLDERS or item.get_closest_marker("check") is not None
 
 
 def pytest_asyncio_loop_factories(item: pytest.Item) -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]] | None:
