@@ -1,6 +1,7 @@
 """Commands that end by themselves: what they said, and their exit code."""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +12,8 @@ from tests.processes.fork_server import can_fork, fork
 
 COUNTERSINK = (sys.executable, "-m", "countersink")
 LONGEST = 120.0
+_PATIENCE = re.compile(rb"(?m)^countersink: (waiting for an answer from .*|.* \(trying again.*\)|it answers again)\n")
+"""What a command that asks a service says after a second, if the machine paused."""
 
 
 class Done(NamedTuple):
@@ -19,7 +22,7 @@ class Done(NamedTuple):
     code: int
     out: str
     lines: list[str]
-    """On standard error."""
+    """On standard error, but for those that depend on how fast the machine is."""
 
 
 def environment(**settings: str) -> dict[str, str]:
@@ -34,12 +37,16 @@ def run(*arguments: str | bytes, cwd: Path | None, **settings: str) -> Done:
     if not can_fork(env):
         command = [*COUNTERSINK, *arguments]
         done = subprocess.run(command, cwd=cwd, env=env, capture_output=True, timeout=LONGEST, check=False)
-        return Done(done.returncode, done.stdout.decode(), done.stderr.decode().splitlines())
+        return _done(done.returncode, done.stdout, done.stderr)
     with TemporaryFile() as out, TemporaryFile() as errors:
         code = fork(arguments, env, stdout=out.fileno(), stderr=errors.fileno(), cwd=cwd).end_within(LONGEST)
         out.seek(0)
         errors.seek(0)
-        return Done(code, out.read().decode(), errors.read().decode().splitlines())
+        return _done(code, out.read(), errors.read())
+
+
+def _done(code: int, out: bytes, errors: bytes) -> Done:
+    return Done(code, out.decode(), _PATIENCE.sub(b"", errors).decode().splitlines())
 
 
 def make_file(folder: Path) -> None:

@@ -6,6 +6,7 @@ import logging
 import sqlite3
 import tracemalloc
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Final
 
 import pytest
@@ -54,6 +55,15 @@ def memory() -> int:
     return tracemalloc.get_traced_memory()[0]
 
 
+@pytest.fixture
+async def _leases_by_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They do not lapse while the machine pauses."""
+    loop = asyncio.get_running_loop()
+    clock = SimpleNamespace(time=lambda: 1_800_000_000 + loop.time(), clock_gettime=lambda _: loop.time())
+    monkeypatch.setattr("shared.runtime.clock.time", clock)
+
+
+@pytest.mark.usefixtures("_leases_by_the_loop")
 async def test_a_store_that_is_stuck_for_long(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(
         logging.ERROR, "flusher.flush.commit_loop"
