@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import orjson
 import pytest
@@ -26,9 +26,13 @@ async def keeping(tmp_path: Path) -> AsyncIterator[Service]:
         yield service
 
 
+HOUR: Final = datetime.now(UTC).replace(minute=0, second=0, microsecond=0)
+"""The present one, or the one before: each test asks more than once."""
+
+
 def ago(**its: float) -> datetime:
-    """So long before the present hour."""
-    return datetime.now(UTC).replace(minute=0, second=0, microsecond=0) - timedelta(**its)
+    """So long before that hour."""
+    return HOUR - timedelta(**its)
 
 
 async def start(service: Service, **body: Any) -> Answer:

@@ -16,6 +16,7 @@ from yarl import URL
 
 from ingest.routes import watch, watches
 from shared.model.errors import TransientError
+from shared.runtime.clock import SystemClock
 from tests.http import answer
 from tests.http.both_ways import poll
 from tests.http.keys import keys_file
@@ -341,7 +342,7 @@ async def test_an_outage_is_waited_for(
 
 
 async def test_a_stream_ends_with_its_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    soon = datetime.now(UTC) + timedelta(seconds=2)
+    soon = datetime.now(UTC) + timedelta(hours=1)
     file, keys = keys_file(tmp_path, revoked={}, expires={"expires": soon.isoformat()}, stays={})
     monkeypatch.setattr(watch, "HEARTBEAT", 0.05)
     async with running(tmp_path, keys_file=str(file)) as service:
@@ -352,8 +353,9 @@ async def test_a_stream_ends_with_its_key(tmp_path: Path, monkeypatch: pytest.Mo
         ):
             await one.event()
             await other.event()
+            assert await other.block() == {}  # it goes on
+            monkeypatch.setattr(SystemClock, "now", lambda _: soon.timestamp())
             assert await other.ends()
-            assert datetime.now(UTC) >= soon
             content = orjson.loads(file.read_bytes())
             content["keys"] = [key for key in content["keys"] if key["id"] != "revoked"]
             file.write_bytes(orjson.dumps(content))
