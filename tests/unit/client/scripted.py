@@ -9,7 +9,6 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import pytest
 from aiohttp import web
 
 RECEIPT = {"accepted": 1, "receipt": "r"}
@@ -77,10 +76,7 @@ async def scripted(*script: Step) -> AsyncIterator[Scripted]:
     server.url = f"http://127.0.0.1:{sock.getsockname()[1]}"
     await web.SockSite(runner, sock).start()
     try:
-        with pytest.MonkeyPatch.context() as patch:
-            for module in ("client", "sender"):  # else they would ask again if the machine paused
-                patch.setattr(f"countersink.{module}.ONE_TRY", 120.0)
-            yield server
+        yield server
     finally:
         server.release.set()
         await runner.cleanup()

@@ -20,7 +20,7 @@ async def service(tmp_path: Path) -> AsyncIterator[Service]:
 
 @pytest.fixture
 async def client(service: Service) -> AsyncIterator[AsyncClient]:
-    async with AsyncClient(service.url, patience=5) as it:
+    async with AsyncClient(service.url, patience=120) as it:
         yield it
 
 

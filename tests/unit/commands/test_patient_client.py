@@ -26,6 +26,7 @@ COUNTER = {
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(patient_client, "SILENCE", 0.2)
     monkeypatch.setattr(patient_client, "AGAIN", 0.3)
+    monkeypatch.setattr("countersink.client.ONE_TRY", 120.0)
 
 
 async def test_a_quick_answer_needs_no_words(monkeypatch: pytest.MonkeyPatch) -> None:
