@@ -17,7 +17,7 @@ from shared.sqlite.open_file import BETWEEN_CHECKS
 from tests.cli.running import run
 from tests.processes.harness import Processes, Running, processes
 
-PATIENCE = 20.0
+PATIENCE = 120.0
 
 
 @pytest.fixture
