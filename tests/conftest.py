@@ -70,7 +70,7 @@ def _in_check(item: pytest.Item) -> bool:
 
 
 def pytest_asyncio_loop_factories(item: pytest.Item) -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]] | None:
-    return None if _folder(item) in CHECK_FOLDERS else {"patient": PatientLoop}
+    return None if _in_check(item) else {"patient": PatientLoop}
 
 
 def _folder(item: pytest.Item) -> str:
