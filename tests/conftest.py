@@ -69,8 +69,8 @@ def _in_check(item: pytest.Item) -> bool:
     return emulated or _folder(item) in CHECK_FOLDERS or item.get_closest_marker("check") is not None
 
 
-def pytest_asyncio_loop_factories(item: pytest.Item) -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]] | None:
-    return None if _in_check(item) else {"patient": PatientLoop}
+def pytest_asyncio_loop_factories(item: pytest.Item) -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
+    return {"usual": asyncio.new_event_loop} if _in_check(item) else {"patient": PatientLoop}
 
 
 def _folder(item: pytest.Item) -> str:
