@@ -9,6 +9,7 @@ from shared.memory.store import MemorySnapshot, MemoryStore
 from shared.model.errors import RefusedError
 from shared.model.times import BEGINNING, Instant, StoreMillis, WallSeconds
 from shared.model.words import Commit, Receipts, Total
+from shared.runtime.clock import Clock
 
 
 class AppliesWithoutReceipts(MemoryStore):
@@ -281,6 +282,20 @@ class NamesTooMany(MemoryStore):
 class SweepsWithoutLimit(MemoryStore):
     async def sweep(self, now: StoreMillis, limit: int) -> int:
         return await super().sweep(now, 10**6)
+
+
+class SweepsByKeys(MemoryStore):
+    """Once a receipt has expired, the one that comes after it is deleted, too."""
+
+    def __init__(self, clock: Clock) -> None:
+        super().__init__(clock)
+        self.seen: set[str] = set()
+
+    async def sweep(self, now: StoreMillis, limit: int) -> int:
+        self.seen |= {key for key, one in self._receipts.items() if 0 < one.expires < now}
+        gone = len(self._receipts.keys() & self.seen)
+        self._receipts = {key: one for key, one in self._receipts.items() if key not in self.seen}
+        return gone + await super().sweep(now, limit - gone)
 
 
 class SweepsATickEarly(MemoryStore):

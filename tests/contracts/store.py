@@ -276,3 +276,10 @@ class StoreContract:
         assert await store.sweep(StoreMillis(2_000), 2) == 2
         assert await store.sweep(StoreMillis(2_000), 10) == 1
         assert set((await store.receipts(["old0", "old1", "old2", "young"])).found) == {"young"}
+
+    async def test_a_late_sweep_leaves_a_receipt_that_was_made_anew(self, store: Store) -> None:
+        await store.apply(Commit((Receipt("again", StoreMillis(1_000)),), ()))
+        assert await store.sweep(StoreMillis(2_000), 10) == 1
+        await store.apply(Commit((Receipt("again", LATER),), ()))
+        assert await store.sweep(StoreMillis(2_000), 10) == 0
+        assert [*(await store.receipts(["again"])).found] == ["again"]

@@ -10,11 +10,12 @@ import grpc
 from google.cloud.datastore_v1.services.datastore.transports import DatastoreGrpcAsyncIOTransport
 from google.cloud.datastore_v1.types import datastore as _types
 
-from shared.google.datastore.errors import TooEarlyError, translated
+from shared.google.datastore.errors import MissingError, TooEarlyError, translated
 from shared.google.datastore.keys import Key
+from shared.google.datastore.mutations import delete, rewrite
 from shared.google.datastore.older_emulator.versions import highest
 from shared.google.datastore.time import ServerTime, micros
-from shared.model.errors import RefusedError, TransientError
+from shared.model.errors import ContendedError, RefusedError, TransientError
 from shared.model.times import BEGINNING, Instant
 from shared.runtime import metrics
 from shared.runtime.backoff import Backoff, insist, tries, within
@@ -164,13 +165,44 @@ class DatastoreClient:
             return time
         return highest(response)
 
-    async def delete(self, keys: Sequence[Key]) -> None:
-        """Delete the entities, whatever their versions."""
-        for begin in range(0, len(keys), DELETES_AT_ONCE):
-            request = self.commit_request()
-            for key in keys[begin : begin + DELETES_AT_ONCE]:
-                request.mutations.add().delete.CopyFrom(key)
-            await self.commit(request)
+    async def delete_seen(self, seen: Sequence[Any]) -> int:
+        """Delete entities that were seen, as whole EntityResults, and return how many. What was written since stays:
+        another process may have deleted it meanwhile, and made another one of the same key.
+        """
+        deleted = 0
+        for begin in range(0, len(seen), DELETES_AT_ONCE):
+            deleted += await self._delete_seen(seen[begin : begin + DELETES_AT_ONCE])
+        return deleted
+
+    async def _delete_seen(self, seen: Sequence[Any]) -> int:
+        request = self.commit_request()
+        for one in seen:
+            delete(request, one)
+        try:
+            await self.commit(request, updates=True, versions=True)
+        except (ContendedError, MissingError):
+            if len(seen) == 1:
+                return 0
+            half = len(seen) // 2  # until those that were written are alone
+            return await self._delete_seen(seen[:half]) + await self._delete_seen(seen[half:])
+        return len(seen)
+
+    async def delete_parts(self, keys: Sequence[Key], owner: Any, *, and_owner: bool = False) -> None:
+        """Delete up to `DELETES_AT_ONCE` entities that belong to another one, whatever their versions; `and_owner`:
+        that one, too. `ContendedError` if the owner, a whole EntityResult, was written or deleted since it was seen;
+        then nothing was deleted.
+        """
+        request = self.commit_request()
+        if and_owner:
+            delete(request, owner)
+        else:
+            rewrite(request, owner)
+        for key in keys:
+            request.mutations.add().delete.CopyFrom(key)
+        try:
+            await self.commit(request, updates=True, versions=True)
+        except MissingError as error:
+            raise ContendedError(str(error)) from error
 
     async def query(self, partition: Any, query: Any, *, read_time: Instant | None = None) -> list[Any]:
         """All results, or `limit` of them: strongly consistent, or at a `read_time` (microseconds)."""
@@ -184,7 +216,8 @@ class DatastoreClient:
             await self._read_at(request, read_time)
             batch = (await self._call("RunQuery", request)).batch
             results += batch.entity_results
-            _READS.inc(1)  # nearly all queries here are for keys alone
+            # A query for keys alone costs one read, and else each entity does.
+            _READS.inc(1 if query.projection else max(len(batch.entity_results), 1))
             if batch.more_results != _NOT_FINISHED or len(results) >= limit:
                 return results
             query.start_cursor = batch.end_cursor

@@ -9,7 +9,7 @@ from typing import Any, Final, TypeVar
 
 import orjson
 
-from shared.google.datastore.client import DatastoreClient
+from shared.google.datastore.client import DELETES_AT_ONCE, DatastoreClient
 from shared.google.datastore.errors import MissingError
 from shared.google.datastore.keys import EXPIRES, DatastorePlace, Key, integer, name_of, unindexed
 from shared.google.datastore.mutations import rewrite
@@ -166,11 +166,15 @@ class DatastoreJobs:
         await _insist(partial(self._end, job, state, when, why, unless=(DONE, FAILED)), job)
 
     async def _end(self, job: str, state: str, when: WallMillis, why: str, *, unless: Collection[str]) -> None:
-        found = await self._one(self._place.key(self._place.kinds.job, job))
-        if found is None or found.entity.properties[_STATE].string_value in unless:
+        if (found := await self._one(self._key(job))) is not None:
+            await self._change(found, state, when, why, unless=unless)
+
+    async def _change(self, seen: Any, state: str, when: WallMillis, why: str, *, unless: Collection[str]) -> None:
+        """Set the state of a job that was seen. `ContendedError` if it was written since."""
+        if seen.entity.properties[_STATE].string_value in unless:
             return
         request = self._client.commit_request()
-        changed = rewrite(request, found)
+        changed = rewrite(request, seen)
         changed.properties[_STATE].string_value = state
         changed.properties["finished"].integer_value = when
         for mark in (_RUNS,) if state == DONE else (_RUNS, _KEPT):
@@ -190,23 +194,36 @@ class DatastoreJobs:
 
     async def discard(self, job: str, when: WallMillis, why: str, limit: int) -> int:
         await _insist(partial(self._end, job, FAILED, when, why, unless=(FAILED,)), job)
-        tasks = await self._tasks(job, limit)
-        await self._client.delete(tasks)
+        seen = await self._one(self._key(job))
+        tasks = await self._tasks(job, min(limit, DELETES_AT_ONCE))
+        if seen is None or not tasks:
+            return 0
+        await self._client.delete_parts(tasks, seen)
         return len(tasks)
 
     async def sweep(self, now: StoreMillis, limit: int) -> int:
         gone = 0
-        for key in await self._keys(expired(self._place.kinds.job, now, limit)):
-            _, job = name_of(key)
-            await _insist(partial(self._end, job, FAILED, now, FORGOTTEN, unless=(FAILED,)), job)
-            tasks = await self._tasks(job, limit - gone)
-            await self._client.delete(tasks)
-            gone += len(tasks)
+        for seen in await self._client.query(self._place.partition, expired(self._place.kinds.job, now, limit)):
+            with suppress(ContendedError):  # another process deleted it, and perhaps a new job has its id
+                gone += await self._forget(seen, now, limit - gone)
             if gone >= limit:
                 break
-            await self._client.delete([key, *self._books(job)])
-            gone += 1
         return gone
+
+    async def _forget(self, seen: Any, now: StoreMillis, limit: int) -> int:
+        """Delete up to `limit` tasks of an expired job, and then the job. `ContendedError` if it was written since."""
+        _, job = name_of(seen.entity.key)
+        await self._change(seen, FAILED, now, FORGOTTEN, unless=(FAILED,))
+        there = await self._one(self._key(job))
+        if there is None or _job(there.entity).expires >= now:
+            raise ContendedError("it is another job of the same id")
+        room = min(limit, DELETES_AT_ONCE - BOOKS)
+        tasks = await self._tasks(job, room)
+        if len(tasks) == room:  # there may be more
+            await self._client.delete_parts(tasks, there)
+            return room
+        await self._client.delete_parts([*tasks, *self._books(job)], there, and_owner=True)
+        return len(tasks) + 1
 
     async def _look_at(self, job: str) -> dict[str, Any]:
         """The job and its books, by name."""
@@ -229,6 +246,9 @@ class DatastoreJobs:
     async def _keys(self, query: Any) -> list[Key]:
         found = await self._client.query(self._place.partition, query)
         return [one.entity.key for one in found]
+
+    def _key(self, job: str) -> Key:
+        return self._place.key(self._place.kinds.job, job)
 
     def _book(self, job: str, number: int) -> Key:
         return self._place.key(self._place.kinds.job, f"{job}:{number}")

@@ -35,6 +35,6 @@ def where(query: Any, name: str, operator: Any, **value: Any) -> Any:
 
 
 def expired(kind: str, now: StoreMillis, limit: int) -> Any:
-    """Keys of the entities that expired before `now`."""
+    """The entities that expired before `now`. They are whole, since keys alone have no versions."""
     time = {"seconds": now // 1_000, "nanos": now % 1_000 * 1_000_000}
-    return where(query_of(kind, limit, keys_only=True), EXPIRES, Operator.LESS_THAN, timestamp_value=time)
+    return where(query_of(kind, limit), EXPIRES, Operator.LESS_THAN, timestamp_value=time)

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from shared.google.datastore import promises
 from shared.google.datastore.audit_data import PAGE, DatastoreAuditData
-from shared.google.datastore.client import DatastoreClient
+from shared.google.datastore.client import DELETES_AT_ONCE, DatastoreClient
 from shared.google.datastore.commit import TransformWriter
 from shared.google.datastore.compaction import compact
 from shared.google.datastore.followed_rules import FollowedRules
@@ -208,12 +208,11 @@ class DatastoreStore:
         return await (await self.server()).names(query, prefix, after, None)
 
     async def sweep(self, now: StoreMillis, limit: int) -> int:
-        kinds = self._place.kinds
-        keys = [one.entity.key for one in await self._query(expired(kinds.receipt, now, limit))]
-        if len(keys) < limit:
-            keys += [one.entity.key for one in await self._query(expired(kinds.buckets, now, limit - len(keys)))]
-        await self._client.delete(keys)
-        return len(keys)
+        kinds, most = self._place.kinds, min(limit, DELETES_AT_ONCE)
+        seen = await self._query(expired(kinds.receipt, now, most))
+        if len(seen) < most:
+            seen += await self._query(expired(kinds.buckets, now, most - len(seen)))
+        return await self._client.delete_seen(seen)
 
     async def _query(self, query: Any) -> list[Any]:
         return await self._client.query(self._place.partition, query)
