@@ -25,7 +25,11 @@ _SERIES: Final[dict[str, Any]] = {
         "description": "In order of time. A period without a point has the count 0.",
     },
     "total": {**WHOLE, "description": "The sum of the points."},
-    "exact": {**BOOLEAN, "description": "Whether each point has all that was accepted in its period before the read."},
+    "exact": {
+        **BOOLEAN,
+        "description": "Whether each point has all that was accepted in its period before the read, and those of"
+        " periods that are over are final.",
+    },
     "as_of": INSTANT,
 }
 

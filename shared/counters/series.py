@@ -1,20 +1,23 @@
 """Reads counts by time exactly: what is applied at one instant, and what is pending, by when it was made."""
 
 import asyncio
+import logging
 from collections import OrderedDict
 from collections.abc import Collection
 from typing import Final, NamedTuple
 
 from shared.counters.reader import LONGEST_AGE, MOST_BASES, MOST_TRIES, is_large
-from shared.model.buckets import LENGTHS, Rules, begin_of, longest_under, retention_of, since_of
+from shared.model.buckets import AHEAD, LENGTHS, Rules, begin_of, dated, longest_under, retention_of, since_of
 from shared.model.errors import CountersinkError, OverloadedError, TransientError
 from shared.model.exact_reads import Base, doubtful, exists, keys_of, pending
 from shared.model.spans import Span
 from shared.model.times import Millis, WallMillis, WallSeconds
 from shared.model.words import Entry, View
 from shared.ports.overlay import Overlay
-from shared.ports.readings import Snapshot, Snapshots
+from shared.ports.readings import Periods, Snapshot
 from shared.runtime.clock import Clock
+
+_log = logging.getLogger(__name__)
 
 MOST_POINTS: Final = 10_000
 """Periods in one reading."""
@@ -49,19 +52,23 @@ class Series(NamedTuple):
     points: dict[WallMillis, int]
     """By the beginning of the period. Periods of count 0 are left out."""
     exact: bool
-    """Whether all is known (`known`), and all points were kept since they began."""
+    """Whether all is known (`known`), all points were kept since they began, and those of periods that are over are
+    final.
+    """
     as_of: WallSeconds
     value: int
     """The counter's total at the same instant."""
     exists: bool
     known: bool
-    """Whether everything is known that was accepted before, so that total and points lack nothing that is kept."""
+    """Whether everything is known that was accepted before, so that total and points lack nothing that is kept, and
+    whether the periods that are over are closed.
+    """
 
 
 class SeriesReader:
     """Reads series. Nothing is cached."""
 
-    def __init__(self, store: Snapshots, overlay: Overlay, clock: Clock, rules: Rules) -> None:
+    def __init__(self, store: Periods, overlay: Overlay, clock: Clock, rules: Rules) -> None:
         self._store = store
         self._overlay = overlay
         self._clock = clock
@@ -101,17 +108,37 @@ class SeriesReader:
             self._read.popitem(last=False)
         try:
             async with self._slots:
-                for _ in range(MOST_TRIES):
-                    async with self._store.snapshot() as snapshot:
-                        view = (await self._overlay.view((asked.counter,)))[asked.counter]
-                        if snapshot.time >= view.floor:
-                            return await self._of(snapshot, view, asked, only_whole=only_whole)
-                    await asyncio.sleep(0)  # others may run before the next try
+                return await self._read_and_close(asked, only_whole=only_whole)
         finally:
             self._waiting -= 1
+
+    async def _read_and_close(self, asked: SeriesRange, *, only_whole: bool) -> Series:
+        """Read it; and if only that is missing for an exact answer, close the periods that are over, and read again."""
+        for _ in range(MOST_TRIES):
+            async with self._store.snapshot() as snapshot:
+                view = (await self._overlay.view((asked.counter,)))[asked.counter]
+                if snapshot.time < view.floor:
+                    found = None
+                else:
+                    found, to_close = await self._of(snapshot, view, asked, only_whole=only_whole)
+            if found is None:
+                await asyncio.sleep(0)  # others may run before the next try
+            elif to_close is None:
+                return found
+            else:
+                try:
+                    await self._store.close_periods(to_close)
+                except CountersinkError as error:
+                    _log.debug("periods that are over could not be closed, so the series is not exact: %s", error)
+                    return found
         raise TransientError("the store is older than what the broker knows to be applied")
 
-    async def _of(self, snapshot: Snapshot, view: View, asked: SeriesRange, *, only_whole: bool) -> Series:
+    async def _of(
+        self, snapshot: Snapshot, view: View, asked: SeriesRange, *, only_whole: bool
+    ) -> tuple[Series, WallMillis | None]:
+        """The series at this instant, and until when periods have to be closed so that it can be exact. None if it is,
+        or can't be: what is pending in a period that is over is still to be added to it.
+        """
         counter, by, begin, end = asked
         large = is_large(view)
         keys = frozenset(await asyncio.to_thread(keys_of, view) if large else keys_of(view))
@@ -133,22 +160,32 @@ class SeriesReader:
         each: list[tuple[Entry, int]] = []
         more = await asyncio.to_thread(pending, base, view, each) if large else pending(base, view, each)
         assert more is not None, "the view's floor and receipts were asked for"  # noqa: S101
+        now = int(snapshot.as_of * 1_000)
+        over = min(begin_of(by, now), end)  # the end of the last period that is over
+        final = over <= max(begin, found.closed)
+        waits = False
         points = {when: count for when, count in found.buckets.items() if begin <= when < end}
+        dead = {entry.key for entry in base.total.dead}
         for entry, delta in each:
-            when = begin_of(by, entry.created)
+            counts_as = dated(entry.created, found.closed, now + AHEAD)
+            when = begin_of(by, counts_as)
             if begin <= when < end:
                 points[when] = points.get(when, 0) + delta
+            # A dead letter may wait for ever, so it counts when it is replayed.
+            waits = waits or (counts_as < over and delta != 0 and entry.key not in dead)
         agrees = view.exact and (snapshot.exact or not each) and not doubtful(base)
+        whole = agrees and since <= begin
         kept = {when: points[when] for when in sorted(points) if points[when]}
-        return Series(
+        series = Series(
             range=asked._replace(begin=begin),
             points=kept,
-            exact=since <= begin and agrees,
+            exact=whole and final,
             as_of=snapshot.as_of,
             value=base.total.value + more,
             exists=exists(base, view, more),
-            known=agrees and not base.total.flaw,
+            known=agrees and final and not base.total.flaw,
         )
+        return series, over if whole and not final and not waits else None
 
 
 def check_span(rules: Rules, prefix: str, span: Span, now: WallMillis) -> None:

@@ -42,7 +42,7 @@ class MemoryAuditData:
         return pages([BucketShard(bucket, held) for (bucket, _), (held, _) in self._buckets.shards.items()])
 
     async def followed(self) -> Sequence[Followed]:
-        return self._buckets.followed
+        return self._buckets.dates.followed
 
 
 async def pages(rows: Sequence[T]) -> AsyncIterator[Sequence[T]]:

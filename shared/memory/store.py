@@ -81,7 +81,8 @@ class MemoryStore:
             for add in commit.adds
             if not -SHARD_FULL <= self._shards.get((add.counter, add.shard), 0) <= SHARD_FULL
         }
-        full |= self._buckets.full(commit.by_time)
+        wall = int(self._clock.now() * 1_000)
+        full |= self._buckets.full(commit.by_time, wall)
         if full:
             raise ShardFullError(full)
         self._check_shards(commit)
@@ -94,7 +95,7 @@ class MemoryStore:
                 configs[add.counter] = max(there, number_for(add, there))
             shards[shard] = shards.get(shard, 0) + add.delta
         self._shards, self._configs = shards, configs
-        self._buckets = self._buckets.after(commit.by_time, int(self._clock.now() * 1_000))
+        self._buckets = self._buckets.after(commit.by_time, wall)
         self._receipts = self._receipts | written
         if commit.revived or any(receipt.body for receipt in commit.receipts):
             its = (self._bodies | written).items()
@@ -112,6 +113,9 @@ class MemoryStore:
         if any(receipt.key not in dead for receipt in commit.revived):
             raise AlreadyAppliedError("a receipt to be revived is not dead")
         return {one.key: one for one in (*commit.receipts, *(one.over(dead[one.key]) for one in commit.revived))}
+
+    async def close_periods(self, until: WallMillis) -> None:
+        self._buckets = self._buckets.closed(until)
 
     async def _check_time(self, until: StoreMillis | None) -> None:
         now = await self.now()

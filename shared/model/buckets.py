@@ -20,6 +20,10 @@ MOST_FOLLOWED: Final = 100
 """Rules of which a store knows until when they were followed."""
 SPARE: Final = DAY
 """Buckets are stored for so much longer than their retention: clocks differ, and only readings decide what is past."""
+AHEAD: Final = HOUR
+"""Milliseconds by which a date may be later than the present, since clocks differ. What is later counts as if it were
+not.
+"""
 
 
 class Rule(NamedTuple):
@@ -70,6 +74,34 @@ class Counts(NamedTuple):
     buckets: Mapping[WallMillis, int]
     followed: Sequence[Followed]
     """By all commits of flushers until now, and until when: `FOR_EVER` if more may come. Empty if there were none."""
+    closed: WallMillis = 0
+    """Nothing will be added to the periods that ended by then."""
+
+
+class Dates(NamedTuple):
+    """What a store that takes one commit after the other knows of dates."""
+
+    followed: Sequence[Followed] = ()
+    """See `Counts`."""
+    closed: WallMillis = 0
+    """See `Counts`."""
+    latest: WallMillis = 0
+    """No commit until now has dated anything later, whatever rules it followed."""
+
+    def after(self, by_time: ByTime, wall: WallMillis) -> "tuple[Dates, Sequence[BucketAdd]]":
+        """What it knows after a commit at this time by the wall clock, and what the commit adds.
+
+        The wall clock may be set back at any time. So rules that end were followed until `latest`. What was closed
+        stays closed, unless that is in a future more than a day away: then the clock was wrong when it was closed.
+        Otherwise all increments would count in that future. Nothing before it is whole any more.
+        """
+        end_of_minute = begin_of("minute", wall) + LENGTHS["minute"] - 1
+        latest = max(self.latest, self.closed, end_of_minute)
+        followed, closed = self.followed, self.closed
+        if closed > wall + DAY:
+            followed, closed = followed_too(followed, Followed((), closed)), begin_of("minute", wall)
+        followed = followed_after(followed, by_time.rules, latest + 1)
+        return Dates(followed, closed, latest), moved(by_time.adds, closed, latest)
 
 
 def rule_of(rules: Iterable[Rule], counter: str) -> Rule | None:
@@ -101,6 +133,26 @@ def buckets_of(rules: Rules, created: WallMillis, sums: Mapping[str, int]) -> di
 
 def begin_of(by: str, when: WallMillis) -> WallMillis:
     return when - when % LENGTHS[by]
+
+
+def dated(when: WallMillis, closed: WallMillis, latest: WallMillis) -> WallMillis:
+    """The time as which an increment of this date counts: it is not later than `latest`, and in no closed period."""
+    return max(min(when, latest), closed)
+
+
+def moved(adds: Sequence[BucketAdd], closed: WallMillis, latest: WallMillis) -> Sequence[BucketAdd]:
+    """What a commit adds, each in the bucket of the time as which it counts."""
+    if all(closed <= add.bucket.begin <= latest for add in adds):
+        return adds
+    return [_moved(add, begin_of(add.bucket.by, dated(add.bucket.begin, closed, latest))) for add in adds]
+
+
+def _moved(add: BucketAdd, begin: WallMillis) -> BucketAdd:
+    """A bucket that seemed to be past is kept as if it ended now: one that is moved to the present ends a period later
+    at most.
+    """
+    later = min(begin - add.bucket.begin, LENGTHS[add.bucket.by])
+    return add._replace(bucket=add.bucket._replace(begin=begin), expires=StoreMillis(add.expires + later))
 
 
 def by_time_of(

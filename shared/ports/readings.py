@@ -47,6 +47,16 @@ class Snapshots(Protocol):
         ...
 
 
+class Periods(Snapshots, Protocol):
+    """Also closes periods of counts by time, so that what is read of them is final."""
+
+    async def close_periods(self, until: WallMillis) -> None:
+        """When this returns, no commit adds to a bucket that ended by `until`, which must not be in the future. What it
+        would add there counts as of `until` instead. Snapshots that are opened from then on tell (`Counts.closed`).
+        """
+        ...
+
+
 class CounterNames(Protocol):
     """Lists counters, and tells how many there are."""
 

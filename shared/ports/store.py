@@ -6,7 +6,7 @@ from typing import Protocol
 from shared.model.times import StoreMillis
 from shared.ports.audit_data import Accounts
 from shared.ports.commits import Commits, StoreClock
-from shared.ports.readings import CounterNames, Snapshots
+from shared.ports.readings import CounterNames, Periods
 from shared.ports.shards import ShardNumbers
 
 
@@ -34,5 +34,5 @@ class Cleanup(StoreClock, Protocol):
         ...
 
 
-class Store(Commits, Snapshots, CounterNames, ShardNumbers, Accounts, Cleanup, Protocol):
+class Store(Commits, Periods, CounterNames, ShardNumbers, Accounts, Cleanup, Protocol):
     """Holds shards, configs and receipts."""

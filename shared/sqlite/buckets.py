@@ -1,10 +1,10 @@
-"""Counts by time in a SQLite file: a row for each shard of a bucket, and which rules were followed until when."""
+"""Counts by time in a SQLite file: a row for each shard of a bucket, and what is known of dates."""
 
 import asyncio
 import sqlite3
 from typing import Final
 
-from shared.model.buckets import ByTime, Counts, Followed, followed_after, followed_of, text_of
+from shared.model.buckets import ByTime, Counts, Dates, Followed, followed_of, text_of
 from shared.model.errors import ShardFullError
 from shared.model.times import StoreMillis, WallMillis
 from shared.model.words import SHARD_FULL
@@ -22,6 +22,13 @@ TABLES: Final = """
     ) WITHOUT ROWID;
     CREATE INDEX buckets_expires ON buckets (expires);
 """
+DATES: Final = """
+    -- What counts by time know of dates, see `Dates`.
+    CREATE TABLE IF NOT EXISTS dates (
+        only INTEGER PRIMARY KEY CHECK (only = 1), closed INTEGER NOT NULL, latest INTEGER NOT NULL
+    );
+    INSERT OR IGNORE INTO dates VALUES (1, 0, 0);
+"""
 _ADD: Final = (
     "INSERT INTO buckets VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (counter, period, begin, shard)"
     " DO UPDATE SET count = count + excluded.count, expires = max(expires, excluded.expires)"
@@ -38,15 +45,23 @@ SLICE: Final = 2_000
 
 def add(db: sqlite3.Connection, by_time: ByTime, wall: WallMillis) -> None:
     """Add to buckets. `wall`: the present."""
+    before = dates(db)
+    after, adds = before.after(by_time, wall)
     full = set()
-    for bucket, shard, delta, expires in by_time.adds:
+    for bucket, shard, delta, expires in adds:
         if not db.execute(_ADD, (*bucket, shard, delta, expires, -SHARD_FULL, SHARD_FULL)).rowcount:
             full.add((bucket.counter, shard))
     if full:
         raise ShardFullError(full)
-    before = followed(db)
-    if (after := followed_after(before, by_time.rules, wall)) is not before:
-        db.execute("UPDATE store SET followed = ?", (text_of(after),))
+    if after.followed is not before.followed:
+        db.execute("UPDATE store SET followed = ?", (text_of(after.followed),))
+    if after[1:] != before[1:]:
+        db.execute("UPDATE dates SET closed = ?, latest = ?", after[1:])
+
+
+def close(db: sqlite3.Connection, until: WallMillis) -> None:
+    """See `Periods`."""
+    db.execute("UPDATE dates SET closed = max(closed, ?)", (until,))
 
 
 async def counts(db: sqlite3.Connection, counter: str, by: str, begin: WallMillis, end: WallMillis) -> Counts:
@@ -58,11 +73,16 @@ async def counts(db: sqlite3.Connection, counter: str, by: str, begin: WallMilli
             found[when] = found.get(when, 0) + count
         if len(some) == SLICE:
             await asyncio.sleep(0)
-    return Counts(found, followed(db))
+    followed, closed, _ = dates(db)
+    return Counts(found, followed, closed)
 
 
 def sweep(db: sqlite3.Connection, now: StoreMillis, limit: int) -> int:
     return db.execute(_SWEEP, (now, max(limit, 0))).rowcount
+
+
+def dates(db: sqlite3.Connection) -> Dates:
+    return Dates(followed(db), *db.execute("SELECT closed, latest FROM dates").fetchone())
 
 
 def followed(db: sqlite3.Connection) -> list[Followed]:

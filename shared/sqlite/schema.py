@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Final
 
 from shared.model.errors import SettingsError
-from shared.sqlite.buckets import TABLES
+from shared.sqlite.buckets import DATES, TABLES
 
 APPLICATION_ID: Final = 0x434F554E
 """'COUN', in the file's header: tells our files from others."""
@@ -143,10 +143,12 @@ def make_tables(db: sqlite3.Connection, path: Path) -> None:
     if flaw := flaw_of_version(db):
         raise SettingsError(f"{path} {flaw}")
     if version_of(db):
+        if not db.execute("SELECT 1 FROM sqlite_schema WHERE name = 'dates'").fetchone():  # made before it had one
+            db.executescript(f"BEGIN IMMEDIATE; {DATES} COMMIT;")
         return
     pragmas = f"PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {VERSION};"
     try:
-        db.executescript(f"BEGIN IMMEDIATE; {_TABLES} {TABLES} {pragmas} COMMIT;")
+        db.executescript(f"BEGIN IMMEDIATE; {_TABLES} {TABLES} {DATES} {pragmas} COMMIT;")
     finally:
         if db.in_transaction:
             db.execute("ROLLBACK")

@@ -73,6 +73,9 @@ class SqliteStore:
 
         return await self.database.write(work)
 
+    async def close_periods(self, until: WallMillis) -> None:
+        await self.database.write(lambda db: buckets.close(db, until))
+
     @asynccontextmanager
     async def snapshot(self) -> AsyncIterator[SqliteSnapshot]:
         db = self._idle.pop() if self._idle else self.database.reader()

@@ -89,15 +89,13 @@ class DatesReceiptsAlike(_Changed):
 class HidesSomeBuckets(_Changed):
     def change(self, data: MemoryAuditData) -> MemoryAuditData:
         some = dict(islice(data._buckets.shards.items(), 100))
-        return MemoryAuditData(data._receipts, data._configs, data._shards, MemoryBuckets(some, data._buckets.followed))
+        return MemoryAuditData(data._receipts, data._configs, data._shards, MemoryBuckets(some, data._buckets.dates))
 
 
 class ShowsFirstShardsOfBuckets(_Changed):
     def change(self, data: MemoryAuditData) -> MemoryAuditData:
         first = {key: held for key, held in data._buckets.shards.items() if key[1] == 0}
-        return MemoryAuditData(
-            data._receipts, data._configs, data._shards, MemoryBuckets(first, data._buckets.followed)
-        )
+        return MemoryAuditData(data._receipts, data._configs, data._shards, MemoryBuckets(first, data._buckets.dates))
 
 
 class ForgetsWhatWasFollowed(_Changed):

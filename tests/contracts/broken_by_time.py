@@ -6,7 +6,7 @@ from shared.memory.buckets import MemoryBuckets
 from shared.memory.store import MemoryStore
 from shared.model.buckets import ByTime
 from shared.model.errors import AlreadyAppliedError
-from shared.model.times import Instant, StoreMillis
+from shared.model.times import Instant, StoreMillis, WallMillis
 from shared.model.words import Commit
 
 
@@ -54,7 +54,7 @@ class NeverRenews(MemoryStore):
         time = await super().apply(commit)
         now = self._buckets
         kept = {key: (held[0], before.shards.get(key, held)[1]) for key, held in now.shards.items()}
-        self._buckets = MemoryBuckets(kept, now.followed)
+        self._buckets = MemoryBuckets(kept, now.dates)
         return time
 
 
@@ -73,3 +73,29 @@ class ChecksNoBucket(MemoryStore):
             self._buckets = kept
         self._buckets = kept.after(commit.by_time, 1)
         return time
+
+
+class ClosesNothing(MemoryStore):
+    async def close_periods(self, until: WallMillis) -> None:
+        """Too little."""
+
+
+class Reopens(MemoryStore):
+    async def close_periods(self, until: WallMillis) -> None:
+        self._buckets = MemoryBuckets(self._buckets.shards, self._buckets.dates._replace(closed=until))
+
+
+class AddsToClosedPeriods(MemoryStore):
+    async def apply(self, commit: Commit) -> Instant:
+        closed = self._buckets.dates.closed
+        self._buckets = MemoryBuckets(self._buckets.shards, self._buckets.dates._replace(closed=0))
+        try:
+            return await super().apply(commit)
+        finally:
+            await self.close_periods(closed)
+
+
+class DatesTheFuture(MemoryStore):
+    async def apply(self, commit: Commit) -> Instant:
+        self._buckets = MemoryBuckets(self._buckets.shards, self._buckets.dates._replace(latest=1 << 60))
+        return await super().apply(commit)

@@ -131,3 +131,42 @@ class ByTimeContract:
         await store.apply(replace(adding((1, 1)), by_time=ByTime((), MORE)))
         assert await since(store, KEPT) == kept
         assert await since(store, MORE, "b") >= kept
+
+    async def test_nothing_is_added_to_a_period_that_is_closed(self, store: Store) -> None:
+        await store.apply(adding((1, 1), (3, 100)))
+        await store.close_periods(3 * HOUR)
+        assert (await read(store)).closed == 3 * HOUR
+        await store.apply(adding((0, 20), (1, 30), (2, 50), (3, 1_000), (4, 1)))
+        assert await hours(store) == {1: 1, 3: 1_200, 4: 1}
+        await store.apply(adding((0, 7), by="day"))
+        assert await hours(store, by="day") == {0: 7}, "the day is not over"
+
+    async def test_what_is_closed_stays_closed(self, store: Store) -> None:
+        await store.close_periods(3 * HOUR)
+        await store.close_periods(2 * HOUR)
+        assert (await read(store)).closed == 3 * HOUR
+        await store.close_periods(5 * HOUR)
+        await store.apply(adding((3, 1)))
+        assert await hours(store) == {5: 1}
+
+    async def test_a_snapshot_of_before_does_not_know_what_is_closed(self, store: Store) -> None:
+        async with store.snapshot() as snapshot:
+            await store.close_periods(2 * HOUR)
+            found = await snapshot.counts("a", "hour", 0, DAY)
+            assert found.closed == (0 if snapshot.exact else 2 * HOUR)
+
+    async def test_an_increment_that_is_late_lives_as_long_as_others_of_its_period(self, store: Store) -> None:
+        now = await store.now()
+        await store.close_periods(48 * HOUR)
+        await store.apply(adding((1, 1), by="day", expires=now + 1_000))
+        await store.sweep(StoreMillis(now + DAY), 100)
+        assert await hours(store, by="day") == {48: 1}
+
+    async def test_nothing_is_dated_far_in_the_future(self, store: Store) -> None:
+        async with store.snapshot() as snapshot:
+            now = int(snapshot.as_of * 1_000)
+        far = now // HOUR + 30 * 24
+        await store.apply(adding((far, 5)))
+        found = await hours(store, end=far + 1)
+        assert [*found.values()] == [5]
+        assert now // HOUR <= min(found) <= now // HOUR + 1

@@ -10,9 +10,10 @@ from shared.google.datastore import followed_rules
 from shared.google.datastore.client import LAG_EMULATED
 from shared.google.datastore.keys import COUNT
 from shared.google.datastore.queries import KEY, query_of
-from shared.model.buckets import FOR_EVER, BucketAdd, ByTime, TimeBucket
+from shared.model.buckets import FOR_EVER, HOUR, BucketAdd, ByTime, TimeBucket
 from shared.model.errors import ContendedError
 from shared.model.times import StoreMillis
+from shared.runtime.backoff import Backoff, insist, tries
 from tests.contracts.by_time import KEPT, MORE, adding, hours, read, since
 from tests.contracts.store import LATER, commit
 from tests.emulators.datastore_fixtures import Datastore
@@ -113,6 +114,31 @@ class ByTimeOnDatastore:
         assert await since(store, KEPT) == FOR_EVER
         await store.apply(adding((1, 1)))
         assert 0 < await since(store, KEPT) - await store.now() <= followed_rules.FORCE
+
+    async def test_what_a_snapshot_shows_of_a_closed_period_is_final(self, datastore: Datastore) -> None:
+        """Commits of another process are under way when it is closed. Either the snapshot has them, or they move."""
+        flusher, reader = await datastore.store(), await datastore.store()
+
+        async def flush(hour: int) -> None:
+            await insist(lambda: flusher.apply(adding((hour, 1))), ContendedError, tries(20), Backoff(0.01, 0.1))
+
+        async def close(hour: int) -> dict[int, int]:
+            await reader.close_periods((hour + 1) * HOUR)
+            return await hours(reader, begin=hour, end=hour + 1)
+
+        moved = 0
+        for hour in range(0, 20, 2):
+            shown, *_ = await asyncio.gather(close(hour), *(flush(hour) for _ in range(4)))
+            assert await hours(reader, begin=hour, end=hour + 1) == shown
+            moved += 4 - sum(shown.values())
+        assert sum((await hours(reader)).values()) == 40
+        assert moved
+
+    async def test_two_that_close_at_once_leave_the_later(self, datastore: Datastore) -> None:
+        stores = [await datastore.store() for _ in range(4)]
+        await asyncio.gather(*(store.close_periods(number * HOUR) for number, store in enumerate(stores)))
+        await shown()
+        assert (await read(stores[0])).closed == 3 * HOUR
 
 
 class TestOnFirestore(ByTimeOnDatastore):

@@ -11,6 +11,7 @@ import pytest
 
 from shared.config.windows import rules_of
 from shared.counters.series import MOST_POINTS
+from shared.model.errors import InexactError
 from shared.sqlite.database import connect_to
 from tests.http.answer import Answer
 from tests.http.service import Service, running, url_name
@@ -53,6 +54,7 @@ async def test_each_line_is_the_series_and_the_total_of_its_counter(keeping: Ser
     await publish(keeping, "late", "p:a", 2**52, millis(ago(hours=1)))
     assert (await keeping.ask("PUT", "/v1/counters/p%3Aa", b'{"value": 5}')).status == 200
     await publish(keeping, "later", "p:a", 1_000, millis(ago(hours=3)))
+    await keeping.apply()
     begun = await start(keeping, by="hour")
     assert (begun.status, begun.json["by"], begun.json["from"], begun.json["to"]) == (202, "hour", None, None)
     assert (await start(keeping, by="hour")).status == 200
@@ -82,6 +84,7 @@ async def test_what_was_deleted_or_has_no_such_counts_is_left_out(keeping: Servi
 async def test_a_range_is_that_of_a_series(keeping: Service) -> None:
     for number in range(6):
         await publish(keeping, f"a{number}", "p:a", 10**number, millis(ago(hours=number)))
+    await keeping.apply()
     begin, end = written(ago(hours=4, minutes=-1)), written(ago(hours=1, minutes=-1))
     begun = await start(keeping, **{"by": "hour", "from": begin, "to": end})
     assert (begun.json["from"], begun.json["to"]) == (begin.replace("Z", ".000Z"), end.replace("Z", ".000Z"))
@@ -89,6 +92,19 @@ async def test_a_range_is_that_of_a_series(keeping: Service) -> None:
     (line,) = await lines(keeping)
     assert (line["total"], line["value"]) == (1_110 - 10**3 + 10**3, 111_111)
     assert line == await series(keeping, "p:a", f"?by=hour&from={begin}&to={end}") | {"value": 111_111, "as_of": ""}
+
+
+async def test_it_waits_until_periods_that_are_over_are_final(keeping: Service) -> None:
+    await publish(keeping, "a", "p:a", 1, millis(ago(hours=3)))
+    assert (await start(keeping, by="hour")).status == 202
+    (lease,) = await keeping.parts.tasks.pull(1, 0)
+    with pytest.raises(InexactError):
+        await keeping._worker.work(lease.task)
+    await keeping.parts.tasks.give_back([lease.token])
+    await keeping.apply()
+    await keeping.work()
+    (line,) = await lines(keeping)
+    assert (line["total"], line["exact"]) == (1, True)
 
 
 async def test_without_an_end_all_lines_end_with_the_period_in_which_the_job_began(keeping: Service) -> None:

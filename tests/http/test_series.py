@@ -10,7 +10,8 @@ import pytest
 
 from shared.config.settings import Settings
 from shared.model.envelope import Envelope
-from shared.model.words import Message
+from shared.model.errors import StorageFullError
+from shared.model.words import Increment, Message
 from shared.wire.codec import encode
 from tests.http.service import Service, running, url_name
 
@@ -53,11 +54,11 @@ async def test_what_is_pending_and_what_is_applied_are_in_the_same_points(keepin
     before = await series(keeping, "page:a", asked)
     hours = {written(ago): 11, written(ago + timedelta(hours=1)): 100, written(ago + timedelta(hours=23)): 1_000}
     assert before["points"] == [{"from": when, "count": count} for when, count in hours.items()]
-    assert (before["exact"], before["total"], before["name"], before["by"]) == (True, 1_111, "page:a", "hour")
+    assert (before["exact"], before["total"], before["name"], before["by"]) == (False, 1_111, "page:a", "hour")
     assert (before["from"], before["to"]) == (written(ago), written(ago + timedelta(days=1)))
     await keeping.apply()
     after = await series(keeping, "page:a", asked)
-    assert before | {"as_of": ""} == after | {"as_of": ""}
+    assert before | {"as_of": "", "exact": True} == after | {"as_of": ""}
     days = await series(keeping, "page:a", "?by=day")
     assert days["points"] == [
         {"from": written(ago), "count": 1_111},
@@ -117,9 +118,9 @@ async def test_what_is_older_than_its_retention_is_not_shown(keeping: Service) -
     await publish(keeping, "new", "page:old", 1, millis(now))
     await publish(keeping, "old", "page:old", 10, millis(now - timedelta(days=2, hours=1)))
     asked = f"?by=day&from={written(now - timedelta(days=9))}"
-    for _ in range(2):
+    for applied in (False, True):
         found = await series(keeping, "page:old", asked)
-        assert (found["total"], found["exact"]) == (1, True)
+        assert (found["total"], found["exact"]) == (1, applied)
         assert found["from"] > written(now - timedelta(days=3))
         await keeping.apply()
 
@@ -197,3 +198,60 @@ async def test_readings_at_the_same_time_as_flushes_never_miss_one(keeping: Serv
             assert found["total"] == number > seen
             seen = found["total"]
             await asyncio.sleep(0)
+
+
+def hours_ago(number: float) -> datetime:
+    return datetime.now(UTC).replace(minute=0, second=0, microsecond=0) - timedelta(hours=number)
+
+
+async def test_a_total_of_a_period_that_is_over_is_final_once_it_was_exact(keeping: Service) -> None:
+    """Whatever dates an increment: here it was made long before its publish ended."""
+    begin, end = hours_ago(3), hours_ago(2)
+    await publish(keeping, "before", "page:a", 1, millis(begin))
+    await keeping.apply()
+    for by in ("minute", "hour"):
+        asked = f"?by={by}&from={written(begin)}&to={written(end)}"
+        said = await series(keeping, "page:a", asked)
+        assert (said["total"], said["exact"]) == (1, True)
+        await publish(keeping, f"late {by}", "page:a", 10, millis(begin))
+        for _ in range(2):
+            later = await series(keeping, "page:a", asked)
+            assert later | {"as_of": ""} == said | {"as_of": ""}
+            await keeping.apply()
+    all_ = await series(keeping, "page:a", f"?by=hour&from={written(begin)}")
+    assert (all_["total"], all_["exact"]) == (21, True), "nothing is lost"
+
+
+async def test_what_is_pending_in_a_period_that_is_over_stays_in_it(keeping: Service) -> None:
+    """So a reading is not exact until it is applied."""
+    begin, end = hours_ago(3), hours_ago(2)
+    asked = f"?by=hour&from={written(begin)}&to={written(end)}"
+    await publish(keeping, "e", "page:a", 10, millis(begin))
+    for applied in (False, True, True):
+        found = await series(keeping, "page:a", asked)
+        assert (found["total"], found["exact"]) == (10, applied)
+        await keeping.apply()
+
+
+async def test_two_uses_of_an_id_do_not_move_what_was_said_to_be_final(keeping: Service) -> None:
+    begin, end = hours_ago(3), hours_ago(2)
+    asked = f"?by=hour&from={written(begin)}&to={written(end)}"
+    first = Envelope("e", {}, keyed=(Increment("page:a", 5, "x"),), created=millis(begin))
+    await keeping.parts.publisher.publish([encode(first)])
+    assert not (await series(keeping, "page:a", asked))["exact"]
+    await keeping.incr("page:a", b'{"delta": 5, "id": "x"}')
+    await keeping.apply()
+    said = await series(keeping, "page:a", asked)
+    assert said["exact"]
+    assert (await series(keeping, "page:a", "?by=day"))["total"] == 5
+
+
+async def test_without_room_to_write_a_series_is_not_exact(keeping: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def fails(_until: int) -> None:
+        raise StorageFullError("the disk is full")
+
+    monkeypatch.setattr(keeping.parts.store, "close_periods", fails)
+    asked = f"?by=hour&from={written(hours_ago(3))}&to={written(hours_ago(2))}"
+    assert not (await series(keeping, "page:a", asked))["exact"]
+    monkeypatch.undo()
+    assert (await series(keeping, "page:a", asked))["exact"]

@@ -7,7 +7,7 @@ from shared.counters.series import SeriesRange
 from shared.model.buckets import DAY, Rule, Rules
 from shared.model.times import Millis
 
-ALL_KEPT: Final[Rules] = (Rule("", (("day", Millis(MOST_DAYS * DAY)), ("hour", Millis(MOST_DAYS * DAY)))),)
+ALL_KEPT: Final[Rules] = (Rule("", tuple([(by, Millis(MOST_DAYS * DAY)) for by in ("day", "hour", "minute")])),)
 _LATER: Final = 2 * MOST_DAYS * DAY
 
 

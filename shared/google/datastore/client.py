@@ -158,6 +158,15 @@ class DatastoreClient:
             keys = response.deferred
         return Found(entities, time if read_time is None else read_time)
 
+    async def look_up_within(self, transaction: bytes, keys: Sequence[Key]) -> Sequence[Any]:
+        """Look up a few keys in a transaction, whose commit fails if any of them is written before it."""
+        request = self.request("Lookup")
+        request.keys.extend(keys)
+        request.read_options.transaction = transaction
+        response = await self._call("Lookup", request)
+        _READS.inc(len(response.found) + len(response.missing))
+        return list(response.found)
+
     def _time_of_look(self, response: Any) -> Instant:
         if response.HasField("read_time"):
             time = micros(response.read_time)

@@ -7,12 +7,14 @@ from typing import Any, Final
 from shared.google.datastore.buckets import BlindBuckets
 from shared.google.datastore.client import DatastoreClient
 from shared.google.datastore.errors import MissingError
+from shared.google.datastore.followed_rules import closed_within
 from shared.google.datastore.guards import check, complete, depends
 from shared.google.datastore.keys import COUNT, NUM_SHARDS, DatastorePlace, inexact, name_of, number_in, whole
 from shared.google.datastore.mutations import by_name, only_over, transform
 from shared.google.datastore.shards import Shard, ShardMemory, ShardState, is_big
 from shared.google.datastore.sums import Sums
 from shared.google.datastore.time import micros, millis
+from shared.model.buckets import FOR_EVER, moved
 from shared.model.errors import AlreadyAppliedError, ContendedError, LateError, ShardFullError, ShrunkError
 from shared.model.times import Instant, StoreMillis
 from shared.model.words import SHARD_FULL, Commit
@@ -124,14 +126,20 @@ class TransformWriter:
 
     async def _send(self, commit: Commit, sums: Sums, standings: Mapping[Shard, ShardState]) -> Instant:
         request = self._client.commit_request()
+        by_time = commit.by_time
         if commit.bounds.until is not None:
             request.transaction = await self._begin(commit.bounds.until)
+        elif by_time is not None and by_time.adds:
+            request.transaction = await self._client.begin()
+        if by_time is not None and by_time.adds:
+            closed = await closed_within(self._client, self._place, request.transaction)
+            by_time = by_time._replace(adds=tuple(moved(by_time.adds, closed, FOR_EVER)))
         for shard, delta in sums.shards.items():
             self._add(request, shard, delta, standings[shard])
         unsettled = {shard[0] for shard in sums.shards if not standings[shard].settled()}
         self._raise_all(request, unsettled, sums, standings)
         await complete(self._client, self._place, request, commit)
-        buckets = await self._buckets.add(request, commit.by_time)
+        buckets = await self._buckets.add(request, by_time)
         seen = bool(commit.revived) or depends(commit)
         updates = seen or any(standing.settled() for standing in standings.values())
         versions = seen or any(map(is_big, sums.shards.values())) or any(one.has_big() for one in buckets.values())

@@ -1,7 +1,11 @@
-"""Owns which rules of counts by time flushers promised to follow, and until when: one entity among the receipts.
+"""Owns two entities among the receipts: which rules of counts by time flushers promised to follow, and until when; and
+until when periods are closed.
 
 A flusher promises after it took what it is about to commit. So an increment that is made after the end of a promise was
 never committed under it, wherever a process stood still.
+
+A commit that adds to buckets reads in its transaction until when periods are closed. So either it comes before the
+closing, and each later snapshot has it, or it adds to no closed period.
 """
 
 from collections.abc import Sequence
@@ -9,12 +13,13 @@ from typing import Any, Final
 
 from shared.google.datastore.client import DatastoreClient
 from shared.google.datastore.errors import MissingError
-from shared.google.datastore.keys import DatastorePlace, unindexed
+from shared.google.datastore.keys import DatastorePlace, integer, unindexed
 from shared.google.datastore.mutations import write
 from shared.google.datastore.queries import query_of
 from shared.model.buckets import FOR_EVER, HOUR, Followed, Rules, followed_of, followed_too, text_of
 from shared.model.errors import AlreadyAppliedError, ContendedError
-from shared.model.times import Instant, StoreMillis
+from shared.model.times import Instant, StoreMillis, WallMillis
+from shared.runtime.backoff import Backoff, insist, tries
 
 NAME: Final = "followed-rules"
 RENEWED: Final = HOUR
@@ -22,6 +27,9 @@ RENEWED: Final = HOUR
 FORCE: Final = RENEWED + HOUR
 """Milliseconds for which it holds. An hour of them is for clocks of ingests that are ahead."""
 _ALL: Final = "followed"
+CLOSED: Final = "closed-periods"
+"""The name of the other entity, and of its property."""
+_TRIES: Final = 10
 
 
 class FollowedRules:
@@ -73,3 +81,46 @@ async def _followed(
         if page:
             return [Followed((), unknown)]
     return []
+
+
+async def closed_at(client: DatastoreClient, place: DatastorePlace, time: Instant | None) -> WallMillis:
+    """Until when periods are closed, as the store knew it at `time`, or knows it now."""
+    return _closed((await client.look_up([place.receipt(CLOSED)], read_time=time)).entities)
+
+
+async def closed_within(client: DatastoreClient, place: DatastorePlace, transaction: bytes) -> WallMillis:
+    """Until when periods are closed. If that changes before the transaction is committed, its commit fails."""
+    return _closed(await client.look_up_within(transaction, [place.receipt(CLOSED)]))
+
+
+async def closed_over_version(client: DatastoreClient, place: DatastorePlace, request: Any) -> WallMillis:
+    """Until when periods are closed. If that changes before the request is committed, its commit fails."""
+    found = (await client.look_up([place.receipt(CLOSED)])).entities
+    _write_closed(request, place, found, _closed(found))
+    return _closed(found)
+
+
+async def close(client: DatastoreClient, place: DatastorePlace, until: WallMillis) -> None:
+    """See `Periods`."""
+
+    async def once() -> None:
+        found = (await client.look_up([place.receipt(CLOSED)])).entities
+        if until <= _closed(found):
+            return
+        request = client.commit_request()
+        _write_closed(request, place, found, until)
+        try:
+            await client.commit(request, updates=True, versions=True)
+        except (AlreadyAppliedError, MissingError) as error:
+            raise ContendedError(str(error)) from error
+
+    await insist(once, ContendedError, tries(_TRIES), Backoff(0.01, 0.5))
+
+
+def _closed(found: Sequence[Any]) -> WallMillis:
+    return integer(found[0].entity, CLOSED) if found else 0
+
+
+def _write_closed(request: Any, place: DatastorePlace, found: Sequence[Any], until: WallMillis) -> None:
+    entity = write(request, place.entity(place.receipt(CLOSED)), found[0].version if found else 0)
+    unindexed(entity, CLOSED).integer_value = until

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from shared.google.datastore import buckets
 from shared.google.datastore.client import DatastoreClient
-from shared.google.datastore.followed_rules import followed_at
+from shared.google.datastore.followed_rules import closed_at, followed_at
 from shared.google.datastore.keys import (
     COUNT,
     COUNTERS,
@@ -182,13 +182,12 @@ class PastSnapshot:
     async def counts(self, counter: str, by: str, begin: WallMillis, end: WallMillis) -> Counts:
         """See `Snapshot`."""
         client, place = self._client, self._place
+        followed, closed = followed_at(client, place, self.time), closed_at(client, place, self.time)
         if begin >= end:
-            return Counts({}, await followed_at(client, place, self.time))
+            return Counts({}, *await asyncio.gather(followed, closed))
         query = buckets.bounds_of(place, counter, by, begin, end)
-        found, followed = await asyncio.gather(
-            buckets.entities(client, place, query, self.time), followed_at(client, place, self.time)
-        )
-        return Counts(buckets.counted(found, by, begin, end), followed)
+        found, *known = await asyncio.gather(buckets.entities(client, place, query, self.time), followed, closed)
+        return Counts(buckets.counted(found, by, begin, end), *known)
 
 
 async def ask_for_dead(

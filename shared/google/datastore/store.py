@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any, Final
 
 from shared.google.datastore import promises
@@ -11,7 +12,7 @@ from shared.google.datastore.audit_data import PAGE, DatastoreAuditData
 from shared.google.datastore.client import DELETES_AT_ONCE, DatastoreClient
 from shared.google.datastore.commit import TransformWriter
 from shared.google.datastore.compaction import compact
-from shared.google.datastore.followed_rules import FollowedRules
+from shared.google.datastore.followed_rules import FollowedRules, close
 from shared.google.datastore.import_marks import find
 from shared.google.datastore.keys import (
     DEAD,
@@ -30,9 +31,10 @@ from shared.google.datastore.queries import KEY, Operator, expired, query_of, wh
 from shared.google.datastore.removal import remove
 from shared.google.datastore.server import DatastoreServer
 from shared.google.datastore.snapshot import LastShardNumbers
+from shared.model.buckets import AHEAD, moved
 from shared.model.errors import LateError
 from shared.model.promises import Promise
-from shared.model.times import Instant, StoreMillis
+from shared.model.times import Instant, StoreMillis, WallMillis
 from shared.model.words import Commit, Receipt, Receipts
 from shared.ports.readings import Snapshot
 from shared.runtime.clock import Clock
@@ -101,11 +103,17 @@ class DatastoreStore:
 
     async def apply(self, commit: Commit) -> Instant:
         server = await self.server()
-        if commit.by_time is not None:
-            await self._followed.promise(commit.by_time.rules, await server.now())
+        if (by_time := commit.by_time) is not None:
+            now = await server.now()
+            await self._followed.promise(by_time.rules, now)
+            latest = now + AHEAD - 1  # the promise holds for longer
+            commit = replace(commit, by_time=by_time._replace(adds=tuple(moved(by_time.adds, 0, latest))))
         if commit.bounds.until is not None and (now := await server.now()) > commit.bounds.until:
             raise LateError(now)
         return await server.writer.apply(commit)
+
+    async def close_periods(self, until: WallMillis) -> None:
+        await close(self._client, self._place, until)
 
     @asynccontextmanager
     async def snapshot(self) -> AsyncIterator[Snapshot]:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from shared.counters.series import Series
+from shared.model.buckets import begin_of
 from shared.model.words import Reading
 from tests.interleavings.steps.changes import MOST, Epoch, counted, split
 
@@ -36,6 +37,8 @@ class History:
         self.exact = self.inexact = 0
         """Readings."""
         self._counters: dict[str, _Counter] = {}
+        self._final: dict[str, tuple[int, dict[int, int]]] = {}
+        """Of each counter: until when an exact series had periods that were over, and their points."""
 
     def room(self, counter: str) -> bool:
         return self._of(counter).count < MOST
@@ -113,8 +116,16 @@ class History:
             its.seen[key] = its.seen.get(key, 0) | mask
 
     def read_series(self, series: Series, answered: int) -> None:
-        """Sets change totals alone, so the points have every increment."""
+        """Sets change totals alone, so the points have every increment. Those of periods that are over are final."""
         name = series.range.counter
+        over = begin_of(series.range.by, int(series.as_of * 1_000))
+        until, final = self._final.get(name, (0, {}))
+        for points, other in ((series.points, final), (final, series.points)):
+            for when in points:
+                if when < min(until, over):
+                    assert points[when] == other.get(when), f"{name}: {when} was final: {final}, now {series.points}"
+        if over > until:
+            self._final[name] = over, {when: count for when, count in series.points.items() if when < over}
         tried = (1 << self._of(name).count) - 1
         try:
             counted(sum(series.points.values()), [Epoch(0, 0)], answered=answered, seen=0, tried=tried)

@@ -163,7 +163,7 @@ class Users:
         """Whether there was an answer that promises anything: its points have all that was answered, once."""
         answered = self._history.before(counter, "")[0]
         with self._system.acting(ingest.owner):
-            task = self._loop.create_task(ingest.series.read(everything(counter)))
+            task = self._loop.create_task(ingest.series.read(everything(counter, "minute")))
         await asyncio.wait([task], timeout=self._system.patience)
         if not task.done() or task.cancelled() or isinstance(task.exception(), CountersinkError):
             return False

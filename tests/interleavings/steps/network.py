@@ -237,6 +237,9 @@ class RemoteStore:
         time: Instant = await self._network.call(self._owner, "apply", lambda: self._store.apply(commit))
         return time
 
+    async def close_periods(self, until: WallMillis) -> None:
+        await self._network.call(self._owner, "close", lambda: self._store.close_periods(until))
+
     @asynccontextmanager
     async def snapshot(self) -> AsyncIterator[Snapshot]:
         async def choose() -> Snapshot:

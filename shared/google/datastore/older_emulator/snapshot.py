@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from shared.google.datastore import buckets
 from shared.google.datastore.client import DatastoreClient
-from shared.google.datastore.followed_rules import followed_at
+from shared.google.datastore.followed_rules import closed_at, followed_at
 from shared.google.datastore.keys import DatastorePlace, name_of, receipt_of
 from shared.google.datastore.snapshot import LastShardNumbers, SnapshotQuestion, ask_for_dead
 from shared.model.buckets import Counts
@@ -70,7 +70,7 @@ class AgreeingSnapshot:
     async def counts(self, counter: str, by: str, begin: WallMillis, end: WallMillis) -> Counts:
         """See `Snapshot`. What two looks agree on, too."""
         client, place = self._client, self._place
-        followed = await followed_at(client, place, None)
+        followed, closed = await followed_at(client, place, None), await closed_at(client, place, None)
         clock = asyncio.get_running_loop()
         until = clock.time() + _LONGEST_SEARCH
         before: Mapping[tuple[str, str], int] | None = None
@@ -78,10 +78,10 @@ class AgreeingSnapshot:
             found = await buckets.entities(client, place, buckets.bounds_of(place, counter, by, begin, end), None)
             versions = {name_of(one.entity.key): one.version for one in found}
             if before == versions:
-                return Counts(buckets.counted(found, by, begin, end), followed)
+                return Counts(buckets.counted(found, by, begin, end), followed, closed)
             before = versions
         if begin >= end:
-            return Counts({}, followed)
+            return Counts({}, followed, closed)
         raise TransientError("Datastore: these entities change faster than they can be read twice")
 
     def _lacks(self, found: Sequence[Any], dead: Sequence[Any], counters: Sequence[str]) -> bool:

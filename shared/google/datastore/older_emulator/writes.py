@@ -10,11 +10,13 @@ from weakref import WeakValueDictionary
 from shared.google.datastore.buckets import add_over_versions
 from shared.google.datastore.client import DatastoreClient
 from shared.google.datastore.errors import MissingError
+from shared.google.datastore.followed_rules import closed_over_version
 from shared.google.datastore.guards import check, complete
 from shared.google.datastore.keys import COUNT, NUM_SHARDS, DatastorePlace, flaw_of, integer, name_of, number_in
 from shared.google.datastore.mutations import by_name, write
 from shared.google.datastore.shards import Shard
 from shared.google.datastore.sums import Sums
+from shared.model.buckets import FOR_EVER, moved
 from shared.model.errors import AlreadyAppliedError, ContendedError, ShardFullError, ShrunkError
 from shared.model.times import BEGINNING, Instant
 from shared.model.words import SHARD_FULL, Commit, Receipt
@@ -44,7 +46,10 @@ class VersionWriter:
             await check(self._client, self._place, commit)
             request = self._client.commit_request()
             await self._add(request, sums)
-            await add_over_versions(self._client, self._place, request, commit.by_time)
+            if (by_time := commit.by_time) is not None and by_time.adds:
+                closed = await closed_over_version(self._client, self._place, request)
+                adds = tuple(moved(by_time.adds, closed, FOR_EVER))
+                await add_over_versions(self._client, self._place, request, by_time._replace(adds=adds))
             await complete(self._client, self._place, request, commit)
             return request
 
