@@ -196,7 +196,13 @@ SCHEMAS: Final[Schema] = {
                 "null on the last page. A page may hold fewer counters than `limit`, or none, since deleted counters"
                 " are left out.",
             ),
-        }
+            "exact": _is(
+                BOOLEAN,
+                "Not with `name`. Whether the list is known to have every counter that was counted before the request."
+                " If it is false, one that is not stored yet may be missing.",
+            ),
+        },
+        optional=("exact",),
     ),
     "SetValue": _object({"value": VALUE}),
     "Nothing": _object({}, description="The body may also be missing."),

@@ -48,6 +48,7 @@ class ReadRoutes:
         max_age = query.seconds("max_age", LONGEST_AGE)
         names = query.all("name")
         token: str | None = None
+        said = b""
         if names:
             query.done()
             if len(names) > MOST_LISTED:
@@ -64,12 +65,13 @@ class ReadRoutes:
             limit = limit_of(query, DEFAULT_LISTED, MOST_LISTED)
             after = page_token_of(query)
             query.done()
-            page, token = await self._pages(request[CALLER].prefixes_under(prefix), after, limit)
+            page, token, exact = await self._pages(request[CALLER].prefixes_under(prefix), after, limit)
+            said = b',"exact":true' if exact else b',"exact":false'
             found = await self._reader.read(page, max_age)
             readings = [reading for reading in found if reading.exists]  # a deleted counter may still be stored
         next_token = orjson.dumps(token) if token else b"null"
         counters = b",".join([self._render(reading) for reading in readings])
-        return Answer(b'{"counters":[%b],"next_page_token":%b}' % (counters, next_token))
+        return Answer(b'{"counters":[%b],"next_page_token":%b%b}' % (counters, next_token, said))
 
     async def receipt(self, request: web.BaseRequest, segment: str, query: Query) -> web.Response:
         """GET /v1/receipts/{id}"""
@@ -81,22 +83,22 @@ class ReadRoutes:
         state = await self._tracking.state(request[CALLER].ids_in(receipt).split("."))
         return Answer(orjson.dumps({"receipt": receipt, "state": state}))
 
-    async def _pages(self, prefixes: Sequence[str], after: str, limit: int) -> tuple[list[str], str | None]:
-        """A page of the names under these prefixes, which are in order."""
+    async def _pages(self, prefixes: Sequence[str], after: str, limit: int) -> tuple[list[str], str | None, bool]:
+        """A page of the names under these prefixes, which are in order; the token of the next page; and whether none is
+        missing.
+        """
         names: list[str] = []
+        all_exact = True
         for prefix in prefixes:
             if len(names) == limit:
-                return names, page_token(names[-1])
-            more, token = await self._page(prefix, after, limit - len(names))
-            names += more
-            if token is not None:
-                return names, token
-        return names, None
-
-    async def _page(self, prefix: str, after: str, limit: int) -> tuple[list[str], str | None]:
-        """The names on a page, and the token of the next page."""
-        names = [*await self._names.page(prefix, after, limit + 1)]
-        return (names, None) if len(names) <= limit else (names[:limit], page_token(names[limit - 1]))
+                return names, page_token(names[-1]), all_exact
+            room = limit - len(names)
+            more, exact = await self._names.listed(prefix, after, room + 1)
+            names += more[:room]
+            all_exact = all_exact and exact
+            if len(more) > room:
+                return names, page_token(names[-1]), all_exact
+        return names, None, all_exact
 
     def _render(self, reading: Reading) -> bytes:
         cached = self._rendered.get(reading.name)

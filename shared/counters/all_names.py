@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from shared.model.errors import InexactError
 from shared.ports.overlay import Overlay
 from shared.ports.readings import CounterNames
 
@@ -12,6 +13,13 @@ class AllNames:
     def __init__(self, store: CounterNames, overlay: Overlay) -> None:
         self._store = store
         self._overlay = overlay
+
+    async def listed(self, prefix: str, after: str, limit: int) -> tuple[Sequence[str], bool]:
+        """A page, and whether it is known to lack no counter of which an increment had been accepted before."""
+        try:
+            return await self.page(prefix, after, limit, exact=True), self._overlay.shared
+        except InexactError:
+            return await self.page(prefix, after, limit), False
 
     async def page(
         self, prefix: str, after: str, limit: int, until: str | None = None, *, exact: bool = False

@@ -162,6 +162,7 @@ class RedisOverlay:
         self, prefix: str, after: str = "", limit: int | None = None, *, exact: bool = False
     ) -> Sequence[str]:
         before = await self._exact_state() if exact else None
+        await self._looks.get()  # the fleet may have named another overlay meanwhile
         found = await names_in(self._server, self._named(), prefix, after, limit)
         if exact and (found is None or not before or before != await self._exact_state()):
             raise InexactError(UNSEEN)

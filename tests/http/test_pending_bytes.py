@@ -104,9 +104,9 @@ async def test_a_page_of_names_does_not_take_longer_for_all_that_is_pending(tmp_
         routes = service.ingest.routes._reads
         assert isinstance(routes, ReadRoutes)
         await fill(service, names)
-        first, _ = await routes._page("", "", 1)
+        first, *_ = await routes._pages([""], "", 1)
         begun = asyncio.get_running_loop().time()
         for _ in range(100):
-            page, token = await routes._page("", first[-1], 1)
+            page, token, _ = await routes._pages([""], first[-1], 1)
         assert (page, token is not None) == (["1"], True)
         assert asyncio.get_running_loop().time() - begun < 1.0

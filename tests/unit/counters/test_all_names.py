@@ -64,3 +64,12 @@ async def test_an_overlay_that_should_see_everything_and_does_not_is_an_error() 
     overlay.shared = True
     with pytest.raises(InexactError):
         await AllNames(MemoryStore(clock), overlay).page("", "", 10, exact=True)
+
+
+@pytest.mark.parametrize(("shared", "exact"), [(True, True), (True, False), (False, True)])
+async def test_a_list_says_whether_it_may_lack_names(shared: bool, exact: bool) -> None:
+    clock = ManualClock()
+    overlay = ProcessOverlay(clock, exact=exact)
+    overlay.shared = shared
+    names = AllNames(MemoryStore(clock), overlay)
+    assert await names.listed("", "", 10) == ([], shared and exact)
