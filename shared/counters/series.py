@@ -7,7 +7,17 @@ from collections.abc import Collection
 from typing import Final, NamedTuple
 
 from shared.counters.reader import LONGEST_AGE, MOST_BASES, MOST_TRIES, is_large
-from shared.model.buckets import AHEAD, LENGTHS, Rules, begin_of, dated, longest_under, retention_of, since_of
+from shared.model.buckets import (
+    AHEAD,
+    LENGTHS,
+    Rules,
+    begin_of,
+    dated,
+    is_plausible,
+    longest_under,
+    retention_of,
+    since_of,
+)
 from shared.model.errors import CountersinkError, OverloadedError, TransientError
 from shared.model.exact_reads import Base, doubtful, exists, keys_of, pending
 from shared.model.spans import Span
@@ -43,6 +53,10 @@ class SeriesRange(NamedTuple):
     by: str
     begin: WallMillis
     end: WallMillis
+    to_present: bool = False
+    """Whether the end is that of the present period. If what is closed ends later, the present period is the one after
+    that: a clock was set back.
+    """
 
 
 class Series(NamedTuple):
@@ -95,7 +109,8 @@ class SeriesReader:
         """
         now = int(self._clock.now() * 1_000)
         kept = retention_of(self._rules, counter, by) or Millis(0)
-        return SeriesRange(counter, by, *_range(by, begin, now + 1 if end is None else end, now - kept))
+        whole = _range(by, begin, now + 1 if end is None else end, now - kept)
+        return SeriesRange(counter, by, *whole, to_present=end is None)
 
     async def read(self, asked: SeriesRange, *, only_whole: bool = False) -> Series:
         """The periods of a range that `range` returned. `only_whole`: leave out those from before they were kept."""
@@ -139,11 +154,16 @@ class SeriesReader:
         """The series at this instant, and until when periods have to be closed so that it can be exact. None if it is,
         or can't be: what is pending in a period that is over is still to be added to it.
         """
-        counter, by, begin, end = asked
+        counter, by, begin, end, to_present = asked
         large = is_large(view)
         keys = frozenset(await asyncio.to_thread(keys_of, view) if large else keys_of(view))
         totals, settled = await snapshot.read((counter,), keys)
         found = await snapshot.counts(counter, by, begin, end)
+        now = int(snapshot.as_of * 1_000)
+        closed = found.closed if is_plausible(found.closed, now) else 0
+        if to_present and end <= closed:
+            end = begin_of(by, closed) + LENGTHS[by]
+            found = await snapshot.counts(counter, by, begin, end)
         since = since_of(found.followed, self._rules, counter, by)
         if only_whole:
             begin = min(max(begin, _up(since, LENGTHS[by])), end)
@@ -160,14 +180,13 @@ class SeriesReader:
         each: list[tuple[Entry, int]] = []
         more = await asyncio.to_thread(pending, base, view, each) if large else pending(base, view, each)
         assert more is not None, "the view's floor and receipts were asked for"  # noqa: S101
-        now = int(snapshot.as_of * 1_000)
         over = min(begin_of(by, now), end)  # the end of the last period that is over
-        final = over <= max(begin, found.closed)
+        final = over <= max(begin, closed)
         waits = False
         points = {when: count for when, count in found.buckets.items() if begin <= when < end}
         dead = {entry.key for entry in base.total.dead}
         for entry, delta in each:
-            counts_as = dated(entry.created, found.closed, now + AHEAD)
+            counts_as = dated(entry.created, closed, now + AHEAD)
             when = begin_of(by, counts_as)
             if begin <= when < end:
                 points[when] = points.get(when, 0) + delta
@@ -177,7 +196,7 @@ class SeriesReader:
         whole = agrees and since <= begin
         kept = {when: points[when] for when in sorted(points) if points[when]}
         series = Series(
-            range=asked._replace(begin=begin),
+            range=asked._replace(begin=begin, end=end),
             points=kept,
             exact=whole and final,
             as_of=snapshot.as_of,

@@ -8,7 +8,7 @@ from shared.model.instants import written_at, written_second
 
 def written(series: Series, *, total: bool = False) -> bytes:
     """`total`: also the counter's total, as `value`. By hand: counts may be larger than the integers of orjson."""
-    counter, by, begin, end = series.range
+    counter, by, begin, end, _ = series.range
     points = [b'{"from":"%b","count":%d}' % (written_second(when), count) for when, count in series.points.items()]
     return b'{"name":%b,%b"by":"%b","from":"%b","to":"%b","points":[%b],"total":%d,"exact":%b,"as_of":"%b"}' % (
         orjson.dumps(counter),

@@ -38,8 +38,8 @@ class MemoryBuckets:
             shards[bucket, shard] = count + delta, max(until, expires)
         return MemoryBuckets(shards, dates)
 
-    def closed(self, until: WallMillis) -> "MemoryBuckets":
-        return MemoryBuckets(self.shards, self.dates._replace(closed=max(self.dates.closed, until)))
+    def closing(self, until: WallMillis, wall: WallMillis) -> "MemoryBuckets":
+        return MemoryBuckets(self.shards, self.dates.closing(until, wall))
 
     def swept(self, now: StoreMillis, limit: int) -> tuple["MemoryBuckets", int]:
         gone = [key for key, (_, expires) in self.shards.items() if expires < now][: max(limit, 0)]

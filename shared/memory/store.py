@@ -115,7 +115,7 @@ class MemoryStore:
         return {one.key: one for one in (*commit.receipts, *(one.over(dead[one.key]) for one in commit.revived))}
 
     async def close_periods(self, until: WallMillis) -> None:
-        self._buckets = self._buckets.closed(until)
+        self._buckets = self._buckets.closing(until, int(self._clock.now() * 1_000))
 
     async def _check_time(self, until: StoreMillis | None) -> None:
         now = await self.now()

@@ -91,17 +91,33 @@ class Dates(NamedTuple):
     def after(self, by_time: ByTime, wall: WallMillis) -> "tuple[Dates, Sequence[BucketAdd]]":
         """What it knows after a commit at this time by the wall clock, and what the commit adds.
 
-        The wall clock may be set back at any time. So rules that end were followed until `latest`. What was closed
-        stays closed, unless that is in a future more than a day away: then the clock was wrong when it was closed.
-        Otherwise all increments would count in that future. Nothing before it is whole any more.
+        The wall clock may be set back at any time. So rules that end were followed until `latest`.
         """
         end_of_minute = begin_of("minute", wall) + LENGTHS["minute"] - 1
         latest = max(self.latest, self.closed, end_of_minute)
-        followed, closed = self.followed, self.closed
-        if closed > wall + DAY:
-            followed, closed = followed_too(followed, Followed((), closed)), begin_of("minute", wall)
+        followed, closed, _ = self._opened(wall)
         followed = followed_after(followed, by_time.rules, latest + 1)
         return Dates(followed, closed, latest), moved(by_time.adds, closed, latest)
+
+    def closing(self, until: WallMillis, wall: WallMillis) -> "Dates":
+        """What it knows when periods are closed."""
+        opened = self._opened(wall)
+        return opened._replace(closed=max(opened.closed, until))
+
+    def _opened(self, wall: WallMillis) -> "Dates":
+        """What is closed stays closed though a clock is set back, unless it ends more than a day in the future. Then
+        the clock was wrong when it was closed, and all increments would count in that future. So it is opened, and
+        nothing before its end is whole any more.
+        """
+        if is_plausible(self.closed, wall):
+            return self
+        followed = followed_too(self.followed, Followed((), self.closed))
+        return Dates(followed, begin_of("minute", wall), max(self.latest, self.closed))
+
+
+def is_plausible(closed: WallMillis, now: WallMillis) -> bool:
+    """Whether periods may really have been closed until then: a clock that differs by more than a day is wrong."""
+    return closed <= now + DAY
 
 
 def rule_of(rules: Iterable[Rule], counter: str) -> Rule | None:

@@ -53,15 +53,20 @@ def add(db: sqlite3.Connection, by_time: ByTime, wall: WallMillis) -> None:
             full.add((bucket.counter, shard))
     if full:
         raise ShardFullError(full)
+    _keep(db, before, after)
+
+
+def close(db: sqlite3.Connection, until: WallMillis, wall: WallMillis) -> None:
+    """See `Periods`. `wall`: the present."""
+    before = dates(db)
+    _keep(db, before, before.closing(until, wall))
+
+
+def _keep(db: sqlite3.Connection, before: Dates, after: Dates) -> None:
     if after.followed is not before.followed:
         db.execute("UPDATE store SET followed = ?", (text_of(after.followed),))
     if after[1:] != before[1:]:
         db.execute("UPDATE dates SET closed = ?, latest = ?", after[1:])
-
-
-def close(db: sqlite3.Connection, until: WallMillis) -> None:
-    """See `Periods`."""
-    db.execute("UPDATE dates SET closed = max(closed, ?)", (until,))
 
 
 async def counts(db: sqlite3.Connection, counter: str, by: str, begin: WallMillis, end: WallMillis) -> Counts:

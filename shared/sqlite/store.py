@@ -74,7 +74,7 @@ class SqliteStore:
         return await self.database.write(work)
 
     async def close_periods(self, until: WallMillis) -> None:
-        await self.database.write(lambda db: buckets.close(db, until))
+        await self.database.write(lambda db: buckets.close(db, until, int(self._clock.now() * 1_000)))
 
     @asynccontextmanager
     async def snapshot(self) -> AsyncIterator[SqliteSnapshot]:

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from shared.config.settings import Settings
 from shared.model.envelope import Envelope
 from shared.model.errors import StorageFullError
 from shared.model.words import Increment, Message
+from shared.sqlite.database import connect_to
 from shared.wire.codec import encode
 from tests.http.service import Service, running, url_name
 
@@ -255,3 +257,46 @@ async def test_without_room_to_write_a_series_is_not_exact(keeping: Service, mon
     assert not (await series(keeping, "page:a", asked))["exact"]
     monkeypatch.undo()
     assert (await series(keeping, "page:a", asked))["exact"]
+
+
+def set_back(service: Service, ahead: timedelta) -> None:
+    """Until now the clock was so far ahead, and somebody read a series. Then it was set right."""
+    closed = millis(datetime.now(UTC).replace(second=0, microsecond=0) + ahead)
+    with closing(connect_to(Path(service.parts.store.database.path))) as db:  # type: ignore[attr-defined]
+        db.execute("UPDATE dates SET closed = ?", (closed,))
+
+
+async def test_after_a_clock_was_set_back_the_present_is_where_increments_count(keeping: Service) -> None:
+    await keeping.incr("page:a")
+    await keeping.apply()
+    set_back(keeping, timedelta(hours=2))
+    await keeping.incr("page:a")
+    for _ in range(2):
+        for by in ("minute", "hour", "day"):
+            found = await series(keeping, "page:a", f"?by={by}")
+            assert (found["total"], found["exact"]) == (2, True)
+        await keeping.apply()
+
+
+async def test_a_clock_that_was_far_ahead_puts_nothing_into_that_future(keeping: Service) -> None:
+    await keeping.incr("page:a")
+    await keeping.apply()
+    set_back(keeping, timedelta(days=400))
+    await keeping.incr("page:a")
+    for _ in range(2):
+        found = await series(keeping, "page:a", f"?by=hour&from={written(hours_ago(3))}")
+        assert (found["total"], found["exact"]) == (2, False)
+        await keeping.apply()
+
+
+async def test_a_file_of_a_build_that_knew_no_closed_periods_can_be_used(tmp_path: Path) -> None:
+    async with running(tmp_path, windows=RULES) as service:
+        await service.incr("page:a")
+        await service.apply()
+        file = Path(service.parts.store.database.path)  # type: ignore[attr-defined]
+    with closing(connect_to(file)) as db:
+        db.execute("DROP TABLE dates")
+    async with running(tmp_path, windows=RULES) as service:
+        await service.incr("page:a")
+        await service.apply()
+        assert (await series(service, "page:a", "?by=hour"))["total"] == 2

@@ -27,9 +27,24 @@ def _(pending: Any) -> Any:
     return lambda base, view, _: pending(base, view)
 
 
-@mutation("a bucket is whole whatever rules there were", "shared.sqlite.buckets.followed_after", STORE, SERIES)
+@mutation("a bucket is whole whatever rules there were", "shared.model.buckets.followed_after", STORE, SERIES)
 def _(followed_after: Any) -> Any:
     return lambda before, rules, _: followed_after(before, rules, 0)
+
+
+@mutation("a commit adds to periods that are closed", "shared.model.buckets.moved", STORE, SERIES)
+def _(_: Any) -> Any:
+    return lambda adds, closed, latest: adds
+
+
+@mutation("what is pending is shown in periods that are closed", "shared.counters.series.dated", SERIES)
+def _(_: Any) -> Any:
+    return lambda when, closed, latest: when
+
+
+@mutation("a commit to Datastore does not look at what is closed", "shared.google.datastore.commit.moved", DATASTORE)
+def _(_: Any) -> Any:
+    return lambda adds, closed, latest: adds
 
 
 @mutation("a shorter retention is as good", "shared.model.buckets.retention_of", BUCKETS)

@@ -139,3 +139,12 @@ def test_an_increment_counts_as_of_a_time_that_is_neither_closed_nor_in_the_futu
     adds = [hour_of(when * HOUR) for when in (1, 2, 3, 9)]
     assert [add.bucket.begin // HOUR for add in moved(adds, 2 * HOUR + 5, 4 * HOUR)] == [2, 2, 3, 4]
     assert moved(adds, HOUR, 9 * HOUR) is adds
+
+
+def test_who_closes_opens_what_was_closed_by_a_clock_that_was_far_ahead() -> None:
+    now, ahead = 1_000 * DAY, 1_400 * DAY
+    first, _ = Dates().after(KEEP, now)
+    dates = first.closing(ahead, ahead).closing(now, now)
+    assert dates.closed == now
+    assert since_of(dates.followed, RULES, "page:a", "hour") == ahead
+    assert first.closing(now, now).closing(now - HOUR, now - HOUR).closed == now
