@@ -57,7 +57,7 @@ def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
         default="",
         metavar="O",
         help="keys of one owner share ids, jobs and receipts, so one can replace another; without an owner they share"
-        " those of requests without a key",
+        " those of requests without a key; a publishable key shares nothing",
     )
     new.add_argument("--expires", type=_instant, metavar="DATE", help="a date or a time, such as 2027-01-31 [never]")
     new.add_argument("--note", metavar="TEXT", help="what the key is for")

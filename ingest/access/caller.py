@@ -33,7 +33,7 @@ class Caller(NamedTuple):
 
     @property
     def owner(self) -> str:
-        return "" if self.key is None else self.key.owner
+        return "" if self.key is None else self.key.space
 
     @property
     def may_read(self) -> bool:
@@ -89,7 +89,7 @@ class Caller(NamedTuple):
 
     def receipt(self, ids: str) -> str:
         """The receipt that this caller gets for the envelopes with these ids."""
-        return ids if self.key is None or not self.key.owner else signed(self.secret, self.key.owner, ids)
+        return signed(self.secret, self.owner, ids) if self.owner else ids
 
     def ids_in(self, receipt: str) -> str:
         """The ids of the envelopes. Raises a 404 if the caller's owner did not get this receipt."""

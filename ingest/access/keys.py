@@ -42,7 +42,9 @@ class Key:
     rate: float | None = None
     """Increments a second."""
     owner: str = ""
-    """Keys of one owner share ids, jobs and receipts. Keys without an owner share those of requests without a key."""
+    """Secret keys of one owner share ids, jobs and receipts. Those without an owner share what requests without a key
+    use.
+    """
     expires: str | None = None
     note: str | None = None
     publishable: bool = False
@@ -53,6 +55,13 @@ class Key:
     def may(self) -> frozenset[str]:
         """Its scopes."""
         return frozenset(self.scopes)
+
+    @cached_property
+    def space(self) -> str:
+        """Whose ids, jobs and receipts it uses. A publishable key has its own, whatever its owner: anybody can read it,
+        guess the id of an increment, and send that id first. No owner may have a space in its name.
+        """
+        return f"publishable {self.id}" if self.publishable else self.owner
 
     @cached_property
     def ends(self) -> float:
