@@ -112,10 +112,12 @@ class Ingest:
         )
         self._doors = Doors(settings, clock, self.watches.end_all)
         self.door, self._admin_door = self._doors.add(), self._doors.add()
-        new_names = NewNames(store, store, overlay, settings.max_counters, clock) if settings.max_counters else None
+        limits = settings.max_counters
+        new_names = NewNames(store, store, overlay, limits, clock) if limits or settings.keys_file else None
+        limited = new_names if limits else None  # else only publishable keys are, whose requests take the routes
         self.statsd = Statsd(self._doors.add(), self.publishing, new_names, settings)
         reads = ReadRoutes(self.reader, tracking, store, overlay)
-        fast_path = FastPath(self.publishing, reads, settings.max_body_bytes, new_names, traced=traces is not None)
+        fast_path = FastPath(self.publishing, reads, settings.max_body_bytes, limited, traced=traces is not None)
         self._fast_path = fast_path if short else None
         writes = IncrementRoutes(self.publishing, self.waits, Totals(self.reader), bodies, new_names)
         self.routes = Routes(

@@ -73,6 +73,25 @@ def add_commands(commands: "argparse._SubParsersAction[Any]") -> None:
         metavar="O",
         help="for a publishable key: an origin of pages, such as https://www.example.com; can be repeated",
     )
+    new.add_argument(
+        "--client-rate",
+        type=float,
+        metavar="N",
+        help="for a publishable key: most increments a second from each client address, in each ingest process [1/10 of"
+        " --rate, at least 1; without --rate 10]",
+    )
+    new.add_argument(
+        "--max-delta",
+        type=int,
+        metavar="N",
+        help="for a publishable key: the largest delta; it can't send negative ones [1]",
+    )
+    new.add_argument(
+        "--max-new",
+        type=int,
+        metavar="N",
+        help="for a publishable key: most new counters an hour, in each ingest process [1000]",
+    )
     _add_common(new)
     new.set_defaults(run=_new, refuse=new.error)
     listed = actions.add_parser("list", help="list the keys, without their secrets")
@@ -104,6 +123,9 @@ def _new(options: argparse.Namespace) -> None:
         note=options.note,
         publishable=options.publishable,
         origins=options.origin,
+        client_rate=options.client_rate,
+        max_delta=options.max_delta,
+        max_new=options.max_new,
     )
 
     def add(keys: list["Key"]) -> Sequence["Key"]:
@@ -131,6 +153,9 @@ def _list(options: argparse.Namespace) -> None:
             *([f"prefixes {', '.join(map(repr, key.prefixes))}"] if key.prefixes else []),
             *([f"origins {', '.join(key.origins)}"] if key.origins else []),
             *([f"{key.rate:g}/s"] if key.rate else []),
+            *([f"{key.client_rate:g}/s for each client"] if key.client_rate else []),
+            *([f"deltas up to {key.max_delta}"] if key.max_delta is not None else []),
+            *([f"{key.max_new} new counters an hour"] if key.max_new is not None else []),
             *([f"owner {key.owner}"] if key.owner else []),
             *([f"{'expires' if now < key.ends else 'EXPIRED'} {key.expires}"] if key.expires else []),
             *([key.note] if key.note else []),
@@ -142,7 +167,8 @@ def _said(key: "Key", now: float) -> dict[str, Any]:
     """Everything about a key but its secret."""
     lists = {name: list(getattr(key, name)) for name in ("scopes", "prefixes", "origins")}
     texts = {name: getattr(key, name) or None for name in ("rate", "owner", "expires", "note")}
-    return {"id": key.id} | lists | texts | {"expired": key.ends <= now, "publishable": key.publishable}
+    of_pages = {name: getattr(key, name) for name in ("client_rate", "max_delta", "max_new") if key.publishable}
+    return {"id": key.id} | lists | texts | {"expired": key.ends <= now, "publishable": key.publishable} | of_pages
 
 
 def _revoke(options: argparse.Namespace) -> None:

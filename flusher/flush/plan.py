@@ -66,14 +66,15 @@ class Plan:
 
     def take(self, envelope: Envelope, known: Mapping[str, str]) -> bool:
         """Add the envelope if the commit has room for all of it."""
-        adds = dict(envelope.sums)
+        adds = {name: total for name, total in envelope.sums.items() if total}  # what adds nothing makes no counter
         keyed: dict[str, bool] = {}
         second_uses: list[int] = []
         for place, item in enumerate(envelope.keyed):
             key = item.key
             if known.get(key) != APPLIED and key not in self.receipts and key not in keyed:
                 keyed[key] = True
-                adds[item.counter] = adds.get(item.counter, 0) + item.delta
+                if item.delta:
+                    adds[item.counter] = adds.get(item.counter, 0) + item.delta
             else:
                 second_uses.append(place)
         by_time = buckets_of(self.rules, envelope.created, adds) if self.rules else {}

@@ -8,10 +8,10 @@ from aiohttp import web
 
 from ingest.access.keys import Key
 from ingest.access.owners import OWNED, OWNED_RECEIPT, batch_id, event_id, owned, signed
-from ingest.access.rates import Bucket
+from ingest.access.rates import Bucket, NewQuota, Public
 from ingest.access.rules import READ
 from ingest.http.problems import Problem
-from shared.model.words import Increment
+from shared.model.words import ALL_DELTAS, Deltas, Increment
 
 
 class Caller(NamedTuple):
@@ -24,6 +24,8 @@ class Caller(NamedTuple):
     key: Key | None = None
     bucket: Bucket | None = None
     """What the key may send now, if its rate is limited."""
+    public: Public | None = None
+    """What this client may send, if the key is publishable."""
     in_query: bool = False
     """Whether the key is in the query, as `key`."""
     secret: str = ""
@@ -64,8 +66,38 @@ class Caller(NamedTuple):
                 found.append(one)
         return found
 
+    @property
+    def deltas(self) -> Deltas:
+        """Those that the caller may send."""
+        return ALL_DELTAS if self.public is None else self.public.deltas
+
+    @property
+    def new(self) -> NewQuota | None:
+        """How many new counters the caller may make; None if that is not limited for it alone."""
+        return None if self.public is None else self.public.new
+
+    def check_rate(self) -> None:
+        """Raise `ShareError` if the caller may not send any increment now."""
+        if self.public is not None:
+            self.public.client.check()
+        if self.bucket is not None:
+            self.bucket.check()
+
     def spend(self, increments: int) -> None:
-        """Count these against the key's rate. Raises `ShareError` if it may not send any increment now."""
+        """Count these against the rate of the key. Raises `ShareError` if it may not send any increment now. With a
+        publishable key, so many must be free: no request may use up what others will send later.
+        """
+        if self.public is not None:
+            if increments > self.public.most:
+                raise Problem(
+                    413,
+                    f"one request may hold {self.public.most} increments with this publishable key, this one holds"
+                    f" {increments}: send several",
+                )
+            self.public.client.check(increments)
+            if self.bucket is not None:
+                self.bucket.check(increments)
+            self.public.client.take(increments)
         if self.bucket is not None:
             self.bucket.take(increments)
 

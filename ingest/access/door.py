@@ -92,8 +92,8 @@ class Door:
             _refuse(f"the key {key.id} has expired")
         needs = rules.needs(method, path)
         _check_key(key, needs, method, path, said)
-        if caller.bucket is not None and needs is rules.TO_COUNT:
-            caller.bucket.check()
+        if needs is rules.TO_COUNT and (caller.bucket is not None or caller.public is not None):
+            caller.check_rate()
         return caller
 
     def shares_with(self, path: str, said: Credentials) -> str:
@@ -176,7 +176,7 @@ class Door:
         client = self._client(peer, said)
         # Many clients have the same publishable key, and none of them may use up the share of the others.
         tenant = tenant_of(client) if key.publishable else f"key {key.id}"
-        return Caller(tenant, client, key, ring.bucket(key), secret=ring.secret)
+        return Caller(tenant, client, key, ring.bucket(key), ring.public(key, tenant), secret=ring.secret)
 
     def _nobody(self, peer: str, said: Credentials) -> Caller:
         client = self._client(peer, said)

@@ -2,11 +2,12 @@
 
 import asyncio
 import logging
+from collections import OrderedDict
 from pathlib import Path
 from typing import Final
 
 from ingest.access.keys import Key, KeysFile, find, parse
-from ingest.access.rates import Bucket
+from ingest.access.rates import MOST_NEW, Bucket, NewQuota, Public, burst_of, client_rate_of
 from shared.model.errors import SettingsError
 from shared.runtime.clock import Clock
 
@@ -14,6 +15,8 @@ _log = logging.getLogger(__name__)
 
 LOOK: Final = 0.5
 """Seconds between two looks at the file."""
+MOST_CLIENTS: Final = 10_000
+"""Clients of publishable keys whose rates are remembered. One that is forgotten may send its burst again."""
 
 
 class KeyRing:
@@ -27,6 +30,10 @@ class KeyRing:
         """What the file held at the last look, or why it could not be read."""
         self._keys: dict[str, Key] = {}
         self._buckets: dict[str, Bucket] = {}
+        self._quotas: dict[str, NewQuota] = {}
+        """By publishable key."""
+        self._clients: OrderedDict[tuple[str, str], Bucket] = OrderedDict()
+        """By publishable key and client."""
         self.origins: frozenset[str] = frozenset()
         """Of all publishable keys."""
         self.secret = ""
@@ -40,6 +47,22 @@ class KeyRing:
     def bucket(self, key: Key) -> Bucket | None:
         """What the key may send now; None if its rate is not limited. All callers with the key share it."""
         return self._buckets.get(key.id)
+
+    def public(self, key: Key, client: str) -> Public | None:
+        """What this client may send with the key, if it is a publishable one."""
+        quota = self._quotas.get(key.id)
+        if quota is None:
+            return None
+        burst = burst_of(key.rate)
+        bucket = self._clients.pop((key.id, client), None)
+        if bucket is None:
+            rate = client_rate_of(key.rate) if key.client_rate is None else key.client_rate
+            whose = f"this client ({client}) sends more than what the key {key.id} allows each,"
+            bucket = Bucket(whose, rate, self._clock, burst)
+            if len(self._clients) >= MOST_CLIENTS:
+                self._clients.popitem(last=False)
+        self._clients[key.id, client] = bucket
+        return Public(bucket, int(burst), key.deltas, quota)
 
     async def look(self) -> bool:
         """Read the file again. Returns whether the keys have changed."""
@@ -75,8 +98,15 @@ class KeyRing:
             if key.rate is not None:
                 bucket = before.get(key.id)
                 if bucket is None or bucket.rate != key.rate:
-                    bucket = Bucket(key.id, key.rate, self._clock)
+                    bucket = Bucket(f"the key {key.id} sends more than its", key.rate, self._clock)
                 self._buckets[key.id] = bucket
+        quotas, self._quotas = self._quotas, {}
+        for key in self._keys.values():
+            if key.publishable:
+                most = MOST_NEW if key.max_new is None else key.max_new
+                quota = quotas.get(key.id)
+                self._quotas[key.id] = quota if quota and quota.most == most else NewQuota(key.id, most, self._clock)
+        self._clients.clear()
 
 
 def _content(file: Path) -> bytes:

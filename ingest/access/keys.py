@@ -19,11 +19,16 @@ from ingest.parsing.json_object import Flaw, ObjectShape, flaw_of_flag, or_null
 from shared.config.lists import flaw_of_origin
 from shared.model.errors import SettingsError
 from shared.model.jobs import flaw_of_job, flaw_of_prefix
+from shared.model.words import ALL_DELTAS, MAX_DELTA, Deltas
 from shared.wire import strict_json
 
 SECRET_KEY: Final = "csk"  # noqa: S105 (how one begins)
 PUBLISHABLE_KEY: Final = "cpk"
 """How the text of a key begins. It tells people, and scanners of source code, what they have found."""
+MAX_DELTA_OF_PAGES: Final = 1
+"""The largest delta of a publishable key, unless it says another one."""
+MOST_NEW: Final = 1_000_000
+"""The most new counters an hour that a key may say. Each takes a few bytes for an hour."""
 _SECRET_BYTES: Final = 32
 _TEXT: Final = re.compile(r"(csk|cpk)_([A-Za-z0-9][A-Za-z0-9._-]{0,99})_([0-9a-f]{64})")
 _HASH: Final = re.compile(r"[0-9a-f]{64}")
@@ -50,6 +55,12 @@ class Key:
     publishable: bool = False
     """It stands in web pages, where anybody can read it: it may only count, under its prefixes, from its origins."""
     origins: tuple[str, ...] = ()
+    client_rate: float | None = None
+    """Of a publishable key: increments a second that each client may send with it."""
+    max_delta: int | None = None
+    """Of a publishable key: the largest delta. None of its deltas is negative."""
+    max_new: int | None = None
+    """Of a publishable key: new counters an hour."""
 
     @cached_property
     def may(self) -> frozenset[str]:
@@ -62,6 +73,13 @@ class Key:
         guess the id of an increment, and send that id first. No owner may have a space in its name.
         """
         return f"publishable {self.id}" if self.publishable else self.owner
+
+    @cached_property
+    def deltas(self) -> Deltas:
+        """Those that it may send."""
+        if not self.publishable:
+            return ALL_DELTAS
+        return Deltas(0, MAX_DELTA_OF_PAGES if self.max_delta is None else self.max_delta)
 
     @cached_property
     def ends(self) -> float:
@@ -121,7 +139,7 @@ def parse(text: bytes) -> KeysFile:
 
 def written(keys: Sequence[Key], secret: str = "") -> bytes:
     """The text of a file with these keys, without fields that say nothing. It gets a secret if there is none."""
-    entries = [{name: value for name, value in asdict(key).items() if value} for key in keys]
+    entries = [{name: value for name, value in asdict(key).items() if value or type(value) is int} for key in keys]
     content = {"keys": entries, "secret": secret or secrets.token_hex(_SECRET_BYTES)}
     return orjson.dumps(content, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
 
@@ -139,8 +157,9 @@ def _key_of(entry: object) -> Key:
     fields: dict[str, Any] = {name: tuple(value) if type(value) is list else value for name, value in entry.items()}
     key = Key(**fields)
     if not key.publishable:
-        if key.origins:
-            raise SettingsError(f"{name}: only publishable keys have origins")
+        for field in ("origins", "client_rate", "max_delta", "max_new"):
+            if getattr(key, field) not in {(), None}:
+                raise SettingsError(f"{name}: only publishable keys have '{field}'")
     elif set(key.scopes) != {WRITE} or not key.prefixes or not key.origins:
         raise SettingsError(f"{name}: a publishable key needs the scope write alone, prefixes, and origins")
     return key
@@ -175,6 +194,13 @@ def _flaw_of_rate(value: Any) -> str | None:
     )
 
 
+def _flaw_of_whole(most: int) -> Flaw:
+    def flaw(value: Any) -> str | None:
+        return None if type(value) is int and 0 <= value <= most else f"must be a whole number from 0 to {most}"
+
+    return flaw
+
+
 def _flaw_of_expires(value: Any) -> str | None:
     try:
         aware = type(value) is str and datetime.fromisoformat(value).tzinfo is not None
@@ -200,6 +226,9 @@ _SHAPE: Final = ObjectShape(
         "note": or_null(_flaw_of_text),
         "publishable": flaw_of_flag,
         "origins": _each(flaw_of_origin),
+        "client_rate": or_null(_flaw_of_rate),
+        "max_delta": or_null(_flaw_of_whole(MAX_DELTA)),
+        "max_new": or_null(_flaw_of_whole(MOST_NEW)),
     },
     required=("id", "sha256", "scopes"),
 )

@@ -1,34 +1,56 @@
-"""Owns how many increments a second a key may send."""
+"""Owns how many increments a second a key may send, and what publishable keys may send beside that."""
 
-from typing import Final
+from collections import deque
+from typing import Final, NamedTuple
 
 from shared.model.errors import ShareError
+from shared.model.words import Deltas
 from shared.runtime.clock import Clock
 
 BURST: Final = 1.0
 """Seconds: a key that was idle may at once send what it may send in this time."""
+CLIENT_PART: Final = 10
+"""Each client of a publishable key may send 1/10 of its rate, unless the key says how much."""
+CLIENT_RATE: Final = 10.0
+"""The same for a key without a rate."""
+CLIENT_BURST: Final = 100.0
+"""Increments that a client may send at once with a publishable key that has no rate."""
+MOST_NEW: Final = 1_000
+"""New counters an hour that a publishable key may make, unless it says how many."""
+HOUR: Final = 3_600.0
+
+
+def burst_of(rate: float | None) -> float:
+    """Increments that may be sent at once with a key of this rate, after a pause."""
+    return CLIENT_BURST if rate is None else max(rate * BURST, 1.0)
+
+
+def client_rate_of(rate: float | None) -> float:
+    """What each client of a publishable key of this rate may send, if the key does not say it."""
+    return CLIENT_RATE if rate is None else min(max(rate / CLIENT_PART, 1.0), rate)
 
 
 class Bucket:
     """A token bucket. A batch may be larger than what is in it: the key then has to wait until it is made up for."""
 
-    def __init__(self, key: str, rate: float, clock: Clock) -> None:
-        self._key = key
+    def __init__(self, whose: str, rate: float, clock: Clock, burst: float | None = None) -> None:
+        """`whose`: who sends more, and more than what, for the error."""
+        self._whose = whose
         self.rate = rate
         self._clock = clock
-        self._most = max(rate * BURST, 1.0)
+        self._most = burst_of(rate) if burst is None else burst
         self._held = self._most
         self._then = clock.monotonic()
 
-    def check(self) -> None:
-        """Raise `ShareError` if not even one increment may be sent now."""
+    def check(self, increments: int = 1) -> None:
+        """Raise `ShareError` if so many may not be sent now."""
         now = self._clock.monotonic()
         self._held = min(self._held + (now - self._then) * self.rate, self._most)
         self._then = now
-        if self._held < 1.0:
+        if self._held < increments:
             raise ShareError(
-                f"the key {self._key} sends more than its {self.rate:g} increments a second: wait, or send less",
-                (1.0 - self._held) / self.rate,
+                f"{self._whose} {self.rate:g} increments a second: wait, or send less",
+                (increments - self._held) / self.rate,
             )
 
     def take(self, increments: int) -> None:
@@ -36,3 +58,45 @@ class Bucket:
         if self._held < 1.0:
             self.check()
         self._held -= increments
+
+
+class NewQuota:
+    """How many new counters a publishable key may still make: anybody can have the key, and invent names."""
+
+    def __init__(self, key: str, most: int, clock: Clock) -> None:
+        self._key = key
+        self.most = most
+        self._clock = clock
+        self._made: deque[float] = deque()
+        """When, in the last hour."""
+
+    def flaw_of(self, name: str) -> str | None:
+        """Why the key may not make this counter now; None if it may."""
+        since = self._clock.monotonic() - HOUR
+        while self._made and self._made[0] <= since:
+            self._made.popleft()
+        if len(self._made) < self.most:
+            return None
+        return (
+            f"the key {self._key} may make {self.most} new counters an hour: {name[:100]!r} would be one more. Counters"
+            " that exist still count"
+        )
+
+    def take(self) -> None:
+        self._made.append(self._clock.monotonic())
+
+    def give_back(self) -> None:
+        """The last one was not made."""
+        if self._made:
+            self._made.pop()
+
+
+class Public(NamedTuple):
+    """What one client may send with a publishable key."""
+
+    client: Bucket
+    """Of this client alone. The key's own bucket is for all of its clients."""
+    most: int
+    """Increments in one request. Otherwise one large batch would use up what all clients may send for a long time."""
+    deltas: Deltas
+    new: NewQuota

@@ -40,6 +40,8 @@ class Event(NamedTuple):
     source: str
     id: str
     batch: Batch
+    ends: tuple[int, int]
+    """The least and the largest of its deltas."""
 
 
 @dataclass(slots=True)
@@ -219,13 +221,14 @@ def _event(attributes: Mapping[str, Any], read: Callable[[], content.Content], p
         if flaw := flaw_of_id(attributes[name]):
             raise _Wrong(f"'{name}' {flaw}", name)
     try:
-        sums, counts, keyed = read()
+        sums, counts, keyed, ends = read()
     except UnreadableError as error:
         raise _Wrong(str(error), "data") from None
     batch = Batch(sums, counts, [*keyed], len(sums) + sum(counts.values()) - len(counts) + len(keyed))
     if flaw := _flaw_of(batch):
         raise _Wrong(flaw, "data")
-    return Event(place, attributes["source"], attributes["id"], batch)
+    deltas = [*([] if counts else sums.values()), *ends, *(item.delta for item in keyed)]
+    return Event(place, attributes["source"], attributes["id"], batch, (min(deltas), max(deltas)))
 
 
 def _flaw_of(batch: Batch) -> str | None:

@@ -10,7 +10,15 @@ import orjson
 from ingest.parsing import form, plain
 from ingest.parsing.json_object import BodyError, ObjectShape, or_null
 from ingest.publishing.batch import Batch
-from shared.model.words import MAX_DELTA, MAX_SUM, Increment, flaw_of_delta, flaw_of_id, flaw_of_name
+from shared.model.words import (
+    ALL_DELTAS,
+    MAX_SUM,
+    Deltas,
+    Increment,
+    flaw_of_delta,
+    flaw_of_id,
+    flaw_of_name,
+)
 from shared.wire import strict_json
 from shared.wire.content import MAX_ITEMS
 from shared.wire.strict_json import SPACE
@@ -45,8 +53,16 @@ class Parsed:
             self.rejected.append(rejection)
 
 
-def single(body: bytes, by: str | None) -> tuple[int, str | None]:
+def single(body: bytes, by: str | None, allowed: Deltas = ALL_DELTAS) -> tuple[int, str | None]:
     """The delta and the id of one increment. Its delta may stand in the query, as `?by=`, instead of the body."""
+    delta, client_id = _single(body, by)
+    if flaw := allowed.flaw_of(delta):
+        name = "delta" if by is None else "by"
+        raise BodyError(422, f"with this key, '{name}' {flaw}", name)
+    return delta, client_id
+
+
+def _single(body: bytes, by: str | None) -> tuple[int, str | None]:
     data = {}
     if body:
         is_form = body[:1] != b"{" and form.is_form(body)  # JSON is the commonest, and pays no call
@@ -69,23 +85,25 @@ def whole(text: str, name: str) -> int:
     return int(text)
 
 
-def batch(body: bytes) -> Parsed:
-    """Read an array of increments, NDJSON of increments, or `{"counters": {name: delta}}`."""
+def batch(body: bytes, allowed: Deltas = ALL_DELTAS) -> Parsed:
+    """Read an array of increments, NDJSON of increments, or `{"counters": {name: delta}}`. Items whose deltas are not
+    allowed are rejected.
+    """
     text = body.strip(SPACE)
     if not text:
         raise BodyError(400, 'the body is empty: send [{"counter": …}, …] or {"counters": {…}}')
     if form.is_form(text):
-        return _good(_items([form.fields(text)]))
+        return _good(_items([form.fields(text)], allowed))
     check_values(text)
-    if (good := plain.batch(text, MAX_ITEMS)) is not None:
+    if allowed is ALL_DELTAS and (good := plain.batch(text, MAX_ITEMS)) is not None:
         return Parsed(good)
     if text[:1] == b"[":
         items = _load(text)
-        parsed = _items(items)
+        parsed = _items(items, allowed)
     elif text[:1] == b"{":
-        parsed = _object_or_lines(text)
+        parsed = _object_or_lines(text, allowed)
     elif b"\n" in text:
-        parsed = _lines(text)
+        parsed = _lines(text, allowed)
     else:
         _load(text)
         raise BodyError(400, 'the body must be an array of increments, NDJSON of them, or {"counters": {…}}')
@@ -118,23 +136,23 @@ def _load(text: bytes) -> Any:
         raise BodyError(400, f"the body is {error}") from None
 
 
-def _object_or_lines(text: bytes) -> Parsed:
+def _object_or_lines(text: bytes, allowed: Deltas) -> Parsed:
     """Read a body that begins with an object. If it is not one JSON text, it may be NDJSON."""
     try:
         data = strict_json.loads(text)
     except strict_json.JsonError as error:
         if b"\n" not in text or strict_json.is_json(text):
             raise BodyError(400, f"the body is {error}") from None
-        return _lines(text)
+        return _lines(text, allowed)
     if "counters" in data:
         if len(data) > 1:
             other = next(name for name in data if name != "counters")
             raise BodyError(422, f"unknown field {other[:100]!r} beside 'counters'", other)
-        return _map(data["counters"])
-    return _items([data])
+        return _map(data["counters"], allowed)
+    return _items([data], allowed)
 
 
-def _lines(text: bytes) -> Parsed:
+def _lines(text: bytes, allowed: Deltas) -> Parsed:
     _too_many(text.count(b"\n"))
     items: list[Any] = []
     broken = 0
@@ -143,7 +161,7 @@ def _lines(text: bytes) -> Parsed:
             item = _line(line) if broken < MOST_REJECTIONS else _other_line(line)
             broken += type(item) is _Broken
             items.append(item)
-    return _items(items)
+    return _items(items, allowed)
 
 
 class _Broken:
@@ -211,28 +229,30 @@ def _outside_strings(text: bytes) -> Iterator[bytes]:
         begin = end
 
 
-def _map(counters: Any) -> Parsed:
+def _map(counters: Any, allowed: Deltas) -> Parsed:
     if type(counters) is not dict:
         raise BodyError(422, "'counters' must be an object of names and deltas", "counters")
     _too_many(len(counters))
     parsed = Parsed()
     sums = parsed.batch.sums
+    least, most = allowed
     for name, delta in counters.items():
-        if type(delta) is int and -MAX_DELTA <= delta <= MAX_DELTA and (flaw := flaw_of_name(name)) is None:
+        if type(delta) is int and least <= delta <= most and (flaw := flaw_of_name(name)) is None:
             sums[name] = delta
         else:
             flaw = flaw_of_name(name)
-            reason = f"the name {flaw}" if flaw else f"the delta {flaw_of_delta(delta)}"
+            reason = f"the name {flaw}" if flaw else f"the delta {flaw_of_delta(delta) or allowed.flaw_of(delta)}"
             parsed.reject(counter=name[:LONGEST_TOLD], reason=reason)
     parsed.batch.increments = len(sums)
     return parsed
 
 
-def _items(items: list[Any]) -> Parsed:
+def _items(items: list[Any], allowed: Deltas) -> Parsed:
     """Read items one by one. A name is checked once, and a valid item costs a few dictionary look-ups."""
     _too_many(len(items))
     parsed = Parsed()
     sums, counts = parsed.batch.sums, parsed.batch.counts
+    least, most = allowed
     for index, item in enumerate(items):
         if type(item) is dict:
             name = item.get("counter")
@@ -241,7 +261,7 @@ def _items(items: list[Any]) -> Parsed:
                 len(item) == 1 + ("delta" in item)
                 and type(name) is str
                 and type(delta) is int
-                and -MAX_DELTA <= delta <= MAX_DELTA
+                and least <= delta <= most
             ):
                 there = sums.get(name)
                 if there is None:
@@ -252,14 +272,14 @@ def _items(items: list[Any]) -> Parsed:
                     sums[name] = there + delta
                     counts[name] = counts.get(name, 1) + 1
                     continue
-        reason = _take(item, parsed.batch)
+        reason = _take(item, parsed.batch, allowed)
         if reason is not None:
             parsed.reject(index=index, reason=reason)
     parsed.batch.increments = len(items) - parsed.bad
     return parsed
 
 
-def _take(item: Any, into: Batch) -> str | None:
+def _take(item: Any, into: Batch, allowed: Deltas) -> str | None:
     """Add an item to the batch, or return what is wrong with it."""
     if isinstance(item, _Broken):
         return item.reason
@@ -268,6 +288,8 @@ def _take(item: Any, into: Batch) -> str | None:
     if found := _ITEM.flaw_of(item):
         return found[1]
     name, delta, client_id = item["counter"], item.get("delta", 1), item.get("id")
+    if flaw := allowed.flaw_of(delta):
+        return f"with this key, 'delta' {flaw}"
     if client_id is not None:
         into.keyed.append(Increment(name, delta, client_id))
         return None

@@ -87,6 +87,11 @@ class Batch:
             found[item.counter] = found.get(item.counter, 0) + 1
         return found
 
+    def changed(self) -> list[str]:
+        """The counters to which it adds something. What adds nothing makes no counter."""
+        names = [name for name, total in self.sums.items() if total]
+        return [*dict.fromkeys([*names, *(item.counter for item in self.keyed if item.delta)])]
+
     def drop(self, *, plain: Container[str] = (), keyed: Container[str] = ()) -> dict[str, int]:
         """Take out what is of these counters: without an id, and with one. Returns how many increments of each."""
         dropped: Counter[str] = Counter()

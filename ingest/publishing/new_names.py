@@ -8,12 +8,14 @@ holds the names that it has admitted since, until the store has them. The count 
 import asyncio
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from itertools import islice
-from typing import Final
+from typing import Final, Protocol
 
 from shared.config.lists import NameLimit
 from shared.model.errors import OverloadedError, ShareError, TransientError
 from shared.model.times import Monotonic
+from shared.model.words import View
 from shared.ports.overlay import Overlay
 from shared.ports.readings import CounterNames
 from shared.ports.shards import ShardNumbers
@@ -65,6 +67,24 @@ class _Room:
         )
 
 
+class Quota(Protocol):
+    """How many new counters the sender of a request may make."""
+
+    def flaw_of(self, name: str) -> str | None: ...
+
+    def take(self) -> None: ...
+
+    def give_back(self) -> None: ...
+
+
+@dataclass(slots=True)
+class Trial:
+    """The new names of a request, which are admitted for it unless it fails."""
+
+    quota: Quota | None = None
+    names: list[str] = field(default_factory=list)
+
+
 class NewNames:
     """Admits new names while there is room. Names of counters that exist, or that were admitted before, need none."""
 
@@ -96,23 +116,25 @@ class NewNames:
         return self._known.get(name, 0.0) > self._clock.monotonic()
 
     @contextmanager
-    def trial(self) -> Iterator[list[str]]:
-        """Names that are admitted with this list give their room back if the block fails: nothing of them counts."""
-        taken: list[str] = []
+    def trial(self, quota: Quota | None = None) -> Iterator[Trial]:
+        """Names that are admitted with it give their room back if the block fails: nothing of them counts. `quota`: of
+        the sender, if it may make so many counters alone.
+        """
+        trial = Trial(quota)
         try:
-            yield taken
+            yield trial
         except BaseException:
-            self._give_back(taken)
+            self._give_back(trial.names, quota)
             raise
 
-    async def check(self, name: str, taken: list[str] | None = None) -> None:
+    async def check(self, name: str, trial: Trial | None = None) -> None:
         """Admit the name, or raise `ShareError`. Raises what `admit` raises, too."""
-        if refused := await self.admit((name,), taken):
+        if refused := await self.admit((name,), trial):
             raise refusal(refused[name])
 
-    async def admit(self, names: Iterable[str], taken: list[str] | None = None) -> dict[str, str]:
+    async def admit(self, names: Iterable[str], trial: Trial | None = None) -> dict[str, str]:
         """Returns the names that are refused, each with the reason. All others may be counted now. Names that take room
-        are added to `taken`, see `trial`.
+        are added to the trial.
 
         Raises `OverloadedError` if the store can't be asked, and without it nobody knows whether a name must be
         refused.
@@ -120,17 +142,20 @@ class NewNames:
         refused: dict[str, str] = {}
         rest = iter(names)
         while page := [*islice(rest, PAGE)]:
-            refused |= await self._admit(page, taken, together=False)
+            refused |= await self._admit(page, trial or Trial(), together=False)
         return refused
 
-    async def admit_together(self, names: Collection[str], taken: list[str], hint: str) -> dict[str, str]:
+    async def admit_together(self, names: Collection[str], trial: Trial, hint: str) -> dict[str, str]:
         """The same of at most `PAGE` names, but if one is refused, all are. `hint` is added to the reason."""
-        refused = await self._admit([*names], taken, together=True)
+        refused = await self._admit([*names], trial, together=True)
         if not refused:
             return {}
         return dict.fromkeys(names, f"{next(iter(refused.values()))}. {hint}")
 
-    async def _admit(self, names: Sequence[str], trial: list[str] | None, *, together: bool) -> dict[str, str]:
+    async def _admit(self, names: Sequence[str], trial: Trial, *, together: bool) -> dict[str, str]:
+        quota = trial.quota
+        if not self._rooms and quota is None:
+            return {}
         now, known = self._clock.monotonic(), self._known
         unknown = [name for name in names if known.get(name, 0.0) <= now]
         if not unknown:
@@ -139,21 +164,22 @@ class NewNames:
         missing = unknown if found is None else [name for name in unknown if name not in found]
         if not missing:
             return {}
-        await self._count()
+        if self._rooms:
+            await self._count()
         refused: dict[str, str] = {}
         taken: list[str] = []
         for name in missing:
             if name not in self._admitted:
-                if why := next(filter(None, (room.flaw_of(name) for room in self._under(name))), None):
+                if why := self._flaw_of(name, quota):
                     refused[name] = why
                     continue
-                self._take(name)
+                self._take(name, quota)
                 taken.append(name)
             self._remember(name)
         if refused and (together or found is None):
-            self._give_back(taken)
-        elif trial is not None:
-            trial += taken
+            self._give_back(taken, quota)
+        else:
+            trial.names += taken
         if refused and found is None:
             raise OverloadedError(
                 "the store can't be asked whether these counters exist, and there is no room for new ones", PAUSE
@@ -168,7 +194,7 @@ class NewNames:
             try:
                 async with asyncio.timeout(PATIENCE):
                     pending = await self._overlay.view(names)  # first, as increments move to the store
-                    found = {*await self._shards.shards(names), *(name for name in names if pending[name].entries)}
+                    found = {*await self._shards.shards(names), *(name for name in names if _is_pending(pending[name]))}
             except (TransientError, TimeoutError):
                 self._ask_at = self._clock.monotonic() + PAUSE
                 return None
@@ -224,15 +250,25 @@ class NewNames:
         until = self._clock.monotonic() - HELD
         return [name for name, since in self._admitted.items() if since < until]
 
-    def _take(self, name: str) -> None:
-        self._admitted[name] = self._clock.monotonic()
+    def _flaw_of(self, name: str, quota: Quota | None) -> str | None:
+        """Why there may be no such new counter; None if there may."""
+        of_quota = None if quota is None else quota.flaw_of(name)
+        return of_quota or next(filter(None, (room.flaw_of(name) for room in self._under(name))), None)
+
+    def _take(self, name: str, quota: Quota | None) -> None:
+        if quota is not None:
+            quota.take()
+        if self._rooms:
+            self._admitted[name] = self._clock.monotonic()
         for room in self._under(name):
             room.held += 1
 
-    def _give_back(self, names: Iterable[str]) -> None:
+    def _give_back(self, names: Iterable[str], quota: Quota | None) -> None:
         for name in names:
             self._release(name)
             self._known.pop(name, None)
+            if quota is not None:
+                quota.give_back()
 
     def _release(self, name: str) -> None:
         if self._admitted.pop(name, None) is not None:
@@ -246,6 +282,11 @@ class NewNames:
         if len(self._known) >= MOST_KNOWN:
             self._known.clear()
         self._known[name] = Monotonic(self._clock.monotonic() + BELIEVED)
+
+
+def _is_pending(view: View) -> bool:
+    """Whether the counter will be there. An entry that adds nothing makes none."""
+    return any(entry.changes() for entry in view.entries)
 
 
 def refusal(why: str) -> ShareError:

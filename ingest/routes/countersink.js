@@ -4,6 +4,7 @@
   const { key, count: name } = script.dataset
   const url = new URL("v1/increments" + (key ? "?key=" + encodeURIComponent(key) : ""), script.src)
   const most = 100 // counts that wait; a browser lets a page that is being closed send 64 KiB
+  let size = most // counts in a request
   let waiting = []
   let busy = false
   let pause = 1000
@@ -11,11 +12,13 @@
   const send = async () => {
     if (busy || !waiting.length) return
     busy = true
-    const sent = waiting.slice()
+    const sent = waiting.slice(0, size)
     // A string is sent as text/plain, for which a browser asks no permission first.
     const request = { method: "POST", body: JSON.stringify(sent), keepalive: true, credentials: "omit" }
     const status = await fetch(url, request).then(answer => answer.status, () => 0)
-    if (status && status < 500 && status != 408 && status != 429) {
+    if (status == 413 && sent.length > 1) {
+      size = sent.length >> 1 // the key allows less at once
+    } else if (status && status < 500 && status != 408 && status != 429) {
       if (status > 299) console.warn("countersink: refused with", status)
       waiting = waiting.slice(sent.length)
       pause = 1000
@@ -37,7 +40,8 @@
 
   // The page may be closed next, and then nothing else is sent.
   addEventListener("visibilitychange", () => {
-    if (document.hidden && waiting.length) navigator.sendBeacon(url, JSON.stringify(waiting))
+    if (!document.hidden) return
+    for (let i = 0; i < waiting.length; i += size) navigator.sendBeacon(url, JSON.stringify(waiting.slice(i, i + size)))
   })
 
   window.countersink = { count }

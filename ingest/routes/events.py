@@ -11,7 +11,7 @@ from ingest.http.requests import Query
 from ingest.parsing.events import Events, none_valid, reader_of
 from ingest.parsing.json_object import BodyError
 from ingest.publishing.admission import weight_of
-from ingest.publishing.new_names import PAGE, NewNames, refusal
+from ingest.publishing.new_names import PAGE, NewNames, Trial, refusal
 from ingest.publishing.publishing import Publishing
 from ingest.publishing.uses import Uses
 from ingest.routes.increments import AnswerTiming, IncrementRoutes
@@ -46,10 +46,10 @@ class EventRoutes:
         weight, bad = weight_of(found.batch.increments + found.bad, size), found.bad
         with writes.place(request, timing):
             caller.spend(found.batch.increments)
-            with writes.trial() as taken:
+            with writes.trial(caller) as trial:
                 try:
                     self._refuse_others(found, caller)
-                    await self._refuse_new(found, taken)
+                    await self._refuse_new(found, trial)
                 finally:
                     if more := found.bad - bad:
                         metrics.REJECTED.inc(more)
@@ -60,29 +60,37 @@ class EventRoutes:
             return await writes.answer(request, found, drafts, timing, uses=Uses(drafts, 0), names=names)
 
     def _refuse_others(self, found: Events, caller: Caller) -> None:
-        """Reject the events that are known to have been accepted with other data, as they would not count."""
-        is_other = self._publishing.is_other
-        others = [one for one in found.events if is_other(caller.event_id(one.source, one.id), one.batch)]
-        if others:
-            found.refuse(dict.fromkeys([event.place for event in others], _OTHER))
+        """Reject the events that are known to have been accepted with other data, as they would not count; and those
+        with deltas that the caller may not send.
+        """
+        is_other, allowed = self._publishing.is_other, caller.deltas
+        reasons: dict[int, str] = {}
+        for event in found.events:
+            if flaw := allowed.flaw_of(event.ends[0]) or allowed.flaw_of(event.ends[1]):
+                reasons[event.place] = f"with this key, 'delta' {flaw}"
+            elif is_other(caller.event_id(event.source, event.id), event.batch):
+                reasons[event.place] = _OTHER
+        if reasons:
+            found.refuse(reasons)
             if found.bad == 1 and not found.events:
-                raise BodyError(422, _OTHER, "id")
+                (reason,) = reasons.values()
+                raise BodyError(422, reason, "id" if reason is _OTHER else "delta")
             if not found.events:
                 raise none_valid(found)
 
-    async def _refuse_new(self, found: Events, taken: list[str]) -> None:
+    async def _refuse_new(self, found: Events, trial: Trial) -> None:
         """Reject the events that name new counters for which there is no room. Raises `ShareError` if no other is
         left.
         """
         if self._new_names is None:
             return
-        admit = partial(self._new_names.admit_together, taken=taken, hint=_TOGETHER)
-        names = found.batch.by_counter()
+        admit = partial(self._new_names.admit_together, trial=trial, hint=_TOGETHER)
+        names = found.batch.changed()
         if len(names) <= PAGE and not await admit(names):
             return
         reasons: dict[int, str] = {}
         for event in found.events:
-            if refused := await admit(event.batch.by_counter()):
+            if refused := await admit(event.batch.changed()):
                 reasons[event.place] = next(iter(refused.values()))
         if reasons:
             found.refuse(reasons)

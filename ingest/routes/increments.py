@@ -19,13 +19,13 @@ from ingest.publishing.admission import weight_of
 from ingest.publishing.batch import Batch
 from ingest.publishing.coalescer import MAX_ENTRIES
 from ingest.publishing.envelope_spans import link_request
-from ingest.publishing.new_names import NewNames, refusal
+from ingest.publishing.new_names import NewNames, Trial, refusal
 from ingest.publishing.publishing import Publishing
 from ingest.publishing.uses import Uses
 from ingest.routes.receipt_status import AppliedWaits
 from ingest.routes.totals import Totals
 from shared.model.receipt_notes import Note
-from shared.model.words import Increment
+from shared.model.words import ALL_DELTAS, Increment
 from shared.runtime import metrics
 from shared.runtime.supervise import all_of
 
@@ -65,7 +65,8 @@ class IncrementRoutes:
         timing.check(caller)
         key = idempotency_key_of(request)
         try:
-            delta, client_id = await self._bodies.read_one(request, partial(parse.single, by=by))
+            read = partial(parse.single, by=by, allowed=caller.deltas)
+            delta, client_id = await self._bodies.read_one(request, read)
         except BodyError:
             metrics.REJECTED.inc()
             raise
@@ -88,9 +89,9 @@ class IncrementRoutes:
     async def take(self, name: str, delta: int, client_id: str | None, caller: Caller) -> Batch:
         """Take one increment, in a draft that is not durable yet. Raises an error if there is no room for it."""
         caller.spend(1)
-        with self.trial() as taken:
-            if self._new_names is not None:
-                await self._new_names.check(name, taken)
+        with self.trial(caller) as trial:
+            if self._new_names is not None and delta:
+                await self._new_names.check(name, trial)
             draft = add(self._publishing, name, delta, client_id, caller)
             link_request(draft)
             return draft
@@ -100,17 +101,17 @@ class IncrementRoutes:
         timing, caller = AnswerTiming(query), request[CALLER]
         timing.check(caller)
         key, tenant = idempotency_key_of(request), caller.tenant
-        parsed, size = await self.read(
-            request, partial(_checked, caller, timing, parse.batch), partial(_checked, caller, timing, parse.quick)
-        )
+        slowly = partial(_checked, caller, timing, partial(parse.batch, allowed=caller.deltas))
+        quickly = partial(_checked, caller, timing, parse.quick) if caller.deltas is ALL_DELTAS else None
+        parsed, size = await self.read(request, slowly, quickly)
         accepted = parsed.batch.increments
         weight = weight_of(accepted + parsed.bad, size)
         with self.place(request, timing):
             caller.spend(accepted)
             if key is not None:
                 self._check_whole(parsed.batch)
-            with self.trial() as taken:
-                if refused := await self._refuse_new(parsed, key, taken):
+            with self.trial(caller) as trial:
+                if refused := await self._refuse_new(parsed, key, trial):
                     metrics.REJECTED.inc(refused)
                     self._bodies.refused(tenant, size * refused // (accepted + parsed.bad), refused)
                 accepted = parsed.batch.increments
@@ -171,10 +172,10 @@ class IncrementRoutes:
             written = b"%b%b}" % (written[:-1], await self._totals.of_many(names))
         return _accepted(written) if notes is None else Answer(written)
 
-    def trial(self) -> AbstractContextManager[list[str]]:
-        return nullcontext([]) if self._new_names is None else self._new_names.trial()
+    def trial(self, caller: Caller) -> AbstractContextManager[Trial]:
+        return nullcontext(Trial()) if self._new_names is None else self._new_names.trial(caller.new)
 
-    async def _refuse_new(self, parsed: parse.Parsed, key: str | None, taken: list[str]) -> int:
+    async def _refuse_new(self, parsed: parse.Parsed, key: str | None, trial: Trial) -> int:
         """Take out the increments of new names for which there is no room. Returns how many these are. Raises
         `ShareError` if no other is left.
 
@@ -184,11 +185,12 @@ class IncrementRoutes:
         batch, new_names = parsed.batch, self._new_names
         if new_names is None:
             return 0
+        plain_names = [name for name, total in batch.sums.items() if total]
         if key is None:
-            plain = await new_names.admit(batch.sums, taken)
+            plain = await new_names.admit(plain_names, trial)
         else:
-            plain = await new_names.admit_together(batch.sums, taken, _TOGETHER)
-        keyed = await new_names.admit(dict.fromkeys([item.counter for item in batch.keyed]), taken)
+            plain = await new_names.admit_together(plain_names, trial, _TOGETHER)
+        keyed = await new_names.admit(dict.fromkeys([item.counter for item in batch.keyed if item.delta]), trial)
         if not plain and not keyed:
             return 0
         dropped = batch.drop(plain=plain, keyed=keyed)

@@ -88,8 +88,8 @@ class StatsdSender:
         if self._new_names is None:
             caller.spend(batch.increments)
             return True
-        with self._new_names.trial() as taken:
-            refused = await self._new_names.admit(batch.sums, taken)
+        with self._new_names.trial(caller.new) as trial:
+            refused = await self._new_names.admit(batch.changed(), trial)
             self._lose(NEW_NAME, sum(batch.drop(plain=refused).values()))
             caller.spend(batch.increments)
         return True

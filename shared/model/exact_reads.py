@@ -86,16 +86,17 @@ def pending_since(base: Base, before: int, earlier: View, view: View) -> int | N
 
 
 def counts(base: Base, entry: Entry) -> bool:
-    """Whether something of the entry will count: not if it is known to be applied, or all its ids were used before."""
-    if not entry.confirmed or entry.key in base.settled:
-        return False
-    return not entry.keyed or entry.delta != 0 or any(key not in base.settled for key, _ in entry.keyed)
+    """Whether something of the entry will change the counter: not if it is known to be applied, adds nothing, or has
+    only ids that were used before.
+    """
+    return entry.confirmed and entry.key not in base.settled and entry.changes(base.settled)
 
 
 def exists(base: Base, view: View, more: int) -> bool:
     """Whether the counter exists, if so much is pending: it was counted, and not deleted since."""
     total = base.total
-    there = total.shards > 0 or bool(total.dead) or any(counts(base, entry) for entry in view.entries)
+    there = total.shards > 0 or any(entry.changes() for entry in total.dead)
+    there = there or any(counts(base, entry) for entry in view.entries)
     return there and not (total.guard.deleted and total.value + more == 0)
 
 

@@ -1,7 +1,7 @@
 """The words of the domain, and their allowed values."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -38,6 +38,22 @@ def flaw_of_name(name: object) -> str | None:
     if name in {".", ".."} or (len(name) >= 4 and name.startswith("__") and name.endswith("__")):  # noqa: PLR2004 (____)
         return "must not be '.', '..' or of the form '__…__': these are reserved"
     return None
+
+
+class Deltas(NamedTuple):
+    """The deltas that a sender may send."""
+
+    least: int = -MAX_DELTA
+    most: int = MAX_DELTA
+
+    def flaw_of(self, delta: int) -> str | None:
+        """Why the sender may not send this delta; None if it may."""
+        if self.least <= delta <= self.most:
+            return None
+        return f"must be between {self.least} and {self.most}"
+
+
+ALL_DELTAS: Final = Deltas()
 
 
 def flaw_of_delta(delta: object) -> str | None:
@@ -255,6 +271,10 @@ class Entry:
     confirmed: bool = True
     created: WallMillis = field(default=0, compare=False)
     """When the envelope was made."""
+
+    def changes(self, settled: Collection[str] = ()) -> bool:
+        """Whether it adds something, if these ids were used before. What adds nothing makes no counter."""
+        return self.delta != 0 or any(delta and key not in settled for key, delta in self.keyed)
 
 
 @dataclass(frozen=True, slots=True)

@@ -73,12 +73,12 @@ def decode(delivery: Delivery, topic: str) -> tuple[Envelope, ...]:
         )
     if ours:
         envelope_id, attempt = _own_id(message), _own_attempt(message)
-        (sums, counts, keyed), created, retried = own_data(message.data) or _other_own_data(message, delivery)
+        (sums, counts, keyed, _), created, retried = own_data(message.data) or _other_own_data(message, delivery)
         counts = _counts(counts, sums)
     else:
         envelope_id, retried = _foreign_id(delivery, topic)
         attempt = f"{delivery.message_id}:{delivery.published}"
-        sums, counts, keyed = content.of_others(message)
+        sums, counts, keyed, _ = content.of_others(message)
         created = delivery.published
     whole = Envelope(
         id=envelope_id,
@@ -98,7 +98,7 @@ def decode(delivery: Delivery, topic: str) -> tuple[Envelope, ...]:
 def _other_own_data(message: Message, delivery: Delivery) -> OwnData:
     """As `own_data`, in all forms."""
     data = content.object_of(message)
-    sums, _, keyed = content.of_object(data, MAX_SUM)
+    sums, _, keyed, _ = content.of_object(data, MAX_SUM)
     found = Content(sums, data.get("counts", {}), keyed)
     return OwnData(found, data.get("created", delivery.published), data.get("retried") is True)
 

@@ -3,7 +3,7 @@
 It agrees with how `ingest.parsing.parse` reads a request, with the differences that docs/messages.md lists.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from shared.model.errors import UnreadableError
@@ -27,6 +27,8 @@ class Content(NamedTuple):
     sums: dict[str, int]
     counts: dict[str, int]
     keyed: tuple[Increment, ...]
+    ends: tuple[int, int] = (0, 0)
+    """The least and the largest of the deltas that were summed, if there are any."""
 
 
 def of_others(message: Message) -> Content:
@@ -108,7 +110,7 @@ def _of_items(items: Sequence[Any], read: Callable[[Any, str], Increment]) -> Co
     _too_many(len(items))
     if not items:
         raise UnreadableError("the data holds no increments")
-    return _summed(read(item, f"item {index}: ") for index, item in enumerate(items))
+    return _summed([read(item, f"item {index}: ") for index, item in enumerate(items)])
 
 
 def _too_many(count: int) -> None:
@@ -116,7 +118,7 @@ def _too_many(count: int) -> None:
         raise UnreadableError(f"more than {MAX_ITEMS} increments in one message: send several")
 
 
-def _summed(items: Iterable[Increment]) -> Content:
+def _summed(items: Sequence[Increment]) -> Content:
     content, keyed = Content({}, {}, ()), []
     for index, item in enumerate(items):
         name, delta, client_id, _ = item
@@ -130,7 +132,8 @@ def _summed(items: Iterable[Increment]) -> Content:
             if abs(content.sums[name]) > MAX_SUM:
                 flaw = f"the deltas of a counter in one message may add up to ±{MAX_SUM} at most"
                 raise UnreadableError(f"item {index}: {flaw}: send this in another message")
-    return content._replace(keyed=tuple(keyed))
+    deltas = [item.delta for item in items]
+    return content._replace(keyed=tuple(keyed), ends=(min(deltas), max(deltas)))
 
 
 def _of_line(line: bytes, where: str) -> Increment:

@@ -82,6 +82,13 @@ def test_list_shows_what_a_key_may_and_revoke_removes_it(tmp_path: Path) -> None
         (("new", "b", "--scope", "read", "--prefix", ""), 1),
         (("new", "b", "--scope", "read", "--owner", "a/b"), 1),
         (("new", "b", "--scope", "read", "--origin", "https://a.example"), 1),
+        (("new", "b", "--scope", "write", "--max-delta", "1"), 1),
+        (("new", "b", "--scope", "write", "--max-new", "0"), 1),
+        (("new", "b", "--scope", "write", "--client-rate", "1"), 1),
+        (("new", "b", "--publishable", "--prefix", "p:", "--origin", "https://a.example", "--max-delta", "-1"), 1),
+        (("new", "b", "--publishable", "--prefix", "p:", "--origin", "https://a.example", "--max-delta", "x"), 2),
+        (("new", "b", "--publishable", "--prefix", "p:", "--origin", "https://a.example", "--max-new", "-1"), 1),
+        (("new", "b", "--publishable", "--prefix", "p:", "--origin", "https://a.example", "--client-rate", "0"), 1),
         (("new", "b", "--publishable"), 1),
         (("new", "b", "--publishable", "--prefix", "p:"), 1),
         (("new", "b", "--publishable", "--prefix", "p:", "--origin", "https://a.example/path"), 1),
@@ -96,6 +103,17 @@ def test_what_is_wrong_is_said_and_changes_nothing(tmp_path: Path, arguments: tu
     assert (done.code, done.out) == (code, "")
     assert len(done.lines) == 1 or code == 2
     assert (tmp_path / "keys.json").read_bytes() == before
+
+
+def test_a_publishable_key_has_limits_of_its_own(tmp_path: Path) -> None:
+    site = ("new", "site", "--publishable", "--prefix", "p:", "--origin", "https://a.example")
+    assert keys(tmp_path, *site, "--client-rate", "5", "--max-delta", "20", "--max-new", "0").code == 0
+    (entry,) = entries(tmp_path)
+    assert (entry["client_rate"], entry["max_delta"], entry["max_new"]) == (5.0, 20, 0)
+    said = "publishable, write, prefixes 'p:', origins https://a.example, 5/s for each client, deltas up to 20"
+    assert keys(tmp_path, "list").out == f"site  {said}, 0 new counters an hour\n"
+    listed = json.loads(keys(tmp_path, "list", "--json").out)
+    assert (listed["client_rate"], listed["max_delta"], listed["max_new"]) == (5.0, 20, 0)
 
 
 def test_commands_at_the_same_time_lose_no_key(tmp_path: Path) -> None:

@@ -88,8 +88,14 @@ KEYS: Final[dict[str, dict[str, Any]]] = {
     "admin": {"scopes": ["admin"]},
     "its-prefix": {"scopes": ALL, "prefixes": ["a:", "p:"]},
     "another-prefix": {"scopes": ALL, "prefixes": ["z:"]},
-    "cpk": {"scopes": ["write"], "prefixes": ["p:"], "origins": [SHOP], "publishable": True},
-    "cpk-another-prefix": {"scopes": ["write"], "prefixes": ["z:"], "origins": [SHOP], "publishable": True},
+    "cpk": {"scopes": ["write"], "prefixes": ["p:"], "origins": [SHOP], "publishable": True, "max_delta": 10},
+    "cpk-another-prefix": {
+        "scopes": ["write"],
+        "prefixes": ["z:"],
+        "origins": [SHOP],
+        "publishable": True,
+        "max_delta": 10,
+    },
 }
 MAY: Final[dict[str, tuple[int, set[str]]]] = {
     "nobody": (401, {"open"}),

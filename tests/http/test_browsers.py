@@ -172,7 +172,7 @@ async def test_a_publishable_key_counts_from_its_pages(tmp_path: Path, *, short:
     file, keys = keys_file(
         tmp_path,
         all={},
-        site={"scopes": ["write"], "prefixes": ["page:"], "origins": [SHOP], "publishable": True},
+        site={"scopes": ["write"], "prefixes": ["page:"], "origins": [SHOP], "publishable": True, "max_delta": 2},
         other={"scopes": ["write"], "prefixes": ["z:"], "origins": ["https://z.example"], "publishable": True},
     )
     async with running(tmp_path, short=short, keys_file=str(file)) as service:

@@ -1,5 +1,7 @@
 """Publishable keys, which anybody can read in a web page: none of them harms what others count."""
 
+import contextlib
+import gzip
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -7,6 +9,10 @@ from typing import Any, Final
 
 import pytest
 
+from ingest.access import keyring
+from ingest.access.keys import parse
+from shared.config.settings import Settings
+from shared.runtime.clock import ManualClock
 from tests.http.answer import Answer
 from tests.http.keys import SHOP, keys_file
 from tests.http.service import Service, running
@@ -22,7 +28,7 @@ class Pages:
         self.keys = keys
 
     async def ask(
-        self, who: str, method: str, target: str, body: Any = None, *, client: int = 0, **headers: str
+        self, who: str, method: str, target: str, body: Any = None, *, client: int = 0, **headers: Any
     ) -> Answer:
         named = {name.replace("_", "-"): value for name, value in headers.items()}
         named["Authorization"] = f"Bearer {self.keys[who]}"
@@ -31,7 +37,7 @@ class Pages:
         data = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
         return await self.service.ask(method, target, data, named, client)
 
-    async def post(self, who: str, target: str, body: Any = None, *, client: int = 0, **headers: str) -> Answer:
+    async def post(self, who: str, target: str, body: Any = None, *, client: int = 0, **headers: Any) -> Answer:
         return await self.ask(who, "POST", target, body, client=client, **headers)
 
     async def totals(self) -> dict[str, int]:
@@ -58,7 +64,7 @@ async def pages(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator
 @pytest.mark.parametrize("victim", ["all", "shop", "blog"])
 async def test_no_id_of_a_publishable_key_is_that_of_another_key(pages: Pages, site: str, victim: str) -> None:
     """Who guesses the ids of others and sends them first voids nothing."""
-    event = {"ce-specversion": "1.0", "ce-id": "e", "ce-source": "s", "ce-type": "t"}
+    event: dict[str, Any] = {"ce-specversion": "1.0", "ce-id": "e", "ce-source": "s", "ce-type": "t"}
 
     async def count(who: str) -> None:
         one = "/v1/counters/page:a"
@@ -69,7 +75,9 @@ async def test_no_id_of_a_publishable_key_is_that_of_another_key(pages: Pages, s
             await pages.post(who, "/v1/increments", [{"counter": "page:a", "id": "j"}]),
             await pages.post(who, "/v1/increments", [{"counter": "page:a"}], Idempotency_Key="k"),
             await pages.post(who, "/v1/events", b'{"counter": "page:a"}', **event),
-            await pages.post(who, "/v1/events", {"keyed": [{"counter": "page:a", "id": "n"}]}, **event | {"ce-id": "f"}),
+            await pages.post(
+                who, "/v1/events", {"keyed": [{"counter": "page:a", "id": "n"}]}, **event | {"ce-id": "f"}
+            ),
             await pages.ask(who, "GET", "/v1/counters/page:a/pixel.gif?id=p"),
         ):
             assert answer.status in {200, 202}, answer
@@ -82,3 +90,249 @@ async def test_no_id_of_a_publishable_key_is_that_of_another_key(pages: Pages, s
         await count(who)
     await pages.service.apply()
     assert await pages.totals() == {"page:a": 16}
+
+
+PIXELS: Final = ("page:",)
+Sent = tuple[str, Any, dict[str, Any]]
+"""A target, a body and headers."""
+EVENT: Final[dict[str, Any]] = {"ce-specversion": "1.0", "ce-source": "s", "ce-type": "t"}
+
+
+def event(data: Any, id_: str = "e") -> dict[str, Any]:
+    return {"specversion": "1.0", "id": id_, "source": "s", "type": "t", "data": data}
+
+
+@contextlib.asynccontextmanager
+async def site(folder: Path, clock: ManualClock | None = None, **entry: Any) -> AsyncIterator[Pages]:
+    """A service whose publishable key `site` has these fields, too."""
+    file, keys = keys_file(folder, all={}, site=SITE | entry)
+    async with running(folder, keys_file=str(file), pixels=PIXELS) as service:
+        if clock is not None:
+            ring = service.ingest.door._ring
+            assert ring is not None
+            ring._clock = clock
+            ring._buckets, ring._quotas = {}, {}
+            ring._take(parse(file.read_bytes()))
+        yield Pages(service, keys)
+
+
+async def test_one_large_batch_does_not_silence_a_site(tmp_path: Path) -> None:
+    """A few kilobytes of gzip hold many thousand increments."""
+    async with site(tmp_path, ManualClock(), rate=100) as pages:
+        many = gzip.compress(json.dumps([{"counter": "page:a"}] * 9_900).encode())
+        events = [event([{"counter": "page:a"}] * 1_000, f"e{number}") for number in range(50)]
+        batch: dict[str, Any] = {"Content_Type": "application/cloudevents-batch+json"}
+        for answer in (
+            await pages.post("site", "/v1/increments", many, Content_Encoding="gzip"),
+            await pages.post(
+                "site", "/v1/increments", {"counters": dict.fromkeys(map("page:{}".format, range(101)), 1)}
+            ),
+            await pages.post("site", "/v1/increments", [{"counter": "page:a", "id": str(n)} for n in range(101)]),
+            await pages.post("site", "/v1/events", json.dumps(events).encode(), **batch),
+        ):
+            assert (answer.status, "100 increments" in answer.json["detail"]) == (413, True), answer.body
+        assert (await pages.post("site", "/v1/counters/page:a", client=1)).status == 202
+        assert await pages.totals() == {"page:a": 1}
+
+
+async def test_one_client_can_not_use_up_what_a_key_may_send(tmp_path: Path) -> None:
+    clock = ManualClock()
+    async with site(tmp_path, clock, rate=100) as pages:
+
+        async def flood() -> list[int]:
+            """Batches of all sizes, from one client."""
+            batches = [[{"counter": "page:a"}] * size for size in (100, 50, 10, 1, 1)]
+            return [(await pages.post("site", "/v1/increments", batch)).status for batch in batches]
+
+        assert await flood() == [202, 429, 429, 429, 429]
+        for _ in range(3):
+            clock.turn(1)
+            assert await flood() == [429, 429, 202, 429, 429]
+            others = [
+                (await pages.post("site", "/v1/counters/page:b", client=client)).status for client in range(1, 31)
+            ]
+            assert others == [202] * 30
+        clock.turn(0.05)
+        refused = await pages.post("site", "/v1/counters/page:a")
+        assert (refused.status, refused.headers["Retry-After"]) == (429, "1")
+        assert "127.0.0.1" in refused.json["detail"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "burst", "a_second"),
+    [({}, 100, 10), ({"rate": 5}, 5, 1), ({"rate": 0.5}, 1, 0), ({"rate": 50, "client_rate": 40}, 50, 40)],
+)
+async def test_each_client_has_a_rate(tmp_path: Path, fields: dict[str, float], burst: int, a_second: int) -> None:
+    clock = ManualClock()
+    async with site(tmp_path, clock, **fields) as pages:
+        for expected in (burst, a_second):
+            seen = [(await pages.post("site", "/v1/counters/page:a")).status for _ in range(expected + 1)]
+            assert seen == [202] * expected + [429]
+            clock.turn(1)
+
+
+async def test_a_key_has_a_rate_beside_those_of_its_clients(tmp_path: Path) -> None:
+    async with site(tmp_path, ManualClock(), rate=3) as pages:
+        seen = [(await pages.post("site", "/v1/counters/page:a", client=client)).status for client in range(5)]
+        assert seen == [202, 202, 202, 429, 429]
+
+
+async def test_rates_of_few_clients_are_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(keyring, "MOST_CLIENTS", 3)
+    async with site(tmp_path, ManualClock()) as pages:
+        for client in range(9):
+            assert (await pages.post("site", "/v1/counters/page:a", client=client)).status == 202
+        ring = pages.service.ingest.door._ring
+        assert ring is not None
+        assert [client for _, client in ring._clients] == ["127.0.0.7", "127.0.0.8", "127.0.0.9"]
+
+
+WAYS: Final[dict[str, Sent]] = {
+    "one": ("/v1/counters/page:a", {"delta": "D"}, {}),
+    "one with an id": ("/v1/counters/page:a", {"delta": "D", "id": "i"}, {}),
+    "by": ("/v1/counters/page:a?by=D", None, {}),
+    "form": ("/v1/counters/page:a", b"delta=D", {}),
+    "form of a batch": ("/v1/increments", b"counter=page:a&delta=D", {}),
+    "map": ("/v1/increments", {"counters": {"page:a": "D"}}, {}),
+    "array": ("/v1/increments", [{"counter": "page:a", "delta": "D"}], {}),
+    "lines": ("/v1/increments", b'{"counter": "page:a", "delta": D}\n{"counter": "page:a", "delta": D}', {}),
+    "with ids": ("/v1/increments", [{"counter": "page:a", "delta": "D", "id": "i"}], {}),
+    "with a key": ("/v1/increments", [{"counter": "page:a", "delta": "D"}], {"Idempotency_Key": "k"}),
+    "that add up to one": ("/v1/increments", [{"counter": "page:a", "delta": d} for d in ("D", "-D")], {}),
+    "event": ("/v1/events", {"counter": "page:a", "delta": "D"}, EVENT | {"ce-id": "e"}),
+    "event in headers": ("/v1/events", None, EVENT | {"ce-id": "e", "ce-counter": "page:a", "ce-delta": "D"}),
+    "event with ids": (
+        "/v1/events",
+        {"keyed": [{"counter": "page:a", "delta": "D", "id": "i"}]},
+        EVENT | {"ce-id": "e"},
+    ),
+    "event with a map": ("/v1/events", {"counters": {"page:a": "D"}}, EVENT | {"ce-id": "e"}),
+    "event that adds up": (
+        "/v1/events",
+        [{"counter": "page:a", "delta": d} for d in ("D", "-D")],
+        EVENT | {"ce-id": "e"},
+    ),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(("most", "good", "bad"), [(None, 1, (2, -1, -(2**53) + 1)), (5, 5, (6, -1)), (0, 0, (1, -1))])
+async def test_deltas_are_bounded_and_none_is_negative(
+    tmp_path: Path, way: str, most: int | None, good: int, bad: tuple[int, ...]
+) -> None:
+    def filled(template: Any, delta: int) -> Any:
+        if template is None:
+            return None
+        text = template.decode() if isinstance(template, bytes) else json.dumps(template)
+        return text.replace('"-D"', str(-delta)).replace('"D"', str(delta)).replace("D", str(delta)).encode()
+
+    target, body, headers = WAYS[way]
+    async with site(tmp_path, max_delta=most) as pages:
+        for delta in bad:
+            answer = await pages.post(
+                "site",
+                target.replace("D", str(delta)),
+                filled(body, delta),
+                **{k: v.replace("D", str(delta)) for k, v in headers.items()},
+            )
+            if "add" not in way:
+                assert answer.status in {400, 422}
+                assert f"between 0 and {1 if most is None else most}" in answer.json["detail"]
+        assert (await pages.totals()).get("page:a", 0) <= 1
+        if "add" not in way:
+            named: dict[str, Any] = {k: v.replace("D", str(good)) for k, v in headers.items()}
+            assert (await pages.post("site", target.replace("D", str(good)), filled(body, good), **named)).status == 202
+            assert await pages.totals() == ({"page:a": good * (2 if way == "lines" else 1)} if good else {})
+
+
+async def test_of_a_batch_what_is_allowed_counts(tmp_path: Path) -> None:
+    async with site(tmp_path) as pages:
+        answer = await pages.post(
+            "site", "/v1/increments", [{"counter": "page:a", "delta": d} for d in (1, -5, 2, 0, 1)]
+        )
+        assert [one["index"] for one in answer.json["rejected"]] == [1, 2]
+        events = [event({"counter": "page:a", "delta": d}, f"e{d}") for d in (1, -5, 2, 0)]
+        batch: dict[str, Any] = {"Content_Type": "application/cloudevents-batch+json"}
+        answer = await pages.post("site", "/v1/events", json.dumps(events).encode(), **batch)
+        assert [one["index"] for one in answer.json["rejected"]] == [1, 2]
+        assert await pages.totals() == {"page:a": 3}
+
+
+async def test_a_key_makes_so_many_new_counters_an_hour(tmp_path: Path) -> None:
+    """By whatever request, while others and counters that exist go on."""
+    clock = ManualClock()
+    async with site(tmp_path, clock, max_new=3) as pages:
+        requests: list[Sent] = [
+            ("/v1/counters/page:1", None, {}),
+            ("/v1/increments", [{"counter": "page:2"}, {"counter": "page:1"}], {}),
+            ("/v1/events", {"counter": "page:3"}, EVENT | {"ce-id": "1"}),
+        ]
+        for target, body, headers in requests:
+            assert (await pages.post("site", target, body, **headers)).status == 202
+        for _ in range(2):
+            more: list[Sent] = [
+                ("/v1/counters/page:4", None, {}),
+                ("/v1/counters/page:4", {"id": "i"}, {}),
+                ("/v1/increments", [{"counter": "page:4"}, {"counter": "page:5", "id": "i"}], {}),
+                ("/v1/increments", {"counters": {"page:4": 1, "page:1": 1}}, {"Idempotency_Key": "k"}),
+                ("/v1/events", {"counter": "page:4"}, EVENT | {"ce-id": "2"}),
+            ]
+            for target, body, headers in more:
+                refused = await pages.post("site", target, body, **headers)
+                assert (refused.status, "3 new counters an hour" in refused.json["detail"]) == (429, True)
+            assert (await pages.ask("site", "GET", "/v1/counters/page:4/pixel.gif")).status == 429
+            mixed = await pages.post("site", "/v1/increments", [{"counter": "page:1"}, {"counter": "page:4"}])
+            assert (mixed.status, mixed.json["accepted"]) == (202, 1)
+            assert (await pages.post("site", "/v1/counters/page:2")).status == 202
+            await pages.service.apply()
+            clock.turn(600)
+        assert (await pages.post("all", "/v1/counters/page:9")).status == 202
+        assert (await pages.post("site", "/v1/counters/page:9")).status == 202
+        clock.turn(3_600)
+        assert (await pages.post("site", "/v1/counters/page:4")).status == 202
+        assert (await pages.totals()).keys() == {f"page:{number}" for number in (1, 2, 3, 4, 9)}
+
+
+async def test_a_request_of_which_nothing_counts_makes_no_new_counter(tmp_path: Path) -> None:
+    async with site(tmp_path, ManualClock(), max_new=1) as pages:
+        assert (await pages.post("all", "/v1/counters/page:a")).status == 202
+        assert (await pages.post("site", "/v1/counters/page:a", {"id": "i"})).status == 202
+        for _ in range(3):
+            bad = [{"counter": "page:new"}, {"counter": "page:a", "id": "i", "delta": 0}]
+            assert (await pages.post("site", "/v1/increments", bad)).status == 422
+            assert (await pages.post("site", "/v1/counters/page:new", {"delta": 0})).status == 202
+        assert (await pages.post("site", "/v1/counters/page:new")).status == 202
+        assert (await pages.post("site", "/v1/counters/page:one-more")).status == 429
+
+
+async def test_zero_deltas_make_no_counter_for_nobody(tmp_path: Path) -> None:
+    """A POST of them could take all names that COUNTERSINK_MAX_COUNTERS allows."""
+    limits = Settings.read({"COUNTERSINK_MAX_COUNTERS": "=3"}).max_counters
+    async with running(tmp_path, max_counters=limits) as service:
+        requests: list[Sent] = [
+            ("/v1/increments", {"counters": dict.fromkeys(map("n{}".format, range(1_000)), 0)}, {}),
+            ("/v1/increments", [{"counter": "n1", "delta": 0, "id": "i"}], {"Idempotency_Key": "k"}),
+            ("/v1/counters/n2?wait=applied&timeout=0", {"delta": 0, "id": "j"}, {}),
+            ("/v1/events", {"counter": "n3", "delta": 0}, EVENT | {"ce-id": "1"}),
+        ]
+        for target, body, headers in requests:
+            assert (await service.post(target, json.dumps(body).encode(), **headers)).status == 202
+        # What is pending of them makes no counter, either, nor room for one.
+        assert await service.totals() == {}
+        for number in range(5):
+            expected = 202 if number < 3 else 429
+            assert (await service.incr(f"n{number}")).status == expected
+        await service.apply()
+        assert await service.totals() == {"n0": 1, "n1": 1, "n2": 1}
+        assert (await service.incr("n2", b'{"delta": 0, "id": "j"}')).json["duplicate"]
+        assert (await service.incr("n2", b'{"delta": 1, "id": "j"}')).status == 422, "its id was used"
+        assert (await service.read("n7"))["exists"] is False
+        assert (await service.ask("PUT", "/v1/counters/n7", b'{"value": 0}')).status == 429
+    async with running(tmp_path) as service:
+        assert (await service.ask("PUT", "/v1/counters/n7", b'{"value": 0}')).status == 200
+        assert (await service.read("n7"))["exists"] is True, "to set a counter to 0 makes it"
+        for delta in (1, -1):
+            await service.incr("n8", b'{"delta": %d}' % delta)
+            await service.ingest.publishing.drain()
+        await service.apply()
+        assert (await service.read("n8"))["exists"] is True, "it was counted"

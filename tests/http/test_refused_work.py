@@ -12,6 +12,7 @@ from ingest.http import refused_work
 from ingest.http.refused_work import MOST_TENANTS, PER_ITEM, RATE, RefusedWork
 from ingest.parsing import parse
 from shared.model.errors import ShareError
+from shared.model.words import Deltas
 from tests.http.service import Service, running
 
 LIMIT: Final = 400_000
@@ -115,9 +116,9 @@ async def test_what_may_take_long_is_parsed_off_the_loop(
     loop, threads = threading.current_thread(), []
     items = parse._items
 
-    def noted(some: list[Any]) -> parse.Parsed:
+    def noted(some: list[Any], allowed: Deltas) -> parse.Parsed:
         threads.append(threading.current_thread())
-        return items(some)
+        return items(some, allowed)
 
     monkeypatch.setattr(parse, "_items", noted)
     headers: dict[str, Any]

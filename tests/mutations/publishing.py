@@ -68,7 +68,7 @@ mutation(
     NEW_NAMES,
 )
 def _(_: Any) -> Any:
-    return lambda self, names, taken, hint: self.admit(names, taken)
+    return lambda self, names, trial, hint: self.admit(names, trial)
 
 
 mutation(

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from ingest.publishing import new_names
-from ingest.publishing.new_names import BELIEVED, COUNT_AGAIN, HELD, PAUSE, NewNames
+from ingest.publishing.new_names import BELIEVED, COUNT_AGAIN, HELD, PAUSE, NewNames, Trial
 from shared.config.lists import NameLimit
 from shared.memory.overlay import ProcessOverlay
 from shared.memory.store import MemoryStore
@@ -150,12 +150,12 @@ async def test_a_name_must_fit_under_each_prefix_that_it_begins_with(store: Coun
 async def test_together_all_are_admitted_or_none(store: CountedStore, clock: ManualClock) -> None:
     await store.fill("old")
     names = limited(store, clock, PAGES)
-    refused = await names.admit_together(["old", "page:1", "page:2", "page:3"], [], "All or none")
+    refused = await names.admit_together(["old", "page:1", "page:2", "page:3"], Trial(), "All or none")
     assert [*refused] == ["old", "page:1", "page:2", "page:3"]
     assert refused["old"].endswith(". All or none")
-    assert await names.admit_together(["page:3", "page:4"], [], "") == {}
+    assert await names.admit_together(["page:3", "page:4"], Trial(), "") == {}
     assert not names.knows("page:1")
-    assert await names.admit_together(["old", "page:3"], [], "") == {}
+    assert await names.admit_together(["old", "page:3"], Trial(), "") == {}
 
 
 async def test_while_the_store_is_away_names_are_admitted_up_to_the_last_count(

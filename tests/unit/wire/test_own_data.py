@@ -21,7 +21,7 @@ from shared.wire.own_data import own_data
 def test_what_we_write_is_read(envelope: Envelope) -> None:
     found = own_data(encode(envelope).data)
     assert found is not None
-    assert found.content == (envelope.sums, envelope.counts, envelope.keyed)
+    assert found.content[:3] == (envelope.sums, envelope.counts, envelope.keyed)
     assert (found.created, found.retried) == (5, envelope.retried)
 
 
