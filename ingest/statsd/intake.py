@@ -24,13 +24,29 @@ class Intake:
         self._tally = tally
         self._may_use = may_use
 
-    def take(self, data: bytes) -> None:
-        """Take the lines of a packet, or of a piece of a stream. Empty ones are ignored."""
+    def take(self, data: bytes, *, strictly: bool = False) -> bool:
+        """Take the lines of a packet, or of a piece of a stream. Empty ones are ignored. If `strictly`, stop behind the
+        first malformed one, and return False if there is one.
+        """
         lines = [line for line in data.split(b"\n") if line and not line.isspace()]
+        lost: Counter[str] = Counter()
+        ends = False
+        for number, line in enumerate(lines, 1):
+            why = self._flaw_of(line)
+            if why is not None:
+                lost[why] += 1
+                if strictly and why == MALFORMED:
+                    lines, ends = lines[:number], True
+                    break
         metrics.STATSD_LINES.inc(len(lines))
-        lost = Counter(why for line in lines if (why := self._flaw_of(line)) is not None)
         for why, number in lost.items():
             metrics.STATSD_UNCOUNTED.labels(why).inc(number)
+        return not ends
+
+    def refuse(self) -> None:
+        """Count a line that is no line of StatsD."""
+        metrics.STATSD_LINES.inc()
+        metrics.STATSD_UNCOUNTED.labels(MALFORMED).inc()
 
     def _flaw_of(self, line: bytes) -> str | None:
         """Why the line does not count. None if it is in the tally now."""

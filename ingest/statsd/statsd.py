@@ -16,6 +16,7 @@ from ingest.statsd.kernel_drops import kernel_drops
 from ingest.statsd.sender import PAUSE, StatsdSender
 from ingest.statsd.streams import Streams
 from ingest.statsd.tally import StatsdTally
+from ingest.statsd.turns import PIECE, Turns
 from shared.config.name_template import name_template
 from shared.config.settings import Settings
 from shared.model.errors import OverloadedError, SettingsError
@@ -26,11 +27,8 @@ _log = logging.getLogger(__name__)
 
 PACKET: Final = 65_536
 """Bytes of the largest packet."""
-MOST_PACKETS: Final = 64
-MOST_BYTES: Final = 65_536
-"""So many packets and bytes are read before other work of the process gets a turn."""
-MOST_READS: Final = 256
-"""So many times that is read at the end, even if packets go on to come."""
+MOST_READS: Final = 32_768
+"""So many packets are read at the end, even if they go on to come."""
 LOOK: Final = 1.0
 """Seconds between two looks at what the kernel dropped."""
 
@@ -52,8 +50,11 @@ class Statsd:
         self._caller: Caller | None = None
         self.sender = StatsdSender(self.tally, publishing, new_names, self._enter)
         self._intake = Intake(name_template(settings.statsd_name), self.tally, self._may_use)
-        self.streams = Streams(self._intake)
+        self._turns = Turns()
+        self.streams = Streams(self._intake, self._turns)
         self._udp: socket.socket | None = None
+        self._rest = b""
+        """Of a packet that was read: the lines that are not taken yet."""
         self._drops = 0
 
     async def start(self, sockets: StatsdSockets) -> None:
@@ -82,10 +83,11 @@ class Statsd:
             return
         asyncio.get_running_loop().remove_reader(self._udp)
         self.streams.stop()
-        for _ in range(MOST_READS):
-            if not self._read():
+        for number in range(MOST_READS):
+            if not self.take():
                 break
-            await asyncio.sleep(0)
+            if number % 64 == 0:
+                await asyncio.sleep(0)
         await self._look()
         self._udp = None
         try:
@@ -102,22 +104,21 @@ class Statsd:
             self._drops = drops
 
     def _readable(self) -> None:
-        self._read()
+        self._turns.wait(self)
 
-    def _read(self) -> bool:
-        """Read some packets. Returns whether there may be more."""
-        assert self._udp is not None  # noqa: S101 (it is started)
-        held = 0
-        for _ in range(MOST_PACKETS):
+    def take(self) -> int:
+        """Take a packet, or a piece of a large one. Returns its size, which is never 0 of a packet."""
+        if self._udp is None:
+            return 0
+        if not self._rest:
             try:
-                data = self._udp.recv(PACKET)
+                self._rest = self._udp.recv(PACKET) + b"\n"
             except BlockingIOError:
-                return False
-            self._intake.take(data)
-            held += len(data)
-            if held >= MOST_BYTES:
-                break
-        return True
+                return 0
+        size = self._rest.find(b"\n", min(PIECE, len(self._rest)) - 1) + 1
+        piece, self._rest = self._rest[:size], self._rest[size:]
+        self._intake.take(piece)
+        return size
 
     def _enter(self) -> Caller:
         """Pass the door, as a request that counts."""

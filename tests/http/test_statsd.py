@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import os
 import socket
+from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from functools import partial
 from pathlib import Path
@@ -13,7 +14,7 @@ import pytest
 import statsd as library  # type: ignore[import-untyped] # it has no types
 
 from countersink_server.process.sockets import Address, listening
-from ingest.statsd import sender, streams
+from ingest.statsd import sender, streams, turns
 from ingest.statsd.statsd import Statsd
 from ingest.statsd.streams import LONGEST_LINE
 from shared.config.settings import Settings
@@ -157,6 +158,73 @@ async def test_a_line_without_end_ends_its_connection(lines: Lines) -> None:
     await lines.until_seen(2)
     await lines.statsd.sender.send_all()
     assert (await lines.service.totals(), lines.lost()) == ({"a": 1}, {"malformed": 1})
+
+
+HTTP: Final = {
+    "POST": b"POST / HTTP/1.1\r\nHost: 127.0.0.1:8125\r\nOrigin: https://evil.example\r\n\r\nstolen:1|c\n",
+    "a path that is a line": b"GET /a:1|c|# HTTP/1.1\r\nHost: x\r\nX: 1\r\n\r\n",
+    "a path that is a line of another type": b"GET /a:1|g HTTP/1.1\r\n\r\nstolen:1|c\n",
+    "behind an empty line": b"\r\n\nPUT /a:1|c|# HTTP/1.0\r\n\r\nstolen:1|c\n",
+    "without an end": b"GET /a:1|c|# HTTP/1.1",
+    "HTTP/2": b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\nstolen:1|c\n",
+    "TLS": b"\x16\x03\x01\x02\x00\nstolen:1|c\n",
+}
+
+
+@pytest.mark.parametrize("pieces", ["whole", "in pieces"])
+@pytest.mark.parametrize("what", HTTP)
+async def test_web_pages_count_nothing(lines: Lines, what: str, pieces: str) -> None:
+    """A page of any site can make a browser send a request to the port, and choose its body."""
+    reader, writer = await asyncio.open_connection(*lines.address)
+    data = HTTP[what]
+    for piece in [data] if pieces == "whole" else [data[n : n + 1] for n in range(len(data))]:
+        writer.write(piece)
+        await asyncio.sleep(0)
+    with contextlib.suppress(ConnectionError):
+        if not data.endswith(b"\n"):
+            writer.write_eof()
+        assert await asyncio.wait_for(reader.read(), 20) == b""
+    writer.close()
+    await lines.statsd.sender.send_all()
+    assert (await lines.service.totals(), lines.seen(), lines.lost()) == ({}, 1, {"malformed": 1})
+
+
+async def test_a_stream_ends_at_its_first_malformed_line(lines: Lines) -> None:
+    reader, writer = await asyncio.open_connection(*lines.address)
+    writer.write(b"a:1|c\ng:1|g\n__x__:1|c\na:2|c\nbroken\na:4|c\na:8|c")
+    with contextlib.suppress(ConnectionError):
+        assert await asyncio.wait_for(reader.read(), 20) == b""
+    writer.close()
+    await lines.statsd.sender.send_all()
+    assert await lines.service.totals() == {"a": 3}
+    assert (lines.seen(), lines.lost()) == (5, {"type": 1, "name": 1, "malformed": 1})
+
+
+async def test_a_flood_leaves_turns_to_other_work(lines: Lines, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Over many connections and UDP together, no more is read in a turn of the event loop than a few pieces."""
+    turn, taken = 0, Counter[int]()
+    take = lines.statsd._intake.take
+
+    def noted(data: bytes, *, strictly: bool = False) -> bool:
+        taken[turn] += len(data)
+        return take(data, strictly=strictly)
+
+    monkeypatch.setattr(lines.statsd._intake, "take", noted)
+    much = b"a:1|c\n" * 10_000
+    opened = [await asyncio.open_connection(*lines.address) for _ in range(20)]
+    for _, writer in opened:
+        writer.write(much)
+    lines.send(*[much[:60_000]] * 3)
+    lines.send(*[b"a:1|c"] * 2_000)
+    async with asyncio.timeout(60):
+        while lines.seen() < 20 * 10_000 + 3 * 10_000:
+            turn += 1
+            await asyncio.sleep(0)
+    assert max(taken.values()) <= turns.MOST_BYTES + turns.PIECE
+    for _, writer in opened:
+        writer.close()
+    await lines.statsd.sender.send_all()
+    assert (await lines.service.totals())["a"] == lines.seen()
 
 
 async def test_the_most_silent_connection_makes_room_for_another(lines: Lines, monkeypatch: pytest.MonkeyPatch) -> None:
