@@ -153,10 +153,10 @@ class Ingest:
         LOG.start(settings.log_requests)
         if admin is not None:
             few = replace(settings, max_connections=min(settings.max_connections, ADMINS))
-            self._admin_door.checks_host = is_local(admin)
+            self._admin_door.is_local = is_local(admin)
             self._admin_runner = await serve(self._admin_door, traced(self.routes, traces), None, admin, few)
         routes = self.routes if admin is None else self.routes.public
-        self.door.checks_host = is_local(sock)
+        self.door.is_local = is_local(sock)
         if statsd is not None:
             await self.statsd.start(statsd)
         self._runner = await serve(self.door, traced(routes, traces), self._fast_path, sock, settings)

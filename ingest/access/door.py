@@ -15,7 +15,7 @@ from ingest.access.caller import Caller, check_name
 from ingest.access.credentials import Credentials
 from ingest.access.keyring import KeyRing
 from ingest.access.keys import PUBLISHABLE_KEY, Key
-from ingest.access.origins import is_loopback
+from ingest.access.origins import is_address, is_loopback
 from ingest.access.pictures import NONE_SHOWN, Pictures
 from ingest.access.proxies import client_of
 from ingest.access.tenants import tenant_of
@@ -50,7 +50,7 @@ class Door:
         clock: Clock | None = None,
     ) -> None:
         """`origins` are those of pages that may count; `hosts` the names in Host that are accepted beside those of this
-        machine, where Host is checked.
+        machine.
         """
         self._ring = ring
         self._trusted = trusted
@@ -59,9 +59,9 @@ class Door:
         self._pictures = pictures
         self._clock = clock or SystemClock()
         self._callers: dict[tuple[str, Credentials], Caller] = {}
-        self.checks_host = False
-        """Whether a request needs the right Host while there are no keys. Set it where only this machine can connect:
-        a site that points its name to 127.0.0.1 makes browsers take our answers for its own.
+        self.is_local = True
+        """Whether clients find this service only under the names and addresses of loopback. Otherwise, any address in
+        Host is good, since no site can point an address to this machine.
         """
 
     def enter(self, method: str, path: str, query: str, said: Credentials, peer: str) -> Caller:
@@ -153,13 +153,18 @@ class Door:
         return caller
 
     def _check_host(self, said: Credentials) -> None:
-        """Raise a 403 if a browser may have found this machine under another site's name. Browsers always send Host."""
-        if self.checks_host and said.host and not is_loopback(said.host) and said.host not in self._hosts:
-            raise Problem(
-                403,
-                f"this service is not {said.host[:200]!r}: use localhost, or list the name in COUNTERSINK_HOSTS",
-                field="Host",
-            )
+        """Raise a 403 if a browser may have found this machine under another site's name: a site that points its name
+        here makes browsers take our answers for its own. Browsers always send Host.
+        """
+        host = said.host
+        if not host or is_loopback(host) or host in self._hosts or (not self.is_local and is_address(host)):
+            return
+        other = "localhost" if self.is_local else "its address"
+        raise Problem(
+            403,
+            f"this service is not {host[:200]!r}: use {other}, or list the name in COUNTERSINK_HOSTS",
+            field="Host",
+        )
 
     def _of_query(self, text: str, said: Credentials, peer: str) -> Caller:
         assert self._ring is not None  # noqa: S101

@@ -55,7 +55,7 @@ class Doors:
     def at(self, sock: socket.socket) -> Refuse:
         """A door for a server that asks it at each request."""
         door = self.add()
-        door.checks_host = is_local(sock)
+        door.is_local = is_local(sock)
 
         def refuse(request: web.BaseRequest) -> web.Response | None:
             peer = "" if request.transport is None else peer_of(request.transport)

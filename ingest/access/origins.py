@@ -32,6 +32,15 @@ def is_loopback(name: str) -> bool:
     return (mapped or address).is_loopback
 
 
+def is_address(name: str) -> bool:
+    """Whether it is an address and no name."""
+    try:
+        ip_address(name.partition("%")[0])
+    except ValueError:
+        return False
+    return True
+
+
 def is_foreign(headers: Mapping[str, str]) -> bool:
     """Whether the page of another origin made a browser send this request."""
     origin = headers.get("Origin")

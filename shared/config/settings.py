@@ -201,8 +201,8 @@ class Settings:
     hosts: tuple[str, ...] = _setting(
         (),
         lists.hosts,
-        "without keys, names that a service on loopback accepts in the header Host, besides those of "
-        "loopback, such as counts.example.com",
+        "without keys, names that a service accepts in the header Host, besides those of loopback, such as "
+        "counts.example.com",
         "none",
     )
     pixels: tuple[str, ...] = _setting(

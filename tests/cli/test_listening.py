@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import re
 import signal
 import socket
 import stat
@@ -50,6 +51,28 @@ def test_without_keys_nothing_listens_to_other_machines(tmp_path: Path, argument
 async def test_other_names_of_this_machine_need_no_keys(started: Processes, host: str) -> None:
     up = await started.start("up", "--port", "0", "--host", host)
     assert "127.0.0." in up.line
+
+
+async def status(session: aiohttp.ClientSession, url: str, host: str) -> int:
+    async with session.get(url, headers={"Host": host}) as response:
+        return response.status
+
+
+async def test_without_keys_host_is_checked_wherever_a_process_listens(tmp_path: Path) -> None:
+    """A site that points its own name to this machine gets nothing, over no listener, from no process."""
+    path, unix = "/v1/counters/a", "http://localhost"
+    async with processes(tmp_path / "data", None, COUNTERSINK_HOSTS="counts.example") as started:
+        addresses = ("--host", EVERYWHERE, "--admin-host", EVERYWHERE, "--insecure")
+        up = await started.start("up", "--port", "0", "--admin-port", "0", *addresses)
+        flusher = await started.start("flusher", "--port", "0", "--host", EVERYWHERE, "--insecure")
+        await started.start("ingest", "--host", f"unix:{tmp_path / 's'}")
+        urls = [url.replace(EVERYWHERE, "127.0.0.1") for url in re.findall(r"http://[0-9.:]+", up.line + flusher.line)]
+        assert len(urls) == 3
+        targets = [*(f"{url}{path}" for url in urls[:2]), f"{urls[2]}/metrics"]
+        async with aiohttp.ClientSession() as tcp, at(tmp_path / "s") as other:
+            for session, url in (*((tcp, url) for url in targets), (other, f"{unix}{path}")):
+                hosts = ("localhost", "counts.example:80", "10.1.2.3:8080", "evil.example", "localhost.evil.example")
+                assert [await status(session, url, host) for host in hosts] == [200, 200, 200, 403, 403], url
 
 
 async def test_insecure_says_so_at_the_start(started: Processes, tmp_path: Path) -> None:

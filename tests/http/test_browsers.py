@@ -113,15 +113,34 @@ async def test_names_of_this_machine_and_those_in_the_setting_are_good(service: 
     assert (await ask(service, "POST", "/v1/counters/there", b"", b"", host)).status == 202
 
 
-async def test_beyond_loopback_and_with_keys_any_host_is_good(tmp_path: Path) -> None:
+async def test_with_keys_any_host_is_good(tmp_path: Path) -> None:
     file, keys = keys_file(tmp_path, all={})
     async with running(tmp_path, keys_file=str(file)) as keyed:
         found = await ask(keyed, "POST", "/v1/counters/c", bearer(keys["all"]), b"", b"counts.example")
         assert found.status == 202
-    async with running(tmp_path) as service:
-        assert service.ingest.door.checks_host
-        service.ingest.door.checks_host = False  # as it is if it listens on another address
-        assert (await ask(service, "POST", "/v1/counters/c", b"", b"", b"counts.example")).status == 202
+
+
+@pytest.mark.parametrize(
+    ("host", "local", "elsewhere"),
+    [
+        *((good, 202, 202) for good in (b"localhost", b"127.0.0.1:8080", b"[::1]", b"counts.example", b"")),
+        *((address, 403, 202) for address in (b"192.168.1.5:8080", b"[fe80::1]:80", b"0.0.0.0")),
+        *(
+            (bad, 403, 403)
+            for bad in (b"evil.example", b"192.168.1.5.evil.example", b"ingest", b"3232235781", b"1.2.3")
+        ),
+    ],
+)
+async def test_beyond_loopback_addresses_are_good_and_names_only_if_they_are_listed(
+    tmp_path: Path, host: bytes, local: int, elsewhere: int
+) -> None:
+    async with running(tmp_path, hosts=("counts.example",)) as service:
+        door = service.ingest.door
+        assert door.is_local
+        for is_local, expected in ((True, local), (False, elsewhere)):
+            door.is_local = is_local
+            door.forget()
+            assert (await ask(service, "POST", "/v1/counters/c", b"", b"", host)).status == expected
 
 
 async def test_pages_of_allowed_origins_may_count_and_see_the_answer(service: Service) -> None:

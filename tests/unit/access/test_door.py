@@ -9,7 +9,7 @@ from ingest.access.door import MOST_CALLERS, MOST_SAID, Door
 
 
 def said(**others: Any) -> Credentials:
-    return Credentials("h", "", False, False, "", (), ())._replace(**others)
+    return Credentials("localhost", "", False, False, "", (), ())._replace(**others)
 
 
 @pytest.mark.parametrize("header", ["authorization", "forwarded"])
