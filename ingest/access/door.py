@@ -5,6 +5,7 @@ to be told that it is not HTTP. What it returns goes with the request, so that n
 the peer again to find out who the client is.
 """
 
+import logging
 import re
 from collections.abc import Collection, Sequence
 from typing import Final, NoReturn
@@ -17,12 +18,14 @@ from ingest.access.keyring import KeyRing
 from ingest.access.keys import PUBLISHABLE_KEY, Key
 from ingest.access.origins import is_address, is_loopback
 from ingest.access.pictures import NONE_SHOWN, Pictures
-from ingest.access.proxies import client_of
+from ingest.access.proxies import client_of, trusts
 from ingest.access.tenants import tenant_of
 from ingest.http.cors import PREFLIGHT
 from ingest.http.problems import Problem
 from shared.config.lists import Network
 from shared.runtime.clock import Clock, SystemClock
+
+_log = logging.getLogger(__name__)
 
 MOST_CALLERS: Final = 4_096
 """Callers that are remembered."""
@@ -59,6 +62,7 @@ class Door:
         self._pictures = pictures
         self._clock = clock or SystemClock()
         self._callers: dict[tuple[str, Credentials], Caller] = {}
+        self._warned = False
         self.is_local = True
         """Whether clients find this service only under the names and addresses of loopback. Otherwise, any address in
         Host is good, since no site can point an address to this machine.
@@ -188,6 +192,13 @@ class Door:
         return Caller(tenant_of(client), client, only_counts=said.is_foreign)
 
     def _client(self, peer: str, said: Credentials) -> str:
+        if said.forwarded and not self._warned and not trusts(peer, self._trusted):
+            self._warned = True
+            _log.warning(
+                "%s sends X-Forwarded-For, which is ignored: if it is your proxy, all clients behind it share the limits"
+                " of one. List its network in COUNTERSINK_TRUSTED_PROXIES",
+                peer or "a program on the Unix socket",
+            )
         return client_of(peer, said.forwarded, self._trusted)
 
 

@@ -18,7 +18,7 @@ def client_of(peer: str, forwarded: Sequence[str], trusted: Sequence[Network]) -
     which only programs can reach that may open it: they are trusted if anybody is.
     """
     client = peer
-    if not trusted or not (peer == "" or _is_in(peer, trusted)):
+    if not trusts(peer, trusted):
         return client
     chain = [word.strip() for line in forwarded for word in line.split(",")]
     for word in reversed(chain[-LONGEST_CHAIN:]):
@@ -29,6 +29,11 @@ def client_of(peer: str, forwarded: Sequence[str], trusted: Sequence[Network]) -
         if not _is_in(address, trusted):
             break
     return client
+
+
+def trusts(peer: str, trusted: Sequence[Network]) -> bool:
+    """Whether what this peer says in X-Forwarded-For is believed."""
+    return bool(trusted) and (peer == "" or _is_in(peer, trusted))
 
 
 def _address_in(word: str) -> str | None:

@@ -14,6 +14,7 @@ from google.cloud.monitoring_v3 import AlertPolicy
 from google.protobuf.json_format import ParseDict, ParseError
 
 from countersink_server.cli import parser_of_all
+from ingest.access.proxies import client_of
 from shared.config.settings import Settings
 from shared.google.pubsub.provision import provision
 from tests.deploy.programs import run
@@ -163,6 +164,7 @@ def test_cloud_run_has_time_to_drain_and_no_spool(cloud_run: Block) -> None:
     settings = Settings.read(local["own"])
     assert settings.drain_timeout + 3 < KILLED_AFTER
     assert settings.spool == "off"
+    assert client_of("169.254.1.1", ["1.2.3.4, 203.0.113.9"], settings.trusted_proxies) == "203.0.113.9"
 
 
 def test_crema_scales_the_flushers_and_never_to_none(files: Block, cloud_run: Block) -> None:

@@ -6,6 +6,7 @@ import pytest
 
 from ingest.access.credentials import Credentials
 from ingest.access.door import MOST_CALLERS, MOST_SAID, Door
+from shared.config.lists import networks
 
 
 def said(**others: Any) -> Credentials:
@@ -21,3 +22,25 @@ def test_nobody_can_fill_the_memory_with_headers(header: str) -> None:
     for number in range(MOST_CALLERS + 10):
         door.enter("GET", "/", "", said(**{header: (f"{number}",)}), "127.0.0.1")
     assert 0 < len(door._callers) <= MOST_CALLERS
+
+
+@pytest.mark.parametrize(
+    ("trusted", "peers", "told"),
+    [
+        ("", ("169.254.1.1",), "169.254.1.1"),
+        ("", ("",), "a program on the Unix socket"),
+        ("10.0.0.0/8", ("10.1.1.1", "192.168.1.1", "192.168.1.2"), "192.168.1.1"),
+        ("10.0.0.0/8", ("10.1.1.1", ""), None),
+    ],
+)
+def test_the_first_proxy_that_is_not_listed_is_told_once(
+    caplog: pytest.LogCaptureFixture, trusted: str, peers: tuple[str, ...], told: str | None
+) -> None:
+    """Its clients share the limits of one, which nobody would notice until one of them sends much."""
+    door = Door(trusted=networks(trusted) if trusted else ())
+    for number in range(3):
+        for peer in peers:
+            door.enter("GET", "/", "", said(), peer)
+            door.enter("GET", "/", "", said(forwarded=(f"203.0.113.{number}",)), peer)
+    lines = [record.getMessage() for record in caplog.records]
+    assert [line.startswith(f"{told} sends X-Forwarded-For") for line in lines] == ([True] if told else [])
