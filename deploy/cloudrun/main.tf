@@ -13,8 +13,8 @@ locals {
   own = {
     COUNTERSINK_DRAIN_TIMEOUT   = "6" # Cloud Run kills a process 10 seconds after it was told to stop
     COUNTERSINK_LOG_FORMAT      = "json"
-    COUNTERSINK_MAX_CONNECTIONS = "1100" # requests and probes; with the default, ingest could take more than its memory
-    COUNTERSINK_SPOOL           = "off"  # the disk does not outlive an instance
+    COUNTERSINK_MAX_CONNECTIONS = "1100"           # requests and probes; with the default, ingest could take more than its memory
+    COUNTERSINK_SPOOL           = "off"            # the disk does not outlive an instance
     COUNTERSINK_TRUSTED_PROXIES = "169.254.0.0/16" # Google's front end; add the addresses of your load balancer
   }
   settings = merge(module.countersink.settings, local.own)
