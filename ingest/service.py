@@ -11,12 +11,13 @@ from aiohttp import web
 from ingest.access.doors import Doors, is_local
 from ingest.access.pictures import Pictures
 from ingest.http.bodies import Bodies
+from ingest.http.fair_lock import FairLock
 from ingest.publishing.linger import Pace
 from ingest.publishing.new_names import NewNames
 from ingest.publishing.overlay_cleanup import INTERVAL, OverlayCleanup
 from ingest.publishing.publishing import Publishing
 from ingest.publishing.spool import Spool
-from ingest.routes.counters import ReadRoutes, render
+from ingest.routes.counters import READS, ReadRoutes, render
 from ingest.routes.dead_letters import DeadLetterRoutes
 from ingest.routes.events import EventRoutes
 from ingest.routes.fleet import FleetRoute
@@ -116,7 +117,8 @@ class Ingest:
         new_names = NewNames(store, store, overlay, limits, clock) if limits or settings.keys_file else None
         limited = new_names if limits else None  # else only publishable keys are, whose requests take the routes
         self.statsd = Statsd(self._doors.add(), self.publishing, new_names, settings)
-        reads = ReadRoutes(self.reader, tracking, store, overlay)
+        turns = FairLock(READS)
+        reads = ReadRoutes(self.reader, tracking, store, overlay, turns)
         fast_path = FastPath(self.publishing, reads, settings.max_body_bytes, limited, traced=traces is not None)
         self._fast_path = fast_path if short else None
         writes = IncrementRoutes(self.publishing, self.waits, Totals(self.reader), bodies, new_names)
@@ -128,11 +130,11 @@ class Ingest:
             sets=SetRoutes(
                 Setter(self.reader, store, overlay, clock, lives, new_counter=settings.shards), bodies, new_names
             ),
-            series=SeriesRoutes(series),
+            series=SeriesRoutes(series, turns),
             fleet=FleetRoute(looks),
             jobs=JobRoutes(jobs, starter, bodies, settings.max_shards),
             letters=DeadLetterRoutes(letters, bodies),
-            watch=WatchRoutes(self.watches, clock),
+            watch=WatchRoutes(self.watches, clock, turns),
             pictures=PictureRoutes(Pictures(settings.pixels, settings.badges), writes, self.publishing, self.reader),
             ready=self._ready,
             version=version,

@@ -195,8 +195,8 @@ class Door:
         if said.forwarded and not self._warned and not trusts(peer, self._trusted):
             self._warned = True
             _log.warning(
-                "%s sends X-Forwarded-For, which is ignored: if it is your proxy, all clients behind it share the limits"
-                " of one. List its network in COUNTERSINK_TRUSTED_PROXIES",
+                "%s sends X-Forwarded-For, which is ignored: if it is your proxy, all clients behind it share the"
+                " limits of one. List its network in COUNTERSINK_TRUSTED_PROXIES",
                 peer or "a program on the Unix socket",
             )
         return client_of(peer, said.forwarded, self._trusted)

@@ -1,4 +1,4 @@
-"""Owns a lock for which tenants queue: each has a queue of its own, and the queues take turns."""
+"""Owns turns for which tenants queue: each has a queue of its own, and the queues take turns."""
 
 import asyncio
 from collections import deque
@@ -7,25 +7,28 @@ from contextlib import asynccontextmanager
 
 
 class FairLock:
-    """A lock that is fair between tenants: one with many waiters gets no more turns than one with a single waiter."""
+    """A lock that is fair between tenants: one with many waiters gets no more turns than one with a single waiter. It
+    has a place, or several.
+    """
 
-    def __init__(self) -> None:
+    def __init__(self, places: int = 1) -> None:
+        self._free = places
         self._rows: dict[str, deque[asyncio.Future[None]]] = {}
         """The waiters of each tenant. The tenants are in the order of their turns."""
-        self._taken = False
 
     @asynccontextmanager
     async def of(self, tenant: str) -> AsyncIterator[None]:
-        if self._taken:
+        if self._free:
+            self._free -= 1
+        else:
             await self._wait(tenant)
-        self._taken = True
         try:
             yield
         finally:
             self._pass_on()
 
     async def _wait(self, tenant: str) -> None:
-        """Wait for a turn. The lock is taken when this returns."""
+        """Wait for a turn. A place is taken when this returns."""
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._rows.setdefault(tenant, deque()).append(turn)
         try:
@@ -45,4 +48,4 @@ class FairLock:
             if not turn.done():
                 turn.set_result(None)
                 return
-        self._taken = False
+        self._free += 1

@@ -7,6 +7,7 @@ import orjson
 from aiohttp import web
 
 from ingest.access.caller import CALLER
+from ingest.http.fair_lock import FairLock
 from ingest.http.problems import Problem
 from ingest.http.requests import Query, limit_of, page_token, page_token_of, unescape
 from ingest.http.responses import Answer
@@ -19,6 +20,10 @@ from shared.model.words import MAX_ID_BYTES, Reading, flaw_of_name
 from shared.ports.overlay import Overlay
 from shared.ports.readings import CounterNames
 
+READS: Final = 4
+"""Reads that may take long, such as of many counters, at once. Tenants take turns."""
+MOST_IDS: Final = 500
+"""Envelopes that a receipt may name. No answer has a receipt with more: see `MOST_EVENTS` and `MAX_ITEMS`."""
 MOST_LISTED: Final = 1_000
 DEFAULT_LISTED: Final = 100
 
@@ -26,8 +31,11 @@ DEFAULT_LISTED: Final = 100
 class ReadRoutes:
     """Answers reads. An answer that is not exact says so."""
 
-    def __init__(self, reader: Reader, tracking: Tracking, store: CounterNames, overlay: Overlay) -> None:
+    def __init__(
+        self, reader: Reader, tracking: Tracking, store: CounterNames, overlay: Overlay, turns: FairLock
+    ) -> None:
         self._reader = reader
+        self._turns = turns
         self._tracking = tracking
         self._names = AllNames(store, overlay)
         self._rendered: dict[str, tuple[Reading, bytes]] = {}
@@ -45,6 +53,10 @@ class ReadRoutes:
 
     async def several(self, request: web.BaseRequest, query: Query) -> web.Response:
         """GET /v1/counters"""
+        async with self._turns.of(request[CALLER].tenant):
+            return await self._several(request, query)
+
+    async def _several(self, request: web.BaseRequest, query: Query) -> web.Response:
         max_age = query.seconds("max_age", LONGEST_AGE)
         names = query.all("name")
         token: str | None = None
@@ -80,7 +92,12 @@ class ReadRoutes:
         ids = receipt.split(".")
         if not receipt.isascii() or not all(ids) or (len(ids) == 1 and len(receipt) > MAX_ID_BYTES):
             raise Problem(422, "this is not a receipt: use the 'receipt' of an answer to a POST", field="receipt")
-        state = await self._tracking.state(request[CALLER].ids_in(receipt).split("."))
+        caller = request[CALLER]
+        asked = caller.ids_in(receipt).split(".")
+        if len(asked) > MOST_IDS:
+            raise Problem(422, f"a receipt names at most {MOST_IDS} ids, this one names {len(asked)}", field="receipt")
+        async with self._turns.of(caller.tenant):
+            state = await self._tracking.state(asked)
         return Answer(orjson.dumps({"receipt": receipt, "state": state}))
 
     async def _pages(self, prefixes: Sequence[str], after: str, limit: int) -> tuple[list[str], str | None, bool]:

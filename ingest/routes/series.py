@@ -2,6 +2,8 @@
 
 from aiohttp import web
 
+from ingest.access.caller import CALLER
+from ingest.http.fair_lock import FairLock
 from ingest.http.problems import Problem
 from ingest.http.requests import Query
 from ingest.http.responses import Answer
@@ -15,10 +17,12 @@ from shared.model.times import WallMillis
 class SeriesRoutes:
     """Reads series of counters, if some are kept."""
 
-    def __init__(self, reader: SeriesReader | None) -> None:
+    def __init__(self, reader: SeriesReader | None, turns: FairLock) -> None:
+        """Tenants take `turns` to read."""
         self._reader = reader
+        self._turns = turns
 
-    async def get(self, name: str, query: Query) -> web.Response:
+    async def get(self, request: web.BaseRequest, name: str, query: Query) -> web.Response:
         """GET /v1/counters/{name}/series"""
         by = query.choice("by", *LENGTHS)
         begin, end = _instant(query, "from"), _instant(query, "to")
@@ -32,7 +36,8 @@ class SeriesRoutes:
         asked = self._reader.range(name, by, begin, end)
         if asked.end - asked.begin > MOST_POINTS * LENGTHS[by]:
             raise Problem(422, f"at most {MOST_POINTS} periods in one request: choose a later 'from'", field="from")
-        series = await self._reader.read(asked, only_whole=begin is None)
+        async with self._turns.of(request[CALLER].tenant):
+            series = await self._reader.read(asked, only_whole=begin is None)
         return Answer(written(series))
 
 

@@ -9,6 +9,7 @@ from aiohttp.abc import AbstractStreamWriter
 
 from ingest.access.caller import CALLER
 from ingest.access.keys import Key
+from ingest.http.fair_lock import FairLock
 from ingest.http.problems import Problem
 from ingest.http.requests import Query, told_when_it_leaves
 from ingest.http.responses import SECURE
@@ -32,8 +33,10 @@ _HEADERS: Final = {
 class WatchRoutes:
     """A stream begins with the present values. Whoever reads slowly gets the newest values, and never a queue."""
 
-    def __init__(self, watches: Watches, clock: Clock) -> None:
+    def __init__(self, watches: Watches, clock: Clock, turns: FairLock) -> None:
+        """Tenants take `turns` to read what a stream begins with."""
         self._watches = watches
+        self._turns = turns
         self._clock = clock
 
     async def one(self, request: web.BaseRequest, name: str, query: Query) -> web.StreamResponse:
@@ -62,7 +65,8 @@ class WatchRoutes:
         """`last`: the id of the last event that the client has seen, if its events have ids."""
         places = max(MOST_NAMES if watch.prefixes else len(watch.names), LEAST)
         with self._watches.places.take(request[CALLER].tenant, places):
-            await self._watches.begin(watch)
+            async with self._turns.of(request[CALLER].tenant):
+                await self._watches.begin(watch)
             if request.method == "HEAD":
                 return web.Response(headers=_HEADERS)
             response = web.StreamResponse(headers=_HEADERS)

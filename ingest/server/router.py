@@ -1,5 +1,6 @@
 """Owns which handler answers which request. Errors of handlers become problem documents."""
 
+import asyncio
 from collections.abc import Awaitable, Callable
 
 import orjson
@@ -9,6 +10,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from ingest import openapi
 from ingest.access.caller import CALLER
 from ingest.access.rules import COUNTERS, JOBS, RECEIPTS, SCRIPT, TO_ADMINISTER, needs
+from ingest.http.fair_lock import FairLock
 from ingest.http.problems import Problem, problem_of
 from ingest.http.requests import Query, name_of, target_of
 from ingest.http.responses import JSON, SECURE
@@ -56,6 +58,7 @@ class Routes:
         ready: Ready,
         version: str,
     ) -> None:
+        self._scrapes = FairLock()
         self._writes = writes
         self._reads = reads
         self._shards = shards
@@ -147,7 +150,7 @@ class Routes:
             return self._pictures.badge(request, name, query, drawn=part == "badge.svg")
         if part == "series":
             _allow(method, "GET")
-            return self._series.get(name, query)
+            return self._series.get(request, name, query)
         raise Problem(404, "there is no such path; write a '/' in a counter's name as %2F")
 
     def _job(self, request: web.BaseRequest, method: str, rest: str, query: Query) -> Answer:
@@ -161,8 +164,10 @@ class Routes:
         await self._ready()
         return web.Response(body=b'{"status":"ready"}', headers=JSON)
 
-    async def _metrics(self, _: web.BaseRequest, __: Query) -> web.Response:
-        body = generate_latest(metrics.REGISTRY)
+    async def _metrics(self, request: web.BaseRequest, _: Query) -> web.Response:
+        async with self._scrapes.of(request[CALLER].tenant):
+            body = generate_latest(metrics.REGISTRY)
+            await asyncio.sleep(0)  # others want a turn of the event loop
         return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE_LATEST, **SECURE})
 
 

@@ -1,15 +1,22 @@
 """Floods, and a broker that is slow: whoever asks for little is served in time, and nothing is lost or left behind."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Final
 
+import orjson
 import pytest
 
+from ingest.http.fair_lock import FairLock
+from ingest.parsing.events import MOST_EVENTS
+from ingest.routes.counters import MOST_IDS, READS
 from ingest.service import Ingest
+from shared.config.windows import rules_of
 from shared.model.words import Message
 from shared.ports.broker import Check
+from shared.wire.content import MAX_ITEMS
 from tests.http.service import Service, running
 
 SLOW: Final = 0.1
@@ -215,3 +222,59 @@ async def test_a_flood_of_reads_does_not_starve_counting(tmp_path: Path) -> None
 
 def _connections(ingest: Ingest) -> int:
     return len(ingest.reader._store.database._readers)  # type: ignore[attr-defined] # it is of SQLite here
+
+
+READERS: Final = {
+    "names": "/v1/counters?max_age=0&name=a&name=b",
+    "a list": "/v1/counters?max_age=0&prefix=",
+    "a receipt": "/v1/receipts/x.y",
+    "a series": "/v1/counters/a/series?by=hour",
+    "a stream": "/v1/watch?prefix=a",
+    "metrics": "/metrics",
+}
+
+
+@pytest.mark.parametrize("what", READERS)
+async def test_reads_that_take_long_take_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str) -> None:
+    """Whoever asks for much at once waits for itself; another client's read comes after the next one of it."""
+    inside, most, order, go = 0, 0, list[str](), asyncio.Event()
+    async with running(tmp_path, windows=rules_of("=hour/1d")) as service:
+        routes, take = service.ingest.routes, FairLock.of
+        lock = routes._scrapes if what == "metrics" else routes._reads._turns
+
+        @contextlib.asynccontextmanager
+        async def slow(self: FairLock, tenant: str) -> AsyncIterator[None]:
+            nonlocal inside, most
+            async with take(self, tenant):
+                inside, most = inside + 1, max(most, inside + 1)
+                order.append(tenant)
+                await go.wait()
+                await asyncio.sleep(0)
+                inside -= 1
+                yield
+
+        monkeypatch.setattr(FairLock, "of", slow)
+        method = "HEAD" if what == "a stream" else "GET"
+        many = [asyncio.create_task(service.ask(method, READERS[what])) for _ in range(20)]
+        async with asyncio.timeout(20):
+            while len(order) < (1 if what == "metrics" else READS):
+                await asyncio.sleep(0.005)
+        one = asyncio.create_task(service.ask(method, READERS[what], client=1))
+        async with asyncio.timeout(20):
+            while "127.0.0.2" not in lock._rows:
+                await asyncio.sleep(0.005)
+        go.set()
+        answers = await asyncio.gather(*many, one)
+        assert {answer.status for answer in answers} == {200}
+        assert most <= (1 if what == "metrics" else READS)
+        assert "127.0.0.2" in order[: READS + 2]
+
+
+async def test_a_receipt_names_as_many_ids_as_an_answer_has(service: Service) -> None:
+    assert (await service.get("/v1/receipts/" + ".".join(["x"] * MOST_IDS))).json["state"] == "unknown"
+    refused = await service.get("/v1/receipts/" + ".".join(["x"] * (MOST_IDS + 1)))
+    assert (refused.status, refused.field) == (422, "receipt")
+    assert MOST_IDS >= MOST_EVENTS
+    body = orjson.dumps({"counters": {f"c{number}": 1 for number in range(MAX_ITEMS)}})
+    receipt = (await service.post("/v1/increments", body)).json["receipt"]
+    assert receipt.count(".") + 1 <= MOST_IDS

@@ -135,7 +135,7 @@ async def test_a_list_is_complete_page_by_page_and_in_order(service: Service, wh
 
 
 async def test_a_page_holds_100_unless_told(service: Service) -> None:
-    counters = {f"{number:03}": number for number in range(150)}
+    counters = {f"{number:03}": number + 1 for number in range(150)}
     await service.post("/v1/increments", json.dumps({"counters": counters}).encode())
     page = (await service.get("/v1/counters")).json
     assert [item["name"] for item in page["counters"]] == sorted(counters)[:100]

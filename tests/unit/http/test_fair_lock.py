@@ -34,7 +34,7 @@ class Scene:
         self.go.set()
         await asyncio.gather(*self.tasks, return_exceptions=True)
         assert not self.turns._rows
-        assert not self.turns._taken
+        assert self.turns._free == 1
         return "".join(self.order)
 
 
