@@ -24,7 +24,7 @@ class SpoolHolders:
         """Hold the file for the member, until `close` or the end of this process."""
         own = self._folder / f"{self._spool}.{member}.{uuid4().hex[:8]}.holder"
         new = own.with_suffix(".new")
-        self._held = os.open(new, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        self._held = os.open(new, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         os.fchmod(self._held, 0o600)  # whatever the umask is
         fcntl.flock(self._held, fcntl.LOCK_EX)
         new.rename(own)  # only now, so that nobody sees it without its lock

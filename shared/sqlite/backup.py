@@ -2,8 +2,9 @@
 
 import os
 import sqlite3
-from contextlib import closing, suppress
+from contextlib import closing
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
 from shared.model.errors import CountersinkError, SettingsError
@@ -28,23 +29,21 @@ def copy(source: Path, target: Path) -> Copied:
         raise SettingsError(f"{source} does not exist, so there is nothing to copy")
     if not target.parent.is_dir():
         raise SettingsError(f"the folder {target.parent} does not exist: make it first, or choose another one")
-    if target.exists():
-        raise SettingsError(f"{target} already exists: choose another name")
-    unfinished = target.with_name(f"{target.name}.unfinished-{os.getpid()}")
     try:
-        make_file(unfinished)
-        _copy(source, unfinished)
-        found = _checked(unfinished)
-        _sync(unfinished)
-        os.link(unfinished, target)  # unlike a rename, it replaces nothing
-        unfinished.unlink()
+        # Others may be able to write to the folder of the copy, so the copy is made in one that nobody else can enter:
+        # no link that is planted there leads it to another file.
+        with TemporaryDirectory(prefix=f"{target.name[:100]}.unfinished-", dir=target.parent) as private:
+            unfinished = Path(private) / "copy"
+            make_file(unfinished)
+            _copy(source, unfinished)
+            found = _checked(unfinished)
+            _sync(unfinished)
+            os.link(unfinished, target)  # unlike a rename, it replaces nothing, not even a link
         _sync(target.parent)
+    except FileExistsError:
+        raise SettingsError(f"{target} already exists: choose another name") from None
     except sqlite3.Error as error:
         raise CountersinkError(f"{source} can't be copied to {target}: {error}") from error
-    finally:
-        for one in unfinished.parent.glob(f"{unfinished.name}*"):
-            with suppress(FileNotFoundError):
-                one.unlink()
     return found
 
 

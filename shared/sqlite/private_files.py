@@ -6,6 +6,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from stat import S_IMODE, S_ISREG, S_ISSOCK, S_ISVTX
+from tempfile import mkstemp
 from typing import Final
 
 _log = logging.getLogger(__name__)
@@ -92,11 +93,12 @@ def _is_file(path: Path) -> bool:
 
 def _renew(lock: Path) -> None:
     """Replace a lock file by a copy of the same owner: somebody who opened it before may hold its lock for ever."""
-    new, there = lock.with_name(f"{lock.name}.{os.getpid()}"), lock.stat()
-    make_file(new)
-    new.write_bytes(lock.read_bytes())
-    os.chown(new, there.st_uid, there.st_gid)  # root may look at the data of another user
-    new.replace(lock)
+    there = lock.stat()
+    number, new = mkstemp(prefix=f"{lock.name}.", dir=lock.parent)  # nobody can have put a link there
+    with os.fdopen(number, "wb") as out:
+        out.write(lock.read_bytes())
+        os.fchown(number, there.st_uid, there.st_gid)  # root may look at the data of another user
+    Path(new).replace(lock)
 
 
 def _plain(name: str) -> str:

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import shutil
 import sqlite3
 import stat
@@ -11,6 +12,9 @@ from pathlib import Path
 import aiohttp
 import pytest
 
+from shared.model.errors import CountersinkError, SettingsError
+from shared.sqlite import backup as backups
+from shared.sqlite.backup import copy
 from tests.cli.running import Done, make_file, run
 from tests.processes.harness import Running, processes
 
@@ -113,6 +117,37 @@ def test_a_backup_replaces_no_file_and_leaves_none_unfinished(tmp_path: Path) ->
     cloud = run("backup", "copy.db", cwd=tmp_path, COUNTERSINK_BROKER="pubsub://p/t", COUNTERSINK_STORE="datastore://p")
     assert "docs/google-cloud.md" in cloud.lines[-1]
     assert sorted(one.name for one in tmp_path.iterdir() if "copy" in one.name) == []
+
+
+def test_a_link_that_somebody_planted_is_not_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a folder where others may write. They can guess the id of a process."""
+    make_file(tmp_path)
+    victim, lost = tmp_path / "victim", tmp_path / "lost"
+    victim.write_text("precious")
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    for number in range(os.getpid() - 5, os.getpid() + 5):
+        for end in ("", "-journal", "-wal"):
+            (shared / f"copy.db.unfinished-{number}{end}").symlink_to(victim)
+    copied = copy(tmp_path / ".countersink" / "countersink.db", shared / "copy.db")
+    assert (copied.size, victim.read_text()) == ((shared / "copy.db").stat().st_size, "precious")
+    assert stat.S_IMODE((shared / "copy.db").stat().st_mode) == 0o600
+    (shared / "dangling.db").symlink_to(lost)
+    with pytest.raises(SettingsError, match="already exists"):
+        copy(tmp_path / ".countersink" / "countersink.db", shared / "dangling.db")
+    # Nobody else may enter the folder in which the copy is made.
+    seen: list[tuple[int, str]] = []
+    monkeypatch.setattr(
+        backups,
+        "_copy",
+        lambda _, target: seen.append((stat.S_IMODE(target.parent.stat().st_mode), target.parent.name)),
+    )
+    with pytest.raises(CountersinkError):
+        copy(tmp_path / ".countersink" / "countersink.db", shared / "other.db")
+    ((mode, name),) = seen
+    assert mode == 0o700
+    assert not (shared / name).exists()
+    assert not lost.exists()
 
 
 def test_a_damaged_file_is_said_and_gives_no_copy(tmp_path: Path) -> None:

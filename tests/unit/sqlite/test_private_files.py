@@ -50,6 +50,10 @@ def locked(path: Path) -> Iterator[None]:
         yield
 
 
+def size(path: Path) -> int:
+    return path.stat().st_size
+
+
 def link(path: Path, to: Path) -> None:
     path.symlink_to(to)
 
@@ -161,3 +165,16 @@ async def test_links_are_not_followed_to_files_of_others(tmp_path: Path) -> None
     link(Path(f"{path}-extra"), other)
     await written(path)
     assert mode(other) == 0o644
+
+
+async def test_no_planted_link_is_followed_when_a_lock_is_renewed(tmp_path: Path) -> None:
+    """Those who could write to the folder before can guess the id of the process."""
+    path, other = tmp_path / "countersink.db", tmp_path / "other"
+    await written(path)
+    turn = Path(f"{path}-turn")
+    made(turn, 0o666)
+    made(other, 0o644)
+    link(turn.with_name(f"{turn.name}.{os.getpid()}"), other)
+    await written(path)
+    assert (size(other), mode(other)) == (0, 0o644)
+    assert mode(turn) == 0o600
