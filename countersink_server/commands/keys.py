@@ -3,6 +3,7 @@
 import argparse
 import fcntl
 import os
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
     from ingest.access.keys import Key, KeysFile
 
 _NOT_HERE = "keys are in a file of their own: set COUNTERSINK_KEYS_FILE"
+PATIENCE = 10.0
+"""Seconds to wait for another command that changes the file."""
+PAUSE = 0.02
 _Edit = Callable[[list["Key"]], Sequence["Key"]]
 
 
@@ -191,12 +195,14 @@ def _file() -> Path:
 
 
 def _read(file: Path) -> "KeysFile":
-    from ingest.access.keys import KeysFile, parse  # noqa: PLC0415 (as above)
+    from ingest.access.keyring import content_of  # noqa: PLC0415 (as above)
+    from ingest.access.keys import KeysFile, parse  # noqa: PLC0415
 
-    try:
-        return parse(file.read_bytes())
-    except FileNotFoundError:
+    if not file.exists():
         return KeysFile()
+    content = content_of(file)
+    try:
+        return parse(content)
     except SettingsError as error:
         raise SettingsError(f"the keys file {file} is wrong: {error}") from None
 
@@ -206,7 +212,7 @@ def _change(file: Path, edit: _Edit) -> None:
     from ingest.access.keys import written  # noqa: PLC0415 (as above)
 
     file = file.resolve()
-    with _alone(file.parent):
+    with _alone(file):
         there = _read(file)
         content = written(edit([*there.keys]), there.secret)
         number, name = mkstemp(prefix=f".{file.name[:100]}.", dir=file.parent)
@@ -227,13 +233,43 @@ def _change(file: Path, edit: _Edit) -> None:
 
 
 @contextmanager
-def _alone(folder: Path) -> Iterator[None]:
-    number = os.open(folder, os.O_RDONLY)
+def _alone(file: Path) -> Iterator[None]:
+    """Hold a lock file beside the keys file, which is removed at the end. Nobody else can open it, and so hold it."""
+    lock = file.with_name(f".{file.name[:100]}.lock")
+    until = time.monotonic() + PATIENCE
+    while (number := _held(lock)) is None:
+        if time.monotonic() > until:
+            raise CountersinkError(
+                f"another process has held {lock} for {PATIENCE:g} seconds: wait until it has ended, or end it"
+            )
+        time.sleep(PAUSE)
     try:
-        fcntl.flock(number, fcntl.LOCK_EX)
         yield
     finally:
+        lock.unlink(missing_ok=True)
         os.close(number)
+
+
+def _held(lock: Path) -> int | None:
+    """The lock file, locked; None if another process holds it, or has removed it meanwhile."""
+    try:
+        number = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise CountersinkError(
+            f"the lock file {lock} can't be opened ({error.strerror}): check whose it is, and whether you may write to"
+            " its folder"
+        ) from error
+    try:
+        fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if os.path.samestat(os.fstat(number), lock.lstat()):
+            return number
+    except (BlockingIOError, FileNotFoundError):
+        pass
+    except BaseException:
+        os.close(number)
+        raise
+    os.close(number)
+    return None
 
 
 def _words(text: str) -> list[str]:

@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections import OrderedDict
 from pathlib import Path
+from stat import S_ISVTX, S_IWGRP, S_IWOTH
 from typing import Final
 
 from ingest.access.keys import Key, KeysFile, find, parse
@@ -13,6 +14,7 @@ from shared.runtime.clock import Clock
 
 _log = logging.getLogger(__name__)
 
+_OTHERS_WRITE: Final = S_IWGRP | S_IWOTH
 LOOK: Final = 0.5
 """Seconds between two looks at the file."""
 MOST_CLIENTS: Final = 10_000
@@ -37,7 +39,7 @@ class KeyRing:
         self.origins: frozenset[str] = frozenset()
         """Of all publishable keys."""
         self.secret = ""
-        content = self._seen = _content(self._file)
+        content = self._seen = content_of(self._file)
         self._take(self._parsed(content))
 
     def find(self, text: str) -> Key | None:
@@ -67,7 +69,7 @@ class KeyRing:
     async def look(self) -> bool:
         """Read the file again. Returns whether the keys have changed."""
         try:
-            content: bytes | str = await asyncio.to_thread(_content, self._file)
+            content: bytes | str = await asyncio.to_thread(content_of, self._file)
         except SettingsError as error:
             content = str(error)
         if content == self._seen:
@@ -109,10 +111,18 @@ class KeyRing:
         self._clients.clear()
 
 
-def _content(file: Path) -> bytes:
+def content_of(file: Path) -> bytes:
+    """What the keys file holds. Raises `SettingsError` if it can't be read, or if others could write keys into it."""
     try:
         if file.exists() and not file.is_file():  # to open a FIFO would wait for whoever writes to it
             raise SettingsError(f"the keys file {file} is not a file: check COUNTERSINK_KEYS_FILE")
+        if file.stat().st_mode & _OTHERS_WRITE:
+            raise SettingsError(f"other users can write to the keys file {file}: forbid it with chmod go-w {file}")
+        folder = file.resolve().parent
+        if folder.stat().st_mode & (S_IWOTH | S_ISVTX) == S_IWOTH:
+            raise SettingsError(
+                f"other users can replace the keys file {file}: forbid it with chmod o-w {folder}, or move the file"
+            )
         return file.read_bytes()
     except OSError as error:
         raise SettingsError(

@@ -1,6 +1,10 @@
 """countersink keys, and services that can't read their keys."""
 
+import contextlib
+import fcntl
 import json
+import os
+import re
 import stat
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -9,7 +13,11 @@ from typing import Any
 import pytest
 
 from countersink import AsyncClient
+from countersink_server.commands import keys as commands
+from ingest.access.keyring import KeyRing
 from ingest.access.keys import find, parse
+from shared.model.errors import CountersinkError
+from shared.runtime.clock import ManualClock
 from tests.cli.running import Done, run
 from tests.processes.harness import processes
 
@@ -122,6 +130,69 @@ def test_commands_at_the_same_time_lose_no_key(tmp_path: Path) -> None:
         done = list(pool.map(lambda name: keys(tmp_path, "new", name, "--scope", "read"), names))
     assert all(one.code == 0 for one in done)
     assert sorted(entry["id"] for entry in entries(tmp_path)) == names
+
+
+def test_who_may_only_read_the_folder_holds_up_nobody(tmp_path: Path) -> None:
+    """Any user can lock a folder, or a file, that they can open."""
+    assert keys(tmp_path, "new", "a", "--scope", "read").code == 0
+    with contextlib.ExitStack() as opened:
+        for path in (tmp_path, tmp_path / "keys.json"):
+            number = os.open(path, os.O_RDONLY)
+            opened.callback(os.close, number)
+            fcntl.flock(number, fcntl.LOCK_EX)
+        assert keys(tmp_path, "new", "b", "--scope", "read").code == 0
+        assert keys(tmp_path, "revoke", "a").code == 0
+    assert [entry["id"] for entry in entries(tmp_path)] == ["b"]
+    assert [path.name for path in tmp_path.iterdir()] == ["keys.json"]
+
+
+def test_the_lock_is_not_waited_for_without_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(commands, "PATIENCE", 0.0)
+    file, lock = tmp_path / "keys.json", tmp_path / ".keys.json.lock"
+    with commands._alone(file):
+        assert stat.S_IMODE(lock.stat().st_mode) == 0o600
+        with pytest.raises(CountersinkError, match=re.escape(str(lock))), commands._alone(file):
+            pass
+    assert not lock.exists()
+    lock.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(CountersinkError, match="can't be opened"), commands._alone(file):
+        pass
+    assert not (tmp_path / "elsewhere").exists()
+
+
+@pytest.mark.parametrize("mode", [0o620, 0o602, 0o666])
+def test_a_file_that_others_can_write_holds_no_keys(tmp_path: Path, mode: int) -> None:
+    assert keys(tmp_path, "new", "a", "--scope", "read").code == 0
+    file = tmp_path / "keys.json"
+    file.chmod(mode)
+    for done in (
+        keys(tmp_path, "list"),
+        keys(tmp_path, "new", "b", "--scope", "read"),
+        run("up", "--port", "0", cwd=tmp_path, **{FILE: "keys.json"}),
+    ):
+        assert (done.code, done.out, len(done.lines)) == (1, "", 1)
+        assert "other users can write to the keys file" in done.lines[0]
+        assert "chmod go-w" in done.lines[0]
+    file.chmod(0o640)
+    assert keys(tmp_path, "list").code == 0
+
+
+async def test_a_service_keeps_its_keys_if_others_could_have_changed_them(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert keys(tmp_path, "new", "a", "--scope", "read").code == 0
+    file = tmp_path / "keys.json"
+    ring = KeyRing(file, ManualClock())
+    text = keys(tmp_path, "new", "b", "--scope", "admin").out.strip()
+    for path, bad, good in ((file, 0o666, 0o600), (tmp_path, 0o777, 0o700)):
+        path.chmod(bad)
+        assert not await ring.look()
+        assert ring.find(text) is None
+        path.chmod(good)
+    assert "other users can write to" in caplog.text
+    assert "other users can replace" in caplog.text
+    assert await ring.look()
+    assert ring.find(text) is not None
 
 
 def test_without_the_setting_the_commands_say_so(tmp_path: Path) -> None:
