@@ -22,7 +22,9 @@ async def serve_status(
     """
 
     async def answer(request: web.BaseRequest) -> web.Response:
-        return refuse(request) or _answer(request, PATHS if metrics else PATHS[:1])
+        response = refuse(request) or _answer(request, PATHS if metrics else PATHS[:1])
+        response.headers["Server"] = "Countersink"  # instead of versions of aiohttp and Python
+        return response
 
     runner = web.ServerRunner(web.Server(answer, access_log=None), shutdown_timeout=CLOSING)
     await runner.setup()

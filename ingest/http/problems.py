@@ -7,7 +7,6 @@ from typing import Any, Final
 
 import orjson
 from aiohttp import web
-from aiohttp.http import SERVER_SOFTWARE
 
 from ingest.http.responses import SECURE, date
 from ingest.parsing.json_object import BodyError
@@ -75,7 +74,6 @@ class Problem(Exception):  # noqa: N818 (the RFC's word)
             **self.headers,
             "Content-Length": str(len(body)),
             "Date": date.now().decode(),
-            "Server": SERVER_SOFTWARE,
             **({"Connection": "close"} if self.close else {}),
         }
         lines = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])

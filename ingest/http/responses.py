@@ -7,7 +7,11 @@ from typing import Final
 from aiohttp import HttpVersion11, web
 from aiohttp.abc import AbstractStreamWriter
 
-SECURE: Final = {"X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer"}
+SECURE: Final = {
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Server": "Countersink",  # instead of aiohttp's, which tells the versions of aiohttp and Python
+}
 """In all answers: browsers take them for what they say they are, and tell no other site of our URLs."""
 PUBLIC: Final = {
     **SECURE,

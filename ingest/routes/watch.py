@@ -1,5 +1,6 @@
 """The routes that stream counters as server-sent events."""
 
+import math
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Final
@@ -84,14 +85,20 @@ class WatchRoutes:
         """Until the watch has ended, or the key has expired."""
         assert writer is not None  # noqa: S101 (a response is prepared once)
         begin = b"retry: 1000\n\n"  # milliseconds after which a browser connects again
-        while not watch.ended and (key is None or key.expires is None or self._clock.now() < key.ends):
-            news = await watch.news(LEAVING if watch.leaves else HEARTBEAT)
+        while not watch.ended and (left := self._seconds_left(key)) > 0:
+            news = await watch.news(min(LEAVING if watch.leaves else HEARTBEAT, left))
+            if self._seconds_left(key) <= 0:
+                return
             events = b"".join([_event(shown, numbered=last is not None) for shown in news if _id(shown) != last])
             await writer.write(begin + events or b":\n\n")
             await writer.drain()  # until the client has read all of it
             begin, last = b"", None if last is None else ""
         if watch.problem is not None:
             await writer.write(b"event: problem\ndata: %b\n\n" % watch.problem.document())
+
+    def _seconds_left(self, key: Key | None) -> float:
+        """Until the key expires."""
+        return math.inf if key is None or key.expires is None else key.ends - self._clock.now()
 
 
 def _check(names: Sequence[str]) -> None:

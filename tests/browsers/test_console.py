@@ -120,3 +120,14 @@ async def test_each_file_has_the_headers(service: Service, path: str) -> None:
     again = await service.send(head.encode())
     assert again.startswith(b"HTTP/1.1 304 ")
     assert again.endswith(b"\r\n\r\n")
+
+
+async def test_no_name_looks_like_another(service: Service, tab: Tab) -> None:
+    """A sign that turns the direction of writing round would show this one as page:home."""
+    name = "page:\u202eemoh"
+    assert (await service.incr(name)).status == 202
+    await tab.show(service.url, "page:")
+    await tab.until("document.querySelector('tbody a')?.textContent === 'page:\\\\u202eemoh'")
+    await tab.run("document.querySelector('tbody a').click()")
+    await tab.until("document.querySelector('h1')?.textContent === 'page:\\\\u202eemoh'")
+    await tab.until("document.querySelector('.value')?.textContent === '1'")

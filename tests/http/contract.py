@@ -71,7 +71,10 @@ def check_problem(answer: Answer) -> None:
 
 
 def check(method: str, path: str, answer: Answer) -> None:
-    """The document knows this answer to this request: its status, its headers, its type, its schema."""
+    """The document knows this answer to this request: its status, its headers, its type, its schema. It tells nobody
+    which versions the service is made of.
+    """
+    assert answer.headers.get("Server", "Countersink") == "Countersink", answer
     if answer.status >= 400 and method != "HEAD":
         check_problem(answer)
     known = operation(method, path)

@@ -16,7 +16,7 @@ from yarl import URL
 
 from ingest.routes import watch, watches
 from shared.model.errors import TransientError
-from shared.runtime.clock import SystemClock
+from shared.runtime.clock import ManualClock, SystemClock
 from tests.http import answer
 from tests.http.both_ways import poll
 from tests.http.keys import keys_file
@@ -365,6 +365,26 @@ async def test_a_stream_ends_with_its_key(tmp_path: Path, monkeypatch: pytest.Mo
             assert (await service.ask("GET", "/v1/counters/a/watch", headers=headers[name])).status == status
         async with stream(service, "/v1/counters/a/watch", headers["stays"]) as it:
             await it.event()
+
+
+@pytest.mark.parametrize("target", ["/v1/counters/a/watch", "/v1/watch?name=a", "/v1/watch?prefix="])
+async def test_a_stream_shows_nothing_that_comes_after_its_key_has_expired(tmp_path: Path, target: str) -> None:
+    """It may wait for news when the key expires."""
+    clock = ManualClock()
+    ends = datetime.fromtimestamp(clock.now() + 60, UTC)
+    file, keys = keys_file(tmp_path, expires={"expires": ends.isoformat()}, all={})
+    async with running(tmp_path, keys_file=str(file)) as service:
+        service.ingest.door._clock = service.ingest.routes._watch._clock = clock
+        everything, one = ({"Authorization": f"Bearer {keys[name]}"} for name in ("all", "expires"))
+        await service.ask("POST", "/v1/counters/a", headers=everything)
+        async with stream(service, target, one) as it:
+            assert await it.value() == 1
+            await service.ask("POST", "/v1/counters/a", headers=everything)
+            assert await it.value() == 2
+            clock.turn(60)
+            await service.ask("POST", "/v1/counters/a", headers=everything)
+            with pytest.raises(EOFError):
+                await it.event()
 
 
 async def test_a_key_sees_only_its_own(tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 // Asks before something is changed: says what will happen, does it, and says what went wrong.
 
 import { ApiError } from "./api.js";
-import { el, say } from "./dom.js";
+import { el, say, visible } from "./dom.js";
 
 const ELSEWHERE = "This listener takes no changes. If the service runs with --admin-port, open the console there.";
 
@@ -14,7 +14,7 @@ export function ask({ title, parts, action, typed = "", run }) {
   if (typed) {
     const field = el("input", { id: "ask-typed", autocomplete: "off", spellcheck: "false" });
     form.append(el("label", { for: "ask-typed" }, "To go on, type ", el("code", {}, typed)), field);
-    field.addEventListener("input", () => (submit.disabled = field.value !== typed));
+    field.addEventListener("input", () => (submit.disabled = field.value !== typed && field.value !== visible(typed)));
     submit.disabled = true;
   }
   form.append(wrong, el("div", { class: "buttons" }, cancel, submit));
